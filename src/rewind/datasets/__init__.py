@@ -1,0 +1,1 @@
+"""One module per source format; each turns raw files into items and captions."""

@@ -1,0 +1,66 @@
+"""What every dataset format is read into, and how a format is found."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+
+from rewind.errors import RewindError
+from rewind.study import Dataset
+
+SPLITS = ("train", "valid", "test")
+TWIN_SUFFIX = "_rev"
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """Items and captions of a dataset, before any video is looked at.
+
+    Attributes:
+        items: one row per video or image: ``item_id``, ``source`` (file of the original, relative to the folder of
+            source clips and without suffix where the format does not give one), ``split``, ``cluster_id`` (what
+            statistics resample together: a video with its twin), ``reversed`` (1 for a twin, else 0).
+        captions: one row per caption: ``video_id``, ``caption``, ``caption_id`` (unique, disjoint from item ids),
+            ``split``.
+        notes: counts of what was found and of everything odd, JSON-able; nothing is dropped without a count here.
+    """
+
+    items: pd.DataFrame
+    captions: pd.DataFrame
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def twin_of(item_id: str) -> str:
+    """Id of the time-reversed partner: ``abc123`` → ``abc123_rev``."""
+    return item_id + TWIN_SUFFIX
+
+
+def format_module(dataset: Dataset) -> ModuleType:
+    """The module that reads the dataset's format: ``rewind.datasets.<format>`` or the user's own dotted path.
+
+    Raises:
+        RewindError: if it cannot be imported.
+    """
+    name = dataset.source.format
+    path = name if "." in name else f"rewind.datasets.{name}"
+    try:
+        return importlib.import_module(path)
+    except ImportError as error:
+        raise RewindError(
+            f"config/datasets/{dataset.name}.yaml: source.format: cannot import {path!r} ({error}); "
+            "put the module on PYTHONPATH or correct the name."
+        ) from error
+
+
+def read_annotations(dataset: Dataset, sources: str) -> Annotations:
+    """Read a dataset's annotations.
+
+    Args:
+        dataset: the validated dataset file.
+        sources: folder of source files that the workflow made (shapes, emoji); other formats ignore it.
+    """
+    return format_module(dataset).read(dataset, sources)

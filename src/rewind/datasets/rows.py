@@ -1,0 +1,91 @@
+"""Collects items and captions into :class:`Annotations`, with the checks that every format shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from rewind.datasets.annotations import TWIN_SUFFIX, Annotations, twin_of
+from rewind.errors import RewindError
+from rewind.files import check_id
+
+SHOWN = 50
+
+
+class Rows:
+    """Items and captions in the order in which they are added."""
+
+    def __init__(self) -> None:
+        self.items: list[tuple[str, str, str, str, int]] = []
+        self.captions: list[tuple[str, str, str, str]] = []
+        self.place: dict[str, str] = {}
+
+    def original(self, item_id: object, source: str, split: str, cluster_id: str, where: str) -> str:
+        """Add an original video and return its id.
+
+        Raises:
+            RewindError: if the id is unsafe, ends like a twin's, or was added before (``where`` leads).
+        """
+        name = check_id(item_id, where)
+        if name.endswith(TWIN_SUFFIX):
+            raise RewindError(f"{where}: the id {name!r} ends with {TWIN_SUFFIX!r}, as reversed twins do; rename it.")
+        if name in self.place:
+            raise RewindError(f"{where}: the id {name!r} occurs twice; it is also in {self.place[name]}. Keep one.")
+        self.place[name] = where
+        self.items.append((name, source, split, cluster_id, 0))
+        return name
+
+    def twin(self, item_id: str, source: str, split: str, cluster_id: str) -> str:
+        """Add the reversed twin of an original and return its id."""
+        name = twin_of(item_id)
+        self.items.append((name, source, split, cluster_id, 1))
+        return name
+
+    def describe(self, video_id: str, captions: list[str], split: str) -> None:
+        """Add all captions of an item; ``caption_id`` is ``<video_id>#<n>``."""
+        self.captions += [(video_id, text, f"{video_id}#{n}", split) for n, text in enumerate(captions)]
+
+    def annotations(self, notes: dict[str, dict[str, Any]]) -> Annotations:
+        """The finished tables; ``notes``, by split, gain counts of items, captions and duplicates."""
+        items = pd.DataFrame(self.items, columns=["item_id", "source", "split", "cluster_id", "reversed"])
+        captions = pd.DataFrame(self.captions, columns=["video_id", "caption", "caption_id", "split"])
+        for split, note in notes.items():
+            kept, texts = items[items["split"] == split], captions[captions["split"] == split]
+            note |= {
+                "originals": int((kept["reversed"] == 0).sum()),
+                "twins": int((kept["reversed"] == 1).sum()),
+            }
+            note |= {
+                "captions": len(texts),
+                "captions_per_item": _histogram(texts),
+                "duplicates": duplicates(texts),
+            }
+        return Annotations(items, captions, {"splits": notes})
+
+
+def _histogram(captions: pd.DataFrame) -> dict[str, int]:
+    """How many items have how many captions: ``{"1": 500}``."""
+    sizes = captions.groupby("video_id").size().value_counts().sort_index()
+    return {str(size): int(count) for size, count in sizes.items()}
+
+
+def duplicates(captions: pd.DataFrame) -> dict[str, Any]:
+    """Captions whose exact text occurs more than once: counts, and the first of them.
+
+    Args:
+        captions: ``video_id`` and ``caption`` of one split.
+
+    Returns:
+        ``between_items``: texts that describe two or more items (so a search for them has no single right
+        answer); ``within_items``: texts repeated inside one item; ``shared``: the first of several items.
+    """
+    groups = captions.groupby("caption", sort=False)["video_id"]
+    owners = groups.nunique()
+    between = owners.index[owners > 1]
+    repeated = captions.duplicated(["video_id", "caption"], keep=False)
+    return {
+        "between_items": len(between),
+        "within_items": int(captions[repeated].drop_duplicates(["video_id", "caption"]).shape[0]),
+        "shared": [{"caption": text, "items": list(dict.fromkeys(groups.get_group(text)))} for text in between[:SHOWN]],
+    }

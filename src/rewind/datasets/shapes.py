@@ -1,0 +1,109 @@
+"""The embedded default: clips of moving shapes, made from a seed, with annotations in RTime's JSON format."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+import imageio_ffmpeg
+
+from rewind.datasets import rtime, shapes_draw, shapes_grammar
+from rewind.datasets.annotations import SPLITS, Annotations
+from rewind.datasets.shapes_draw import draw_style, render
+from rewind.datasets.shapes_grammar import Entry, Scene, compose
+from rewind.errors import RewindError
+from rewind.files import atomic, digest, read_json, write_json
+from rewind.progress import track
+from rewind.study import Dataset, ShapesSource
+
+WORKERS = 2
+
+
+def make_sources(dataset: Dataset, folder: Path) -> None:
+    """Write ``folder/videos/<id>.mp4`` for every original, then ``folder/{train,valid,test}.json``.
+
+    Deterministic: the same seed gives the same bytes on the same ffmpeg. A broken-off call resumes with the
+    clips that are missing; clips of other settings or of other drawing code are removed first.
+
+    Raises:
+        RewindError: if more clips are asked for than there are scenes, or ffmpeg fails.
+    """
+    source = dataset.source
+    folder = Path(folder)
+    videos = folder / "videos"
+    splits = compose(source.clips, source.paraphrases, source.seed)
+    clips = {name: entry for split in SPLITS for name, entry in _named(split, splits[split]).items()}
+    _start(folder, source)
+    missing = {name: entry for name, entry in clips.items() if not (videos / f"{name}.mp4").exists()}
+    with ThreadPoolExecutor(WORKERS) as pool:
+        # Threads are enough: most of the time goes to ffmpeg, which is a process of its own.
+        jobs = [pool.submit(_make, videos / f"{name}.mp4", e.scene, source) for name, e in missing.items()]
+        try:
+            for job in track(as_completed(jobs), f"shapes {dataset.name}", len(jobs), "clips"):
+                job.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+    for split in SPLITS:
+        entries = _named(split, splits[split])
+        write_json(folder / f"{split}.json", {name: _annotation(entry) for name, entry in entries.items()})
+
+
+def read(dataset: Dataset, sources: str) -> Annotations:
+    """Read what :func:`make_sources` wrote into the folder ``sources``."""
+    return rtime.read_files({split: str(Path(sources) / f"{split}.json") for split in SPLITS}, dataset.reverse)
+
+
+def _named(split: str, entries: list[Entry]) -> dict[str, Entry]:
+    return {f"{split}{number:04}": entry for number, entry in enumerate(entries)}
+
+
+def _annotation(entry: Entry) -> dict[str, object]:
+    forward, reverse = entry.captions(False), entry.captions(True)
+    return {
+        "temporal": True,
+        "reverse": True,
+        "forward_captions": forward[:1],
+        "reverse_captions": reverse[:1],
+        "forward_rewrites": forward[1:],
+        "reverse_rewrites": reverse[1:],
+        "url": "",
+    }
+
+
+def _start(folder: Path, source: ShapesSource) -> None:
+    """Make the folder ready: keep the clips of an earlier call only if it would draw the same ones."""
+    code = [hashlib.sha256(Path(m.__file__).read_bytes()).hexdigest() for m in (shapes_draw, shapes_grammar)]
+    signature = digest(source.model_dump(), code)
+    for draft in (folder / "videos").glob(".*.part.mp4"):
+        draft.unlink()
+    mark = folder / ".shapes.json"
+    if mark.exists() and read_json(mark) == signature:
+        return
+    for split in SPLITS:
+        (folder / f"{split}.json").unlink(missing_ok=True)
+        for clip in (folder / "videos").glob(f"{split}[0-9][0-9][0-9][0-9].mp4"):
+            clip.unlink()
+    write_json(mark, signature)
+
+
+def _make(target: Path, scene: Scene, source: ShapesSource) -> None:
+    style = draw_style(f"{source.seed} {target.stem}", source.size)
+    frames = render(scene, style)
+    command = [_ffmpeg(), "-nostdin", "-loglevel", "error", "-y"]
+    command += ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{style.width}x{style.height}"]
+    command += ["-r", style.rate, "-i", "-"]
+    # Colour in every pixel (4:4:4) keeps odd sizes and small coloured edges.
+    command += ["-c:v", "libx264", "-preset", "veryfast", "-crf", "8", "-pix_fmt", "yuv444p", "-threads", "1"]
+    command += ["-fflags", "+bitexact", "-flags:v", "+bitexact"]
+    with atomic(target) as draft:
+        done = subprocess.run([*command, str(draft)], input=frames.tobytes(), capture_output=True)
+        if done.returncode:
+            reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            raise RewindError(f"{target}: ffmpeg could not write the clip: {''.join(reason) or 'no message'}.")
+
+
+def _ffmpeg() -> str:
+    return shutil.which("ffmpeg") or imageio_ffmpeg.get_ffmpeg_exe()

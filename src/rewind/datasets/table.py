@@ -1,0 +1,121 @@
+"""Any data set as one CSV, one row per caption.
+
+Columns, in any order: ``item_id``, ``path``, ``split``, ``caption`` and, where wanted, ``cluster_id`` and
+``reverse_caption``.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from rewind.datasets.annotations import SPLITS, Annotations
+from rewind.datasets.rows import Rows
+from rewind.errors import RewindError
+from rewind.study import Dataset
+
+NEEDED = ("item_id", "path", "split", "caption")
+OPTIONAL = ("cluster_id", "reverse_caption")
+
+
+@dataclass
+class _Item:
+    where: str
+    path: str
+    split: str
+    cluster_id: str
+    forward: list[str] = field(default_factory=list)
+    reverse: list[str] = field(default_factory=list)
+
+
+def read(dataset: Dataset, sources: str) -> Annotations:
+    """Read the CSV named in ``source.table``; ``sources`` is not used.
+
+    Rows of one item give its captions, in order; they agree on ``path``, ``split`` and ``cluster_id`` (the
+    item's id where that is empty). An item gets a reversed twin if ``dataset.reverse`` is true and some
+    ``reverse_caption`` of it is not empty. White space inside a caption becomes one blank.
+
+    Raises:
+        RewindError: naming file and row (the header is row 1) for a missing column, an unknown split, an
+            unsafe id, an empty caption, a path that leaves the folder, or rows of one item that disagree.
+    """
+    table = Path(dataset.source.table)
+    items: dict[str, _Item] = {}
+    for number, row in _rows(table, dataset.how_to_get):
+        _collect(items, row, f"{table}: row {number}")
+    rows = Rows()
+    for item_id, item in items.items():
+        name = rows.original(item_id, item.path, item.split, item.cluster_id, item.where)
+        rows.describe(name, item.forward, item.split)
+        if dataset.reverse and item.reverse:
+            twin = rows.twin(name, item.path, item.split, item.cluster_id)
+            rows.describe(twin, item.reverse, item.split)
+    return rows.annotations({split: {"file": str(table)} for split in SPLITS})
+
+
+def _rows(table: Path, how_to_get: str) -> list[tuple[int, dict[str, str]]]:
+    """Data rows with their number in the file, blank lines aside."""
+    try:
+        # utf-8-sig: spreadsheet programs put a byte order mark before the first column's name.
+        with table.open(encoding="utf-8-sig", newline="") as stream:
+            lines = list(csv.reader(stream, strict=True))
+    except FileNotFoundError as error:
+        raise RewindError(f"{table}: no such file (`source.table`). {how_to_get}".rstrip()) from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise RewindError(f"{table}: not a CSV file in UTF-8: {error}.") from error
+    header = [name.strip() for name in lines[0]] if lines else []
+    _check_header(table, header)
+    found = []
+    for number, line in enumerate(lines[1:], start=2):
+        if len(line) > len(header):
+            raise RewindError(
+                f"{table}: row {number}: {len(line)} cells, but the header names {len(header)} columns; "
+                "put a caption with commas into double quotes."
+            )
+        if any(cell.strip() for cell in line):
+            cells = [*line, *[""] * (len(header) - len(line))]
+            found.append((number, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
+    if not found:
+        raise RewindError(f"{table}: no rows under the header; give one row per caption.")
+    return found
+
+
+def _check_header(table: Path, header: list[str]) -> None:
+    missing = [name for name in NEEDED if name not in header]
+    if missing:
+        raise RewindError(
+            f"{table}: row 1: the column {missing[0]!r} is missing; the header needs {', '.join(NEEDED)} "
+            f"and may have {', '.join(OPTIONAL)}."
+        )
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise RewindError(f"{table}: row 1: the column {twice[0]!r} is there twice; keep one.")
+
+
+def _collect(items: dict[str, _Item], row: dict[str, str], where: str) -> None:
+    """Add one row to its item."""
+    item_id, path, split, caption = (row[name] for name in NEEDED)
+    if not item_id:
+        raise RewindError(f"{where}: `item_id` is empty; name the clip.")
+    if split not in SPLITS:
+        raise RewindError(f"{where}: the split {split!r} is unknown; use {', '.join(SPLITS)}.")
+    if not caption:
+        raise RewindError(f"{where}: the caption of {item_id!r} is empty; write one or delete the row.")
+    if not path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise RewindError(f"{where}: the path {path!r} must name a file inside `source.videos`, relative to it.")
+    cluster = row.get("cluster_id") or item_id
+    item = items.setdefault(item_id, _Item(where, path, split, cluster))
+    for name, value, first in (
+        ("path", path, item.path),
+        ("split", split, item.split),
+        ("cluster_id", cluster, item.cluster_id),
+    ):
+        if value != first:
+            raise RewindError(
+                f"{where}: {item_id!r} has the {name} {value!r} here but {first!r} in {item.where}; "
+                "all rows of an item must agree."
+            )
+    item.forward.append(" ".join(caption.split()))
+    if row.get("reverse_caption"):
+        item.reverse.append(" ".join(row["reverse_caption"].split()))

@@ -1,0 +1,1 @@
+"""From a model to similarities, ranks and metrics."""

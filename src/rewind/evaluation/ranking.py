@@ -1,0 +1,182 @@
+"""Ranks with honest ties, and the metrics that are computed from them.
+
+A query has ``higher`` items scored above its truth and ``ties`` other items scored equal to it. Under a random order
+of the tied items R@k is ``clip((k − higher) / (ties + 1), 0, 1)``, the rank is ``1 + higher + ties / 2``, and the
+reciprocal rank is the mean of 1/r over the tied places.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from rewind.datasets.annotations import twin_of
+from rewind.errors import RewindError
+from rewind.evaluation.settings import Pool, pool
+
+CUTOFFS = (1, 5, 10)
+
+
+def rank_table(
+    similarity: np.ndarray,
+    captions: pd.DataFrame,
+    items: pd.DataFrame,
+    settings: list[str],
+    directions: list[str],
+    where: str = "similarity",
+) -> pd.DataFrame:
+    """Ranks of every query in every setting and direction.
+
+    Args:
+        similarity: (n_captions, n_items).
+        captions: rows of the matrix: caption_id, video_id.
+        items: columns: item_id, cluster_id, reversed.
+        settings: of ``origin``, ``hard``, ``binary``, ``test``.
+        directions: ``text_to_item``, ``item_to_text`` (a query item's rank is that of its best caption).
+        where: names the matrix in messages.
+
+    Returns:
+        One row per query, setting and direction: query_id, setting, direction, higher, ties, rank, cluster_id,
+        gallery.
+
+    Raises:
+        RewindError: for a matrix of another shape, repeated ids, or scores that are not numbers.
+    """
+    _check(similarity, captions, items, where)
+    captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
+    tables = []
+    for setting in settings:
+        chosen = pool(setting, captions, items)
+        for direction in directions:
+            ranks = _binary if chosen.binary else (_text_to_item if direction == "text_to_item" else _item_to_text)
+            table = ranks(similarity, captions, items, chosen, direction)
+            tables.append(table.assign(setting=setting, direction=direction))
+    table = pd.concat(tables, ignore_index=True)
+    table["rank"] = 1 + table["higher"] + table["ties"] / 2
+    return table[["query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id", "gallery"]]
+
+
+def recall_at(k: int, higher: np.ndarray, ties: np.ndarray) -> np.ndarray:
+    """Probability that the truth is among the first k, per query."""
+    return np.clip((k - higher) / (ties + 1), 0, 1)
+
+
+def reciprocal_rank(higher: np.ndarray, ties: np.ndarray) -> np.ndarray:
+    """Expected 1/rank per query: the mean of 1/r over r = higher + 1 … higher + ties + 1."""
+    last = (higher + ties + 1).astype(int)
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, last.max(initial=0) + 1))])
+    return (harmonic[last] - harmonic[np.asarray(higher, dtype=int)]) / (ties + 1)
+
+
+def query_values(ranks: pd.DataFrame, metric: str) -> np.ndarray:
+    """A metric's value per query: R@k and MRR as 0–1, ranks as they are."""
+    higher, ties = ranks["higher"].to_numpy(), ranks["ties"].to_numpy()
+    if metric == "MRR":
+        return reciprocal_rank(higher, ties)
+    if metric in ("MnR", "MdR"):
+        return ranks["rank"].to_numpy(dtype=float)
+    if metric.startswith("R@"):
+        return recall_at(int(metric[2:]), higher, ties)
+    raise RewindError(f"unknown metric {metric!r}; there are R@k, MdR, MnR and MRR.")
+
+
+def metrics(ranks: pd.DataFrame) -> dict[str, float]:
+    """All metrics of one run in one setting and direction.
+
+    R@k in percent, with the values that count every tie as a hit (``_optimistic``) or as a miss (``_pessimistic``)
+    beside the expectation; MdR the median and MnR the mean of expected ranks; MRR between 0 and 1.
+    """
+    higher, ties = ranks["higher"].to_numpy(), ranks["ties"].to_numpy()
+    row: dict[str, float] = {"queries": len(ranks), "gallery": int(ranks["gallery"].max())}
+    for k in CUTOFFS:
+        row[f"R@{k}"] = 100 * float(recall_at(k, higher, ties).mean())
+    row["MdR"] = float(np.median(ranks["rank"]))
+    row["MnR"] = float(ranks["rank"].mean())
+    row["MRR"] = float(reciprocal_rank(higher, ties).mean())
+    for k in CUTOFFS:
+        row[f"R@{k}_optimistic"] = 100 * float((higher < k).mean())
+        row[f"R@{k}_pessimistic"] = 100 * float((higher + ties < k).mean())
+    return row
+
+
+def _check(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, where: str) -> None:
+    if similarity.shape != (len(captions), len(items)):
+        raise RewindError(
+            f"{where}: the matrix is {similarity.shape}, but there are {len(captions)} captions and {len(items)} items."
+        )
+    for name, ids in (("caption", captions["caption_id"]), ("item", items["item_id"])):
+        if ids.duplicated().any():
+            raise RewindError(f"{where}: the {name} id {ids[ids.duplicated()].iloc[0]!r} occurs twice.")
+    bad = ~np.isfinite(similarity)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise RewindError(
+            f"{where}: {int(bad.sum())} scores are not numbers, first for caption {captions['caption_id'].iloc[row]!r} "
+            f"and item {items['item_id'].iloc[column]!r}; train this run again."
+        )
+
+
+def _count(scores: np.ndarray, truth: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Higher and tied among the columns that are not ``positive``; ``truth`` (n,) are the scores to beat."""
+    other = ~positive
+    higher = ((scores > truth[:, None]) & other).sum(axis=1)
+    ties = ((scores == truth[:, None]) & other).sum(axis=1)
+    return higher, ties
+
+
+def _text_to_item(
+    similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen: Pool, direction: str
+) -> pd.DataFrame:
+    queries, gallery = captions.iloc[chosen.captions], items.iloc[chosen.items]
+    scores = similarity[np.ix_(chosen.captions, chosen.items)]
+    place = pd.Series(np.arange(len(gallery)), index=gallery["item_id"].to_numpy())
+    truth = place[queries["video_id"]].to_numpy()
+    positive = truth[:, None] == np.arange(len(gallery))
+    higher, ties = _count(scores, scores[np.arange(len(scores)), truth], positive)
+    clusters = gallery["cluster_id"].to_numpy()[truth]
+    return _rows(queries["caption_id"].to_numpy(), higher, ties, clusters, len(gallery))
+
+
+def _item_to_text(
+    similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen: Pool, direction: str
+) -> pd.DataFrame:
+    texts = captions.iloc[chosen.captions]
+    described = items["item_id"].isin(texts["video_id"]).to_numpy()[chosen.items]
+    queries = items.iloc[chosen.items[described]]
+    scores = similarity[np.ix_(chosen.captions, chosen.items[described])].T
+    positive = queries["item_id"].to_numpy()[:, None] == texts["video_id"].to_numpy()
+    truth = np.where(positive, scores, -np.inf).max(axis=1)
+    higher, ties = _count(scores, truth, positive)
+    return _rows(queries["item_id"].to_numpy(), higher, ties, queries["cluster_id"].to_numpy(), len(texts))
+
+
+def _binary(
+    similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen: Pool, direction: str
+) -> pd.DataFrame:
+    queries = captions.iloc[chosen.captions]
+    column = pd.Series(np.arange(len(items)), index=items["item_id"].to_numpy())
+    own = column[queries["video_id"]].to_numpy()
+    truth = similarity[chosen.captions, own]
+    clusters = items["cluster_id"].to_numpy()[own]
+    if direction == "text_to_item":
+        rival = similarity[chosen.captions, column[[twin_of(v) for v in queries["video_id"]]].to_numpy()]
+        ids = queries["caption_id"].to_numpy()
+    else:
+        # The rival of a forward caption is the twin's caption at the same place in the list, the last if it has fewer.
+        rival = similarity[_twin_captions(captions, queries), own]
+        ids = queries["caption_id"].to_numpy()
+    return _rows(ids, (rival > truth).astype(int), (rival == truth).astype(int), clusters, 2)
+
+
+def _twin_captions(captions: pd.DataFrame, queries: pd.DataFrame) -> np.ndarray:
+    rows: dict[str, list[int]] = {}
+    for row, video in enumerate(captions["video_id"]):
+        rows.setdefault(video, []).append(row)
+    place = captions.groupby("video_id").cumcount().loc[queries.index]
+    return np.array(
+        [rows[twin_of(v)][min(p, len(rows[twin_of(v)]) - 1)] for v, p in zip(queries["video_id"], place, strict=True)]
+    )
+
+
+def _rows(ids: np.ndarray, higher: np.ndarray, ties: np.ndarray, clusters: np.ndarray, gallery: int) -> pd.DataFrame:
+    return pd.DataFrame({"query_id": ids, "higher": higher, "ties": ties, "cluster_id": clusters, "gallery": gallery})

@@ -1,0 +1,119 @@
+"""Files that appear whole or not at all, and ids that cannot leave their folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rewind.errors import RewindError
+
+# Letters, digits and . _ - ; never a leading dot or dash, so an id is neither hidden, a parent folder nor an option.
+_SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
+
+
+def check_id(value: object, where: str) -> str:
+    """Return ``value`` as an id that is safe as a file name.
+
+    Raises:
+        RewindError: if it is empty, longer than 200 characters, or holds anything but letters, digits, ``.``, ``_``
+            and ``-`` (so no id can name a path outside the results folder).
+    """
+    text = str(value)
+    if not _SAFE_ID.fullmatch(text) or ".." in text:
+        raise RewindError(
+            f"{where}: the id {text!r} cannot be used as a file name; use letters, digits, '.', '_' and '-' "
+            "(not first a dot or a dash, no '..', at most 200 characters)."
+        )
+    return text
+
+
+@contextlib.contextmanager
+def atomic(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that replaces it when the block ends without an error.
+
+    A job killed at any moment leaves either the old file or the new one. The suffix is kept, because writers such as
+    ffmpeg choose their format by it.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield draft
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write ``text`` as UTF-8, atomically."""
+    with atomic(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file; a broken one is refused with its name and the place of the fault."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RewindError(f"{path}: no such file.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise RewindError(f"{path}: not valid JSON: {error}.") from error
+
+
+def write_csv(path: str | Path, table: pd.DataFrame) -> None:
+    """Write ``table`` as CSV with ``\\n`` line ends and no index, atomically."""
+    with atomic(path) as draft:
+        table.to_csv(draft, index=False, lineterminator="\n")
+
+
+def read_csv(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Read a CSV written by :func:`write_csv`; columns named in ``text`` and every ``*_id`` stay strings.
+
+    Ids such as ``0012`` must not turn into numbers, and a caption ``NA`` is a word, not a missing value.
+    """
+    try:
+        columns = pd.read_csv(path, nrows=0).columns
+    except (FileNotFoundError, pd.errors.EmptyDataError) as error:
+        raise RewindError(f"{path}: missing or empty; a CSV with a header row is needed.") from error
+    kinds = {c: str for c in columns if c.endswith("_id") or c in text or c in _TEXT_COLUMNS}
+    table = pd.read_csv(
+        path, dtype=kinds, keep_default_na=False, na_values={c: [""] for c in columns if c not in kinds}
+    )
+    return table
+
+
+_TEXT_COLUMNS = frozenset(
+    {"caption", "path", "split", "status", "reason", "source", "reversed_source", "method", "setting"}
+)
+
+
+def write_parquet(path: str | Path, table: pd.DataFrame) -> None:
+    """Write ``table`` as Parquet, atomically."""
+    with atomic(path) as draft:
+        table.to_parquet(draft, index=False)
+
+
+def write_npz(path: str | Path, **arrays: np.ndarray) -> None:
+    """Write arrays to a compressed npz, atomically."""
+    with atomic(path) as draft:
+        np.savez_compressed(draft, **arrays)
+
+
+def digest(*parts: object) -> str:
+    """A short stable hash (16 hex digits) of JSON-able values."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""What the workflow's scripts call: one function a stage, from files to files."""

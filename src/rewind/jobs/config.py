@@ -1,0 +1,116 @@
+"""The workflow's configuration: which studies run, on which data sets, and whether their sources are there."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rewind.errors import RewindError
+from rewind.files import digest
+from rewind.study import Dataset, RTimeSource, Study, TableSource, load_dataset, load_study
+
+KNOWN = ("studies", "overrides")
+SOURCES = "results/data/{dataset}/source"
+
+
+def load_all(config: Mapping[str, Any]) -> tuple[dict[str, Study], dict[str, Dataset]]:
+    """The selected studies and their data sets, validated whole.
+
+    Args:
+        config: ``studies`` (names) and ``overrides`` (``{studies: {name: {...}}, datasets: {name: {...}}}``, nested
+            or with dotted keys), from ``config/config.yaml`` and the command line.
+
+    Raises:
+        RewindError: naming every faulty key with its file.
+    """
+    for name in config:
+        if name not in KNOWN:
+            near = difflib.get_close_matches(str(name), KNOWN, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(KNOWN)}"
+            raise RewindError(f"config/config.yaml: {name}: unknown key; {hint}")
+    names = config.get("studies") or []
+    names = [names] if isinstance(names, str) else list(names)
+    if not names:
+        raise RewindError("config/config.yaml: studies: name at least one study, for example [demo].")
+    over = _overrides(config.get("overrides") or {})
+    studies = {name: load_study(name, overrides=over["studies"].get(name)) for name in names}
+    if "data" in studies:
+        raise RewindError(
+            "config/studies/data.yaml: a study cannot be called 'data': results/data holds the data sets."
+        )
+    used = dict.fromkeys(study.dataset for study in studies.values())
+    for kind, known in (("studies", studies), ("datasets", used)):
+        for name in over[kind]:
+            if name not in known:
+                raise RewindError(f"overrides.{kind}.{name}: not among the selected {kind} ({', '.join(known)}).")
+    return studies, {name: load_dataset(name, overrides=over["datasets"].get(name)) for name in used}
+
+
+def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    from rewind.study.load import merge
+
+    nested = merge({}, given)
+    for name in nested:
+        if name not in ("studies", "datasets"):
+            raise RewindError(
+                f"overrides.{name}: begin with studies.<name> or datasets.<name>, for example "
+                "studies.demo.training.epochs."
+            )
+    return {kind: nested.get(kind) or {} for kind in ("studies", "datasets")}
+
+
+def annotation_files(dataset: Dataset) -> list[str]:
+    """Annotation files that the user brings."""
+    source = dataset.source
+    if isinstance(source, RTimeSource):
+        return [source.annotations[split] for split in ("train", "valid", "test") if split in source.annotations]
+    return [source.table] if isinstance(source, TableSource) else []
+
+
+def videos_folder(dataset: Dataset) -> Path:
+    """Folder of the source clips."""
+    if dataset.made_here:
+        return sources_folder(dataset.name) / "videos"
+    return Path(getattr(dataset.source, "videos", "."))
+
+
+def sources_folder(name: str) -> Path:
+    """Where the workflow keeps source files that it made or fetched."""
+    return Path(SOURCES.format(dataset=name))
+
+
+def check_sources(dataset: Dataset) -> None:
+    """Stop before the first job where a data set's files are not there at all.
+
+    Raises:
+        RewindError: naming what is missing, and how to get it.
+    """
+    if dataset.made_here:
+        return
+    missing = [path for path in annotation_files(dataset) if not Path(path).is_file()]
+    folder = videos_folder(dataset)
+    if not folder.is_dir():
+        missing.append(f"{folder}/ (folder of source clips)")
+    if missing:
+        lines = "\n".join(f"  - {path}" for path in missing)
+        how = f"\n{dataset.how_to_get.strip()}" if dataset.how_to_get else ""
+        raise RewindError(f"config/datasets/{dataset.name}.yaml: these are not there yet:\n{lines}{how}")
+
+
+def listing(dataset: Dataset) -> str | None:
+    """Hash of names and sizes in the user's clip folders: adding or replacing a clip makes the video stage stale.
+
+    None for data sets that are made here (their clips follow from their own rule) and for formats that look elsewhere.
+    """
+    folders = [getattr(dataset.source, name, None) for name in ("videos", "reversed_videos")]
+    if dataset.made_here or not any(folders):
+        return None
+    found = []
+    for folder in filter(None, folders):
+        if Path(folder).is_dir():
+            found += sorted(
+                (str(p.relative_to(folder)), p.stat().st_size) for p in Path(folder).rglob("*") if p.is_file()
+            )
+    return digest(found)

@@ -1,0 +1,102 @@
+"""A split, ready for a model: usable items and captions, inputs, prepared text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rewind.datasets.captions import load_split
+from rewind.models.retriever import Backbone, Retriever, find
+from rewind.study import RunSpec
+from rewind.training.inputs import Clips, Inputs, cached_frames, cached_text
+from rewind.training.loop import TrainingData
+
+
+@dataclass
+class Prepared:
+    """One split as a model needs it."""
+
+    items: pd.DataFrame
+    captions: pd.DataFrame
+    inputs: Inputs
+    text: Tensor
+
+    def training_data(self) -> TrainingData:
+        """The split in the form of the training loop."""
+        row = pd.Series(np.arange(len(self.items)), index=self.items["item_id"])
+        clusters = pd.factorize(self.items["cluster_id"])[0]
+        return TrainingData(
+            inputs=self.inputs,
+            text=self.text,
+            item_of_caption=row[self.captions["video_id"]].to_numpy(),
+            cluster_of_item=clusters,
+            caption_ids=self.captions["caption_id"].tolist(),
+        )
+
+
+@dataclass
+class DataFolder:
+    """Where a run's data lie.
+
+    Attributes:
+        folder: ``results/data/<dataset>``.
+        dataset: the dataset's name.
+        spec: the run's keys.
+        max_frames: frames per clip.
+        features: cached features of frozen towers, or None to read clips.
+    """
+
+    folder: Path
+    dataset: str
+    spec: RunSpec
+    max_frames: int
+    features: Path | None = None
+
+    def __post_init__(self) -> None:
+        self._cache = None
+        if self.features is not None:
+            with np.load(self.features, allow_pickle=False) as archive:
+                self._cache = {name: archive[name] for name in archive.files}
+
+    def train_captions(self) -> list[str]:
+        """Captions from which a word vocabulary is built."""
+        return load_split(self.folder, self.dataset, "train").captions["caption"].tolist()
+
+    def split(self, name: str, retriever: Retriever) -> Prepared:
+        """A split's usable items and captions, prepared for ``retriever``."""
+        items, captions, _ = load_split(self.folder, self.dataset, name)
+        return self.prepare(items, captions, retriever)
+
+    def prepare(self, items: pd.DataFrame, captions: pd.DataFrame, retriever: Retriever) -> Prepared:
+        """Inputs and text of any items and captions."""
+        if self._cache is not None:
+            inputs: Inputs = cached_frames(self._cache, items, str(self.features))
+        else:
+            inputs = Clips(items, self.folder, self.spec.frames, self.max_frames)
+        if self._cache is not None and "text" in self._cache:
+            text = cached_text(self._cache, captions, str(self.features))
+        else:
+            text = _prepare_text(retriever, captions["caption"].tolist())
+        return Prepared(items, captions, inputs, text)
+
+
+def build_retriever(data: DataFolder) -> Retriever:
+    """The untrained retriever of a run; new parameters come from torch's global generator."""
+    spec = data.spec
+    module = find(spec.method.model, "rewind.models", "methods.*.model")
+    return module.build(spec.method, spec.backbone, spec.text, data.train_captions())
+
+
+def _prepare_text(retriever: Retriever, captions: list[str]) -> Tensor:
+    backbone: Backbone | None = getattr(retriever, "backbone", None)
+    return backbone.prepare_text(captions) if backbone is not None else torch.zeros(len(captions), 1)
+
+
+def device() -> torch.device:
+    """The device that this job was granted."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

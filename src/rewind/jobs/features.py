@@ -1,0 +1,51 @@
+"""Features of frozen towers, computed once and shared by every run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rewind.datasets.annotations import SPLITS
+from rewind.datasets.captions import load_split
+from rewind.files import atomic
+from rewind.jobs.data import DataFolder, build_retriever, device
+from rewind.progress import Progress
+from rewind.training.inputs import Clips
+
+
+@torch.inference_mode()
+def compute_features(data: DataFolder, path: str) -> None:
+    """Write the frame features of all usable items, and prepared captions where the text tower is frozen too.
+
+    The npz holds ``item_ids``, ``frames`` float32 (n, T, F), ``mask`` (n, T), and with a frozen sentence encoder
+    ``caption_ids`` and ``text``.
+    """
+    retriever = build_retriever(data)
+    backbone = retriever.backbone.eval().to(device())
+    splits = [load_split(data.folder, data.dataset, split) for split in SPLITS]
+    items = pd.concat([split.items for split in splits], ignore_index=True)
+    inputs = Clips(items, data.folder, data.spec.frames, data.max_frames)
+    progress = Progress("features", len(items), "clips")
+    frames, masks = [], []
+    size = data.spec.evaluation.batch_size
+    for at in range(0, len(items), size):
+        batch = inputs.batch(np.arange(at, min(at + size, len(items))))
+        real = batch["mask"].bool()
+        found = backbone.frame_features(batch["pixels"][real].to(device())).cpu()
+        full = torch.zeros(*real.shape, found.shape[-1])
+        full[real] = found
+        frames.append(full.numpy())
+        masks.append(batch["mask"].numpy())
+        progress.advance(len(real))
+    arrays = {
+        "item_ids": items["item_id"].to_numpy(dtype=str),
+        "frames": np.concatenate(frames),
+        "mask": np.concatenate(masks),
+    }
+    if getattr(backbone, "caches_text", False):
+        captions = pd.concat([split.captions for split in splits], ignore_index=True)
+        arrays["caption_ids"] = captions["caption_id"].to_numpy(dtype=str)
+        arrays["text"] = backbone.prepare_text(captions["caption"].tolist()).cpu().numpy()
+    with atomic(path) as draft:
+        np.savez(draft, **arrays)

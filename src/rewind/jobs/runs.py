@@ -1,0 +1,187 @@
+"""Training jobs: a run of a study, a sweep's trial, the pre-training, the over-fitting check."""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rewind.datasets.captions import load_split
+from rewind.errors import RewindError
+from rewind.files import digest, write_csv, write_json
+from rewind.jobs.data import DataFolder, Prepared, build_retriever, device
+from rewind.jobs.validation import validator
+from rewind.models.baselines import pool
+from rewind.models.retriever import Retriever
+from rewind.provenance import environment, file_hash, hardware
+from rewind.study import RunSpec
+from rewind.study.model import Sanity
+from rewind.training.checkpoint import StateFile, save_model
+from rewind.training.loop import seed_everything, train
+
+
+@dataclass
+class Job:
+    """One training job as the workflow describes it.
+
+    Attributes:
+        name: for messages, for example ``seqTransf/seed0``.
+        spec: the keys it depends on.
+        seed: its seed.
+        data: ``results/data/<dataset>``.
+        dataset: the dataset's name.
+        max_frames: frames per clip.
+        state: the undeclared state file.
+        code: fingerprint of the code.
+        features: cached features of frozen towers, if any.
+        pretrained: weights made by the study's own pre-training, if any.
+    """
+
+    name: str
+    spec: RunSpec
+    seed: int
+    data: Path
+    dataset: str
+    max_frames: int
+    state: Path
+    code: str
+    features: Path | None = None
+    pretrained: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.pretrained is not None:
+            backbone = self.spec.backbone.model_copy(update={"weights": str(self.pretrained)})
+            self.spec = self.spec.model_copy(update={"backbone": backbone})
+
+    def folder(self) -> DataFolder:
+        return DataFolder(Path(self.data), self.dataset, self.spec, self.max_frames, self.features)
+
+    def hashes(self) -> dict[str, str]:
+        """Content hashes of the files that the run learns from."""
+        captions = Path(self.data) / "captions"
+        paths = [Path(self.data) / "items.csv", *(captions / f"{self.dataset}_{s}.csv" for s in ("train", "valid"))]
+        paths += [path for path in (self.features, self.pretrained) if path]
+        return {str(path): file_hash(path) for path in paths}
+
+    def state_file(self) -> StateFile:
+        mark = digest(self.code, self.spec.model_dump(mode="json"), self.seed, self.max_frames, self.hashes())
+        return StateFile(self.state, mark)
+
+
+def train_run(job: Job, model: Path, history: Path, record: Path) -> dict[str, Any]:
+    """Train one run and write its best checkpoint, per-epoch history and provenance.
+
+    Returns:
+        The content of ``run.json``.
+    """
+    began = time.monotonic()
+    seed_everything(job.seed)
+    folder = job.folder()
+    retriever = build_retriever(folder)
+    splits = [folder.split(name, retriever) for name in ("train", "valid")]
+    state = job.state_file()
+    if hasattr(retriever, "fit"):
+        _fit(retriever, *splits)
+        rows = []
+    elif not any(True for _ in retriever.parameters()):
+        rows = []  # nothing to learn
+    else:
+        rows = _train(retriever, *splits, job, state)
+    save_model(model, retriever, {"method": job.name, "code": job.code})
+    write_csv(history, pd.DataFrame(rows))
+    parameters = list(retriever.parameters())
+    best = max(rows, key=lambda row: row.get("valid_sum", -np.inf)) if rows else {}
+    content = {
+        "run": job.name,
+        "seed": job.seed,
+        "max_frames": job.max_frames,
+        "spec": job.spec.model_dump(mode="json"),
+        "parameters": sum(p.numel() for p in parameters),
+        "trained_parameters": sum(p.numel() for p in parameters if p.requires_grad),
+        "best": best,
+        "seconds": round(time.monotonic() - began, 2),
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "code": job.code,
+        "data": job.hashes(),
+        "hardware": hardware(),
+    } | environment()
+    write_json(record, content)
+    state.remove()
+    return content
+
+
+def _train(retriever: Retriever, train_split: Prepared, valid: Prepared, job: Job, state: StateFile) -> list[dict]:
+    keys = job.spec.method.training
+    validate = validator(valid, keys.select_setting, job.spec.evaluation, device())
+    return train(
+        retriever,
+        train_split.training_data(),
+        keys,
+        job.seed,
+        device(),
+        validate,
+        state,
+        job.name,
+        job.spec.frames.workers,
+    )
+
+
+def _fit(retriever: Retriever, train_split: Prepared, valid: Prepared) -> None:
+    pairs = [array for split in (train_split, valid) for array in _pooled_pairs(split)]
+    retriever.fit(*pairs)
+
+
+def _pooled_pairs(split: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
+    """Prepared captions (n, dt) and the time-averaged features of their items (n, di)."""
+    batch = split.inputs.batch(np.arange(len(split.items)))
+    if "frames" not in batch:
+        raise RewindError("a closed-form baseline needs cached features: set training.freeze: [visual].")
+    return split.text, pool(batch["frames"], batch["mask"])[split.training_data().item_of_caption]
+
+
+def sanity_check(job: Job, keys: Sanity, result: Path) -> None:
+    """Over-fit a tiny subset of the training split; nothing else starts unless this succeeds.
+
+    Raises:
+        RewindError: with advice, if training R@1 stays below ``keys.min_r1``.
+    """
+    seed_everything(job.seed)
+    folder = job.folder()
+    retriever = build_retriever(folder)
+    items, captions, _ = load_split(folder.folder, job.dataset, "train")
+    originals = items[items["reversed"] == 0]
+    chosen = originals.sample(min(keys.clips, len(originals)), random_state=job.seed).sort_index()
+    described = captions[captions["video_id"].isin(chosen["item_id"])].drop_duplicates("video_id")
+    described = described.drop_duplicates("caption")  # two clips under one caption cannot both come first
+    chosen = chosen[chosen["item_id"].isin(described["video_id"])].reset_index(drop=True)
+    split = folder.prepare(chosen, described.reset_index(drop=True), retriever)
+    rows = _train_on_itself(retriever, split, job)
+    best = max(row.get("valid_R@1", 0.0) for row in rows) / 100
+    print(f"sanity: training R@1 {best:.3f} on {len(chosen)} clips (at least {keys.min_r1} needed)")
+    if best < keys.min_r1:
+        raise RewindError(
+            f"sanity: {job.name} reaches a training R@1 of only {best:.2f} on {len(chosen)} clips, {keys.min_r1} is "
+            "needed before real runs start. Look at videos/report.csv and a few captions: do they belong together? "
+            "Then try a larger sanity.training.lr or backbone_lr_multiplier, more sanity.training.epochs, or "
+            "pretrained backbone.weights."
+        )
+    write_json(result, {"method": job.name, "clips": len(chosen), "train_R@1": round(best, 4), "needed": keys.min_r1})
+
+
+def _train_on_itself(retriever: Retriever, split: Prepared, job: Job) -> list[dict]:
+    return train(
+        retriever,
+        split.training_data(),
+        job.spec.method.training,
+        job.seed,
+        device(),
+        validator(split, "test", job.spec.evaluation, device()),
+        StateFile(job.state, job.state_file().fingerprint + "sanity"),
+        f"sanity {job.name}",
+    )

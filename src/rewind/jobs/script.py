@@ -1,0 +1,48 @@
+"""Unpack the object that Snakemake hands to a script (whose attributes are all that is known of it here)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rewind.files import read_json
+from rewind.jobs.data import DataFolder
+from rewind.jobs.runs import Job
+from rewind.study import RunSpec
+
+
+def training_job(given: Any) -> Job:
+    """The training job of a rule with ``spec``, ``dataset``, ``state``, ``code`` and inputs ``items``, ``best``, …"""
+    params, inputs = given.params, given.input
+    return Job(
+        name=params.get("name", "sanity"),
+        spec=RunSpec.model_validate(params.spec),
+        seed=params.get("seed", 0),
+        data=Path(inputs.item_table).parent,
+        dataset=params.dataset,
+        max_frames=_max_frames(given),
+        state=Path(params.state),
+        code=params.code,
+        features=_path(inputs, "features"),
+        pretrained=_path(inputs, "pretrained"),
+    )
+
+
+def data_folder(given: Any) -> DataFolder:
+    """The data of a rule that computes features or similarities."""
+    spec = RunSpec.model_validate({"evaluation": {}, "method": {}} | given.params.spec)
+    pretrained = _path(given.input, "pretrained")
+    if pretrained is not None:
+        spec = spec.model_copy(update={"backbone": spec.backbone.model_copy(update={"weights": str(pretrained)})})
+    folder = Path(given.input.item_table).parent
+    return DataFolder(folder, given.params.dataset, spec, _max_frames(given), _path(given.input, "features"))
+
+
+def _max_frames(given: Any) -> int:
+    fixed = given.params.get("max_frames")
+    return fixed if fixed is not None else read_json(given.input.best)["max_frames"]
+
+
+def _path(inputs: Any, name: str) -> Path | None:
+    value = inputs.get(name)
+    return Path(value) if value else None

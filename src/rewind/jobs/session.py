@@ -1,0 +1,86 @@
+"""The frame of every job: its log file, its threads, its GPUs, and errors that read well."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from rewind.errors import RewindError
+
+
+class _Tee:
+    """Writes to the console and to the log file."""
+
+    def __init__(self, console: TextIO, log: TextIO) -> None:
+        self.console, self.log = console, log
+
+    def write(self, text: str) -> int:
+        self.log.write(text)
+        self.log.flush()
+        return self.console.write(text)
+
+    def flush(self) -> None:
+        self.console.flush()
+        self.log.flush()
+
+    def isatty(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return self.console.fileno()
+
+
+@contextlib.contextmanager
+def session(log: str | os.PathLike, threads: int = 1, gpus: int | None = None) -> Iterator[None]:
+    """Run a job: tee its output into ``log``, set thread counts, lease ``gpus``.
+
+    A :class:`RewindError` ends the job with its message alone; anything else is a defect and shows its traceback.
+
+    Args:
+        log: log file, begun anew.
+        threads: CPU threads that the workflow gave this job. Torch takes exactly these: two busy threads more than
+            cores make a training step many times slower.
+        gpus: GPUs that the workflow granted; None for jobs that never use one.
+    """
+    path = Path(log)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with path.open("w", encoding="utf-8") as stream, _redirected(stream):
+        try:
+            with _machine(threads, gpus):
+                yield
+        except RewindError as error:
+            print(f"\nerror: {error}\n", file=sys.stderr)
+            raise SystemExit(1) from None
+        except Exception:
+            traceback.print_exc()
+            raise SystemExit(1) from None
+        print(f"finished in {time.monotonic() - began:.1f} s", file=stream)
+
+
+@contextlib.contextmanager
+def _redirected(stream: TextIO) -> Iterator[None]:
+    with contextlib.redirect_stdout(_Tee(sys.stdout, stream)), contextlib.redirect_stderr(_Tee(sys.stderr, stream)):
+        yield
+
+
+@contextlib.contextmanager
+def _machine(threads: int, gpus: int | None) -> Iterator[None]:
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    if gpus is None:
+        yield
+        return
+    from rewind.devices import lease
+
+    with lease(gpus):
+        import torch
+
+        torch.set_num_threads(threads)
+        yield

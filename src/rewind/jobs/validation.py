@@ -1,0 +1,30 @@
+"""Scores on validation: what chooses checkpoints and the sweep's value. Test data are never looked at here."""
+
+from __future__ import annotations
+
+import torch
+
+from rewind.evaluation.ranking import CUTOFFS, metrics, rank_table
+from rewind.evaluation.similarity import similarity_matrix
+from rewind.jobs.data import Prepared
+from rewind.models.retriever import Retriever
+from rewind.study.model import Evaluation
+from rewind.training.loop import Validate
+
+
+def validator(split: Prepared, setting: str, keys: Evaluation, device: torch.device) -> Validate:
+    """A function from model to text→item scores: ``valid_R@k``, ``valid_MdR``, … and ``valid_sum`` = R@1 + R@5 + R@10.
+
+    ``setting`` ``auto`` is hard where the split has twins, else test.
+    """
+    if setting == "auto":
+        setting = "hard" if (split.items["reversed"] == 1).any() else "test"
+
+    def validate(retriever: Retriever) -> dict[str, float]:
+        scores = similarity_matrix(retriever, split.text, split.inputs, keys, device)
+        ranks = rank_table(scores, split.captions, split.items, [setting], ["text_to_item"], "validation")
+        row = metrics(ranks)
+        shown = {f"valid_{name}": row[name] for name in (*(f"R@{k}" for k in CUTOFFS), "MdR", "MnR", "MRR")}
+        return {"valid_sum": sum(row[f"R@{k}"] for k in CUTOFFS)} | shown
+
+    return validate

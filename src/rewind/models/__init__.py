@@ -1,0 +1,1 @@
+"""Retrievers: towers, temporal heads, baselines."""

@@ -1,0 +1,50 @@
+"""The floor of every table: a retriever that knows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rewind.models.baselines import check_options
+from rewind.models.retriever import Features, Retriever
+from rewind.study import Backbone as BackboneKeys
+from rewind.study import Method
+from rewind.study import Text as TextKeys
+
+
+class Chance(Retriever):
+    """Scores every pair 0.
+
+    All items tie, so under honest ties (metrics as expectations over the order of the ties) its metrics are
+    exactly chance: R@k = k/n, mean rank (n + 1)/2. No seed, no noise, nothing to train.
+    """
+
+    def encode_text(self, batch: Features) -> Features:
+        """``text`` (n, …) → an empty row per caption."""
+        return {"text": _rows(batch["text"])}
+
+    def encode_items(self, batch: Features) -> Features:
+        """``mask`` (n, T) → an empty row per item; pixels and frames are not looked at."""
+        return {"items": _rows(batch["mask"])}
+
+    def similarity(self, text: Features, items: Features) -> Tensor:
+        """Zeros, (n_text, n_items)."""
+        return text["text"] @ items["items"].T
+
+
+def _rows(like: Tensor) -> Tensor:
+    return torch.zeros(len(like), 0, device=like.device)
+
+
+def make(options: Mapping[str, Any] | None = None) -> Chance:
+    """The baseline ``chance``; it has no options."""
+    check_options(options or {}, (), "chance")
+    return Chance()
+
+
+def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Chance:
+    """The baseline; of a study it only looks at the method's options, which must be empty."""
+    return make(method.options)

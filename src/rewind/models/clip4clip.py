@@ -1,0 +1,99 @@
+"""CLIP4Clip: a backbone's frame and text features under a temporal head."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rewind.errors import RewindError
+from rewind.models.retriever import Backbone, Features, Retriever, find
+from rewind.models.temporal import HEADS
+from rewind.study import Backbone as BackboneKeys
+from rewind.study import Method
+from rewind.study import Text as TextKeys
+
+POSITIONS = 77  # rows of the heads' position tables, as upstream
+
+
+class Clip4Clip(Retriever):
+    """Loose heads pool the frames into one vector; tight heads score pairs.
+
+    Loose similarity is ``exp(logit_scale) · cos(text, video)`` with video the re-normalised masked mean of normalised
+    frames; tight similarity is the head's own score, without scale.
+    """
+
+    def __init__(self, backbone: Backbone, head: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+
+    def encode_text(self, batch: Features) -> Features:
+        """``text`` (n, D): normalised for loose heads."""
+        text = self.backbone.encode_text(batch["text"])
+        return {"text": text if self.head.pairwise else F.normalize(text, dim=-1)}
+
+    def encode_items(self, batch: Features) -> Features:
+        """Loose: ``video`` (n, D), normalised. Tight: ``frames`` (n, T, D) and ``mask`` (n, T)."""
+        mask = batch["mask"]
+        frames = self.backbone.encode_frames(self._frame_features(batch))
+        if self.head.pairwise:
+            return {"frames": frames, "mask": mask}
+        frames = F.normalize(self.head(frames, mask), dim=-1)
+        # Summed in double precision and rounded once: the order of summation leaves no trace, so a clip and its exact
+        # mirror get the same mean, bit for bit.
+        weights = mask.double().unsqueeze(-1)
+        mean = (frames.double() * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+        return {"video": F.normalize(mean.to(frames.dtype), dim=-1)}
+
+    def similarity(self, text: Features, items: Features) -> Tensor:
+        """(n_text, n_items) logits."""
+        if self.head.pairwise:
+            return self.head.pairs(text["text"], items["frames"], items["mask"])
+        return self.backbone.logit_scale.exp() * text["text"] @ items["video"].T
+
+    def _frame_features(self, batch: Features) -> Tensor:
+        if "frames" in batch:
+            return batch["frames"]
+        pixels, real = batch["pixels"], batch["mask"].bool()
+        features = self.backbone.frame_features(pixels[real])  # padded frames are not encoded
+        full = features.new_zeros(*real.shape, features.shape[-1])
+        full[real] = features
+        return full
+
+    @torch.no_grad()
+    def clamp(self) -> None:
+        """Keep the logit scale at or below 100, as CLIP does after every step."""
+        self.backbone.logit_scale.clamp_(max=math.log(100))
+
+
+def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip4Clip:
+    """The retriever of a method; every new parameter is drawn from torch's global generator.
+
+    Raises:
+        RewindError: for an unknown backbone or head.
+    """
+    towers = find(backbone.kind, "rewind.models", "backbone.kind").build(backbone, text, train_captions)
+    cls = HEADS.get(method.head)
+    if cls is None:
+        if "." not in method.head:
+            raise RewindError(f"methods.*.head: no head {method.head!r}; there are {', '.join(HEADS)}.")
+        cls = find(method.head, "rewind.models", "methods.*.head")
+    head = cls(towers.width, layers=method.head_layers, positions=POSITIONS)
+    if method.head_start == "clip" and hasattr(head, "start_from"):
+        _start_from_text(head, towers, method)
+    return Clip4Clip(towers, head)
+
+
+def _start_from_text(head: nn.Module, towers: Backbone, method: Method) -> None:
+    blocks = towers.text_blocks() if hasattr(towers, "text_blocks") else {}
+    width = blocks["positional_embedding"].shape[1] if blocks else None
+    layers = len({name.split(".")[2] for name in blocks if name.startswith("transformer.resblocks.")})
+    if width != towers.width or layers < method.head_layers:
+        raise RewindError(
+            f"methods.*.head_start: {method.head} cannot start from this backbone's text tower (width {width}, "
+            f"{layers} layers; the head has width {towers.width}, {method.head_layers} layers): set head_start: random."
+        )
+    head.start_from(blocks)

@@ -1,0 +1,92 @@
+"""The one interface that training, evaluation and search need."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rewind.errors import RewindError
+
+Features = dict[str, Tensor]
+"""Whatever a head needs, every tensor batched on dim 0, so that features of several batches can be concatenated."""
+
+
+class Retriever(nn.Module):
+    """Scores every caption against every item."""
+
+    def encode_text(self, batch: Features) -> Features:
+        """Features of a batch of captions (``batch['text']`` as made by ``prepare_text``)."""
+        raise NotImplementedError
+
+    def encode_items(self, batch: Features) -> Features:
+        """Features of a batch of items.
+
+        ``batch`` holds ``mask`` [n, T] (1 on real frames, which come first) and either ``pixels`` uint8
+        [n, T, 3, S, S] or cached ``frames`` float [n, T, F].
+        """
+        raise NotImplementedError
+
+    def similarity(self, text: Features, items: Features) -> Tensor:
+        """Logits of all pairs, (n_text, n_items)."""
+        raise NotImplementedError
+
+
+class Backbone(nn.Module):
+    """A text tower and a frame tower under a shared width.
+
+    What can be cached when a tower is frozen is a step of its own: ``prepare_text`` before ``encode_text``,
+    ``frame_features`` before ``encode_frames``.
+    """
+
+    width: int
+    feature_width: int
+    text_width: int | None = None  # of prepared text, where that is a feature vector and not token ids
+    caches_text: bool = False  # whether prepared text is worth keeping beside frame features
+    logit_scale: nn.Parameter
+
+    def prepare_text(self, captions: list[str]) -> Tensor:
+        """Tensor of one row per caption (token ids, or features of a frozen sentence encoder)."""
+        raise NotImplementedError
+
+    def encode_text(self, prepared: Tensor) -> Tensor:
+        """(n, width), not normalised."""
+        raise NotImplementedError
+
+    def frame_features(self, pixels: Tensor) -> Tensor:
+        """uint8 RGB frames (n, 3, S, S) → (n, feature_width)."""
+        raise NotImplementedError
+
+    def encode_frames(self, features: Tensor) -> Tensor:
+        """(n, feature_width) → (n, width), not normalised."""
+        return features
+
+    def visual_parameters(self) -> list[nn.Parameter]:
+        """Parameters behind ``frame_features``."""
+        raise NotImplementedError
+
+    def text_parameters(self) -> list[nn.Parameter]:
+        """Parameters of the text tower."""
+        raise NotImplementedError
+
+
+def concatenate(parts: list[Features]) -> Features:
+    """Join features of consecutive batches along dim 0."""
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def find(name: str, package: str, key: str) -> Any:
+    """A built-in of ``package`` by its short name, or anything by dotted path ``module.attribute``.
+
+    Raises:
+        RewindError: naming the configuration ``key`` if there is no such thing.
+    """
+    module, _, attribute = name.rpartition(".")
+    try:
+        if module:
+            return getattr(importlib.import_module(module), attribute)
+        return importlib.import_module(f"{package}.{name}")
+    except (ImportError, AttributeError) as error:
+        raise RewindError(f"{key}: cannot find {name!r} ({error}).") from error

@@ -1,0 +1,171 @@
+"""CLIP4Clip's four temporal heads over per-frame features (Luo et al., 2022, sections 3.3 and 3.4).
+
+Computations, names of parameters and initialisation follow ArrowLuo/CLIP4Clip @508ffa3, so that its checkpoints fit.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+LN_EPS = 1e-12  # of the heads' layer norms; CLIP's own towers use 1e-5
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block with QuickGELU, bidirectional, no dropout."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.ln_1 = nn.LayerNorm(width, eps=LN_EPS)
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width), "c_proj": nn.Linear(4 * width, width)})
+        self.ln_2 = nn.LayerNorm(width, eps=LN_EPS)
+
+    def forward(self, x: Tensor, mask: Tensor, queries: int | None = None) -> Tensor:
+        """(n, L, D) and mask (n, L) → (n, L, D); with ``queries`` only the first so many places are computed."""
+        return self.attend(x, *self.project(x), mask, queries)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value of every place, each (..., L, D); they depend on that place alone."""
+        q, k, v = F.linear(self.ln_1(x), self.attn.in_proj_weight, self.attn.in_proj_bias).chunk(3, dim=-1)
+        return q, k, v
+
+    def attend(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, queries: int | None = None) -> Tensor:
+        """The rest of the block, given the projections."""
+        x, q = x[:, :queries], q[:, :queries]
+        heads = self.attn.num_heads
+        split = lambda t: t.unflatten(-1, (heads, -1)).transpose(1, 2)  # noqa: E731 - (n, heads, L, D/heads)
+        keep = mask.bool()[:, None, None, :]
+        mixed = F.scaled_dot_product_attention(split(q), split(k), split(v), attn_mask=keep)
+        x = x + self.attn.out_proj(mixed.transpose(1, 2).flatten(2))
+        hidden = self.mlp["c_fc"](self.ln_2(x))
+        return x + self.mlp["c_proj"](hidden * torch.sigmoid(1.702 * hidden))
+
+
+class Transformer(nn.Module):
+    """A stack of blocks under the name upstream gives it (``resblocks``)."""
+
+    def __init__(self, width: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.resblocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+
+
+class MeanP(nn.Module):
+    """Parameter-free: frames are averaged as they are."""
+
+    pairwise = False
+
+    def __init__(self, width: int, layers: int = 0, positions: int = 0) -> None:
+        super().__init__()
+
+    def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
+        """(n, T, D), (n, T) → (n, T, D)."""
+        return frames
+
+
+class SeqLSTM(nn.Module):
+    """One unidirectional LSTM layer over the real frames, plus a residual."""
+
+    pairwise = False
+
+    def __init__(self, width: int, layers: int = 1, positions: int = 77) -> None:
+        super().__init__()
+        self.lstm_visual = nn.LSTM(width, width, num_layers=1, batch_first=True)
+
+    def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
+        # The LSTM runs forward and padding comes last, so real steps cannot see padding: no packing is needed.
+        hidden, _ = self.lstm_visual(frames)
+        return torch.where(mask.bool().unsqueeze(-1), hidden + frames, 2 * frames)
+
+
+class SeqTransf(nn.Module):
+    """Learned positions and a small transformer over the frames, plus a residual."""
+
+    pairwise = False
+
+    def __init__(self, width: int, layers: int = 4, positions: int = 77) -> None:
+        super().__init__()
+        self.frame_position_embeddings = nn.Embedding(positions, width)
+        self.transformerClip = Transformer(width, layers, max(1, width // 64))
+
+    def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
+        x = frames + self.frame_position_embeddings.weight[: frames.shape[1]]
+        for block in self.transformerClip.resblocks:
+            x = block(x, mask)
+        return x + frames
+
+    def start_from(self, text: dict[str, Tensor]) -> None:
+        """Begin as a copy of CLIP's text positions and first text blocks, as upstream does."""
+        _copy(text, self.frame_position_embeddings, self.transformerClip)
+
+
+class TightTransf(nn.Module):
+    """A cross encoder over one pooled text token and the frame tokens; it scores pairs."""
+
+    pairwise = True
+
+    def __init__(self, width: int, layers: int = 4, positions: int = 77) -> None:
+        super().__init__()
+        self.position_embeddings = nn.Embedding(positions, width)
+        self.transformer = Transformer(width, layers, max(1, width // 64))
+        self.ln_pool = nn.LayerNorm(width, eps=LN_EPS)
+        self.dense = nn.Linear(width, width)
+        self.similarity_dense = nn.Linear(width, 1)
+        self.dropout = nn.Dropout(0.1)
+        for layer in (self.dense, self.similarity_dense):
+            nn.init.normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+
+    def pairs(self, text: Tensor, frames: Tensor, mask: Tensor) -> Tensor:
+        """Scores of all pairs.
+
+        Args:
+            text: (n, D) pooled text features, not normalised.
+            frames: (m, T, D) frame features, not normalised.
+            mask: (m, T), 1 on real frames.
+
+        Returns:
+            (n, m) logits. The first block's projections depend on one side only and are computed once a side (in
+            training, dropout on the embeddings is then drawn once a side too); of the last block only place 0 is
+            computed, because only it is read.
+        """
+        n, m = len(text), len(frames)
+        position = self.position_embeddings.weight
+        left = self.dropout(text.unsqueeze(1) + position[:1])
+        right = self.dropout(frames + position[1 : 1 + frames.shape[1]])
+        blocks = self.transformer.resblocks
+
+        def join(a: Tensor, b: Tensor) -> Tensor:
+            """Tokens of all pairs, (n · m, 1 + T, …)."""
+            sides = [a.unsqueeze(1).expand(n, m, *a.shape[1:]), b.unsqueeze(0).expand(n, m, *b.shape[1:])]
+            return torch.cat(sides, dim=2).flatten(0, 1)
+
+        keep = join(mask.new_ones(n, 1, 1), mask.unsqueeze(-1)).squeeze(-1)
+        projections = [join(a, b) for a, b in zip(blocks[0].project(left), blocks[0].project(right), strict=True)]
+        last = len(blocks) - 1
+        x = blocks[0].attend(join(left, right), *projections, keep, queries=1 if last == 0 else None)
+        for place, block in enumerate(blocks[1:], start=1):
+            x = block(x, keep, queries=1 if place == last else None)
+        pooled = self.dense(self.ln_pool(x[:, 0]))
+        pooled = pooled * torch.sigmoid(1.702 * pooled)
+        return self.similarity_dense(pooled).view(n, m)
+
+    def start_from(self, text: dict[str, Tensor]) -> None:
+        """Begin as a copy of CLIP's text positions and first text blocks, as upstream does."""
+        _copy(text, self.position_embeddings, self.transformer)
+
+
+def _copy(text: dict[str, Tensor], positions: nn.Embedding, transformer: Transformer) -> None:
+    table = text["positional_embedding"]
+    rows = min(len(table), len(positions.weight))
+    state = {
+        name.removeprefix("transformer."): value for name, value in text.items() if name.startswith("transformer.")
+    }
+    with torch.no_grad():
+        positions.weight[:rows] = table[:rows]
+        for name, parameter in transformer.named_parameters():
+            parameter.copy_(state[name])
+
+
+HEADS = {"meanP": MeanP, "seqLSTM": SeqLSTM, "seqTransf": SeqTransf, "tightTransf": TightTransf}

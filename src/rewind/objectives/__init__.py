@@ -1,0 +1,1 @@
+"""Losses: one callable a module, named in a study by its module."""

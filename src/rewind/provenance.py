@@ -1,0 +1,133 @@
+"""What ran, on what, from which code and data."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import grimp
+
+PACKAGES = ("torch", "open-clip-torch", "decord", "decord2", "numpy", "pandas", "snakemake")
+
+
+@functools.cache
+def _graph() -> grimp.ImportGraph:
+    return grimp.build_graph("rewind", cache_dir=None)
+
+
+def reached(script: Path) -> set[str]:
+    """Library modules that a script's imports reach, transitively; packages count with their ``__init__``."""
+    direct = imported(script.read_text())
+    graph = _graph()
+    modules = {name for name in direct if name in graph.modules}
+    for name in list(modules):
+        modules |= graph.find_upstream_modules(name)
+    return modules | {parent for name in modules for parent in _parents(name)}
+
+
+def imported(source: str) -> set[str]:
+    """Names under ``rewind`` that a script imports; ``from rewind.a import b`` may mean the module ``rewind.a.b``."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in names if name.split(".")[0] == "rewind"}
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))]
+
+
+def fingerprint(script: str | Path, *modules: str) -> str:
+    """Content hash of a script, the library modules it reaches, and further ``modules`` found at run time.
+
+    Snakemake does not see edits in imported modules; rules pass this as ``params: code=…``. Touching a file or a fresh
+    checkout changes nothing, an edit changes it for exactly the rules whose scripts reach the module.
+    """
+    script = Path(script)
+    names = reached(script)
+    for module in modules:
+        if module in _graph().modules:
+            names |= {module} | _graph().find_upstream_modules(module)
+    whole = hashlib.sha256(script.read_bytes())
+    for name in sorted(names):
+        whole.update(name.encode() + b"\0" + _module_file(name).read_bytes())
+    return whole.hexdigest()[:16]
+
+
+@functools.cache
+def _module_file(name: str) -> Path:
+    root = Path(__file__).parent
+    stem = root.joinpath(*name.split(".")[1:])
+    return stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
+
+
+def file_hash(path: str | Path) -> str:
+    """sha256 of a file, 16 hex digits."""
+    whole = hashlib.sha256()
+    with Path(path).open("rb") as stream:
+        while block := stream.read(1 << 20):
+            whole.update(block)
+    return whole.hexdigest()[:16]
+
+
+def environment() -> dict[str, Any]:
+    """Versions, commit and machine, for ``run.json``."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in PACKAGES if _installed(name)},
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "git": _git(),
+        "command": sys.argv,
+    }
+
+
+def hardware() -> dict[str, Any]:
+    """Devices as torch sees them now."""
+    import torch
+
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+        return {"devices": names, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    return {"devices": [f"CPU ({_processor()}, {torch.get_num_threads()} threads)"]}
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _git() -> dict[str, Any]:
+    def ask(*arguments: str) -> str | None:
+        try:
+            out = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return out.stdout.strip() if out.returncode == 0 else None
+
+    status = ask("status", "--porcelain", "--untracked-files=no")
+    return {"commit": ask("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}

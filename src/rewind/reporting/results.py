@@ -1,0 +1,177 @@
+"""What tables are made from, checked as a whole before anything is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from rewind.errors import RewindError
+
+DIRECTIONS = ("text_to_item", "item_to_text")
+LOWER_IS_BETTER = frozenset({"MdR", "MnR"})
+METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "MRR")
+
+_RUN = ["method", "seed", "setting", "direction"]
+_NEEDED = {
+    "metrics.csv": (*_RUN, "queries", "gallery", *METRICS, "R@1_pessimistic"),
+    "intervals.csv": ("method", "setting", "direction", "metric", "estimate", "low", "high"),
+    "pairs.csv": ("first", "second", "setting", "direction", "metric", "difference", "p_holm"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """A study's numbers.
+
+    Attributes:
+        metrics: one row per method, seed, setting, direction; R@k in percent.
+        intervals: one row per method, setting, direction, metric.
+        pairs: one row per compared pair, setting, direction, metric; may be empty.
+        labels: method → name in the tables, in table order.
+        train: method → text of the Train column.
+        baselines: methods that come last, are never bold and are not compared.
+        confidence: of the intervals; a pair differs significantly where ``p_holm < 1 - confidence``.
+    """
+
+    metrics: pd.DataFrame
+    intervals: pd.DataFrame
+    pairs: pd.DataFrame
+    labels: Mapping[str, str]
+    train: Mapping[str, str]
+    baselines: Collection[str] = ()
+    confidence: float = 0.95
+
+    @cached_property
+    def runs(self) -> dict[tuple[str, str, str], pd.DataFrame]:
+        """(method, setting, direction) → its rows of ``metrics``, one per seed."""
+        return dict(iter(self.metrics.groupby(["method", "setting", "direction"], sort=False)))
+
+    @cached_property
+    def ends(self) -> dict[tuple[str, str, str, str], list[tuple[int, float, float, float]]]:
+        """(method, setting, direction, metric) → rows of (line in the file, estimate, low, high)."""
+        found: dict[tuple[str, str, str, str], list[tuple[int, float, float, float]]] = {}
+        for row in self.intervals.itertuples():
+            key = (row.method, row.setting, row.direction, row.metric)
+            found.setdefault(key, []).append((row.Index + 2, row.estimate, row.low, row.high))
+        return found
+
+    def trained(self) -> list[str]:
+        """Methods that are not baselines, in order."""
+        return [method for method in self.labels if method not in self.baselines]
+
+    def ordered(self) -> list[str]:
+        """All methods in table order: baselines last."""
+        return self.trained() + [method for method in self.labels if method in self.baselines]
+
+
+def check(results: Results, setting: str) -> None:
+    """Refuse numbers that cannot stand in one table.
+
+    Raises:
+        RewindError: a column or a run is missing, a run is there twice, a value is not a number, or methods
+            were scored on different numbers of queries or items.
+    """
+    for name, table in zip(_NEEDED, (results.metrics, results.intervals, results.pairs), strict=True):
+        _check_columns(name, table)
+    rows = results.metrics[results.metrics["setting"] == setting]
+    _check_runs(rows, results.labels, setting)
+    _check_values(rows)
+    _check_same_queries(rows)
+    _check_pairs(results)
+    for method in results.labels:
+        if method not in results.train:
+            raise RewindError(f"tables: method {method!r} has no text for the Train column.")
+
+
+def interval(results: Results, method: str, setting: str, direction: str, metric: str) -> tuple[float, float]:
+    """Low and high end, NaN where a baseline or a metric that is never tested has none."""
+    found = results.ends.get((method, setting, direction, metric), [])
+    where = f"method {method!r}, {setting}, {direction}, {metric}"
+    if not found and metric in METRICS and method not in results.baselines and not results.intervals.empty:
+        raise RewindError(f"intervals.csv: no row for {where}; run the statistics again.")
+    if len(found) > 1:
+        raise RewindError(f"intervals.csv, row {found[1][0]}: {where} is there twice.")
+    if not found:
+        return np.nan, np.nan
+    row, estimate, low, high = found[0]
+    mean = values(results, method, setting, direction, metric).mean()
+    # The estimate of MdR is the median of the pooled ranks, not a mean over seeds.
+    if metric != "MdR" and not np.isclose(mean, estimate, rtol=1e-6, atol=1e-6):
+        raise RewindError(
+            f"intervals.csv, row {row}: {where} is {estimate}, but its seeds in metrics.csv average {mean}; "
+            "the two files are of different runs. Run the statistics again."
+        )
+    return float(low), float(high)
+
+
+def values(results: Results, method: str, setting: str, direction: str, metric: str) -> np.ndarray:
+    """The metric in every seed, [seeds]."""
+    return results.runs[method, setting, direction][metric].to_numpy(dtype=float)
+
+
+def directions(results: Results, setting: str) -> list[str]:
+    """Search directions that were evaluated in ``setting``, text→item first."""
+    there = set(results.metrics.loc[results.metrics["setting"] == setting, "direction"])
+    return [direction for direction in DIRECTIONS if direction in there]
+
+
+def _check_columns(name: str, table: pd.DataFrame) -> None:
+    missing = [column for column in _NEEDED[name] if column not in table.columns]
+    if missing and not (name != "metrics.csv" and table.empty):
+        raise RewindError(f"{name}: column {missing[0]!r} is missing; there are {', '.join(map(str, table.columns))}.")
+
+
+def _check_runs(rows: pd.DataFrame, labels: Mapping[str, str], setting: str) -> None:
+    if rows.empty:
+        raise RewindError(f"metrics.csv: no row of setting {setting!r}; evaluate it first.")
+    for index, method in rows["method"].items():
+        if method not in labels:
+            raise RewindError(f"metrics.csv, row {index + 2}: method {method!r} is not in the study.")
+    for direction, group in rows.groupby("direction"):
+        absent = [method for method in labels if method not in set(group["method"])]
+        if absent:
+            raise RewindError(
+                f"metrics.csv: no run of method {absent[0]!r} in {setting}, {direction}; train and evaluate it first."
+            )
+    twice = rows[rows.duplicated(_RUN)]
+    if len(twice):
+        run = ", ".join(str(twice.iloc[0][name]) for name in _RUN)
+        raise RewindError(f"metrics.csv, row {twice.index[0] + 2}: the run ({run}) is there twice.")
+
+
+def _check_values(rows: pd.DataFrame) -> None:
+    for metric in (*METRICS, "R@1_pessimistic"):
+        bad = rows[~np.isfinite(rows[metric].astype(float))]
+        if len(bad):
+            row = bad.iloc[0]
+            raise RewindError(
+                f"metrics.csv, row {bad.index[0] + 2}: {metric} of method {row['method']!r}, "
+                f"seed {row['seed']} is not a number; look for NaN in its similarity matrix."
+            )
+
+
+def _check_same_queries(rows: pd.DataFrame) -> None:
+    for direction, group in rows.groupby("direction"):
+        for column in ("queries", "gallery"):
+            first = group.iloc[0]
+            other = group[group[column] != first[column]]
+            if len(other):
+                row = other.iloc[0]
+                raise RewindError(
+                    f"metrics.csv, row {other.index[0] + 2}: {column} of method {row['method']!r} is "
+                    f"{row[column]}, of {first['method']!r} {first[column]} ({row['setting']}, {direction}); "
+                    "they cannot be compared."
+                )
+
+
+def _check_pairs(results: Results) -> None:
+    if results.pairs.empty:
+        return
+    for column in ("first", "second"):
+        for index, method in results.pairs[column].items():
+            if method not in results.labels:
+                raise RewindError(f"pairs.csv, row {index + 2}: method {method!r} is not in the study.")

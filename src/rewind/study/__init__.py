@@ -1,0 +1,28 @@
+"""Dataset and study files as typed models: the one place where a key is defined, bounded and documented."""
+
+from rewind.study.dataset import Dataset, EmojiSource, ModuleSource, RTimeSource, ShapesSource, TableSource, Video
+from rewind.study.load import load_dataset, load_study
+from rewind.study.model import BASELINES, METRICS, SETTINGS, Backbone, Frames, Method, RunSpec, Study, Text
+from rewind.study.training import Training
+
+__all__ = [
+    "BASELINES",
+    "METRICS",
+    "SETTINGS",
+    "Backbone",
+    "Dataset",
+    "EmojiSource",
+    "Frames",
+    "Method",
+    "ModuleSource",
+    "RTimeSource",
+    "RunSpec",
+    "ShapesSource",
+    "Study",
+    "TableSource",
+    "Text",
+    "Training",
+    "Video",
+    "load_dataset",
+    "load_study",
+]

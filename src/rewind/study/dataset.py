@@ -1,0 +1,106 @@
+"""Dataset files (``config/datasets/*.yaml``): where raw files are and how they become clips and captions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from rewind.study.keys import Keys, key, required
+
+
+class RTimeSource(Keys):
+    """Annotations in RTime's JSON format and a folder of clips."""
+
+    format: Literal["rtime"] = required("RTime's JSON files.")
+    annotations: dict[Literal["train", "valid", "test"], str] = required("The JSON file of each split.")
+    videos: str = required("Folder of source clips, named `<id>.<any video suffix>`.")
+    reversed_videos: str | None = key(
+        None, "Folder of existing reversed clips (`<id>_rev.*` or `<id>-reverse.*`); without it they are made."
+    )
+
+
+class ShapesSource(Keys):
+    """The embedded default: moving shapes, drawn from a seed and described in RTime's JSON format."""
+
+    format: Literal["shapes"] = required("Clips made on the spot.")
+    seed: int = key(0, "Seed of the drawing; another seed gives other clips.", ge=0)
+    clips: dict[Literal["train", "valid", "test"], int] = key(
+        {"train": 380, "valid": 60, "test": 120}, "Original clips in each split; each also has its reversed twin."
+    )
+    size: int = key(32, "Typical short side of a source clip, in pixels; some clips are odd-sized.", ge=16, le=512)
+    paraphrases: int = key(5, "Captions of a training clip, per direction.", ge=1, le=10)
+
+
+class TableSource(Keys):
+    """Any data set as one CSV file."""
+
+    format: Literal["table"] = required("A CSV `item_id,path,split,caption[,cluster_id]`, one row per caption.")
+    table: str = required("The CSV file.")
+    videos: str = required("Folder that the table's paths are relative to.")
+
+
+class EmojiSource(Keys):
+    """Captioned animated clips from the npm packages `@lobehub/fluent-emoji-anim-*` and `emojibase-data`."""
+
+    format: Literal["emoji"] = required("Animated emoji, fetched with npm.")
+    packages: list[Literal[1, 2, 3, 4]] = key([1, 2, 3, 4], "Which of the four packages to use; one gives a small run.")
+    folder: str | None = key(None, "Folder that already holds the unpacked packages; without it npm fetches them.")
+    seed: int = key(0, "Seed of the split by subject.", ge=0)
+    test_share: float = key(0.5, "Share of subjects in the test split.", gt=0, lt=1)
+    valid_share: float = key(0.1, "Share of subjects in the validation split.", gt=0, lt=1)
+
+
+class ModuleSource(Keys):
+    """A format of your own: any importable module with `read(dataset) -> Annotations`."""
+
+    format: str = required("Dotted path of the module, for example `mylab.rewind_dataset`.", pattern=r"^\w+(\.\w+)+$")
+    options: dict[str, Any] = key({}, "Whatever that module reads.")
+
+
+BuiltIn = Annotated[RTimeSource | ShapesSource | TableSource | EmojiSource, Field(discriminator="format")]
+Source = Annotated[BuiltIn | ModuleSource, Field(union_mode="left_to_right")]
+
+
+class Video(Keys):
+    """How source clips are normalised."""
+
+    fps: float = key(3.0, "Frames per second of the normalised clip.", gt=0, le=60)
+    short_side: int = key(224, "Short side in pixels; the long side keeps the aspect, rounded to even.", ge=16, le=1080)
+    qp: int = key(
+        20,
+        "H.264 constant quantiser, 0 (lossless) to 51. Every frame is coded alone (intra) at this quantiser, so a "
+        "reversed file holds bit for bit the frames of its original and any frame can be read without its neighbours.",
+        ge=0,
+        le=51,
+    )
+    max_seconds: float = key(600.0, "Longer clips are refused: reversing holds all frames in memory.", gt=0)
+    shards: int = key(1, "Number of video jobs; choose some hundreds for 20,000 clips.", ge=1, le=5000)
+    workers: int = key(2, "Parallel ffmpeg processes inside one video job.", ge=1, le=256)
+
+
+class Dataset(Keys):
+    """One dataset file."""
+
+    name: str = required("The file's name without `.yaml`; filled in by the reader.", pattern=r"^[A-Za-z0-9_\-]+$")
+    title: str = key("", "Name for tables, for example `RTime`; the file's name if empty.")
+    source: Source = required("Where the raw files are, by format.")
+    reverse: bool = key(True, "Make a time-reversed twin of every clip that has a reverse caption.")
+    max_missing: float = key(
+        0.0, "Largest tolerated share of missing or unreadable clips, 0 to 1; above it the videos stage fails.",
+        ge=0, le=1,
+    )  # fmt: skip
+    video: Video = key(Video(), "How source clips are normalised.")
+    licence: str = key("", "Licence of the clips and captions, for the report.")
+    how_to_get: str = key("", "Printed when files are missing: where to get them and where to put them.")
+
+    @model_validator(mode="after")
+    def _shares(self) -> Dataset:
+        if isinstance(self.source, EmojiSource) and self.source.test_share + self.source.valid_share >= 1:
+            raise ValueError("source.test_share + source.valid_share must leave something to train on (sum below 1)")
+        return self
+
+    @property
+    def made_here(self) -> bool:
+        """Whether the workflow makes or fetches the source files itself."""
+        return self.source.format in ("shapes", "emoji")

@@ -1,0 +1,109 @@
+"""``config/README.md``: every key, from the models. Run as ``python -m rewind.study.document``."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from rewind.study.dataset import Dataset
+from rewind.study.model import Study
+
+HEAD = """# Configuration
+
+*Written by `make docs` from the models in `src/rewind/study`; edit the descriptions there.*
+
+`config.yaml` lists the **studies** to run. A study (`studies/<name>.yaml`) names a **dataset**
+(`datasets/<name>.yaml`), which is prepared once and shared by every study on it. Files are validated whole before
+anything runs: an unknown key is refused with its path and the nearest valid key.
+
+Any key of any file can be changed on the command line, nested or dotted:
+
+    snakemake --config 'studies=[demo]' 'overrides={studies.demo.training.epochs: 2, datasets.shapes.video.fps: 4}'
+
+A method, `sanity`, `sweep` and `pretraining` each have a `training` block that lies on top of the study's own, key by
+key.
+"""
+
+
+def document() -> str:
+    """The page as Markdown."""
+    seen: set[type[BaseModel]] = set()
+    parts = [HEAD, "## Study files\n", *_block(Study, "", seen), "## Dataset files\n", *_block(Dataset, "", seen)]
+    return "\n".join(parts)
+
+
+def _block(model: type[BaseModel], path: str, seen: set[type[BaseModel]]) -> list[str]:
+    lines = [f"### `{path}`: {_first_line(model)}\n" if path else f"{_first_line(model)}\n"]
+    lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
+    below: list[tuple[str, type[BaseModel]]] = []
+    for name, field in model.model_fields.items():
+        default = "required" if field.is_required() else _shown(field.get_default(call_default_factory=True))
+        meaning = (field.description or "").replace("|", "\\|")
+        lines.append(f"| `{name}` | {_type(field.annotation)}{_bounds(field)} | {default} | {meaning} |")
+        inner = _models(field.annotation)
+        below += [(_path(path, name, field.annotation, one, len(inner)), one) for one in inner]
+    lines.append("")
+    for where, one in below:
+        if one not in seen:
+            seen.add(one)
+            lines += _block(one, where, seen)
+    return lines
+
+
+def _path(path: str, name: str, annotation: Any, model: type[BaseModel], alternatives: int) -> str:
+    star = ".*" if get_origin(annotation) is dict else ""
+    which = ""
+    if alternatives > 1:
+        kind = get_args(model.model_fields["format"].annotation)
+        which = f" with `format: {kind[0]}`" if kind else " with a format of your own"
+    joined = f"{path}.{name}{star}" if path else f"{name}{star}"
+    return joined + which.replace("`", "")
+
+
+def _first_line(model: type[BaseModel]) -> str:
+    return (model.__doc__ or "").strip().splitlines()[0].replace("``", "`")
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)] if get_origin(annotation) else []
+
+
+def _type(annotation: Any) -> str:
+    if annotation is None or annotation is type(None):
+        return "null"
+    if isinstance(annotation, type) and not get_args(annotation):
+        return "block" if issubclass(annotation, BaseModel) else annotation.__name__
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if _models(annotation) and origin is not dict:
+        return "block or null" if type(None) in inner else "block"
+    if origin is dict:
+        return f"{_type(inner[0])}: {_type(inner[1])}"
+    if origin in (list, tuple):
+        return f"list of {_type(inner[0])}"
+    if str(origin).endswith("Literal"):
+        return " \\| ".join(f"`{value}`" for value in inner)
+    return " or ".join(_type(part) for part in inner) or str(annotation)
+
+
+def _bounds(field: Any) -> str:
+    signs = {"gt": "> ", "ge": "≥ ", "lt": "< ", "le": "≤ "}
+    found = [f"{sign}{getattr(m, name):g}" for m in field.metadata for name, sign in signs.items() if hasattr(m, name)]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        return "see below"
+    if value is PydanticUndefined:
+        return ""
+    if value is None:
+        return "`null`"
+    return f"`{value}`" if value != "" else "empty"
+
+
+if __name__ == "__main__":
+    print(document(), end="")

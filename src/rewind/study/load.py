@@ -1,0 +1,155 @@
+"""Read dataset and study files: merge, validate whole, and say precisely what is wrong."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rewind.errors import RewindError
+from rewind.study.dataset import Dataset
+from rewind.study.model import Study
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice (YAML itself would silently keep the last)."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        name = loader.construct_object(key_node, deep=True)
+        if name in seen:
+            line = key_node.start_mark.line + 1
+            raise RewindError(f"{key_node.start_mark.name}: line {line}: the key {name!r} is given twice; keep one.")
+        seen.add(name)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping; syntax faults and repeated keys are refused with their line."""
+    try:
+        with path.open(encoding="utf-8") as stream:
+            value = yaml.load(stream, Loader=_Loader)
+    except FileNotFoundError as error:
+        near = difflib.get_close_matches(path.stem, [p.stem for p in path.parent.glob("*.yaml")], n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise RewindError(f"{path}: no such file.{hint}") from error
+    except yaml.YAMLError as error:
+        raise RewindError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(value, dict):
+        raise RewindError(f"{path}: a mapping of keys is expected at the top.")
+    return value
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with ``over`` laid on top, block by block; a key ``a.b.c`` in ``over`` means the nested key."""
+    result = copy.deepcopy(dict(base))
+    for name, value in over.items():
+        head, _, rest = str(name).partition(".")
+        if rest:
+            value = {rest: value}
+        if isinstance(value, Mapping):
+            below = result.get(head)
+            result[head] = merge(below if isinstance(below, Mapping) else {}, value)
+        else:
+            result[head] = copy.deepcopy(value)
+    return result
+
+
+def load_dataset(
+    name: str, folder: str | Path = "config/datasets", overrides: Mapping[str, Any] | None = None
+) -> Dataset:
+    """Read and validate ``<folder>/<name>.yaml`` under ``overrides`` (nested, or with dotted keys).
+
+    Raises:
+        RewindError: naming every fault with its file and key.
+    """
+    path = Path(folder) / f"{name}.yaml"
+    return _validate(Dataset, merge(merge(read_yaml(path), overrides or {}), {"name": name}), path)
+
+
+def load_study(name: str, folder: str | Path = "config/studies", overrides: Mapping[str, Any] | None = None) -> Study:
+    """Read and validate ``<folder>/<name>.yaml`` under ``overrides`` (nested, or with dotted keys).
+
+    Every block with its own ``training`` (methods, sanity, sweep, pretraining) is completed from the study's.
+
+    Raises:
+        RewindError: naming every fault with its file and key.
+    """
+    path = Path(folder) / f"{name}.yaml"
+    raw = merge(merge(read_yaml(path), overrides or {}), {"name": name})
+    base = raw.get("training") or {}
+    raw.setdefault("sanity", {})  # on by default, and completed like the others
+    blocks = [raw.get(part) for part in ("sanity", "sweep", "pretraining")]
+    if isinstance(raw.get("methods"), dict):
+        for method, block in raw["methods"].items():
+            if block is None:
+                raw["methods"][method] = block = {}
+            blocks.append(block)
+    for block in blocks:
+        if isinstance(block, dict) and isinstance(base, dict) and isinstance(block.get("training", {}), dict):
+            block["training"] = merge(base, block.get("training", {}))
+    return _validate(Study, raw, path)
+
+
+def _validate(model: type[M], raw: dict[str, Any], path: Path) -> M:
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        lines = [_explain(model, fault) for fault in error.errors()]
+        unique = list(dict.fromkeys(lines))
+        raise RewindError(f"{path}:\n" + "\n".join(f"  {line}" for line in unique)) from None
+
+
+def _explain(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
+    where = list(fault["loc"])
+    if where[:1] == ["source"]:
+        where = [part for part in where if part not in _UNION_TAGS]
+    path = ".".join(map(str, where)) or "(file)"
+    if fault["type"] == "extra_forbidden":
+        valid = _fields_at(model, where[:-1])
+        near = difflib.get_close_matches(str(where[-1]), valid, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(sorted(valid))}"
+        return f"{path}: unknown key; {hint}"
+    if fault["type"] == "missing":
+        return f"{path}: this key is missing"
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    given = fault.get("input")
+    shown = "" if isinstance(given, dict) else f" (given: {given!r})"
+    return f"{path}: {message}{shown}"
+
+
+# Pydantic puts the tags of a tagged union into the path of a fault; they are not keys of the file.
+_UNION_TAGS = frozenset(
+    {"rtime", "shapes", "table", "emoji", "ModuleSource"}
+    | {"tagged-union[RTimeSource,ShapesSource,TableSource,EmojiSource]"}
+)
+
+
+def _fields_at(model: type[BaseModel], where: list[Any]) -> list[str]:
+    """Valid keys of the block at ``where`` (of every alternative, where there are several)."""
+    models = [model]
+    for part in where:
+        found: list[type[BaseModel]] = []
+        for current in models:
+            field = current.model_fields.get(str(part))
+            found += _models_in(field.annotation) if field else [current]
+        models = found
+    return sorted({name for current in models for name in current.model_fields})
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [m for part in get_args(annotation) for m in _models_in(part)] if get_origin(annotation) else []

@@ -1,0 +1,219 @@
+"""Study files (``config/studies/*.yaml``): methods, seeds, evaluation, statistics, tables."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from rewind.study.keys import Keys, key, required
+from rewind.study.training import Training
+
+SETTINGS = ("origin", "hard", "binary", "test")
+METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "MRR")
+
+
+class Backbone(Keys):
+    """The text and frame towers under every head."""
+
+    kind: str = key("clip", "`clip` (open_clip), `towers` (packaged pretrained towers), or a dotted path of your own.")
+    architecture: str = key("ViT-B-32-quickgelu", "open_clip's model name, or a JSON file in open_clip's format.")
+    weights: str | None = key(
+        None, "Local weights file (safetensors or a plain state dict); none: random weights, and the table says so."
+    )
+    width: int = key(256, "Shared embedding width of `towers`' trained projections.", ge=8, le=4096)
+
+
+class Frames(Keys):
+    """Which frames of a clip the model sees."""
+
+    max_frames: int = key(12, "Frames per clip; overruled by the sweep's choice where there is a sweep.", ge=1, le=512)
+    sampling: Literal["uniform", "head", "tail"] = key(
+        "uniform",
+        "Which frames of a longer clip are kept: spread evenly, the first, or the last (`slice_framepos` 2, 0, 1).",
+    )
+    rate: float | None = key(
+        None, "Frames per second taken before `sampling` (CLIP4Clip's `feature_framerate`, 1); none: all frames.", gt=0
+    )
+    size: int = key(
+        224, "Side of the square model input in pixels (resize the short side, crop the centre).", ge=16, le=1024
+    )
+    workers: int = key(0, "Decoding processes beside each training job; 0 decodes in the job itself.", ge=0, le=256)
+    keep_in_memory: bool = key(
+        False, "Keep decoded frames in memory (small data only: clips × frames × size² × 3 bytes)."
+    )
+
+
+class Text(Keys):
+    """How captions become tokens."""
+
+    tokenizer: Literal["clip", "words"] = key(
+        "clip", "`clip`: CLIP's byte pairs. `words`: a vocabulary of the training captions' words."
+    )
+    max_words: int = key(
+        32, "Tokens per caption, start and end included; longer captions are cut and counted.", ge=4, le=512
+    )
+
+
+class Method(Keys):
+    """One row of the tables."""
+
+    model: str = key(
+        "clip4clip",
+        "`clip4clip` (a backbone with a temporal head), `ridge`, `chance` (baselines), or a dotted path of your own.",
+    )
+    head: str = key("meanP", "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, or a dotted path of your own.")
+    head_layers: int = key(4, "Transformer layers of the head (`cross_num_hidden_layers`).", ge=1, le=48)
+    head_start: Literal["clip", "random"] = key(
+        "clip",
+        "Where transformer heads start: as a copy of the first blocks of CLIP's text tower (upstream), or random.",
+    )
+    label: str = key("", "Name in tables and figures; the method's key if empty.")
+    train: str = key("", "What the table's Train column says; the dataset's title if empty.")
+    options: dict[str, Any] = key({}, "Options of a baseline or of a model of your own.")
+    seeds: list[int] | None = key(None, "Seeds of this method where they differ from the study's.")
+    training: Training = key(Training(), "Overrides of the study's `training` keys for this method.")
+
+
+class Sanity(Keys):
+    """A tiny subset must be over-fitted before real runs start."""
+
+    clips: int = key(200, "Training clips to over-fit (originals, one caption each).", ge=2, le=200)
+    method: str = key("", "Method to use; the first trained one if empty.")
+    min_r1: float = key(0.9, "Training R@1 that must be reached.", gt=0, le=1)
+    training: Training = key(Training(), "Overrides of the study's `training` keys for this check.")
+
+
+class Sweep(Keys):
+    """Choose `frames.max_frames` once, on validation, and freeze it for every method."""
+
+    max_frames: list[int] = required("Values to try.", min_length=1)
+    method: str = key("meanP", "Method that tries them.")
+    seed: int = key(0, "Its seed.", ge=0)
+    training: Training = key(Training(), "Overrides of the study's `training` keys for the trials.")
+
+
+class Pretraining(Keys):
+    """Train the backbone once on the training split, before and shared by all runs, where no weights are at hand."""
+
+    method: Method = key(Method(), "Method that is trained (its backbone is what is kept).")
+    seed: int = key(0, "Seed of the pre-training; it is shared by all runs, so their spread does not include it.", ge=0)
+    threads: int | None = key(None, "CPU threads of this one job; the study's if empty.", ge=1, le=512)
+    max_frames: int | None = key(None, "Frames per clip while pre-training; the study's if empty.", ge=1, le=512)
+    training: Training = key(Training(), "Overrides of the study's `training` keys.")
+
+
+class Evaluation(Keys):
+    """Which queries search which gallery."""
+
+    settings: list[Literal["origin", "hard", "binary", "test"]] = key(
+        ["origin", "hard", "binary"],
+        "origin, hard and binary need reversed twins; `test` is the plain test split.",
+        min_length=1,
+    )
+    directions: list[Literal["text_to_item", "item_to_text"]] = key(
+        ["text_to_item", "item_to_text"], "Search directions.", min_length=1
+    )
+    batch_size: int = key(64, "Items or captions encoded at once.", ge=1)
+    pair_batch_size: int = key(4096, "Pairs scored at once by heads that look at pairs (tightTransf).", ge=1)
+
+
+class Statistics(Keys):
+    """Intervals and comparisons."""
+
+    confidence: float = key(0.95, "Confidence of every interval.", gt=0.5, lt=1)
+    resamples: int = key(10_000, "Bootstrap resamples of query clusters.", ge=100, le=1_000_000)
+    seed: int = key(0, "Seed of the resampling.", ge=0)
+    pairs: list[tuple[str, str]] | None = key(
+        None, "Pairs of methods to compare, the family of the Holm correction; none: all pairs of trained methods."
+    )
+
+
+class Resources(Keys):
+    """What one training job asks of the machine."""
+
+    gpus: int = key(1, "GPUs per training job; without a GPU the job runs on CPU and says so.", ge=0, le=64)
+    threads: int = key(1, "CPU threads per training job.", ge=1, le=512)
+    mem_mb: int = key(4000, "Memory per training job, for schedulers.", ge=100)
+
+
+class Figures(Keys):
+    """Pictures."""
+
+    examples: int = key(5, "Queries shown with their top-5 clips.", ge=0, le=50)
+    method: str = key("", "Method whose first seed the examples show; the first trained one if empty.")
+
+
+class Study(Keys):
+    """One study file."""
+
+    name: str = required("The file's name without `.yaml`; filled in by the reader.", pattern=r"^[A-Za-z0-9_\-]+$")
+    title: str = key("", "Heading of the report; the file's name if empty.")
+    dataset: str = required("Name of a file in `config/datasets`.")
+    backbone: Backbone = key(Backbone(), "The towers under every head.")
+    frames: Frames = key(Frames(), "Which frames of a clip the model sees.")
+    text: Text = key(Text(), "How captions become tokens.")
+    pretraining: Pretraining | None = key(None, "Train the backbone first, where no pretrained weights are at hand.")
+    training: Training = key(Training(), "How every method is trained.")
+    methods: dict[str, Method] = required("The rows of the tables, in order.", min_length=1)
+    seeds: list[int] = key([0, 1, 2], "Training seeds, the same for all methods.", min_length=1)
+    sanity: Sanity | None = key(Sanity(), "The over-fitting check; `null` leaves it out.")
+    sweep: Sweep | None = key(None, "The sweep of `max_frames`; `null` leaves it out.")
+    evaluation: Evaluation = key(Evaluation(), "Which queries search which gallery.")
+    statistics: Statistics = key(Statistics(), "Intervals and comparisons.")
+    figures: Figures = key(Figures(), "Pictures.")
+    resources: Resources = key(Resources(), "What one training job asks of the machine.")
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Study:
+        for where, name in (
+            ("sanity.method", self.sanity and self.sanity.method),
+            ("sweep.method", self.sweep and self.sweep.method),
+            ("figures.method", self.figures.method),
+        ):
+            if name and name not in self.methods:
+                raise ValueError(f"{where}: no method {name!r}; there are {', '.join(self.methods)}")
+        for first, second in self.statistics.pairs or []:
+            for name in (first, second):
+                if name not in self.methods:
+                    raise ValueError(f"statistics.pairs: no method {name!r}; there are {', '.join(self.methods)}")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError("seeds: the same seed twice is one run, not two")
+        return self
+
+    def runs(self) -> list[tuple[str, int]]:
+        """Every (method, seed), in the order of the study file."""
+        return [(name, seed) for name, method in self.methods.items() for seed in method.seeds or self.seeds]
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """The declared family of comparisons; all pairs of trained methods where none is declared."""
+        if self.statistics.pairs is not None:
+            return list(self.statistics.pairs)
+        names = self.trained()
+        return [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
+
+    def run_spec(self, method: str, training: Training | None = None) -> RunSpec:
+        """Exactly the keys that one run depends on: what its rule passes as parameters."""
+        chosen = self.methods[method]
+        if training is not None:
+            chosen = chosen.model_copy(update={"training": training})
+        return RunSpec(
+            backbone=self.backbone, frames=self.frames, text=self.text, evaluation=self.evaluation, method=chosen
+        )
+
+    def trained(self) -> list[str]:
+        """Methods that learn by gradient descent, in order."""
+        return [name for name, method in self.methods.items() if method.model not in BASELINES]
+
+
+class RunSpec(Keys):
+    """The slice of a study that one training run depends on."""
+
+    backbone: Backbone
+    frames: Frames
+    text: Text
+    evaluation: Evaluation
+    method: Method
+
+
+BASELINES = ("ridge", "chance")

@@ -1,0 +1,89 @@
+"""Captions to token ids: CLIP's byte pairs, or the words of the training captions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Protocol
+
+import numpy as np
+
+from rewind.errors import RewindError
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+
+
+class Tokenizer(Protocol):
+    """Token ids for CLIP-like towers: start, words, end, then zeros; the end token is the largest id."""
+
+    vocabulary: int
+
+    def encode(self, captions: list[str], length: int) -> np.ndarray:
+        """int64 (n, length); longer captions are cut before the end token."""
+
+    def count(self, captions: list[str]) -> list[int]:
+        """Tokens per uncut caption, start and end included."""
+
+
+class WordTokenizer:
+    """Lower-cased words without punctuation; words outside the vocabulary share one id.
+
+    Ids: 0 padding, 1 unknown, 2 start, words from 3, end last (CLIP pools at the largest id).
+    """
+
+    def __init__(self, captions: list[str], most: int = 5000) -> None:
+        counts = Counter(word for caption in captions for word in words(caption))
+        ranked = sorted(counts, key=lambda word: (-counts[word], word))[:most]
+        if not ranked:
+            raise RewindError("The training captions hold no word; a vocabulary cannot be built.")
+        self._ids = {word: 3 + place for place, word in enumerate(ranked)}
+        self.vocabulary = len(ranked) + 4
+
+    def _tokens(self, caption: str) -> list[int]:
+        return [self._ids.get(word, 1) for word in words(caption)]
+
+    def encode(self, captions: list[str], length: int) -> np.ndarray:
+        return _pad([self._tokens(caption) for caption in captions], 2, self.vocabulary - 1, length)
+
+    def count(self, captions: list[str]) -> list[int]:
+        return [len(self._tokens(caption)) + 2 for caption in captions]
+
+
+class ClipTokenizer:
+    """CLIP's byte-pair encoding, as packaged with open_clip (49,408 ids)."""
+
+    vocabulary = 49408
+
+    def __init__(self) -> None:
+        from open_clip.tokenizer import SimpleTokenizer
+
+        import rewind.compat  # noqa: F401 - before open_clip
+
+        # isort: split
+
+        self._tokenizer = SimpleTokenizer()
+
+    def encode(self, captions: list[str], length: int) -> np.ndarray:
+        tokens = [self._tokenizer.encode(caption) for caption in captions]
+        return _pad(tokens, self._tokenizer.sot_token_id, self._tokenizer.eot_token_id, length)
+
+    def count(self, captions: list[str]) -> list[int]:
+        return [len(self._tokenizer.encode(caption)) + 2 for caption in captions]
+
+
+def make_tokenizer(kind: str, train_captions: list[str]) -> Tokenizer:
+    """The tokenizer named by a study's ``text.tokenizer``; a word vocabulary sees training captions only."""
+    return ClipTokenizer() if kind == "clip" else WordTokenizer(train_captions)
+
+
+def words(caption: str) -> list[str]:
+    """Lower-cased words of a caption: runs of letters and digits in any script, with inner apostrophes."""
+    return _WORD.findall(caption.lower())
+
+
+def _pad(tokens: list[list[int]], start: int, end: int, length: int) -> np.ndarray:
+    ids = np.zeros((len(tokens), length), dtype=np.int64)
+    for row, body in zip(ids, tokens, strict=True):
+        line = [start, *body[: length - 2], end]
+        row[: len(line)] = line
+    return ids

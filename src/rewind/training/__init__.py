@@ -1,0 +1,1 @@
+"""Training: inputs, batches, optimiser, resumable loop."""

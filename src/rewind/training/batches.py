@@ -1,0 +1,53 @@
+"""The order in which captions and clips are seen: a pure function of data, seed and epoch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rewind.study.training import Batch
+
+
+def epoch_batches(
+    item_of_caption: np.ndarray, cluster_of_item: np.ndarray, keys: Batch, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """Caption rows of every batch of one epoch.
+
+    Args:
+        item_of_caption: (n,) item row of each caption.
+        cluster_of_item: (m,) cluster of each item; a clip and its twin share one.
+        keys: batch size; whether twins share a batch; whether an epoch is every caption or one per item.
+        seed: the run's seed; another seed gives other captions and another order.
+        epoch: counts from 0.
+
+    Returns:
+        Arrays of exactly ``keys.size`` caption rows (one array of all rows where there are fewer). The last batch is
+        filled up from the epoch's beginning, so that every caption counts against the same number of negatives.
+        Captions of one item are spread over the epoch: a batch holds two only where they meet at such a seam.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    shuffled = rng.permutation(len(item_of_caption))
+    by_item = shuffled[np.argsort(item_of_caption[shuffled], kind="stable")]
+    items = item_of_caption[by_item]
+    starts = np.flatnonzero(np.r_[True, items[1:] != items[:-1]])
+    turn = np.arange(len(by_item)) - np.repeat(starts, np.diff(np.r_[starts, len(by_item)]))
+    rounds = 1 if keys.captions == "one" else int(turn.max()) + 1
+    order = np.concatenate(
+        [_shuffle(by_item[turn == r], item_of_caption, cluster_of_item, keys, rng) for r in range(rounds)]
+    )
+    if len(order) <= keys.size:
+        return [order]
+    lacking = -len(order) % keys.size
+    order = np.concatenate([order, order[:lacking]])
+    return list(order.reshape(-1, keys.size))
+
+
+def _shuffle(
+    rows: np.ndarray, item_of_caption: np.ndarray, cluster_of_item: np.ndarray, keys: Batch, rng: np.random.Generator
+) -> np.ndarray:
+    if not keys.twins_together:
+        return rng.permutation(rows)
+    clusters = cluster_of_item[item_of_caption[rows]]
+    names, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    # Clusters of equal size stand together, so that pairs are not split by a batch border where the size is even.
+    place = rng.permutation(len(names))
+    return rows[np.lexsort((rng.permutation(len(rows)), place[codes], -sizes[codes]))]

@@ -1,0 +1,68 @@
+"""Training state that survives any kill, and the finished model's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from rewind.errors import RewindError
+from rewind.files import atomic
+
+
+class StateFile:
+    """The undeclared file from which a killed run resumes.
+
+    It carries the fingerprint of the code and the configuration that wrote it. State of another fingerprint is never
+    mixed in: the run says so and begins anew.
+    """
+
+    def __init__(self, path: str | Path, fingerprint: str) -> None:
+        self.path, self.fingerprint = Path(path), fingerprint
+
+    def load(self) -> dict[str, Any] | None:
+        """The saved state, or None if there is none of this fingerprint."""
+        if not self.path.exists():
+            return None
+        try:
+            saved = torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception as error:  # any unreadable file means the same thing here
+            print(f"{self.path}: training state cannot be read ({error}); training starts anew.")
+            return None
+        if saved["fingerprint"] != self.fingerprint:
+            print(f"{self.path}: training state of other code or configuration; training starts anew.")
+            return None
+        return saved["state"]
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace the saved state, atomically."""
+        with atomic(self.path) as draft:
+            torch.save({"fingerprint": self.fingerprint, "state": state}, draft)
+
+    def remove(self) -> None:
+        """Forget the state of a finished run."""
+        self.path.unlink(missing_ok=True)
+
+
+def save_model(path: str | Path, model: nn.Module, metadata: dict[str, str]) -> None:
+    """Write a model's state dict as safetensors, atomically."""
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    with atomic(path) as draft:
+        save_file(state, draft, metadata=metadata)
+
+
+def load_model(path: str | Path, model: nn.Module) -> None:
+    """Load a file written by :func:`save_model`; every key must fit.
+
+    Raises:
+        RewindError: naming the first key or shape that differs.
+    """
+    state = load_file(path)
+    own = model.state_dict()
+    wrong = sorted(own.keys() ^ state.keys()) + [n for n in own if n in state and own[n].shape != state[n].shape]
+    if wrong:
+        raise RewindError(f"{path}: not a checkpoint of this method: {len(wrong)} tensors differ, first {wrong[0]!r}.")
+    model.load_state_dict(state)

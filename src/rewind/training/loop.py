@@ -1,0 +1,217 @@
+"""The training loop: exact global batch, validation, best checkpoint, resumption at any step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rewind.errors import RewindError
+from rewind.models.retriever import Features, Retriever, find
+from rewind.progress import Progress
+from rewind.study import Training
+from rewind.training.batches import epoch_batches
+from rewind.training.checkpoint import StateFile
+from rewind.training.inputs import Inputs
+from rewind.training.optim import make_optimiser
+
+Validate = Callable[[Retriever], dict[str, float]]
+"""Scores of a model on validation; ``valid_sum`` chooses the checkpoint."""
+
+
+@dataclass
+class TrainingData:
+    """The training split.
+
+    Attributes:
+        inputs: the items.
+        text: prepared captions, one row each.
+        item_of_caption: (n,) item row of each caption.
+        cluster_of_item: (m,) cluster of each item.
+        caption_ids: names for messages.
+    """
+
+    inputs: Inputs
+    text: Tensor
+    item_of_caption: np.ndarray
+    cluster_of_item: np.ndarray
+    caption_ids: list[str]
+
+
+def seed_everything(seed: int) -> None:
+    """Seed new weights and dropout, and ask for deterministic kernels."""
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False
+
+
+def freeze(retriever: Retriever, towers: list[str]) -> None:
+    """Stop gradients into the named towers (``text``, ``visual``)."""
+    for tower in towers:
+        for parameter in getattr(retriever.backbone, f"{tower}_parameters")():
+            parameter.requires_grad_(False)
+
+
+def train(
+    retriever: Retriever,
+    data: TrainingData,
+    keys: Training,
+    seed: int,
+    device: torch.device,
+    validate: Validate,
+    state: StateFile,
+    name: str,
+    workers: int = 0,
+) -> list[dict[str, float]]:
+    """Train in place; the retriever ends with the weights of its best validation score.
+
+    A run that was killed continues from ``state`` and ends with the same bits as an unbroken one on the same hardware.
+
+    Returns:
+        One row per epoch: epoch, loss, lr, seconds, clips_per_second and the validation scores.
+
+    Raises:
+        RewindError: when the loss is not a number, with the captions of the batch; the saved state is kept.
+    """
+    objective = find(keys.objective, "rewind.objectives", "training.objective")
+    objective = getattr(objective, "objective", objective)
+    retriever.to(device)
+    freeze(retriever, keys.freeze)
+    plan = [len(epoch_batches(data.item_of_caption, data.cluster_of_item, keys.batch, seed, 0))] * keys.epochs
+    optimiser, schedule = make_optimiser(retriever, keys, sum(plan))
+    run = _Run(retriever, optimiser, schedule)
+    run.restore(state.load())
+    progress = Progress(f"train {name}", sum(plan), "steps")
+    progress.done = sum(plan[: run.epoch]) + run.step
+    for epoch in range(run.epoch, keys.epochs):
+        batches = epoch_batches(data.item_of_caption, data.cluster_of_item, keys.batch, seed, epoch)
+        retriever.train()
+        began, seen = time.monotonic(), 0
+        for batch in _load(data, batches[run.step :], workers):
+            loss = _step(retriever, objective, batch, optimiser, keys, device)
+            if not np.isfinite(loss):
+                names = [data.caption_ids[row] for row in batch["rows"][:20].tolist()]
+                raise RewindError(
+                    f"{name}: the loss is {loss} in epoch {epoch + 1}, step {run.step + 1}; captions {names}. "
+                    "Look at these clips, or lower training.lr; the state before this step is kept."
+                )
+            schedule.step()
+            run.losses.append(loss)
+            run.step += 1
+            seen += len(batch["rows"])
+            progress.advance(1, f"epoch {epoch + 1}/{keys.epochs}, loss {loss:.3f}")
+            if run.step % keys.save_every_steps == 0 and run.step < len(batches):
+                state.save(run.saved())
+        seconds = time.monotonic() - began
+        row = {
+            "epoch": epoch + 1,
+            "loss": float(np.mean(run.losses)),
+            "lr": optimiser.param_groups[-1]["lr"],
+            "seconds": round(seconds, 3),
+            "clips_per_second": round(seen / max(seconds, 1e-9), 1),
+        }
+        if (epoch + 1) % keys.evaluate_every == 0 or epoch + 1 == keys.epochs:
+            row |= validate(retriever.eval())
+            run.keep_if_best(row["valid_sum"], epoch + 1)
+        run.end_epoch(row)
+        state.save(run.saved())
+    retriever.load_state_dict(run.best["model"])
+    retriever.eval()
+    return run.history
+
+
+def _step(retriever, objective, batch: Features, optimiser, keys: Training, device: torch.device) -> float:
+    batch = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
+    optimiser.zero_grad(set_to_none=True)
+    loss = objective(retriever, retriever.encode_text(batch), retriever.encode_items(batch), batch).value
+    value = loss.item()
+    if np.isfinite(value):
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_([p for g in optimiser.param_groups for p in g["params"]], keys.clip_norm)
+        optimiser.step()
+        if hasattr(retriever, "clamp"):
+            retriever.clamp()
+    return value
+
+
+class _Batches(torch.utils.data.Dataset):
+    def __init__(self, data: TrainingData, batches: list[np.ndarray]) -> None:
+        self.data, self.batches = data, batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, place: int) -> Features:
+        rows = self.batches[place]
+        items = self.data.item_of_caption[rows]
+        index = torch.from_numpy(rows)
+        return {
+            "rows": index,
+            "text": self.data.text[index],
+            "items": torch.from_numpy(items),
+        } | self.data.inputs.batch(items)
+
+
+def _load(data: TrainingData, batches: list[np.ndarray], workers: int):
+    # A worker makes whole batches, so their content does not depend on how many workers there are.
+    # Its own generator: a loader draws a seed when it starts, which would otherwise shift the run's random numbers.
+    return torch.utils.data.DataLoader(
+        _Batches(data, batches),
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator(),
+    )
+
+
+class _Run:
+    """Everything a resumed run needs besides data and configuration."""
+
+    def __init__(self, retriever: Retriever, optimiser, schedule) -> None:
+        self.retriever, self.optimiser, self.schedule = retriever, optimiser, schedule
+        self.epoch = self.step = 0
+        self.losses: list[float] = []
+        self.history: list[dict[str, float]] = []
+        self.best: dict[str, Any] = {"score": -np.inf, "epoch": 0, "model": None}
+
+    def saved(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "step": self.step,
+            "losses": self.losses,
+            "history": self.history,
+            "best": self.best,
+            "model": self.retriever.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "schedule": {"last_epoch": self.schedule.last_epoch},
+            "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+
+    def restore(self, saved: dict[str, Any] | None) -> None:
+        if saved is None:
+            return
+        self.retriever.load_state_dict(saved["model"])
+        self.optimiser.load_state_dict(saved["optimiser"])
+        self.schedule.last_epoch = saved["schedule"]["last_epoch"]
+        torch.set_rng_state(saved["random"])
+        if saved["random_cuda"]:
+            torch.cuda.set_rng_state_all(saved["random_cuda"])
+        self.epoch, self.step, self.losses = saved["epoch"], saved["step"], saved["losses"]
+        self.history, self.best = saved["history"], saved["best"]
+        print(f"resumed after epoch {self.epoch}, step {self.step}")
+
+    def keep_if_best(self, score: float, epoch: int) -> None:
+        if score > self.best["score"]:
+            state = {name: value.detach().clone().cpu() for name, value in self.retriever.state_dict().items()}
+            self.best = {"score": score, "epoch": epoch, "model": state}
+
+    def end_epoch(self, row: dict[str, float]) -> None:
+        row["best_epoch"] = self.best["epoch"]
+        self.history.append(row)
+        self.epoch, self.step, self.losses = self.epoch + 1, 0, []

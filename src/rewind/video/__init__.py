@@ -1,0 +1,1 @@
+"""Video: find source clips, normalise them with their reversed twins, read frames back."""

@@ -1,0 +1,96 @@
+"""Find and run ffmpeg (5.1 or newer)."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from rewind.errors import RewindError
+
+# Quiet apart from the header and messages with their level; nothing is asked; the first decoding error ends
+# the run; one filter thread, because parallelism is over clips.
+GLOBAL_OPTIONS = ("-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+info", "-xerror")
+FILTER_THREADS = ("-filter_complex_threads", "1")
+
+_CONTEXT = re.compile(r"^(\[[^\]]* @ 0x[0-9a-f]+\] )*\[(error|fatal|panic)\] ")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished ffmpeg left: exit code (negative: a signal), stdout, and its messages line by line."""
+
+    code: int
+    output: str
+    messages: tuple[str, ...]
+
+    def tail(self, lines: int = 20) -> str:
+        """The last ``lines`` messages."""
+        return "\n".join(self.messages[-lines:])
+
+    def fault(self) -> str:
+        """The first error message in plain words: what follows it is mostly its consequences."""
+        if self.code < 0:
+            hint = " (out of memory?)" if self.code == -9 else ""
+            return f"ffmpeg was ended by signal {-self.code}{hint}"
+        for line in self.messages:
+            if _CONTEXT.match(line):
+                return _CONTEXT.sub("", line).strip()
+        return self.messages[-1].strip() if self.messages else f"ffmpeg ended with code {self.code}"
+
+
+@functools.cache
+def executable() -> str:
+    """Path of ffmpeg: the one on PATH, else the one that the package imageio-ffmpeg carries.
+
+    Raises:
+        RewindError: if there is neither.
+    """
+    found = shutil.which("ffmpeg")
+    if found:
+        return found
+    try:
+        import imageio_ffmpeg
+
+        return imageio_ffmpeg.get_ffmpeg_exe()
+    except (ImportError, RuntimeError) as error:
+        raise RewindError(
+            "ffmpeg was not found: put ffmpeg (5.1 or newer, with libx264) on PATH, or install the Python "
+            "package imageio-ffmpeg, which carries one."
+        ) from error
+
+
+@functools.cache
+def version() -> str:
+    """First line of ``ffmpeg -version``, for example ``ffmpeg version 7.0.2-static``."""
+    outcome = execute([executable(), "-version"])
+    lines = outcome.output.splitlines() or ["ffmpeg of unknown version"]
+    return lines[0].split(" Copyright")[0]
+
+
+def run(stream: Any) -> Outcome:
+    """Run a graph built with ffmpeg-python (an output or merged outputs), overwriting its files.
+
+    A failing ffmpeg is not an exception: the caller reads ``code`` and ``messages``.
+    """
+    graph = stream.global_args(*GLOBAL_OPTIONS, *FILTER_THREADS)
+    return execute(graph.compile(cmd=executable(), overwrite_output=True))
+
+
+def execute(command: list[str]) -> Outcome:
+    """Run a command line without a shell and without stdin.
+
+    Raises:
+        RewindError: if the program cannot be started.
+    """
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except OSError as error:
+        raise RewindError(
+            f"{command[0]}: cannot be started ({error}); check that it is an ffmpeg for this machine."
+        ) from error
+    messages = done.stderr.decode("utf-8", "replace").splitlines()
+    return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"), tuple(messages))

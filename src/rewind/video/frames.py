@@ -1,0 +1,262 @@
+"""Which frames of a clip a model sees, and reading them.
+
+A twin's frames are the exact mirror of its original's: any difference a model finds between the two is order,
+not content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from PIL import Image
+
+from rewind.errors import RewindError
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+
+Sampling = Literal["uniform", "head", "tail"]
+Indices = Sequence[int] | np.ndarray
+
+
+def frame_indices(
+    frames: int,
+    max_frames: int,
+    sampling: Sampling = "uniform",
+    fps: float | None = None,
+    rate: float | None = None,
+    reversed: bool = False,
+) -> np.ndarray:
+    """Indices of the frames to read, int64, strictly ascending, at most ``max_frames`` of them.
+
+    Args:
+        frames: length of the clip in frames, at least 1.
+        max_frames: most frames to keep; a clip with fewer keeps all (padding is left to the caller).
+        sampling: what is kept of more: ``uniform`` (centres of equal segments), the ``head`` or the ``tail``.
+        fps: frames per second of the clip; needed with ``rate``.
+        rate: frames per second taken before ``sampling``, at least one frame; none or above ``fps``: all.
+        reversed: the clip is a twin. The result is then ``frames - 1 - idx[::-1]`` of the original's: the
+            same content in opposite order, under ``head`` and ``tail`` too.
+
+    Raises:
+        RewindError: for a clip without frames, ``max_frames`` below 1, or ``rate`` without ``fps``.
+    """
+    if frames < 1 or max_frames < 1:
+        raise RewindError(f"cannot choose {max_frames} of {frames} frames; both must be at least 1.")
+    kept = np.arange(frames, dtype=np.int64)
+    if rate is not None:
+        kept = _spread(frames, _rated(frames, fps, rate))
+    if len(kept) > max_frames:
+        kept = _cut(kept, max_frames, sampling)
+    return frames - 1 - kept[::-1] if reversed else kept
+
+
+def _rated(frames: int, fps: float | None, rate: float) -> int:
+    if not fps or fps <= 0 or rate <= 0:
+        raise RewindError(
+            f"frames.rate = {rate} needs a positive rate and a clip with known frames per second (got {fps})."
+        )
+    return min(frames, max(1, round(frames * rate / fps)))
+
+
+def _cut(kept: np.ndarray, max_frames: int, sampling: Sampling) -> np.ndarray:
+    if sampling == "head":
+        return kept[:max_frames]
+    if sampling == "tail":
+        return kept[-max_frames:]
+    if sampling == "uniform":
+        return kept[_spread(len(kept), max_frames)]
+    raise RewindError(f"frames.sampling: {sampling!r} is unknown; use uniform, head or tail.")
+
+
+def _spread(length: int, n: int) -> np.ndarray:
+    """Centres of ``n`` ≤ ``length`` equal segments, symmetric in time.
+
+    A centre between two frames takes the later one in the first half and the earlier one in the second; only
+    the middle of an odd ``n`` over an even ``length`` has no symmetric place.
+    """
+    centres = (2 * np.arange(n, dtype=np.int64) + 1) * length // (2 * n)
+    half = n // 2
+    centres[n - half :] = length - 1 - centres[:half][::-1]
+    return centres
+
+
+def upstream_indices(frames: int, fps: float, rate: int, max_frames: int, position: int) -> np.ndarray:
+    """CLIP4Clip's own choice of frames, int64: asymmetric in time, for comparison only; no study uses it.
+
+    The clip's ``fps`` is cut to an integer F, the first ``rate`` multiples of ``max(F // rate, 1)`` below F
+    are taken in every second of F frames, then ``position`` (``slice_framepos``) keeps the 0 head, 1 tail,
+    2 floored ``linspace(0, n - 1, max_frames)`` of more than ``max_frames``. Source: ArrowLuo/CLIP4Clip,
+    ``rawvideo_util.py`` and ``dataloader_msrvtt_retrieval.py``.
+
+    Raises:
+        RewindError: for a rate below one frame per second (upstream divides by zero).
+    """
+    whole = int(fps)
+    if whole < 1 or rate < 1:
+        raise RewindError(f"CLIP4Clip's sampling needs at least one frame per second (fps {fps}, rate {rate}).")
+    inside = np.arange(0, whole, max(whole // rate, 1), dtype=np.int64)[:rate]
+    taken = (np.arange(0, frames, whole, dtype=np.int64)[:, None] + inside).ravel()
+    taken = taken[taken < frames]
+    if len(taken) <= max_frames:
+        return taken
+    if position == 0:
+        return taken[:max_frames]
+    if position == 1:
+        return taken[-max_frames:]
+    return taken[np.linspace(0, len(taken) - 1, max_frames, dtype=np.int64)]
+
+
+class FrameReader(Protocol):
+    """What any decoder must offer; :func:`open_reader` is the one place that chooses it."""
+
+    fps: float
+
+    def __len__(self) -> int:
+        """Number of frames."""
+
+    def read(self, indices: Indices) -> np.ndarray:
+        """uint8 RGB (n, height, width, 3) of the frames at ``indices``."""
+
+
+class DecordReader:
+    """Frames through decord, on one CPU thread (data loaders run many readers at once)."""
+
+    def __init__(self, path: Path) -> None:
+        import decord
+
+        decord.logging.set_level(decord.logging.QUIET)
+        self.path = path
+        try:
+            self._video = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1)
+            self.fps = round(float(self._video.get_avg_fps()), 3)
+        except Exception as error:  # decord raises its own type, RuntimeError or ValueError
+            raise RewindError(
+                f"{path}: cannot be opened as a video; delete it and prepare the videos again."
+            ) from error
+
+    def __len__(self) -> int:
+        return len(self._video)
+
+    def read(self, indices: Indices) -> np.ndarray:
+        try:
+            return np.stack([_unpadded(self._video[int(i)].asnumpy()) for i in indices])
+        except Exception as error:
+            raise RewindError(
+                f"{self.path}: frames cannot be decoded; delete it and prepare the videos again."
+            ) from error
+
+
+def _unpadded(frame: np.ndarray) -> np.ndarray:
+    """Cut what decord 0.6 leaves at the end of each row where a padded row is a multiple of the width.
+
+    It takes a row of 192 bytes at width 48 for four channels (also widths 16, 24, 72), and its ``get_batch``
+    fails there.
+    """
+    height, width, channels = frame.shape
+    return frame if channels == 3 else frame.reshape(height, -1)[:, : 3 * width].reshape(height, width, 3)
+
+
+def open_reader(path: str | Path) -> FrameReader:
+    """Open a clip.
+
+    Raises:
+        RewindError: naming the file if it is missing or no video.
+    """
+    if not Path(path).is_file():
+        raise RewindError(f"{path}: no such clip; prepare the videos first.")
+    return DecordReader(Path(path))
+
+
+def read_frames(path: str | Path, indices: Indices, size: int, frames: int | None = None) -> np.ndarray:
+    """uint8 RGB (n, 3, size, size) of the frames at ``indices``, in CLIP's geometry.
+
+    Args:
+        path: a normalised clip.
+        indices: frames to read, each below the clip's length.
+        size: side of the square result, as :func:`clip_square` makes it.
+        frames: the length that the report of the video stage gives; a clip of another length is refused.
+
+    Raises:
+        RewindError: naming the file if it cannot be opened or decoded, or its length differs.
+    """
+    return _read(open_reader(path), path, indices, size, frames)
+
+
+def _read(reader: FrameReader, path: str | Path, indices: Indices, size: int, frames: int | None) -> np.ndarray:
+    _check_length(reader, path, frames)
+    if len(indices) == 0:
+        return np.zeros((0, 3, size, size), np.uint8)
+    if min(indices) < 0 or max(indices) >= len(reader):
+        asked = f"{min(indices)} to {max(indices)}"
+        raise RewindError(f"{path}: has frames 0 to {len(reader) - 1}, asked for {asked}.")
+    square = np.stack([clip_square(frame, size) for frame in reader.read(indices)])
+    return np.ascontiguousarray(square.transpose(0, 3, 1, 2))
+
+
+def _check_length(reader: FrameReader, path: str | Path, frames: int | None) -> None:
+    if frames is not None and len(reader) != frames:
+        raise RewindError(
+            f"{path}: has {len(reader)} frames, the report of the video stage says {frames}; prepare the videos again."
+        )
+
+
+def clip_square(frame: np.ndarray, size: int) -> np.ndarray:
+    """CLIP's geometry on one frame: uint8 (h, w, 3) → (size, size, 3).
+
+    Resizes the short side to ``size`` (the long side rounded down), then crops the centre, as torchvision's
+    ``Resize(size, BICUBIC)`` and ``CenterCrop(size)`` do on a Pillow image.
+    """
+    height, width = frame.shape[:2]
+    if min(height, width) != size:
+        short = min(height, width)
+        width, height = size * width // short, size * height // short
+        frame = np.asarray(Image.fromarray(frame).resize((width, height), Image.Resampling.BICUBIC))
+    top, left = round((height - size) / 2.0), round((width - size) / 2.0)
+    return frame[top : top + size, left : left + size]
+
+
+def sample_clip(
+    path: str | Path,
+    max_frames: int,
+    size: int,
+    sampling: Sampling = "uniform",
+    rate: float | None = None,
+    reversed: bool = False,
+    frames: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The model's view of one clip: :func:`frame_indices` read by :func:`read_frames`.
+
+    Returns:
+        pixels uint8 (max_frames, 3, size, size), zero after the last frame; mask uint8 (max_frames,), 1 where
+        there is a frame.
+
+    Raises:
+        RewindError: as those two.
+    """
+    reader = open_reader(path)
+    indices = frame_indices(len(reader), max_frames, sampling, reader.fps, rate, reversed)
+    pixels = np.zeros((max_frames, 3, size, size), np.uint8)
+    mask = np.zeros(max_frames, np.uint8)
+    pixels[: len(indices)] = _read(reader, path, indices, size, frames)
+    mask[: len(indices)] = 1
+    return pixels, mask
+
+
+def normalise(pixels: Any) -> Any:
+    """CLIP's normalisation of [..., 3, h, w] values 0 to 255: ``(x / 255 - mean) / std``.
+
+    Takes a NumPy array (uint8 → float32) or a torch tensor on any device (uint8 → the default float type);
+    returns the same kind.
+    """
+    scaled = pixels / 255.0 if hasattr(pixels, "new_tensor") else pixels / np.float32(255)
+    return (scaled - _channels(CLIP_MEAN, scaled)) / _channels(CLIP_STD, scaled)
+
+
+def _channels(values: tuple[float, ...], like: Any) -> Any:
+    """``values`` as (3, 1, 1) in the library, type and device of ``like``; torch is not imported for it."""
+    made = like.new_tensor(values) if hasattr(like, "new_tensor") else np.asarray(values, like.dtype)
+    return made.reshape(3, 1, 1)

@@ -1,0 +1,124 @@
+"""Which source file belongs to which clip."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+import pandas as pd
+
+from rewind.datasets.annotations import Annotations, twin_of
+from rewind.errors import RewindError
+from rewind.study import Dataset
+
+_CONTAINERS = "3gp asf avi flv gif m2ts m4v mkv mov mp4 mpeg mpg mts mxf ogv ts vob webm wmv"
+VIDEO_SUFFIXES = frozenset("." + name for name in _CONTAINERS.split())
+COLUMNS = ("item_id", "split", "source", "reversed_source", "bytes", "twin", "shard")
+
+
+class Folders:
+    """Finds files by their name with or without its video suffix; each folder is listed once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._listed: dict[Path, dict[str, list[str]]] = {}
+
+    def find(self, name: str) -> Path | None:
+        """The file ``name``, or the one video file ``name.<suffix>`` (suffix in any case).
+
+        Raises:
+            RewindError: if several files fit.
+        """
+        folder = (self.root / name).parent
+        wanted = Path(name).name
+        names = self._names(folder).get(wanted, [])
+        if wanted in names:
+            return folder / wanted
+        if len(names) > 1:
+            raise RewindError(f"{folder}: several files fit the clip {wanted!r}: {', '.join(sorted(names))}; keep one.")
+        return folder / names[0] if names else None
+
+    def _names(self, folder: Path) -> dict[str, list[str]]:
+        if folder not in self._listed:
+            self._listed[folder] = _list_files(folder)
+        return self._listed[folder]
+
+
+def _list_files(folder: Path) -> dict[str, list[str]]:
+    """File names of ``folder`` by full name, and video files also by their name without suffix."""
+    listed: dict[str, list[str]] = {}
+    if not folder.is_dir():
+        return listed
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_file():
+                continue
+            listed.setdefault(entry.name, []).append(entry.name)
+            stem, suffix = os.path.splitext(entry.name)
+            if suffix.lower() in VIDEO_SUFFIXES:
+                listed.setdefault(stem, []).append(entry.name)
+    return listed
+
+
+def inventory(dataset: Dataset, annotations: Annotations, videos: Path) -> pd.DataFrame:
+    """One row per original item: its source file, an existing reversed file, and its shard.
+
+    Args:
+        dataset: the dataset file; where its source has ``reversed_videos``, that folder is searched for
+            ``<id>_rev.*`` and ``<id>-reverse.*``.
+        annotations: items with ``source`` relative to ``videos``.
+        videos: folder of source clips.
+
+    Returns:
+        Columns item_id, split, source (path, "" if missing), reversed_source ("" if none), bytes (of the
+        source, 0 if missing), twin (1 if the annotations have ``<id>_rev``), shard (CRC-32 of the id modulo
+        ``video.shards``, so that it does not change when items are added).
+
+    Raises:
+        RewindError: if several files fit one clip, a folder does not exist, or not one clip is found.
+    """
+    items = annotations.items
+    originals, ids = items[items["reversed"] == 0], set(items["item_id"])
+    sources, existing = Folders(videos), _reversed_folder(dataset)
+    rows = []
+    for item_id, split, name in zip(originals["item_id"], originals["split"], originals["source"], strict=True):
+        twin = twin_of(item_id) in ids
+        source = sources.find(name)
+        mapped = _find_reversed(existing, item_id) if existing and twin else None
+        size = source.stat().st_size if source else 0
+        shard = zlib.crc32(item_id.encode()) % dataset.video.shards
+        rows.append((item_id, split, str(source or ""), str(mapped or ""), size, int(twin), shard))
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    if len(table) and not table["source"].any():
+        _refuse(dataset, videos, len(table))
+    return table
+
+
+def _reversed_folder(dataset: Dataset) -> Folders | None:
+    folder = getattr(dataset.source, "reversed_videos", None)
+    if not folder:
+        return None
+    if not Path(folder).is_dir():
+        raise RewindError(
+            f"config/datasets/{dataset.name}.yaml: source.reversed_videos: no folder {folder}; correct the "
+            "path, or leave the key out and reversed clips are made."
+        )
+    return Folders(Path(folder))
+
+
+def _find_reversed(folders: Folders, item_id: str) -> Path | None:
+    found = [path for name in (twin_of(item_id), f"{item_id}-reverse") if (path := folders.find(name))]
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise RewindError(f"{folders.root}: several files fit the reversed clip of {item_id!r}: {names}; keep one.")
+    return found[0] if found else None
+
+
+def _refuse(dataset: Dataset, videos: Path, expected: int) -> None:
+    state = "holds none of" if videos.is_dir() else "does not exist; expected there:"
+    advice = dataset.how_to_get or "Put them there, or correct source.videos."
+    raise RewindError(
+        f"config/datasets/{dataset.name}.yaml: the folder of source clips {videos} {state} the "
+        f"{expected} clips of the annotations (searched as <source>.<video suffix>). {advice}"
+    )

@@ -1,0 +1,24 @@
+"""Shared fixtures: one thread, and golden files that may be absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import rewind.compat  # noqa: F401 - before anything imports torchvision
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference data, which is not part of the repository."""
+    if not SHARED.exists():
+        pytest.skip(f"reference data not present at {SHARED}")
+    return SHARED

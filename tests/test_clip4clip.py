@@ -1,0 +1,103 @@
+"""The four heads against numbers made by running CLIP4Clip's own code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from open_clip.model import CLIP
+
+from rewind.models.clip import Clip
+from rewind.models.clip4clip import Clip4Clip
+from rewind.models.temporal import HEADS
+from rewind.objectives.infonce import infonce
+
+FILES = ["open_meanP", "open_seqLSTM", "open_seqTransf", "open_tightTransf", "open2_seqTransf", "open2_tightTransf"]
+RENAMED = {"cross.embeddings.": "head.", "cross.transformer.": "head.transformer.", "cross.pooler.": "head."}
+
+
+class TokensAsGiven:
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+
+
+def upstream_model(golden) -> Clip4Clip:
+    meta = {name.removeprefix("meta/"): golden[name] for name in golden.files if name.startswith("meta/")}
+    number = {name: int(value) for name, value in meta.items() if value.dtype.kind in "iu"}
+    towers = CLIP(
+        embed_dim=number["embed_dim"],
+        quick_gelu=True,
+        vision_cfg={
+            "image_size": number["image"],
+            "layers": number["vision_layers"],
+            "width": number["vision_width"],
+            "patch_size": number["vision_patch"],
+            "head_width": 64,
+        },
+        text_cfg={
+            "context_length": number["context_length"],
+            "vocab_size": number["vocab"],
+            "width": number["text_width"],
+            "heads": number["text_heads"],
+            "layers": number["text_layers"],
+        },
+    )
+    backbone = Clip(towers, TokensAsGiven(number["vocab"]), number["max_words"])
+    head = HEADS[str(meta["sim_header"])](
+        number["embed_dim"], layers=number["head_layers"], positions=number["context_length"]
+    )
+    model = Clip4Clip(backbone, head).eval()
+    state = {}
+    for name in golden.files:
+        if not name.startswith("state/"):
+            continue
+        own = name.removeprefix("state/")
+        for old, new in RENAMED.items():
+            own = own.replace(old, new)
+        if own.startswith("clip."):
+            own = "backbone." + own
+        elif not own.startswith("head."):
+            own = "head." + own
+        state[own] = torch.from_numpy(golden[name])
+    if str(meta["sim_header"]) == "seqLSTM":
+        state.pop("head.frame_position_embeddings.weight")  # upstream never uses it
+    model.load_state_dict(state)
+    return model
+
+
+def features(model: Clip4Clip, golden):
+    text = model.encode_text({"text": torch.from_numpy(golden["in/input_ids"])})
+    mask = torch.from_numpy(golden["in/video_mask"][:, 0])
+    pixels = torch.from_numpy(golden["in/frames_u8"])
+    return text, model.encode_items({"pixels": pixels, "mask": mask})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_similarity_and_loss_equal_upstream(shared, name):
+    golden = np.load(shared / "golden/clip4clip" / f"{name}.npz", allow_pickle=False)
+    model = upstream_model(golden)
+    text, items = features(model, golden)
+    logits = model.similarity(text, items)
+    np.testing.assert_allclose(logits.detach(), golden["out/logits"], atol=2e-5)
+    n = golden["out/logits_square"].shape[0]
+    square = {key: value[:n] for key, value in text.items()}
+    loss = infonce(model, square, items, {"items": torch.arange(n)}).value
+    np.testing.assert_allclose(loss.item(), golden["out/loss"], atol=1e-5)
+    loss.backward()
+    for key in (k for k in golden.files if k.startswith("grad/clip")):
+        own = dict(model.named_parameters())["backbone." + key.removeprefix("grad/")]
+        wanted = golden[key]
+        assert np.abs(own.grad.numpy() - wanted).max() < 5e-5 * np.abs(wanted).max(), key
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_double_precision_equals_upstream(shared, name):
+    golden = np.load(shared / "golden/clip4clip" / f"{name}.npz", allow_pickle=False)
+    model = upstream_model(golden).double()
+    # The golden run took pixels that had been normalised in float32.
+    video = torch.from_numpy(golden["in/video"])[:, 0, :, 0].double()
+    frames = model.backbone.clip.visual(video.flatten(0, 1)).unflatten(0, video.shape[:2])
+    mask = torch.from_numpy(golden["in/video_mask"][:, 0])
+    text = model.encode_text({"text": torch.from_numpy(golden["in/input_ids"])})
+    items = model.encode_items({"frames": frames, "mask": mask})
+    np.testing.assert_allclose(model.similarity(text, items).detach(), golden["ref64/logits"], atol=1e-9)

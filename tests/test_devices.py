@@ -1,0 +1,102 @@
+"""GPU leases, with invented GPUs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+
+import pytest
+
+from rewind.devices import MASK, allowed, lease
+
+FOUR = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (None, FOUR),
+        ("1,3", ["GPU-b", "GPU-d"]),
+        ("GPU-c", ["GPU-c"]),
+        ("", []),
+        ("-1", []),
+        ("2,-1,0", ["GPU-c"]),
+        ("MIG-7", ["MIG-7"]),
+    ],
+)
+def test_a_mask_is_respected(mask, expected):
+    assert allowed(FOUR, mask) == expected
+
+
+def test_two_jobs_never_hold_one_device(tmp_path, monkeypatch):
+    monkeypatch.delenv(MASK, raising=False)
+    with lease(2, lambda: FOUR, tmp_path) as first:
+        assert os.environ[MASK] == ",".join(first) == "GPU-a,GPU-b"
+        monkeypatch.delenv(MASK)
+        with lease(2, lambda: FOUR, tmp_path) as second:
+            assert not set(first) & set(second)
+    with lease(4, lambda: FOUR, tmp_path) as again:
+        assert again == FOUR, "devices are free again"
+
+
+def test_a_mask_of_numbers_meets_one_of_names(tmp_path, monkeypatch):
+    monkeypatch.setenv(MASK, "0,1")
+    with lease(1, lambda: FOUR, tmp_path) as first:
+        monkeypatch.setenv(MASK, "GPU-a,GPU-b")
+        with lease(1, lambda: FOUR, tmp_path) as second:
+            assert (first, second) == (["GPU-a"], ["GPU-b"])
+
+
+def test_without_a_gpu_the_job_says_so_and_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv(MASK, raising=False)
+    with lease(2, list, tmp_path) as devices:
+        assert devices == [] and os.environ[MASK] == ""
+    assert MASK not in os.environ and capsys.readouterr().out.count("running on the CPU") == 1
+
+
+def test_asking_for_more_than_there_are_takes_all(tmp_path, monkeypatch):
+    monkeypatch.delenv(MASK, raising=False)
+    with lease(8, lambda: FOUR[:2], tmp_path) as devices:
+        assert devices == FOUR[:2]
+
+
+def test_zero_gpus_hide_all_of_them(tmp_path, monkeypatch):
+    monkeypatch.delenv(MASK, raising=False)
+    with lease(0, lambda: FOUR, tmp_path):
+        assert os.environ[MASK] == ""
+
+
+def _hold(folder, ready):
+    with lease(1, lambda: FOUR[:1], folder):
+        ready.set()
+        time.sleep(60)
+
+
+def test_a_killed_job_frees_its_device(tmp_path, monkeypatch):
+    monkeypatch.delenv(MASK, raising=False)
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    holder = context.Process(target=_hold, args=(tmp_path, ready))
+    holder.start()
+    assert ready.wait(30)
+    os.kill(holder.pid, 9)
+    holder.join()
+    with lease(1, lambda: FOUR[:1], tmp_path, poll=0.05) as devices:
+        assert devices == FOUR[:1]
+
+
+def test_waiting_is_announced_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv(MASK, raising=False)
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    holder = context.Process(target=_hold, args=(tmp_path, ready))
+    holder.start()
+    assert ready.wait(30)
+    import threading
+
+    threading.Timer(0.4, holder.kill).start()
+    with lease(1, lambda: FOUR[:1], tmp_path, poll=0.05) as devices:
+        assert devices == FOUR[:1]
+    assert capsys.readouterr().out.count("waiting for 1 of 1 GPUs") == 1
+    holder.join()

@@ -1,0 +1,135 @@
+"""Ranks, ties and metrics: against CLIP4Clip's own function, against brute force, and against hand-made cases."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rewind.errors import RewindError
+from rewind.evaluation.ranking import metrics, rank_table, recall_at, reciprocal_rank
+
+
+def tables(n: int, twins: bool = False):
+    """Captions and items, one to one; with ``twins`` every second item is the reverse of the one before."""
+    ids = [f"v{i // 2}_rev" if twins and i % 2 else f"v{i // 2 if twins else i}" for i in range(n)]
+    items = pd.DataFrame(
+        {
+            "item_id": ids,
+            "cluster_id": [i.removesuffix("_rev") for i in ids],
+            "reversed": [int("_rev" in i) for i in ids],
+        }
+    )
+    captions = pd.DataFrame({"caption_id": [f"{i}#0" for i in ids], "video_id": ids})
+    return captions, items
+
+
+def table_of(similarity, setting="test", direction="text_to_item", twins=False):
+    captions, items = tables(len(similarity), twins)
+    return rank_table(np.asarray(similarity, dtype=float), captions, items, [setting], [direction])
+
+
+def test_untied_metrics_equal_clip4clip(shared):
+    cases = json.loads((shared / "golden/clip4clip/metrics.json").read_text())["matrices"]
+    for case in cases:
+        for direction, name in (("text_to_item", "text_to_video"), ("item_to_text", "video_to_text")):
+            found = metrics(table_of(case["matrix"], direction=direction))
+            wanted = case[name]
+            assert [found[k] for k in ("R@1", "R@5", "R@10")] == pytest.approx([wanted[k] for k in ("R1", "R5", "R10")])
+            assert (found["MdR"], found["MnR"]) == pytest.approx((wanted["MedianR"], wanted["MeanR"]))
+
+
+def test_several_captions_per_item_equal_clip4clip(shared):
+    for case in json.loads((shared / "golden/clip4clip/metrics.json").read_text())["multi_sentence"]:
+        counts = case["captions_per_video"]
+        items = pd.DataFrame({"item_id": [f"v{i}" for i in range(len(counts))], "reversed": 0})
+        items["cluster_id"] = items["item_id"]
+        videos = [f"v{i}" for i, count in enumerate(counts) for _ in range(count)]
+        captions = pd.DataFrame({"caption_id": [f"c{i}" for i in range(len(videos))], "video_id": videos})
+        table = rank_table(np.array(case["matrix"]), captions, items, ["test"], ["text_to_item"])
+        found = metrics(table)
+        assert found["R@1"] == pytest.approx(case["text_to_video"]["R1"], abs=1e-4)
+        assert found["MnR"] == pytest.approx(case["text_to_video"]["MeanR"], abs=1e-4)
+
+
+@given(st.integers(0, 4), st.integers(0, 4), st.integers(1, 8))
+def test_ties_are_an_expectation_over_their_orders(higher, ties, k):
+    places = list(itertools.chain(range(higher + 1, higher + ties + 2)))  # where the truth may stand
+    array = np.array([higher]), np.array([ties])
+    assert recall_at(k, *array)[0] == pytest.approx(np.mean([place <= k for place in places]))
+    assert reciprocal_rank(*array)[0] == pytest.approx(np.mean([1 / place for place in places]))
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 9), st.integers(0, 2**32 - 1))
+def test_counts_equal_a_plain_loop(n, seed):
+    scores = np.random.default_rng(seed).integers(0, 4, (n, n)).astype(float)
+    table = table_of(scores)
+    for i, row in enumerate(scores):
+        others = np.delete(row, i)
+        assert (table["higher"][i], table["ties"][i]) == ((others > row[i]).sum(), (others == row[i]).sum())
+
+
+def test_a_constant_matrix_is_exactly_chance():
+    found = metrics(table_of(np.zeros((20, 20))))
+    assert (found["R@1"], found["R@5"], found["R@10"]) == pytest.approx((5, 25, 50))
+    assert found["MnR"] == found["MdR"] == 10.5
+    assert (found["R@1_optimistic"], found["R@1_pessimistic"]) == (100, 0)
+
+
+def test_a_perfect_matrix_with_several_captions_per_item_scores_one():
+    items = pd.DataFrame({"item_id": ["a", "b", "c"], "cluster_id": ["a", "b", "c"], "reversed": 0})
+    videos = ["a", "a", "b", "c", "c", "c"]
+    captions = pd.DataFrame({"caption_id": [f"k{i}" for i in range(6)], "video_id": videos})
+    scores = np.array([[1.0 if video == item else 0.0 for item in "abc"] for video in videos])
+    table = rank_table(scores, captions, items, ["test"], ["text_to_item", "item_to_text"])
+    assert (table["rank"] == 1).all() and len(table) == 9
+
+
+def test_settings_of_a_set_with_twins():
+    # captions and items: v0, v0_rev, v1, v1_rev
+    scores = [[3, 4, 0, 0], [1, 2, 0, 0], [5, 0, 3, 3], [0, 0, 1, 2]]
+    hard, origin, binary = (table_of(scores, name, twins=True) for name in ("hard", "origin", "binary"))
+    assert hard["higher"].tolist() == [1, 0, 1, 0] and hard["ties"].tolist() == [0, 0, 1, 0]
+    assert origin["query_id"].tolist() == ["v0#0", "v1#0"] and origin["higher"].tolist() == [0, 1]
+    assert binary["higher"].tolist() == [1, 0] and binary["ties"].tolist() == [0, 1]
+    assert metrics(binary)["R@1"] == 25 and metrics(binary)["R@1_pessimistic"] == 0
+    other_way = table_of(scores, "binary", "item_to_text", twins=True)
+    assert other_way["higher"].tolist() == [0, 0]
+    assert set(hard["cluster_id"]) == {"v0", "v1"}
+
+
+def test_origin_equals_a_sub_matrix_of_hard():
+    scores = np.random.default_rng(0).normal(size=(12, 12))
+    whole = table_of(scores, "origin", twins=True)
+    part = table_of(scores[::2, ::2])
+    assert whole["rank"].tolist() == part["rank"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda s, c, i: s.__setitem__((1, 2), np.nan),
+            r"1 scores are not numbers, first for caption 'v1#0' and item 'v2'",
+        ),
+        (lambda s, c, i: i.__setitem__("item_id", ["v0", "v0", "v2"]), "item id 'v0' occurs twice"),
+        (lambda s, c, i: c.__setitem__("video_id", ["v0", "v1", "zz"]), "outside the gallery, first 'zz'"),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused_by_name(spoil, message):
+    captions, items = tables(3)
+    scores = np.eye(3)
+    spoil(scores, captions, items)
+    with pytest.raises(RewindError, match=message):
+        rank_table(scores, captions, items, ["test"], ["text_to_item"], "x.npz")
+
+
+def test_hard_without_twins_is_refused():
+    with pytest.raises(RewindError, match="needs time-reversed twins"):
+        table_of(np.eye(3), "hard")

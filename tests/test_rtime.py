@@ -1,0 +1,202 @@
+"""RTime's annotation format: its rules, its oddities, and the real files where they are at hand."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from rewind.datasets import rtime
+from rewind.errors import RewindError
+from rewind.study import Dataset
+
+REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "rtime"
+
+
+def entry(there="A door opens.", back="A door closes.", **changes):
+    base = {
+        "temporal": True,
+        "reverse": True,
+        "forward_captions": [there],
+        "reverse_captions": [back],
+        "forward_rewrites": [f"{there} (again {n})" for n in range(9)],
+        "reverse_rewrites": [f"{back} (again {n})" for n in range(9)],
+        "url": "",
+    }
+    return {name: value for name, value in {**base, **changes}.items() if value != "absent"}
+
+
+def read(tmp_path, reverse=True, **splits):
+    paths = {}
+    for split, entries in splits.items():
+        path = tmp_path / f"{split}.json"
+        path.write_text(entries if isinstance(entries, str) else json.dumps(entries))
+        paths[split] = str(path)
+    return rtime.read_files(paths, reverse)
+
+
+def captions_of(annotations, video_id):
+    return annotations.captions.query("video_id == @video_id")["caption"].tolist()
+
+
+def test_train_has_rewrites_and_evaluation_only_human_captions(tmp_path):
+    found = read(tmp_path, train={"0012": entry()}, valid={"7": entry("a", "b")}, test={"9": entry("c", "d")})
+    assert found.items["item_id"].tolist() == ["0012", "0012_rev", "7", "7_rev", "9", "9_rev"]
+    assert found.items["source"].tolist() == ["0012", "0012", "7", "7", "9", "9"]
+    assert found.items["cluster_id"].tolist() == ["0012", "0012", "7", "7", "9", "9"]
+    assert found.items["reversed"].tolist() == [0, 1] * 3
+    assert found.items["split"].tolist() == ["train"] * 2 + ["valid"] * 2 + ["test"] * 2
+    assert captions_of(found, "0012") == ["A door opens."] + [f"A door opens. (again {n})" for n in range(9)]
+    assert captions_of(found, "9") == ["c"] and captions_of(found, "9_rev") == ["d"]
+    ids = found.captions["caption_id"]
+    assert ids.is_unique and ids.iloc[0] == "0012#0" and ids.iloc[10] == "0012_rev#0"
+    assert found.notes["splits"]["train"]["captions_per_item"] == {"10": 2}
+
+
+def test_the_order_of_the_file_is_kept(tmp_path):
+    names = ["9", "10", "a", "1"]
+    found = read(tmp_path, test={name: entry(name, f"not {name}") for name in names})
+    assert found.items.query("reversed == 0")["item_id"].tolist() == names
+
+
+@pytest.mark.parametrize(
+    ("split", "changes", "forward", "reverse", "odd"),
+    [
+        ("train", {"reverse": False}, 10, 0, {"reverse_false": 1}),
+        ("train", {"reverse": "absent"}, 10, 10, {"reverse_missing": 1}),
+        ("train", {"temporal": False}, 10, 10, {"temporal_false": 1}),
+        ("train", {"temporal": "absent"}, 10, 10, {"temporal_missing": 1}),
+        ("train", {"forward_rewrites": ["x"]}, 2, 10, {}),
+        ("train", {"forward_rewrites": "absent"}, 1, 10, {"forward_rewrites_missing": 1}),
+        ("train", {"forward_rewrites": None}, 1, 10, {"forward_rewrites_missing": 1}),
+        ("train", {"forward_captions": []}, 9, 10, {"forward_human_captions_not_one": 1}),
+        ("test", {"forward_captions": ["x", "y"]}, 2, 1, {"forward_human_captions_not_one": 1}),
+        ("test", {"forward_captions": "x"}, 1, 1, {"forward_captions_bare_string": 1}),
+        (
+            "test",
+            {"forward_captions": []},
+            0,
+            0,
+            {"forward_human_captions_not_one": 1, "left_out_no_forward_caption": 1},
+        ),
+        (
+            "test",
+            {"reverse_captions": []},
+            1,
+            0,
+            {"no_twin_without_reverse_caption": 1, "reverse_human_captions_not_one": 1},
+        ),
+        (
+            "test",
+            {"reverse_captions": "absent"},
+            1,
+            0,
+            {
+                "no_twin_without_reverse_caption": 1,
+                "reverse_captions_missing": 1,
+                "reverse_human_captions_not_one": 1,
+            },
+        ),
+        ("train", {"forward_rewrites": ["", " \n", "x"]}, 2, 10, {"forward_rewrites_empty_text": 2}),
+        ("train", {"forward_rewrites": [3, None, "x"]}, 2, 10, {"forward_rewrites_not_text": 2}),
+        ("test", {"reverse_captions": ["A door opens."]}, 1, 1, {"same_caption_both_ways": 1}),
+    ],
+)
+def test_every_oddity_follows_its_rule_and_is_counted(tmp_path, split, changes, forward, reverse, odd):
+    found = read(tmp_path, **{split: {"5": entry(**changes)}})
+    assert len(captions_of(found, "5")) == forward and len(captions_of(found, "5_rev")) == reverse
+    assert found.items["item_id"].tolist() == ["5"] * bool(forward) + ["5_rev"] * bool(reverse)
+    assert found.notes["splits"][split]["odd"] == odd
+    assert found.notes["splits"][split]["odd_ids"] == {kind: ["5"] for kind in odd}
+
+
+def test_an_entry_that_is_no_object_is_left_out_and_counted(tmp_path):
+    found = read(tmp_path, test={"1": None, "2": entry()})
+    assert found.items["item_id"].tolist() == ["2", "2_rev"]
+    assert found.notes["splits"]["test"]["odd_ids"] == {"left_out_not_an_object": ["1"]}
+    assert found.notes["splits"]["test"]["entries"] == 2
+
+
+def test_white_space_inside_a_caption_becomes_a_blank(tmp_path):
+    found = read(tmp_path, test={"1": entry(there=" A door\n  opens. ")})
+    assert captions_of(found, "1") == ["A door opens."]
+
+
+def test_without_reverse_there_are_no_twins(tmp_path):
+    found = read(tmp_path, reverse=False, test={"1": entry()})
+    assert found.items["item_id"].tolist() == ["1"] and len(found.captions) == 1
+
+
+def test_duplicates_are_reported_and_kept(tmp_path):
+    found = read(tmp_path, test={"1": entry("x", "y"), "2": entry("x", "z"), "3": entry("w", "w")})
+    duplicates = found.notes["splits"]["test"]["duplicates"]
+    assert duplicates["between_items"] == 2 and len(found.captions) == 6
+    assert {"caption": "x", "items": ["1", "2"]} in duplicates["shared"]
+    assert {"caption": "w", "items": ["3", "3_rev"]} in duplicates["shared"]
+    again = read(tmp_path, train={"1": entry(forward_rewrites=["A door opens.", "other"])})
+    assert again.notes["splits"]["train"]["duplicates"]["within_items"] == 1
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ({"train": {"1": entry()}, "test": {"1": entry()}}, r"test.json: id '1': .*also in .*train.json"),
+        ({"test": {"1_rev": entry()}}, "ends with '_rev'"),
+        ({"test": {"../1": entry()}}, "test.json: id '../1'.*file name"),
+        ({"test": {"1": entry(forward_captions=4)}}, "id '1': 'forward_captions' must be a list.*a number"),
+        (
+            {"test": {"1": entry(temporal="yes")}},
+            "id '1': 'temporal' must be true or false",
+        ),
+        ({"test": "[]"}, "test.json: a JSON object keyed by id is needed, not a list"),
+        ({"test": '{"1": '}, "test.json: not valid JSON"),
+        ({"test": '{"1": {}, "1": {}}'}, "test.json: the key '1' is given twice"),
+    ],
+)
+def test_structure_errors_name_file_and_id(tmp_path, splits, message):
+    with pytest.raises(RewindError, match=message):
+        read(tmp_path, **splits)
+
+
+def test_a_dataset_file_leads_to_its_annotation_files(tmp_path):
+    path = tmp_path / "test.json"
+    path.write_text(json.dumps({"1": entry()}))
+    source = {"format": "rtime", "annotations": {"test": str(path)}, "videos": "clips"}
+    found = rtime.read(Dataset.model_validate({"name": "d", "source": source, "reverse": False}), "")
+    assert found.items["item_id"].tolist() == ["1"]
+    missing = {**source, "annotations": {"test": str(tmp_path / "none.json")}}
+    with pytest.raises(RewindError, match=r"none.json: no such annotation file"):
+        rtime.read(Dataset.model_validate({"name": "d", "source": missing}), "")
+
+
+def test_truncated_share_counts_what_is_longer():
+    texts = ["a", "a b", "a b c", "a b c d"]
+    assert rtime.truncated_share(texts, lambda ts: [len(t.split()) + 2 for t in ts], 4) == (0.5, 2)
+    assert rtime.truncated_share([], lambda ts: [], 4) == (0.0, 0)
+
+
+@pytest.fixture(scope="module")
+def real():
+    if not (REAL / "test.json").exists():
+        pytest.skip("RTime's annotation files are not at hand")
+    return rtime.read_files({split: str(REAL / f"{split}.json") for split in ("valid", "test")}, True)
+
+
+def test_the_real_files_read_as_published(real):
+    valid, test = real.notes["splits"]["valid"], real.notes["splits"]["test"]
+    assert [valid[k] for k in ("entries", "originals", "twins", "captions")] == [500, 500, 500, 1000]
+    assert [test[k] for k in ("entries", "originals", "twins", "captions")] == [1000, 1000, 1000, 2000]
+    assert valid["odd"] == {} and valid["duplicates"]["between_items"] == 0
+    assert test["odd_ids"] == {"same_caption_both_ways": ["1019874028", "1031764325"]}
+    assert test["duplicates"]["between_items"] == 4 and len(test["duplicates"]["shared"]) == 4
+
+
+def test_the_real_captions_are_truncated_as_often_as_documented(real):
+    importlib.import_module("rewind.compat")  # lets open_clip be imported beside a CPU-only torch
+    from open_clip.tokenizer import SimpleTokenizer
+
+    tokenizer = SimpleTokenizer()
+    captions = real.captions.query("split == 'test'")["caption"]
+    counts = dict(zip(captions, (len(tokenizer.encode(text)) + 2 for text in captions), strict=True))
+    longer = [rtime.truncated_share(captions, lambda ts: [counts[t] for t in ts], n) for n in (32, 64, 77)]
+    assert longer == [(0.156, 312), (0.002, 4), (0.0005, 1)]

@@ -1,0 +1,111 @@
+"""Logs, messages, fingerprints, files."""
+
+from __future__ import annotations
+
+import sys
+
+import pandas as pd
+import pytest
+
+from conftest import ROOT
+from rewind.errors import RewindError
+from rewind.files import atomic, check_id, read_csv, write_csv
+from rewind.jobs.session import session
+from rewind.progress import Progress, clock
+from rewind.provenance import fingerprint, imported, reached
+from rewind.text import ClipTokenizer, WordTokenizer
+
+SCRIPTS = ROOT / "workflow/scripts"
+
+
+def test_output_goes_to_console_and_log(tmp_path, capsys):
+    with session(tmp_path / "a.log"):
+        print("one line")
+        print("a warning", file=sys.stderr)
+    log = (tmp_path / "a.log").read_text()
+    captured = capsys.readouterr()
+    assert "one line" in log and "a warning" in log and "finished in" in log
+    assert captured.out == "one line\n" and captured.err == "a warning\n"
+
+
+def test_a_message_for_people_has_no_traceback_and_a_defect_has(tmp_path, capsys):
+    with pytest.raises(SystemExit), session(tmp_path / "a.log"):
+        raise RewindError("row 3: no caption; add one.")
+    text = capsys.readouterr().err
+    assert "error: row 3: no caption; add one." in text and "Traceback" not in text
+    with pytest.raises(SystemExit), session(tmp_path / "b.log"):
+        raise ZeroDivisionError("ours")
+    assert "Traceback" in capsys.readouterr().err and "ZeroDivisionError: ours" in (tmp_path / "b.log").read_text()
+
+
+def test_scripts_are_short_and_only_unpack_and_call():
+    for path in SCRIPTS.glob("*.py"):
+        lines = path.read_text().splitlines()
+        assert len(lines) < 40, path
+        assert not any(line.startswith(("def ", "class ")) for line in lines), path
+
+
+def test_a_script_reaches_what_it_imports_and_no_more():
+    tables, train = reached(SCRIPTS / "tables.py"), reached(SCRIPTS / "train.py")
+    assert {"rewind.reporting.latex", "rewind.files", "rewind"} <= tables
+    assert "rewind.training.loop" in train and not any(name.startswith("rewind.reporting") for name in train)
+    videos = reached(SCRIPTS / "video_shard.py")
+    assert "rewind.video.transcode" in videos
+    assert not any(name.startswith(("rewind.models", "rewind.training")) for name in videos)
+
+
+def test_names_found_at_run_time_count_too():
+    script = SCRIPTS / "train.py"
+    assert fingerprint(script) != fingerprint(script, "rewind.models.towers")
+    assert fingerprint(script, "rewind.models.towers") == fingerprint(script, "rewind.models.towers")
+    assert fingerprint(script, "someone.elses") == fingerprint(script)
+
+
+def test_imports_are_read_without_running_them():
+    source = "import rewind.files\nfrom rewind.study import Dataset\nimport numpy\nfrom rewind import errors\n"
+    assert imported(source) == {"rewind.files", "rewind.study", "rewind.study.Dataset", "rewind", "rewind.errors"}
+
+
+def test_a_half_written_file_never_appears(tmp_path):
+    target = tmp_path / "a.csv"
+    target.write_text("old")
+    with pytest.raises(KeyError), atomic(target) as draft:
+        draft.write_text("half")
+        raise KeyError
+    assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("value", ["", "../x", "a/b", ".hidden", "-rf", "a..b", "x" * 201, "a b", "é", "a\n"])
+def test_ids_that_could_leave_their_folder_are_refused(value):
+    with pytest.raises(RewindError, match=r"f.json, row 3: the id"):
+        check_id(value, "f.json, row 3")
+
+
+def test_ids_stay_strings_and_a_caption_na_is_a_word(tmp_path):
+    table = pd.DataFrame({"video_id": ["0012", "1e5"], "caption": ["NA", "null"], "n": [1, 2]})
+    write_csv(tmp_path / "t.csv", table)
+    assert read_csv(tmp_path / "t.csv").to_dict("list") == table.to_dict("list")
+
+
+def test_progress_tells_rate_and_time_left(capsys):
+    progress = Progress("train a/seed0", 10, "steps", every=0)
+    progress.advance(4, "loss 1.0")
+    line = capsys.readouterr().err
+    assert line.startswith("train a/seed0: 4/10 steps, ") and "left" in line and line.endswith("loss 1.0\n")
+    assert (clock(75), clock(3725)) == ("1:15", "1:02:05")
+
+
+def test_word_tokens():
+    tokenizer = WordTokenizer(["A red ring, rising!", "a blue ring"])
+    ids = tokenizer.encode(["a red unicorn", "ring " * 9], 6)
+    assert ids.shape == (2, 6) and ids.max() == tokenizer.vocabulary - 1
+    assert ids[0, 0] == 2 and ids[0, 3] == 1 and ids[0, 4] == ids.max() and ids[0, 5] == 0
+    assert ids[1, -1] == ids.max(), "a cut caption keeps its end"
+    assert tokenizer.count(["ring " * 9, ""]) == [11, 2]
+
+
+def test_clip_tokens():
+    tokenizer = ClipTokenizer()
+    ids = tokenizer.encode(["a photo of a cat"], 12)[0]
+    assert ids.tolist()[:7] == [49406, 320, 1125, 539, 320, 2368, 49407] and not ids[7:].any()
+    assert tokenizer.count(["a photo of a cat"]) == [7]

@@ -1,0 +1,122 @@
+"""Configuration: every fault is named with its file, its key and a way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import ROOT
+from rewind.errors import RewindError
+from rewind.jobs.config import check_sources, load_all
+from rewind.study import load_dataset, load_study
+from rewind.study.document import document
+from rewind.study.load import merge, read_yaml
+
+STUDY = {"dataset": "shapes", "methods": {"a": {"head": "meanP"}, "b": {"head": "seqLSTM"}}}
+
+
+def write(folder: Path, content, name="s") -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+def refused(tmp_path, change: dict) -> str:
+    write(tmp_path, merge(STUDY, change))
+    with pytest.raises(RewindError) as caught:
+        load_study("s", tmp_path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_shipped_study_and_its_data_set_are_valid(path):
+    study = load_study(path.stem, path.parent)
+    load_dataset(study.dataset, ROOT / "config/datasets")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trainig": {}}, "trainig: unknown key; did you mean 'training'?"),
+        ({"training.lrr": 1}, "training.lrr: unknown key; did you mean 'lr'?"),
+        ({"training.batch.sise": 1}, "training.batch.sise: unknown key; did you mean 'size'?"),
+        ({"methods.b.training.epoch": 1}, "methods.b.training.epoch: unknown key; did you mean 'epochs'?"),
+        ({"training.lr": 0}, "training.lr: Input should be greater than 0"),
+        ({"frames.sampling": "middle"}, "frames.sampling: Input should be 'uniform', 'head' or 'tail'"),
+        ({"sweep": {"max_frames": [4], "method": "c"}}, "sweep.method: no method 'c'; there are a, b"),
+        ({"statistics.pairs": [["a", "z"]]}, "statistics.pairs: no method 'z'"),
+        ({"seeds": [1, 1]}, "seeds: the same seed twice"),
+    ],
+)
+def test_faults_are_named_with_their_key(tmp_path, change, message):
+    text = refused(tmp_path, change)
+    assert message in text and str(tmp_path / "s.yaml") in text
+
+
+def test_all_faults_are_told_at_once(tmp_path):
+    text = refused(tmp_path, {"training.lrr": 1, "seeds": [], "dataset": None})
+    assert all(name in text for name in ("training.lrr", "seeds", "dataset"))
+
+
+def test_data_set_faults_name_the_key_and_not_the_format(tmp_path):
+    write(tmp_path, {"source": {"format": "table", "table": "t.csv", "videoz": "v"}}, "d")
+    with pytest.raises(RewindError) as caught:
+        load_dataset("d", tmp_path)
+    assert "source.videoz: unknown key; did you mean 'videos'?" in str(caught.value)
+
+
+def test_a_method_called_like_a_format_keeps_its_place_in_the_path(tmp_path):
+    assert "methods.table.hed: unknown key" in refused(tmp_path, {"methods.table": {"hed": "meanP"}})
+
+
+def test_a_key_given_twice_is_refused(tmp_path):
+    path = write(tmp_path, "dataset: a\nseeds: [1]\ndataset: b\n")
+    with pytest.raises(RewindError, match="line 3: the key 'dataset' is given twice"):
+        read_yaml(path)
+
+
+def test_a_missing_study_names_the_nearest(tmp_path):
+    write(tmp_path, STUDY, "rtime")
+    with pytest.raises(RewindError, match="Did you mean 'rtime'"):
+        load_study("rtme", tmp_path)
+
+
+def test_unsafe_yaml_is_not_executed(tmp_path):
+    path = write(tmp_path, "dataset: !!python/object/apply:os.system ['true']\n")
+    with pytest.raises(RewindError, match="not valid YAML"):
+        read_yaml(path)
+
+
+def test_methods_inherit_and_override_training(tmp_path):
+    write(tmp_path, merge(STUDY, {"training.lr": 0.5, "training.batch.size": 8, "methods.b.training.lr": 0.25}))
+    study = load_study("s", tmp_path, {"training.epochs": 7})
+    a, b = study.methods["a"].training, study.methods["b"].training
+    assert (a.lr, a.epochs, a.batch.size) == (0.5, 7, 8)
+    assert (b.lr, b.epochs, b.batch.size) == (0.25, 7, 8)
+    assert study.sanity.training.lr == 0.5
+    assert study.runs() == [(m, s) for m in "ab" for s in (0, 1, 2)] and study.pairs() == [("a", "b")]
+
+
+def test_overrides_reach_any_key(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    over = {"studies.demo.training.epochs": 2, "datasets": {"shapes": {"video.fps": 4}}}
+    studies, datasets = load_all({"studies": ["demo"], "overrides": over})
+    assert studies["demo"].methods["meanP"].training.epochs == 2 and datasets["shapes"].video.fps == 4
+    for wrong in ({"studies.other.seeds": [1]}, {"demo.seeds": [1]}):
+        with pytest.raises(RewindError, match="overrides"):
+            load_all({"studies": ["demo"], "overrides": wrong})
+
+
+def test_missing_raw_files_are_named_with_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    dataset = load_dataset("rtime", ROOT / "config/datasets")
+    with pytest.raises(RewindError) as caught:
+        check_sources(dataset)
+    text = str(caught.value)
+    assert "data/rtime/train.json" in text and "data/rtime/videos" in text and "2412.19178" in text
+
+
+def test_the_configuration_page_is_up_to_date():
+    assert (ROOT / "config/README.md").read_text() == document(), "run `make docs`"

@@ -1,0 +1,86 @@
+"""Any data set as one CSV."""
+
+import pytest
+
+from rewind.datasets import table
+from rewind.errors import RewindError
+from rewind.study import Dataset
+
+HEAD = "item_id,path,split,caption"
+
+
+def read(tmp_path, *lines, reverse=True):
+    path = tmp_path / "clips.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    source = {"format": "table", "table": str(path), "videos": "clips"}
+    return table.read(Dataset.model_validate({"name": "t", "source": source, "reverse": reverse}), "")
+
+
+def test_rows_of_an_item_are_its_captions_in_order(tmp_path):
+    found = read(tmp_path, HEAD, "007,a/x.mp4,train,NA", '1,b.webm,test,"one, two"', "007,a/x.mp4,train,another  one")
+    assert found.items["item_id"].tolist() == ["007", "1"]
+    assert found.items["source"].tolist() == ["a/x.mp4", "b.webm"]
+    assert found.items["cluster_id"].tolist() == ["007", "1"]
+    assert found.captions["caption"].tolist() == ["NA", "another one", "one, two"]
+    assert found.captions["caption_id"].tolist() == ["007#0", "007#1", "1#0"]
+    assert found.captions["split"].tolist() == ["train", "train", "test"]
+    assert found.items["reversed"].sum() == 0
+    assert found.notes["splits"]["train"]["captions_per_item"] == {"2": 1}
+
+
+def test_columns_come_in_any_order_and_others_are_ignored(tmp_path):
+    found = read(tmp_path, "\ufeffcaption,split,mood,path,item_id", "x,valid,glad,two  blanks.mp4,1", "", ",,,,")
+    assert found.items["source"].tolist() == ["two  blanks.mp4"] and len(found.captions) == 1
+
+
+def test_clusters_and_twins(tmp_path):
+    lines = (
+        f"{HEAD},cluster_id,reverse_caption",
+        "1,a.mp4,test,up,film7,down",
+        "1,a.mp4,test,rises,film7,",
+        "2,b.mp4,test,left,film7,",
+        "3,c.mp4,test,right,,back",
+    )
+    found = read(tmp_path, *lines)
+    assert found.items["item_id"].tolist() == ["1", "1_rev", "2", "3", "3_rev"]
+    assert found.items["cluster_id"].tolist() == ["film7"] * 3 + ["3", "3"]
+    assert found.items["source"].tolist() == ["a.mp4", "a.mp4", "b.mp4", "c.mp4", "c.mp4"]
+    assert found.captions.query("video_id == '1_rev'")["caption"].tolist() == ["down"]
+    assert found.notes["splits"]["test"]["twins"] == 2
+    assert read(tmp_path, *lines, reverse=False).items["item_id"].tolist() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["item_id,path,split", "1,a,test"], "row 1: the column 'caption' is missing"),
+        ([f"{HEAD},path", "1,a,test,x,b"], "row 1: the column 'path' is there twice"),
+        ([HEAD], "no rows under the header"),
+        ([HEAD, "1,a,test,x", "2,b,dev,y"], "row 3: the split 'dev' is unknown; use train, valid, test"),
+        ([HEAD, "1,a,test,x", "2,b,test, "], "row 3: the caption of '2' is empty"),
+        ([HEAD, "1,a,test,x", "2,b,test"], "row 3: the caption of '2' is empty"),
+        ([HEAD, ",a,test,x"], "row 2: `item_id` is empty"),
+        ([HEAD, "1,a,test,x", "1,b,test,y"], "row 3: '1' has the path 'b' here but 'a' in .*row 2"),
+        ([HEAD, "1,a,test,x", "1,a,train,y"], "row 3: '1' has the split 'train' here but 'test' in .*row 2"),
+        ([f"{HEAD},cluster_id", "1,a,test,x,c", "1,a,test,y,d"], "row 3: '1' has the cluster_id 'd'"),
+        ([HEAD, "1,a,test,x", "", "a/b,b,test,y"], "row 4: the id 'a/b' cannot be used as a file name"),
+        ([HEAD, "1_rev,a,test,x"], "row 2: the id '1_rev' ends with '_rev'"),
+        ([HEAD, "1,../a,test,x"], "row 2: the path '../a' must name a file inside `source.videos`"),
+        ([HEAD, "1,/etc/a,test,x"], "row 2: the path '/etc/a' must"),
+        ([HEAD, "1,,test,x"], "row 2: the path '' must"),
+        ([HEAD, "1,a,test,one, two"], "row 2: 5 cells, but the header names 4 columns"),
+    ],
+)
+def test_errors_name_file_and_row(tmp_path, lines, message):
+    with pytest.raises(RewindError, match=rf"clips\.csv: {message}"):
+        read(tmp_path, *lines)
+
+
+def test_a_missing_or_foreign_file_is_named(tmp_path):
+    source = {"format": "table", "table": str(tmp_path / "no.csv"), "videos": "clips"}
+    config = Dataset.model_validate({"name": "t", "source": source, "how_to_get": "Ask the museum."})
+    with pytest.raises(RewindError, match=r"no\.csv: no such file .*Ask the museum\."):
+        table.read(config, "")
+    (tmp_path / "no.csv").write_bytes("item_id,path,split,caption\n1,a,test,é\n".encode("latin-1"))
+    with pytest.raises(RewindError, match=r"no\.csv: not a CSV file in UTF-8"):
+        table.read(config, "")

@@ -1,0 +1,146 @@
+"""Tables: what is bold, what is marked, what is refused, and the numbers as CSV."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rewind.errors import RewindError
+from rewind.reporting import tables
+from rewind.reporting.cells import build, letter_names, numbers
+from rewind.reporting.footnotes import Footnotes, sentences
+from table_numbers import FACTS, TESTS, results
+
+
+def test_the_sign_of_a_difference_decides_who_is_better():
+    swapped = {(b, a): p for (a, b), p in TESTS.items()}
+    one, other = build(results(), "hard"), build(results(tests=swapped), "hard")
+    assert one == other
+    by_name = {row.method: row for row in one.rows}
+    assert all(not by_name[m].cells[0].beats for m in ("meanP", "seqLSTM", "chance"))
+    assert by_name["seqTransf"].cells[4].beats == ("a", "b")
+
+
+def test_nothing_is_bold_where_nothing_differs():
+    table = build(results(tests=dict.fromkeys(TESTS, 0.0500001)), "hard")
+    assert not any(cell.best or cell.beats for row in table.rows for cell in row.cells)
+    assert any("No two methods differ significantly" in s for s in sentences(Footnotes(), table))
+    assert not any(cell.best for row in build(results(pairs=pd.DataFrame()), "hard").rows for cell in row.cells)
+
+
+def test_p_at_the_level_is_not_significant():
+    assert not build(results(tests={("meanP", "seqTransf"): 0.05}), "hard").marked
+    assert build(results(tests={("meanP", "seqTransf"): 0.0499}), "hard").marked
+    assert build(results(tests={("meanP", "seqTransf"): 0.05}, confidence=0.9), "hard").marked
+
+
+def test_equal_bests_are_all_bold():
+    table = build(results({"meanP": [1.0, 2.0], "x": [0.1 + 0.2, 0.3], "y": [0.3, 0.3]}, {("x", "meanP"): 0.2}), "hard")
+    assert not table.marked
+    values = {"m": [20.0, 20.0], "x": [30.1, 30.3], "y": [30.3, 30.1]}
+    bold = [row.cells[0].best for row in build(results(values, {("m", "x"): 0.001}), "hard").rows]
+    assert bold == [False, True, True]
+
+
+def test_a_baseline_is_never_bold_nor_marked_nor_counted():
+    values = {"chance": [90.0], "meanP": [20.0, 21.0], "seqTransf": [30.0, 30.0]}
+    tests = {("chance", "meanP"): 0.0001, ("chance", "seqTransf"): 0.0001, ("meanP", "seqTransf"): 0.001}
+    table = build(results(values, tests), "hard")
+    assert [row.method for row in table.rows] == ["meanP", "seqTransf", "chance"]
+    assert not any(cell.best or cell.beats for cell in table.rows[-1].cells)
+    assert table.rows[1].cells[0].best and table.rows[1].cells[0].beats == ("a",)
+
+
+def test_no_plus_minus_for_one_run_or_a_closed_form():
+    values = {"meanP": [20.0], "chance": [0.1, 0.1, 0.1], "seqTransf": [30.0, 30.0]}
+    table = build(results(values, {}), "hard")
+    shown = {row.method: row.cells[0].std for row in table.rows}
+    assert math.isnan(shown["meanP"]) and math.isnan(shown["chance"]) and shown["seqTransf"] == 0
+    one = sentences(Footnotes(), table)
+    assert "Mean ± standard deviation over 2 seeds; a row without ± is a single run or a closed form." in one
+
+
+def test_a_single_direction_gives_its_own_columns():
+    given_ = results(setting="binary")
+    only = given_.metrics[given_.metrics["direction"] == "item_to_text"].reset_index(drop=True)
+    table = build(dataclasses.replace(given_, metrics=only), "binary")
+    assert [column.title for column in table.columns] == ["V2T accuracy", "V2T strict"]
+
+
+def test_csv_holds_plain_numbers(tmp_path):
+    path = tables.render(tmp_path, "hard", results(), Footnotes())[2]
+    table = pd.read_csv(path)
+    chosen = table[(table["direction"] == "text_to_item") & (table["method"] == "seqTransf")].set_index("metric")
+    assert chosen.loc["R@1", ["estimate", "low", "high", "seeds"]].tolist() == [40.5, 37.25, 45.0, 2]
+    assert chosen.loc["R@1", "std"] == pytest.approx(np.std([40, 41], ddof=1))
+    assert chosen.loc["R@1", "beats"] == "meanP seqLSTM"
+    assert chosen.loc["MRR", "estimate"] == pytest.approx(0.405)
+    assert not table.duplicated(["method", "direction", "metric"]).any()
+    assert table["method"].drop_duplicates().tolist() == ["meanP", "seqLSTM", "seqTransf", "chance"]
+    assert len(table) == 4 * 2 * 7
+
+
+def test_rendering_twice_gives_the_same_bytes(tmp_path):
+    one, two = (tables.render(tmp_path / n, "hard", results(), Footnotes.from_json(FACTS)) for n in "ab")
+    assert [p.read_bytes() for p in one] == [p.read_bytes() for p in two]
+
+
+def change(frame, row, **values):
+    frame = frame.copy()
+    for name, value in values.items():
+        frame.loc[row, name] = value
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("where", "how", "message"),
+    [
+        ("metrics", lambda t: t[t["method"] != "seqLSTM"], "no run of method 'seqLSTM'"),
+        (
+            "metrics",
+            lambda t: pd.concat([t, t.iloc[[3]]], ignore_index=True),
+            r"row 16: the run .* is there twice",
+        ),
+        ("metrics", lambda t: change(t, 4, **{"R@5": np.nan}), r"row 6: R@5 of method 'meanP', seed 1"),
+        ("metrics", lambda t: change(t, 5, queries=1999), r"row 7: queries of method 'meanP' is 1999"),
+        ("metrics", lambda t: change(t, 2, gallery=7), "gallery"),
+        ("metrics", lambda t: change(t, 2, method="other"), "row 4: method 'other' is not in the study"),
+        ("metrics", lambda t: t.drop(columns="MnR"), "column 'MnR' is missing"),
+        ("intervals", lambda t: t.drop(index=13), "no row for method 'meanP', hard, text_to_item, R@5"),
+        ("intervals", lambda t: pd.concat([t, t.iloc[[13]]], ignore_index=True), "row 50: .* is there twice"),
+        ("intervals", lambda t: t.assign(estimate=t["estimate"] + 0.01), "of different runs"),
+        ("pairs", lambda t: change(t, 1, first="other"), "row 3: method 'other'"),
+    ],
+)
+def test_numbers_that_cannot_stand_in_one_table_are_refused(where, how, message):
+    given_ = results()
+    broken = dataclasses.replace(given_, **{where: how(getattr(given_, where))})
+    with pytest.raises(RewindError, match=message):
+        build(broken, "hard")
+        numbers(broken, "hard")
+
+
+def test_unknown_and_unevaluated_settings_are_refused():
+    with pytest.raises(RewindError, match="no table for setting 'harder'"):
+        build(results(), "harder")
+    with pytest.raises(RewindError, match="no row of setting 'origin'"):
+        build(results(), "origin")
+
+
+def test_letters_never_repeat():
+    names = letter_names(100)
+    assert len(set(names)) == 100 and names[:2] == ["a", "b"] and names[25:28] == ["z", "aa", "ab"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 900), min_size=2, max_size=4), st.floats(0.001, 0.2))
+def test_bold_is_the_extreme_of_its_column(tenths, p):
+    values = {f"m{i}": [t / 10, t / 10] for i, t in enumerate(tenths)}
+    table = build(results(values, {("m0", "m1"): p}), "hard")
+    best = {i for i, t in enumerate(tenths) if t == max(tenths)}
+    significant = p < 0.05 and tenths[0] != tenths[1]
+    assert {i for i, row in enumerate(table.rows) if row.cells[0].best} == (best if significant else set())

@@ -1,0 +1,274 @@
+"""Batches, optimiser, checkpoints and the loop: determinism, resumption, seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from conftest import ROOT
+from rewind.errors import RewindError
+from rewind.models.clip4clip import build
+from rewind.study import Backbone, Method, Text, Training
+from rewind.study.training import Batch
+from rewind.training.batches import epoch_batches
+from rewind.training.checkpoint import StateFile, load_model, save_model
+from rewind.training.inputs import CachedFrames, cached_frames
+from rewind.training.loop import TrainingData, seed_everything, train
+from rewind.training.optim import lr_factor, make_optimiser, parameter_groups
+
+CAPTIONS = [
+    f"a {colour} {shape} {verb}" for colour in ("red", "blue") for shape in ("ring", "star") for verb in ("up", "down")
+]
+TINY = Backbone(architecture=str(ROOT / "config/models/tiny.json"))
+WORDS = Text(tokenizer="words", max_words=12)
+
+
+def retriever(head: str, seed: int = 0, **keys):
+    seed_everything(seed)
+    return build(Method(head=head, head_layers=2, **{"head_start": "random"} | keys), TINY, WORDS, CAPTIONS)
+
+
+def data(model, captions_per_item: int = 2) -> TrainingData:
+    items = len(CAPTIONS) // captions_per_item
+    frames = np.random.default_rng(0).normal(size=(items, 4, 96)).astype(np.float32)
+    mask = np.ones((items, 4), np.uint8)
+    mask[0, 2:] = 0
+    return TrainingData(
+        inputs=CachedFrames(frames, mask),
+        text=model.backbone.prepare_text(CAPTIONS),
+        item_of_caption=np.arange(len(CAPTIONS)) // captions_per_item,
+        cluster_of_item=np.arange(items) // 2,
+        caption_ids=[f"c{i}" for i in range(len(CAPTIONS))],
+    )
+
+
+def keys(**over) -> Training:
+    base = {"epochs": 3, "lr": 1e-3, "backbone_lr_multiplier": 1.0, "freeze": ["visual"], "batch": {"size": 4}}
+    return Training(**base | over)
+
+
+class Interrupt(Exception):
+    pass
+
+
+def run(
+    head: str, path, seed: int = 0, stop_after: int | None = None, training: Training | None = None, mark: str = "x"
+):
+    model = retriever(head, seed)
+    steps = 0
+
+    def validate(current):
+        return {"valid_sum": float(current.backbone.clip.ln_final.weight.detach().double().sum())}
+
+    class Counting(StateFile):
+        def save(self, state):
+            nonlocal steps
+            super().save(state)
+            steps += 1
+            if steps == stop_after:
+                raise Interrupt
+
+    history = train(
+        model, data(model), training or keys(), seed, torch.device("cpu"), validate, Counting(path, mark), "test"
+    )
+    return model, history
+
+
+def same(a, b) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("head", ["meanP", "seqLSTM", "seqTransf", "tightTransf"])
+@pytest.mark.parametrize("stop_after", [1, 2, 4])
+def test_a_broken_run_ends_with_the_same_bits(tmp_path, head, stop_after):
+    training = keys(save_every_steps=1)
+    whole, history = run(head, tmp_path / "whole.pt", training=training)
+    with pytest.raises(Interrupt):
+        run(head, tmp_path / "broken.pt", stop_after=stop_after, training=training)
+    torch.manual_seed(999)  # whatever happened in between
+    resumed, resumed_history = run(head, tmp_path / "broken.pt", training=training)
+    assert same(whole, resumed)
+    clock = ["seconds", "clips_per_second"]
+    assert pd.DataFrame(history).drop(columns=clock).equals(pd.DataFrame(resumed_history).drop(columns=clock))
+
+
+def test_same_seed_same_bits_and_other_seed_other_run(tmp_path):
+    first, again, other = (run("seqTransf", tmp_path / f"{n}.pt", seed)[0] for n, seed in enumerate((0, 0, 1)))
+    assert same(first, again) and not same(first, other)
+
+
+@pytest.mark.parametrize("head", ["seqLSTM", "seqTransf", "tightTransf"])
+def test_another_seed_starts_from_another_head(head):
+    assert same(retriever(head, 3).head, retriever(head, 3).head)
+    assert not same(retriever(head, 3).head, retriever(head, 4).head)
+
+
+def test_state_of_another_configuration_is_not_mixed_in(tmp_path, capsys):
+    fresh, _ = run("seqLSTM", tmp_path / "a.pt")
+    with pytest.raises(Interrupt):
+        run("seqLSTM", tmp_path / "b.pt", seed=5, stop_after=1, mark="other")
+    model, _ = run("seqLSTM", tmp_path / "b.pt")
+    assert same(fresh, model) and "of other code or configuration" in capsys.readouterr().out
+
+
+def test_frozen_towers_do_not_move(tmp_path):
+    model, _ = run("seqLSTM", tmp_path / "a.pt")
+    start = retriever("seqLSTM")
+    moved = {n for n, p in start.named_parameters() if not torch.equal(p, dict(model.named_parameters())[n])}
+    assert moved and not any(name.startswith("backbone.clip.visual") for name in moved)
+    assert any(name.startswith("head") for name in moved) and any("token_embedding" in name for name in moved)
+
+
+def test_a_loss_that_is_no_number_stops_with_the_captions(tmp_path):
+    def spoiled(model, *rest):
+        raise AssertionError
+
+    model = retriever("meanP")
+    broken = data(model)
+    broken.inputs.frames[1] = float("nan")
+    with pytest.raises(RewindError, match=r"loss is nan in epoch 1, step \d; captions \['c"):
+        train(model, broken, keys(), 0, torch.device("cpu"), spoiled, StateFile(tmp_path / "s.pt", "x"), "r")
+
+
+# --- batches
+
+
+def batches(captions=4, items=20, seed=0, epoch=0, **over):
+    item_of_caption = np.repeat(np.arange(items), captions)
+    plan = epoch_batches(item_of_caption, np.arange(items) // 2, Batch(**{"size": 8} | over), seed, epoch)
+    return item_of_caption, plan
+
+
+def test_every_caption_is_seen_and_every_batch_is_full():
+    item_of_caption, plan = batches()
+    assert all(len(batch) == 8 for batch in plan)
+    assert set(np.concatenate(plan)) == set(range(len(item_of_caption)))
+    assert all(len(set(item_of_caption[batch])) >= 7 for batch in plan), "captions of one item are spread out"
+
+
+def test_one_caption_per_item_and_epoch():
+    item_of_caption = np.repeat(np.arange(16), 4)
+    plan = epoch_batches(item_of_caption, np.arange(16) // 2, Batch(size=8, captions="one"), 0, 0)
+    rows = np.concatenate(plan)
+    assert sorted(item_of_caption[rows]) == list(range(16))
+    other = np.concatenate(epoch_batches(item_of_caption, np.arange(16) // 2, Batch(size=8, captions="one"), 0, 1))
+    assert set(rows) != set(other), "another epoch draws other captions"
+
+
+def test_twins_share_a_batch():
+    item_of_caption = np.repeat(np.arange(20), 3)
+    plan = epoch_batches(item_of_caption, np.arange(20) // 2, Batch(size=8, captions="one", twins_together=True), 0, 0)
+    for batch in plan[:-1]:
+        clusters, counts = np.unique(item_of_caption[batch] // 2, return_counts=True)
+        assert (counts == 2).all() and len(clusters) == 4
+
+
+def test_batches_follow_seed_and_epoch_alone():
+    _, one = batches(seed=1)
+    _, again = batches(seed=1)
+    _, other_seed = batches(seed=2)
+    _, other_epoch = batches(seed=1, epoch=1)
+    assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
+    assert not np.array_equal(one[0], other_seed[0]) and not np.array_equal(one[0], other_epoch[0])
+
+
+def test_fewer_captions_than_a_batch_make_one():
+    _, plan = batches(captions=1, items=5)
+    assert len(plan) == 1 and sorted(plan[0]) == list(range(5))
+
+
+# --- optimiser
+
+
+def test_four_groups_with_clip4clips_rates():
+    model = retriever("seqTransf")
+    groups = parameter_groups(model, Training(lr=1e-4, backbone_lr_multiplier=1e-3, weight_decay=0.2))
+    found = {(f"{group['lr']:.1e}", group["weight_decay"]) for group in groups}
+    assert found == {("1.0e-07", 0.2), ("1.0e-07", 0.0), ("1.0e-04", 0.2), ("1.0e-04", 0.0)}
+    spared = [p for group in groups if group["weight_decay"] == 0 for p in group["params"]]
+    assert any(p is model.backbone.logit_scale for p in spared) and all(p.ndim <= 1 for p in spared)
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+
+
+def test_warm_up_then_cosine():
+    factors = [lr_factor(step, 100, 0.1) for step in range(101)]
+    assert 0 < factors[0] < factors[5] < factors[9] <= 1 and factors[10] == 1
+    assert factors[55] == pytest.approx(0.5) and factors[100] == pytest.approx(0)
+
+
+def test_the_logit_scale_stays_below_100():
+    model = retriever("meanP")
+    with torch.no_grad():
+        model.backbone.logit_scale.fill_(9.0)
+    model.clamp()
+    assert model.backbone.logit_scale.exp().item() == pytest.approx(100)
+
+
+def test_the_schedule_reaches_the_optimiser():
+    model = retriever("meanP")
+    optimiser, schedule = make_optimiser(model, keys(), 10)
+    optimiser.step()
+    schedule.step()
+    assert optimiser.param_groups[0]["lr"] == pytest.approx(1e-3 * lr_factor(1, 10, 0.1))
+
+
+# --- files
+
+
+def test_a_model_file_comes_back_and_another_head_is_refused(tmp_path):
+    model = retriever("seqLSTM")
+    save_model(tmp_path / "m.safetensors", model, {"method": "a"})
+    fresh = retriever("seqLSTM", seed=8)
+    load_model(tmp_path / "m.safetensors", fresh)
+    assert same(model, fresh)
+    with pytest.raises(
+        RewindError, match=r"m.safetensors: not a checkpoint of this method: \d+ tensors differ, first 'head"
+    ):
+        load_model(tmp_path / "m.safetensors", retriever("seqTransf"))
+
+
+def test_a_cut_off_state_file_starts_anew(tmp_path, capsys):
+    path = tmp_path / "s.pt"
+    StateFile(path, "x").save({"a": 1})
+    path.write_bytes(path.read_bytes()[:50])
+    assert StateFile(path, "x").load() is None and "cannot be read" in capsys.readouterr().out
+
+
+def test_features_of_an_unknown_item_are_refused():
+    cache = {"item_ids": np.array(["a"]), "frames": np.zeros((1, 2, 3), np.float32), "mask": np.ones((1, 2), np.uint8)}
+    with pytest.raises(RewindError, match="no features of 1 items, first 'b'"):
+        cached_frames(cache, pd.DataFrame({"item_id": ["a", "b"]}), "frozen.npz")
+
+
+def test_clip4clips_start_copies_the_text_blocks():
+    start = retriever("seqTransf", head_start="clip")
+    text = start.backbone.clip.transformer.resblocks
+    for own, origin in zip(start.head.transformerClip.resblocks, text, strict=False):
+        assert torch.equal(own.attn.in_proj_weight, origin.attn.in_proj_weight)
+        assert torch.equal(own.mlp["c_proj"].weight, origin.mlp.c_proj.weight)
+    rows = len(start.backbone.clip.positional_embedding)
+    assert torch.equal(start.head.frame_position_embeddings.weight[:rows], start.backbone.clip.positional_embedding)
+
+
+def test_padding_never_reaches_the_similarity():
+    for head in ("meanP", "seqLSTM", "seqTransf", "tightTransf"):
+        model = retriever(head).eval()
+        text = model.encode_text({"text": model.backbone.prepare_text(CAPTIONS)})
+        frames = torch.randn(3, 5, 96)
+        mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]], dtype=torch.uint8)
+        spoiled = torch.where(mask.bool().unsqueeze(-1), frames, torch.full_like(frames, 1e3))
+        scores = [model.similarity(text, model.encode_items({"frames": f, "mask": mask})) for f in (frames, spoiled)]
+        torch.testing.assert_close(*scores)
+
+
+def test_mean_pooling_is_blind_to_order_and_the_others_are_not():
+    frames, mask = torch.randn(4, 6, 96), torch.ones(4, 6, dtype=torch.uint8)
+    for head, blind in (("meanP", True), ("seqLSTM", False), ("seqTransf", False), ("tightTransf", False)):
+        model = retriever(head).eval()
+        text = model.encode_text({"text": model.backbone.prepare_text(CAPTIONS)})
+        forward, backward = (
+            model.similarity(text, model.encode_items({"frames": f, "mask": mask})) for f in (frames, frames.flip(1))
+        )
+        assert torch.allclose(forward, backward, atol=1e-5) == blind

@@ -1,0 +1,231 @@
+"""The workflow as its user runs it: a miniature study from clips to tables, and what each change makes stale."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from conftest import ROOT
+
+MINI = """
+dataset: shapes
+backbone: {architecture: config/models/tiny.json}
+frames: {max_frames: 4, size: 32, keep_in_memory: true}
+text: {tokenizer: words, max_words: 24}
+pretraining:
+  training: {epochs: 2, freeze: [], batch: {size: 16}}
+training:
+  epochs: 2
+  lr: 1.0e-3
+  backbone_lr_multiplier: 1.0
+  freeze: [visual]
+  batch: {size: 16, captions: one, twins_together: true}
+methods:
+  meanP: {head: meanP}
+  seqLSTM: {head: seqLSTM}
+  chance: {model: chance, seeds: [0]}
+seeds: [0, 1]
+sanity: {clips: 4, min_r1: 0.2, training: {epochs: 30, batch: {size: 4}, evaluate_every: 10}}
+sweep: {max_frames: [3, 4], method: seqLSTM, training: {epochs: 1}}
+statistics: {resamples: 200}
+figures: {examples: 2, method: seqLSTM}
+"""
+DATA = {"sources", "inventory", "video_shard", "videos", "captions"}
+REPORT = {"tables", "figures", "examples"}
+RESULTS = {"similarity", "metrics", "statistics", *REPORT}
+TRAINING = {"sanity", "pretrain", "features", "features_sweep", "sweep_trial", "sweep", "train"}
+
+
+class Workflow:
+    """A checkout of its own, with the library taken from its own ``src``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("workflow", "config", "profiles", "src", "Snakefile"):
+            source = ROOT / name
+            copy = shutil.copytree if source.is_dir() else shutil.copy2
+            copy(
+                source, folder / name, **({"ignore": shutil.ignore_patterns("__pycache__")} if source.is_dir() else {})
+            )
+        (folder / "config/studies/mini.yaml").write_text(MINI)
+        (folder / "config/config.yaml").write_text(
+            "studies: [mini]\noverrides:\n  datasets.shapes.source.clips: {train: 12, valid: 4, test: 6}\n"
+        )
+        self.env = os.environ | {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
+
+    def run(self, *arguments: str, ok: bool = True) -> str:
+        done = subprocess.run(
+            self.command(*arguments), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=500
+        )
+        text = done.stdout + done.stderr
+        assert (done.returncode == 0) == ok, text[-6000:]
+        return text
+
+    def stale(self, *arguments: str) -> dict[str, int]:
+        """Rule → number of jobs that a run would start."""
+        text = self.run("-n", *arguments)
+        block = re.search(r"^job +count\n-+ +-+\n(.*?)^total", text, re.M | re.S)
+        jobs = dict(line.split() for line in block[1].strip().splitlines()) if block else {}
+        jobs.pop("all", None)
+        return {name: int(count) for name, count in jobs.items()}
+
+    def edit(self, path: str, text: str = "\n# an edit\n") -> None:
+        with (self.folder / path).open("a") as stream:
+            stream.write(text)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Workflow:
+    workflow = Workflow(tmp_path_factory.mktemp("checkout"))
+    workflow.output = workflow.run()
+    return workflow
+
+
+@pytest.fixture
+def workflow(finished, tmp_path) -> Workflow:
+    """A finished checkout that a test may edit."""
+    copy = tmp_path / "copy"
+    shutil.copytree(finished.folder, copy, symlinks=True)  # keeps modification times
+    twin = object.__new__(Workflow)
+    twin.folder, twin.env = copy, finished.env | {"PYTHONPATH": str(copy / "src")}
+    assert twin.stale() == {}, "a copied checkout is up to date"
+    return twin
+
+
+@pytest.mark.slow
+def test_from_clips_to_tables(finished):
+    results = finished.folder / "results/mini"
+    metrics = pd.read_csv(results / "metrics.csv")
+    assert set(metrics["setting"]) == {"origin", "hard", "binary"} and len(metrics) == 5 * 3 * 2
+    hard = metrics[(metrics["setting"] == "hard") & (metrics["direction"] == "text_to_item")]
+    assert (hard["queries"] == 12).all() and (hard["gallery"] == 12).all()
+    for name in ("table_A_origin", "table_B_hard", "table_binary"):
+        assert all((results / "tables" / f"{name}.{kind}").stat().st_size > 200 for kind in ("md", "tex", "csv"))
+    for name in ("intervals", "training_curves", "rank_curve", "examples"):
+        assert all((results / "figures" / f"{name}.{kind}").stat().st_size > 2000 for kind in ("png", "pdf"))
+    assert "Moving" not in finished.output and "meanP" in finished.output, "the tables are shown at the end"
+    record = json.loads((results / "runs/seqLSTM/seed1/run.json").read_text())
+    assert record["seed"] == 1 and record["code"] and record["packages"]["torch"] and record["hardware"]["devices"]
+    assert not (results / ".state").exists() or not list((results / ".state").rglob("*.pt")), "finished runs clean up"
+    logs = sorted(path.name for path in (results / "logs/train").iterdir())
+    assert logs == ["chance.seed0.log", "meanP.seed0.log", "meanP.seed1.log", "seqLSTM.seed0.log", "seqLSTM.seed1.log"]
+    assert "steps" in (results / "logs/train/meanP.seed0.log").read_text()
+
+
+@pytest.mark.slow
+def test_chance_is_exact(finished):
+    metrics = pd.read_csv(finished.folder / "results/mini/metrics.csv").set_index(["method", "setting", "direction"])
+    row = metrics.loc[("chance", "hard", "text_to_item")]
+    assert row["R@1"].item() == pytest.approx(100 / 12) and row["MnR"].item() == 6.5
+    assert metrics.loc[("chance", "binary", "text_to_item"), "R@1"].item() == 50
+
+
+@pytest.mark.slow
+def test_mean_pooling_ties_every_clip_with_its_twin(finished):
+    ranks = pd.read_parquet(finished.folder / "results/mini/ranks/meanP/seed0.parquet")
+    binary = ranks[(ranks["setting"] == "binary") & (ranks["direction"] == "text_to_item")]
+    assert (binary["ties"] == 1).all(), "twins are exact mirrors, so their means are equal"
+
+
+@pytest.mark.slow
+def test_nothing_to_do_and_touching_changes_nothing(workflow):
+    later = time.time() + 60
+    for part in ("src", "workflow", "config", "Snakefile", "profiles"):
+        path = workflow.folder / part
+        for file in [path, *path.rglob("*")] if path.is_dir() else [path]:
+            os.utime(file, (later, later))
+    assert workflow.stale() == {}
+
+
+@pytest.mark.slow
+def test_editing_tables_renders_tables_again(workflow):
+    workflow.edit("src/rewind/reporting/tables.py")
+    assert workflow.stale() == {"tables": 1}
+
+
+@pytest.mark.slow
+def test_editing_a_script_reruns_its_rule(workflow):
+    workflow.edit("workflow/scripts/examples.py")
+    assert workflow.stale() == {"examples": 1}
+
+
+@pytest.mark.slow
+def test_editing_the_heads_retrains_and_leaves_videos_alone(workflow):
+    workflow.edit("src/rewind/models/temporal.py")
+    stale = workflow.stale()
+    assert stale["train"] == 4, "chance has no head"
+    assert not DATA & set(stale) and {"pretrain", "sweep_trial"} <= set(stale)
+
+
+@pytest.mark.slow
+def test_one_methods_learning_rate_retrains_that_method(workflow):
+    stale = workflow.stale("--config", "overrides={studies.mini.methods.meanP.training.lr: 0.002}")
+    assert stale == {"train": 2, "similarity": 2, "metrics": 1, "statistics": 1, "tables": 1, "figures": 1}
+
+
+@pytest.mark.slow
+def test_editing_frames_per_second_remakes_videos(workflow):
+    stale = workflow.stale("--config", "overrides={datasets.shapes.video.fps: 5}")
+    assert "sources" not in stale and {"video_shard", "captions", "train"} <= set(stale)
+
+
+@pytest.mark.slow
+def test_a_fault_in_the_configuration_is_one_clear_message(workflow):
+    text = workflow.run("-n", "--config", "overrides={studies.mini.training.lrr: 1}", ok=False)
+    assert "config/studies/mini.yaml:" in text and "training.lrr: unknown key; did you mean 'lr'?" in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.slow
+def test_missing_clips_stop_the_stage_above_max_missing(workflow):
+    folder = workflow.folder / "results/data/shapes"
+    (folder / "source/videos/test0003.mp4").unlink()
+    (folder / "source/videos/test0004.mp4").write_bytes(b"no video")
+    for path in (folder / "videos/inventory.csv", folder / "videos/report.csv"):
+        path.unlink()
+    text = workflow.run("results/data/shapes/items.csv", ok=False)
+    assert "test0003" in text and "test0004" in text and "2 of 22" in text and "max_missing" in text
+    workflow.run("results/data/shapes/items.csv", "--config", "overrides={datasets.shapes.max_missing: 0.2}")
+    items = pd.read_csv(folder / "items.csv").set_index("item_id")
+    assert items.loc["test0003", "status"] == "missing" and items.loc["test0004_rev", "status"] == "failed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["videos", "train"])
+def test_a_killed_workflow_goes_on(workflow, stage):
+    folder = workflow.folder / "results"
+    model = folder / "mini/runs/seqLSTM/seed0/model.safetensors"
+    whole = model.read_bytes()
+    if stage == "videos":
+        shutil.rmtree(folder / "data/shapes/videos")
+        mark = folder / "data/shapes/videos/.state"
+    else:
+        shutil.rmtree(folder / "mini/runs")
+        mark = folder / "mini/.state/runs"
+    log = (workflow.folder / "killed.log").open("w")
+    process = subprocess.Popen(
+        workflow.command(), cwd=workflow.folder, env=workflow.env, stdout=log, stderr=log, start_new_session=True
+    )
+    deadline = time.time() + 120
+    while not (mark.exists() and any(mark.iterdir())) and process.poll() is None and time.time() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert mark.exists(), "it was killed at work"
+    workflow.run("--unlock")
+    workflow.run()
+    assert workflow.stale() == {}
+    assert model.read_bytes() == whole, "the same bits as the unbroken run"

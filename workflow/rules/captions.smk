@@ -1,0 +1,33 @@
+"""Captions: from annotations and the video report to items.csv and one CSV per split.
+
+Requires: annotations and results/data/<dataset>/videos/report.csv.
+Produces: items.csv, captions/<dataset>_{train,valid,test,test_origin}.csv and captions/report.json.
+"""
+
+
+rule captions:
+    """Join annotations with the video report; nothing disappears without a count."""
+    input:
+        source_files,
+        report="results/data/{dataset}/videos/report.csv",
+    output:
+        item_table="results/data/{dataset}/items.csv",
+        captions=multiext(
+            "results/data/{dataset}/captions/{dataset}_",
+            "train.csv",
+            "valid.csv",
+            "test.csv",
+            "test_origin.csv",
+        ),
+        report=report(
+            "results/data/{dataset}/captions/report.json", category="Data", caption="../report/captions.rst"
+        ),
+    log:
+        "results/data/{dataset}/logs/captions.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/captions.tsv"
+    params:
+        dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source", "reverse"}),
+        code=lambda w: code("captions.py", f"rewind.datasets.{dataset(w).source.format}"),
+    script:
+        "../scripts/captions.py"

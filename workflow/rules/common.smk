@@ -1,0 +1,54 @@
+"""Configuration of the selected studies, and the few functions that rules share."""
+
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from rewind.errors import RewindError
+from rewind.jobs.config import annotation_files, check_sources, listing, load_all
+from rewind.provenance import fingerprint
+
+try:
+    STUDIES, DATASETS = load_all(config)
+    for checked in DATASETS.values():
+        check_sources(checked)
+except RewindError as error:
+    raise WorkflowError(str(error)) from None
+
+SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
+
+
+wildcard_constraints:
+    study="|".join(STUDIES),
+    dataset="|".join(DATASETS),
+    seed=r"\d+",
+    frames=r"\d+",
+    shard=r"\d+",
+
+
+def study(wildcards):
+    return STUDIES[wildcards.study]
+
+
+def dataset(wildcards):
+    return DATASETS[wildcards.dataset]
+
+
+def data_folder(name):
+    """Folder of the data set that a study uses."""
+    return f"results/data/{STUDIES[name].dataset}"
+
+
+def code(script, *modules):
+    """Content hash of a script and of the library modules it reaches (Snakemake does not look into imports)."""
+    return fingerprint(SCRIPTS / script, *modules)
+
+
+def run_modules(name, method):
+    """Modules that a run finds by name, which its script therefore does not import."""
+    chosen = STUDIES[name].methods[method]
+    return (
+        f"rewind.models.{chosen.model}",
+        f"rewind.models.{STUDIES[name].backbone.kind}",
+        f"rewind.objectives.{chosen.training.objective}",
+    )

@@ -1,0 +1,56 @@
+"""Evaluation: one similarity matrix per run, ranks and metrics in every setting.
+
+Requires: a run's model and the test split.
+Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.parquet, metrics.csv.
+"""
+
+
+rule similarity:
+    """Score every test caption against every test clip."""
+    input:
+        unpack(lambda w: captions_of(w.study, "train", "test")),
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        best="results/{study}/sweep/best.json",
+        features=lambda w: (
+            f"results/{w.study}/features/frozen.npz" if uses_features(w.study, w.method) else []
+        ),
+        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+    output:
+        "results/{study}/similarity/{method}/seed{seed}.npz",
+    log:
+        "results/{study}/logs/similarity/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/similarity/{method}.seed{seed}.tsv"
+    threads: lambda w: study(w).resources.threads
+    resources:
+        gpu=lambda w: study(w).resources.gpus,
+        mem_mb=lambda w: study(w).resources.mem_mb,
+    params:
+        spec=lambda w: evaluation_spec(w.study, w.method),
+        dataset=lambda w: study(w).dataset,
+        code=lambda w: code("similarity.py", *run_modules(w.study, w.method)[:2]),
+    script:
+        "../scripts/similarity.py"
+
+
+rule metrics:
+    """Ranks with honest ties for every query, and all metrics of every run."""
+    input:
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        captions=lambda w: captions_of(w.study, "test")["test"],
+        similarity=lambda w: per_run(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
+    output:
+        table=report("results/{study}/metrics.csv", category="Results", caption="../report/metrics.rst"),
+        ranks=directory("results/{study}/ranks"),
+    log:
+        "results/{study}/logs/metrics.log",
+    benchmark:
+        "results/{study}/benchmarks/metrics.tsv"
+    params:
+        runs=lambda w: study(w).runs(),
+        dataset=lambda w: study(w).dataset,
+        settings=lambda w: study(w).evaluation.settings,
+        directions=lambda w: study(w).evaluation.directions,
+        code=lambda w: code("metrics.py"),
+    script:
+        "../scripts/metrics.py"

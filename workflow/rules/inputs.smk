@@ -1,0 +1,105 @@
+"""Input files and parameter slices of rules: what a job reads, and exactly the keys it depends on."""
+
+
+def captions_of(name, *splits):
+    folder = data_folder(name)
+    return {split: f"{folder}/captions/{STUDIES[name].dataset}_{split}.csv" for split in splits}
+
+
+def uses_features(name, method):
+    """Whether a method's visual tower is frozen, so that its features are computed once."""
+    return "visual" in STUDIES[name].methods[method].training.freeze
+
+
+def per_run(name, pattern):
+    """A path for every (method, seed) of a study."""
+    return [pattern.format(study=name, method=m, seed=s) for m, s in STUDIES[name].runs()]
+
+
+def targets(name):
+    """What `all` asks of a study: its tables and its pictures."""
+    folder = f"results/{name}"
+    return [f"{folder}/tables", f"{folder}/figures/intervals.png", f"{folder}/figures/examples.png"]
+
+
+def source_files(wildcards):
+    """What annotations are read from: made here, or the user's own files."""
+    chosen = dataset(wildcards)
+    if chosen.made_here:
+        return [f"results/data/{chosen.name}/source/ready.json"]
+    return annotation_files(chosen)
+
+
+def sanity_method(name):
+    chosen = STUDIES[name].sanity
+    return (chosen and chosen.method) or STUDIES[name].trained()[0]
+
+
+def sanity_spec(name):
+    keys = STUDIES[name].sanity.training.model_copy(update={"freeze": []})
+    return STUDIES[name].run_spec(sanity_method(name), keys).model_dump(mode="json")
+
+
+def pretrained_of(name):
+    return f"results/{name}/pretrained/model.safetensors" if STUDIES[name].pretraining else []
+
+
+def run_inputs(name, method, features, best=True):
+    """Files that a run learns from; `features` names the cache for a frozen visual tower."""
+    files = {"item_table": f"{data_folder(name)}/items.csv", **captions_of(name, "train", "valid")}
+    if best:
+        files["best"] = f"results/{name}/sweep/best.json"
+    if STUDIES[name].sanity:
+        files["sanity"] = f"results/{name}/sanity.json"
+    if STUDIES[name].pretraining:
+        files["pretrained"] = pretrained_of(name)
+    if uses_features(name, method):
+        files["features"] = f"results/{name}/features/{features}.npz"
+    return files
+
+
+def pretraining_spec(name):
+    keys = STUDIES[name].pretraining
+    method = keys.method.model_copy(update={"training": keys.training})
+    chosen = STUDIES[name]
+    return {
+        **{
+            k: getattr(chosen, k).model_dump(mode="json")
+            for k in ("backbone", "frames", "text", "evaluation")
+        },
+        "method": method.model_dump(mode="json"),
+    }
+
+
+def features_spec(name):
+    """What the features of a frozen tower depend on: no method, no training key."""
+    keys = ("backbone", "frames", "text")
+    return {key: getattr(STUDIES[name], key).model_dump(mode="json") for key in keys}
+
+
+def evaluation_spec(name, method):
+    """What a similarity matrix depends on besides the model: not how it was trained."""
+    spec = STUDIES[name].run_spec(method).model_dump(mode="json")
+    spec["method"] = {k: spec["method"][k] for k in ("model", "head", "head_layers", "head_start", "options")}
+    spec["evaluation"] = {k: spec["evaluation"][k] for k in ("batch_size", "pair_batch_size")}
+    return spec
+
+
+def report_inputs(name):
+    folder = f"results/{name}"
+    files = {
+        "metrics": f"{folder}/metrics.csv",
+        "intervals": f"{folder}/statistics/intervals.csv",
+        "pairs": f"{folder}/statistics/pairs.csv",
+        "best": f"{folder}/sweep/best.json",
+        "videos": f"{data_folder(name)}/videos/report.csv",
+    }
+    if STUDIES[name].pretraining:
+        files["pretraining"] = f"{folder}/pretrained/run.json"
+    return files
+
+
+def example_run(name):
+    chosen = STUDIES[name].figures.method or STUDIES[name].trained()[0]
+    seed = dict(reversed(STUDIES[name].runs()))[chosen]
+    return f"results/{name}/similarity/{chosen}/seed{seed}.npz"

@@ -1,0 +1,76 @@
+"""Before real runs: the over-fitting check, and the sweep that fixes max_frames for every method.
+
+Requires: prepared data.
+Produces: sanity.json, sweep/max_frames.csv, sweep/best.json.
+"""
+
+
+rule sanity:
+    """A tiny subset must be over-fitted before real runs start."""
+    input:
+        unpack(lambda w: captions_of(w.study, "train", "valid")),
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+    output:
+        "results/{study}/sanity.json",
+    log:
+        "results/{study}/logs/sanity.log",
+    benchmark:
+        "results/{study}/benchmarks/sanity.tsv"
+    threads: lambda w: study(w).resources.threads
+    resources:
+        gpu=lambda w: study(w).resources.gpus,
+        mem_mb=lambda w: study(w).resources.mem_mb,
+    params:
+        settings=lambda w: study(w).sanity.model_dump(mode="json"),
+        spec=lambda w: sanity_spec(w.study),
+        dataset=lambda w: study(w).dataset,
+        max_frames=lambda w: study(w).frames.max_frames,
+        state="results/{study}/.state/sanity.pt",
+        code=lambda w: code("sanity.py", *run_modules(w.study, sanity_method(w.study))),
+    script:
+        "../scripts/sanity.py"
+
+
+use rule train as sweep_trial with:
+    input:
+        unpack(lambda w: run_inputs(w.study, study(w).sweep.method, f"sweep_{w.frames}", best=False)),
+    output:
+        model=temp("results/{study}/sweep/frames{frames}.safetensors"),
+        history="results/{study}/sweep/frames{frames}.csv",
+        record="results/{study}/sweep/frames{frames}.json",
+    log:
+        "results/{study}/logs/sweep/frames{frames}.log",
+    benchmark:
+        "results/{study}/benchmarks/sweep/frames{frames}.tsv"
+    params:
+        spec=lambda w: study(w)
+        .run_spec(study(w).sweep.method, study(w).sweep.training)
+        .model_dump(mode="json"),
+        name="sweep/frames{frames}",
+        dataset=lambda w: study(w).dataset,
+        seed=lambda w: study(w).sweep.seed,
+        max_frames=lambda w: int(w.frames),
+        state="results/{study}/.state/sweep/frames{frames}.pt",
+        code=lambda w: code("train.py", *run_modules(w.study, study(w).sweep.method)),
+
+
+rule sweep:
+    """Choose max_frames on validation; without a sweep the study's own value is written down."""
+    input:
+        lambda w: expand(
+            "results/{study}/sweep/frames{frames}.json",
+            study=w.study,
+            frames=study(w).sweep.max_frames if study(w).sweep else [],
+        ),
+    output:
+        table="results/{study}/sweep/max_frames.csv",
+        best="results/{study}/sweep/best.json",
+    log:
+        "results/{study}/logs/sweep.log",
+    benchmark:
+        "results/{study}/benchmarks/sweep.tsv"
+    params:
+        default=lambda w: study(w).frames.max_frames,
+        code=lambda w: code("sweep.py"),
+    script:
+        "../scripts/sweep.py"

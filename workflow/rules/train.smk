@@ -1,0 +1,105 @@
+"""Training: one job per (method, seed), resumable at any moment.
+
+Requires: prepared data, sanity.json, sweep/best.json, where used the pre-trained backbone and cached features.
+Produces: runs/<method>/seed<k>/{model.safetensors,history.csv,run.json}.
+"""
+
+
+rule train:
+    """Train one method with one seed; the best checkpoint on validation is kept."""
+    input:
+        unpack(lambda w: run_inputs(w.study, w.method, "frozen")),
+    output:
+        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        history="results/{study}/runs/{method}/seed{seed}/history.csv",
+        record="results/{study}/runs/{method}/seed{seed}/run.json",
+    log:
+        "results/{study}/logs/train/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/train/{method}.seed{seed}.tsv"
+    threads: lambda w: study(w).resources.threads
+    resources:
+        gpu=lambda w: study(w).resources.gpus,
+        mem_mb=lambda w: study(w).resources.mem_mb,
+    params:
+        spec=lambda w: study(w).run_spec(w.method).model_dump(mode="json"),
+        name="{method}/seed{seed}",
+        dataset=lambda w: study(w).dataset,
+        seed=lambda w: int(w.seed),
+        max_frames=None,
+        state="results/{study}/.state/runs/{method}.seed{seed}.pt",
+        code=lambda w: code("train.py", *run_modules(w.study, w.method)),
+    script:
+        "../scripts/train.py"
+
+
+use rule train as pretrain with:
+    input:
+        unpack(lambda w: captions_of(w.study, "train", "valid")),
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        sanity=lambda w: f"results/{w.study}/sanity.json" if study(w).sanity else [],
+    output:
+        model="results/{study}/pretrained/model.safetensors",
+        history="results/{study}/pretrained/history.csv",
+        record="results/{study}/pretrained/run.json",
+    log:
+        "results/{study}/logs/pretrain.log",
+    benchmark:
+        "results/{study}/benchmarks/pretrain.tsv"
+    threads: lambda w: study(w).pretraining.threads or study(w).resources.threads
+    params:
+        spec=lambda w: pretraining_spec(w.study),
+        name="pre-training",
+        dataset=lambda w: study(w).dataset,
+        seed=lambda w: study(w).pretraining.seed,
+        max_frames=lambda w: study(w).pretraining.max_frames or study(w).frames.max_frames,
+        state="results/{study}/.state/pretrained.pt",
+        code=lambda w: code("train.py", f"rewind.models.{study(w).pretraining.method.model}"),
+
+
+rule features:
+    """Frame features of a frozen visual tower, computed once for all runs."""
+    input:
+        unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        pretrained=lambda w: pretrained_of(w.study),
+        best="results/{study}/sweep/best.json",
+    output:
+        "results/{study}/features/frozen.npz",
+    log:
+        "results/{study}/logs/features.log",
+    benchmark:
+        "results/{study}/benchmarks/features.tsv"
+    threads: lambda w: study(w).resources.threads
+    resources:
+        gpu=lambda w: study(w).resources.gpus,
+        mem_mb=lambda w: study(w).resources.mem_mb,
+    params:
+        spec=lambda w: features_spec(w.study),
+        dataset=lambda w: study(w).dataset,
+        max_frames=None,
+        code=lambda w: code(
+            "features.py", "rewind.models.clip4clip", f"rewind.models.{study(w).backbone.kind}"
+        ),
+    script:
+        "../scripts/features.py"
+
+
+use rule features as features_sweep with:
+    input:
+        unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        pretrained=lambda w: pretrained_of(w.study),
+    output:
+        "results/{study}/features/sweep_{frames}.npz",
+    log:
+        "results/{study}/logs/features_{frames}.log",
+    benchmark:
+        "results/{study}/benchmarks/features_{frames}.tsv"
+    params:
+        spec=lambda w: features_spec(w.study),
+        dataset=lambda w: study(w).dataset,
+        max_frames=lambda w: int(w.frames),
+        code=lambda w: code(
+            "features.py", "rewind.models.clip4clip", f"rewind.models.{study(w).backbone.kind}"
+        ),

@@ -1,0 +1,81 @@
+"""Clips: from source files to normalised `<id>.mp4` and reversed `<id>_rev.mp4`.
+
+Requires: annotation files and a folder of source clips (or a data set that is made here).
+Produces: results/data/<dataset>/videos/*.mp4 and videos/report.csv.
+"""
+
+
+rule sources:
+    """Make or fetch the source clips of a data set that brings its own."""
+    output:
+        ready="results/data/{dataset}/source/ready.json",
+    log:
+        "results/data/{dataset}/logs/sources.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/sources.tsv"
+    threads: lambda w: dataset(w).video.workers
+    params:
+        dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source", "reverse"}),
+        workers=lambda w: dataset(w).video.workers,
+        code=lambda w: code("sources.py", f"rewind.datasets.{dataset(w).source.format}"),
+    script:
+        "../scripts/sources.py"
+
+
+rule inventory:
+    """List every clip that the annotations name, and where its source is."""
+    input:
+        lambda w: source_files(w),
+    output:
+        "results/data/{dataset}/videos/inventory.csv",
+    log:
+        "results/data/{dataset}/logs/inventory.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/inventory.tsv"
+    params:
+        dataset=lambda w: dataset(w).model_dump(
+            mode="json", include={"name", "source", "reverse", "how_to_get", "video"}
+        ),
+        listing=lambda w: listing(dataset(w)),
+        code=lambda w: code("inventory.py", f"rewind.datasets.{dataset(w).source.format}"),
+    script:
+        "../scripts/inventory.py"
+
+
+rule video_shard:
+    """Normalise and reverse one shard of the clips; a killed job goes on where it was."""
+    input:
+        "results/data/{dataset}/videos/inventory.csv",
+    output:
+        "results/data/{dataset}/videos/shards/{shard}-of-{shards}.csv",
+    log:
+        "results/data/{dataset}/logs/videos/{shard}-of-{shards}.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/videos/{shard}-of-{shards}.tsv"
+    threads: lambda w: dataset(w).video.workers
+    params:
+        video=lambda w: dataset(w).video.model_dump(mode="json", exclude={"shards", "workers"}),
+        code=lambda w: code("video_shard.py"),
+    script:
+        "../scripts/video_shard.py"
+
+
+rule videos:
+    """One report over all shards; fails where more clips are missing than `max_missing` allows."""
+    input:
+        lambda w: [
+            f"results/data/{w.dataset}/videos/shards/{n}-of-{dataset(w).video.shards}.csv"
+            for n in range(dataset(w).video.shards)
+        ],
+    output:
+        "results/data/{dataset}/videos/report.csv",
+    log:
+        "results/data/{dataset}/logs/videos.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/videos.tsv"
+    params:
+        max_missing=lambda w: dataset(w).max_missing,
+        how_to_get=lambda w: dataset(w).how_to_get,
+        code=lambda w: code("videos.py"),
+    script:
+        "../scripts/videos.py"

@@ -1,0 +1,17 @@
+"""Make or fetch a data set's source clips."""
+
+from typing import TYPE_CHECKING
+
+from rewind.jobs.session import session
+from rewind.jobs.videos import make_sources
+from rewind.study import Dataset
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with session(snakemake.log[0], snakemake.threads):
+    make_sources(
+        Dataset(**snakemake.params.dataset, video={"workers": snakemake.params.workers}),
+        snakemake.params.code,
+        snakemake.output.ready,
+    )

@@ -1,0 +1,12 @@
+"""Join the shards' reports and judge coverage."""
+
+from typing import TYPE_CHECKING
+
+from rewind.jobs.session import session
+from rewind.jobs.videos import join_reports
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with session(snakemake.log[0], snakemake.threads):
+    join_reports(list(snakemake.input), snakemake.params.max_missing, snakemake.params.how_to_get, snakemake.output[0])
