@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib.util
 import platform
 import subprocess
 import sys
@@ -52,17 +53,32 @@ def fingerprint(script: str | Path, *modules: str) -> str:
     """Content hash of a script, the library modules it reaches, and further ``modules`` found at run time.
 
     Snakemake does not see edits in imported modules; rules pass this as ``params: code=…``. Touching a file or a fresh
-    checkout changes nothing, an edit changes it for exactly the rules whose scripts reach the module.
+    checkout changes nothing, an edit changes it for exactly the rules whose scripts reach the module. A module of the
+    user's own counts with its file, not with what it imports.
     """
     script = Path(script)
     names = reached(script)
+    whole = hashlib.sha256(script.read_bytes())
     for module in modules:
         if module in _graph().modules:
             names |= {module} | _graph().find_upstream_modules(module)
-    whole = hashlib.sha256(script.read_bytes())
+        elif path := _foreign_file(module):
+            whole.update(module.encode() + b"\0" + path.read_bytes())
     for name in sorted(names):
         whole.update(name.encode() + b"\0" + _module_file(name).read_bytes())
     return whole.hexdigest()[:16]
+
+
+def _foreign_file(name: str) -> Path | None:
+    """File of a module outside the library, or of the module that holds the attribute ``name``."""
+    for candidate in (name, name.rpartition(".")[0]):
+        try:
+            found = importlib.util.find_spec(candidate) if candidate else None
+        except ImportError:
+            continue
+        if found is not None and found.origin and Path(found.origin).is_file():
+            return Path(found.origin)
+    return None
 
 
 @functools.cache

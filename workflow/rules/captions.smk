@@ -28,6 +28,6 @@ rule captions:
         "results/data/{dataset}/benchmarks/captions.tsv"
     params:
         dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source", "reverse"}),
-        code=lambda w: code("captions.py", f"rewind.datasets.{dataset(w).source.format}"),
+        code=lambda w: code("captions.py", named("rewind.datasets", dataset(w).source.format)),
     script:
         "../scripts/captions.py"

@@ -7,6 +7,7 @@ from snakemake.exceptions import WorkflowError
 from rewind.errors import RewindError
 from rewind.jobs.config import annotation_files, check_sources, listing, load_all
 from rewind.provenance import fingerprint
+from rewind.study import BASELINES
 
 try:
     STUDIES, DATASETS = load_all(config)
@@ -46,9 +47,18 @@ def code(script, *modules):
 
 def run_modules(name, method):
     """Modules that a run finds by name, which its script therefore does not import."""
-    chosen = STUDIES[name].methods[method]
-    return (
-        f"rewind.models.{chosen.model}",
-        f"rewind.models.{STUDIES[name].backbone.kind}",
-        f"rewind.objectives.{chosen.training.objective}",
-    )
+    return modules_of(STUDIES[name], STUDIES[name].methods[method])
+
+
+def modules_of(chosen, method):
+    found = [
+        named("rewind.models", method.model),
+        named("rewind.models", chosen.backbone.kind),
+        named("rewind.objectives", method.training.objective),
+    ]
+    return found + [method.head] * ("." in method.head)
+
+
+def named(package, name):
+    """Full name of a built-in module, or a dotted path as it is."""
+    return name if "." in name else f"{package}.{name}"

@@ -11,9 +11,7 @@ rule similarity:
         unpack(lambda w: captions_of(w.study, "train", "test")),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         best="results/{study}/sweep/best.json",
-        features=lambda w: (
-            f"results/{w.study}/features/frozen.npz" if uses_features(w.study, w.method) else []
-        ),
+        features=lambda w: feature_files(w.study, w.method),
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
     output:
         "results/{study}/similarity/{method}/seed{seed}.npz",
@@ -23,12 +21,12 @@ rule similarity:
         "results/{study}/benchmarks/similarity/{method}.seed{seed}.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
-        gpu=lambda w: study(w).resources.gpus,
+        gpu=lambda w: gpus_of(w.study, w.method),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, w.method),
         dataset=lambda w: study(w).dataset,
-        code=lambda w: code("similarity.py", *run_modules(w.study, w.method)[:2]),
+        code=lambda w: code("similarity.py", *run_modules(w.study, w.method)),
     script:
         "../scripts/similarity.py"
 

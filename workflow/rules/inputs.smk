@@ -44,18 +44,38 @@ def pretrained_of(name):
     return f"results/{name}/pretrained/model.safetensors" if STUDIES[name].pretraining else []
 
 
-def run_inputs(name, method, features, best=True):
-    """Files that a run learns from; `features` names the cache for a frozen visual tower."""
+def frame_candidates(name):
+    """Values of max_frames that a study may end up with."""
+    chosen = STUDIES[name]
+    return chosen.sweep.max_frames if chosen.sweep else [chosen.frames.max_frames]
+
+
+def feature_files(name, method, frames=None):
+    """Caches for a frozen visual tower: of one number of frames, or of all that the sweep may choose."""
+    if not uses_features(name, method):
+        return []
+    return [
+        f"results/{name}/features/frames{n}.npz" for n in ([frames] if frames else frame_candidates(name))
+    ]
+
+
+def run_inputs(name, method, frames=None):
+    """Files that a run learns from; without a number of frames it reads the sweep's choice."""
     files = {"item_table": f"{data_folder(name)}/items.csv", **captions_of(name, "train", "valid")}
-    if best:
+    files["features"] = feature_files(name, method, frames)
+    if not frames:
         files["best"] = f"results/{name}/sweep/best.json"
     if STUDIES[name].sanity:
         files["sanity"] = f"results/{name}/sanity.json"
     if STUDIES[name].pretraining:
         files["pretrained"] = pretrained_of(name)
-    if uses_features(name, method):
-        files["features"] = f"results/{name}/features/{features}.npz"
     return files
+
+
+def gpus_of(name, method):
+    """GPUs of a job; closed-form baselines need none."""
+    chosen = STUDIES[name]
+    return 0 if chosen.methods[method].model in BASELINES else chosen.resources.gpus
 
 
 def pretraining_spec(name):

@@ -33,7 +33,7 @@ rule sanity:
 
 use rule train as sweep_trial with:
     input:
-        unpack(lambda w: run_inputs(w.study, study(w).sweep.method, f"sweep_{w.frames}", best=False)),
+        unpack(lambda w: run_inputs(w.study, study(w).sweep.method, w.frames)),
     output:
         model=temp("results/{study}/sweep/frames{frames}.safetensors"),
         history="results/{study}/sweep/frames{frames}.csv",
@@ -42,6 +42,9 @@ use rule train as sweep_trial with:
         "results/{study}/logs/sweep/frames{frames}.log",
     benchmark:
         "results/{study}/benchmarks/sweep/frames{frames}.tsv"
+    resources:
+        gpu=lambda w: study(w).resources.gpus,
+        mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: study(w)
         .run_spec(study(w).sweep.method, study(w).sweep.training)

@@ -8,7 +8,7 @@ Produces: runs/<method>/seed<k>/{model.safetensors,history.csv,run.json}.
 rule train:
     """Train one method with one seed; the best checkpoint on validation is kept."""
     input:
-        unpack(lambda w: run_inputs(w.study, w.method, "frozen")),
+        unpack(lambda w: run_inputs(w.study, w.method)),
     output:
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
         history="results/{study}/runs/{method}/seed{seed}/history.csv",
@@ -54,7 +54,7 @@ use rule train as pretrain with:
         seed=lambda w: study(w).pretraining.seed,
         max_frames=lambda w: study(w).pretraining.max_frames or study(w).frames.max_frames,
         state="results/{study}/.state/pretrained.pt",
-        code=lambda w: code("train.py", f"rewind.models.{study(w).pretraining.method.model}"),
+        code=lambda w: code("train.py", *modules_of(study(w), study(w).pretraining.method)),
 
 
 rule features:
@@ -63,13 +63,12 @@ rule features:
         unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         pretrained=lambda w: pretrained_of(w.study),
-        best="results/{study}/sweep/best.json",
     output:
-        "results/{study}/features/frozen.npz",
+        "results/{study}/features/frames{frames}.npz",
     log:
-        "results/{study}/logs/features.log",
+        "results/{study}/logs/features/frames{frames}.log",
     benchmark:
-        "results/{study}/benchmarks/features.tsv"
+        "results/{study}/benchmarks/features/frames{frames}.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: study(w).resources.gpus,
@@ -77,29 +76,9 @@ rule features:
     params:
         spec=lambda w: features_spec(w.study),
         dataset=lambda w: study(w).dataset,
-        max_frames=None,
+        max_frames=lambda w: int(w.frames),
         code=lambda w: code(
-            "features.py", "rewind.models.clip4clip", f"rewind.models.{study(w).backbone.kind}"
+            "features.py", "rewind.models.clip4clip", named("rewind.models", study(w).backbone.kind)
         ),
     script:
         "../scripts/features.py"
-
-
-use rule features as features_sweep with:
-    input:
-        unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        pretrained=lambda w: pretrained_of(w.study),
-    output:
-        "results/{study}/features/sweep_{frames}.npz",
-    log:
-        "results/{study}/logs/features_{frames}.log",
-    benchmark:
-        "results/{study}/benchmarks/features_{frames}.tsv"
-    params:
-        spec=lambda w: features_spec(w.study),
-        dataset=lambda w: study(w).dataset,
-        max_frames=lambda w: int(w.frames),
-        code=lambda w: code(
-            "features.py", "rewind.models.clip4clip", f"rewind.models.{study(w).backbone.kind}"
-        ),

@@ -17,7 +17,7 @@ rule sources:
     params:
         dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source", "reverse"}),
         workers=lambda w: dataset(w).video.workers,
-        code=lambda w: code("sources.py", f"rewind.datasets.{dataset(w).source.format}"),
+        code=lambda w: code("sources.py", named("rewind.datasets", dataset(w).source.format)),
     script:
         "../scripts/sources.py"
 
@@ -37,7 +37,7 @@ rule inventory:
             mode="json", include={"name", "source", "reverse", "how_to_get", "video"}
         ),
         listing=lambda w: listing(dataset(w)),
-        code=lambda w: code("inventory.py", f"rewind.datasets.{dataset(w).source.format}"),
+        code=lambda w: code("inventory.py", named("rewind.datasets", dataset(w).source.format)),
     script:
         "../scripts/inventory.py"
 

@@ -109,7 +109,7 @@ def make_figures(
     stacked = [
         pd.read_csv(path).assign(method=method, seed=seed)
         for (method, seed), path in histories.items()
-        if method not in results.baselines
+        if Path(path).read_text().strip()  # closed-form methods have no epochs
     ]
     gallery = (
         results.metrics[results.metrics["direction"] == "text_to_item"].groupby("setting")["gallery"].max().to_dict()
@@ -119,7 +119,9 @@ def make_figures(
         t.assign(method=method, seed=seed) for method, seeds in found.items() for seed, t in seeds.items()
     )
     style.save(figures.intervals(results.intervals, confidence=results.confidence, **named), folder / "intervals")
-    style.save(figures.training_curves(pd.concat(stacked), **named), folder / "training_curves")
+    style.save(
+        figures.training_curves(pd.concat(stacked) if stacked else pd.DataFrame(), **named), folder / "training_curves"
+    )
     style.save(figures.rank_curve(every, gallery, **named), folder / "rank_curve")
 
 

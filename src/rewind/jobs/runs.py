@@ -161,7 +161,8 @@ def sanity_check(job: Job, keys: Sanity, result: Path) -> None:
     described = described.drop_duplicates("caption")  # two clips under one caption cannot both come first
     chosen = chosen[chosen["item_id"].isin(described["video_id"])].reset_index(drop=True)
     split = folder.prepare(chosen, described.reset_index(drop=True), retriever)
-    rows = _train_on_itself(retriever, split, job)
+    state = StateFile(job.state, digest(job.state_file().fingerprint, keys.model_dump(mode="json")))
+    rows = _train_on_itself(retriever, split, job, state)
     best = max(row.get("valid_R@1", 0.0) for row in rows) / 100
     print(f"sanity: training R@1 {best:.3f} on {len(chosen)} clips (at least {keys.min_r1} needed)")
     if best < keys.min_r1:
@@ -172,9 +173,10 @@ def sanity_check(job: Job, keys: Sanity, result: Path) -> None:
             "pretrained backbone.weights."
         )
     write_json(result, {"method": job.name, "clips": len(chosen), "train_R@1": round(best, 4), "needed": keys.min_r1})
+    state.remove()
 
 
-def _train_on_itself(retriever: Retriever, split: Prepared, job: Job) -> list[dict]:
+def _train_on_itself(retriever: Retriever, split: Prepared, job: Job, state: StateFile) -> list[dict]:
     return train(
         retriever,
         split.training_data(),
@@ -182,6 +184,6 @@ def _train_on_itself(retriever: Retriever, split: Prepared, job: Job) -> list[di
         job.seed,
         device(),
         validator(split, "test", job.spec.evaluation, device()),
-        StateFile(job.state, job.state_file().fingerprint + "sanity"),
-        f"sanity {job.name}",
+        state,
+        job.name,
     )

@@ -14,16 +14,17 @@ from rewind.study import RunSpec
 def training_job(given: Any) -> Job:
     """The training job of a rule with ``spec``, ``dataset``, ``state``, ``code`` and inputs ``items``, ``best``, …"""
     params, inputs = given.params, given.input
+    frames = _max_frames(given)
     return Job(
         name=params.get("name", "sanity"),
         spec=RunSpec.model_validate(params.spec),
         seed=params.get("seed", 0),
         data=Path(inputs.item_table).parent,
         dataset=params.dataset,
-        max_frames=_max_frames(given),
+        max_frames=frames,
         state=Path(params.state),
         code=params.code,
-        features=_path(inputs, "features"),
+        features=_features(inputs, frames),
         pretrained=_path(inputs, "pretrained"),
     )
 
@@ -34,13 +35,20 @@ def data_folder(given: Any) -> DataFolder:
     pretrained = _path(given.input, "pretrained")
     if pretrained is not None:
         spec = spec.model_copy(update={"backbone": spec.backbone.model_copy(update={"weights": str(pretrained)})})
-    folder = Path(given.input.item_table).parent
-    return DataFolder(folder, given.params.dataset, spec, _max_frames(given), _path(given.input, "features"))
+    folder, frames = Path(given.input.item_table).parent, _max_frames(given)
+    return DataFolder(folder, given.params.dataset, spec, frames, _features(given.input, frames))
 
 
 def _max_frames(given: Any) -> int:
     fixed = given.params.get("max_frames")
     return fixed if fixed is not None else read_json(given.input.best)["max_frames"]
+
+
+def _features(inputs: Any, frames: int) -> Path | None:
+    """The feature cache for a number of frames, among those of all candidates of a sweep."""
+    given = inputs.get("features") or []
+    paths = {Path(path).stem: Path(path) for path in ([given] if isinstance(given, str) else given)}
+    return paths[f"frames{frames}"] if paths else None
 
 
 def _path(inputs: Any, name: str) -> Path | None:

@@ -123,7 +123,13 @@ def load_weights(model: nn.Module, path: Path, architecture: str) -> None:
 
         state = load_file(path)
     else:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise RewindError(
+                f"backbone.weights: {path} is no plain state dict ({type(error).__name__}). A TorchScript archive "
+                "such as OpenAI's ViT-B-32.pt must be converted first; docs/rtime.md shows how."
+            ) from error
         state = state.get("state_dict", state)
     if any(name.startswith("backbone.clip.") for name in state):  # a run of ours: its head is left behind
         state = {name: value for name, value in state.items() if name.startswith("backbone.clip.")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 import torch
@@ -78,15 +79,17 @@ def concatenate(parts: list[Features]) -> Features:
 
 
 def find(name: str, package: str, key: str) -> Any:
-    """A built-in of ``package`` by its short name, or anything by dotted path ``module.attribute``.
+    """A built-in of ``package`` by its short name, or a module or an attribute of one by dotted path.
 
     Raises:
         RewindError: naming the configuration ``key`` if there is no such thing.
     """
     module, _, attribute = name.rpartition(".")
     try:
-        if module:
-            return getattr(importlib.import_module(module), attribute)
-        return importlib.import_module(f"{package}.{name}")
+        if not module:
+            return importlib.import_module(f"{package}.{name}")
+        if importlib.util.find_spec(module) and hasattr(parent := importlib.import_module(module), attribute):
+            return getattr(parent, attribute)
+        return importlib.import_module(name)
     except (ImportError, AttributeError) as error:
         raise RewindError(f"{key}: cannot find {name!r} ({error}).") from error

@@ -52,7 +52,7 @@ class EmojiSource(Keys):
 
 
 class ModuleSource(Keys):
-    """A format of your own: any importable module with `read(dataset) -> Annotations`."""
+    """A format of your own: any importable module with `read(dataset, sources) -> Annotations`."""
 
     format: str = required("Dotted path of the module, for example `mylab.rewind_dataset`.", pattern=r"^\w+(\.\w+)+$")
     options: dict[str, Any] = key({}, "Whatever that module reads.")
