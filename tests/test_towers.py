@@ -88,6 +88,7 @@ def test_other_sizes_are_resized(built: towers.PackagedTowers) -> None:
 
 def test_only_the_projections_learn_and_are_saved(built: towers.PackagedTowers) -> None:
     names = {f"{part}_projection.{kind}" for part in ("text", "frame") for kind in ("weight", "bias")}
+    names.add("logit_scale")
     assert set(built.state_dict()) == {name for name, _ in built.named_parameters()} == names
     assert built.text_parameters() == [] and built.visual_parameters() == []
     other = towers.build(study.Backbone(kind="towers", width=32))
@@ -104,7 +105,7 @@ def test_training_mode_moves_nothing_that_is_frozen(built: towers.PackagedTowers
     assert built.training and not built.images.network._bn0.training and not built.sentences.training
     after = built.frame_features(pixels), built.prepare_text(["a cat"])
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-    loss = built.encode_text(after[1]).sum() + built.encode_frames(after[0]).sum()
+    loss = built.logit_scale * (built.encode_text(after[1]).sum() + built.encode_frames(after[0]).sum())
     loss.backward()
     assert all(p.grad is not None for p in built.parameters())
     built.zero_grad()
