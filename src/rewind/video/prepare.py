@@ -170,7 +170,7 @@ def check_coverage(report: pd.DataFrame, max_missing: float, dataset_name: str, 
         return
     named = [f"  {row.item_id}: {row.reason}" for row in lost.head(10).itertuples()]
     if len(lost) > len(named):
-        named.append(f"  … and {len(lost) - len(named)} more (videos/report.csv has them all)")
+        named.append(f"  … and {len(lost) - len(named)} more (videos/report.all.csv has them all)")
     share = len(lost) / len(report)
     key = f"max_missing in config/datasets/{dataset_name}.yaml"
     raise RewindError(
