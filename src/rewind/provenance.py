@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib
 import importlib.util
 import platform
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import grimp
+
+from rewind.errors import RewindError
 
 PACKAGES = ("torch", "open-clip-torch", "decord", "decord2", "numpy", "pandas", "snakemake")
 
@@ -69,6 +72,14 @@ def fingerprint(script: str | Path, *modules: str) -> str:
     return whole.hexdigest()[:16]
 
 
+def fingerprint_of(module: str) -> str:
+    """Content hash of one library module and of all that it imports."""
+    whole = hashlib.sha256()
+    for name in sorted({module} | _graph().find_upstream_modules(module)):
+        whole.update(name.encode() + b"\0" + _module_file(name).read_bytes())
+    return whole.hexdigest()[:16]
+
+
 def _foreign_file(name: str) -> Path | None:
     """File of a module outside the library, or of the module that holds the attribute ``name``."""
     for candidate in (name, name.rpartition(".")[0]):
@@ -98,10 +109,12 @@ def file_hash(path: str | Path) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, commit and machine, for ``run.json``."""
+    """Versions, commit and machine, for ``run.json``; what is not there is None."""
     return {
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in PACKAGES if _installed(name)},
+        "ffmpeg": _ffmpeg(),
+        "driver": _driver(),
         "platform": platform.platform(),
         "processor": _processor(),
         "git": _git(),
@@ -110,13 +123,36 @@ def environment() -> dict[str, Any]:
 
 
 def hardware() -> dict[str, Any]:
-    """Devices as torch sees them now."""
+    """Devices as torch sees them now, and the CUDA and cuDNN that it was built with (None in a CPU build)."""
     import torch
 
-    if torch.cuda.is_available():
-        names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
-        return {"devices": names, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
-    return {"devices": [f"CPU ({_processor()}, {torch.get_num_threads()} threads)"]}
+    devices = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    return {
+        "devices": devices or [f"CPU ({_processor()}, {torch.get_num_threads()} threads)"],
+        "gpus": len(devices),
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+    }
+
+
+def _ffmpeg() -> str | None:
+    # Found at run time: a run's record names the program, but its code does not depend on the module that runs it.
+    ffmpeg = importlib.import_module("rewind.video.ffmpeg")
+    try:
+        return ffmpeg.version()
+    except RewindError:
+        return None
+
+
+def _driver() -> str | None:
+    """Version of the NVIDIA driver."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        out = subprocess.run(query, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = out.stdout.split() if out.returncode == 0 else []
+    return lines[0] if lines else None
 
 
 def _installed(name: str) -> bool:

@@ -5,8 +5,9 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from rewind.errors import RewindError
-from rewind.jobs.config import annotation_files, check_sources, listing, load_all
-from rewind.provenance import fingerprint
+from rewind.jobs.config import check_sources, check_weights, listing, load_all
+from rewind.jobs.places import annotation_files
+from rewind.provenance import fingerprint, fingerprint_of
 from rewind.study import BASELINES
 
 try:

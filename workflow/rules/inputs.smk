@@ -36,8 +36,18 @@ def sanity_method(name):
 
 
 def sanity_spec(name):
-    keys = STUDIES[name].sanity.training.model_copy(update={"freeze": []})
+    keys = STUDIES[name].sanity.training
+    if STUDIES[name].pretraining:
+        keys = keys.model_copy(update={"freeze": []})
     return STUDIES[name].run_spec(sanity_method(name), keys).model_dump(mode="json")
+
+
+def weights_of(name):
+    """The backbone's weights file; one that is not there is told before the first job, where a job needs it."""
+    try:
+        return check_weights(STUDIES[name])
+    except RewindError as error:
+        raise WorkflowError(str(error)) from None
 
 
 def pretrained_of(name):
@@ -59,12 +69,19 @@ def feature_files(name, method, frames=None):
     ]
 
 
+def sanity_features(name):
+    """The over-fitting check reads clips, except where the towers are frozen for good and have no pre-training."""
+    method = sanity_method(name)
+    return [] if STUDIES[name].pretraining else feature_files(name, method, STUDIES[name].frames.max_frames)
+
+
 def run_inputs(name, method, frames=None):
     """Files that a run learns from; without a number of frames it reads the sweep's choice."""
     files = {"item_table": f"{data_folder(name)}/items.csv", **captions_of(name, "train", "valid")}
     files["features"] = feature_files(name, method, frames)
     if not frames:
         files["best"] = f"results/{name}/sweep/best.json"
+    files["weights"] = weights_of(name)
     if STUDIES[name].sanity:
         files["sanity"] = f"results/{name}/sanity.json"
     if STUDIES[name].pretraining:

@@ -9,7 +9,9 @@ rule sanity:
     """A tiny subset must be over-fitted before real runs start."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
+        features=lambda w: sanity_features(w.study),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        weights=lambda w: weights_of(w.study),
     output:
         "results/{study}/sanity.json",
     log:

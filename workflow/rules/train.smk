@@ -37,6 +37,7 @@ use rule train as pretrain with:
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        weights=lambda w: weights_of(w.study),
         sanity=lambda w: f"results/{w.study}/sanity.json" if study(w).sanity else [],
     output:
         model="results/{study}/pretrained/model.safetensors",
@@ -69,7 +70,7 @@ rule features:
         "results/{study}/logs/features/frames{frames}.log",
     benchmark:
         "results/{study}/benchmarks/features/frames{frames}.tsv"
-    threads: lambda w: study(w).resources.threads
+    threads: lambda w: study(w).resources.feature_threads or study(w).resources.threads
     resources:
         gpu=lambda w: study(w).resources.gpus,
         mem_mb=lambda w: study(w).resources.mem_mb,

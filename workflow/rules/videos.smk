@@ -55,6 +55,8 @@ rule video_shard:
     threads: lambda w: dataset(w).video.workers
     params:
         video=lambda w: dataset(w).video.model_dump(mode="json", exclude={"shards", "workers"}),
+        # Any edit that the script reaches runs the shard again, but only an edit of what makes a clip remakes clips.
+        clip_code=fingerprint_of("rewind.video.transcode"),
         code=lambda w: code("video_shard.py"),
     script:
         "../scripts/video_shard.py"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from rewind.jobs.session import session
 from rewind.jobs.videos import make_sources
-from rewind.study import Dataset
+from rewind.study.dataset import Dataset
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

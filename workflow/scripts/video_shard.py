@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from rewind.jobs.session import session
 from rewind.jobs.videos import make_shard
-from rewind.study import Video
+from rewind.study.dataset import Video
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -14,7 +14,7 @@ with session(snakemake.log[0], snakemake.threads):
         snakemake.input[0],
         int(snakemake.wildcards.shard),
         Video(**snakemake.params.video),
-        snakemake.params.code,
+        snakemake.params.clip_code,
         snakemake.threads,
         snakemake.output[0],
     )

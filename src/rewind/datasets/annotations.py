@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.study import Dataset
+from rewind.study.dataset import Dataset
 
 SPLITS = ("train", "valid", "test")
 TWIN_SUFFIX = "_rev"

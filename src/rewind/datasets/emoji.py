@@ -26,7 +26,7 @@ from rewind.datasets.annotations import SPLITS, Annotations
 from rewind.errors import RewindError
 from rewind.files import atomic, digest, read_csv, read_json, write_csv
 from rewind.progress import track
-from rewind.study import Dataset, EmojiSource
+from rewind.study.dataset import Dataset, EmojiSource
 
 NAMES = "emojibase-data@17.0.0"
 CLIPS = "@lobehub/fluent-emoji-anim-{}@1.0.0"

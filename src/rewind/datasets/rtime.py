@@ -25,7 +25,7 @@ from typing import Any
 from rewind.datasets.annotations import Annotations
 from rewind.datasets.rows import SHOWN, Rows
 from rewind.errors import RewindError
-from rewind.study import Dataset
+from rewind.study.dataset import Dataset
 
 
 def read(dataset: Dataset, sources: str) -> Annotations:

@@ -17,7 +17,7 @@ from rewind.datasets.shapes_grammar import Entry, Scene, compose
 from rewind.errors import RewindError
 from rewind.files import atomic, digest, read_json, write_json
 from rewind.progress import track
-from rewind.study import Dataset, ShapesSource
+from rewind.study.dataset import Dataset, ShapesSource
 
 WORKERS = 2
 

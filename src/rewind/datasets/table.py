@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from rewind.datasets.annotations import SPLITS, Annotations
 from rewind.datasets.rows import Rows
 from rewind.errors import RewindError
-from rewind.study import Dataset
+from rewind.study.dataset import Dataset
 
 NEEDED = ("item_id", "path", "split", "caption")
 OPTIONAL = ("cluster_id", "reverse_caption")

@@ -9,10 +9,11 @@ from typing import Any
 
 from rewind.errors import RewindError
 from rewind.files import digest
-from rewind.study import Dataset, RTimeSource, Study, TableSource, load_dataset, load_study
+from rewind.jobs.places import annotation_files, videos_folder
+from rewind.study import Dataset, Study, load_dataset, load_study
+from rewind.study.load import merge
 
 KNOWN = ("studies", "overrides")
-SOURCES = "results/data/{dataset}/source"
 
 
 def load_all(config: Mapping[str, Any]) -> tuple[dict[str, Study], dict[str, Dataset]]:
@@ -49,8 +50,6 @@ def load_all(config: Mapping[str, Any]) -> tuple[dict[str, Study], dict[str, Dat
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    from rewind.study.load import merge
-
     nested = merge({}, given)
     for name in nested:
         if name not in ("studies", "datasets"):
@@ -59,26 +58,6 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
                 "studies.demo.training.epochs."
             )
     return {kind: nested.get(kind) or {} for kind in ("studies", "datasets")}
-
-
-def annotation_files(dataset: Dataset) -> list[str]:
-    """Annotation files that the user brings."""
-    source = dataset.source
-    if isinstance(source, RTimeSource):
-        return [source.annotations[split] for split in ("train", "valid", "test") if split in source.annotations]
-    return [source.table] if isinstance(source, TableSource) else []
-
-
-def videos_folder(dataset: Dataset) -> Path:
-    """Folder of the source clips."""
-    if dataset.made_here:
-        return sources_folder(dataset.name) / "videos"
-    return Path(getattr(dataset.source, "videos", "."))
-
-
-def sources_folder(name: str) -> Path:
-    """Where the workflow keeps source files that it made or fetched."""
-    return Path(SOURCES.format(dataset=name))
 
 
 def check_sources(dataset: Dataset) -> None:
@@ -97,6 +76,21 @@ def check_sources(dataset: Dataset) -> None:
         lines = "\n".join(f"  - {path}" for path in missing)
         how = f"\n{dataset.how_to_get.strip()}" if dataset.how_to_get else ""
         raise RewindError(f"config/datasets/{dataset.name}.yaml: these are not there yet:\n{lines}{how}")
+
+
+def check_weights(study: Study) -> list[str]:
+    """The study's weights file, if it names one.
+
+    Raises:
+        RewindError: if it is not there.
+    """
+    weights = study.backbone.weights
+    if weights and not Path(weights).is_file():
+        raise RewindError(
+            f"config/studies/{study.name}.yaml: backbone.weights: {weights}: no such file. Put the weights of "
+            f"{study.backbone.architecture} there (docs/rtime.md, section 2, shows how), or correct the key."
+        )
+    return [weights] if weights else []
 
 
 def listing(dataset: Dataset) -> str | None:

@@ -146,7 +146,9 @@ def _backbone(study: Study) -> str:
         return (
             f"frozen EfficientNet-Lite0 (ImageNet) and all-MiniLM-L6-v2 under trained projections of width {keys.width}"
         )
-    weights = f"weights {keys.weights}" if keys.weights else "random initial weights"
+    weights = (
+        f"weights {keys.weights or keys.pretrained}" if keys.weights or keys.pretrained else "random initial weights"
+    )
     frozen = study.training.freeze
     tail = f"; frozen while heads train: {' and '.join(frozen)} tower" if frozen else ""
     return f"{keys.kind} {keys.architecture}, {weights}{tail}"

@@ -23,6 +23,7 @@ from rewind.provenance import environment, file_hash, hardware
 from rewind.study import RunSpec
 from rewind.study.model import Sanity
 from rewind.training.checkpoint import StateFile, save_model
+from rewind.training.distributed import ALONE, World, joined
 from rewind.training.loop import seed_everything, train
 
 
@@ -66,7 +67,8 @@ class Job:
         """Content hashes of the files that the run learns from."""
         captions = Path(self.data) / "captions"
         paths = [Path(self.data) / "items.csv", *(captions / f"{self.dataset}_{s}.csv" for s in ("train", "valid"))]
-        paths += [path for path in (self.features, self.pretrained) if path]
+        weights = self.spec.backbone.weights  # the study's own pre-training included
+        paths += [Path(path) for path in (self.features, weights) if path]
         return {str(path): file_hash(path) for path in paths}
 
     def state_file(self) -> StateFile:
@@ -77,9 +79,16 @@ class Job:
 def train_run(job: Job, model: Path, history: Path, record: Path) -> dict[str, Any]:
     """Train one run and write its best checkpoint, per-epoch history and provenance.
 
+    Started by ``torchrun``, its processes share every batch, and rank 0 writes the files.
+
     Returns:
-        The content of ``run.json``.
+        The content of ``run.json``; on other ranks nothing.
     """
+    with joined() as world:
+        return _train_run(job, model, history, record, world)
+
+
+def _train_run(job: Job, model: Path, history: Path, record: Path, world: World) -> dict[str, Any]:
     began = time.monotonic()
     seed_everything(job.seed)
     folder = job.folder()
@@ -92,7 +101,9 @@ def train_run(job: Job, model: Path, history: Path, record: Path) -> dict[str, A
     elif not any(True for _ in retriever.parameters()):
         rows = []  # nothing to learn
     else:
-        rows = _train(retriever, *splits, job, state)
+        rows = _train(retriever, *splits, job, state, world)
+    if world.rank:
+        return {}
     save_model(model, retriever, {"method": job.name, "code": job.code})
     write_csv(history, pd.DataFrame(rows))
     parameters = list(retriever.parameters())
@@ -116,7 +127,9 @@ def train_run(job: Job, model: Path, history: Path, record: Path) -> dict[str, A
     return content
 
 
-def _train(retriever: Retriever, train_split: Prepared, valid: Prepared, job: Job, state: StateFile) -> list[dict]:
+def _train(
+    retriever: Retriever, train_split: Prepared, valid: Prepared, job: Job, state: StateFile, world: World = ALONE
+) -> list[dict]:
     keys = job.spec.method.training
     validate = validator(valid, keys.select_setting, job.spec.evaluation, device())
     return train(
@@ -129,6 +142,7 @@ def _train(retriever: Retriever, train_split: Prepared, valid: Prepared, job: Jo
         state,
         job.name,
         job.spec.frames.workers,
+        world,
     )
 
 

@@ -9,8 +9,8 @@ import pandas as pd
 from rewind.datasets.annotations import format_module, read_annotations
 from rewind.datasets.captions import write_captions
 from rewind.files import read_csv, write_csv, write_json
-from rewind.jobs.config import sources_folder, videos_folder
-from rewind.study import Dataset, Video
+from rewind.jobs.places import sources_folder, videos_folder
+from rewind.study.dataset import Dataset, Video
 from rewind.video.inventory import inventory
 from rewind.video.prepare import check_coverage, prepare_shard
 
@@ -31,11 +31,11 @@ def make_inventory(dataset: Dataset, path: str) -> None:
     write_csv(path, rows)
 
 
-def make_shard(path: str, shard: int, video: Video, code: str, workers: int, result: str) -> None:
-    """Normalise and reverse the clips of one shard."""
+def make_shard(path: str, shard: int, video: Video, clip_code: str, workers: int, result: str) -> None:
+    """Normalise and reverse the clips of one shard; clips that ``clip_code`` made from the same source stay."""
     rows = read_csv(path)
     rows = rows[rows["shard"] == shard].reset_index(drop=True)
-    write_csv(result, prepare_shard(rows, Path(path).parent, video, code, workers))
+    write_csv(result, prepare_shard(rows, Path(path).parent, video, clip_code, workers))
 
 
 def join_reports(shards: list[str], max_missing: float, how_to_get: str, result: str) -> None:

@@ -1,4 +1,4 @@
-"""CLIP's two towers from open_clip: by architecture name or JSON file, random or from a local weights file."""
+"""CLIP's two towers from open_clip: by architecture name or JSON file, with random or with pretrained weights."""
 
 from __future__ import annotations
 
@@ -11,17 +11,33 @@ from torch import Tensor, nn
 
 import rewind.compat  # noqa: F401 - before open_clip
 from rewind.errors import RewindError
+from rewind.models.clip4clip_files import check_towers, head_part
 from rewind.models.retriever import Backbone
+from rewind.models.weights import PLAIN_KEYS, is_clip4clip, load_weights
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Text as TextKeys
 from rewind.text import make_tokenizer
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+_BLOCK = re.compile(r"(?:visual\.)?transformer\.resblocks\.(\d+)\.")
+_LAST = (
+    "ln_final.",
+    "text_projection",
+    "logit_scale",
+    "visual.ln_post.",
+    "visual.proj",
+)  # learn however much is frozen
 
 
 class Clip(Backbone):
-    """open_clip's CLIP with captions cut to ``max_words`` tokens."""
+    """open_clip's CLIP with captions cut to ``max_words`` tokens.
+
+    Attributes:
+        stored_head: name and state dict of the head that came with the weights, if they are a CLIP4Clip checkpoint.
+    """
+
+    stored_head: tuple[str, dict[str, Tensor]] | None = None
 
     def __init__(self, model: nn.Module, tokenizer, max_words: int) -> None:
         super().__init__()
@@ -63,6 +79,26 @@ class Clip(Backbone):
         visual = {id(p) for p in self.clip.visual.parameters()}
         return [p for p in self.clip.parameters() if id(p) not in visual and p is not self.clip.logit_scale]
 
+    def freeze_layers(self, count: int) -> None:
+        """Stop gradients into the embeddings and the first ``count`` blocks of both towers.
+
+        As upstream's ``freeze_layer_num``: later blocks, final norms, projections and the logit scale still learn, and
+        0 freezes patch, token, class and position embeddings and the first norm alone.
+
+        Raises:
+            RewindError: if a tower is no transformer, or has fewer blocks.
+        """
+        stacks = [getattr(part, "transformer", None) for part in (self.clip.visual, self.clip)]
+        if not all(hasattr(stack, "resblocks") for stack in stacks):
+            raise RewindError("training.freeze_layers: both towers must be transformers; this architecture's are not.")
+        fewest = min(len(stack.resblocks) for stack in stacks)
+        if count > fewest:
+            raise RewindError(f"training.freeze_layers: {count}, but a tower has only {fewest} blocks.")
+        for name, parameter in self.clip.named_parameters():
+            block = _BLOCK.match(name)
+            if int(block[1]) < count if block else not name.startswith(_LAST):
+                parameter.requires_grad_(False)
+
     def text_blocks(self) -> dict[str, Tensor]:
         """CLIP's text positions and blocks, from which temporal transformers start."""
         return {
@@ -83,8 +119,11 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip
     if text.tokenizer == "words":
         config["text_cfg"] = {**config["text_cfg"], "vocab_size": tokenizer.vocabulary}
     model = Clip(CLIP(**config), tokenizer, text.max_words)
-    if keys.weights:
-        load_weights(model.clip, Path(keys.weights), keys.architecture)
+    if keys.weights or keys.pretrained:
+        state = load_weights(model.clip, keys, bool(config.get("quick_gelu", False)))
+        if is_clip4clip(state):
+            check_towers(model.clip, str(keys.weights))
+            model.stored_head = head_part(state, str(keys.weights))
     return model
 
 
@@ -101,49 +140,7 @@ def architecture(name: str) -> dict:
         config = get_model_config(name)
         if config is None:
             raise RewindError(f"backbone.architecture: open_clip knows no {name!r}; see open_clip.list_models().")
-    known = ("embed_dim", "vision_cfg", "text_cfg", "quick_gelu")
-    extra = [key for key in config if key not in known]
+    extra = [key for key in config if key not in PLAIN_KEYS]
     if extra:
         raise RewindError(f"backbone.architecture: {name}: only plain CLIP models can be used here; it has {extra}.")
     return dict(config)
-
-
-def load_weights(model: nn.Module, path: Path, architecture: str) -> None:
-    """Load a plain state dict or safetensors file; every key must fit.
-
-    Raises:
-        RewindError: if the file is missing or its keys or shapes differ, naming the first of them.
-    """
-    if not path.exists():
-        raise RewindError(
-            f"backbone.weights: {path}: no such file; put {architecture} weights there or correct the key."
-        )
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        state = load_file(path)
-    else:
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise RewindError(
-                f"backbone.weights: {path} is no plain state dict ({type(error).__name__}). A TorchScript archive "
-                "such as OpenAI's ViT-B-32.pt must be converted first; docs/rtime.md shows how."
-            ) from error
-        state = state.get("state_dict", state)
-    if any(name.startswith("backbone.clip.") for name in state):  # a run of ours: its head is left behind
-        state = {name: value for name, value in state.items() if name.startswith("backbone.clip.")}
-    state = {re.sub(r"^(module\.|backbone\.|clip\.)+", "", name): value for name, value in state.items()}
-    for constant in ("input_resolution", "context_length", "vocab_size"):  # OpenAI's files carry these
-        state.pop(constant, None)
-    own = model.state_dict()
-    wrong = [name for name in own if name not in state] + [name for name in state if name not in own]
-    wrong += [n for n in own if n in state and own[n].shape != state[n].shape]
-    if wrong:
-        name = wrong[0]
-        shapes = [tuple(d[name].shape) if name in d else "absent" for d in (own, state)]
-        raise RewindError(
-            f"backbone.weights: {path} does not fit {architecture}: {len(wrong)} tensors differ, first {name!r} "
-            f"(model {shapes[0]}, file {shapes[1]})."
-        )
-    model.load_state_dict(state)

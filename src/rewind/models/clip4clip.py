@@ -84,6 +84,9 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     head = cls(towers.width, layers=method.head_layers, positions=POSITIONS)
     if method.head_start == "clip" and hasattr(head, "start_from"):
         _start_from_text(head, towers, method)
+    if stored := getattr(towers, "stored_head", None):  # the weights are a CLIP4Clip checkpoint
+        _continue_from(stored, head, method.head, f"backbone.weights: {backbone.weights}")
+        towers.stored_head = None
     return Clip4Clip(towers, head)
 
 
@@ -97,3 +100,19 @@ def _start_from_text(head: nn.Module, towers: Backbone, method: Method) -> None:
             f"{layers} layers; the head has width {towers.width}, {method.head_layers} layers): set head_start: random."
         )
     head.start_from(blocks)
+
+
+def _continue_from(stored: tuple[str, dict[str, Tensor]], head: nn.Module, name: str, where: str) -> None:
+    """Load the head that came with the weights, where the method has that head; say so where it has not."""
+    if name != stored[0]:
+        print(f"{where}: it holds a {stored[0]} head, this method has {name}: the towers alone are loaded.")
+        return
+    own, state = head.state_dict(), stored[1]
+    wrong = [n for n in own if n not in state or own[n].shape != state[n].shape] + [n for n in state if n not in own]
+    if wrong:
+        shapes = [str(tuple(d[wrong[0]].shape)) if wrong[0] in d else "absent" for d in (own, state)]
+        raise RewindError(
+            f"{where}: its {name} head is of another size: {len(wrong)} tensors differ, first {wrong[0]!r} "
+            f"(model {shapes[0]}, file {shapes[1]}); methods.*.head_layers may be it."
+        )
+    head.load_state_dict(state)

@@ -5,11 +5,15 @@ Computations, names of parameters and initialisation follow ArrowLuo/CLIP4Clip @
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 LN_EPS = 1e-12  # of the heads' layer norms; CLIP's own towers use 1e-5
+PAIRS_AT_ONCE = 4096  # of tightTransf in training; more hold no more activations than these
 
 
 class Block(nn.Module):
@@ -130,10 +134,23 @@ class TightTransf(nn.Module):
             training, dropout on the embeddings is then drawn once a side too); of the last block only place 0 is
             computed, because only it is read.
         """
-        n, m = len(text), len(frames)
         position = self.position_embeddings.weight
         left = self.dropout(text.unsqueeze(1) + position[:1])
         right = self.dropout(frames + position[1 : 1 + frames.shape[1]])
+        first = self.transformer.resblocks[0]
+        texts, items = (left, *first.project(left)), (right, *first.project(right))
+        rows = max(1, PAIRS_AT_ONCE // max(1, len(frames)))
+        if not torch.is_grad_enabled() or len(text) <= rows:
+            return self._cross(texts, items, mask)
+        # Exact: rows of pairs do not depend on one another. Each chunk's activations are computed again on the way
+        # back; nothing random happens inside.
+        chunks = [tuple(part[at : at + rows] for part in texts) for at in range(0, len(text), rows)]
+        run = partial(checkpoint, self._cross, use_reentrant=False, preserve_rng_state=False)
+        return torch.cat([run(chunk, items, mask) for chunk in chunks])
+
+    def _cross(self, texts: tuple[Tensor, ...], items: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+        """(n, m) logits from each side's tokens and their first projections, (n, 1, D) and (m, T, D)."""
+        n, m = len(texts[0]), len(items[0])
         blocks = self.transformer.resblocks
 
         def join(a: Tensor, b: Tensor) -> Tensor:
@@ -142,9 +159,9 @@ class TightTransf(nn.Module):
             return torch.cat(sides, dim=2).flatten(0, 1)
 
         keep = join(mask.new_ones(n, 1, 1), mask.unsqueeze(-1)).squeeze(-1)
-        projections = [join(a, b) for a, b in zip(blocks[0].project(left), blocks[0].project(right), strict=True)]
+        projections = [join(a, b) for a, b in zip(texts[1:], items[1:], strict=True)]
         last = len(blocks) - 1
-        x = blocks[0].attend(join(left, right), *projections, keep, queries=1 if last == 0 else None)
+        x = blocks[0].attend(join(texts[0], items[0]), *projections, keep, queries=1 if last == 0 else None)
         for place, block in enumerate(blocks[1:], start=1):
             x = block(x, keep, queries=1 if place == last else None)
         pooled = self.dense(self.ln_pool(x[:, 0]))

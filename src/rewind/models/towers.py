@@ -26,6 +26,7 @@ FRAME_WIDTH = 1280
 FRAME_SIZE = 224  # what EfficientNet-Lite0 was trained at
 _MAX_TOKENS = 256  # the sentence encoder's own limit
 _CAPTIONS_AT_ONCE = 64
+_FRAMES_AT_ONCE = 32  # more would only hold more memory
 
 
 class PackagedTowers(Backbone):
@@ -72,7 +73,7 @@ class PackagedTowers(Backbone):
     @torch.no_grad()
     def frame_features(self, pixels: Tensor) -> Tensor:
         """uint8 RGB (n, 3, S, S) → pooled features (n, 1280); frames of another size than 224 are resized."""
-        return self.images(pixels)
+        return torch.cat([self.images(part) for part in pixels.split(_FRAMES_AT_ONCE)])
 
     def encode_frames(self, features: Tensor) -> Tensor:
         """(n, 1280) → (n, width), not normalised."""

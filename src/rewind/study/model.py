@@ -19,9 +19,28 @@ class Backbone(Keys):
     kind: str = key("clip", "`clip` (open_clip), `towers` (packaged pretrained towers), or a dotted path of your own.")
     architecture: str = key("ViT-B-32-quickgelu", "open_clip's model name, or a JSON file in open_clip's format.")
     weights: str | None = key(
-        None, "Local weights file (safetensors or a plain state dict); none: random weights, and the table says so."
+        None,
+        "Local weights file: safetensors, a plain state dict, or a CLIP4Clip checkpoint (its head is loaded too where "
+        "a method has that head); none: random weights, and the table says so.",
+    )
+    pretrained: str | None = key(
+        None, "open_clip's tag of published weights, fetched once over the network, instead of `weights`."
+    )
+    family: Literal["openai", "open_clip"] | None = key(
+        None,
+        "Whose weights a file holds that does not show it: `openai` (trained with QuickGELU, as MetaCLIP's and DFN's "
+        "are too) or `open_clip` (trained with GELU).",
+    )
+    allow_torchscript: bool = key(
+        False, "Open `weights` that are a program archive, as OpenAI's `.pt` files are. Only for files that you trust."
     )
     width: int = key(256, "Shared embedding width of `towers`' trained projections.", ge=8, le=4096)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Backbone:
+        if self.weights and self.pretrained:
+            raise ValueError("weights and pretrained: give one of the two")
+        return self
 
 
 class Frames(Keys):
@@ -134,6 +153,9 @@ class Resources(Keys):
 
     gpus: int = key(1, "GPUs per training job; without a GPU the job runs on CPU and says so.", ge=0, le=64)
     threads: int = key(1, "CPU threads per training job.", ge=1, le=512)
+    feature_threads: int | None = key(
+        None, "CPU threads of the job that computes a frozen tower's features; `threads` if empty.", ge=1, le=512
+    )
     mem_mb: int = key(4000, "Memory per training job, for schedulers.", ge=100)
 
 

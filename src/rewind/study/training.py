@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import field_validator
+
 from rewind.study.keys import Keys, key
 
 
@@ -30,15 +32,39 @@ class Training(Keys):
     backbone_lr_multiplier: float = key(
         1e-3, "Learning rate of the pretrained towers as a multiple of `lr` (CLIP4Clip's `coef_lr`).", ge=0, le=1
     )
-    weight_decay: float = key(0.2, "AdamW weight decay; biases, norms and the logit scale are not decayed.", ge=0, le=1)
-    betas: tuple[float, float] = key((0.9, 0.98), "AdamW betas.")
-    eps: float = key(1e-6, "AdamW epsilon.", gt=0, le=1e-2)
+    optimiser: Literal["adamw", "bert_adam"] = key(
+        "adamw",
+        "`adamw`: AdamW. `bert_adam`: CLIP4Clip's own (no bias correction, each tensor's gradient clipped to norm 1, "
+        "cosine not shifted by the warm-up, weights of norms and the logit scale decayed too).",
+    )
+    weight_decay: float = key(
+        0.2, "Weight decay; `adamw` spares biases, norms and the logit scale, `bert_adam` biases alone.", ge=0, le=1
+    )
+    betas: tuple[float, float] = key((0.9, 0.98), "Betas of the optimiser.")
+    eps: float = key(1e-6, "Epsilon of the optimiser.", gt=0, le=1e-2)
     warmup: float = key(
         0.1, "Share of the steps with linearly rising learning rate; cosine decay after it.", ge=0, lt=1
     )
     clip_norm: float = key(1.0, "Largest global gradient norm.", gt=0)
+    micro_batch: int | Literal["auto"] | None = key(
+        "auto",
+        "Rows encoded at once on each GPU, a matter of memory alone: loss and gradients are the whole batch's. "
+        "None or 0: all rows; `auto`: all, then half as many whenever GPU memory runs out.",
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = key(
+        "fp32",
+        "Numbers of the forward and backward pass; weights and optimiser stay in fp32. fp16 scales the loss and is for "
+        "GPUs; CPUs have bf16.",
+    )
     freeze: list[Literal["text", "visual"]] = key(
         [], "Towers that are not trained. A frozen visual tower's frame features are computed once and cached."
+    )
+    freeze_layers: int | None = key(
+        None,
+        "Freeze the embeddings and the first so many blocks of both CLIP towers (CLIP4Clip's `freeze_layer_num`, whose "
+        "recipe has 0: the embeddings alone); none: nothing is frozen.",
+        ge=0,
+        le=96,
     )
     select_setting: Literal["auto", "origin", "hard", "test"] = key(
         "auto",
@@ -46,3 +72,10 @@ class Training(Keys):
     )
     evaluate_every: int = key(1, "Validate after every so many epochs, and after the last.", ge=1)
     save_every_steps: int = key(200, "Steps between saved training states, besides each epoch's end.", ge=1)
+
+    @field_validator("micro_batch")
+    @classmethod
+    def _not_negative(cls, value: int | str | None) -> int | str | None:
+        if isinstance(value, int) and value < 0:
+            raise ValueError("a number of rows is needed, or auto, or null for the whole batch")
+        return value

@@ -17,6 +17,8 @@ from rewind.progress import Progress
 from rewind.study import Training
 from rewind.training.batches import epoch_batches
 from rewind.training.checkpoint import StateFile
+from rewind.training.distributed import ALONE, World
+from rewind.training.grad_cache import MicroBatch, exact_step, random_state, set_random_state
 from rewind.training.inputs import Inputs
 from rewind.training.optim import make_optimiser
 
@@ -67,16 +69,19 @@ def train(
     state: StateFile,
     name: str,
     workers: int = 0,
+    world: World = ALONE,
 ) -> list[dict[str, float]]:
     """Train in place; the retriever ends with the weights of its best validation score.
 
     A run that was killed continues from ``state`` and ends with the same bits as an unbroken one on the same hardware.
+    Every process of ``world`` calls this with the same arguments; rank 0 validates and saves.
 
     Returns:
         One row per epoch: epoch, loss, lr, seconds, clips_per_second and the validation scores.
 
     Raises:
-        RewindError: when the loss is not a number, with the captions of the batch; the saved state is kept.
+        RewindError: when the loss is not a number, with the captions of the batch, when memory runs out, or when the
+            processes cannot share the batch equally; the saved state is kept.
     """
     objective = find(keys.objective, "rewind.objectives", "training.objective")
     objective = getattr(objective, "objective", objective)
@@ -84,18 +89,20 @@ def train(
     freeze(retriever, keys.freeze)
     plan = [len(epoch_batches(data.item_of_caption, data.cluster_of_item, keys.batch, seed, 0))] * keys.epochs
     optimiser, schedule = make_optimiser(retriever, keys, sum(plan))
-    run = _Run(retriever, optimiser, schedule)
-    run.restore(state.load())
+    run = _Run(retriever, optimiser, schedule, keys, device)
+    _resume(run, state, world)
     progress = Progress(f"train {name}", sum(plan), "steps")
     progress.done = sum(plan[: run.epoch]) + run.step
     for epoch in range(run.epoch, keys.epochs):
         batches = epoch_batches(data.item_of_caption, data.cluster_of_item, keys.batch, seed, epoch)
+        shares = [rows[world.share(len(rows))] for rows in batches]
         retriever.train()
         began, seen = time.monotonic(), 0
-        for batch in _load(data, batches[run.step :], workers):
-            loss = _step(retriever, objective, batch, optimiser, keys, device)
+        for batch in _load(data, shares[run.step :], workers):
+            rows = batches[run.step]
+            loss = _step(run, objective, batch, keys, world)
             if not np.isfinite(loss):
-                names = [data.caption_ids[row] for row in batch["rows"][:20].tolist()]
+                names = [data.caption_ids[row] for row in rows[:20]]
                 raise RewindError(
                     f"{name}: the loss is {loss} in epoch {epoch + 1}, step {run.step + 1}; captions {names}. "
                     "Look at these clips, or lower training.lr; the state before this step is kept."
@@ -103,9 +110,9 @@ def train(
             schedule.step()
             run.losses.append(loss)
             run.step += 1
-            seen += len(batch["rows"])
+            seen += len(rows)
             progress.advance(1, f"epoch {epoch + 1}/{keys.epochs}, loss {loss:.3f}")
-            if run.step % keys.save_every_steps == 0 and run.step < len(batches):
+            if run.step % keys.save_every_steps == 0 and run.step < len(batches) and world.rank == 0:
                 state.save(run.saved())
         seconds = time.monotonic() - began
         row = {
@@ -116,24 +123,40 @@ def train(
             "clips_per_second": round(seen / max(seconds, 1e-9), 1),
         }
         if (epoch + 1) % keys.evaluate_every == 0 or epoch + 1 == keys.epochs:
-            row |= validate(retriever.eval())
+            row |= world.agree(validate(retriever.eval()) if world.rank == 0 else None)
             run.keep_if_best(row["valid_sum"], epoch + 1)
         run.end_epoch(row)
-        state.save(run.saved())
+        if world.rank == 0:
+            state.save(run.saved())
     retriever.load_state_dict(run.best["model"])
     retriever.eval()
     return run.history
 
 
-def _step(retriever, objective, batch: Features, optimiser, keys: Training, device: torch.device) -> float:
-    batch = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
-    optimiser.zero_grad(set_to_none=True)
-    loss = objective(retriever, retriever.encode_text(batch), retriever.encode_items(batch), batch).value
-    value = loss.item()
+def _resume(run: _Run, state: StateFile, world: World) -> None:
+    world.agree(None)  # rank 0 is here, so that it saves nothing while the others read
+    run.restore(state.load())
+    if (run.epoch, run.step) != world.agree((run.epoch, run.step)):
+        raise RewindError(
+            f"{state.path}: the processes of this run read different states; put results on a file system that all "
+            "of them see, and start again."
+        )
+    world.copy_weights(run.retriever)
+
+
+def _step(run: _Run, objective, batch: Features, keys: Training, world: World) -> float:
+    retriever, optimiser, scaler = run.retriever, run.optimiser, run.scaler
+    batch = {name: value.to(run.device, non_blocking=True) for name, value in batch.items()}
+
+    def step(rows: int | None) -> float:
+        return exact_step(retriever, objective, batch, rows, precision=keys.precision, scaler=scaler, world=world)
+
+    value = run.micro_batch.run(step, len(batch["rows"]), run.device)
     if np.isfinite(value):
-        loss.backward()
+        scaler.unscale_(optimiser)
         torch.nn.utils.clip_grad_norm_([p for g in optimiser.param_groups for p in g["params"]], keys.clip_norm)
-        optimiser.step()
+        scaler.step(optimiser)
+        scaler.update()
         if hasattr(retriever, "clamp"):
             retriever.clamp()
     return value
@@ -172,8 +195,10 @@ def _load(data: TrainingData, batches: list[np.ndarray], workers: int):
 class _Run:
     """Everything a resumed run needs besides data and configuration."""
 
-    def __init__(self, retriever: Retriever, optimiser, schedule) -> None:
-        self.retriever, self.optimiser, self.schedule = retriever, optimiser, schedule
+    def __init__(self, retriever: Retriever, optimiser, schedule, keys: Training, device: torch.device) -> None:
+        self.retriever, self.optimiser, self.schedule, self.device = retriever, optimiser, schedule, device
+        self.scaler = torch.amp.GradScaler(device.type, enabled=keys.precision == "fp16")
+        self.micro_batch = MicroBatch(keys.micro_batch)
         self.epoch = self.step = 0
         self.losses: list[float] = []
         self.history: list[dict[str, float]] = []
@@ -189,8 +214,9 @@ class _Run:
             "model": self.retriever.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "schedule": {"last_epoch": self.schedule.last_epoch},
-            "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "scaler": self.scaler.state_dict(),
+            "micro_batch": self.micro_batch.rows,
+            "random": random_state(self.device),
         }
 
     def restore(self, saved: dict[str, Any] | None) -> None:
@@ -199,9 +225,9 @@ class _Run:
         self.retriever.load_state_dict(saved["model"])
         self.optimiser.load_state_dict(saved["optimiser"])
         self.schedule.last_epoch = saved["schedule"]["last_epoch"]
-        torch.set_rng_state(saved["random"])
-        if saved["random_cuda"]:
-            torch.cuda.set_rng_state_all(saved["random_cuda"])
+        self.scaler.load_state_dict(saved["scaler"])
+        self.micro_batch.rows = saved["micro_batch"]
+        set_random_state(saved["random"], self.device)
         self.epoch, self.step, self.losses = saved["epoch"], saved["step"], saved["losses"]
         self.history, self.best = saved["history"], saved["best"]
         print(f"resumed after epoch {self.epoch}, step {self.step}")

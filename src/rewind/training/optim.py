@@ -1,4 +1,4 @@
-"""AdamW with CLIP4Clip's four parameter groups, and its warm-up and cosine schedule."""
+"""Optimisers with CLIP4Clip's four parameter groups, and their warm-up and cosine schedules."""
 
 from __future__ import annotations
 
@@ -7,41 +7,66 @@ import math
 import torch
 from torch import nn
 
+from rewind.errors import RewindError
 from rewind.models.retriever import Retriever
 from rewind.study import Training
+from rewind.training.bert_adam import BertAdam, bert_lr_factor, decayed
 
 
 def parameter_groups(retriever: Retriever, keys: Training) -> list[dict]:
     """{pretrained towers, new parameters} × {decayed, not decayed}.
 
-    Pretrained towers learn at ``lr · backbone_lr_multiplier``, new parameters at ``lr``. Matrices are decayed; biases,
-    norms and the logit scale are not (upstream means to spare them too, but its names do not match its rule).
+    Pretrained towers learn at ``lr · backbone_lr_multiplier``, new parameters at ``lr``. Under ``adamw`` matrices are
+    decayed; biases, norms and the logit scale are not. Under ``bert_adam`` the names decide, as upstream's do: all
+    but biases is decayed, the weights of norms and the logit scale too (upstream means to spare them, but CLIP's names
+    do not match its rule).
     """
     backbone = getattr(retriever, "backbone", None)
     pretrained: set[int] = set()
     if backbone is not None:
         pretrained = {id(p) for p in [*backbone.visual_parameters(), *backbone.text_parameters(), backbone.logit_scale]}
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
-    for parameter in retriever.parameters():
+    for name, parameter in retriever.named_parameters():
         if parameter.requires_grad:
-            groups.setdefault((id(parameter) in pretrained, parameter.ndim > 1), []).append(parameter)
+            decay = decayed(name) if keys.optimiser == "bert_adam" else parameter.ndim > 1
+            groups.setdefault((id(parameter) in pretrained, decay), []).append(parameter)
     return [
         {
             "params": parameters,
             "lr": keys.lr * (keys.backbone_lr_multiplier if old else 1.0),
-            "weight_decay": keys.weight_decay if decayed else 0.0,
+            "weight_decay": keys.weight_decay if decay else 0.0,
         }
-        for (old, decayed), parameters in sorted(groups.items(), key=lambda group: group[0])
+        for (old, decay), parameters in sorted(groups.items(), key=lambda group: group[0])
     ]
+
+
+def freeze_layers(retriever: Retriever, count: int | None) -> None:
+    """Stop gradients into the embeddings and first ``count`` blocks of both towers; None leaves all as it is.
+
+    Raises:
+        RewindError: if the backbone has no such blocks, or fewer of them.
+    """
+    if count is None:
+        return
+    backbone = getattr(retriever, "backbone", None)
+    if not hasattr(backbone, "freeze_layers"):
+        raise RewindError(
+            "training.freeze_layers: this backbone has no transformer blocks to freeze; remove the key, or freeze "
+            "whole towers with training.freeze."
+        )
+    backbone.freeze_layers(count)
 
 
 def make_optimiser(
     retriever: Retriever, keys: Training, steps: int
-) -> tuple[torch.optim.AdamW, torch.optim.lr_scheduler.LambdaLR]:
-    """Optimiser and schedule for a run of ``steps`` steps."""
-    optimiser = torch.optim.AdamW(parameter_groups(retriever, keys), betas=keys.betas, eps=keys.eps)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: lr_factor(step, steps, keys.warmup))
-    return optimiser, schedule
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
+    """Optimiser and schedule for a run of ``steps`` steps; what ``freeze_layers`` names is frozen first."""
+    freeze_layers(retriever, keys.freeze_layers)
+    groups = parameter_groups(retriever, keys)
+    bert = keys.optimiser == "bert_adam"
+    optimiser = (BertAdam if bert else torch.optim.AdamW)(groups, betas=keys.betas, eps=keys.eps)
+    factor = bert_lr_factor if bert else lr_factor
+    return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: factor(step, steps, keys.warmup))
 
 
 def lr_factor(step: int, steps: int, warmup: float) -> float:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from rewind.datasets.annotations import Annotations, twin_of
 from rewind.errors import RewindError
-from rewind.study import Dataset
+from rewind.study.dataset import Dataset
 
 _CONTAINERS = "3gp asf avi flv gif m2ts m4v mkv mov mp4 mpeg mpg mts mxf ogv ts vob webm wmv"
 VIDEO_SUFFIXES = frozenset("." + name for name in _CONTAINERS.split())

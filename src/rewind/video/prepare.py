@@ -15,7 +15,7 @@ from rewind.datasets.annotations import twin_of
 from rewind.errors import RewindError
 from rewind.files import check_id, digest, write_json
 from rewind.progress import Progress
-from rewind.study import Video
+from rewind.study.dataset import Video
 from rewind.video import ffmpeg
 from rewind.video.transcode import ClipReport, transcode
 

@@ -17,7 +17,7 @@ import ffmpeg
 
 from rewind.errors import RewindError
 from rewind.files import atomic
-from rewind.study import Video
+from rewind.study.dataset import Video
 from rewind.video.ffmpeg import Outcome, run
 from rewind.video.frames import open_reader
 

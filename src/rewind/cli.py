@@ -1,0 +1,78 @@
+"""The command ``rewind``: what is done to a machine or to a finished run, outside the workflow."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rewind.errors import RewindError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code (an error prints its message alone and gives 1)."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except RewindError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rewind", description="Tools beside the Snakemake workflow.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    doctor = commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
+    doctor.set_defaults(command=_doctor)
+    export = commands.add_parser("export-clip4clip", help="write a run's model as CLIP4Clip's pytorch_model.bin")
+    export.add_argument("run", type=Path, help="folder of a run: results/<study>/runs/<method>/seed<k>")
+    export.add_argument("out", type=Path, help="file to write")
+    export.set_defaults(command=_export)
+    return parser
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from rewind.doctor import examine, show
+
+    findings = examine()
+    print(show(findings))
+    return 0 if all(finding.good or not finding.needed for finding in findings) else 1
+
+
+def _export(options: argparse.Namespace) -> int:
+    export_clip4clip(options.run, options.out)
+    print(f"{options.out}: written")
+    return 0
+
+
+def export_clip4clip(run: Path, out: Path) -> None:
+    """Write the model of a finished run in CLIP4Clip's format.
+
+    Args:
+        run: folder with the run's ``model.safetensors`` and ``run.json``.
+        out: file to write, atomically.
+
+    Raises:
+        RewindError: if there is no finished run, or its model is none that CLIP4Clip can compute.
+    """
+    import torch
+
+    from rewind.files import read_json
+    from rewind.models.clip import architecture
+    from rewind.models.clip4clip_files import check_towers, write_state
+    from rewind.models.temporal import HEADS
+    from rewind.models.weights import read_state
+
+    spec = read_json(run / "run.json").get("spec", {})
+    method, backbone = spec.get("method", {}), spec.get("backbone", {})
+    if (method.get("model"), backbone.get("kind")) != ("clip4clip", "clip") or method.get("head") not in HEADS:
+        raise RewindError(
+            f"{run}: CLIP4Clip's format holds CLIP towers under {', '.join(HEADS)}; this run is "
+            f"{method.get('model')} {method.get('head')} on {backbone.get('kind')}."
+        )
+    with torch.device("meta"):  # its form alone
+        from open_clip.model import CLIP
+
+        check_towers(CLIP(**architecture(backbone["architecture"])), str(run))
+    write_state(read_state(run / "model.safetensors"), method["head"], out)

@@ -1,0 +1,180 @@
+"""What this machine has, what is missing for a run, and how to get it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+DISTRIBUTION = "rewind-bench"
+OLDEST_PYTHON = (3, 11)
+LEAST_DISK_GB = 10
+_INSTALL = "make demo, or: pip install --constraint envs/constraints.txt --editable ."
+# Compiled packages can be installed and still not load, for want of a system library.
+_LOADED = ("torch", "torchvision", "open_clip", "decord", "pyarrow")
+_FFMPEG = "put ffmpeg 5.1 or newer with libx264 on PATH, or: pip install imageio-ffmpeg, which carries one"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        subject: what was looked at.
+        found: what was found there.
+        good: whether it will do.
+        how: how to get it, where it will not.
+        needed: whether nothing runs without it.
+    """
+
+    subject: str
+    found: str
+    good: bool = True
+    how: str = ""
+    needed: bool = True
+
+
+def examine() -> list[Finding]:
+    """Everything that a run needs or records, in the order of the report."""
+    findings = [_python(), *_packages(), *_loading()]
+    if any(not finding.good for finding in findings):
+        return [*findings, _ffmpeg(), *_machine()]  # versions and devices cannot be asked yet
+    from rewind.provenance import environment
+
+    here = environment()
+    return [*findings, *_versions(here), _ffmpeg(), *_devices(here), *_machine(), _git(here)]
+
+
+def show(findings: list[Finding]) -> str:
+    """The report as text: one line a finding, then what to do."""
+    width = max(len(finding.subject) for finding in findings)
+    lines = [f"{_mark(finding):<8}{finding.subject:<{width}}  {finding.found}" for finding in findings]
+    missing = [finding for finding in findings if not finding.good]
+    lines += [""] + [f"{finding.subject}: {finding.how}" for finding in missing if finding.how]
+    needed = sum(finding.needed for finding in missing)
+    lines.append(f"{needed} of the things above must be mended." if needed else "Everything that is needed is there.")
+    return "\n".join(lines)
+
+
+def _mark(finding: Finding) -> str:
+    return "ok" if finding.good else "MISSING" if finding.needed else "none"
+
+
+def _python() -> Finding:
+    good = sys.version_info[:2] >= OLDEST_PYTHON
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    how = f"install Python {oldest} or newer, then: make PYTHON=python{oldest} demo"
+    return Finding("Python", f"{platform.python_version()} ({sys.executable})", good, how)
+
+
+def _packages() -> list[Finding]:
+    """The library's own requirements: one line if all are met, else one for each that is not."""
+    try:
+        from packaging.requirements import Requirement
+
+        listed = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or []]
+    except (ImportError, metadata.PackageNotFoundError) as error:
+        return [Finding("packages", f"Rewind is not installed ({error})", False, _INSTALL)]
+    wanted = [one for one in listed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    bad = [finding for one in wanted if (finding := _requirement(one))]
+    return bad or [Finding("packages", f"all {len(wanted)} requirements are met")]
+
+
+def _requirement(wanted) -> Finding | None:
+    try:
+        version = metadata.version(wanted.name)
+    except metadata.PackageNotFoundError:
+        return Finding(wanted.name, f"not installed ({wanted.specifier} is needed)", False, _INSTALL)
+    if wanted.specifier.contains(version, prereleases=True):
+        return None
+    return Finding(wanted.name, f"{version} ({wanted.specifier} is needed)", False, _INSTALL)
+
+
+def _loading() -> list[Finding]:
+    return [finding for name in _LOADED if (finding := _load(name))]
+
+
+def _load(name: str) -> Finding | None:
+    try:
+        importlib.import_module("rewind.compat")  # before torchvision and open_clip
+        importlib.import_module(name)
+    except Exception as error:  # a broken binary fails in its own way
+        reason = (str(error).splitlines() or [""])[0]
+        return Finding(name, f"does not load: {type(error).__name__}: {reason}", False, f"reinstall it: {_INSTALL}")
+    return None
+
+
+def _versions(here: dict) -> list[Finding]:
+    return [Finding(name, version) for name, version in here["packages"].items()]
+
+
+def _ffmpeg() -> Finding:
+    from rewind.errors import RewindError
+    from rewind.video import ffmpeg
+
+    try:
+        path = ffmpeg.executable()
+        encoders = ffmpeg.execute([path, "-hide_banner", "-encoders"]).output
+        found = f"{ffmpeg.version()} ({path})"
+    except RewindError:
+        return Finding("ffmpeg", "not found", False, _FFMPEG)
+    if " libx264 " not in encoders:
+        return Finding("ffmpeg", f"{found}, without libx264", False, _FFMPEG)
+    return Finding("ffmpeg", found)
+
+
+def _devices(here: dict) -> list[Finding]:
+    from rewind.provenance import hardware
+
+    now, driver = hardware(), here["driver"]
+    cpu_build = now["cuda"] is None
+    how = "without a GPU everything runs on the CPU; real studies want one (docs/rtime.md)"
+    if driver and cpu_build:
+        how = "there is a driver, but torch was built for the CPU: install a CUDA build of torch"
+    elif driver:
+        how = "there is a driver, but torch sees no GPU: look at CUDA_VISIBLE_DEVICES and the driver's version"
+    return [
+        Finding("CUDA", now["cuda"] or "none (CPU build of torch)", not cpu_build, needed=False),
+        Finding("cuDNN", str(now["cudnn"] or "none"), not cpu_build, needed=False),
+        Finding("driver", driver or "none", driver is not None, needed=False),
+        Finding("GPUs", ", ".join(_gpu_names(now)) or "none", now["gpus"] > 0, how, needed=False),
+    ]
+
+
+def _gpu_names(now: dict) -> list[str]:
+    import torch
+
+    sizes = [torch.cuda.get_device_properties(n).total_memory / 1e9 for n in range(now["gpus"])]
+    return [f"{name} ({size:.0f} GB)" for name, size in zip(now["devices"], sizes, strict=False)]
+
+
+def _machine() -> list[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    how = f"results and normalised clips need room: free {LEAST_DISK_GB} GB, or work in another folder"
+    return [
+        Finding("cores", f"{cores} usable of {os.cpu_count()}"),
+        Finding("memory", _memory()),
+        Finding("free disk", f"{free:.0f} GB in {Path.cwd()}", free >= LEAST_DISK_GB, how, needed=False),
+    ]
+
+
+def _memory() -> str:
+    try:
+        rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        total, free = (int(rows[name].split()[0]) / 1e6 for name in ("MemTotal", "MemAvailable"))
+    except (OSError, KeyError, ValueError):
+        return "unknown"
+    return f"{total:.0f} GB, {free:.0f} GB available"
+
+
+def _git(here: dict) -> Finding:
+    commit, dirty = (here["git"][name] for name in ("commit", "dirty"))
+    how = "run in a git checkout, so that run.json names the code of every run"
+    found = f"{commit}{' with uncommitted changes' if dirty else ''}" if commit else "no git checkout here"
+    return Finding("git commit", found, commit is not None, how, needed=False)

@@ -1,0 +1,178 @@
+"""CLIP4Clip's checkpoints (``pytorch_model.bin.N`` of ArrowLuo/CLIP4Clip @508ffa3): read, checked by name, written.
+
+Such a file is a plain state dict: CLIP's towers under ``clip.`` with OpenAI's names, and the head's tensors beside
+them. Upstream ignores missing and unexpected names; here they are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from rewind.errors import RewindError
+from rewind.files import atomic
+from rewind.models.temporal import HEADS
+from rewind.models.weights import is_clip4clip, read_state
+
+State = dict[str, Tensor]
+TOWERS = "backbone.clip."
+# Upstream's prefix of each head's tensors and ours. Ours are searched in this order, so ``head.`` alone comes last.
+_NAMES: dict[str, dict[str, str]] = {
+    "meanP": {},
+    "seqLSTM": {"lstm_visual.": "head.lstm_visual."},
+    "seqTransf": {
+        "frame_position_embeddings.": "head.frame_position_embeddings.",
+        "transformerClip.": "head.transformerClip.",
+    },
+    "tightTransf": {
+        "cross.embeddings.position_embeddings.": "head.position_embeddings.",
+        "cross.transformer.": "head.transformer.",
+        "similarity_dense.": "head.similarity_dense.",
+        "cross.pooler.": "head.",
+    },
+}
+_TELLS = {"seqLSTM": "lstm_visual.", "seqTransf": "transformerClip.", "tightTransf": ("cross.", "similarity_dense.")}
+_UNUSED = "frame_position_embeddings.weight"  # upstream's seqLSTM has this table and never reads it
+_BLOCK = [
+    f"{layer}.{kind}"
+    for layer in ("attn.out_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
+    for kind in ("weight", "bias")
+] + ["attn.in_proj_weight", "attn.in_proj_bias"]
+_TEXT = ("positional_embedding", "text_projection", "logit_scale", "token_embedding.weight")
+_TEXT_NORM = ("ln_final.weight", "ln_final.bias")
+_VISUAL = ("class_embedding", "positional_embedding", "proj", "conv1.weight")
+_VISUAL_NORMS = ("ln_pre.weight", "ln_pre.bias", "ln_post.weight", "ln_post.bias")
+_HEAD_WIDTH = 64  # of every attention head upstream: it computes their number as width // 64
+
+
+def read_clip4clip(path: str | Path) -> tuple[str, State]:
+    """Head and tensors of a CLIP4Clip checkpoint.
+
+    Returns:
+        The head's name, and the state dict of :class:`~rewind.models.clip4clip.Clip4Clip` in float32. The table of
+        frame positions that seqLSTM's files carry unused is left out, and said so.
+
+    Raises:
+        RewindError: if it is no such file, or tensors are missing or unexpected, by name.
+    """
+    return from_clip4clip(read_state(path), str(path))
+
+
+def from_clip4clip(state: State, where: str) -> tuple[str, State]:
+    """As :func:`read_clip4clip`, of tensors already read from the file ``where``."""
+    if not is_clip4clip(state):
+        raise RewindError(f"{where}: not a CLIP4Clip checkpoint: no tensor's name begins with clip.visual.")
+    head = _head_of(state, where)
+    state = dict(state)
+    if head == "seqLSTM" and state.pop(_UNUSED, None) is not None:
+        print(f"{where}: {_UNUSED} is left out: CLIP4Clip's seqLSTM never uses it.")
+    _check_names(state, head, where)
+    renamed = {"clip.": TOWERS} | _NAMES[head]
+    return head, {_rename(name, renamed): value.float() for name, value in state.items()}
+
+
+def write_clip4clip(retriever: nn.Module, path: str | Path) -> None:
+    """Write a retriever with CLIP towers and one of the four heads as CLIP4Clip would, in float32, atomically.
+
+    Raises:
+        RewindError: if its head or its towers are none that CLIP4Clip can compute.
+    """
+    heads = [name for name, cls in HEADS.items() if type(getattr(retriever, "head", None)) is cls]
+    towers = getattr(getattr(retriever, "backbone", None), "clip", None)
+    if not heads or towers is None:
+        raise RewindError(f"{path}: CLIP4Clip's format holds CLIP towers under {', '.join(HEADS)}, and no other model.")
+    check_towers(towers, str(path))
+    write_state(retriever.state_dict(), heads[0], path)
+
+
+def write_state(own: State, head: str, path: str | Path) -> None:
+    """Write the state dict of a :class:`~rewind.models.clip4clip.Clip4Clip` under CLIP4Clip's names, atomically."""
+    names = {ours: theirs for theirs, ours in ({"clip.": TOWERS} | _NAMES[head]).items()}
+    state = {_rename(name, names): value.detach().cpu().float().contiguous() for name, value in own.items()}
+    if head == "seqLSTM":
+        rows, width = len(state["clip.positional_embedding"]), state["clip.text_projection"].shape[1]
+        state[_UNUSED] = torch.zeros(rows, width)
+    _check_names(
+        {name: value for name, value in state.items() if head != "seqLSTM" or name != _UNUSED}, head, str(path)
+    )
+    with atomic(path) as draft, draft.open("wb") as stream:  # given a path, torch would write its name into the file
+        torch.save(state, stream)
+
+
+def check_towers(towers: nn.Module, where: str) -> None:
+    """Refuse towers that CLIP4Clip would silently compute otherwise.
+
+    Raises:
+        RewindError: unless both are transformers with QuickGELU and attention heads of width 64.
+    """
+    stacks = [getattr(part, "transformer", None) for part in (towers.visual, towers)]
+    if not all(hasattr(stack, "resblocks") for stack in stacks):
+        raise RewindError(f"{where}: CLIP4Clip's files are read and written for vision transformers alone.")
+    for block in (block for stack in stacks for block in stack.resblocks):
+        if type(block.mlp.gelu).__name__ != "QuickGELU":
+            raise RewindError(f"{where}: CLIP4Clip computes with QuickGELU, these towers with GELU.")
+        if block.attn.embed_dim != block.attn.num_heads * _HEAD_WIDTH:
+            raise RewindError(
+                f"{where}: CLIP4Clip has attention heads of width {_HEAD_WIDTH}, these towers have "
+                f"{block.attn.num_heads} heads for width {block.attn.embed_dim}."
+            )
+
+
+def head_part(state: State, where: str) -> tuple[str, State]:
+    """Name and state dict of the head in a CLIP4Clip checkpoint's tensors, all names checked."""
+    head, ours = from_clip4clip(state, where)
+    return head, {n.removeprefix("head."): value for n, value in ours.items() if n.startswith("head.")}
+
+
+def _head_of(state: State, where: str) -> str:
+    found = [head for head, tell in _TELLS.items() if any(name.startswith(tell) for name in state)]
+    if len(found) > 1:
+        raise RewindError(f"{where}: tensors of several heads ({', '.join(found)}) are in one file.")
+    if not found and _UNUSED in state:
+        raise RewindError(f"{where}: it has {_UNUSED}, but no tensor of seqLSTM or seqTransf: the file is not whole.")
+    return found[0] if found else "meanP"
+
+
+def _check_names(state: State, head: str, where: str) -> None:
+    expected = _tower_names(state) | _head_names(state, head)
+    missing, unexpected = sorted(expected - state.keys()), sorted(state.keys() - expected)
+    parts = [f"{what} {_shown(names)}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
+    if parts:
+        raise RewindError(f"{where}: not a whole CLIP4Clip checkpoint with head {head}: {'; '.join(parts)}.")
+
+
+def _tower_names(state: State) -> set[str]:
+    text = [*_TEXT, *_TEXT_NORM, *_blocks(state, "clip.", "transformer.")]
+    visual = [*_VISUAL, *_VISUAL_NORMS, *_blocks(state, "clip.visual.", "transformer.")]
+    return {f"clip.{name}" for name in text} | {f"clip.visual.{name}" for name in visual}
+
+
+def _head_names(state: State, head: str) -> set[str]:
+    theirs = {ours: name for name, ours in _NAMES[head].items()}
+    layers = max(
+        1, *(len(_blocks(state, prefix, "")) // len(_BLOCK) for prefix in ("transformerClip.", "cross.transformer."))
+    )
+    with torch.device("meta"):  # names alone
+        module = HEADS[head](_HEAD_WIDTH, layers=layers, positions=1)
+    return {_rename(f"head.{name}", theirs) for name in module.state_dict()}
+
+
+def _blocks(state: State, prefix: str, stack: str) -> list[str]:
+    """Names, without ``prefix``, of the transformer blocks up to the last one in the file."""
+    number = re.compile(re.escape(f"{prefix}{stack}") + r"resblocks\.(\d+)\.")
+    found = [int(match[1]) for name in state if (match := number.match(name))]
+    return [f"{stack}resblocks.{n}.{part}" for n in range(max(found, default=-1) + 1) for part in _BLOCK]
+
+
+def _rename(name: str, prefixes: dict[str, str]) -> str:
+    for old, new in prefixes.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
+
+
+def _shown(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

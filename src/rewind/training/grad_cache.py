@@ -1,0 +1,236 @@
+"""The exact global batch in bounded memory (GradCache; Gao et al., 2021): gradients are cached through the features.
+
+Encode micro-batches without gradient; take the loss on the features of the whole global batch and its gradient with
+respect to them; encode each micro-batch again and continue that gradient into the towers. Loss and gradients are those
+of the whole batch at once, with any micro-batch and any number of processes; plain accumulation of gradients is not
+(each part would see only its own negatives).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from rewind.errors import RewindError
+from rewind.models.retriever import Features, Retriever, concatenate
+from rewind.training.distributed import ALONE, World
+
+INPUTS = ("pixels", "frames")  # entries of a batch that stay on their rank: large, and only encoders read them
+REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def exact_step(
+    retriever: Retriever,
+    objective: Callable,
+    batch: Features,
+    micro_batch: int | None = None,
+    *,
+    precision: str = "fp32",
+    scaler: torch.amp.GradScaler | None = None,
+    world: World = ALONE,
+) -> float:
+    """The loss of a global batch, with its gradients left in ``.grad`` (whatever was there is dropped).
+
+    Args:
+        retriever: the model.
+        objective: ``(retriever, text, items, batch) -> Loss``; it sees features and entries of the whole global batch
+            (on several processes without ``pixels`` and ``frames``).
+        batch: this process's share of the global batch, every entry (n, ...), on the model's device.
+        micro_batch: rows encoded at once; none, 0 or n and more: all n.
+        precision: ``fp32`` (the model's own), or autocast to ``bf16`` or ``fp16``.
+        scaler: scales the loss before it goes backward; the gradients come out scaled.
+        world: the processes that share the global batch. Random numbers: all ranks must enter with the same state and
+            leave with the same state; dropout in the towers differs by rank, in the loss it does not.
+
+    Returns:
+        The loss. Where it is not finite no gradients are made.
+
+    Raises:
+        RewindError: for a batch norm in training mode, whose result depends on the rows encoded together, unless the
+            whole batch is encoded at once.
+    """
+    retriever.zero_grad(set_to_none=True)
+    first = next(iter(batch.values()))
+    step = _Step(retriever, objective, first.device, precision, scaler or torch.amp.GradScaler(enabled=False))
+    size = min(micro_batch or len(first), len(first))
+    if world.size == 1 and size == len(first):
+        return step.whole(batch)
+    _refuse_batch_norm(retriever)
+    return step.cached(batch, size, world)
+
+
+class _Step:
+    def __init__(self, retriever, objective, device: torch.device, precision: str, scaler) -> None:
+        self.retriever, self.objective, self.scaler = retriever, objective, scaler
+        self.device, self.precision = device, precision
+
+    def whole(self, batch: Features) -> float:
+        with self.autocast():
+            text, items = self.retriever.encode_text(batch), self.retriever.encode_items(batch)
+            loss = self.objective(self.retriever, text, items, batch).value
+        return self.backward(loss)
+
+    def cached(self, batch: Features, size: int, world: World) -> float:
+        rows = len(next(iter(batch.values())))
+        chunks = [{name: value[at : at + size] for name, value in batch.items()} for at in range(0, rows, size)]
+        with world.one_memory():
+            parts, states = self.encode(chunks, world)
+        text, items = ([part[side] for part in parts] for side in (0, 1))
+        text, items = (_leaves(world.gather(concatenate(side))) for side in (text, items))
+        given = batch if world.size == 1 else world.gather({k: v for k, v in batch.items() if k not in INPUTS})
+        with world.one_memory():
+            with self.autocast():
+                loss = self.objective(self.retriever, text, items, given).value
+            value = self.backward(loss)
+            if math.isfinite(value):
+                if world.rank:  # every rank has the gradients of what the loss itself uses: they count once
+                    self.retriever.zero_grad(set_to_none=True)
+                own = world.share(rows * world.size)
+                self.continue_backward(chunks, states, [_gradients(text, own), _gradients(items, own)])
+        if math.isfinite(value):
+            world.sum_gradients(self.retriever)
+        if world.size > 1:
+            torch.rand(1)  # on every rank: the next step's towers draw other numbers
+        return value
+
+    def encode(self, chunks: list[Features], world: World) -> tuple[list[tuple[Features, Features]], list]:
+        """Features of every micro-batch without gradient, and the random state before each."""
+        shared = random_state(self.device)
+        if world.size > 1:
+            torch.manual_seed(_drawn(shared[0]) + world.rank)
+        parts, states = [], []
+        with torch.no_grad():
+            for chunk in chunks:
+                states.append(random_state(self.device))
+                parts.append(self.features(chunk))
+        if world.size > 1:
+            set_random_state(shared, self.device)
+        return parts, states
+
+    def continue_backward(self, chunks: list[Features], states: list, gradients: list[Features]) -> None:
+        after = random_state(self.device)
+        start = 0
+        for chunk, state in zip(chunks, states, strict=True):
+            set_random_state(state, self.device)
+            end = start + len(next(iter(chunk.values())))
+            outputs, cached = [], []
+            for features, gradient in zip(self.features(chunk), gradients, strict=True):
+                for name, value in gradient.items():
+                    if features[name].requires_grad:
+                        outputs.append(features[name])
+                        cached.append(value[start:end])
+            if outputs:
+                torch.autograd.backward(outputs, cached)
+            start = end
+        set_random_state(after, self.device)
+
+    def features(self, chunk: Features) -> tuple[Features, Features]:
+        # An autocast region of its own: casts of weights made without gradient must not be reused with one.
+        with self.autocast():
+            return self.retriever.encode_text(chunk), self.retriever.encode_items(chunk)
+
+    def backward(self, loss: Tensor) -> float:
+        value = loss.item()
+        if math.isfinite(value):
+            self.scaler.scale(loss).backward()
+        return value
+
+    def autocast(self):
+        if self.precision not in REDUCED:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, REDUCED[self.precision])
+
+
+class MicroBatch:
+    """How many rows are encoded at once: a number, all, or ``auto``, which halves when GPU memory runs out.
+
+    Attributes:
+        rows: rows encoded at once; None: the whole batch.
+    """
+
+    def __init__(self, key: int | str | None) -> None:
+        self.shrinks = key == "auto"
+        self.rows: int | None = None if self.shrinks else (key or None)
+
+    def run(self, step: Callable[[int | None], float], total: int, device: torch.device) -> float:
+        """``step(rows)``, again with half the rows while memory runs out; what fitted is remembered.
+
+        Args:
+            step: one exact step of ``total`` rows, repeatable from the same random state.
+            total: rows of this process.
+            device: whose random state is put back before a repetition.
+
+        Raises:
+            RewindError: with advice, if one row does not fit, or memory runs out and ``auto`` is not set.
+        """
+        before, tried = random_state(device), self.rows
+        while (value := self._try(step, total)) is None:
+            set_random_state(before, device)
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+        if self.rows != tried:
+            print(
+                f"training.micro_batch: GPU memory does not hold {min(tried or total, total)} rows at once; "
+                f"{self.rows} are encoded at once from here on, with the same loss and gradients."
+            )
+        return value
+
+    def _try(self, step: Callable[[int | None], float], total: int) -> float | None:
+        try:
+            return step(self.rows)
+        except torch.cuda.OutOfMemoryError as error:
+            size = min(self.rows or total, total)
+            if not self.shrinks:
+                raise RewindError(
+                    f"out of GPU memory with {size} rows encoded at once: set training.micro_batch to auto or to "
+                    f"less than {size} (loss and gradients stay the same). The last saved state is kept."
+                ) from error
+            if size == 1:
+                raise RewindError(
+                    "out of GPU memory even with one row encoded at once: set training.precision: bf16, lower "
+                    "frames.max_frames or training.batch.size, or use a larger GPU. The last saved state is kept."
+                ) from error
+            self.rows = size // 2
+            return None
+
+
+def random_state(device: torch.device) -> list[Tensor]:
+    """State of torch's CPU generator and, on CUDA, of the device's."""
+    return [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
+
+
+def set_random_state(state: list[Tensor], device: torch.device) -> None:
+    """Put back what :func:`random_state` took; a state taken without CUDA leaves CUDA's as it is."""
+    torch.set_rng_state(state[0])
+    if device.type == "cuda" and len(state) > 1:
+        torch.cuda.set_rng_state(state[1], device)
+
+
+def _drawn(state: Tensor) -> int:
+    """A seed that follows from a random state without moving it."""
+    generator = torch.Generator()
+    generator.set_state(state)
+    return int(torch.randint(2**62, (), generator=generator))
+
+
+def _leaves(features: Features) -> Features:
+    return {name: value.requires_grad_(value.is_floating_point()) for name, value in features.items()}
+
+
+def _gradients(features: Features, rows: slice) -> Features:
+    return {name: value.grad[rows] for name, value in features.items() if value.grad is not None}
+
+
+def _refuse_batch_norm(retriever: Retriever) -> None:
+    for name, module in retriever.named_modules():
+        if isinstance(module, _BatchNorm) and module.training:
+            raise RewindError(
+                f"{name} is a batch norm in training mode: its result depends on the rows encoded together, so the "
+                "global batch would not be exact. Freeze that tower (training.freeze, or .eval() in the model), or "
+                "encode the whole batch at once on one device (training.micro_batch: null)."
+            )

@@ -1,0 +1,169 @@
+"""The command ``rewind``: the doctor, and exporting a run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+import torch
+from open_clip.model import CLIP
+
+from rewind import doctor
+from rewind.cli import main
+from rewind.doctor import Finding, show
+from rewind.errors import RewindError
+from rewind.files import write_json
+from rewind.models.clip import Clip
+from rewind.models.clip4clip import Clip4Clip
+from rewind.models.clip4clip_files import read_clip4clip
+from rewind.models.temporal import HEADS
+from rewind.provenance import environment, hardware
+from rewind.study import Backbone, Frames, Method, RunSpec, Text
+from rewind.study.model import Evaluation
+from rewind.training.checkpoint import save_model
+
+CONFIG = {
+    "embed_dim": 64,
+    "quick_gelu": True,
+    "vision_cfg": {"image_size": 16, "layers": 1, "width": 64, "patch_size": 8},
+    "text_cfg": {"context_length": 8, "vocab_size": 30, "width": 64, "heads": 1, "layers": 1},
+}
+
+
+class Tokens:
+    vocabulary = 30
+
+
+def test_the_doctor_shows_what_a_run_records(capsys):
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    here = environment()
+    for name in ("torch", "open-clip-torch", "decord"):
+        assert f"{name} " in text and here["packages"][name] in text
+    assert here["ffmpeg"].startswith("ffmpeg version") and here["ffmpeg"] in text
+    assert (here["git"]["commit"] or "no git checkout") in text
+    for subject in ("Python", "CUDA", "cuDNN", "driver", "GPUs", "cores", "memory", "free disk"):
+        assert f" {subject} " in text
+    assert "Everything that is needed is there." in text
+
+
+def test_without_a_gpu_the_doctor_is_content_but_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(
+        "rewind.provenance.hardware", lambda: {"devices": ["CPU"], "gpus": 0, "cuda": None, "cudnn": None}
+    )
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "none    GPUs" in text and "GPUs: without a GPU everything runs on the CPU" in text
+
+
+def test_a_missing_ffmpeg_fails_the_doctor(capsys, monkeypatch):
+    def absent():
+        raise RewindError("no ffmpeg")
+
+    monkeypatch.setattr("rewind.video.ffmpeg.executable", absent)
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert "MISSING ffmpeg" in text and "pip install imageio-ffmpeg" in text and "1 of the things above" in text
+
+
+def test_an_ffmpeg_without_the_encoder_fails_the_doctor(capsys, monkeypatch, tmp_path):
+    fake = tmp_path / "ffmpeg"
+    fake.write_text("#!/bin/sh\necho 'ffmpeg version 6.1 Copyright'\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr("rewind.video.ffmpeg.executable", lambda: str(fake))
+    assert main(["doctor"]) == 1
+    assert "without libx264" in capsys.readouterr().out
+
+
+def test_requirements_that_are_not_met_are_named(capsys, monkeypatch):
+    monkeypatch.setattr(metadata, "requires", lambda name: ["torch>=99", "no-such-package>=2", "ruff; extra == 'dev'"])
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert f"{metadata.version('torch')} (>=99 is needed)" in text and "not installed (>=2 is needed)" in text
+    assert "2 of the things above must be mended" in text and "ruff" not in text
+
+
+def test_a_package_that_does_not_load_is_named(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "decord", None)
+    assert main(["doctor"]) == 1
+    assert "MISSING decord" in capsys.readouterr().out
+
+
+def test_without_an_installation_the_doctor_says_how(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "DISTRIBUTION", "no-such-distribution")
+    assert main(["doctor"]) == 1
+    assert "Rewind is not installed" in capsys.readouterr().out
+
+
+def test_optional_findings_do_not_count():
+    text = show([Finding("a", "1"), Finding("b", "none", False, "get b", needed=False)])
+    assert text.splitlines()[:2] == ["ok      a  1", "none    b  none"] and "b: get b" in text and "Everything" in text
+
+
+def test_the_record_of_a_run_names_the_machine():
+    here = hardware()
+    assert {"devices", "gpus", "cuda", "cudnn"} <= here.keys() and here["gpus"] == torch.cuda.device_count()
+    assert {"ffmpeg", "driver"} <= environment().keys()
+    json.dumps(here | environment())
+
+
+def test_the_command_starts_without_torch():
+    code = "import sys; from rewind.cli import _parser; _parser(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A finished run's folder, and its model."""
+
+    def make(config=CONFIG, model="clip4clip", kind="clip", head="seqTransf"):
+        torch.manual_seed(0)
+        folder = tmp_path / "results/s/runs/m/seed0"
+        folder.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tiny.json").write_text(json.dumps(config))
+        retriever = Clip4Clip(Clip(CLIP(**config), Tokens(), 8), HEADS[head](64, layers=2, positions=77))
+        save_model(folder / "model.safetensors", retriever, {})
+        spec = RunSpec(
+            backbone=Backbone(kind=kind, architecture=str(tmp_path / "tiny.json")),
+            frames=Frames(),
+            text=Text(),
+            evaluation=Evaluation(),
+            method=Method(model=model, head=head),
+        )
+        write_json(folder / "run.json", {"spec": spec.model_dump(mode="json")})
+        return folder, retriever
+
+    return make
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_run_is_exported(run, tmp_path, head, capsys):
+    folder, retriever = run(head=head)
+    out = tmp_path / "out/pytorch_model.bin.4"
+    assert main(["export-clip4clip", str(folder), str(out)]) == 0
+    assert f"{out}: written" in capsys.readouterr().out
+    found, state = read_clip4clip(out)
+    own = retriever.state_dict()
+    assert found == head and state.keys() == own.keys() and all(torch.equal(state[n], own[n]) for n in own)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"config": CONFIG | {"quick_gelu": False}}, "QuickGELU"),
+        ({"model": "ridge"}, "this run is ridge seqTransf on clip"),
+        ({"kind": "towers"}, "this run is clip4clip seqTransf on towers"),
+    ],
+)
+def test_a_run_that_upstream_cannot_compute_is_refused(run, tmp_path, capsys, changes, message):
+    folder, _ = run(**changes)
+    assert main(["export-clip4clip", str(folder), str(tmp_path / "out.bin")]) == 1
+    assert message in capsys.readouterr().err and not (tmp_path / "out.bin").exists()
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path, capsys):
+    assert main(["export-clip4clip", str(tmp_path), str(tmp_path / "out.bin")]) == 1
+    assert "run.json: no such file" in capsys.readouterr().err

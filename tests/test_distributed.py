@@ -1,0 +1,240 @@
+"""Two processes against one: loss, gradients, training, resumption, memory. Float64, gloo, one thread each."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from rewind.errors import RewindError
+from rewind.objectives.infonce import Loss, infonce
+from rewind.study import Training
+from rewind.training.checkpoint import StateFile
+from rewind.training.distributed import World, joined
+from rewind.training.grad_cache import MicroBatch, exact_step
+from rewind.training.inputs import CachedFrames
+from rewind.training.loop import TrainingData, train
+from test_grad_cache import CAPTIONS, CPU, HEADS, Noisy, batch_of, error, gradients, noisy_batch, tiny
+from test_micro_batch import later_is_better
+
+ROWS = len(CAPTIONS)
+CASES = [(head, micro, drop) for head in HEADS for micro, drop in ((None, False), (3, False), (3, True))]
+
+
+def share(world: World, batch: dict) -> dict:
+    return {name: value[world.share(len(value))] for name, value in batch.items()}
+
+
+def one_step(world: World, head: str, micro_batch: int | None, dropout: bool) -> tuple[float, dict]:
+    """Dropout acts in tightTransf's pairs alone, that is within the loss."""
+    model = tiny(head, dropout)
+    model.register_parameter("unused", torch.nn.Parameter(torch.zeros(2)))
+    torch.manual_seed(7)
+    value = exact_step(model, infonce, share(world, batch_of(model)), micro_batch, world=world)
+    return value, gradients(model)
+
+
+def draws(world: World) -> list:
+    """What two steps drop in a tower with dropout, and the random numbers that follow."""
+    model, seen = Noisy(), []
+    torch.manual_seed(7)
+    for _ in range(2):
+        exact_step(model, infonce, share(world, noisy_batch()), 3, world=world)
+        seen.append((model.seen[0] == 0, model.seen[4] == 0))
+        model.seen.clear()
+    return [*seen, torch.rand(1)]
+
+
+def given(world: World) -> dict:
+    """What the objective sees of the batch."""
+    model, seen = Noisy(), {}
+
+    def watching(retriever, text, items, batch):
+        seen.update(batch)
+        return Loss((text["text"] ** 2).sum())
+
+    exact_step(model, watching, share(world, noisy_batch()), 2, world=world)
+    return seen
+
+
+def short_of_memory(world: World) -> tuple[int, float]:
+    """Only rank 1 is short of memory; all go on with the same micro-batch."""
+    model, micro_batch = tiny("seqTransf"), MicroBatch("auto")
+    encode = model.encode_items
+
+    def limited(part):
+        if world.rank == 1 and len(part["mask"]) > 2:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return encode(part)
+
+    model.encode_items = limited
+    batch = share(world, batch_of(model))
+    value = micro_batch.run(lambda rows: exact_step(model, infonce, batch, rows, world=world), len(batch["mask"]), CPU)
+    return micro_batch.rows, value
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Breaking(CachedFrames):
+    """Fails on every rank alike after so many batches."""
+
+    def __init__(self, *features, after: int) -> None:
+        super().__init__(*features)
+        self.left = after
+
+    def batch(self, rows):
+        self.left -= 1
+        if self.left < 0:
+            raise Interrupted
+        return super().batch(rows)
+
+
+def trained(world: World, state: Path, after: int = 99, size: int = 8):
+    """Weights, losses and saves of a run. Ranks start from different weights: rank 0's count."""
+    model = tiny("seqTransf").float()
+    if world.rank:
+        torch.nn.init.zeros_(model.head.frame_position_embeddings.weight)
+    frames = np.random.default_rng(0).normal(size=(ROWS, 3, 96)).astype(np.float32)
+    inputs, rows = Breaking(frames, np.ones((ROWS, 3), np.uint8), after=after), np.arange(ROWS)
+    data = TrainingData(inputs, model.backbone.prepare_text(CAPTIONS), rows, rows, [str(row) for row in rows])
+    base = {"epochs": 3, "lr": 1e-3, "backbone_lr_multiplier": 1.0, "freeze": ["visual"], "save_every_steps": 1}
+    keys = Training(**base, batch={"size": size}, micro_batch=3)
+    saves = []
+
+    class File(StateFile):
+        def save(self, saved):
+            super().save(saved)
+            saves.append((saved["epoch"], saved["step"]))
+
+    def validate(current):
+        assert world.rank == 0
+        return later_is_better(current)
+
+    history = train(model, data, keys, 0, CPU, validate, File(state, "x"), "run", world=world)
+    return dict(model.state_dict()), [row["loss"] for row in history], saves
+
+
+def work(rank: int, size: int, port: int, folder: Path) -> None:
+    """Everything that needs a process group, in one start of the processes."""
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    with joined() as world:
+        found = {
+            "world": (world.rank, world.size),
+            "steps": {case: one_step(world, *case) for case in CASES},
+            "draws": draws(world),
+            "given": given(world),
+            "memory": short_of_memory(world),
+            "trained": trained(world, folder / "whole.pt"),
+        }
+        with pytest.raises(Interrupted):
+            trained(world, folder / "broken.pt", after=3)
+        found["resumed"] = trained(world, folder / "broken.pt")
+        with pytest.raises(RewindError, match="batch of 5 rows cannot be shared equally by 2"):
+            trained(world, folder / "odd.pt", size=5)
+        torch.save(found, folder / f"rank{rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory) -> list[dict]:
+    """What two processes found, by rank."""
+    folder = tmp_path_factory.mktemp("two")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(work, (2, port, folder), nprocs=2)
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+@pytest.mark.parametrize("head, micro_batch, dropout", CASES)
+def test_every_gradient_equals_the_single_process_full_batch(two, head, micro_batch, dropout):
+    loss, wanted = one_step(World(), head, None, dropout)
+    assert ("backbone.clip.logit_scale" in wanted) == (head != "tightTransf") and "unused" not in wanted
+    for found in two:
+        value, grads = found["steps"][head, micro_batch, dropout]
+        assert value == pytest.approx(loss, rel=1e-13)
+        assert error(grads, wanted) < 1e-12
+
+
+def test_ranks_hold_the_same_bits(two):
+    for step, (value, grads) in two[0]["steps"].items():
+        other_value, others = two[1]["steps"][step]
+        assert value == other_value and all(torch.equal(others[name], grad) for name, grad in grads.items())
+
+
+def test_ranks_drop_different_numbers_and_share_those_that_follow(two):
+    (first, second, after), (other_first, other_second, other_after) = (found["draws"] for found in two)
+    for side in (0, 1):
+        assert not torch.equal(first[side], other_first[side]) and not torch.equal(second[side], other_second[side])
+        assert not torch.equal(first[side], second[side]), "another step, other numbers"
+    assert torch.equal(after, other_after)
+
+
+def test_the_objective_sees_the_global_batch(two):
+    whole = noisy_batch()
+    for found in two:
+        assert found["given"].keys() == whole.keys() - {"frames"}
+        assert all(torch.equal(value, whole[name]) for name, value in found["given"].items())
+
+
+def test_a_rank_short_of_memory_takes_the_others_along(two):
+    model = tiny("seqTransf")
+    loss = exact_step(model, infonce, batch_of(model))
+    assert [found["memory"][0] for found in two] == [2, 2]
+    assert all(found["memory"][1] == pytest.approx(loss, rel=1e-13) for found in two)
+
+
+def test_two_processes_train_like_one(two, tmp_path):
+    (weights, losses, saves), (others, other_losses, no_saves) = (found["trained"] for found in two)
+    assert saves == [(0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)] and no_saves == []
+    assert losses == other_losses and all(torch.equal(others[name], value) for name, value in weights.items())
+    alone, own_losses, _ = trained(World(), tmp_path / "alone.pt")
+    assert losses == pytest.approx(own_losses, rel=1e-5)
+    assert max((weights[name] - value).abs().max().item() for name, value in alone.items()) < 1e-3
+
+
+def test_a_broken_run_of_two_ends_with_the_same_bits(two):
+    for found in two:
+        (weights, losses, _), (resumed, same_losses, _) = found["trained"], found["resumed"]
+        assert losses == same_losses and all(torch.equal(resumed[name], value) for name, value in weights.items())
+    assert two[0]["resumed"][2][0] == (2, 0), "it went on where it broke off"
+
+
+# --- one process
+
+
+def test_without_torchrun_a_process_is_alone(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with joined() as world:
+        assert world == World() and world.share(7) == slice(0, 7)
+        batch = noisy_batch()
+        assert all(torch.equal(value, batch[name]) for name, value in world.gather(batch).items())
+        assert world.any(True) and not world.any(False) and world.agree("x") == "x"
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for name, value in (("WORLD_SIZE", "3"), ("RANK", "2"), ("LOCAL_RANK", "2")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RewindError, match="process 3 of this machine has no GPU: 2 are visible"), joined():
+        pass
+
+
+@pytest.mark.parametrize("size, rows", [(2, 7), (4, 6), (3, 128)])
+def test_unequal_shares_are_refused(size, rows):
+    with pytest.raises(RewindError, match=f"batch of {rows} rows cannot be shared equally by {size}.*batch.size"):
+        World(rank=0, size=size).share(rows)
+
+
+def test_shares_cover_the_batch():
+    rows = np.arange(12)
+    assert [rows[World(rank, 4).share(12)].tolist() for rank in range(4)] == rows.reshape(4, 3).tolist()

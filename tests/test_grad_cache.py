@@ -1,0 +1,281 @@
+"""The exact global batch: gradients against the full batch, upstream's numbers, dropout, memory, precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from conftest import ROOT
+from rewind.errors import RewindError
+from rewind.models import temporal
+from rewind.models.clip4clip import build
+from rewind.models.retriever import Retriever
+from rewind.objectives.infonce import Loss, infonce
+from rewind.study import Backbone, Method, Text
+from rewind.training.grad_cache import exact_step
+from rewind.training.loop import seed_everything
+
+HEADS = ["meanP", "seqLSTM", "seqTransf", "tightTransf"]
+COLOURS, SHAPES, MOVES = ("red", "blue"), ("ring", "star"), ("up", "down", "in", "out")
+CAPTIONS = [f"a {c} {s} {m}" + " now" * (len(m) % 3) for c in COLOURS for s in SHAPES for m in MOVES]
+CPU = torch.device("cpu")
+
+
+def tiny(head: str, dropout: bool = False) -> Retriever:
+    seed_everything(0)
+    method = Method(head=head, head_layers=2, head_start="random")
+    keys = Backbone(architecture=str(ROOT / "config/models/tiny.json"))
+    model = build(method, keys, Text(tokenizer="words", max_words=12), CAPTIONS)
+    return model.double().train(dropout)
+
+
+def batch_of(model: Retriever, pixels: bool = False) -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    n = len(CAPTIONS)
+    mask = torch.ones(n, 3, dtype=torch.uint8)
+    mask[::4, 2:] = 0
+    inputs = {"pixels": torch.randint(0, 256, (n, 3, 3, 32, 32), generator=draw, dtype=torch.uint8)}
+    if not pixels:
+        inputs = {"frames": torch.randn(n, 3, 96, generator=draw, dtype=torch.float64)}
+    items = torch.arange(n)
+    items[5] = items[11]  # two captions of one item, in different micro-batches
+    return {"text": model.backbone.prepare_text(CAPTIONS), "mask": mask, "items": items} | inputs
+
+
+def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def error(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> float:
+    """Largest ‖found − wanted‖ / ‖wanted‖ of a tensor; one that is zero but for rounding counts against the largest."""
+    assert found.keys() == wanted.keys()
+    largest = max(value.norm() for value in wanted.values())
+    return max(
+        ((found[n] - v).norm() / (v.norm() if v.norm() > 1e-9 * largest else largest)).item() for n, v in wanted.items()
+    )
+
+
+@pytest.mark.parametrize("pixels", [False, True], ids=["frames", "pixels"])
+@pytest.mark.parametrize("head", HEADS)
+def test_loss_and_gradients_equal_the_full_batch(head, pixels):
+    model = tiny(head)
+    batch = batch_of(model, pixels)
+    loss = infonce(model, model.encode_text(batch), model.encode_items(batch), batch).value
+    loss.backward()
+    wanted = gradients(model)
+    assert ("backbone.clip.logit_scale" in wanted) == (head != "tightTransf")
+    for micro_batch in (1, 3, 8):
+        assert exact_step(model, infonce, batch, micro_batch) == pytest.approx(loss.item(), rel=1e-13)
+        assert error(gradients(model), wanted) < 1e-12, micro_batch
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("micro_batch", [None, 0, 16, 99])
+def test_the_whole_batch_at_once_is_the_plain_step_bit_for_bit(head, micro_batch):
+    model = tiny(head, dropout=True)
+    batch = batch_of(model)
+    torch.manual_seed(3)
+    loss = infonce(model, model.encode_text(batch), model.encode_items(batch), batch).value
+    loss.backward()
+    wanted, after = gradients(model), torch.get_rng_state()
+    torch.manual_seed(3)
+    assert exact_step(model, infonce, batch, micro_batch) == loss.item()
+    found = gradients(model)
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+    assert torch.equal(torch.get_rng_state(), after)
+
+
+def test_plain_accumulation_is_not_this():
+    model = tiny("seqTransf")
+    batch = batch_of(model)
+    exact_step(model, infonce, batch)
+    wanted = gradients(model)
+    model.zero_grad()
+    for at in range(0, 16, 4):
+        part = {name: value[at : at + 4] for name, value in batch.items()}
+        (infonce(model, model.encode_text(part), model.encode_items(part), part).value / 4).backward()
+    assert error(gradients(model), wanted) > 0.1
+
+
+# --- numbers made by running GradCache's own code
+
+
+class Golden(Retriever):
+    """The towers of the golden file: tanh MLP and mean of embeddings, both normalised."""
+
+    def __init__(self, golden) -> None:
+        super().__init__()
+        self.image = nn.ModuleDict({"fc1": nn.Linear(10, 12), "fc2": nn.Linear(12, 8)})
+        self.text = nn.ModuleDict(
+            {"embedding": nn.Embedding(20, 9), "norm": nn.LayerNorm(9), "proj": nn.Linear(9, 8, bias=False)}
+        )
+        self.logit_scale = nn.Parameter(torch.zeros(()))
+        self.double()
+        prefix = "state/"
+        self.load_state_dict(
+            {n.removeprefix(prefix): torch.tensor(golden[n]) for n in golden.files if n.startswith(prefix)}
+        )
+
+    def encode_text(self, batch):
+        pooled = self.text["embedding"](batch["text"]).mean(1)
+        return {"text": F.normalize(self.text["proj"](self.text["norm"](pooled)), dim=-1)}
+
+    def encode_items(self, batch):
+        return {"items": F.normalize(self.image["fc2"](torch.tanh(self.image["fc1"](batch["image"]))), dim=-1)}
+
+    def similarity(self, text, items):
+        return self.logit_scale.exp() * text["text"] @ items["items"].T
+
+
+def test_gradients_equal_upstreams_and_not_those_of_accumulation(shared):
+    golden = np.load(shared / "golden/gradcache/open.npz", allow_pickle=False)
+    model = Golden(golden)
+    n = len(golden["input/image"])
+    batch = {"text": torch.tensor(golden["input/text_ids"]), "image": torch.tensor(golden["input/image"])}
+    batch["items"] = torch.arange(n)
+    wanted, wrong = (
+        {k.removeprefix(p): torch.tensor(golden[k]) for k in golden.files if k.startswith(p)}
+        for p in ("grad/", "plain_accumulation/grad/")
+    )
+    for size in golden["upstream/chunk_sizes"].tolist():
+        assert exact_step(model, infonce, batch, size) == pytest.approx(golden["loss"].item(), rel=1e-12)
+        assert error(gradients(model), wanted) < 1e-10, size
+        assert error(gradients(model), wrong) > 0.1
+
+
+# --- randomness
+
+
+class Noisy(Retriever):
+    """Dropout in both towers; keeps every output, so that two passes can be compared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.dropout = nn.Linear(4, 6), nn.Linear(5, 6), nn.Dropout(0.5)
+        self.seen: list[torch.Tensor] = []
+        self.double()
+
+    def encode_text(self, batch):
+        self.seen.append(self.dropout(self.left(batch["text"])))
+        return {"text": self.seen[-1]}
+
+    def encode_items(self, batch):
+        self.seen.append(self.dropout(self.right(batch["frames"])))
+        return {"items": self.seen[-1]}
+
+    def similarity(self, text, items):
+        return text["text"] @ self.dropout(items["items"]).T
+
+
+def noisy_batch():
+    draw = torch.Generator().manual_seed(2)
+    text, frames = (torch.randn(10, d, generator=draw, dtype=torch.float64) for d in (4, 5))
+    return {"text": text, "frames": frames, "items": torch.arange(10)}
+
+
+def test_both_passes_drop_the_same_and_each_micro_batch_something_else():
+    model = Noisy()
+    exact_step(model, infonce, noisy_batch(), 4)
+    first, second = model.seen[:6], model.seen[6:]
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True)) and len(second) == 6
+    assert not any(f.requires_grad for f in first) and all(s.requires_grad for s in second)
+    assert not torch.equal(first[0] == 0, first[2] == 0)
+
+
+def test_dropout_gradients_are_those_of_the_loss_that_was_drawn():
+    model, batch = Noisy(), noisy_batch()
+    torch.manual_seed(5)
+    value = exact_step(model, infonce, batch, 4)
+    found, after = gradients(model), torch.rand(1)
+    model.zero_grad()
+    torch.manual_seed(5)
+    parts = [{n: v[at : at + 4] for n, v in batch.items()} for at in (0, 4, 8)]
+    outputs = [(model.encode_text(part), model.encode_items(part)) for part in parts]
+    text, items = ({k: torch.cat([o[i][k] for o in outputs])} for i, k in ((0, "text"), (1, "items")))
+    loss = infonce(model, text, items, batch).value
+    loss.backward()
+    assert value == pytest.approx(loss.item(), rel=1e-13) and error(found, gradients(model)) < 1e-12
+    assert torch.equal(torch.rand(1), after), "the second pass leaves no trace in the random numbers that follow"
+
+
+# --- what the loss sees
+
+
+def test_the_objective_sees_the_whole_batch_and_unused_features_need_no_gradient():
+    model, batch = Noisy(), noisy_batch()
+    seen = {}
+
+    def text_alone(retriever, text, items, given):
+        seen.update(given)
+        return Loss((text["text"] ** 2).sum())
+
+    exact_step(model, text_alone, batch, 3)
+    assert seen.keys() == batch.keys() and all(torch.equal(seen[name], value) for name, value in batch.items())
+    assert model.left.weight.grad.abs().sum() > 0 and model.right.weight.grad is None
+
+
+def test_frozen_towers_get_no_gradient():
+    model = tiny("seqLSTM")
+    for parameter in model.backbone.clip.parameters():
+        parameter.requires_grad_(False)
+    batch = batch_of(model)
+    exact_step(model, infonce, batch)
+    wanted = gradients(model)
+    exact_step(model, infonce, batch, 5)
+    assert wanted and all(name.startswith("head.") for name in wanted) and error(gradients(model), wanted) < 1e-12
+
+
+def test_a_loss_that_is_no_number_leaves_no_gradient():
+    model, batch = Noisy(), noisy_batch()
+    batch["frames"][7] = float("nan")
+    assert np.isnan(exact_step(model, infonce, batch, 4))
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_batch_norm_in_training_mode_is_refused():
+    model, batch = Noisy(), noisy_batch()
+    model.left = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)).double()
+    exact_step(model, infonce, batch)
+    with pytest.raises(RewindError, match=r"left\.1 is a batch norm in training mode.*micro_batch: null"):
+        exact_step(model, infonce, batch, 4)
+    model.left[1].eval()
+    exact_step(model, infonce, batch, 4)
+
+
+# --- pairs in chunks
+
+
+@pytest.mark.parametrize("pairs", [1, 40, 64])
+def test_pairs_in_chunks_are_exact_dropout_included(monkeypatch, pairs):
+    model = tiny("tightTransf", dropout=True)
+    batch = batch_of(model)
+    torch.manual_seed(4)
+    loss = exact_step(model, infonce, batch)
+    wanted = gradients(model)
+    monkeypatch.setattr(temporal, "PAIRS_AT_ONCE", pairs)
+    torch.manual_seed(4)
+    assert exact_step(model, infonce, batch, 3) == pytest.approx(loss, rel=1e-13)
+    assert error(gradients(model), wanted) < 1e-12
+
+
+def test_chunks_of_pairs_hold_less_for_the_way_back(monkeypatch):
+    model = tiny("tightTransf")
+    text, items = (encode(batch_of(model)) for encode in (model.encode_text, model.encode_items))
+
+    def held() -> int:
+        sizes = {}
+
+        def pack(value):
+            sizes[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+            return value
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+            model.similarity(text, items)
+        return sum(sizes.values())
+
+    whole = held()
+    monkeypatch.setattr(temporal, "PAIRS_AT_ONCE", 32)
+    assert held() < whole / 8

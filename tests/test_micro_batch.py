@@ -1,0 +1,154 @@
+"""Micro-batches in the loop: `auto` and GPU memory, reduced precision, resumption."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rewind.errors import RewindError
+from rewind.models.retriever import Retriever
+from rewind.objectives.infonce import infonce
+from rewind.study import Training
+from rewind.training.checkpoint import StateFile
+from rewind.training.grad_cache import MicroBatch, exact_step
+from rewind.training.inputs import CachedFrames
+from rewind.training.loop import TrainingData, train
+from test_grad_cache import CAPTIONS, CPU, HEADS, Noisy, batch_of, error, gradients, noisy_batch, tiny
+
+# --- GPU memory
+
+
+def out_of_memory_above(rows: int, model: Retriever) -> list[int]:
+    """Let encoding fail above ``rows``; returns the list of tried sizes."""
+    tried, encode = [], model.encode_items
+
+    def limited(batch):
+        tried.append(len(batch["items"]))
+        if tried[-1] > rows:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return encode(batch)
+
+    model.encode_items = limited
+    return tried
+
+
+def test_auto_halves_says_so_once_and_remembers(capsys):
+    model, batch = Noisy(), noisy_batch()
+    micro_batch = MicroBatch("auto")
+    tried = out_of_memory_above(3, model)
+
+    def step(rows):
+        return exact_step(model, infonce, batch, rows)
+
+    torch.manual_seed(0)
+    value = micro_batch.run(step, 10, CPU)
+    assert micro_batch.rows == 2 and tried[:2] == [10, 5] and max(tried[2:]) == 2
+    assert "does not hold 10 rows at once; 2 are encoded" in capsys.readouterr().out
+    torch.manual_seed(0)
+    assert exact_step(model, infonce, batch, 2) == value, "failed tries leave no trace in the random numbers"
+    tried.clear()
+    micro_batch.run(step, 10, CPU)
+    assert max(tried) == 2 and capsys.readouterr().out == ""
+
+
+def test_auto_encodes_all_where_memory_suffices(capsys):
+    model, batch = Noisy(), noisy_batch()
+    tried, micro_batch = out_of_memory_above(10, model), MicroBatch("auto")
+    micro_batch.run(lambda rows: exact_step(model, infonce, batch, rows), 10, CPU)
+    assert tried == [10] and micro_batch.rows is None and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "key, message", [("auto", "even with one row.*precision: bf16"), (4, "with 4 rows.*auto"), (None, "with 10 rows")]
+)
+def test_too_little_memory_ends_with_advice(key, message):
+    model, batch = Noisy(), noisy_batch()
+    out_of_memory_above(0, model)
+    with pytest.raises(RewindError, match=message):
+        MicroBatch(key).run(lambda rows: exact_step(model, infonce, batch, rows), 10, CPU)
+
+
+@pytest.mark.parametrize("wrong", [-1, "some", 1.5])
+def test_a_micro_batch_that_is_none_is_refused(wrong):
+    with pytest.raises(ValueError, match="micro_batch"):
+        Training(micro_batch=wrong)
+
+
+# --- the loop
+
+
+class Interrupted(Exception):
+    pass
+
+
+def later_is_better(model: Retriever, count=itertools.count()) -> dict[str, float]:  # noqa: B008 - counts all calls
+    """A validation that keeps the last weights."""
+    return {"valid_sum": float(next(count))}
+
+
+def trained(path, head: str = "seqTransf", stop: bool = False, **keys):
+    model = tiny(head).float()
+    frames = np.random.default_rng(0).normal(size=(len(CAPTIONS), 3, 96)).astype(np.float32)
+    inputs = CachedFrames(frames, np.ones((len(CAPTIONS), 3), np.uint8))
+    rows = np.arange(len(CAPTIONS))
+    data = TrainingData(inputs, model.backbone.prepare_text(CAPTIONS), rows, rows, [str(row) for row in rows])
+    base = {"epochs": 4, "lr": 1e-3, "backbone_lr_multiplier": 1.0, "freeze": ["visual"], "batch": {"size": 8}}
+
+    class File(StateFile):
+        def save(self, state):
+            super().save(state)
+            if stop and state["epoch"] == 2:
+                raise Interrupted
+
+    history = train(model, data, Training(**base | keys), 0, CPU, later_is_better, File(path, "x"), "run")
+    return model, [row["loss"] for row in history]
+
+
+def far(a: nn.Module, b: nn.Module) -> float:
+    return max((x - y).abs().max().item() for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def test_micro_batches_train_like_the_whole_batch(tmp_path):
+    whole, losses = trained(tmp_path / "a", micro_batch=None)
+    parts, same_losses = trained(tmp_path / "b", micro_batch=3)
+    auto, auto_losses = trained(tmp_path / "c", micro_batch="auto", precision="fp32")
+    assert losses == pytest.approx(same_losses, rel=1e-5) and far(whole, parts) < 1e-3
+    assert auto_losses == losses and far(whole, auto) == 0
+
+
+LESS = [("bf16", head) for head in HEADS] + [("fp16", head) for head in HEADS if head != "seqLSTM"]  # no LSTM of CPUs
+
+
+@pytest.mark.parametrize("precision, head", LESS)
+def test_reduced_precision_trains_on_cpu(tmp_path, precision, head):
+    _, exact = trained(tmp_path / "a", head)
+    model, losses = trained(tmp_path / "b", head, precision=precision, micro_batch=3, epochs=8)
+    assert losses != exact and losses[0] == pytest.approx(exact[0], rel=0.1) and losses[-1] < 0.9 * losses[0]
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+
+
+def test_micro_batches_in_reduced_precision_err_no_more_than_the_whole_batch():
+    model = tiny("seqTransf").float()
+    batch = {name: v.float() if v.dtype == torch.float64 else v for name, v in batch_of(model, pixels=True).items()}
+    exact_step(model, infonce, batch)
+    full = gradients(model)
+    errors = []
+    for micro_batch in (None, 3):
+        exact_step(model, infonce, batch, micro_batch, precision="bf16")
+        errors.append(error(gradients(model), full))
+    assert 1e-4 < errors[0] < 0.2 and errors[1] < 1.5 * errors[0]
+
+
+def test_a_broken_fp16_run_ends_with_the_same_bits_loss_scale_included(tmp_path):
+    keys = {"precision": "fp16", "micro_batch": 3}
+    whole, losses = trained(tmp_path / "a", **keys)
+    with pytest.raises(Interrupted):
+        trained(tmp_path / "b", stop=True, **keys)
+    saved = StateFile(tmp_path / "b", "x").load()
+    assert saved["scaler"]["scale"] > 0 and saved["scaler"]["_growth_tracker"] > 0
+    resumed, resumed_losses = trained(tmp_path / "b", **keys)
+    assert far(whole, resumed) == 0 and losses == resumed_losses

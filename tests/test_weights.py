@@ -1,0 +1,266 @@
+"""Weights of others: recognised by what the file shows, checked whole, loaded in float32, refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from open_clip import get_model_config
+from open_clip.model import CLIP
+from safetensors.torch import save_file
+
+from rewind.errors import RewindError
+from rewind.models.clip import build
+from rewind.models.weights import family_of, fitting_architectures, load_weights, read_state
+from rewind.study import Backbone, Text, load_study
+
+CONFIG = {
+    "embed_dim": 64,
+    "quick_gelu": True,
+    "vision_cfg": {"image_size": 16, "layers": 2, "width": 64, "patch_size": 8},
+    "text_cfg": {"context_length": 8, "vocab_size": 8, "width": 64, "heads": 1, "layers": 2},
+}
+WORDS = ["a red ring turns"]
+OPENAI = {"input_resolution": 16, "context_length": 8, "vocab_size": 8}
+
+
+def towers(seed: int = 0) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    return {name: value.clone() for name, value in CLIP(**CONFIG).state_dict().items()}
+
+
+class Half(torch.nn.Module):
+    """A model as OpenAI publishes it: half precision, three constants, under open_clip's names."""
+
+    def __init__(self, state: dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        for name, value in state.items():
+            *path, last = name.split(".")
+            parent = self
+            for part in path:
+                if not hasattr(parent, part):
+                    parent.add_module(part, torch.nn.Module())
+                parent = getattr(parent, part)
+            parent.register_buffer(last, value.half())
+        for name, value in OPENAI.items():
+            self.register_buffer(name, torch.tensor(value))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def load(folder: Path, weights: Path | None, quick: bool = True, **keys) -> dict[str, torch.Tensor]:
+    """The tensors of towers built in ``folder`` with these weights."""
+    architecture = folder / "tiny.json"
+    architecture.write_text(json.dumps(CONFIG | {"quick_gelu": quick}))
+    keys = Backbone(architecture=str(architecture), weights=weights and str(weights), **keys)
+    return build(keys, Text(tokenizer="words", max_words=8), WORDS).clip.state_dict()
+
+
+def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> bool:
+    return all(v.dtype == torch.float32 for v in found.values()) and all(
+        torch.equal(found[n], wanted[n]) for n in wanted
+    )
+
+
+def in_half(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value.half().float() for name, value in state.items()}
+
+
+FORMS = {
+    "plain state dict": lambda s, p: torch.save(s, p),
+    "training checkpoint": lambda s, p: torch.save({"epoch": 3, "name": "run", "state_dict": s}, p),
+    "data parallel": lambda s, p: torch.save({"state_dict": {f"module.{n}": v for n, v in s.items()}}, p),
+    "before zip archives": lambda s, p: torch.save(s, p, _use_new_zipfile_serialization=False),
+    "safetensors": lambda s, p: save_file(s, p),
+    "a run of ours": lambda s, p: save_file(
+        {f"backbone.clip.{n}": v for n, v in s.items()} | {"head.lstm_visual.bias": torch.ones(3)}, p
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read(tmp_path, form):
+    state = towers()
+    path = tmp_path / ("w.safetensors" if form in ("safetensors", "a run of ours") else "w.pt")
+    FORMS[form](state, path)
+    torch.manual_seed(9)
+    assert same(load(tmp_path, path), state)
+
+
+def test_half_precision_becomes_single(tmp_path):
+    state = towers()
+    torch.save({name: value.half() for name, value in state.items()}, tmp_path / "w.pt")
+    assert same(load(tmp_path, tmp_path / "w.pt"), in_half(state))
+
+
+def archive(folder: Path) -> Path:
+    path = folder / "ViT.pt"
+    torch.jit.save(torch.jit.script(Half(towers())), path)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_openais_archive_is_opened_only_on_the_users_word(tmp_path):
+    path = archive(tmp_path)
+    with pytest.raises(RewindError, match=r"program archive .* set backbone\.allow_torchscript: true"):
+        load(tmp_path, path)
+    assert same(load(tmp_path, path, allow_torchscript=True), in_half(towers()))
+    with pytest.raises(RewindError, match=r"need QuickGELU, but .*tiny\.json computes GELU; set quick_gelu: true"):
+        load(tmp_path, path, quick=False, allow_torchscript=True)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_damaged_archive_is_one_sentence(tmp_path):
+    path = tmp_path / "ViT.pt"
+    with zipfile.ZipFile(archive(tmp_path)) as whole:
+        entries = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(path, "w") as damaged:
+        for name, content in entries.items():
+            damaged.writestr(name, content[: len(content) // 2])
+    with pytest.raises(RewindError, match="the archive cannot be read"):
+        read_state(path, allow_torchscript=True)
+
+
+def test_openais_tensors_are_recognised_by_their_constants(tmp_path):
+    constants = {name: torch.tensor(value) for name, value in OPENAI.items()}
+    state = {name: value.half() for name, value in towers().items()} | constants
+    assert family_of(state) == "openai" and family_of(towers()) is None
+    save_file(state, tmp_path / "w.safetensors")
+    assert same(load(tmp_path, tmp_path / "w.safetensors"), in_half(towers()))
+    with pytest.raises(RewindError, match=r"backbone\.family: open_clip, but .* shows that it is openai's"):
+        load(tmp_path, tmp_path / "w.safetensors", family="open_clip")
+
+
+@pytest.mark.parametrize(("family", "quick"), [("openai", True), ("open_clip", False)])
+def test_the_family_key_settles_what_a_file_does_not_show(tmp_path, family, quick):
+    torch.save(towers(), tmp_path / "w.pt")
+    assert same(load(tmp_path, tmp_path / "w.pt", quick=quick, family=family), towers())
+    needed, right = ("QuickGELU", "true") if quick else ("GELU", "false")
+    with pytest.raises(RewindError, match=rf"need {needed}, but .* set quick_gelu: {right} in its file"):
+        load(tmp_path, tmp_path / "w.pt", quick=not quick, family=family)
+
+
+def full_size(tmp_path: Path, extra: dict[str, torch.Tensor] | None = None) -> Path:
+    """ViT-B/32's names and shapes, every tensor one number expanded, so that the file stays small."""
+    with torch.device("meta"):
+        own = CLIP(**get_model_config("ViT-B-32")).state_dict()
+    path = tmp_path / "ViT-B-32.pt"
+    torch.save({name: torch.tensor(0.5).expand(v.shape) for name, v in own.items()} | (extra or {}), path)
+    assert path.stat().st_size < 1_000_000
+    return path
+
+
+def load_named(architecture: str, **keys) -> None:
+    """Load into towers that have shapes alone: everything is checked, nothing is copied."""
+    config = get_model_config(architecture)
+    with torch.device("meta"):
+        own = CLIP(**config)
+    load_weights(own, Backbone(architecture=architecture, **keys), config.get("quick_gelu", False))
+
+
+@pytest.mark.filterwarnings("ignore:for .*copying from a non-meta")
+def test_a_wrong_activation_names_the_right_architecture(tmp_path):
+    marked = full_size(tmp_path, {"vocab_size": torch.tensor(49408)})
+    with pytest.raises(RewindError, match=r"set backbone\.architecture: ViT-B-32-quickgelu\."):
+        load_named("ViT-B-32", weights=str(marked))
+    plain = full_size(tmp_path)
+    with pytest.raises(RewindError, match=r"set backbone\.architecture: ViT-B-32\."):
+        load_named("ViT-B-32-quickgelu", weights=str(plain), family="open_clip")
+    with pytest.raises(RewindError, match=r"does not show whose weights .* ViT-B-32-quickgelu; .*family: open_clip"):
+        load_named("ViT-B-32", weights=str(plain))
+    load_named("ViT-B-32-quickgelu", weights=str(plain))  # naming -quickgelu says it already
+
+
+def test_a_wrong_architecture_names_the_first_tensor_and_the_one_that_fits(tmp_path):
+    with pytest.raises(RewindError) as caught:
+        load_named("ViT-B-16-quickgelu", weights=str(full_size(tmp_path)))
+    text = str(caught.value)
+    assert "does not fit ViT-B-16-quickgelu: 2 tensors differ, first 'visual.positional_embedding'" in text
+    assert "(model (197, 768), file (50, 768))" in text
+    assert "The file fits ViT-B-32-quickgelu: set backbone.architecture." in text
+
+
+def test_candidates_keep_to_the_activation(tmp_path):
+    state = read_state(full_size(tmp_path))
+    assert fitting_architectures(state, quick_gelu=False) == ["ViT-B-32"]
+    assert fitting_architectures({"visual.proj": torch.ones(2, 2)}, quick_gelu=False) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ln_final.bias": None}, r"1 tensor differs, first 'ln_final\.bias' \(model \(64,\), file absent\)"),
+        ({"visual.proj": torch.ones(3, 3)}, r"first 'visual\.proj' \(model \(64, 64\), file \(3, 3\)\)"),
+        ({"visual.extra": torch.ones(3)}, r"first 'visual\.extra' \(model absent, file \(3,\)\)"),
+        ({"visual.proj": torch.full((64, 64), torch.nan)}, r"'visual\.proj' holds values that are not numbers"),
+        ({"visual.proj": "text"}, r"'visual\.proj' is no tensor"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, change, message):
+    state = {name: value for name, value in (towers() | change).items() if value is not None}
+    torch.save(state, tmp_path / "w.pt")
+    with pytest.raises(RewindError, match=message):
+        load(tmp_path, tmp_path / "w.pt")
+
+
+class Danger:
+    def __reduce__(self):
+        return (Path.touch, (Path("touched"),))
+
+
+def test_code_in_a_file_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"visual.proj": Danger()}, tmp_path / "w.pt")
+    with pytest.raises(RewindError, match=r"no plain state dict \(UnpicklingError\)"):
+        read_state(tmp_path / "w.pt")
+    assert not Path("touched").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("w.safetensors", b"\0" * 40, "damaged or no safetensors file"),
+        ("w.pt", b"not a checkpoint", "no plain state dict"),
+        ("absent.pt", None, "no such file"),
+    ],
+)
+def test_files_that_are_no_weights_are_refused(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(RewindError, match=message):
+        read_state(tmp_path / name)
+
+
+@pytest.mark.parametrize(("value", "message"), [([1], "a list"), ({}, "it is empty")])
+def test_values_that_are_no_state_dict_are_refused(tmp_path, value, message):
+    torch.save(value, tmp_path / "w.pt")
+    with pytest.raises(RewindError, match=f"no state dict: {message}"):
+        read_state(tmp_path / "w.pt")
+
+
+def test_hub_weights_are_checked_before_anything_is_fetched():
+    for architecture, tag, message in (
+        ("ViT-B-32-quickgelu", "nonsense", r"no weights 'nonsense' of ViT-B-32-quickgelu; its tags: openai, "),
+        ("ViT-B-32", "openai", r"need QuickGELU, but ViT-B-32 .* set backbone\.architecture: ViT-B-32-quickgelu"),
+    ):
+        with pytest.raises(RewindError, match=message):
+            load_named(architecture, pretrained=tag)
+
+
+def test_hub_weights_without_a_network_are_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(RewindError, match=r"could not be fetched \(.*set backbone\.weights instead"):
+        load_named("RN50-quickgelu", pretrained="openai")
+
+
+def test_a_file_and_a_tag_exclude_each_other(tmp_path):
+    (tmp_path / "s.yaml").write_text(
+        "dataset: shapes\nmethods: {a: {}}\nbackbone: {weights: w.pt, pretrained: openai}\n"
+    )
+    with pytest.raises(RewindError, match="backbone: weights and pretrained: give one of the two"):
+        load_study("s", tmp_path)
