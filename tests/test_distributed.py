@@ -31,20 +31,25 @@ def share(world: World, batch: dict) -> dict:
 
 
 def one_step(world: World, head: str, micro_batch: int | None, dropout: bool) -> tuple[float, dict]:
-    """Dropout acts in tightTransf's pairs alone, that is within the loss."""
+    """The second of two steps. Dropout acts in tightTransf's pairs alone, that is within the loss."""
     model = tiny(head, dropout)
     model.register_parameter("unused", torch.nn.Parameter(torch.zeros(2)))
     torch.manual_seed(7)
-    value = exact_step(model, infonce, share(world, batch_of(model)), micro_batch, world=world)
-    return value, gradients(model)
+    batch = share(world, batch_of(model))
+    exact_step(model, infonce, batch, micro_batch, world=world)
+    return exact_step(model, infonce, batch, micro_batch, world=world), gradients(model)
 
 
-def draws(world: World) -> list:
+def squares(retriever, text, items, batch) -> Loss:
+    return Loss((text["text"] ** 2).sum() + (items["items"] ** 2).sum())
+
+
+def draws(world: World, objective) -> list:
     """What two steps drop in a tower with dropout, and the random numbers that follow."""
     model, seen = Noisy(), []
     torch.manual_seed(7)
     for _ in range(2):
-        exact_step(model, infonce, share(world, noisy_batch()), 3, world=world)
+        exact_step(model, objective, share(world, noisy_batch()), 3, world=world)
         seen.append((model.seen[0] == 0, model.seen[4] == 0))
         model.seen.clear()
     return [*seen, torch.rand(1)]
@@ -130,7 +135,7 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
         found = {
             "world": (world.rank, world.size),
             "steps": {case: one_step(world, *case) for case in CASES},
-            "draws": draws(world),
+            "draws": [draws(world, infonce), draws(world, squares)],  # a loss that draws, and one that does not
             "given": given(world),
             "memory": short_of_memory(world),
             "trained": trained(world, folder / "whole.pt"),
@@ -170,8 +175,9 @@ def test_ranks_hold_the_same_bits(two):
         assert value == other_value and all(torch.equal(others[name], grad) for name, grad in grads.items())
 
 
-def test_ranks_drop_different_numbers_and_share_those_that_follow(two):
-    (first, second, after), (other_first, other_second, other_after) = (found["draws"] for found in two)
+@pytest.mark.parametrize("case", [0, 1], ids=["loss draws", "loss draws not"])
+def test_ranks_drop_different_numbers_and_share_those_that_follow(two, case):
+    (first, second, after), (other_first, other_second, other_after) = (found["draws"][case] for found in two)
     for side in (0, 1):
         assert not torch.equal(first[side], other_first[side]) and not torch.equal(second[side], other_second[side])
         assert not torch.equal(first[side], second[side]), "another step, other numbers"

@@ -189,7 +189,7 @@ def test_four_groups_with_clip4clips_rates():
     assert found == {("1.0e-07", 0.2), ("1.0e-07", 0.0), ("1.0e-04", 0.2), ("1.0e-04", 0.0)}
     spared = [p for group in groups if group["weight_decay"] == 0 for p in group["params"]]
     assert any(p is model.backbone.logit_scale for p in spared) and all(p.ndim <= 1 for p in spared)
-    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+    assert sum(len(group["params"]) for group in groups) == sum(p.requires_grad for p in model.parameters())
 
 
 def test_warm_up_then_cosine():

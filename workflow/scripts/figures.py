@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewind.jobs.report import make_figures, report_files, runs_of
+from rewind.jobs.figures import make_figures
+from rewind.jobs.report import report_files, runs_of
 from rewind.jobs.session import session
 from rewind.study import Dataset, Study
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from rewind.jobs.results import compute_similarity
 from rewind.jobs.script import data_folder
 from rewind.jobs.session import session
+from rewind.jobs.similarity import compute_similarity
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

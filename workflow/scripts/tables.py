@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewind.jobs.report import make_tables, report_files
+from rewind.jobs.report import report_files
 from rewind.jobs.session import session
+from rewind.jobs.tables import make_tables
 from rewind.study import Dataset, Study
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""From checkpoints to numbers: similarity, ranks and metrics, statistics."""
+"""From similarities to numbers: ranks and metrics, statistics."""
 
 from __future__ import annotations
 
@@ -9,29 +9,12 @@ import pandas as pd
 
 from rewind.datasets.captions import load_split
 from rewind.evaluation.ranking import metrics, rank_table
-from rewind.evaluation.similarity import similarity_matrix
-from rewind.files import write_csv, write_npz, write_parquet
-from rewind.jobs.data import DataFolder, build_retriever, device
+from rewind.files import write_csv, write_parquet
 from rewind.statistics.comparisons import Runs, compare
 from rewind.study.model import Statistics
-from rewind.training.checkpoint import load_model
 
 Run = tuple[str, int]
 """Method and seed."""
-
-
-def compute_similarity(data: DataFolder, model: str, result: str) -> None:
-    """Score every test caption against every test item: one matrix serves Origin, Hard and Binary."""
-    retriever = build_retriever(data)
-    load_model(model, retriever)
-    split = data.split("test", retriever)
-    scores = similarity_matrix(retriever, split.text, split.inputs, data.spec.evaluation, device())
-    write_npz(
-        result,
-        similarity=scores,
-        query_ids=split.captions["caption_id"].to_numpy(dtype=str),
-        item_ids=split.items["item_id"].to_numpy(dtype=str),
-    )
 
 
 def compute_metrics(

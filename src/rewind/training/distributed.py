@@ -130,6 +130,7 @@ def joined() -> Iterator[World]:
     """Join the processes that ``torchrun`` started (by its environment variables); alone without it.
 
     NCCL where there are GPUs, one for each process of a machine, else gloo. Ranks other than 0 print nothing.
+    Once in the life of a process: torchrun's meeting place cannot be used again.
 
     Raises:
         RewindError: if a machine has more processes than GPUs.

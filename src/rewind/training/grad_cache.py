@@ -76,7 +76,7 @@ class _Step:
         return self.backward(loss)
 
     def cached(self, batch: Features, size: int, world: World) -> float:
-        rows = len(next(iter(batch.values())))
+        rows, before = len(next(iter(batch.values()))), torch.get_rng_state()
         chunks = [{name: value[at : at + size] for name, value in batch.items()} for at in range(0, rows, size)]
         with world.one_memory():
             parts, states = self.encode(chunks, world)
@@ -94,8 +94,8 @@ class _Step:
                 self.continue_backward(chunks, states, [_gradients(text, own), _gradients(items, own)])
         if math.isfinite(value):
             world.sum_gradients(self.retriever)
-        if world.size > 1:
-            torch.rand(1)  # on every rank: the next step's towers draw other numbers
+        if world.size > 1 and torch.equal(torch.get_rng_state(), before):
+            torch.rand(1)  # the loss drew nothing: on every rank, that the next step's towers draw other numbers
         return value
 
     def encode(self, chunks: list[Features], world: World) -> tuple[list[tuple[Features, Features]], list]:
