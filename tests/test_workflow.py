@@ -194,6 +194,7 @@ def test_missing_clips_stop_the_stage_above_max_missing(workflow):
     folder = workflow.folder / "results/data/shapes"
     (folder / "source/videos/test0003.mp4").unlink()
     (folder / "source/videos/test0004.mp4").write_bytes(b"no video")
+    shutil.rmtree(folder / "videos/shards")
     for path in (folder / "videos/inventory.csv", folder / "videos/report.csv", folder / "items.csv"):
         path.unlink()  # what is made from them too: Snakemake makes nothing anew that no target lacks
     text = workflow.run("results/data/shapes/items.csv", ok=False)

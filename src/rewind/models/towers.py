@@ -152,6 +152,9 @@ def build(
 def freeze(module: nn.Module) -> nn.Module:
     """Turn every parameter and buffer of ``module`` into a buffer that is not saved, and set eval mode."""
     for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            # Else loading a state dict looks for this layer's batch counter, which is no longer saved.
+            part.track_running_stats = False
         tensors = {**part._parameters, **part._buffers}
         for name, tensor in tensors.items():
             if tensor is None:

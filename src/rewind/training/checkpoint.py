@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,11 @@ class StateFile:
 
 
 def save_model(path: str | Path, model: nn.Module, metadata: dict[str, str]) -> None:
-    """Write a model's state dict as safetensors, atomically."""
+    """Write a model's state dict as safetensors, atomically; the same weights and metadata give the same bytes."""
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     with atomic(path) as draft:
-        save_file(state, draft, metadata=metadata)
+        # One entry: the format keeps several in no fixed order.
+        save_file(state, draft, metadata={"rewind": json.dumps(metadata, sort_keys=True)})
 
 
 def load_model(path: str | Path, model: nn.Module) -> None:
