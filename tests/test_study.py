@@ -65,6 +65,7 @@ def test_data_set_faults_name_the_key_and_not_the_format(tmp_path):
     with pytest.raises(RewindError) as caught:
         load_dataset("d", tmp_path)
     assert "source.videoz: unknown key; did you mean 'videos'?" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 3, "two faults, a line each"
 
 
 def test_a_method_called_like_a_format_keeps_its_place_in_the_path(tmp_path):
@@ -104,6 +105,10 @@ def test_overrides_reach_any_key(monkeypatch):
     over = {"studies.demo.training.epochs": 2, "datasets": {"shapes": {"video.fps": 4}}}
     studies, datasets = load_all({"studies": ["demo"], "overrides": over})
     assert studies["demo"].methods["meanP"].training.epochs == 2 and datasets["shapes"].video.fps == 4
+    # On Snakemake's command line the values of a nested block arrive as text.
+    over = {"studies.demo": {"sweep": "null", "seeds": ["4", "5"], "sanity.min_r1": "0.5", "training.lr": "1e-4"}}
+    demo = load_all({"studies": ["demo"], "overrides": over})[0]["demo"]
+    assert (demo.sweep, demo.seeds, demo.sanity.min_r1, demo.training.lr) == (None, [4, 5], 0.5, 1e-4)
     for wrong in ({"studies.other.seeds": [1]}, {"demo.seeds": [1]}):
         with pytest.raises(RewindError, match="overrides"):
             load_all({"studies": ["demo"], "overrides": wrong})

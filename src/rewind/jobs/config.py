@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rewind.errors import RewindError
 from rewind.files import digest
 from rewind.jobs.places import annotation_files, videos_folder
@@ -57,7 +59,16 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
                 f"overrides.{name}: begin with studies.<name> or datasets.<name>, for example "
                 "studies.demo.training.epochs."
             )
-    return {kind: nested.get(kind) or {} for kind in ("studies", "datasets")}
+    return {kind: _typed(nested.get(kind) or {}) for kind in ("studies", "datasets")}
+
+
+def _typed(value: Any) -> Any:
+    """Values with their YAML types: on Snakemake's command line every value of a nested block arrives as text."""
+    if isinstance(value, Mapping):
+        return {name: _typed(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_typed(part) for part in value]
+    return yaml.safe_load(value) if isinstance(value, str) and value else value
 
 
 def check_sources(dataset: Dataset) -> None:

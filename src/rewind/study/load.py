@@ -107,9 +107,16 @@ def _validate(model: type[M], raw: dict[str, Any], path: Path) -> M:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        lines = [_explain(model, fault) for fault in error.errors()]
+        lines = [_explain(model, fault) for fault in error.errors() if not _of_another_format(raw, fault)]
         unique = list(dict.fromkeys(lines))
         raise RewindError(f"{path}:\n" + "\n".join(f"  {line}" for line in unique)) from None
+
+
+def _of_another_format(raw: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
+    """Whether a fault only says that a built-in format is no module of the user's own."""
+    source = raw.get("source")
+    known = isinstance(source, Mapping) and source.get("format") in _UNION_TAGS
+    return known and "ModuleSource" in fault["loc"]
 
 
 def _explain(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
