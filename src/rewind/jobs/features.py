@@ -43,7 +43,7 @@ def compute_features(data: DataFolder, path: str) -> None:
         "frames": np.concatenate(frames),
         "mask": np.concatenate(masks),
     }
-    if getattr(backbone, "caches_text", False):
+    if backbone.caches_text:
         captions = pd.concat([split.captions for split in splits], ignore_index=True)
         arrays["caption_ids"] = captions["caption_id"].to_numpy(dtype=str)
         arrays["text"] = backbone.prepare_text(captions["caption"].tolist()).cpu().numpy()

@@ -17,9 +17,8 @@ from rewind.models.weights import PLAIN_KEYS, is_clip4clip, load_weights
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Text as TextKeys
 from rewind.text import make_tokenizer
+from rewind.video.frames import CLIP_MEAN, CLIP_STD
 
-CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
-CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 _BLOCK = re.compile(r"(?:visual\.)?transformer\.resblocks\.(\d+)\.")
 _LAST = (
     "ln_final.",
