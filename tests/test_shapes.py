@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from rewind.datasets import shapes
+from rewind.datasets import clip_file, shapes
 from rewind.datasets.shapes_draw import MARGINS, RGB, Style, draw_style, render
 from rewind.datasets.shapes_grammar import (
     BACKGROUNDS,
@@ -231,8 +231,8 @@ def test_ffmpeg_failing_is_reported_in_its_words(tmp_path, monkeypatch):
     def fail(command, **_):
         return subprocess.CompletedProcess(command, 1, b"", b"Unknown encoder 'libx264'\n")
 
-    monkeypatch.setattr(shapes.subprocess, "run", fail)
-    with pytest.raises(RewindError, match=r"train000\d.mp4: ffmpeg could not write the clip: Unknown encoder"):
+    monkeypatch.setattr(clip_file.subprocess, "run", fail)
+    with pytest.raises(RewindError, match=r"train000\d.mp4: ffmpeg failed with exit code 1: Unknown encoder"):
         shapes.make_sources(dataset({"train": 2}), tmp_path)
 
 

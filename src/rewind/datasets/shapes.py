@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-import imageio_ffmpeg
-
 from rewind.datasets import rtime, shapes_draw, shapes_grammar
 from rewind.datasets.annotations import SPLITS, Annotations
+from rewind.datasets.clip_file import write_clip
 from rewind.datasets.shapes_draw import draw_style, render
 from rewind.datasets.shapes_grammar import Entry, Scene, compose
-from rewind.errors import RewindError
-from rewind.files import atomic, digest, read_json, write_json
+from rewind.files import digest, read_json, write_json
 from rewind.progress import track
 from rewind.study.dataset import Dataset, ShapesSource
 
 WORKERS = 2
+CODING = "-crf 8 -pix_fmt yuv444p"  # colour in every pixel (4:4:4) keeps odd sizes and small coloured edges
 
 
 def make_sources(dataset: Dataset, folder: Path) -> None:
@@ -92,18 +89,4 @@ def _start(folder: Path, source: ShapesSource) -> None:
 def _make(target: Path, scene: Scene, source: ShapesSource) -> None:
     style = draw_style(f"{source.seed} {target.stem}", source.size)
     frames = render(scene, style)
-    command = [_ffmpeg(), "-nostdin", "-loglevel", "error", "-y"]
-    command += ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{style.width}x{style.height}"]
-    command += ["-r", style.rate, "-i", "-"]
-    # Colour in every pixel (4:4:4) keeps odd sizes and small coloured edges.
-    command += ["-c:v", "libx264", "-preset", "veryfast", "-crf", "8", "-pix_fmt", "yuv444p", "-threads", "1"]
-    command += ["-fflags", "+bitexact", "-flags:v", "+bitexact"]
-    with atomic(target) as draft:
-        done = subprocess.run([*command, str(draft)], input=frames.tobytes(), capture_output=True)
-        if done.returncode:
-            reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise RewindError(f"{target}: ffmpeg could not write the clip: {''.join(reason) or 'no message'}.")
-
-
-def _ffmpeg() -> str:
-    return shutil.which("ffmpeg") or imageio_ffmpeg.get_ffmpeg_exe()
+    write_clip(target, frames.tobytes(), (style.width, style.height), style.rate, CODING)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rewind.errors import RewindError
 from rewind.files import atomic
+from rewind.models.patches import KERNEL
 from rewind.models.temporal import HEADS
 from rewind.models.weights import is_clip4clip, read_state
 
@@ -147,7 +148,8 @@ def _check_names(state: State, head: str, where: str) -> None:
 def _tower_names(state: State) -> set[str]:
     text = [*_TEXT, *_TEXT_NORM, *_blocks(state, "clip.", "transformer.")]
     visual = [*_VISUAL, *_VISUAL_NORMS, *_blocks(state, "clip.visual.", "transformer.")]
-    return {f"clip.{name}" for name in text} | {f"clip.visual.{name}" for name in visual}
+    over_time = [name for name in (f"clip.{KERNEL}",) if name in state and state[name].ndim == 5]  # linear_patch 3d
+    return {f"clip.{name}" for name in text} | {f"clip.visual.{name}" for name in visual} | set(over_time)
 
 
 def _head_names(state: State, head: str) -> set[str]:

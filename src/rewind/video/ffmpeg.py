@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from typing import Any
 
 from rewind.errors import RewindError
+from rewind.programs import ffmpeg as executable
 
 # Quiet apart from the header and messages with their level; nothing is asked; the first decoding error ends
 # the run; one filter thread, because parallelism is over clips.
@@ -40,27 +40,6 @@ class Outcome:
             if _CONTEXT.match(line):
                 return _CONTEXT.sub("", line).strip()
         return self.messages[-1].strip() if self.messages else f"ffmpeg ended with code {self.code}"
-
-
-@functools.cache
-def executable() -> str:
-    """Path of ffmpeg: the one on PATH, else the one that the package imageio-ffmpeg carries.
-
-    Raises:
-        RewindError: if there is neither.
-    """
-    found = shutil.which("ffmpeg")
-    if found:
-        return found
-    try:
-        import imageio_ffmpeg
-
-        return imageio_ffmpeg.get_ffmpeg_exe()
-    except (ImportError, RuntimeError) as error:
-        raise RewindError(
-            "ffmpeg was not found: put ffmpeg (5.1 or newer, with libx264) on PATH, or install the Python "
-            "package imageio-ffmpeg, which carries one."
-        ) from error
 
 
 @functools.cache
