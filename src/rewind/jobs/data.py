@@ -13,7 +13,7 @@ from torch import Tensor
 from rewind.datasets.captions import load_split
 from rewind.models.retriever import Backbone, Retriever, find
 from rewind.study import RunSpec
-from rewind.training.inputs import Clips, Inputs, cached_frames, cached_text
+from rewind.training.inputs import Clips, Inputs, StoredClips, cached_frames, cached_text
 from rewind.training.loop import TrainingData
 
 
@@ -48,20 +48,21 @@ class DataFolder:
         dataset: the dataset's name.
         spec: the run's keys.
         max_frames: frames per clip.
-        features: cached features of frozen towers, or None to read clips.
+        cache: what was made once for all runs: features of frozen towers (``.npz``) or the ``index.json`` of a frame
+            store; None to read clips.
     """
 
     folder: Path
     dataset: str
     spec: RunSpec
     max_frames: int
-    features: Path | None = None
+    cache: Path | None = None
 
     def __post_init__(self) -> None:
-        self._cache = None
-        if self.features is not None:
-            with np.load(self.features, allow_pickle=False) as archive:
-                self._cache = {name: archive[name] for name in archive.files}
+        self._features = None
+        if self.cache is not None and self.cache.suffix == ".npz":
+            with np.load(self.cache, allow_pickle=False) as archive:
+                self._features = {name: archive[name] for name in archive.files}
 
     def train_captions(self) -> list[str]:
         """Captions from which a word vocabulary is built."""
@@ -74,15 +75,19 @@ class DataFolder:
 
     def prepare(self, items: pd.DataFrame, captions: pd.DataFrame, retriever: Retriever) -> Prepared:
         """Inputs and text of any items and captions."""
-        if self._cache is not None:
-            inputs: Inputs = cached_frames(self._cache, items, str(self.features))
-        else:
-            inputs = Clips(items, self.folder, self.spec.frames, self.max_frames)
-        if self._cache is not None and "text" in self._cache:
-            text = cached_text(self._cache, captions, str(self.features))
+        if self._features is not None and "text" in self._features:
+            text = cached_text(self._features, captions, str(self.cache))
         else:
             text = _prepare_text(retriever, captions["caption"].tolist())
-        return Prepared(items, captions, inputs, text)
+        return Prepared(items, captions, self.inputs(items), text)
+
+    def inputs(self, items: pd.DataFrame) -> Inputs:
+        """What a model sees of ``items``, from where it is cheapest."""
+        if self._features is not None:
+            return cached_frames(self._features, items, str(self.cache))
+        if self.cache is not None:
+            return StoredClips(items, self.cache, self.spec.frames, self.max_frames)
+        return Clips(items, self.folder, self.spec.frames, self.max_frames)
 
 
 def build_retriever(data: DataFolder) -> Retriever:

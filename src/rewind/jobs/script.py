@@ -17,26 +17,33 @@ def training_job(given: Any) -> Job:
     frames = _max_frames(given)
     return Job(
         name=params.get("name", "sanity"),
-        spec=RunSpec.model_validate(params.spec),
+        spec=_spec(given),
         seed=params.get("seed", 0),
         data=Path(inputs.item_table).parent,
         dataset=params.dataset,
         max_frames=frames,
         state=Path(params.state),
         code=params.code,
-        features=_features(inputs, frames),
+        cache=_cache(inputs, frames),
         pretrained=_path(inputs, "pretrained"),
     )
 
 
 def data_folder(given: Any) -> DataFolder:
     """The data of a rule that computes features or similarities."""
-    spec = RunSpec.model_validate({"evaluation": {}, "method": {}} | given.params.spec)
+    spec = _spec(given)
     pretrained = _path(given.input, "pretrained")
     if pretrained is not None:
         spec = spec.model_copy(update={"backbone": spec.backbone.model_copy(update={"weights": str(pretrained)})})
     folder, frames = Path(given.input.item_table).parent, _max_frames(given)
-    return DataFolder(folder, given.params.dataset, spec, frames, _features(given.input, frames))
+    return DataFolder(folder, given.params.dataset, spec, frames, _cache(given.input, frames))
+
+
+def _spec(given: Any) -> RunSpec:
+    """The keys that results depend on are parameters; how frames are read comes with the resources."""
+    spec = RunSpec.model_validate({"evaluation": {}, "method": {}} | given.params.spec)
+    read = {"workers": given.resources.get("workers", 0), "keep_in_memory": bool(given.resources.get("keep_in_memory"))}
+    return spec.model_copy(update={"frames": spec.frames.model_copy(update=read)})
 
 
 def _max_frames(given: Any) -> int:
@@ -44,11 +51,17 @@ def _max_frames(given: Any) -> int:
     return fixed if fixed is not None else read_json(given.input.best)["max_frames"]
 
 
-def _features(inputs: Any, frames: int) -> Path | None:
-    """The feature cache for a number of frames, among those of all candidates of a sweep."""
-    given = inputs.get("features") or []
-    paths = {Path(path).stem: Path(path) for path in ([given] if isinstance(given, str) else given)}
-    return paths[f"frames{frames}"] if paths else None
+def _cache(inputs: Any, frames: int) -> Path | None:
+    """The features or else the frame store for a number of frames, among those of all candidates of a sweep."""
+    features = {path.stem: path for path in _paths(inputs, "features")}
+    stores = {path.parent.name: path for path in _paths(inputs, "store")}
+    found = features or stores
+    return found[f"frames{frames}"] if found else None
+
+
+def _paths(inputs: Any, name: str) -> list[Path]:
+    given = inputs.get(name) or []
+    return [Path(path) for path in ([given] if isinstance(given, str) else given)]
 
 
 def _path(inputs: Any, name: str) -> Path | None:

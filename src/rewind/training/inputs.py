@@ -1,9 +1,12 @@
-"""Where a model's input comes from: decoded frames of clips, or cached features of a frozen tower."""
+"""Where a model's input comes from: clips, a store of decoded frames, or cached features of a frozen tower."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -13,10 +16,14 @@ from rewind.errors import RewindError
 from rewind.models.retriever import Features
 from rewind.study import Frames
 from rewind.video.frames import sample_clip
+from rewind.video.store import Store, View
 
 
 class Inputs(Protocol):
-    """Gives the model's input for items by their row number."""
+    """Gives the model's input for items by their row number.
+
+    Where a batch is no more than a copy of memory, a class says ``copies = True`` (see :func:`load`).
+    """
 
     def __len__(self) -> int: ...
 
@@ -58,8 +65,44 @@ class Clips:
         return {"pixels": torch.from_numpy(np.stack(pixels)), "mask": torch.from_numpy(np.stack(masks))}
 
 
+class StoredClips:
+    """The same values as :class:`Clips`, read from a frame store.
+
+    Args:
+        items: rows with ``item_id``.
+        index: the store's ``index.json``.
+        frames: which frames; a store made with other keys is refused.
+
+    Raises:
+        RewindError: if the store is not whole, was made with other keys, or lacks an item.
+    """
+
+    copies = True
+
+    def __init__(self, items: pd.DataFrame, index: str | Path, frames: Frames, max_frames: int) -> None:
+        self.store = Store(index, View.of(frames, max_frames))
+        self.places = self.store.places(items["item_id"])
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def batch(self, rows: np.ndarray) -> Features:
+        pixels = _room((len(rows), *self.store.view.shape))
+        return {"pixels": pixels, "mask": torch.from_numpy(self.store.read(self.places[rows], pixels.numpy()))}
+
+
+def _room(shape: tuple[int, ...]) -> torch.Tensor:
+    """Memory for a batch of uint8, for its one copy."""
+    if torch.cuda.is_available() and torch.utils.data.get_worker_info() is None:
+        # Page-locked: the GPU fetches it by itself and torch recycles it. A worker process must not touch the GPU.
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=True)
+    return torch.from_numpy(np.empty(shape, np.uint8))  # NumPy's comes in huge pages, which fill several times as fast
+
+
 class CachedFrames:
     """Frame features of a frozen tower: ``frames`` float32 (n, T, F) and ``mask`` (n, T)."""
+
+    copies = True
 
     def __init__(self, frames: np.ndarray, mask: np.ndarray) -> None:
         self.frames, self.mask = torch.from_numpy(frames), torch.from_numpy(mask)
@@ -93,3 +136,57 @@ def cached_text(cache: dict[str, np.ndarray], captions: pd.DataFrame, where: str
     if missing:
         raise RewindError(f"{where}: no features of {len(missing)} captions, first {missing[0]!r}; make the file anew.")
     return torch.from_numpy(cache["text"][[place[caption] for caption in captions["caption_id"]]])
+
+
+def load(
+    make: Callable[[Any], Features], keys: Iterable[Any], inputs: Inputs, workers: int, device: torch.device
+) -> Iterator[Features]:
+    """Batches ``make(key)`` in the order of ``keys``, some ahead of the caller.
+
+    Decoding is spread over processes. Where a batch is only a copy, threads make it: a process would send it on through
+    shared memory, which costs several times more than reading it. Either way each batch is made whole by one of them,
+    so what it holds does not depend on their number, and no random number of the caller's is drawn.
+
+    Args:
+        make: makes one batch out of ``inputs``.
+        keys: one for each batch; taken one by one, in the calling thread.
+        inputs: what ``make`` reads.
+        workers: how many batches are made at a time; 0: decode in the calling thread.
+        device: where batches will go.
+    """
+    if getattr(inputs, "copies", False):
+        return _ahead(make, keys, max(1, min(workers, MOST_THREADS)))
+    loader = torch.utils.data.DataLoader(
+        _Made(make),
+        sampler=keys,
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        generator=torch.Generator(),  # its own: a loader draws a number when it starts
+    )
+    return iter(loader)
+
+
+MOST_THREADS = 4  # they share one bus to memory
+
+
+class _Made(torch.utils.data.Dataset):
+    def __init__(self, make: Callable[[Any], Features]) -> None:
+        self.make = make
+
+    def __getitem__(self, key: Any) -> Features:
+        return self.make(key)
+
+
+def _ahead(make: Callable[[Any], Features], keys: Iterable[Any], threads: int) -> Iterator[Features]:
+    waiting: deque = deque()
+    pool = ThreadPoolExecutor(threads, "batches")
+    try:
+        for key in keys:
+            waiting.append(pool.submit(make, key))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

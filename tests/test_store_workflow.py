@@ -1,0 +1,118 @@
+"""A study that reads a frame store ends with the bytes of one that reads clips."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from rewind.files import write_json
+from rewind.jobs.script import data_folder
+from rewind.provenance import file_hash
+from rewind.training.inputs import Clips, StoredClips
+from rewind.video.store import View, write_index
+from test_workflow import Workflow
+
+STUDY = """
+dataset: shapes
+backbone: {{architecture: config/models/tiny.json}}
+frames: {{max_frames: 4, size: 32, store: {store}}}
+text: {{tokenizer: words, max_words: 24}}
+training: {{epochs: 2, lr: 1.0e-3, freeze: [], batch: {{size: 16, captions: one, twins_together: true}}}}
+methods:
+  seqLSTM: {{head: seqLSTM}}
+  frozen: {{head: meanP, training: {{freeze: [visual]}}}}
+  chance: {{model: chance}}
+seeds: [0]
+sanity: null
+"""
+MADE = ("runs/seqLSTM/seed0/model.safetensors", "similarity/seqLSTM/seed0.npz")
+OTHER = "overrides={{studies.stored: {{frames.max_frames: 5{}}}}}"
+PRETRAINING = "{max_frames: 3, training: {batch: {size: 16}}}"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Workflow:
+    """The study with and without a store, on one data set."""
+    workflow = Workflow(tmp_path_factory.mktemp("checkout"))
+    for name, store in (("plain", "false"), ("stored", "true")):
+        (workflow.folder / f"config/studies/{name}.yaml").write_text(STUDY.format(store=store))
+    (workflow.folder / "config/config.yaml").write_text(
+        "studies: [plain, stored]\noverrides:\n  datasets.shapes.source.clips: {train: 12, valid: 4, test: 6}\n"
+    )
+    workflow.run(*(f"results/{study}/similarity/seqLSTM/seed0.npz" for study in ("plain", "stored")))
+    return workflow
+
+
+@pytest.mark.slow
+def test_the_same_bytes_with_and_without_a_store(finished):
+    results = finished.folder / "results"
+    for name in MADE:
+        assert (results / "stored" / name).read_bytes() == (results / "plain" / name).read_bytes(), name
+    assert not (results / "plain/frames").exists()
+    stores = {path.parent.name: json.loads(path.read_text()) for path in results.glob("stored/frames/*/index.json")}
+    assert {name: store["max_frames"] for name, store in stores.items()} == {"frames4": 4}
+    assert all(store["clips"] == 2 * store["rows"] == 44 for store in stores.values()), "twins take no room"
+    record = json.loads((results / "stored/runs/seqLSTM/seed0/run.json").read_text())
+    index = "results/stored/frames/frames4/index.json"
+    assert record["data"][index] == file_hash(finished.folder / index), "a run's record names the frames that it saw"
+
+
+@pytest.mark.slow
+def test_which_jobs_a_store_brings(finished):
+    keys = f"sweep: {{max_frames: [2, 4], method: seqLSTM}}, sanity: {{clips: 4}}, pretraining: {PRETRAINING}"
+    target = "results/stored/similarity/seqLSTM/seed0.npz"
+    stale = finished.stale(target, "--config", f"overrides={{studies.stored: {{{keys}}}}}")
+    assert stale["sweep_trial"] == 2 and stale["sanity"] == stale["pretrain"] == 1
+    assert stale["frames"] == 2, "of 2 frames for the sweep, of 3 for the pre-training; of 4 there is one"
+    frozen = finished.stale(target, "--config", OTHER.format(", methods.seqLSTM.training.freeze: [visual]"))
+    assert "frames" not in frozen and frozen["features"] == 1, "cached features alone need no store"
+    chance = "results/stored/similarity/chance/seed0.npz"
+    assert finished.stale(chance, "--config", OTHER.format(""))["frames"] == 1
+    lonely = finished.stale(chance, "--config", OTHER.format(", methods.seqLSTM.training.freeze: [visual]"))
+    assert "frames" not in lonely, "nor does a baseline that learns nothing"
+    assert finished.stale(target) == {}
+
+
+@pytest.mark.slow
+def test_a_store_made_again_alike_makes_nothing_stale(finished):
+    index = "results/stored/frames/frames4/index.json"
+    (finished.folder / index).unlink()
+    assert "1 of 1 shards are finished already" in finished.run(index)
+    assert finished.stale("results/stored/similarity/seqLSTM/seed0.npz") == {}
+
+
+@pytest.mark.slow
+def test_runs_read_the_store_and_refuse_a_damaged_one(finished):
+    shard = finished.folder / "results/stored/frames/frames4/00000.bin"
+    shard.write_bytes(shard.read_bytes()[:-5])
+    text = finished.run("results/stored/runs/seqLSTM/seed0/run.json", "--forcerun", "train", ok=False)
+    assert "frames4/00000.bin: has" in text and "delete it with index.json" in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize("frames", [2, 4])
+def test_a_job_takes_the_store_of_the_sweeps_choice(tmp_path, frames):
+    write_json(tmp_path / "best.json", {"max_frames": frames})
+    spec = {"backbone": {}, "text": {}, "frames": {"size": 16}}
+    indices = [tmp_path / f"frames{n}/index.json" for n in (2, 4)]
+    for index, n in zip(indices, (2, 4), strict=True):
+        index.parent.mkdir()
+        write_index(index.parent, View(n, 16, "uniform", None), [])
+    inputs = {"item_table": str(tmp_path / "items.csv"), "best": str(tmp_path / "best.json")}
+    rule = given({"spec": spec, "dataset": "mine"}, inputs | {"store": [str(index) for index in indices]})
+    found = data_folder(rule).inputs(pd.DataFrame({"item_id": [], "path": [], "reversed": []}))
+    assert isinstance(found, StoredClips) and found.store.view.max_frames == frames
+    without = data_folder(given({"spec": spec, "dataset": "mine"}, inputs | {"store": []}))
+    assert isinstance(without.inputs(pd.DataFrame({"item_id": [], "path": [], "reversed": []})), Clips)
+
+
+class Named(dict):
+    """Snakemake's named lists: by attribute and by ``get``."""
+
+    __getattr__ = dict.__getitem__
+
+
+def given(params: dict, inputs: dict) -> SimpleNamespace:
+    return SimpleNamespace(params=Named(params), input=Named(inputs))

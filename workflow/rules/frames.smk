@@ -1,0 +1,30 @@
+"""Frames: every clip decoded once, where a study says `frames.store: true` and learns from pixels.
+
+Requires: items.csv and its clips.
+Produces: frames/frames<n>/index.json, written last; the shards that it names lie beside it and outlive a killed job.
+"""
+
+
+rule frames:
+    """Decode every usable clip once, for all runs of the study."""
+    input:
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        # Clips that were made anew have a report of their own, even where items.csv stays as it is.
+        report=lambda w: f"{data_folder(w.study)}/videos/report.csv",
+    output:
+        "results/{study}/frames/frames{frames}/index.json",
+    log:
+        "results/{study}/logs/frames/frames{frames}.log",
+    benchmark:
+        "results/{study}/benchmarks/frames/frames{frames}.tsv"
+    threads: lambda w: max(1, study(w).frames.workers)
+    params:
+        view=lambda w: {
+            "max_frames": int(w.frames),
+            **study(w).frames.model_dump(mode="json", include={"size", "sampling", "rate"}),
+        },
+        # Any edit that the script reaches runs the job again, but only an edit of how frames are read decodes again.
+        frame_code=fingerprint_of("rewind.video.frames"),
+        code=lambda w: code("frames.py"),
+    script:
+        "../scripts/frames.py"
