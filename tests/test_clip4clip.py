@@ -7,10 +7,12 @@ import pytest
 import torch
 from open_clip.model import CLIP
 
+from rewind.errors import RewindError
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.temporal import HEADS
 from rewind.objectives.infonce import infonce
+from rewind.training.grad_cache import exact_step
 
 FILES = ["open_meanP", "open_seqLSTM", "open_seqTransf", "open_tightTransf", "open2_seqTransf", "open2_tightTransf"]
 RENAMED = {"cross.embeddings.": "head.", "cross.transformer.": "head.transformer.", "cross.pooler.": "head."}
@@ -101,3 +103,64 @@ def test_double_precision_equals_upstream(shared, name):
     text = model.encode_text({"text": torch.from_numpy(golden["in/input_ids"])})
     items = model.encode_items({"frames": frames, "mask": mask})
     np.testing.assert_allclose(model.similarity(text, items).detach(), golden["ref64/logits"], atol=1e-9)
+
+
+def tiny(head: str, positions: int = 77) -> Clip4Clip:
+    torch.manual_seed(0)
+    vision = {"image_size": 16, "layers": 1, "width": 64, "patch_size": 8}
+    text = {"context_length": 8, "vocab_size": 40, "width": 64, "heads": 1, "layers": 1}
+    towers = CLIP(embed_dim=64, quick_gelu=True, vision_cfg=vision, text_cfg=text)
+    return Clip4Clip(Clip(towers, TokensAsGiven(40), 8), HEADS[head](64, layers=1, positions=positions)).eval()
+
+
+def random_batch(frames: int) -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    text = torch.randint(1, 39, (6, 8), generator=draw)
+    text[:, -1] = 39  # the end token is the largest
+    pixels = torch.randint(0, 256, (6, frames, 3, 16, 16), generator=draw, dtype=torch.uint8)
+    return {"text": text, "pixels": pixels, "mask": torch.ones(6, frames), "items": torch.arange(6)}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_under_autocast_features_and_logits_are_single_precision(head):
+    model, batch = tiny(head), random_batch(3)
+    seen = {}
+
+    def objective(retriever, text, items, given):
+        seen["logits"] = retriever.similarity(text, items)
+        seen["features"] = {name: v.dtype for name, v in (text | items).items() if name != "mask"}
+        return infonce(retriever, text, items, given)
+
+    with torch.no_grad():  # a scale as trained models have it
+        model.backbone.logit_scale.fill_(np.log(100))
+    exact_step(model, objective, batch, precision="bf16")
+    logits = seen["logits"].detach()
+    assert logits.dtype == torch.float32 and set(seen["features"].values()) == {torch.float32}
+    # In half precision there would be few different values, far apart: 8 bits of a score near 100.
+    assert not torch.equal(logits, logits.bfloat16().float())
+    if not model.head.pairwise:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            text, items = model.encode_text(batch), model.encode_items(batch)
+        np.testing.assert_allclose(logits, 100 * text["text"] @ items["video"].T, rtol=1e-5, atol=1e-5)
+    exact_step(model.double(), objective, batch)
+    assert seen["logits"].dtype == torch.float64
+
+
+@pytest.mark.parametrize(("head", "most"), [("seqTransf", 5), ("tightTransf", 4)])
+def test_more_frames_than_positions_are_refused(head, most):
+    model = tiny(head, positions=5)
+    for frames in (most, most + 1):
+        batch = random_batch(frames)
+        text, items = model.encode_text(batch), model.backbone.clip_features(batch["pixels"], batch["mask"])
+        wanted = {"frames": items, "mask": batch["mask"]}
+        if frames == most:
+            assert model.similarity(text, model.encode_items(wanted)).shape == (6, 6)
+            continue
+        with pytest.raises(RewindError, match=rf"frames\.max_frames: a clip of {frames} frames, .* {most} alone"):
+            model.similarity(text, model.encode_items(wanted))
+
+
+@pytest.mark.parametrize("head", ["meanP", "seqLSTM"])
+def test_heads_without_positions_take_any_number_of_frames(head):
+    model, batch = tiny(head, positions=5), random_batch(9)
+    assert model.encode_items(batch)["video"].shape == (6, 64)

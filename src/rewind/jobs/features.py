@@ -11,7 +11,6 @@ from rewind.datasets.captions import load_split
 from rewind.files import atomic
 from rewind.jobs.data import DataFolder, build_retriever, device
 from rewind.progress import Progress
-from rewind.training.inputs import Clips
 
 
 @torch.inference_mode()
@@ -25,19 +24,16 @@ def compute_features(data: DataFolder, path: str) -> None:
     backbone = retriever.backbone.eval().to(device())
     splits = [load_split(data.folder, data.dataset, split) for split in SPLITS]
     items = pd.concat([split.items for split in splits], ignore_index=True)
-    inputs = Clips(items, data.folder, data.spec.frames, data.max_frames)
+    inputs = data.inputs(items)
     progress = Progress("features", len(items), "clips")
     frames, masks = [], []
     size = data.spec.evaluation.batch_size
     for at in range(0, len(items), size):
         batch = inputs.batch(np.arange(at, min(at + size, len(items))))
-        real = batch["mask"].bool()
-        found = backbone.frame_features(batch["pixels"][real].to(device())).cpu()
-        full = torch.zeros(*real.shape, found.shape[-1])
-        full[real] = found
-        frames.append(full.numpy())
-        masks.append(batch["mask"].numpy())
-        progress.advance(len(real))
+        mask = batch["mask"]
+        frames.append(backbone.clip_features(batch["pixels"].to(device()), mask.to(device())).cpu().numpy())
+        masks.append(mask.numpy())
+        progress.advance(len(mask))
     arrays = {
         "item_ids": items["item_id"].to_numpy(dtype=str),
         "frames": np.concatenate(frames),

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 import rewind.compat  # noqa: F401 - before open_clip
 from rewind.errors import RewindError
 from rewind.models.clip4clip_files import check_towers, head_part
-from rewind.models.retriever import Backbone
+from rewind.models.patches import encode_clips, see_neighbours, sees_neighbours
+from rewind.models.retriever import Backbone, scatter
 from rewind.models.weights import PLAIN_KEYS, is_clip4clip, load_weights
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Text as TextKeys
@@ -26,6 +27,7 @@ _LAST = (
     "logit_scale",
     "visual.ln_post.",
     "visual.proj",
+    "visual.conv2.",  # patches over time: CLIP's weights know nothing of the neighbours
 )  # learn however much is frozen
 
 
@@ -69,7 +71,18 @@ class Clip(Backbone):
         return end @ clip.text_projection
 
     def frame_features(self, pixels: Tensor) -> Tensor:
-        return self.clip.visual((pixels.to(self.mean.dtype) - self.mean) / self.std)
+        if sees_neighbours(self.clip):  # clips of one frame
+            return self.clip_features(pixels[:, None], pixels.new_ones(len(pixels), 1)).squeeze(1)
+        return self.clip.visual(self._normalised(pixels))
+
+    def clip_features(self, pixels: Tensor, mask: Tensor) -> Tensor:
+        if not sees_neighbours(self.clip):
+            return super().clip_features(pixels, mask)
+        real = mask.bool()
+        return scatter(encode_clips(self.clip.visual, self._normalised(pixels), real), real)
+
+    def _normalised(self, pixels: Tensor) -> Tensor:
+        return (pixels.to(self.mean.dtype) - self.mean) / self.std
 
     def visual_parameters(self) -> list[nn.Parameter]:
         return list(self.clip.visual.parameters())
@@ -78,11 +91,27 @@ class Clip(Backbone):
         visual = {id(p) for p in self.clip.visual.parameters()}
         return [p for p in self.clip.parameters() if id(p) not in visual and p is not self.clip.logit_scale]
 
+    def checkpoint_towers(self) -> None:
+        for name, tower in (("text", self.clip), ("visual", self.clip.visual)):
+            if hasattr(getattr(tower, "transformer", None), "grad_checkpointing"):
+                tower.transformer.grad_checkpointing = True
+            else:
+                print(f"training.gradient_checkpointing: the {name} tower is no transformer: it keeps its activations.")
+
+    def compile_towers(self) -> None:
+        # Block by block: all blocks of a tower share one compiled program, so the start is short. With shapes left
+        # open, or every new length of captions would be compiled anew until torch gives up.
+        for tower in (self.clip, self.clip.visual):
+            stack = getattr(tower, "transformer", None)
+            for part in stack.resblocks if hasattr(stack, "resblocks") else [tower]:
+                part.compile(dynamic=True)
+
     def freeze_layers(self, count: int) -> None:
         """Stop gradients into the embeddings and the first ``count`` blocks of both towers.
 
         As upstream's ``freeze_layer_num``: later blocks, final norms, projections and the logit scale still learn, and
-        0 freezes patch, token, class and position embeddings and the first norm alone.
+        0 freezes patch, token, class and position embeddings and the first norm alone. Patches over time are never
+        frozen here (upstream's line to that end keeps everything trained with ``linear_patch 3d``).
 
         Raises:
             RewindError: if a tower is no transformer, or has fewer blocks.
@@ -109,7 +138,8 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip
     """Make the towers of a study.
 
     Raises:
-        RewindError: for an unknown architecture, a missing weights file, or weights of another architecture.
+        RewindError: for an unknown architecture, a missing weights file, weights of another architecture, or
+            patches over time for a tower that cannot have them.
     """
     from open_clip.model import CLIP
 
@@ -118,6 +148,8 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip
     if text.tokenizer == "words":
         config["text_cfg"] = {**config["text_cfg"], "vocab_size": tokenizer.vocabulary}
     model = Clip(CLIP(**config), tokenizer, text.max_words)
+    if keys.patch == "3d":
+        see_neighbours(model.clip, keys.architecture)
     if keys.weights or keys.pretrained:
         state = load_weights(model.clip, keys, bool(config.get("quick_gelu", False)))
         if is_clip4clip(state):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Backbone, Features, Retriever, find
+from rewind.models.retriever import Backbone, Features, Retriever, find, single
 from rewind.models.temporal import HEADS
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
@@ -22,7 +22,8 @@ class Clip4Clip(Retriever):
     """Loose heads pool the frames into one vector; tight heads score pairs.
 
     Loose similarity is ``exp(logit_scale) · cos(text, video)`` with video the re-normalised masked mean of normalised
-    frames; tight similarity is the head's own score, without scale.
+    frames; tight similarity is the head's own score, without scale. Features that leave the towers, and logits, are
+    float32 under autocast too.
     """
 
     def __init__(self, backbone: Backbone, head: nn.Module) -> None:
@@ -32,16 +33,16 @@ class Clip4Clip(Retriever):
 
     def encode_text(self, batch: Features) -> Features:
         """``text`` (n, D): normalised for loose heads."""
-        text = self.backbone.encode_text(batch["text"])
+        text = single(self.backbone.encode_text(batch["text"]))
         return {"text": text if self.head.pairwise else F.normalize(text, dim=-1)}
 
     def encode_items(self, batch: Features) -> Features:
         """Loose: ``video`` (n, D), normalised. Tight: ``frames`` (n, T, D) and ``mask`` (n, T)."""
         mask = batch["mask"]
-        frames = self.backbone.encode_frames(self._frame_features(batch))
+        frames = single(self.backbone.encode_frames(self._frame_features(batch)))
         if self.head.pairwise:
             return {"frames": frames, "mask": mask}
-        frames = F.normalize(self.head(frames, mask), dim=-1)
+        frames = F.normalize(single(self.head(frames, mask)), dim=-1)
         # Summed in double precision and rounded once: the order of summation leaves no trace, so a clip and its exact
         # mirror get the same mean, bit for bit.
         weights = mask.double().unsqueeze(-1)
@@ -49,19 +50,22 @@ class Clip4Clip(Retriever):
         return {"video": F.normalize(mean.to(frames.dtype), dim=-1)}
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """(n_text, n_items) logits."""
+        """(n_text, n_items) logits, float32 under autocast too."""
         if self.head.pairwise:
             return self.head.pairs(text["text"], items["frames"], items["mask"])
-        return self.backbone.logit_scale.exp() * text["text"] @ items["video"].T
+        left, right = text["text"], items["video"]
+        # At a scale of 100 the steps of half precision would be differences between items.
+        with torch.autocast(left.device.type, enabled=False):
+            return self.backbone.logit_scale.exp() * left @ right.T
+
+    def similarity_rows(self, text: Features, items: Features, rows: slice) -> Tensor | None:
+        """Rows of :meth:`similarity`, where scoring pairs is work that processes share; None for loose heads."""
+        if not self.head.pairwise:
+            return None
+        return self.head.pairs(text["text"], items["frames"], items["mask"], rows)
 
     def _frame_features(self, batch: Features) -> Tensor:
-        if "frames" in batch:
-            return batch["frames"]
-        pixels, real = batch["pixels"], batch["mask"].bool()
-        features = self.backbone.frame_features(pixels[real])  # padded frames are not encoded
-        full = features.new_zeros(*real.shape, features.shape[-1])
-        full[real] = features
-        return full
+        return batch["frames"] if "frames" in batch else self.backbone.clip_features(batch["pixels"], batch["mask"])
 
     @torch.no_grad()
     def clamp(self) -> None:

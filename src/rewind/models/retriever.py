@@ -39,7 +39,7 @@ class Backbone(nn.Module):
     """A text tower and a frame tower under a shared width.
 
     What can be cached when a tower is frozen is a step of its own: ``prepare_text`` before ``encode_text``,
-    ``frame_features`` before ``encode_frames``.
+    ``clip_features`` before ``encode_frames``.
     """
 
     width: int
@@ -57,8 +57,23 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def frame_features(self, pixels: Tensor) -> Tensor:
-        """uint8 RGB frames (n, 3, S, S) → (n, feature_width)."""
+        """uint8 RGB frames (n, 3, S, S), each by itself → (n, feature_width)."""
         raise NotImplementedError
+
+    def clip_features(self, pixels: Tensor, mask: Tensor) -> Tensor:
+        """Features of the frames of clips; padded frames are not encoded.
+
+        A tower whose frames see their neighbours overrides this.
+
+        Args:
+            pixels: uint8 RGB (n, T, 3, S, S).
+            mask: (n, T), 1 on real frames, which come first.
+
+        Returns:
+            (n, T, feature_width), zero on padding.
+        """
+        real = mask.bool()
+        return scatter(self.frame_features(pixels[real]), real)
 
     def encode_frames(self, features: Tensor) -> Tensor:
         """(n, feature_width) → (n, width), not normalised."""
@@ -72,10 +87,41 @@ class Backbone(nn.Module):
         """Parameters of the text tower."""
         raise NotImplementedError
 
+    def checkpoint_towers(self) -> None:
+        """From now on keep no activations inside the towers' blocks; compute them again on the way back.
+
+        Raises:
+            RewindError: if the towers cannot.
+        """
+        raise RewindError(
+            "training.gradient_checkpointing: this backbone has no blocks whose activations could be computed again; "
+            "remove the key."
+        )
+
+    def compile_towers(self) -> None:
+        """From now on run the towers through torch.compile, in place: names in the state dict stay.
+
+        Raises:
+            RewindError: if the towers cannot.
+        """
+        raise RewindError("training.compile: this backbone has no towers that can be compiled; remove the key.")
+
 
 def concatenate(parts: list[Features]) -> Features:
     """Join features of consecutive batches along dim 0."""
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def scatter(features: Tensor, real: Tensor) -> Tensor:
+    """Features of real frames (r, F) at their places in clips: bool (n, T) with r places → (n, T, F), else zero."""
+    full = features.new_zeros(*real.shape, features.shape[-1])
+    full[real] = features
+    return full
+
+
+def single(value: Tensor) -> Tensor:
+    """Half precision as float32; float32 and float64 as they are."""
+    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
 
 
 def find(name: str, package: str, key: str) -> Any:

@@ -12,6 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from rewind.errors import RewindError
+from rewind.models.retriever import single
+
 LN_EPS = 1e-12  # of the heads' layer norms; CLIP's own towers use 1e-5
 PAIRS_AT_ONCE = 4096  # of tightTransf in training; more hold no more activations than these
 
@@ -94,7 +97,7 @@ class SeqTransf(nn.Module):
         self.transformerClip = Transformer(width, layers, max(1, width // 64))
 
     def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
-        x = frames + self.frame_position_embeddings.weight[: frames.shape[1]]
+        x = frames + positions_of(self.frame_position_embeddings, 0, frames.shape[1])
         for block in self.transformerClip.resblocks:
             x = block(x, mask)
         return x + frames
@@ -121,30 +124,31 @@ class TightTransf(nn.Module):
             nn.init.normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
 
-    def pairs(self, text: Tensor, frames: Tensor, mask: Tensor) -> Tensor:
-        """Scores of all pairs.
+    def pairs(self, text: Tensor, frames: Tensor, mask: Tensor, rows: slice = slice(None)) -> Tensor:
+        """Scores of all pairs, or of those of some texts alone.
 
         Args:
             text: (n, D) pooled text features, not normalised.
             frames: (m, T, D) frame features, not normalised.
             mask: (m, T), 1 on real frames.
+            rows: texts whose scores are wanted. Random numbers are drawn for all texts, so that rows computed apart
+                are those of the whole.
 
         Returns:
-            (n, m) logits. The first block's projections depend on one side only and are computed once a side (in
-            training, dropout on the embeddings is then drawn once a side too); of the last block only place 0 is
-            computed, because only it is read.
+            (n, m) logits (n: the wanted texts), float32 under autocast too. The first block's projections depend on one
+            side only and are computed once a side (in training, dropout on the embeddings is then drawn once a side
+            too); of the last block only place 0 is computed, because only it is read.
         """
-        position = self.position_embeddings.weight
-        left = self.dropout(text.unsqueeze(1) + position[:1])
-        right = self.dropout(frames + position[1 : 1 + frames.shape[1]])
+        left = self.dropout(text.unsqueeze(1) + positions_of(self.position_embeddings, 0, 1))[rows]
+        right = self.dropout(frames + positions_of(self.position_embeddings, 1, frames.shape[1]))
         first = self.transformer.resblocks[0]
         texts, items = (left, *first.project(left)), (right, *first.project(right))
-        rows = max(1, PAIRS_AT_ONCE // max(1, len(frames)))
-        if not torch.is_grad_enabled() or len(text) <= rows:
+        most = max(1, PAIRS_AT_ONCE // max(1, len(frames)))
+        if not torch.is_grad_enabled() or len(left) <= most:
             return self._cross(texts, items, mask)
         # Exact: rows of pairs do not depend on one another. Each chunk's activations are computed again on the way
         # back; nothing random happens inside.
-        chunks = [tuple(part[at : at + rows] for part in texts) for at in range(0, len(text), rows)]
+        chunks = [tuple(part[at : at + most] for part in texts) for at in range(0, len(left), most)]
         run = partial(checkpoint, self._cross, use_reentrant=False, preserve_rng_state=False)
         return torch.cat([run(chunk, items, mask) for chunk in chunks])
 
@@ -166,11 +170,26 @@ class TightTransf(nn.Module):
             x = block(x, keep, queries=1 if place == last else None)
         pooled = self.dense(self.ln_pool(x[:, 0]))
         pooled = pooled * torch.sigmoid(1.702 * pooled)
-        return self.similarity_dense(pooled).view(n, m)
+        with torch.autocast(pooled.device.type, enabled=False):  # scores are compared: float32 under autocast too
+            return self.similarity_dense(single(pooled)).view(n, m)
 
     def start_from(self, text: dict[str, Tensor]) -> None:
         """Begin as a copy of CLIP's text positions and first text blocks, as upstream does."""
         _copy(text, self.position_embeddings, self.transformer)
+
+
+def positions_of(table: nn.Embedding, first: int, count: int) -> Tensor:
+    """Rows ``first`` to ``first + count`` of a table of positions.
+
+    Raises:
+        RewindError: if the table ends before.
+    """
+    if first + count > len(table.weight):
+        raise RewindError(
+            f"frames.max_frames: a clip of {count} frames, but this head has learned positions for "
+            f"{len(table.weight) - first} alone (CLIP4Clip's table): lower the key, or take meanP or seqLSTM."
+        )
+    return table.weight[first : first + count]
 
 
 def _copy(text: dict[str, Tensor], positions: nn.Embedding, transformer: Transformer) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import rewind.compat  # noqa: F401 - before open_clip
 from rewind.errors import RewindError
+from rewind.models.patches import KERNEL, fit_patches
 from rewind.study import Backbone as BackboneKeys
 
 PLAIN_KEYS = ("embed_dim", "vision_cfg", "text_cfg", "quick_gelu")  # of an architecture that is CLIP and no more
@@ -51,7 +52,8 @@ def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> Stat
     else:
         source = f"backbone.pretrained: {keys.pretrained}"
         state = _from_hub(keys, quick_gelu)
-    _fill(model, _towers(state), keys.architecture, quick_gelu, source)
+    towers = fit_patches(_towers(state), set(model.state_dict()), source)
+    _fill(model, towers, keys.architecture, quick_gelu, source)
     return state
 
 
@@ -221,7 +223,8 @@ def _describe(wrong: list[str], own: Mapping[str, Any], state: Mapping[str, Any]
 
 
 def _hint(state: State, quick_gelu: bool) -> str:
-    names = fitting_architectures(state, quick_gelu)
+    flat = {name: value for name, value in state.items() if name != KERNEL or value.ndim == 4}
+    names = fitting_architectures(flat, quick_gelu)
     return f" The file fits {' or '.join(names)}: set backbone.architecture." if names else ""
 
 

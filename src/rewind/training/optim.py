@@ -60,11 +60,16 @@ def freeze_layers(retriever: Retriever, count: int | None) -> None:
 def make_optimiser(
     retriever: Retriever, keys: Training, steps: int
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
-    """Optimiser and schedule for a run of ``steps`` steps; what ``freeze_layers`` names is frozen first."""
+    """Optimiser and schedule for a run of ``steps`` steps; what ``freeze_layers`` names is frozen first.
+
+    AdamW is fused into one kernel where all parameters are on a GPU, so move the retriever there before.
+    """
     freeze_layers(retriever, keys.freeze_layers)
     groups = parameter_groups(retriever, keys)
     bert = keys.optimiser == "bert_adam"
-    optimiser = (BertAdam if bert else torch.optim.AdamW)(groups, betas=keys.betas, eps=keys.eps)
+    # On the CPU the plain kernel stays: the fused one rounds otherwise.
+    fused = {} if bert or not all(p.is_cuda for group in groups for p in group["params"]) else {"fused": True}
+    optimiser = (BertAdam if bert else torch.optim.AdamW)(groups, betas=keys.betas, eps=keys.eps, **fused)
     factor = bert_lr_factor if bert else lr_factor
     return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: factor(step, steps, keys.warmup))
 
