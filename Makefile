@@ -17,11 +17,13 @@ help:
 	@echo 'make docs     write config/README.md  make format   format the code'
 
 demo: $(VENV)/.ready
+	@$(BIN)/python workflow/unlock.py
 	$(BIN)/snakemake --cores $(CORES)
 	@cat results/demo/tables/summary.txt
 	@echo 'Tables: results/demo/tables   Figures: results/demo/figures'
 
 emoji: $(VENV)/.ready-towers
+	@$(BIN)/python workflow/unlock.py
 	$(BIN)/snakemake --cores $(CORES) --config 'studies=[emoji]'
 	@cat results/emoji/tables/summary.txt
 
@@ -29,15 +31,15 @@ test: $(VENV)/.ready-dev $(VENV)/.ready-towers
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.ready-dev
-	$(BIN)/ruff check src workflow/scripts tests benchmarks
-	$(BIN)/ruff format --check src workflow/scripts tests benchmarks
+	$(BIN)/ruff check src workflow tests benchmarks
+	$(BIN)/ruff format --check src workflow tests benchmarks
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/lint-imports
 	$(BIN)/python workflow/lint.py
 
 format: $(VENV)/.ready-dev
-	$(BIN)/ruff check --fix src workflow/scripts tests benchmarks
-	$(BIN)/ruff format src workflow/scripts tests benchmarks
+	$(BIN)/ruff check --fix src workflow tests benchmarks
+	$(BIN)/ruff format src workflow tests benchmarks
 	$(BIN)/snakefmt Snakefile workflow/rules
 
 docs: $(VENV)/.ready

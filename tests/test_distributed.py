@@ -12,8 +12,10 @@ import torch
 import torch.multiprocessing as mp
 
 from rewind.errors import RewindError
+from rewind.evaluation.similarity import similarity_matrix
 from rewind.objectives.infonce import Loss, infonce
 from rewind.study import Training
+from rewind.study.model import Evaluation
 from rewind.training.checkpoint import StateFile
 from rewind.training.distributed import World, joined
 from rewind.training.grad_cache import MicroBatch, exact_step
@@ -119,11 +121,19 @@ def trained(world: World, state: Path, after: int = 99, size: int = 8):
             saves.append((saved["epoch"], saved["step"]))
 
     def validate(current):
-        assert world.rank == 0
         return later_is_better(current)
 
     history = train(model, data, keys, 0, CPU, validate, File(state, "x"), "run", world=world)
     return dict(model.state_dict()), [row["loss"] for row in history], saves
+
+
+def scored(world: World, head: str) -> np.ndarray:
+    """Scores of 8 captions and 8 items in batches of 3 and blocks of 2 rows: more of each than processes."""
+    model = tiny(head).float()
+    batch = batch_of(model)
+    inputs = CachedFrames(batch["frames"].float().numpy(), batch["mask"].numpy())
+    keys = Evaluation(batch_size=3, pair_batch_size=2 * len(inputs))
+    return similarity_matrix(model, batch["text"], inputs, keys, CPU, world)
 
 
 def work(rank: int, size: int, port: int, folder: Path) -> None:
@@ -139,6 +149,7 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
             "given": given(world),
             "memory": short_of_memory(world),
             "trained": trained(world, folder / "whole.pt"),
+            "scored": {head: scored(world, head) for head in HEADS},
         }
         with pytest.raises(Interrupted):
             trained(world, folder / "broken.pt", after=3)
@@ -212,6 +223,13 @@ def test_a_broken_run_of_two_ends_with_the_same_bits(two):
         (weights, losses, _), (resumed, same_losses, _) = found["trained"], found["resumed"]
         assert losses == same_losses and all(torch.equal(resumed[name], value) for name, value in weights.items())
     assert two[0]["resumed"][2][0] == (2, 0), "it went on where it broke off"
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_two_processes_score_with_the_bits_of_one(two, head):
+    alone = scored(World(), head)
+    assert alone.shape == (ROWS, ROWS) and len(np.unique(alone)) > ROWS
+    assert all(np.array_equal(found["scored"][head], alone) for found in two)
 
 
 # --- one process

@@ -38,6 +38,19 @@ def test_a_message_for_people_has_no_traceback_and_a_defect_has(tmp_path, capsys
     assert "Traceback" in capsys.readouterr().err and "ZeroDivisionError: ours" in (tmp_path / "b.log").read_text()
 
 
+def test_a_job_that_must_have_a_gpu_does_not_start_without(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with session(tmp_path / "a.log", gpus=1):
+        started = True
+    assert started
+    with pytest.raises(SystemExit), session(tmp_path / "b.log", gpus=1, require_gpu=True):
+        raise AssertionError("it started")
+    text = capsys.readouterr().err
+    assert "resources.require_gpu is set, but no GPU is visible here" in text and "Traceback" not in text
+    with session(tmp_path / "c.log", gpus=0, require_gpu=True):
+        pass  # a closed form never uses one
+
+
 def test_scripts_are_short_and_only_unpack_and_call():
     for path in SCRIPTS.glob("*.py"):
         lines = path.read_text().splitlines()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -110,7 +113,9 @@ def test_state_of_another_configuration_is_not_mixed_in(tmp_path, capsys):
     with pytest.raises(Interrupt):
         run("seqLSTM", tmp_path / "b.pt", seed=5, stop_after=1, mark="other")
     model, _ = run("seqLSTM", tmp_path / "b.pt")
-    assert same(fresh, model) and "of other code or configuration" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert same(fresh, model) and "of other code, configuration or data" in said and "b.other.pt" in said
+    assert StateFile(tmp_path / "b.other.pt", "other").load()["epoch"] == 1, "what was refused is kept"
 
 
 def test_frozen_towers_do_not_move(tmp_path):
@@ -128,8 +133,26 @@ def test_a_loss_that_is_no_number_stops_with_the_captions(tmp_path):
     model = retriever("meanP")
     broken = data(model)
     broken.inputs.frames[1] = float("nan")
-    with pytest.raises(RewindError, match=r"loss is nan in epoch 1, step \d; captions \['c"):
+    with pytest.raises(RewindError, match=r"loss is nan in epoch 1, step \d; first captions \['c.*s.batch.json"):
         train(model, broken, keys(), 0, torch.device("cpu"), spoiled, StateFile(tmp_path / "s.pt", "x"), "r")
+    saved = json.loads((tmp_path / "s.batch.json").read_text())
+    assert saved["loss"] == "nan" and len(saved["captions"]) == 4 and {"c2", "c3"} & set(saved["captions"])
+
+
+def test_patience_ends_a_run_that_no_longer_improves(tmp_path, capsys):
+    scores = iter([1.0, 3.0, 2.0, 3.0, 9.0])
+
+    def validate(current):
+        return {"valid_sum": next(scores)}
+
+    model = retriever("meanP")
+    state = StateFile(tmp_path / "s.pt", "x")
+    patient = keys(epochs=5, patience=2)
+    history = train(model, data(model), patient, 0, torch.device("cpu"), validate, state, "r")
+    assert [row["epoch"] for row in history] == [1, 2, 3, 4] and history[-1]["best_epoch"] == 2
+    assert "r: no better score in 2 validations: stopped after epoch 4" in capsys.readouterr().out
+    again = train(retriever("meanP"), data(model), patient, 0, torch.device("cpu"), validate, state, "r")
+    assert again == history and next(scores) == 9.0, "a stopped run does not go on when it is resumed"
 
 
 # --- batches
@@ -272,3 +295,15 @@ def test_mean_pooling_is_blind_to_order_and_the_others_are_not():
             model.similarity(text, model.encode_items({"frames": f, "mask": mask})) for f in (frames, frames.flip(1))
         )
         assert torch.allclose(forward, backward, atol=1e-5) == blind
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_deterministic_kernels_are_asked_for_by_key(wanted):
+    seed_everything(3, wanted)
+    first = (random.random(), np.random.random(), torch.rand(1))
+    assert torch.are_deterministic_algorithms_enabled() == torch.backends.cudnn.deterministic == wanted
+    assert torch.backends.cudnn.benchmark != wanted
+    seed_everything(3)
+    assert (
+        first == (random.random(), np.random.random(), torch.rand(1)) and torch.are_deterministic_algorithms_enabled()
+    )

@@ -10,6 +10,7 @@ rule sanity:
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
         features=lambda w: sanity_features(w.study),
+        store=lambda w: sanity_store(w.study),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         weights=lambda w: weights_of(w.study),
     output:
@@ -21,6 +22,9 @@ rule sanity:
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: study(w).resources.gpus,
+        require_gpu=lambda w: int(study(w).resources.require_gpu),
+        workers=lambda w: study(w).frames.workers,
+        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         settings=lambda w: study(w).sanity.model_dump(mode="json"),
@@ -46,11 +50,12 @@ use rule train as sweep_trial with:
         "results/{study}/benchmarks/sweep/frames{frames}.tsv"
     resources:
         gpu=lambda w: study(w).resources.gpus,
+        require_gpu=lambda w: int(study(w).resources.require_gpu),
+        workers=lambda w: study(w).frames.workers,
+        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
-        spec=lambda w: study(w)
-        .run_spec(study(w).sweep.method, study(w).sweep.training)
-        .model_dump(mode="json"),
+        spec=lambda w: study(w).run_spec(study(w).sweep.method, study(w).sweep.training).signature(),
         name="sweep/frames{frames}",
         dataset=lambda w: study(w).dataset,
         seed=lambda w: study(w).sweep.seed,

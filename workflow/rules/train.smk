@@ -20,9 +20,12 @@ rule train:
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: study(w).resources.gpus,
+        require_gpu=lambda w: int(study(w).resources.require_gpu),
+        workers=lambda w: study(w).frames.workers,
+        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
-        spec=lambda w: study(w).run_spec(w.method).model_dump(mode="json"),
+        spec=lambda w: study(w).run_spec(w.method).signature(),
         name="{method}/seed{seed}",
         dataset=lambda w: study(w).dataset,
         seed=lambda w: int(w.seed),
@@ -37,6 +40,7 @@ use rule train as pretrain with:
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        store=lambda w: store_files(w.study, [pretraining_frames(w.study)]),
         weights=lambda w: weights_of(w.study),
         sanity=lambda w: f"results/{w.study}/sanity.json" if study(w).sanity else [],
     output:
@@ -64,6 +68,7 @@ rule features:
         unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         pretrained=lambda w: pretrained_of(w.study),
+        store=lambda w: store_files(w.study, [int(w.frames)]),
     output:
         "results/{study}/features/frames{frames}.npz",
     log:
@@ -73,6 +78,9 @@ rule features:
     threads: lambda w: study(w).resources.feature_threads or study(w).resources.threads
     resources:
         gpu=lambda w: study(w).resources.gpus,
+        require_gpu=lambda w: int(study(w).resources.require_gpu),
+        workers=lambda w: study(w).frames.workers,
+        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: features_spec(w.study),

@@ -9,5 +9,5 @@ from rewind.jobs.session import session
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
-with session(snakemake.log[0], snakemake.threads, snakemake.resources.gpu):
+with session(snakemake.log[0], snakemake.threads, snakemake.resources.gpu, snakemake.resources.get("require_gpu")):
     compute_features(data_folder(snakemake), snakemake.output[0])

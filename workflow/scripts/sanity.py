@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from rewind.jobs.runs import sanity_check
+from rewind.jobs.launch import on_all_gpus
+from rewind.jobs.sanity import sanity_check
 from rewind.jobs.script import training_job
 from rewind.jobs.session import session
 from rewind.study.model import Sanity
@@ -10,5 +11,6 @@ from rewind.study.model import Sanity
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
-with session(snakemake.log[0], snakemake.threads, snakemake.resources.gpu):
-    sanity_check(training_job(snakemake), Sanity(**snakemake.params.settings), snakemake.output[0])
+with session(snakemake.log[0], snakemake.threads, snakemake.resources.gpu, snakemake.resources.get("require_gpu")):
+    job, keys = training_job(snakemake), Sanity(**snakemake.params.settings)
+    on_all_gpus(sanity_check, job, keys, snakemake.output[0], log=snakemake.log[0])

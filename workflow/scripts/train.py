@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from rewind.jobs.launch import on_all_gpus
 from rewind.jobs.runs import train_run
 from rewind.jobs.script import training_job
 from rewind.jobs.session import session
@@ -9,5 +10,6 @@ from rewind.jobs.session import session
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
-with session(snakemake.log[0], snakemake.threads, snakemake.resources.gpu):
-    train_run(training_job(snakemake), snakemake.output.model, snakemake.output.history, snakemake.output.record)
+with session(snakemake.log[0], snakemake.threads, snakemake.resources.gpu, snakemake.resources.get("require_gpu")):
+    job, output = training_job(snakemake), snakemake.output
+    on_all_gpus(train_run, job, output.model, output.history, output.record, log=snakemake.log[0])

@@ -1,19 +1,29 @@
-"""The similarity matrix of a run: features once, then all pairs in chunks."""
+"""The similarity matrix of a run: features once, then all pairs in blocks, on all processes that there are."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rewind.models.retriever import Features, Retriever, concatenate
+from rewind.models.retriever import Features, Retriever
 from rewind.study.model import Evaluation
-from rewind.training.inputs import Inputs
+from rewind.training.distributed import ALONE, World
+from rewind.training.inputs import Inputs, load
 
 
 @torch.inference_mode()
 def similarity_matrix(
-    retriever: Retriever, text: Tensor, inputs: Inputs, keys: Evaluation, device: torch.device
+    retriever: Retriever,
+    text: Tensor,
+    inputs: Inputs,
+    keys: Evaluation,
+    device: torch.device,
+    world: World = ALONE,
+    workers: int = 0,
 ) -> np.ndarray:
     """Scores of every caption against every item.
 
@@ -23,33 +33,65 @@ def similarity_matrix(
         inputs: the items.
         keys: batch sizes. Features are computed once a caption and once an item; pairs are scored in blocks of at
             most ``pair_batch_size``, which bounds the memory of heads that look at pairs.
+        device: where it is computed.
+        world: processes that share the work, batch by batch and block by block; the blocks are those of one process.
+        workers: decoding processes.
 
     Returns:
-        float32 (n_captions, n_items).
+        float32 (n_captions, n_items), on every process.
     """
     retriever.eval().to(device)
-    size = keys.batch_size
-    captions = concatenate(
-        [retriever.encode_text({"text": text[at : at + size].to(device)}) for at in range(0, len(text), size)]
+    captions = _features(
+        lambda batches: (retriever.encode_text({"text": text[rows].to(device)}) for rows in batches),
+        len(text),
+        keys.batch_size,
+        world,
     )
-    items = concatenate(
-        [
-            retriever.encode_items(
-                {k: v.to(device) for k, v in inputs.batch(np.arange(at, min(at + size, len(inputs)))).items()}
-            )
-            for at in range(0, len(inputs), size)
-        ]
+    items = _features(
+        lambda batches: (
+            retriever.encode_items({name: value.to(device, non_blocking=True) for name, value in batch.items()})
+            for batch in load(partial(_slice, inputs), batches, inputs, min(workers, len(batches)), device)
+        ),
+        len(inputs),
+        keys.batch_size,
+        world,
     )
-    return _all_pairs(retriever, captions, items, len(text), len(inputs), keys.pair_batch_size)
+    return _all_pairs(retriever, captions, items, len(text), len(inputs), keys.pair_batch_size, world)
 
 
-def _all_pairs(retriever: Retriever, captions: Features, items: Features, n: int, m: int, most: int) -> np.ndarray:
+def _slice(inputs: Inputs, rows: slice) -> Features:
+    return inputs.batch(np.arange(rows.start, rows.stop))
+
+
+def _features(encode: Callable[[list[slice]], Iterator[Features]], count: int, size: int, world: World) -> Features:
+    """Features of ``count`` rows in batches of ``size``; batch i is made by rank i mod ``world.size``."""
+    batches = [slice(at, min(at + size, count)) for at in range(0, count, size)]
+    mine = batches[world.rank :: world.size]
+    parts = dict(zip((rows.start for rows in mine), encode(mine), strict=True))
+    if world.size == 1:
+        return {name: torch.cat([part[name] for part in parts.values()]) for name in parts[0]}
+    first = parts.get(0, {})  # rank 0 has it
+    whole = {}
+    for name, (shape, dtype) in world.agree({n: (v.shape[1:], v.dtype) for n, v in first.items()}).items():
+        # Rows of other ranks are zeros here, so that the sum over ranks is exact.
+        own = torch.zeros(count, *shape, dtype=dtype, device=world.device)
+        for at, part in parts.items():
+            own[at : at + len(part[name])] = part[name]
+        whole[name] = world.sum(own)
+    return whole
+
+
+def _all_pairs(
+    retriever: Retriever, captions: Features, items: Features, n: int, m: int, most: int, world: World
+) -> np.ndarray:
     columns = min(m, most)
     rows = max(1, most // columns)
-    scores = np.empty((n, m), dtype=np.float32)
-    for top in range(0, n, rows):
+    scores = torch.zeros(n, m)
+    for block, top in enumerate(range(0, n, rows)):
+        if block % world.size != world.rank:
+            continue
         text = {name: value[top : top + rows] for name, value in captions.items()}
         for left in range(0, m, columns):
-            block = {name: value[left : left + columns] for name, value in items.items()}
-            scores[top : top + rows, left : left + columns] = retriever.similarity(text, block).float().cpu().numpy()
-    return scores
+            part = {name: value[left : left + columns] for name, value in items.items()}
+            scores[top : top + rows, left : left + columns] = retriever.similarity(text, part).float()
+    return world.sum(scores.to(world.device)).cpu().numpy() if world.size > 1 else scores.numpy()

@@ -1,4 +1,4 @@
-"""Training jobs: a run of a study, a sweep's trial, the pre-training, the over-fitting check."""
+"""Training jobs: a run of a study, a sweep's trial, the pre-training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.files import digest, write_csv, write_json
 from rewind.jobs.data import DataFolder, Prepared, build_retriever, device
@@ -21,7 +20,6 @@ from rewind.models.baselines import pool
 from rewind.models.retriever import Retriever
 from rewind.provenance import environment, file_hash, hardware
 from rewind.study import RunSpec
-from rewind.study.model import Sanity
 from rewind.training.checkpoint import StateFile, save_model
 from rewind.training.distributed import ALONE, World, joined
 from rewind.training.loop import seed_everything, train
@@ -40,7 +38,7 @@ class Job:
         max_frames: frames per clip.
         state: the undeclared state file.
         code: fingerprint of the code.
-        features: cached features of frozen towers, if any.
+        cache: cached features of frozen towers, or the index of a frame store, if any.
         pretrained: weights made by the study's own pre-training, if any.
     """
 
@@ -52,7 +50,7 @@ class Job:
     max_frames: int
     state: Path
     code: str
-    features: Path | None = None
+    cache: Path | None = None
     pretrained: Path | None = None
 
     def __post_init__(self) -> None:
@@ -61,18 +59,18 @@ class Job:
             self.spec = self.spec.model_copy(update={"backbone": backbone})
 
     def folder(self) -> DataFolder:
-        return DataFolder(Path(self.data), self.dataset, self.spec, self.max_frames, self.features)
+        return DataFolder(Path(self.data), self.dataset, self.spec, self.max_frames, self.cache)
 
     def hashes(self) -> dict[str, str]:
         """Content hashes of the files that the run learns from."""
         captions = Path(self.data) / "captions"
         paths = [Path(self.data) / "items.csv", *(captions / f"{self.dataset}_{s}.csv" for s in ("train", "valid"))]
         weights = self.spec.backbone.weights  # the study's own pre-training included
-        paths += [Path(path) for path in (self.features, weights) if path]
+        paths += [Path(path) for path in (self.cache, weights) if path]
         return {str(path): file_hash(path) for path in paths}
 
     def state_file(self) -> StateFile:
-        mark = digest(self.code, self.spec.model_dump(mode="json"), self.seed, self.max_frames, self.hashes())
+        mark = digest(self.code, self.spec.signature(), self.seed, self.max_frames, self.hashes())
         return StateFile(self.state, mark)
 
 
@@ -90,7 +88,7 @@ def train_run(job: Job, model: Path, history: Path, record: Path) -> dict[str, A
 
 def _train_run(job: Job, model: Path, history: Path, record: Path, world: World) -> dict[str, Any]:
     began = time.monotonic()
-    seed_everything(job.seed)
+    seed_everything(job.seed, job.spec.method.training.deterministic)
     folder = job.folder()
     retriever = build_retriever(folder)
     splits = [folder.split(name, retriever) for name in ("train", "valid")]
@@ -116,8 +114,11 @@ def _train_run(job: Job, model: Path, history: Path, record: Path, world: World)
         "parameters": sum(p.numel() for p in parameters),
         "trained_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "best": best,
+        "processes": world.size,
         "seconds": round(time.monotonic() - began, 2),
+        "examples_per_second": _throughput(rows),
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_gpu_memory_mb": torch.cuda.max_memory_allocated() // 2**20 if torch.cuda.is_available() else None,
         "code": job.code,
         "data": job.hashes(),
         "hardware": hardware(),
@@ -127,11 +128,17 @@ def _train_run(job: Job, model: Path, history: Path, record: Path, world: World)
     return content
 
 
+def _throughput(rows: list[dict[str, float]]) -> float | None:
+    """Pairs a second while training, validation left out."""
+    seconds = sum(row["seconds"] for row in rows)
+    return round(sum(row["seconds"] * row["clips_per_second"] for row in rows) / seconds, 1) if seconds else None
+
+
 def _train(
     retriever: Retriever, train_split: Prepared, valid: Prepared, job: Job, state: StateFile, world: World = ALONE
 ) -> list[dict]:
-    keys = job.spec.method.training
-    validate = validator(valid, keys.select_setting, job.spec.evaluation, device())
+    keys, workers = job.spec.method.training, job.spec.frames.workers
+    validate = validator(valid, keys.select_setting, job.spec.evaluation, device(), world, workers)
     return train(
         retriever,
         train_split.training_data(),
@@ -141,7 +148,7 @@ def _train(
         validate,
         state,
         job.name,
-        job.spec.frames.workers,
+        workers,
         world,
     )
 
@@ -156,48 +163,5 @@ def _pooled_pairs(split: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
     batch = split.inputs.batch(np.arange(len(split.items)))
     if "frames" not in batch:
         raise RewindError("a closed-form baseline needs cached features: set training.freeze: [visual].")
-    return split.text, pool(batch["frames"], batch["mask"])[split.training_data().item_of_caption]
-
-
-def sanity_check(job: Job, keys: Sanity, result: Path) -> None:
-    """Over-fit a tiny subset of the training split; nothing else starts unless this succeeds.
-
-    Raises:
-        RewindError: with advice, if training R@1 stays below ``keys.min_r1``.
-    """
-    seed_everything(job.seed)
-    folder = job.folder()
-    retriever = build_retriever(folder)
-    items, captions, _ = load_split(folder.folder, job.dataset, "train")
-    originals = items[items["reversed"] == 0]
-    chosen = originals.sample(min(keys.clips, len(originals)), random_state=job.seed).sort_index()
-    described = captions[captions["video_id"].isin(chosen["item_id"])].drop_duplicates("video_id")
-    described = described.drop_duplicates("caption")  # two clips under one caption cannot both come first
-    chosen = chosen[chosen["item_id"].isin(described["video_id"])].reset_index(drop=True)
-    split = folder.prepare(chosen, described.reset_index(drop=True), retriever)
-    state = StateFile(job.state, digest(job.state_file().fingerprint, keys.model_dump(mode="json")))
-    rows = _train_on_itself(retriever, split, job, state)
-    best = max(row.get("valid_R@1", 0.0) for row in rows) / 100
-    print(f"sanity: training R@1 {best:.3f} on {len(chosen)} clips (at least {keys.min_r1} needed)")
-    if best < keys.min_r1:
-        raise RewindError(
-            f"sanity: {job.name} reaches a training R@1 of only {best:.2f} on {len(chosen)} clips, {keys.min_r1} is "
-            "needed before real runs start. Look at videos/report.csv and a few captions: do they belong together? "
-            "Then try a larger sanity.training.lr or backbone_lr_multiplier, more sanity.training.epochs, or "
-            "pretrained backbone.weights."
-        )
-    write_json(result, {"method": job.name, "clips": len(chosen), "train_R@1": round(best, 4), "needed": keys.min_r1})
-    state.remove()
-
-
-def _train_on_itself(retriever: Retriever, split: Prepared, job: Job, state: StateFile) -> list[dict]:
-    return train(
-        retriever,
-        split.training_data(),
-        job.spec.method.training,
-        job.seed,
-        device(),
-        validator(split, "test", job.spec.evaluation, device()),
-        state,
-        job.name,
-    )
+    described = torch.tensor(split.training_data().item_of_caption)
+    return split.text, pool(batch["frames"], batch["mask"])[described]

@@ -6,17 +6,28 @@ from rewind.evaluation.similarity import similarity_matrix
 from rewind.files import write_npz
 from rewind.jobs.data import DataFolder, build_retriever, device
 from rewind.training.checkpoint import load_model
+from rewind.training.distributed import World, joined
 
 
 def compute_similarity(data: DataFolder, model: str, result: str) -> None:
-    """Score every test caption against every test item: one matrix serves Origin, Hard and Binary."""
+    """Score every test caption against every test item: one matrix serves Origin, Hard and Binary.
+
+    Started by ``torchrun``, its processes share the work, and rank 0 writes the file.
+    """
+    with joined() as world:
+        _compute(data, model, result, world)
+
+
+def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
     retriever = build_retriever(data)
     load_model(model, retriever)
     split = data.split("test", retriever)
-    scores = similarity_matrix(retriever, split.text, split.inputs, data.spec.evaluation, device())
-    write_npz(
-        result,
-        similarity=scores,
-        query_ids=split.captions["caption_id"].to_numpy(dtype=str),
-        item_ids=split.items["item_id"].to_numpy(dtype=str),
-    )
+    keys, workers = data.spec.evaluation, data.spec.frames.workers
+    scores = similarity_matrix(retriever, split.text, split.inputs, keys, device(), world, workers)
+    if world.rank == 0:
+        write_npz(
+            result,
+            similarity=scores,
+            query_ids=split.captions["caption_id"].to_numpy(dtype=str),
+            item_ids=split.items["item_id"].to_numpy(dtype=str),
+        )

@@ -9,19 +9,27 @@ from rewind.evaluation.similarity import similarity_matrix
 from rewind.jobs.data import Prepared
 from rewind.models.retriever import Retriever
 from rewind.study.model import Evaluation
+from rewind.training.distributed import ALONE, World
 from rewind.training.loop import Validate
 
 
-def validator(split: Prepared, setting: str, keys: Evaluation, device: torch.device) -> Validate:
+def validator(
+    split: Prepared,
+    setting: str,
+    keys: Evaluation,
+    device: torch.device,
+    world: World = ALONE,
+    workers: int = 0,
+) -> Validate:
     """A function from model to text→item scores: ``valid_R@k``, ``valid_MdR``, … and ``valid_sum`` = R@1 + R@5 + R@10.
 
-    ``setting`` ``auto`` is hard where the split has twins, else test.
+    ``setting`` ``auto`` is hard where the split has twins, else test. All processes of ``world`` call it together.
     """
     if setting == "auto":
         setting = "hard" if (split.items["reversed"] == 1).any() else "test"
 
     def validate(retriever: Retriever) -> dict[str, float]:
-        scores = similarity_matrix(retriever, split.text, split.inputs, keys, device)
+        scores = similarity_matrix(retriever, split.text, split.inputs, keys, device, world, workers)
         ranks = rank_table(scores, split.captions, split.items, [setting], ["text_to_item"], "validation")
         row = metrics(ranks)
         shown = {f"valid_{name}": row[name] for name in (*(f"R@{k}" for k in CUTOFFS), "MdR", "MnR", "MRR")}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -17,8 +19,8 @@ from rewind.files import atomic
 class StateFile:
     """The undeclared file from which a killed run resumes.
 
-    It carries the fingerprint of the code and the configuration that wrote it. State of another fingerprint is never
-    mixed in: the run says so and begins anew.
+    It carries the fingerprint of the code, the configuration and the data that wrote it. State of another fingerprint
+    is never mixed in: it is set aside (``<name>.other.pt``), the run says so and begins anew.
     """
 
     def __init__(self, path: str | Path, fingerprint: str) -> None:
@@ -31,12 +33,18 @@ class StateFile:
         try:
             saved = torch.load(self.path, map_location="cpu", weights_only=True)
         except Exception as error:  # any unreadable file means the same thing here
-            print(f"{self.path}: training state cannot be read ({error}); training starts anew.")
+            print(f"{self.path}: this training state cannot be read ({error}); {self._set_aside()}")
             return None
         if saved["fingerprint"] != self.fingerprint:
-            print(f"{self.path}: training state of other code or configuration; training starts anew.")
+            print(f"{self.path}: this training state is of other code, configuration or data; {self._set_aside()}")
             return None
         return saved["state"]
+
+    def _set_aside(self) -> str:
+        kept = self.path.with_suffix(".other.pt")
+        with contextlib.suppress(FileNotFoundError):  # another process of this run did it
+            self.path.replace(kept)
+        return f"it is kept as {kept.name}, and training starts anew."
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the saved state, atomically."""
@@ -63,8 +71,13 @@ def load_model(path: str | Path, model: nn.Module) -> None:
         RewindError: naming the first key or shape that differs.
     """
     state = load_file(path)
+    with safe_open(path, "pt") as file:
+        made = json.loads((file.metadata() or {}).get("rewind", "{}")).get("method", "unknown")
     own = model.state_dict()
     wrong = sorted(own.keys() ^ state.keys()) + [n for n in own if n in state and own[n].shape != state[n].shape]
     if wrong:
-        raise RewindError(f"{path}: not a checkpoint of this method: {len(wrong)} tensors differ, first {wrong[0]!r}.")
+        raise RewindError(
+            f"{path}: not a checkpoint of this method: {len(wrong)} tensors differ, first {wrong[0]!r}; it was made by "
+            f"the run {made}. Name the run of the method and study that you mean, or train it again."
+        )
     model.load_state_dict(state)

@@ -59,6 +59,14 @@ class World:
         dist.all_gather(parts, value.contiguous())
         return torch.cat(parts)
 
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over ranks of a tensor of one shape."""
+        if self.size == 1:
+            return value
+        total = value.contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
     def sum_gradients(self, module: nn.Module) -> None:
         """Replace every ``.grad`` by the sum over ranks; what no rank has a gradient of keeps none."""
         if self.size == 1:

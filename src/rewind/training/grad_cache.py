@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from rewind.errors import RewindError
 from rewind.models.retriever import Features, Retriever, concatenate
 from rewind.training.distributed import ALONE, World
+from rewind.training.pairs import SharedPairs
 
 INPUTS = ("pixels", "frames")  # entries of a batch that stay on their rank: large, and only encoders read them
 REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -83,16 +84,23 @@ class _Step:
         text, items = ([part[side] for part in parts] for side in (0, 1))
         text, items = (_leaves(world.gather(concatenate(side))) for side in (text, items))
         given = batch if world.size == 1 else world.gather({k: v for k, v in batch.items() if k not in INPUTS})
+        pairs = SharedPairs(self.retriever, world, text, items)
+        with world.one_memory(), self.autocast():
+            pairs.score()
+        pairs.gather()
         with world.one_memory():
             with self.autocast():
-                loss = self.objective(self.retriever, text, items, given).value
+                loss = self.objective(pairs, text, items, given).value
             value = self.backward(loss)
             if math.isfinite(value):
                 if world.rank:  # every rank has the gradients of what the loss itself uses: they count once
                     self.retriever.zero_grad(set_to_none=True)
-                own = world.share(rows * world.size)
-                self.continue_backward(chunks, states, [_gradients(text, own), _gradients(items, own)])
+                pairs.backward()
         if math.isfinite(value):
+            pairs.collect()
+            own = world.share(rows * world.size)
+            with world.one_memory():
+                self.continue_backward(chunks, states, [_gradients(text, own), _gradients(items, own)])
             world.sum_gradients(self.retriever)
         if world.size > 1 and torch.equal(torch.get_rng_state(), before):
             torch.rand(1)  # the loss drew nothing: on every rank, that the next step's towers draw other numbers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rewind.errors import RewindError
+from rewind.files import write_json
 from rewind.models.retriever import Features, Retriever, find
 from rewind.progress import Progress
 from rewind.study import Training
@@ -19,8 +22,9 @@ from rewind.training.batches import epoch_batches
 from rewind.training.checkpoint import StateFile
 from rewind.training.distributed import ALONE, World
 from rewind.training.grad_cache import MicroBatch, exact_step, random_state, set_random_state
-from rewind.training.inputs import Inputs
+from rewind.training.inputs import Inputs, load
 from rewind.training.optim import make_optimiser
+from rewind.training.speed import speed_up
 
 Validate = Callable[[Retriever], dict[str, float]]
 """Scores of a model on validation; ``valid_sum`` chooses the checkpoint."""
@@ -45,11 +49,17 @@ class TrainingData:
     caption_ids: list[str]
 
 
-def seed_everything(seed: int) -> None:
-    """Seed new weights and dropout, and ask for deterministic kernels."""
+def seed_everything(seed: int, deterministic: bool = True) -> None:
+    """Seed every source of random numbers; with ``deterministic`` also ask for kernels that repeat their bits.
+
+    Data order and the choice of captions have generators of their own, made from the same seed.
+    """
+    random.seed(seed)
+    np.random.seed(seed)
     torch.manual_seed(seed)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(deterministic, warn_only=True)
+    torch.backends.cudnn.deterministic = deterministic
+    torch.backends.cudnn.benchmark = not deterministic
 
 
 def freeze(retriever: Retriever, towers: list[str]) -> None:
@@ -74,7 +84,7 @@ def train(
     """Train in place; the retriever ends with the weights of its best validation score.
 
     A run that was killed continues from ``state`` and ends with the same bits as an unbroken one on the same hardware.
-    Every process of ``world`` calls this with the same arguments; rank 0 validates and saves.
+    Every process of ``world`` calls this with the same arguments; all validate, rank 0 saves.
 
     Returns:
         One row per epoch: epoch, loss, lr, seconds, clips_per_second and the validation scores.
@@ -87,50 +97,61 @@ def train(
     objective = getattr(objective, "objective", objective)
     retriever.to(device)
     freeze(retriever, keys.freeze)
-    plan = [len(epoch_batches(data.item_of_caption, data.cluster_of_item, keys.batch, seed, 0))] * keys.epochs
-    optimiser, schedule = make_optimiser(retriever, keys, sum(plan))
+    order = _Order(data, keys, seed, world)
+    steps = order.per_epoch * keys.epochs
+    optimiser, schedule = make_optimiser(retriever, keys, steps)
+    speed_up(retriever, keys)
     run = _Run(retriever, optimiser, schedule, keys, device)
     _resume(run, state, world)
-    progress = Progress(f"train {name}", sum(plan), "steps")
-    progress.done = sum(plan[: run.epoch]) + run.step
-    for epoch in range(run.epoch, keys.epochs):
-        batches = epoch_batches(data.item_of_caption, data.cluster_of_item, keys.batch, seed, epoch)
-        shares = [rows[world.share(len(rows))] for rows in batches]
-        retriever.train()
+    progress = Progress(f"train {name}", steps, "steps")
+    progress.done = first = order.per_epoch * run.epoch + run.step
+    # One loader serves the whole run: the next epoch's first batches are made while this one is validated.
+    shares = (order.share(place) for place in range(first, steps))
+    batches = load(functools.partial(_batch, data), shares, data.inputs, workers, device)
+    while run.epoch < keys.epochs and not run.out_of_patience(keys.patience):
         began, seen = time.monotonic(), 0
-        for batch in _load(data, shares[run.step :], workers):
-            rows = batches[run.step]
+        retriever.train()
+        while run.step < order.per_epoch:
+            batch = next(batches)
             loss = _step(run, objective, batch, keys, world)
             if not np.isfinite(loss):
-                names = [data.caption_ids[row] for row in rows[:20]]
-                raise RewindError(
-                    f"{name}: the loss is {loss} in epoch {epoch + 1}, step {run.step + 1}; captions {names}. "
-                    "Look at these clips, or lower training.lr; the state before this step is kept."
-                )
+                _refuse(loss, run, data, order.whole(run.epoch)[run.step], state, name)
             schedule.step()
             run.losses.append(loss)
             run.step += 1
-            seen += len(rows)
-            progress.advance(1, f"epoch {epoch + 1}/{keys.epochs}, loss {loss:.3f}")
-            if run.step % keys.save_every_steps == 0 and run.step < len(batches) and world.rank == 0:
+            seen += len(batch["rows"]) * world.size
+            progress.advance(1, f"epoch {run.epoch + 1}/{keys.epochs}, loss {loss:.3f}")
+            if run.step % keys.save_every_steps == 0 and run.step < order.per_epoch and world.rank == 0:
                 state.save(run.saved())
         seconds = time.monotonic() - began
         row = {
-            "epoch": epoch + 1,
+            "epoch": run.epoch + 1,
             "loss": float(np.mean(run.losses)),
             "lr": optimiser.param_groups[-1]["lr"],
             "seconds": round(seconds, 3),
             "clips_per_second": round(seen / max(seconds, 1e-9), 1),
         }
-        if (epoch + 1) % keys.evaluate_every == 0 or epoch + 1 == keys.epochs:
-            row |= world.agree(validate(retriever.eval()) if world.rank == 0 else None)
-            run.keep_if_best(row["valid_sum"], epoch + 1)
+        if (run.epoch + 1) % keys.evaluate_every == 0 or run.epoch + 1 == keys.epochs:
+            row |= world.agree(validate(retriever.eval()))
+            run.keep_if_best(row["valid_sum"], run.epoch + 1)
         run.end_epoch(row)
         if world.rank == 0:
             state.save(run.saved())
+    if run.epoch < keys.epochs:
+        print(f"{name}: no better score in {keys.patience} validations: stopped after epoch {run.epoch}")
     retriever.load_state_dict(run.best["model"])
     retriever.eval()
     return run.history
+
+
+def _refuse(loss: float, run: _Run, data: TrainingData, rows: np.ndarray, state: StateFile, name: str) -> None:
+    names = [data.caption_ids[row] for row in rows]
+    path = state.path.with_suffix(".batch.json")
+    write_json(path, {"loss": str(loss), "epoch": run.epoch + 1, "step": run.step + 1, "captions": names})
+    raise RewindError(
+        f"{name}: the loss is {loss} in epoch {run.epoch + 1}, step {run.step + 1}; first captions {names[:3]}, all "
+        f"{len(names)} in {path}. Look at these clips, or lower training.lr; the last saved state is kept."
+    )
 
 
 def _resume(run: _Run, state: StateFile, world: World) -> None:
@@ -162,34 +183,34 @@ def _step(run: _Run, objective, batch: Features, keys: Training, world: World) -
     return value
 
 
-class _Batches(torch.utils.data.Dataset):
-    def __init__(self, data: TrainingData, batches: list[np.ndarray]) -> None:
-        self.data, self.batches = data, batches
+class _Order:
+    """Which caption rows every step sees: of all processes together, and of this one."""
 
-    def __len__(self) -> int:
-        return len(self.batches)
+    def __init__(self, data: TrainingData, keys: Training, seed: int, world: World) -> None:
+        self.data, self.keys, self.seed, self.world = data, keys.batch, seed, world
+        self.epoch, self.batches = 0, self._of(0)
+        self.per_epoch = len(self.batches)
+        world.share(len(self.batches[0]))  # a batch that cannot be shared is refused before anything runs
 
-    def __getitem__(self, place: int) -> Features:
-        rows = self.batches[place]
-        items = self.data.item_of_caption[rows]
-        index = torch.from_numpy(rows)
-        return {
-            "rows": index,
-            "text": self.data.text[index],
-            "items": torch.from_numpy(items),
-        } | self.data.inputs.batch(items)
+    def _of(self, epoch: int) -> list[np.ndarray]:
+        return epoch_batches(self.data.item_of_caption, self.data.cluster_of_item, self.keys, self.seed, epoch)
+
+    def whole(self, epoch: int) -> list[np.ndarray]:
+        """The global batches of an epoch."""
+        if epoch != self.epoch:
+            self.epoch, self.batches = epoch, self._of(epoch)
+        return self.batches
+
+    def share(self, place: int) -> np.ndarray:
+        """This process's rows of the step ``place``, counted from the run's beginning."""
+        rows = self.whole(place // self.per_epoch)[place % self.per_epoch]
+        return rows[self.world.share(len(rows))]
 
 
-def _load(data: TrainingData, batches: list[np.ndarray], workers: int):
-    # A worker makes whole batches, so their content does not depend on how many workers there are.
-    # Its own generator: a loader draws a seed when it starts, which would otherwise shift the run's random numbers.
-    return torch.utils.data.DataLoader(
-        _Batches(data, batches),
-        batch_size=None,
-        num_workers=workers,
-        pin_memory=torch.cuda.is_available(),
-        generator=torch.Generator(),
-    )
+def _batch(data: TrainingData, rows: np.ndarray) -> Features:
+    items = data.item_of_caption[rows]
+    index = torch.from_numpy(rows)
+    return {"rows": index, "text": data.text[index], "items": torch.from_numpy(items)} | data.inputs.batch(items)
 
 
 class _Run:
@@ -236,6 +257,10 @@ class _Run:
         if score > self.best["score"]:
             state = {name: value.detach().clone().cpu() for name, value in self.retriever.state_dict().items()}
             self.best = {"score": score, "epoch": epoch, "model": state}
+
+    def out_of_patience(self, patience: int | None) -> bool:
+        scored = [row["epoch"] for row in self.history if "valid_sum" in row]
+        return patience is not None and sum(epoch > self.best["epoch"] for epoch in scored) >= patience
 
     def end_epoch(self, row: dict[str, float]) -> None:
         row["best_epoch"] = self.best["epoch"]

@@ -1,0 +1,97 @@
+"""Scoring a test set: features and heads once, beside a double loop that runs the head again for every block.
+
+    python benchmarks/evaluation.py [--queries 2000] [--device cuda]
+
+Random frame and text features stand for ViT-B/32's (12 frames, width 512). The double loop is how CLIP4Clip evaluates:
+for every block of 16 captions and 16 clips it runs the temporal head on the clips of the block. It is timed on a few
+rows of blocks and extrapolated, as the table says. tightTransf scores pairs: a part of them is timed and extrapolated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+
+from rewind.evaluation.similarity import similarity_matrix
+from rewind.jobs.session import keep_memory
+from rewind.models.clip4clip import Clip4Clip
+from rewind.models.retriever import Backbone
+from rewind.models.temporal import HEADS
+from rewind.study.model import Evaluation
+from rewind.training.inputs import CachedFrames
+
+WIDTH, FRAMES, BLOCK = 512, 12, 16
+
+
+class Given(Backbone):
+    """Features come as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.width = self.feature_width = WIDTH
+        self.logit_scale = torch.nn.Parameter(torch.tensor(4.6))
+
+    def encode_text(self, prepared):
+        return prepared
+
+
+def timed(work, device: torch.device) -> float:
+    """Seconds that ``work()`` takes."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+@torch.inference_mode()
+def double_loop(model: Clip4Clip, text, frames, mask, rows: int, device: torch.device) -> None:
+    """The first ``rows`` rows of blocks, the head run again in every block."""
+    text, frames, mask = (value.to(device) for value in (text, frames, mask))
+    for top in range(0, rows * BLOCK, BLOCK):
+        captions = model.encode_text({"text": text[top : top + BLOCK]})
+        for left in range(0, len(frames), BLOCK):
+            at = slice(left, left + BLOCK)
+            items = model.encode_items({"frames": frames[at], "mask": mask[at]})
+            model.similarity(captions, items).cpu()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--queries", type=int, default=2000, help="captions, and as many clips")
+    parser.add_argument("--pairs", type=int, default=200, help="captions, and clips, of tightTransf's part")
+    parser.add_argument("--rows", type=int, default=2, help="rows of blocks of the double loop that are timed")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    device, n = torch.device(options.device), options.queries
+    torch.manual_seed(0)
+    keep_memory()  # as in every job
+    text, frames = torch.randn(n, WIDTH), torch.randn(n, FRAMES, WIDTH)
+    mask = torch.ones(n, FRAMES, dtype=torch.uint8)
+    keys = Evaluation(batch_size=64, pair_batch_size=4096)
+    blocks = -(-n // BLOCK)
+    print(f"{n} captions x {n} clips of {FRAMES} frames, {device}, {torch.get_num_threads()} threads")
+    print(f"{'head':12} {'once':>10} {'double loop':>14} {'ratio':>8}")
+    for name in ("meanP", "seqLSTM", "seqTransf"):
+        model = Clip4Clip(Given(), HEADS[name](WIDTH, layers=4, positions=77)).to(device).eval()
+        inputs = CachedFrames(frames.numpy(), mask.numpy())
+        once = timed(lambda m=model, i=inputs: similarity_matrix(m, text, i, keys, device), device)
+        part = timed(lambda m=model: double_loop(m, text, frames, mask, options.rows, device), device)
+        loop = part * blocks / options.rows
+        print(f"{name:12} {once:8.2f} s {loop:12.1f} s {loop / once:7.0f}x")
+    print(f"double loop: {options.rows} of {blocks} rows of blocks timed, the rest extrapolated")
+    p = options.pairs
+    model = Clip4Clip(Given(), HEADS["tightTransf"](WIDTH, layers=4, positions=77)).to(device).eval()
+    inputs = CachedFrames(frames[:p].numpy(), mask[:p].numpy())
+    part = timed(lambda: similarity_matrix(model, text[:p], inputs, keys, device), device)
+    whole = part * n * n / p**2
+    print(f"tightTransf, {p} x {p} pairs: {part:.1f} s, {p * p / part:.0f} pairs/s")
+    print(f"tightTransf, {n} x {n} pairs, extrapolated: {whole / 60:.0f} min")
+
+
+if __name__ == "__main__":
+    main()

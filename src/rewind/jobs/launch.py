@@ -1,0 +1,87 @@
+"""One process per granted GPU: torchrun inside a job, started by its own programming interface."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rewind.errors import RewindError
+from rewind.jobs.session import keep_memory, redirected
+
+
+def on_all_gpus(
+    work: Callable[..., Any], *arguments: Any, log: str | os.PathLike, processes: int | None = None
+) -> None:
+    """Run ``work(*arguments)`` here, or, where the job was granted several GPUs, in one process for each.
+
+    The processes find one another by torchrun's environment variables (see :func:`rewind.training.distributed.joined`).
+    All write on into this job's log, where ranks other than 0 only say what failed. If one fails, the others are ended.
+
+    Args:
+        work: a function of a module, and ``arguments`` for it: both are pickled.
+        log: the job's log file.
+        processes: how many; the number of visible GPUs if None.
+
+    Raises:
+        RewindError: if a process failed; what it said is in the log above.
+    """
+    count = torch.cuda.device_count() if processes is None else processes
+    if count <= 1:
+        work(*arguments)
+        return
+    # Imported late: most jobs never need it.
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    print(f"{count} GPUs were granted: {count} processes share every batch")
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        start_method="spawn",
+    )
+    threads = max(1, torch.get_num_threads() // count)
+    try:
+        elastic_launch(config, _process)(work, arguments, str(log), threads, os.getpid())
+    except ChildFailedError as error:
+        rank, failure = next(iter(error.failures.items()))
+        raise RewindError(
+            f"process {rank} of {count} ended with exit code {failure.exitcode}; what it said is above. "
+            "The last saved state is kept."
+        ) from None
+
+
+def _process(work: Callable[..., Any], arguments: tuple, log: str, threads: int, parent: int) -> None:
+    _die_with(parent)
+    torch.set_num_threads(threads)
+    keep_memory()
+    with Path(log).open("a", encoding="utf-8") as stream, redirected(stream):
+        try:
+            work(*arguments)
+        except RewindError as error:
+            print(f"\nerror: {error}\n", file=sys.stderr)
+            raise SystemExit(1) from None
+        except Exception:
+            traceback.print_exc()
+            raise SystemExit(1) from None
+
+
+def _die_with(parent: int) -> None:
+    """End this process when the job is killed outright: nothing else would free its GPU."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # it died before this line
+            os._exit(1)
