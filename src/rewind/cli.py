@@ -29,6 +29,18 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("run", type=Path, help="folder of a run: results/<study>/runs/<method>/seed<k>")
     export.add_argument("out", type=Path, help="file to write")
     export.set_defaults(command=_export)
+    verify = commands.add_parser("verify", help="check a frame store against its checksums")
+    verify.add_argument("index", type=Path, help="results/<study>/frames/frames<n>/index.json")
+    verify.set_defaults(command=_verify)
+    power = commands.add_parser("power", help="what difference of R@1 a study can detect")
+    power.add_argument("study", type=Path, help="study file: config/studies/<study>.yaml")
+    power.add_argument("--setting", help="setting of the evaluation; the study's first")
+    power.add_argument("--seeds", type=int, help="seeds per method; the study's")
+    power.add_argument("--queries", type=int, help="test queries; as in the results, or 1,000")
+    power.add_argument("--cluster-size", type=int, help="queries that succeed or fail together; as in the results")
+    power.add_argument("--seed-sd", type=float, help="± of R@1 over seeds in points; as in the results, or 1")
+    power.add_argument("--r1", type=float, help="R@1 in percent; as in the results, or 40")
+    power.set_defaults(command=_power)
     return parser
 
 
@@ -43,6 +55,23 @@ def _doctor(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     export_clip4clip(options.run, options.out)
     print(f"{options.out}: written")
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from rewind.video.store import verify
+
+    verify(options.index)
+    print(f"{options.index}: every shard has the bytes that it was written with")
+    return 0
+
+
+def _power(options: argparse.Namespace) -> int:
+    from rewind.jobs.power import Wishes, detection
+    from rewind.study import load_study
+
+    wishes = Wishes(options.setting, options.seeds, options.queries, options.cluster_size, options.seed_sd, options.r1)
+    print(detection(load_study(options.study.stem, options.study.parent), wishes))
     return 0
 
 

@@ -1,12 +1,12 @@
-"""Statistics: intervals of every method, paired comparisons of every declared pair.
+"""Statistics: intervals of every method, comparisons of every declared pair, gaps between Origin and Hard.
 
 Requires: ranks of every run.
-Produces: statistics/intervals.csv and statistics/pairs.csv.
+Produces: statistics/intervals.csv, statistics/pairs.csv and statistics/gaps.csv.
 """
 
 
 rule statistics:
-    """Cluster bootstrap over queries; Holm's correction over the declared pairs."""
+    """Error over training seeds and queries, with a bootstrap over queries beside it; Holm's correction over pairs."""
     input:
         metrics="results/{study}/metrics.csv",
         ranks="results/{study}/ranks",
@@ -17,6 +17,7 @@ rule statistics:
         pairs=report(
             "results/{study}/statistics/pairs.csv", category="Results", caption="../report/pairs.rst"
         ),
+        gaps="results/{study}/statistics/gaps.csv",
     log:
         "results/{study}/logs/statistics.log",
     benchmark:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewind.jobs.results import compute_metrics
+from rewind.jobs.metrics import compute_metrics
 from rewind.jobs.session import session
 
 if TYPE_CHECKING:

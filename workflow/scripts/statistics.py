@@ -1,9 +1,9 @@
-"""Intervals and paired comparisons."""
+"""Intervals, paired comparisons, gaps between Origin and Hard."""
 
 from typing import TYPE_CHECKING
 
-from rewind.jobs.results import compute_statistics
 from rewind.jobs.session import session
+from rewind.jobs.statistics import compute_statistics
 from rewind.study.model import Statistics
 
 if TYPE_CHECKING:
@@ -17,4 +17,5 @@ with session(snakemake.log[0], snakemake.threads):
         Statistics(**snakemake.params.settings),
         snakemake.output.intervals,
         snakemake.output.pairs,
+        snakemake.output.gaps,
     )

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rewind.statistics.parts import Clusters
+
 PROCEDURE = "cluster bootstrap over queries, these checkpoints"
+_CELLS = 8_000_000  # numbers held at once while drawing
 
 
 @dataclass(frozen=True)
@@ -18,36 +21,30 @@ class Resamples:
     """How often each cluster is drawn in each resample.
 
     Attributes:
-        weights: (B, C) counts; every row sums to C.
-        cluster: (Q,) cluster of each query.
+        weights: (B, C) counts, float32; every row sums to C.
+        clusters: of the queries.
     """
 
     weights: np.ndarray
-    cluster: np.ndarray
+    clusters: Clusters
 
     @classmethod
-    def draw(cls, cluster_ids: np.ndarray, resamples: int, seed: int) -> Resamples:
-        """Draw ``resamples`` multinomial resamples of the distinct clusters; the same seed gives the same draws."""
-        names, cluster = np.unique(cluster_ids, return_inverse=True)
-        rng = np.random.default_rng(seed)
-        count = len(names)
-        weights = rng.multinomial(count, np.full(count, 1 / count), size=resamples)
-        return cls(weights.astype(np.float32), cluster)
+    def draw(cls, clusters: Clusters, resamples: int, seed: int) -> Resamples:
+        """Draw ``resamples`` resamples of the clusters; the same seed and number of clusters give the same draws."""
+        return cls(draw_weights(len(clusters.sizes), resamples, seed), clusters)
 
-    def means(self, values: np.ndarray) -> np.ndarray:
-        """Resampled means of per-query values.
+    def means(self, totals: np.ndarray) -> np.ndarray:
+        """Resampled means.
 
         Args:
-            values: (K, Q), K columns of values such as metric × method.
+            totals: (K, C) sums over each cluster's queries, K columns such as metric × method. Whole numbers up to
+                2²⁴ stay exact, so that a resampled difference of hits that is 0 is exactly 0.
 
         Returns:
-            (B, K): the sum over the drawn clusters' queries divided by their number.
+            (B, K) float32: the sum over the drawn clusters' queries divided by their number.
         """
-        count = self.weights.shape[1]
-        sums = np.zeros((count, len(values)), dtype=np.float64)
-        np.add.at(sums, self.cluster, values.T)
-        sizes = np.bincount(self.cluster, minlength=count).astype(np.float64)
-        return (self.weights @ sums.astype(np.float32)) / (self.weights @ sizes.astype(np.float32))[:, None]
+        sizes = self.clusters.sizes.astype(np.float32)
+        return (self.weights @ totals.T.astype(np.float32)) / (self.weights @ sizes)[:, None]
 
     def medians(self, ranks: np.ndarray) -> np.ndarray:
         """Resampled lower medians of per-query ranks.
@@ -59,10 +56,39 @@ class Resamples:
             (B,)
         """
         levels, codes = np.unique(ranks, return_inverse=True)
-        histogram = np.zeros((self.weights.shape[1], len(levels)), dtype=np.float32)
-        np.add.at(histogram, (np.broadcast_to(self.cluster, ranks.shape).ravel(), codes.ravel()), 1)
-        cumulative = (self.weights @ histogram).cumsum(axis=1)
-        return levels[(cumulative >= cumulative[:, -1:] / 2).argmax(axis=1)]
+        codes = codes.reshape(ranks.shape)
+        half = self.weights @ (self.clusters.sizes * (len(ranks) / 2)).astype(np.float32)
+        middle = np.sort(codes, axis=None)
+        for reach in (0.1, 0.5):  # a resampled median is nearly always near the median; else look everywhere
+            first, last = (middle[int(q * (middle.size - 1))] for q in (0.5 - reach, 0.5 + reach))
+            cumulative = self.weights @ self._cumulative(codes, first, last)
+            inside = cumulative[:, -1] >= half
+            if first > 0:
+                inside &= cumulative[:, 0] < half
+            if inside.all():
+                break
+        return levels[first + (cumulative >= half[:, None]).argmax(axis=1)]
+
+    def _cumulative(self, codes: np.ndarray, first: int, last: int) -> np.ndarray:
+        """(C, last − first + 1) ranks of each cluster, over all seeds, at or below each of these levels."""
+        width, count = last - first + 1, len(self.clusters.sizes)
+        cluster = np.repeat(np.arange(count), self.clusters.sizes)
+        clipped = np.clip(codes[:, self.clusters.order] - first, 0, width)  # the last column is beyond
+        cells = np.bincount((cluster * (width + 1) + clipped).ravel(), minlength=count * (width + 1))
+        return cells.reshape(count, width + 1)[:, :width].cumsum(axis=1).astype(np.float32)
+
+
+def draw_weights(clusters: int, resamples: int, seed: int) -> np.ndarray:
+    """(B, C) float32 counts of ``clusters`` draws with replacement out of as many, B times."""
+    rng = np.random.default_rng(seed)
+    weights = np.empty((resamples, clusters), dtype=np.float32)
+    step = max(1, _CELLS // clusters)
+    for start in range(0, resamples, step):
+        rows = min(step, resamples - start)
+        drawn = rng.integers(0, clusters, size=(rows, clusters), dtype=np.int64)
+        drawn += (np.arange(rows) * clusters)[:, None]
+        weights[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * clusters).reshape(rows, clusters)
+    return weights
 
 
 def percentile_interval(samples: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:

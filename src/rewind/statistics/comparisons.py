@@ -1,172 +1,243 @@
-"""Intervals of every method and paired comparisons of every pair, Holm-adjusted."""
+"""Intervals of every method, differences of every pair, gaps between Origin and Hard."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import gcd
 
 import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import query_values
-from rewind.statistics.bootstrap import PROCEDURE, Resamples, percentile_interval, two_sided_p
-from rewind.study.model import METRICS, Statistics
+from rewind.statistics import bootstrap, labels
+from rewind.statistics.blocks import MEAN_METRICS, Block, Runs, blocks
+from rewind.statistics.bootstrap import Resamples, draw_weights, percentile_interval, two_sided_p
+from rewind.statistics.inference import difference, holm, one
+from rewind.statistics.median import median_rank
+from rewind.statistics.parts import Parts, parts, stack
+from rewind.study.model import Statistics
 
-Runs = dict[str, dict[int, pd.DataFrame]]
-"""Rank tables by method and seed."""
+GAP_METRICS = ("R@1", "R@5", "R@10", "MRR", "MnR")
+LOWER_IS_BETTER = frozenset({"MnR"})
+INTERVALS = (
+    *("method", "setting", "direction", "metric", "seeds", "queries", "clusters", "estimate", "std", "low", "high"),
+    *("procedure", "df", "seed_share", "boot_low", "boot_high", "boot_procedure"),
+)
+PAIRS = (
+    *("first", "second", "setting", "direction", "metric", "difference", "low", "high", "p", "p_holm", "procedure"),
+    *("family", "df", "effect", "boot_low", "boot_high", "boot_p", "boot_p_holm", "boot_procedure"),
+)
+GAPS = (
+    *("method", "direction", "metric", "seeds", "queries", "clusters", "gap", "low", "high", "procedure", "df"),
+    *("boot_low", "boot_high"),
+)
 
-MEAN_METRICS = tuple(metric for metric in METRICS if metric != "MdR")
+
+@dataclass(frozen=True)
+class Comparison:
+    """The three tables of the statistics stage.
+
+    Attributes:
+        intervals: one row per method, setting, direction and metric.
+        pairs: one row per pair, setting, direction and metric; MdR is not tested.
+        gaps: Origin − Hard over Origin's queries, one row per method, direction and metric; empty where one of the
+            settings was not evaluated.
+    """
+
+    intervals: pd.DataFrame
+    pairs: pd.DataFrame
+    gaps: pd.DataFrame
 
 
-def compare(runs: Runs, pairs: list[tuple[str, str]], keys: Statistics) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Intervals per method and differences per pair, for every setting, direction and metric.
+def compare(runs: Runs, pairs: list[tuple[str, str]], keys: Statistics) -> Comparison:
+    """Intervals per method, differences per pair and gaps, in every setting, direction and metric.
 
     Args:
-        runs: rank tables; every run of a study has the same queries.
+        runs: rank tables (``check_ranks`` accepts them); every run of a study has the same queries.
         pairs: the declared family; Holm's correction runs over it, per setting, direction and metric.
-        keys: resamples, confidence, seed.
-
-    Returns:
-        intervals (method, setting, direction, metric, seeds, queries, clusters, estimate, std, low, high, procedure)
-        and pairs (first, second, setting, direction, metric, difference, low, high, p, p_holm, procedure, family).
+        keys: confidence; resamples and seed of the bootstrap beside it.
 
     Raises:
-        RewindError: if two runs have different queries.
+        RewindError: if two runs have different settings, queries or clusters, or a pair names no run.
     """
-    intervals, differences = [], []
-    for setting, direction in _blocks(runs):
-        block = {m: {s: _select(t, setting, direction) for s, t in seeds.items()} for m, seeds in runs.items()}
-        _check_same_queries(block, setting, direction)
-        any_table = next(iter(next(iter(block.values())).values()))
-        draws = Resamples.draw(any_table["cluster_id"].to_numpy(), keys.resamples, keys.seed)
-        values = {m: _values(seeds) for m, seeds in block.items()}
-        samples = {m: draws.means(v.mean(axis=1)) for m, v in values.items()}  # (B, metrics)
-        place = {"setting": setting, "direction": direction}
-        size = {"queries": len(any_table), "clusters": draws.weights.shape[1]}
-        for method, seeds in block.items():
-            intervals += [
-                {"method": method} | place | size | row
-                for row in _method_rows(values[method], samples[method], seeds, draws, keys.confidence)
-            ]
-        differences += [place | row for row in _pair_rows(values, samples, pairs, keys.confidence)]
-    return _tidy_intervals(intervals), _tidy_pairs(differences)
+    for pair in pairs:
+        for name in pair:
+            if name not in runs:
+                raise RewindError(f"statistics.pairs: method {name!r} has no run; there are {', '.join(runs)}.")
+    weights = cache(lambda clusters: draw_weights(clusters, keys.resamples, keys.seed))
+    intervals, differences, gaps = [], [], []
+    kept: dict[tuple[str, str], Block] = {}
+    for block in blocks(runs):
+        draws = Resamples(weights(len(block.clusters.sizes)), block.clusters)
+        totals = {method: block.totals(method) for method in block.higher}
+        found = stack([parts(t, block.clusters.sizes) for t in totals.values()])
+        intervals += _interval_rows(block, totals, found, draws, keys.confidence)
+        differences += _pair_rows(block, totals, found, pairs, draws, keys.confidence)
+        kept[block.setting, block.direction] = block
+        other = kept.get(("hard" if block.setting == "origin" else "origin", block.direction))
+        if other is not None and {block.setting, other.setting} == {"origin", "hard"}:
+            origin, hard = (block, other) if block.setting == "origin" else (other, block)
+            draws = Resamples(weights(len(origin.clusters.sizes)), origin.clusters)
+            gaps += _gap_rows(origin, hard, draws, keys.confidence)
+    tables = ((intervals, INTERVALS), (differences, PAIRS), (gaps, GAPS))
+    return Comparison(*(pd.DataFrame(rows, columns=list(columns)) for rows, columns in tables))
 
 
-def holm(p: np.ndarray) -> np.ndarray:
-    """Holm's adjusted p-values: the running maximum of ``(n − i + 1) · p_(i)``, at most 1 (Holm, 1979)."""
-    order = np.argsort(p, kind="stable")
-    factors = len(p) - np.arange(len(p))
-    adjusted = np.minimum(1.0, np.maximum.accumulate(p[order] * factors))
-    result = np.empty_like(adjusted)
-    result[order] = adjusted
-    return result
+def _interval_rows(
+    block: Block, totals: dict[str, np.ndarray], found: Parts, draws: Resamples, confidence: float
+) -> list[dict]:
+    result = one(found, confidence, np.array([metric == "MnR" for metric in MEAN_METRICS]))
+    boot_low, boot_high = _bootstrap_means(list(totals.values()), draws, confidence)
+    rows = []
+    for at, (method, total) in enumerate(totals.items()):
+        place = {"method": method, "setting": block.setting, "direction": block.direction} | _size(block, method)
+        per_seed = total.sum(axis=-1) / len(block.queries)  # (K, S)
+        for k, metric in enumerate(MEAN_METRICS):
+            low, high = np.clip([result.low[at, k], result.high[at, k]], *_range(metric))
+            rows.append(
+                place
+                | {"metric": metric, "estimate": result.estimate[at, k], "std": _std(per_seed[k])}
+                | {"low": low, "high": high, "df": result.df[at, k], "seed_share": result.seed_share[at, k]}
+                | {"procedure": labels.method(per_seed.shape[1], skewed=metric == "MnR")}
+                | {"boot_low": boot_low[at, k], "boot_high": boot_high[at, k]}
+                | {"boot_procedure": bootstrap.PROCEDURE}
+            )
+        rows.append(place | _median_row(block, method, draws, confidence))
+    return rows
 
 
-def scale(metric: str) -> float:
-    """R@k is reported in percent."""
-    return 100.0 if metric.startswith("R@") else 1.0
+def _median_row(block: Block, method: str, draws: Resamples, confidence: float) -> dict:
+    higher, ties = block.higher[method], block.ties[method]
+    estimate, low, high = median_rank(higher, ties, block.clusters, confidence)
+    ranks = 1 + higher + ties / 2
+    boot_low, boot_high = percentile_interval(draws.medians(ranks), confidence)
+    return {
+        "metric": "MdR",
+        "estimate": estimate,
+        "std": _std(np.median(ranks, axis=1)),
+        "low": low,
+        "high": high,
+        "procedure": labels.median(len(ranks)),
+        "df": np.nan,
+        "seed_share": np.nan,
+        "boot_low": boot_low,
+        "boot_high": boot_high,
+        "boot_procedure": bootstrap.PROCEDURE,
+    }
 
 
-def _blocks(runs: Runs) -> list[tuple[str, str]]:
-    table = next(iter(next(iter(runs.values())).values()))
-    return list(dict.fromkeys(zip(table["setting"], table["direction"], strict=True)))
-
-
-def _select(table: pd.DataFrame, setting: str, direction: str) -> pd.DataFrame:
-    return table[(table["setting"] == setting) & (table["direction"] == direction)].sort_values(
-        "query_id", kind="stable"
-    )
-
-
-def _check_same_queries(block: Runs, setting: str, direction: str) -> None:
-    first: tuple[str, int, np.ndarray] | None = None
-    for method, seeds in block.items():
-        for seed, table in seeds.items():
-            ids = table["query_id"].to_numpy()
-            if first is None:
-                first = (method, seed, ids)
-            elif not np.array_equal(ids, first[2]):
-                odd = sorted(set(ids) ^ set(first[2]))[:1] or ["(order)"]
-                raise RewindError(
-                    f"{setting} {direction}: runs {first[0]}/seed{first[1]} and {method}/seed{seed} have different "
-                    f"queries, first {odd[0]!r}; compute their similarity on the same data."
-                )
-
-
-def _values(seeds: dict[int, pd.DataFrame]) -> np.ndarray:
-    """(metrics, seeds, queries) per-query values of the metrics that are means over queries."""
-    return np.stack(
-        [[scale(metric) * query_values(table, metric) for table in seeds.values()] for metric in MEAN_METRICS]
-    )
-
-
-def _method_rows(values, samples, seeds, draws: Resamples, confidence: float):
-    low, high = percentile_interval(samples, confidence)
-    per_seed = values.mean(axis=2)
-    for at, metric in enumerate(MEAN_METRICS):
-        yield _interval_row(metric, per_seed[at], per_seed[at].mean(), low[at], high[at])
-    ranks = np.stack([table["rank"].to_numpy(dtype=float) for table in seeds.values()])
-    low_median, high_median = percentile_interval(draws.medians(ranks), confidence)
-    medians = np.median(ranks, axis=1)
-    yield _interval_row("MdR", medians, medians.mean(), low_median, high_median)
-
-
-def _interval_row(metric: str, per_seed: np.ndarray, estimate: float, low: float, high: float) -> dict:
-    std = per_seed.std(ddof=1) if len(per_seed) > 1 else np.nan
-    return {"metric": metric, "seeds": len(per_seed), "estimate": estimate, "std": std, "low": low, "high": high}
-
-
-def _pair_rows(values, samples, pairs, confidence: float):
+def _pair_rows(
+    block: Block, totals: dict[str, np.ndarray], found: Parts, pairs, draws: Resamples, confidence: float
+) -> list[dict]:
     if not pairs:
-        return
-    differences = np.stack([samples[a] - samples[b] for a, b in pairs], axis=1)  # (B, pairs, metrics)
-    low, high = percentile_interval(differences, confidence)
-    p = two_sided_p(differences)
-    for at, metric in enumerate(MEAN_METRICS):
-        adjusted = holm(p[:, at])
-        for row, (a, b) in enumerate(pairs):
-            yield {
-                "first": a,
-                "second": b,
-                "metric": metric,
-                "difference": values[a][at].mean() - values[b][at].mean(),
-                "low": low[row, at],
-                "high": high[row, at],
-                "p": p[row, at],
-                "p_holm": adjusted[row],
-                "family": len(pairs),
-            }
+        return []
+    names = list(totals)
+    first, second = ([names.index(pair[side]) for pair in pairs] for side in (0, 1))
+    result = difference(found[first], found[second], confidence)
+    columns = [_difference(totals[a], totals[b]) for a, b in pairs]
+    low, high, p = _bootstrap_differences(columns, draws, confidence)
+    adjusted, boot_adjusted = holm(result.p.T).T, holm(p.T).T
+    rows = []
+    for at, (a, b) in enumerate(pairs):
+        counts = totals[a].shape[1], totals[b].shape[1]
+        for k, metric in enumerate(MEAN_METRICS):
+            rows.append(
+                {"first": a, "second": b, "setting": block.setting, "direction": block.direction, "metric": metric}
+                | {"difference": result.estimate[at, k], "low": result.low[at, k], "high": result.high[at, k]}
+                | {"p": result.p[at, k], "p_holm": adjusted[at, k], "procedure": labels.pair(*counts)}
+                | {"family": len(pairs), "df": result.df[at, k], "effect": net_share(block, a, b, metric)}
+                | {"boot_low": low[at, k], "boot_high": high[at, k]}
+                | {"boot_p": p[at, k], "boot_p_holm": boot_adjusted[at, k]}
+                | {"boot_procedure": f"paired {bootstrap.PROCEDURE}"}
+            )
+    return rows
 
 
-def _tidy_intervals(rows: list[dict]) -> pd.DataFrame:
-    columns = [
-        "method",
-        "setting",
-        "direction",
-        "metric",
-        "seeds",
-        "queries",
-        "clusters",
-        "estimate",
-        "std",
-        "low",
-        "high",
-        "procedure",
-    ]
-    return pd.DataFrame([row | {"procedure": PROCEDURE} for row in rows], columns=columns)
+def net_share(block: Block, first: str, second: str, metric: str) -> float:
+    """Effect size: the share of queries where ``first`` does better minus the share where it does worse, −1 to 1.
+
+    A query's value is its mean over seeds. Lower mean ranks are better, so that a positive effect always speaks for
+    ``first``.
+    """
+    a, b = (block.values(method, metric).mean(axis=0) for method in (first, second))
+    gain = (b - a) if metric in LOWER_IS_BETTER else (a - b)
+    small = 1e-9 * np.maximum(np.abs(a), np.abs(b))  # rounding decides nothing
+    return float((gain > small).mean() - (gain < -small).mean())
 
 
-def _tidy_pairs(rows: list[dict]) -> pd.DataFrame:
-    columns = [
-        "first",
-        "second",
-        "setting",
-        "direction",
-        "metric",
-        "difference",
-        "low",
-        "high",
-        "p",
-        "p_holm",
-        "procedure",
-        "family",
-    ]
-    return pd.DataFrame([row | {"procedure": f"paired {PROCEDURE}"} for row in rows], columns=columns)
+def _gap_rows(origin: Block, hard: Block, draws: Resamples, confidence: float) -> list[dict]:
+    """Origin's queries in both galleries of the same runs: their differences have one mean and one error."""
+    at = _positions(origin, hard)
+    skewed = np.array([metric == "MnR" for metric in GAP_METRICS])
+    rows = []
+    for method in origin.higher:
+        gap = [origin.values(method, metric) - hard.values(method, metric)[:, at] for metric in GAP_METRICS]
+        totals = origin.clusters.totals(np.stack(gap))
+        result = one(parts(totals, origin.clusters.sizes), confidence, skewed)
+        boot_low, boot_high = _bootstrap_means([totals], draws, confidence)
+        place = {"method": method, "direction": origin.direction} | _size(origin, method)
+        for k, metric in enumerate(GAP_METRICS):
+            rows.append(
+                place
+                | {"metric": metric, "gap": result.estimate[k], "low": result.low[k], "high": result.high[k]}
+                | {"procedure": labels.method(totals.shape[1], skewed=metric == "MnR"), "df": result.df[k]}
+                | {"boot_low": boot_low[0, k], "boot_high": boot_high[0, k]}
+            )
+    return rows
+
+
+def _positions(origin: Block, hard: Block) -> np.ndarray:
+    """Where Origin's queries are among Hard's, both sorted."""
+    at = np.searchsorted(hard.queries, origin.queries)
+    there = hard.queries[np.minimum(at, len(hard.queries) - 1)] == origin.queries
+    if not there.all():
+        raise RewindError(
+            f"hard {hard.direction}: the query {origin.queries[~there][0]!r} of origin is not asked there; compute "
+            "the metrics again."
+        )
+    return at
+
+
+def _bootstrap_means(totals: list[np.ndarray], draws: Resamples, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """Ends, each (M, K), of the means over seeds and queries of M methods' (K, S, C) totals."""
+    averaged = np.concatenate([total.mean(axis=1) for total in totals])
+    sizes = draws.clusters.sizes
+    mean = averaged.sum(axis=1, keepdims=True) / sizes.sum()
+    low, high = percentile_interval(draws.means(averaged - mean * sizes), confidence)  # single precision of the rest
+    shape = (len(totals), -1)
+    return (low + mean[:, 0]).reshape(shape), (high + mean[:, 0]).reshape(shape)
+
+
+def _bootstrap_differences(
+    columns: list[tuple[np.ndarray, int]], draws: Resamples, confidence: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ends and p, each (P, K), of P pairs' (K, C) totals and the numbers that these are divided by."""
+    samples = draws.means(np.concatenate([total for total, _ in columns]))
+    shape, scale = (len(columns), -1), np.array([[number] for _, number in columns], dtype=float)
+    low, high = (ends.astype(float).reshape(shape) / scale for ends in percentile_interval(samples, confidence))
+    return low, high, two_sided_p(samples).reshape(shape)
+
+
+def _difference(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, int]:
+    """(K, C) totals of first − second as whole multiples, so that hits stay whole numbers, and their divisor."""
+    a, b = first.shape[1], second.shape[1]
+    common = gcd(a, b)
+    return (b // common) * first.sum(axis=1) - (a // common) * second.sum(axis=1), a * b // common
+
+
+def _size(block: Block, method: str) -> dict[str, int]:
+    return {
+        "seeds": len(block.higher[method]),
+        "queries": len(block.queries),
+        "clusters": len(block.clusters.sizes),
+    }
+
+
+def _range(metric: str) -> tuple[float, float]:
+    """What a metric can be; an interval cut there covers as often."""
+    return {"MRR": (0.0, 1.0), "MnR": (1.0, np.inf)}.get(metric, (0.0, 100.0))
+
+
+def _std(per_seed: np.ndarray) -> float:
+    return float(per_seed.std(ddof=1)) if len(per_seed) > 1 else np.nan

@@ -1,0 +1,155 @@
+"""The ranks of all runs in one setting and direction, checked, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from rewind.errors import RewindError
+from rewind.evaluation.ranking import recall_at, reciprocal_rank
+from rewind.statistics.parts import Clusters
+from rewind.study.report import METRICS
+
+Runs = dict[str, dict[int, pd.DataFrame]]
+"""Rank tables by method and seed."""
+
+MEAN_METRICS = tuple(metric for metric in METRICS if metric != "MdR")
+_COLUMNS = ("query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id")
+_KEY = ["setting", "direction", "query_id"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Ranks of every run in one setting and direction.
+
+    Attributes:
+        setting, direction: which.
+        queries: (Q,) ids, sorted.
+        clusters: of these queries.
+        higher, ties: method → (S, Q).
+    """
+
+    setting: str
+    direction: str
+    queries: np.ndarray
+    clusters: Clusters
+    higher: dict[str, np.ndarray]
+    ties: dict[str, np.ndarray]
+
+    def values(self, method: str, metric: str) -> np.ndarray:
+        """(S, Q) values of a metric per query, R@k in percent."""
+        higher, ties = self.higher[method], self.ties[method]
+        if metric == "MRR":
+            return reciprocal_rank(higher, ties)
+        if metric == "MnR":
+            return 1 + higher + ties / 2
+        return 100 * recall_at(int(metric.removeprefix("R@")), higher, ties)
+
+    def totals(self, method: str, metrics: tuple[str, ...] = MEAN_METRICS) -> np.ndarray:
+        """(K, S, C) sums of metrics over each cluster's queries."""
+        return self.clusters.totals(np.stack([self.values(method, metric) for metric in metrics]))
+
+
+def check_ranks(table: pd.DataFrame, where: str) -> None:
+    """Refuse a rank table that is broken.
+
+    Args:
+        table: of one run.
+        where: its file, for messages; rows count from 1.
+
+    Raises:
+        RewindError: if a column is missing, there are no rows, a rank is not a number or impossible, or a query is
+            there twice.
+    """
+    missing = [column for column in _COLUMNS if column not in table.columns]
+    if missing:
+        raise RewindError(f"{where}: column {missing[0]!r} is missing; compute the metrics again.")
+    if table.empty:
+        raise RewindError(f"{where}: there is no query; compute the metrics again.")
+    for column in ("higher", "ties", "rank"):
+        values = table[column].to_numpy(dtype=float)
+        bad = ~np.isfinite(values) | (values < (1 if column == "rank" else 0))
+        if bad.any():
+            raise RewindError(
+                f"{where}, row {_place(table, bad)}: {column} is {values[bad][0]:g}; look for NaN in the run's "
+                "similarity matrix and compute the metrics again."
+            )
+    twice = table.duplicated(_KEY).to_numpy()
+    if twice.any():
+        raise RewindError(f"{where}, row {_place(table, twice)}: the query is there twice; keep one of the rows.")
+
+
+def blocks(runs: Runs) -> Iterator[Block]:
+    """Every setting and direction of the first run, in its order.
+
+    Raises:
+        RewindError: if there is no run, or two runs have other settings, queries or clusters.
+    """
+    tables = [(f"{m}/seed{s}", table) for m, seeds in runs.items() for s, table in seeds.items()]
+    if not tables:
+        raise RewindError("statistics: there is no run; train and evaluate one first.")
+    first_name, first = tables[0]
+    places = _places(first)
+    for name, table in tables[1:]:
+        odd = sorted(set(places) ^ set(_places(table)))
+        if odd:
+            raise RewindError(
+                f"runs {first_name} and {name}: only one of them was evaluated in {' '.join(odd[0])}; "
+                "compute the metrics of both again."
+            )
+    for setting, direction in places:
+        yield _block(runs, setting, direction)
+
+
+def _places(table: pd.DataFrame) -> list[tuple[str, str]]:
+    return list(table[["setting", "direction"]].drop_duplicates().itertuples(index=False, name=None))
+
+
+def _block(runs: Runs, setting: str, direction: str) -> Block:
+    chosen = {m: {s: _select(t, setting, direction) for s, t in seeds.items()} for m, seeds in runs.items()}
+    _check_same_queries(chosen, f"{setting} {direction}")
+    first = next(iter(next(iter(chosen.values())).values()))
+    return Block(
+        setting,
+        direction,
+        first["query_id"].to_numpy(),
+        Clusters.of(first["cluster_id"].to_numpy()),
+        {m: np.stack([t["higher"].to_numpy() for t in seeds.values()]) for m, seeds in chosen.items()},
+        {m: np.stack([t["ties"].to_numpy() for t in seeds.values()]) for m, seeds in chosen.items()},
+    )
+
+
+def _select(table: pd.DataFrame, setting: str, direction: str) -> pd.DataFrame:
+    rows = table[(table["setting"] == setting) & (table["direction"] == direction)]
+    return rows.sort_values("query_id", kind="stable")
+
+
+def _check_same_queries(chosen: Runs, where: str) -> None:
+    first: tuple[str, np.ndarray, np.ndarray] | None = None
+    for method, seeds in chosen.items():
+        for seed, table in seeds.items():
+            name, ids, clusters = f"{method}/seed{seed}", table["query_id"].to_numpy(), table["cluster_id"].to_numpy()
+            if first is None:
+                first = (name, ids, clusters)
+                continue
+            if not np.array_equal(ids, first[1]):
+                odd = sorted(set(ids) ^ set(first[1]))[0]
+                raise RewindError(
+                    f"{where}: runs {first[0]} and {name} have different queries, first {odd!r}; compute their "
+                    "similarity on the same data."
+                )
+            if not np.array_equal(clusters, first[2]):
+                odd = ids[clusters != first[2]][0]
+                raise RewindError(
+                    f"{where}: runs {first[0]} and {name} put query {odd!r} into different clusters; compute their "
+                    "metrics from the same items.csv."
+                )
+
+
+def _place(table: pd.DataFrame, bad: np.ndarray) -> str:
+    row = int(bad.argmax())
+    found = table.iloc[row]
+    return f"{row + 1} (query {found['query_id']!r}, {found['setting']}, {found['direction']})"
