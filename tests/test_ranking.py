@@ -130,6 +130,30 @@ def test_what_cannot_be_ranked_is_refused_by_name(spoil, message):
         rank_table(scores, captions, items, ["test"], ["text_to_item"], "x.npz")
 
 
+@pytest.mark.parametrize(
+    ("higher", "ties", "median", "mean"),
+    [
+        ([0, 1, 2, 9], [0, 0, 0, 0], 2.5, 4.0),  # ranks 1 2 3 10: the median lies between the middle two
+        ([0, 4, 0], [0, 0, 0], 1.0, 7 / 3),
+        ([0, 0, 3], [1, 2, 0], 2.0, 7.5 / 3),  # expected ranks 1.5, 2 and 4
+        ([6], [3], 8.5, 8.5),
+    ],
+)
+def test_median_and_mean_rank_by_hand(higher, ties, median, mean):
+    table = pd.DataFrame({"higher": higher, "ties": ties, "gallery": 10})
+    table["rank"] = 1 + table["higher"] + table["ties"] / 2
+    found = metrics(table)
+    assert found["MdR"] == median and found["MnR"] == pytest.approx(mean)
+
+
+def test_median_and_mean_rank_of_a_matrix_by_hand():
+    scores = np.array([[9, 1, 2, 3], [8, 7, 9, 1], [5, 5, 5, 5], [3, 2, 1, 0]])
+    found = metrics(table_of(scores))  # ranks 1, 3, 1 + 3/2 and 4
+    assert (found["MdR"], found["MnR"]) == (2.75, 2.625)
+    back = metrics(table_of(scores, direction="item_to_text"))  # ranks 1, 1, 2, 4
+    assert (back["MdR"], back["MnR"]) == (1.5, 2.0)
+
+
 def test_hard_without_twins_is_refused():
     with pytest.raises(RewindError, match="needs time-reversed twins"):
         table_of(np.eye(3), "hard")

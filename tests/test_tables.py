@@ -12,8 +12,19 @@ from hypothesis import strategies as st
 from rewind.errors import RewindError
 from rewind.reporting import tables
 from rewind.reporting.cells import build, letter_names, numbers
-from rewind.reporting.footnotes import Footnotes, sentences
+from rewind.reporting.footnotes import Footnotes
+from rewind.reporting.notes import sentences
+from rewind.study.report import Tables
 from table_numbers import FACTS, TESTS, results
+
+
+def published(folder, setting, given_, facts=None):
+    """Every file of a setting."""
+    return [
+        path
+        for table in tables.published(given_, [setting], facts or Footnotes())
+        for path in tables.write(folder, table)
+    ]
 
 
 def test_the_sign_of_a_difference_decides_who_is_better():
@@ -36,6 +47,39 @@ def test_p_at_the_level_is_not_significant():
     assert not build(results(tests={("meanP", "seqTransf"): 0.05}), "hard").marked
     assert build(results(tests={("meanP", "seqTransf"): 0.0499}), "hard").marked
     assert build(results(tests={("meanP", "seqTransf"): 0.05}, confidence=0.9), "hard").marked
+
+
+def bold(table, at=0):
+    return [row.method for row in table.rows if row.cells[at].best]
+
+
+THREE = {"low": [20.0, 20.0], "mid": [29.0, 29.0], "top": [30.0, 30.0]}
+
+
+def test_bold_are_the_best_and_those_not_worse_where_anybody_is():
+    def shown(**p):
+        tests = {("low", "mid"): p["lm"], ("low", "top"): p["lt"], ("mid", "top"): p["mt"]}
+        return bold(build(results(THREE, tests), "hard"))
+
+    assert shown(lm=0.01, lt=0.001, mt=0.6) == ["mid", "top"]
+    assert shown(lm=0.01, lt=0.001, mt=0.01) == ["top"]
+    assert shown(lm=0.6, lt=0.6, mt=0.6) == []
+    assert shown(lm=0.01, lt=0.2, mt=0.6) == [], "nobody is worse than the best one"
+    assert shown(lm=0.6, lt=0.2, mt=0.01) == ["low", "top"], "what varies too much to be told from the best"
+
+
+def test_a_worse_value_that_is_bold_is_explained():
+    wide = {("low", "mid"): 0.6, ("low", "top"): 0.2, ("mid", "top"): 0.01}
+    usual = {("low", "mid"): 0.01, ("low", "top"): 0.001, ("mid", "top"): 0.6}
+    said = [
+        "a worse value can be bold" in " ".join(sentences(Footnotes(), build(results(THREE, t), "hard")))
+        for t in (wide, usual)
+    ]
+    assert said == [True, False]
+
+
+def test_a_method_never_compared_with_the_best_is_not_bold():
+    assert bold(build(results(THREE, {("low", "top"): 0.001}), "hard")) == ["top"]
 
 
 def test_equal_bests_are_all_bold():
@@ -68,16 +112,51 @@ def test_a_single_direction_gives_its_own_columns():
     given_ = results(setting="binary")
     only = given_.metrics[given_.metrics["direction"] == "item_to_text"].reset_index(drop=True)
     table = build(dataclasses.replace(given_, metrics=only), "binary")
-    assert [column.title for column in table.columns] == ["V2T accuracy", "V2T strict"]
+    assert [(column.group, column.title) for column in table.columns] == [("V2T", "accuracy"), ("V2T", "strict")]
+
+
+def test_columns_follow_the_studys_template():
+    columns = Tables(columns=["MRR", "R@1 interval", "item_to_text R@1", "item_to_text MnR interval"]).columns
+    table = build(results(columns=columns), "hard")
+    found = [(c.group, c.title, c.direction, c.interval) for c in table.columns]
+    assert found == [
+        ("T2V", "MRR", "text_to_item", False),
+        ("T2V", "R@1", "text_to_item", True),
+        ("V2T", "R@1", "item_to_text", False),
+        ("V2T", "MnR", "item_to_text", True),
+    ]
+    row = {row.method: row for row in table.rows}["seqTransf"]
+    assert row.cells[0].estimate == pytest.approx(0.405) and row.cells[3].estimate == pytest.approx(79.5)
+    assert not any(column.group for column in build(results(columns=["text_to_item R@1"]), "hard").columns)
+    assert build(results(setting="binary", columns=columns), "binary").columns[0].title == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [("R@3", "unknown metric; there are R@1"), ("item_to_text R@1", "item_to_text was not evaluated")],
+)
+def test_a_column_that_cannot_be_shown_is_refused(column, message):
+    given_ = results(columns=[column])
+    only = given_.metrics[given_.metrics["direction"] == "text_to_item"].reset_index(drop=True)
+    with pytest.raises(RewindError, match=message):
+        build(dataclasses.replace(given_, metrics=only), "hard")
+
+
+def test_an_unknown_metric_in_a_template_is_refused_by_the_study_file():
+    with pytest.raises(ValueError, match=r"column 'R@2': did you mean .* the metric one of R@1, R@5"):
+        Tables(columns=["R@1", "R@2"])
 
 
 def test_csv_holds_plain_numbers(tmp_path):
-    path = tables.render(tmp_path, "hard", results(), Footnotes())[2]
-    table = pd.read_csv(path)
+    published(tmp_path, "hard", results())
+    table = pd.read_csv(tmp_path / "table_B_hard.csv")
     chosen = table[(table["direction"] == "text_to_item") & (table["method"] == "seqTransf")].set_index("metric")
     assert chosen.loc["R@1", ["estimate", "low", "high", "seeds"]].tolist() == [40.5, 37.25, 45.0, 2]
     assert chosen.loc["R@1", "std"] == pytest.approx(np.std([40, 41], ddof=1))
     assert chosen.loc["R@1", "beats"] == "meanP seqLSTM"
+    assert table[table["bold"] == 1][["method", "metric"]].drop_duplicates().values.tolist() == [
+        ["seqTransf", metric] for metric in ("R@1", "R@5", "R@10", "MnR", "MRR")
+    ]
     assert chosen.loc["MRR", "estimate"] == pytest.approx(0.405)
     assert not table.duplicated(["method", "direction", "metric"]).any()
     assert table["method"].drop_duplicates().tolist() == ["meanP", "seqLSTM", "seqTransf", "chance"]
@@ -85,8 +164,8 @@ def test_csv_holds_plain_numbers(tmp_path):
 
 
 def test_rendering_twice_gives_the_same_bytes(tmp_path):
-    one, two = (tables.render(tmp_path / n, "hard", results(), Footnotes.from_json(FACTS)) for n in "ab")
-    assert [p.read_bytes() for p in one] == [p.read_bytes() for p in two]
+    one, two = (published(tmp_path / n, "hard", results(), Footnotes.from_json(FACTS)) for n in "ab")
+    assert len(one) == 12 and [p.read_bytes() for p in one] == [p.read_bytes() for p in two]
 
 
 def change(frame, row, **values):
@@ -113,11 +192,15 @@ def change(frame, row, **values):
         ("intervals", lambda t: t.drop(index=13), "no row for method 'meanP', hard, text_to_item, R@5"),
         ("intervals", lambda t: pd.concat([t, t.iloc[[13]]], ignore_index=True), "row 50: .* is there twice"),
         ("intervals", lambda t: t.assign(estimate=t["estimate"] + 0.01), "of different runs"),
-        ("pairs", lambda t: change(t, 1, first="other"), "row 3: method 'other'"),
+        ("pairs", lambda t: change(t, 1, first="other"), "pairs.csv, row 3: method 'other'"),
+        ("pairs", lambda t: pd.concat([t, t.iloc[[2]]], ignore_index=True), r"pairs.csv, row 32: the pair .* twice"),
+        ("pairs", lambda t: t.drop(columns="boot_low"), "pairs.csv: column 'boot_low' is missing"),
+        ("gaps", lambda t: change(t, 2, method="other"), "gaps.csv, row 4: method 'other' is not in the study"),
+        ("seeds", lambda _: {"meanP": [0, 1, 7]}, "no row of method 'meanP', seed 7 in hard, text_to_item"),
     ],
 )
 def test_numbers_that_cannot_stand_in_one_table_are_refused(where, how, message):
-    given_ = results()
+    given_ = results(with_gaps=True)
     broken = dataclasses.replace(given_, **{where: how(getattr(given_, where))})
     with pytest.raises(RewindError, match=message):
         build(broken, "hard")
@@ -136,11 +219,16 @@ def test_letters_never_repeat():
     assert len(set(names)) == 100 and names[:2] == ["a", "b"] and names[25:28] == ["z", "aa", "ab"]
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 900), min_size=2, max_size=4), st.floats(0.001, 0.2))
-def test_bold_is_the_extreme_of_its_column(tenths, p):
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_bold_follows_its_definition(data):
+    count = data.draw(st.integers(2, 4))
+    tenths = data.draw(st.lists(st.integers(0, 30), min_size=count, max_size=count))
     values = {f"m{i}": [t / 10, t / 10] for i, t in enumerate(tenths)}
-    table = build(results(values, {("m0", "m1"): p}), "hard")
-    best = {i for i, t in enumerate(tenths) if t == max(tenths)}
-    significant = p < 0.05 and tenths[0] != tenths[1]
-    assert {i for i, row in enumerate(table.rows) if row.cells[0].best} == (best if significant else set())
+    pairs = [(f"m{i}", f"m{j}") for i in range(count) for j in range(i + 1, count)]
+    p = {pair: data.draw(st.sampled_from([0.001, 0.6])) for pair in pairs if data.draw(st.booleans())}
+    worse = {frozenset(pair) for pair, value in p.items() if value < 0.05 and values[pair[0]] != values[pair[1]]}
+    top = {f"m{i}" for i, t in enumerate(tenths) if t == max(tenths)}
+    beaten = {m for m in values if m not in top and any(frozenset((m, t)) in worse for t in top)}
+    level = {m for m in values for t in top if {(m, t), (t, m)} & set(p) and frozenset((m, t)) not in worse} - beaten
+    assert set(bold(build(results(values, p), "hard"))) == ((top | level) if beaten else set())

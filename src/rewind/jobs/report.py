@@ -17,7 +17,7 @@ class Files:
     """What a report is made from.
 
     Attributes:
-        metrics, intervals, pairs: the study's CSV files.
+        metrics, intervals, pairs, gaps: the study's CSV files.
         records: ``run.json`` of every run, by method and seed.
         best: the sweep's choice.
         videos: the data set's video report.
@@ -27,6 +27,7 @@ class Files:
     metrics: str
     intervals: str
     pairs: str
+    gaps: str
     records: Mapping[tuple[str, int], str]
     best: str
     videos: str
@@ -44,6 +45,9 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         train={name: _train_text(method, dataset) for name, method in methods.items()},
         baselines=[name for name, method in methods.items() if method.model in BASELINES],
         confidence=study.statistics.confidence,
+        columns=study.tables.columns,
+        gaps=read_csv(files.gaps),
+        seeds={name: method.seeds or study.seeds for name, method in methods.items()},
     )
 
 
@@ -64,6 +68,7 @@ def report_files(given: Any) -> Files:
         metrics=inputs.metrics,
         intervals=inputs.intervals,
         pairs=inputs.pairs,
+        gaps=inputs.gaps,
         records=runs_of(given, "records"),
         best=inputs.best,
         videos=inputs.videos,

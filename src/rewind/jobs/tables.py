@@ -14,18 +14,19 @@ from rewind.files import read_csv, read_json, write_text
 from rewind.jobs.report import Files, load_results
 from rewind.reporting.footnotes import Footnotes, coverage
 from rewind.reporting.results import Results
-from rewind.reporting.tables import render, summary
+from rewind.reporting.tables import published, summary, write
 from rewind.study import Dataset, Study
 from rewind.text import make_tokenizer
 
 
 def make_tables(study: Study, dataset: Dataset, files: Files, folder: str, overview: str) -> None:
-    """Write a table per setting, and all of them as plain text, which is also printed."""
+    """Write every table, and those per setting and of gaps as plain text, which is also printed."""
     results = load_results(study, dataset, files)
     facts = footnotes(study, dataset, files, results)
-    for setting in study.evaluation.settings:
-        render(folder, setting, results, facts, dataset.title or dataset.name)
-    text = summary(results, study.evaluation.settings, dataset=dataset.title or dataset.name)
+    title = dataset.title or dataset.name
+    for table in published(results, study.evaluation.settings, facts, title):
+        write(folder, table)
+    text = summary(results, study.evaluation.settings, dataset=title)
     write_text(overview, text)
     print(text)
 
@@ -38,9 +39,8 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         records.values()
     )
     tried = best.get("tried")
-    procedure = results.intervals["procedure"].iloc[0]
     return Footnotes(
-        settings=_sizes(results.metrics),
+        settings=_sizes(results),
         backbone=_backbone(study),
         pretraining=_pretraining(study, files),
         max_frames=best["max_frames"],
@@ -53,23 +53,35 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         },
         hardware=_hardware(trained),
         seeds={results.labels[name]: study.methods[name].seeds or study.seeds for name in results.trained()},
-        interval=procedure,
-        comparison=f"paired {procedure}",
+        procedures=_procedures(results),
+        bootstrap=results.intervals["boot_procedure"].iloc[0],
         family=len(study.pairs()),
         coverage=_coverage(read_csv(files.videos)),
         notes=_notes(study, dataset, Path(files.videos).parents[1]),
     )
 
 
-def _sizes(metrics: pd.DataFrame) -> dict[str, dict[str, int]]:
+def _sizes(results: Results) -> dict[str, dict[str, int]]:
+    """Of each setting as captions search items; where only items were asked, they are the queries of the files."""
+    clusters = results.intervals.groupby("setting")["clusters"].first()
     sizes = {}
-    for setting, rows in metrics[metrics["direction"] == "text_to_item"].groupby("setting"):
-        queries = int(rows["queries"].iloc[0])
-        sizes[setting] = {
-            "queries": queries,
-            "items": 2 * queries if setting == "binary" else int(rows["gallery"].iloc[0]),
-        }
+    for setting, rows in results.metrics.groupby("setting"):
+        forward = rows[rows["direction"] == "text_to_item"]
+        row = (forward if len(forward) else rows).iloc[0]
+        captions, items = (row["queries"], row["gallery"]) if len(forward) else (row["gallery"], row["queries"])
+        if setting == "binary":
+            captions, items = row["queries"], 2 * row["queries"]
+        sizes[setting] = {"queries": int(captions), "items": int(items), "clusters": int(clusters[setting])}
     return sizes
+
+
+def _procedures(results: Results) -> dict[str, list[str]]:
+    """How intervals of trained methods were computed → their names."""
+    rows = results.intervals[results.intervals["metric"] == "R@1"].drop_duplicates("method").set_index("method")
+    found: dict[str, list[str]] = {}
+    for method in results.trained():
+        found.setdefault(rows.loc[method, "procedure"], []).append(results.labels[method])
+    return found
 
 
 def _backbone(study: Study) -> str:

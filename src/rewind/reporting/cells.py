@@ -1,4 +1,4 @@
-"""From numbers to the cells of a table: means, marks of significance, what is bold. No markup here."""
+"""From numbers to the cells of a setting's table: means, marks of significance, what is bold. No markup here."""
 
 from __future__ import annotations
 
@@ -9,20 +9,27 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.reporting.results import LOWER_IS_BETTER, Results, check, directions, interval, values
+from rewind.reporting.results import METRICS, Results, check, directions, interval, values
+from rewind.reporting.significance import judge
+from rewind.study.report import split_column
 
 TITLES = {"origin": "Origin", "hard": "Hard", "binary": "Binary", "test": "Test"}
 LETTERS = {"origin": "A", "hard": "B", "test": "A"}
+SHORT = {"text_to_item": "T2V", "item_to_text": "V2T"}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers: a metric in a search direction, with its interval in brackets or not."""
+    """A column of numbers: a metric in a search direction, with its interval in brackets or not.
+
+    ``group`` stands above neighbouring columns where a table shows more than one direction.
+    """
 
     title: str
     metric: str
     direction: str
     interval: bool = False
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Cell:
     """One number and what is known about it.
 
     ``std`` is NaN for a single run and for a closed form; ``beats`` holds the letters of the methods that it
-    is significantly better than.
+    is significantly better than; ``best``: nobody is significantly better, and somebody is significantly worse.
     """
 
     estimate: float
@@ -56,22 +63,24 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table before it is written in any markup; ``dataset`` is the title of the data, for the caption."""
+    """A setting's table before it is printed; ``dataset`` is the title of the data, for the caption."""
 
     setting: str
     dataset: str
-    direction: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     confidence: float
     tested: bool
 
     @property
-    def heading(self) -> str:
-        """``Table B. RTime, Hard: text→video``-like heading without the direction's nouns."""
-        letter = LETTERS.get(self.setting)
-        name = ", ".join(part for part in (self.dataset, TITLES[self.setting]) if part)
-        return f"Table {letter}. {name}" if letter else f"Table {TITLES[self.setting]}. {self.dataset or 'Twins'}"
+    def directions(self) -> tuple[str, ...]:
+        """Search directions of its columns, in order."""
+        return tuple(dict.fromkeys(column.direction for column in self.columns))
+
+    @property
+    def seeds(self) -> list[int]:
+        """How many seeds trained methods have, each number once."""
+        return sorted({cell.seeds for row in self.rows if not row.baseline for cell in row.cells})
 
     @property
     def marked(self) -> bool:
@@ -82,19 +91,20 @@ class Table:
 def build(results: Results, setting: str, dataset: str = "") -> Table:
     """The table of one setting.
 
-    Trained methods come in the study's order, then baselines. The best value of a column is bold where at
-    least one pair of methods differs significantly in that column; nothing is bold elsewhere.
+    Trained methods come in the study's order, then baselines. Bold in a column are the best value and the values that
+    are not significantly worse, where at least one method is; nothing is bold elsewhere.
 
     Raises:
-        RewindError: from :func:`rewind.reporting.results.check`, or for a setting without a table.
+        RewindError: from :func:`rewind.reporting.results.check`, for a setting without a table, or for a column of
+            ``results.columns`` that was not evaluated.
     """
     if setting not in TITLES:
         raise RewindError(f"tables: no table for setting {setting!r}; there are {', '.join(TITLES)}.")
     check(results, setting)
     ways = directions(results, setting)
-    columns = binary_columns(ways) if setting == "binary" else ranked_columns(ways[0])
+    columns = binary_columns(ways) if setting == "binary" else ranked_columns(results, ways)
     letters = dict(zip(results.trained(), letter_names(len(results.trained())), strict=True))
-    by_column = [_column_cells(results, setting, column, letters) for column in columns]
+    judged = [_column_cells(results, setting, column, letters) for column in columns]
     rows = tuple(
         Row(
             method,
@@ -102,24 +112,39 @@ def build(results: Results, setting: str, dataset: str = "") -> Table:
             results.train[method],
             letters.get(method, ""),
             method in results.baselines,
-            tuple(cells[method] for cells in by_column),
+            tuple(cells[method] for cells, _ in judged),
         )
         for method in results.ordered()
     )
-    tested = any(len(_tests(results, setting, c.metric, c.direction)) for c in columns)
-    return Table(setting, dataset, ways[0], columns, rows, results.confidence, tested)
+    return Table(setting, dataset, columns, rows, results.confidence, any(tested for _, tested in judged))
 
 
-def ranked_columns(direction: str) -> tuple[Column, ...]:
-    """R@1, R@5, R@10, MdR, MnR."""
-    return tuple(Column(metric, metric, direction) for metric in ("R@1", "R@5", "R@10", "MdR", "MnR"))
+def ranked_columns(results: Results, ways: list[str]) -> tuple[Column, ...]:
+    """The columns of the study's template; a direction is named only where it is not the first alone.
+
+    Raises:
+        RewindError: for a metric that is not known, or a direction that was not evaluated.
+    """
+    columns = []
+    for template in results.columns:
+        direction, metric, shown = split_column(template)
+        if metric not in METRICS:
+            raise RewindError(f"tables.columns: {template!r}: unknown metric; there are {', '.join(METRICS)}.")
+        if direction and direction not in ways:
+            raise RewindError(
+                f"tables.columns: {template!r}: {direction} was not evaluated; add it to evaluation.directions, or "
+                "take the column out."
+            )
+        columns.append(Column(metric, metric, direction or ways[0], shown == "interval"))
+    if {column.direction for column in columns} == {ways[0]}:
+        return tuple(columns)
+    return tuple(Column(c.title, c.metric, c.direction, c.interval, SHORT[c.direction]) for c in columns)
 
 
 def binary_columns(ways: list[str]) -> tuple[Column, ...]:
     """Accuracy (a tie counts one half) with its interval, and strict (a tie is wrong), per direction."""
-    short = {"text_to_item": "T2V", "item_to_text": "V2T"}
     kinds = (("accuracy", "R@1", True), ("strict", "R@1_pessimistic", False))
-    return tuple(Column(f"{short[way]} {name}", metric, way, ci) for way in ways for name, metric, ci in kinds)
+    return tuple(Column(name, metric, way, ci, SHORT[way]) for way in ways for name, metric, ci in kinds)
 
 
 def letter_names(n: int) -> list[str]:
@@ -133,7 +158,7 @@ def numbers(results: Results, setting: str) -> pd.DataFrame:
 
     Columns: method, label, setting, direction, metric, queries, gallery, seeds, estimate (mean over seeds),
     std (over seeds, empty for one run), low, high (empty where there is no interval), beats (keys of the
-    methods that it is significantly better than, separated by blanks).
+    methods that it is significantly better than, separated by blanks), bold (1 or 0).
     """
     check(results, setting)
     keys = {method: method for method in results.trained()}
@@ -141,70 +166,41 @@ def numbers(results: Results, setting: str) -> pd.DataFrame:
     for direction in directions(results, setting):
         chosen = (results.metrics["setting"] == setting) & (results.metrics["direction"] == direction)
         first = results.metrics[chosen].iloc[0]
-        for metric in ("R@1", "R@5", "R@10", "MdR", "MnR", "MRR", "R@1_pessimistic"):
-            cells = _column_cells(results, setting, Column(metric, metric, direction), keys)
+        for metric in (*METRICS, "R@1_pessimistic"):
+            cells, _ = _column_cells(results, setting, Column(metric, metric, direction), keys)
             for method in results.ordered():
                 cell = cells[method]
                 rows.append(
-                    {
-                        "method": method,
-                        "label": results.labels[method],
-                        "setting": setting,
-                        "direction": direction,
-                        "metric": metric,
-                        "queries": int(first["queries"]),
-                        "gallery": int(first["gallery"]),
-                        "seeds": cell.seeds,
-                        "estimate": cell.estimate,
-                        "std": cell.std,
-                        "low": cell.low,
-                        "high": cell.high,
-                        "beats": " ".join(cell.beats),
-                    }
+                    {"method": method, "label": results.labels[method], "setting": setting, "direction": direction}
+                    | {"metric": metric, "queries": int(first["queries"]), "gallery": int(first["gallery"])}
+                    | {"seeds": cell.seeds, "estimate": cell.estimate, "std": cell.std}
+                    | {"low": cell.low, "high": cell.high, "beats": " ".join(cell.beats), "bold": int(cell.best)}
                 )
     order = {method: i for i, method in enumerate(results.ordered())}
     return pd.DataFrame(rows).sort_values("method", key=lambda m: m.map(order), kind="stable", ignore_index=True)
 
 
-def _column_cells(results: Results, setting: str, column: Column, letters: dict[str, str]) -> dict[str, Cell]:
-    won = _beaten(results, setting, column)
+def _column_cells(
+    results: Results, setting: str, column: Column, letters: dict[str, str]
+) -> tuple[dict[str, Cell], bool]:
+    """Every method's cell, and whether any two methods were compared."""
     plain = {method: _cell(results, method, setting, column) for method in results.labels}
-    sign = -1.0 if column.metric in LOWER_IS_BETTER else 1.0
-    top = max((sign * plain[method].estimate for method in letters), default=np.nan)
+    estimates = {method: plain[method].estimate for method in letters}
+    verdict = judge(results, setting, column.direction, column.metric, estimates)
     cells = {}
     for method, cell in plain.items():
-        # Means of equal values may differ in the last bit.
-        best = bool(any(won.values())) and method in letters and bool(np.isclose(sign * cell.estimate, top, rtol=1e-12))
-        beats = tuple(letters[other] for other in letters if other in won.get(method, ()))
+        won = verdict.beats.get(method, frozenset())
+        beats = tuple(letters[other] for other in letters if other in won)
+        best = method in verdict.best
         cells[method] = Cell(cell.estimate, cell.std, cell.low, cell.high, cell.seeds, beats, best)
-    return cells
+    return cells, verdict.tested
 
 
 def _cell(results: Results, method: str, setting: str, column: Column) -> Cell:
     seeds = values(results, method, setting, column.direction, column.metric)
     low, high = interval(results, method, setting, column.direction, column.metric)
     std = float(seeds.std(ddof=1)) if len(seeds) > 1 else np.nan
-    if method in results.baselines and std < 1e-9:  # a closed form has no seeds to vary
-        std = np.nan
+    if method in results.baselines:  # a closed form has no seeds to vary, and chance no queries either
+        std = std if std > 1e-9 else np.nan
+        low, high = (low, high) if high > low else (np.nan, np.nan)
     return Cell(float(seeds.mean()), std, low, high, len(seeds))
-
-
-def _tests(results: Results, setting: str, metric: str, direction: str) -> pd.DataFrame:
-    """Comparisons of two trained methods that have a p-value."""
-    table = results.pairs
-    if table.empty:
-        return table
-    trained = results.trained()
-    here = (table["setting"] == setting) & (table["direction"] == direction) & (table["metric"] == metric)
-    return table[here & table["first"].isin(trained) & table["second"].isin(trained) & table["p_holm"].notna()]
-
-
-def _beaten(results: Results, setting: str, column: Column) -> dict[str, set[str]]:
-    """method → the methods that it is significantly better than."""
-    sign = -1.0 if column.metric in LOWER_IS_BETTER else 1.0
-    won: dict[str, set[str]] = {}
-    for row in _tests(results, setting, column.metric, column.direction).itertuples():
-        if row.p_holm < round(1 - results.confidence, 12) and row.difference != 0:
-            winner, loser = (row.first, row.second) if sign * row.difference > 0 else (row.second, row.first)
-            won.setdefault(winner, set()).add(loser)
-    return won

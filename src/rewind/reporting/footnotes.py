@@ -1,4 +1,4 @@
-"""What a reader must know to trust a table, as plain sentences."""
+"""What a reader must know to trust a table: facts from provenance, as plain sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rewind.errors import RewindError
-from rewind.reporting.cells import TITLES, Table
 
 
 @dataclass(frozen=True)
@@ -16,7 +15,8 @@ class Footnotes:
     """Facts of a study, from its provenance. Every field may stay empty; an empty one gives no sentence.
 
     Attributes:
-        settings: setting → ``{"queries": …, "items": …}``: captions that search, items searched.
+        settings: setting → ``{"queries": …, "items": …, "clusters": …}``: captions that search, items searched,
+            clusters that the queries are resampled in.
         items: what is searched, in the plural: ``videos`` or ``images``.
         backbone: the towers, for example ``CLIP ViT-B/32 (OpenAI weights)``.
         pretraining: what they were trained on before, and that it was shared by all runs.
@@ -25,8 +25,8 @@ class Footnotes:
         decoding: ``fps``, ``short_side`` (pixels), ``sampling``, ``decoders`` (name → version); any of them.
         hardware: device name → how many of them.
         seeds: method's label → its training seeds.
-        interval: how intervals were computed.
-        comparison: how pairs were compared.
+        procedures: how intervals and tests were computed → labels of the trained methods.
+        bootstrap: how the bootstrap beside them was.
         family: pairs in the family of the Holm correction.
         coverage: what share of the clips could be used; see :func:`coverage`.
         notes: anything else, one sentence each.
@@ -41,8 +41,8 @@ class Footnotes:
     decoding: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, int] = field(default_factory=dict)
     seeds: Mapping[str, list[int]] = field(default_factory=dict)
-    interval: str = ""
-    comparison: str = ""
+    procedures: Mapping[str, list[str]] = field(default_factory=dict)
+    bootstrap: str = ""
     family: int | None = None
     coverage: str = ""
     notes: list[str] = field(default_factory=list)
@@ -81,81 +81,57 @@ def coverage(total: int, missing: Mapping[str, int], items: str = "videos") -> s
     return f"{lost:,} of {total:,} {items} missing ({reasons})"
 
 
-def sentences(facts: Footnotes, table: Table) -> list[str]:
-    """The footnotes of one table, each a sentence of plain text without markup."""
-    found = [
-        _queries(facts, table),
-        _reading(table),
-        _spread(table),
-        _intervals(facts, table),
-        _marks(facts, table),
+def study_sentences(facts: Footnotes) -> list[str]:
+    """What holds for every table of a study."""
+    return [
         _towers(facts),
         _frames(facts),
         _decoding(facts),
         _hardware(facts),
-        _seeds(facts),
+        seed_sentence(facts),
         f"Coverage: {facts.coverage}" if facts.coverage else "",
         *map(str, facts.notes),
     ]
-    return [_sentence(text) for text in found if text.strip()]
 
 
-def _queries(facts: Footnotes, table: Table) -> str:
-    counts = facts.settings.get(table.setting, {})
-    if not counts:
+def finished(texts: list[str]) -> list[str]:
+    """Those that say something, each on one line, with a capital where it starts with a word, and a full stop."""
+    return [_sentence(text) for text in texts if text.strip()]
+
+
+def procedure_sentence(facts: Footnotes, tested: bool) -> str:
+    """The primary procedure, named once; with several, who falls under which."""
+    if not facts.procedures:
         return ""
-    title, queries, items = TITLES[table.setting], counts.get("queries"), counts.get("items")
-    what = f"{items:,} {facts.items}" if items is not None else facts.items
-    if table.setting == "binary":
-        number = f"{queries:,} queries on {what}" if queries is not None else what
-        choice = "each a choice between two (a clip or its reverse, or their captions)"
-        return f"{title}: {number}, {choice}; chance is 50%"
-    if queries is None:
-        return f"{title}: {what}"
-    if table.direction == "item_to_text":
-        return f"{title}: {what} search {queries:,} captions"
-    return f"{title}: {queries:,} captions search {what}"
+    what = "Intervals and tests" if tested else "Intervals"
+    if len(facts.procedures) == 1:
+        return f"{what}: {next(iter(facts.procedures))}"
+    return f"{what}: " + "; ".join(f"{how} ({', '.join(labels)})" for how, labels in facts.procedures.items())
 
 
-def _reading(table: Table) -> str:
-    if table.setting == "binary":
-        return "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
-    return (
-        "R@k in percent, higher is better; MdR and MnR (median and mean rank), lower is better; ranks are "
-        "expectations under random order of ties"
-    )
+def seed_caution(counts: list[int]) -> str:
+    """What few seeds cannot carry; ``counts`` are the numbers of seeds of trained methods."""
+    if counts == [1]:
+        return (
+            "One training seed per method: nothing here speaks of other seeds, and no p-value is given for a "
+            "difference between methods"
+        )
+    if counts and counts[0] == 1:
+        return "A method with one training seed is a single checkpoint: its pairs have no p-value"
+    if counts and counts[0] == 2:
+        return "Two training seeds carry little: where seeds differ much, intervals cover too seldom"
+    return ""
 
 
-def _spread(table: Table) -> str:
-    counts = {row.cells[0].seeds for row in table.rows if row.cells[0].std == row.cells[0].std}
-    if not counts:
-        return ""
-    number = str(counts.pop()) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
-    single = any(row.cells[0].std != row.cells[0].std for row in table.rows)
-    tail = "; a row without ± is a single run or a closed form" if single else ""
-    return f"Mean ± standard deviation over {number} seeds{tail}"
-
-
-def _intervals(facts: Footnotes, table: Table) -> str:
-    if not any(column.interval for column in table.columns):
-        return ""
-    how = f": {facts.interval}" if facts.interval else ""
-    return f"In brackets {100 * table.confidence:g}% intervals{how}"
-
-
-def _marks(facts: Footnotes, table: Table) -> str:
-    how = f" ({facts.comparison})" if facts.comparison else ""
-    if not table.tested:
-        return "No p-values are claimed for differences between methods, so nothing is bold" if facts.comparison else ""
-    pairs = f" over {facts.family:,} {'pair' if facts.family == 1 else 'pairs'}" if facts.family else ""
-    level = f"p < {1 - table.confidence:.3g} after Holm's correction{pairs}"
-    if not table.marked:
-        return f"No two methods differ significantly ({level}), so nothing is bold{how}"
-    return (
-        "A raised letter marks a value that is significantly better than that of the method with this "
-        f"letter, {level}{how}; "
-        "bold: the best value of a column in which any two methods differ significantly"
-    )
+def seed_sentence(facts: Footnotes) -> str:
+    """The training seeds, by method where they differ."""
+    groups: dict[str, list[str]] = {}
+    for label, seeds in facts.seeds.items():
+        groups.setdefault(", ".join(map(str, seeds)), []).append(label)
+    if len(groups) == 1:
+        return f"Training seeds: {next(iter(groups))}"
+    listed = "; ".join(f"{seeds} ({', '.join(labels)})" for seeds, labels in groups.items())
+    return f"Training seeds: {listed}" if groups else ""
 
 
 def _towers(facts: Footnotes) -> str:
@@ -189,19 +165,6 @@ def _decoding(facts: Footnotes) -> str:
 def _hardware(facts: Footnotes) -> str:
     names = [f"{count} × {name}" for name, count in facts.hardware.items()]
     return "Hardware: " + ", ".join(names) if names else ""
-
-
-def _seeds(facts: Footnotes) -> str:
-    groups: dict[str, list[str]] = {}
-    for label, seeds in facts.seeds.items():
-        groups.setdefault(", ".join(map(str, seeds)), []).append(label)
-    if len(groups) == 1:
-        return f"Training seeds: {next(iter(groups))}"
-    return (
-        "Training seeds: " + "; ".join(f"{seeds} ({', '.join(labels)})" for seeds, labels in groups.items())
-        if groups
-        else ""
-    )
 
 
 def _sentence(text: str) -> str:

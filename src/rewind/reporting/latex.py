@@ -1,176 +1,197 @@
-"""LaTeX: a table float for ``\\input`` under plain pdflatex with booktabs, and text that always compiles."""
+"""LaTeX: a table float for ``\\input`` under plain pdflatex with booktabs."""
 
 from __future__ import annotations
 
-import re
-import unicodedata
+from dataclasses import replace
 
-from rewind.reporting.cells import Cell, Column, Row, Table
+from rewind.reporting.latex_text import escape
+from rewind.reporting.sheet import Entry, Head, Part, Sheet
 
-# What pdflatex's default (OT1) fonts cannot take as it stands; brackets and the star are options after a row.
-_PLAIN = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#",
-    "$": r"\$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedblright{}", "`": r"\textquoteleft{}",
-    "[": "{[}", "]": "{]}", "*": "{*}", "\u00a0": "~", "–": r"\textendash{}", "—": r"\textemdash{}",
-    "‘": r"\textquoteleft{}", "’": "'", "“": r"\textquotedblleft{}", "”": r"\textquotedblright{}",
-    "…": r"\ldots{}", "•": r"\textbullet{}", "©": r"\copyright{}", "ß": r"\ss{}", "æ": r"\ae{}",
-    "Æ": r"\AE{}", "œ": r"\oe{}", "Œ": r"\OE{}", "ø": r"\o{}", "Ø": r"\O{}", "ł": r"\l{}", "Ł": r"\L{}",
-    "ı": r"\i{}", "§": r"\S{}", "¶": r"\P{}", "¡": "!`", "¿": "?`",
-}  # fmt: skip
-_MATHS = {
-    "±": r"\pm", "∓": r"\mp", "×": r"\times", "·": r"\cdot", "÷": r"\div", "−": "-", "≤": r"\leq",
-    "≥": r"\geq", "≠": r"\neq", "≈": r"\approx", "≪": r"\ll", "≫": r"\gg", "∞": r"\infty",
-    "→": r"\rightarrow", "←": r"\leftarrow", "↔": r"\leftrightarrow", "↑": r"\uparrow", "↓": r"\downarrow",
-    "⇒": r"\Rightarrow", "∈": r"\in", "∑": r"\sum", "√": r"\surd", "∂": r"\partial", "∇": r"\nabla",
-    "°": r"^{\circ}", "µ": r"\mu", "†": r"\dagger", "‡": r"\ddagger", "∼": r"\sim", "∪": r"\cup",
-    "∩": r"\cap", "⊂": r"\subset", "¬": r"\neg", "★": r"\star", "✓": r"\surd",
-}  # fmt: skip
-# Greek capitals that look Latin, and omicron, have no command of their own.
-_GREEK = dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)) | {"ς": r"\varsigma"}
-_ACCENTS = {
-    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".",
-    "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0323": "d", "\u0327": "c", "\u0331": "b",
-}  # fmt: skip
-_POSITIONS = {"<super>": "textsuperscript", "<sub>": "textsubscript"}
+ROWS = 36
+"""Rows of a float: a page of an article also has a heading, a caption and notes."""
+WIDTH = 345.0
+"""Points of a line in the narrowest common class."""
+# Points of a digit at \footnotesize, in bold, at \scriptsize, and raised.
+_DIGIT, _BOLD, _SMALL, _RAISED = 4.25, 4.9, 3.98, 3.5
 
 
-def escape(text: str) -> str:
-    """``text`` so that it prints as itself under pdflatex with its default fonts.
-
-    Accented Latin, Greek and the usual mathematical signs are set; a character beyond them prints as its code
-    point, for example ``[U+4E2D]``, rather than stopping the compiler or vanishing.
-    """
-    line = unicodedata.normalize("NFC", " ".join(text.split()))
-    # Two hyphens or apostrophes would be drawn as one longer sign.
-    return re.sub(r"([-'])(?=\1)", r"\1{}", "".join(map(_character, line)))
-
-
-def _character(char: str) -> str:
-    if char in _PLAIN:
-        return _PLAIN[char]
-    if char in _MATHS:
-        return rf"\ensuremath{{{_MATHS[char]}}}"
-    if " " <= char <= "~":
-        return char
-    return _greek(char) or _accented(char) or _compatible(char) or rf"{{[}}U+{ord(char):04X}{{]}}"
-
-
-def _greek(char: str) -> str:
-    if char in _GREEK:
-        return rf"\ensuremath{{{_GREEK[char]}}}"
-    match = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(char, ""))
-    if not match:
-        return ""
-    name = {"LAMDA": "lambda"}.get(match[2], match[2].lower())
-    return rf"\ensuremath{{\{name.title() if match[1] == 'CAPITAL' else name}}}"
-
-
-def _accented(char: str) -> str:
-    base, *marks = unicodedata.normalize("NFD", char)
-    if len(marks) != 1 or marks[0] not in _ACCENTS or not (base.isascii() and base.isalpha()):
-        return ""
-    inner = rf"\{base}" if base in "ij" and marks[0] not in "\u0323\u0327\u0331" else base
-    return rf"\{_ACCENTS[marks[0]]}{{{inner}}}"
-
-
-def _compatible(char: str) -> str:
-    """Ligatures, raised and lowered digits, full-width letters: what stands for simpler characters."""
-    kind, _, codes = unicodedata.decomposition(char).rpartition("> ")
-    if not kind:
-        return ""
-    inner = "".join(_character(chr(int(code, 16))) for code in codes.split())
-    command = _POSITIONS.get(kind + ">")
-    return rf"\{command}{{{inner}}}" if command else inner
-
-
-def latex(table: Table, notes: list[str], searched: str) -> str:
+def render(sheet: Sheet, notes: list[str]) -> str:
     """The table as a float, to be read by ``\\input``.
 
+    Columns that do not fit beside each other are stacked; rows that do not fit on a page go into another float.
+
     Args:
-        table: the cells.
-        notes: plain sentences for the paragraph below the table.
-        searched: plain words for the caption, for example ``text→video``.
+        sheet: the table.
+        notes: plain sentences for the paragraph below it.
     """
-    caption = escape(f"{table.heading.partition('. ')[2]}: {searched}.")
-    spread = _spread_widths(table)
-    # Brackets need the room; 345 pt is the line of the narrowest common class.
-    gap = "2.5pt" if any(column.interval for column in table.columns) else "3.5pt"
-    lines = [
-        r"% Needs \usepackage{booktabs}.",
-        r"\begin{table*}[t]",
-        r"\centering\footnotesize",
-        rf"\setlength{{\tabcolsep}}{{{gap}}}",
-        r"\setlength{\belowcaptionskip}{4pt}",
-        rf"\caption{{{caption}}}",
-        rf"\label{{tab:{_slug(table)}}}",
-        rf"\begin{{tabular}}{{@{{}}ll*{{{len(table.columns)}}}{{r@{{}}l}}@{{}}}}",
-        r"\toprule",
-        "Method & Train & "
-        + " & ".join(rf"\multicolumn{{2}}{{c}}{{{escape(c.title)}}}" for c in table.columns)
-        + r" \\",
-        r"\midrule",
-        *[_row(row, table.columns, spread) for row in table.rows if not row.baseline],
-        *([r"\midrule[0.03em]"] if _both_kinds(table) else []),
-        *[_row(row, table.columns, spread) for row in table.rows if row.baseline],
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\par\smallskip",
-        r"\parbox{\linewidth}{\footnotesize\raggedright",
-        *[escape(note) for note in notes],
-        r"}",
-        r"\end{table*}",
-    ]
+    blocks, gap = _layout(sheet)
+    pages = _pages(sheet, max(1, ROWS // len(blocks)))
+    title = [rf"\caption{{{escape(sheet.title)}.}}", rf"\label{{tab:{sheet.slug}}}"]
+    again = [rf"\centerline{{{escape(f'{sheet.title}, continued')}}}", r"\vspace{4pt}"]
+    note = [r"\par\smallskip", r"\parbox{\linewidth}{\footnotesize\raggedright", *map(escape, notes), r"}"]
+    lines = [r"% Needs \usepackage{booktabs}."]
+    for at, page in enumerate(pages):
+        tabulars = [_tabular(page.pick(columns)) for columns in blocks]
+        lines += [
+            r"\begin{table*}[tp]",
+            r"\centering\footnotesize",
+            rf"\setlength{{\tabcolsep}}{{{gap}pt}}",
+            r"\setlength{\belowcaptionskip}{4pt}",
+            *(again if at else title),
+            *(line for tabular in tabulars for line in [r"\par\smallskip", *tabular][tabular is tabulars[0] :]),
+            *(note if at == len(pages) - 1 and notes else []),
+            r"\end{table*}",
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _both_kinds(table: Table) -> bool:
-    return len({row.baseline for row in table.rows}) == 2
+def _pages(sheet: Sheet, most: int) -> list[Sheet]:
+    """The table in pieces of at most so many rows."""
+    pages: list[list[Part]] = [[]]
+    for part in sheet.parts:
+        rows = list(part.rows)
+        while rows:
+            room = most - sum(len(done.rows) for done in pages[-1])
+            if room <= 0:
+                pages.append([])
+                continue
+            pages[-1].append(Part(part.title, tuple(rows[:room])))
+            rows = rows[room:]
+    return [replace(sheet, parts=tuple(parts)) for parts in pages]
 
 
-def _slug(table: Table) -> str:
-    name = unicodedata.normalize("NFKD", f"{table.dataset} {table.setting}").encode("ascii", "ignore").decode()
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+def _layout(sheet: Sheet) -> tuple[list[list[int]], float]:
+    """Columns that stand beside each other, and half of the space between them; less space where more then fit."""
+    columns = map(sheet.column, range(len(sheet.heads)))
+    usual = 2.5 if any(entry.interval for column in columns for entry in column) else 3.5
+    wide, tight = _blocks(sheet, usual), _blocks(sheet, 1.5)
+    return (tight, 1.5) if len(tight) < len(wide) else (wide, usual)
 
 
-def _row(row: Row, columns: tuple[Column, ...], spread: list[int]) -> str:
-    name = escape(row.label) + _raised(row.letter)
-    cells = [_cell(cell, column, width) for cell, column, width in zip(row.cells, columns, spread, strict=True)]
-    return " & ".join([name, escape(row.train), *cells]) + r" \\"
+def _blocks(sheet: Sheet, gap: float) -> list[list[int]]:
+    """The labels, then as many columns as fit; columns of a group stay together."""
+    labels = [at for at, head in enumerate(sheet.heads) if not head.number]
+    widths = [_width(sheet, at) + 2 * gap for at in range(len(sheet.heads))]
+    room = WIDTH - sum(widths[at] for at in labels) + 2 * gap
+    blocks: list[list[int]] = [[]]
+    at = len(labels)
+    for count in _groups(sheet, labels):
+        group = list(range(at, at + count))
+        at += count
+        if blocks[-1] and sum(widths[i] for i in blocks[-1] + group) > room:
+            blocks.append([])
+        for column in group:
+            if blocks[-1] and sum(widths[i] for i in [*blocks[-1], column]) > room:
+                blocks.append([])
+            blocks[-1].append(column)
+    return [labels + block for block in blocks]
 
 
-def _cell(cell: Cell, column: Column, spread: int) -> str:
+def _groups(sheet: Sheet, labels: list[int]) -> list[int]:
+    """How many neighbouring columns of numbers stand under one title; untitled ones stand alone."""
+    numbers = sheet.pick([at for at in range(len(sheet.heads)) if at not in labels])
+    return [count for title, n in numbers.spans() for count in ([n] if title else [1] * n)]
+
+
+def _width(sheet: Sheet, at: int) -> float:
+    """About how wide a column is, in points."""
+    head, entries = sheet.heads[at], sheet.column(at)
+    title = _DIGIT * _digits(f"{head.title} {head.arrow}".strip())
+    if not head.number:
+        return max(title, *(_DIGIT * _digits(e.value) + _RAISED * _digits(e.raised) for e in entries))
+    widest = _widest_spread(sheet, at)
+    spread = _SMALL * (_digits("±" + widest) + 0.7) if widest else 0.0
+    whole = max((_BOLD if entry.bold else _DIGIT) * _digits(entry.whole) for entry in entries)
+    rest = max(
+        (_BOLD if entry.bold else _DIGIT) * _digits(entry.rest)
+        + (spread if entry.spread or entry.interval else 0)
+        + (_SMALL * (_digits(entry.brackets) + 0.6) if entry.interval else 0)
+        + _RAISED * _digits(entry.raised)
+        for entry in entries
+    )
+    return max(title, whole + rest)
+
+
+def _digits(text: str) -> float:
+    """Width of a text in digits of Computer Modern."""
+    return sum(next((width for width, characters in _WIDTHS.items() if char in characters), 1.0) for char in text)
+
+
+_WIDTHS = {0.56: ".,:;[]()il", 0.67: " ", 0.85: "fjrst", 1.57: "+−±<>=@mwMWABCDEFGHKLNOPQRSTUVXYZ"}
+
+
+def _tabular(sheet: Sheet) -> list[str]:
+    spread = [_widest_spread(sheet, at) for at in range(len(sheet.heads))]
+    return [
+        rf"\begin{{tabular}}{{@{{}}{''.join('r@{}l' if head.number else 'l' for head in sheet.heads)}@{{}}}}",
+        r"\toprule",
+        *_spans(sheet),
+        " & ".join(map(_head, sheet.heads)) + r" \\",
+        *(line for at, part in enumerate(sheet.parts) for line in _part(sheet, part, spread, first=at == 0)),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def _spans(sheet: Sheet) -> list[str]:
+    """Titles above several columns, each with a rule of its own below."""
+    if not sheet.grouped:
+        return []
+    titles, rules, at = [], [], 0
+    for title, count in sheet.spans():
+        width = _tex_columns(sheet.heads[at : at + count])
+        first = _tex_columns(sheet.heads[:at]) + 1
+        titles.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(title)}}}")
+        rules += [rf"\cmidrule(lr){{{first}-{first + width - 1}}}"] if title else []
+        at += count
+    return [" & ".join(titles) + r" \\", "".join(rules)]
+
+
+def _tex_columns(heads: tuple[Head, ...]) -> int:
+    """A number takes two, see :func:`_number`."""
+    return sum(2 if head.number else 1 for head in heads)
+
+
+def _head(head: Head) -> str:
+    text = escape(f"{head.title} {head.arrow}").replace(" ", "~") if head.arrow else escape(head.title)
+    return rf"\multicolumn{{2}}{{c}}{{{text}}}" if head.number else text
+
+
+def _part(sheet: Sheet, part: Part, spread: list[str], first: bool) -> list[str]:
+    rule = r"\midrule" if first else r"\midrule[0.03em]"
+    width = _tex_columns(sheet.heads)
+    title = [rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{escape(part.title)}}}}} \\"] if part.title else []
+    return [rule, *title, *(_row(sheet, row, spread) for row in part.rows)]
+
+
+def _row(sheet: Sheet, row: tuple[Entry, ...], spread: list[str]) -> str:
+    cells = []
+    for head, entry, widest in zip(sheet.heads, row, spread, strict=True):
+        cells.append(_number(entry, widest) if head.number else escape(entry.value) + _raised(entry))
+    return " & ".join(cells) + r" \\"
+
+
+def _number(entry: Entry, widest: str) -> str:
     """Two columns, split before the decimal point, so that the points stand under each other."""
-    whole, tenth = f"{cell.estimate:.1f}".split(".")
-    whole, tenth = (rf"\textbf{{{whole}}}", rf"\textbf{{.{tenth}}}") if cell.best else (whole, f".{tenth}")
-    rest = _deviation(cell, column, spread) + _bracket(cell, column) + _raised(",".join(cell.beats))
-    return f"{whole} & {tenth}{rest}"
+    whole, rest = escape(entry.whole), escape(entry.rest)
+    if entry.bold:
+        whole, rest = rf"\textbf{{{whole}}}", rf"\textbf{{{rest}}}"
+    space = r"\," if entry.spread else "~"
+    brackets = rf"{{\scriptsize{space}{escape(entry.brackets)}}}" if entry.brackets else ""
+    return f"{whole} & {rest}{_deviation(entry, widest)}{brackets}{_raised(entry)}"
 
 
-def _deviation(cell: Cell, column: Column, spread: int) -> str:
-    if cell.std != cell.std:
-        # Only what follows needs the room of the absent deviation.
-        empty = rf"\phantom{{\,$\pm$\,{'0' * spread}.0}}"
-        return rf"{{\scriptsize{empty}}}" if spread and column.interval else ""
-    digits = f"{cell.std:.1f}"
-    pad = "0" * (spread + 2 - len(digits))
-    return rf"{{\scriptsize\,$\pm$\,{digits}" + (rf"\phantom{{{pad}}}" if pad and column.interval else "") + "}"
+def _deviation(entry: Entry, widest: str) -> str:
+    """Padded where an interval follows, so that intervals stand under each other."""
+    if not entry.spread:
+        return rf"{{\scriptsize\phantom{{\,$\pm$\,{widest}}}}}" if widest and entry.interval else ""
+    pad = "0" * (len(widest) - len(entry.spread))
+    return rf"{{\scriptsize\,$\pm$\,{entry.spread}" + (rf"\phantom{{{pad}}}" if pad and entry.interval else "") + "}"
 
 
-def _bracket(cell: Cell, column: Column) -> str:
-    if not column.interval or cell.low != cell.low:
-        return ""
-    return rf"{{\scriptsize\,{{[}}{cell.low:.1f}, {cell.high:.1f}{{]}}}}"
+def _widest_spread(sheet: Sheet, at: int) -> str:
+    return max((entry.spread for entry in sheet.column(at)), key=len, default="")
 
 
-def _spread_widths(table: Table) -> list[int]:
-    """Digits before the point of each column's widest deviation; 0 where no row has one."""
-    widths = []
-    for i in range(len(table.columns)):
-        shown = [f"{row.cells[i].std:.1f}" for row in table.rows if row.cells[i].std == row.cells[i].std]
-        widths.append(max((len(text) - 2 for text in shown), default=0))
-    return widths
-
-
-def _raised(letters: str) -> str:
-    return rf"\textsuperscript{{{letters}}}" if letters else ""
+def _raised(entry: Entry) -> str:
+    return rf"\textsuperscript{{{escape(entry.raised)}}}" if entry.raised else ""

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
+from rewind.study.report import DIRECTIONS, METRICS, Tables
 
-DIRECTIONS = ("text_to_item", "item_to_text")
 LOWER_IS_BETTER = frozenset({"MdR", "MnR"})
-METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "MRR")
 
 _RUN = ["method", "seed", "setting", "direction"]
+_ENDS = ("low", "high", "procedure")
+_BOOT = ("boot_low", "boot_high")
+_PAIR = ("first", "second", "setting", "direction", "metric")
 _NEEDED = {
     "metrics.csv": (*_RUN, "queries", "gallery", *METRICS, "R@1_pessimistic"),
-    "intervals.csv": ("method", "setting", "direction", "metric", "estimate", "low", "high"),
-    "pairs.csv": ("first", "second", "setting", "direction", "metric", "difference", "p_holm"),
+    "intervals.csv": ("method", "setting", "direction", "metric", "estimate", *_ENDS),
+    "pairs.csv": (*_PAIR, "difference", *_ENDS, "p", "p_holm", "family", "effect", *_BOOT),
+    "gaps.csv": ("method", "direction", "metric", "queries", "gap", *_ENDS, *_BOOT),
 }
 
 
@@ -35,6 +38,9 @@ class Results:
         train: method → text of the Train column.
         baselines: methods that come last, are never bold and are not compared.
         confidence: of the intervals; a pair differs significantly where ``p_holm < 1 - confidence``.
+        columns: template of ranked tables, as the study's key ``tables.columns``.
+        gaps: Origin − Hard, one row per method, direction, metric; may be empty.
+        seeds: method → its training seeds; where given, each must have its row in ``metrics``.
     """
 
     metrics: pd.DataFrame
@@ -44,6 +50,9 @@ class Results:
     train: Mapping[str, str]
     baselines: Collection[str] = ()
     confidence: float = 0.95
+    columns: Sequence[str] = tuple(Tables().columns)
+    gaps: pd.DataFrame = field(default_factory=pd.DataFrame)
+    seeds: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     @cached_property
     def runs(self) -> dict[tuple[str, str, str], pd.DataFrame]:
@@ -75,10 +84,11 @@ def check(results: Results, setting: str) -> None:
         RewindError: a column or a run is missing, a run is there twice, a value is not a number, or methods
             were scored on different numbers of queries or items.
     """
-    for name, table in zip(_NEEDED, (results.metrics, results.intervals, results.pairs), strict=True):
+    for name, table in zip(_NEEDED, (results.metrics, results.intervals, results.pairs, results.gaps), strict=True):
         _check_columns(name, table)
     rows = results.metrics[results.metrics["setting"] == setting]
     _check_runs(rows, results.labels, setting)
+    _check_seeds(rows, results.seeds)
     _check_values(rows)
     _check_same_queries(rows)
     _check_pairs(results)
@@ -143,6 +153,18 @@ def _check_runs(rows: pd.DataFrame, labels: Mapping[str, str], setting: str) -> 
         raise RewindError(f"metrics.csv, row {twice.index[0] + 2}: the run ({run}) is there twice.")
 
 
+def _check_seeds(rows: pd.DataFrame, seeds: Mapping[str, Collection[int]]) -> None:
+    there = set(rows[["method", "seed", "direction"]].itertuples(index=False, name=None))
+    for method, wanted in seeds.items():
+        for direction in dict.fromkeys(rows["direction"]):
+            absent = [seed for seed in wanted if (method, seed, direction) not in there]
+            if absent:
+                raise RewindError(
+                    f"metrics.csv: no row of method {method!r}, seed {absent[0]} in {rows['setting'].iloc[0]}, "
+                    f"{direction}; train and evaluate this run first."
+                )
+
+
 def _check_values(rows: pd.DataFrame) -> None:
     for metric in (*METRICS, "R@1_pessimistic"):
         bad = rows[~np.isfinite(rows[metric].astype(float))]
@@ -169,9 +191,14 @@ def _check_same_queries(rows: pd.DataFrame) -> None:
 
 
 def _check_pairs(results: Results) -> None:
+    for name, table, columns in (("pairs", results.pairs, ("first", "second")), ("gaps", results.gaps, ("method",))):
+        for column in columns if len(table) else ():
+            for index, method in table[column].items():
+                if method not in results.labels:
+                    raise RewindError(f"{name}.csv, row {index + 2}: method {method!r} is not in the study.")
     if results.pairs.empty:
         return
-    for column in ("first", "second"):
-        for index, method in results.pairs[column].items():
-            if method not in results.labels:
-                raise RewindError(f"pairs.csv, row {index + 2}: method {method!r} is not in the study.")
+    twice = results.pairs[results.pairs.duplicated(list(_PAIR))]
+    if len(twice):
+        pair = ", ".join(map(str, twice.iloc[0][list(_PAIR)]))
+        raise RewindError(f"pairs.csv, row {twice.index[0] + 2}: the pair ({pair}) is there twice.")

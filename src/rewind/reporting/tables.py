@@ -1,15 +1,32 @@
-"""The tables that a study publishes: table_A_origin, table_B_hard, table_binary, table_A_test."""
+"""The tables that a study publishes: one per setting, its pairs, its runs, and the gap between Origin and Hard."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from rewind.files import write_csv, write_text
-from rewind.reporting import latex, markup
+from rewind.reporting import gap_table, notes, pair_table, plain, seed_table, setting_table
 from rewind.reporting.cells import LETTERS, TITLES, Table, build, numbers
-from rewind.reporting.footnotes import Footnotes, sentences
+from rewind.reporting.footnotes import Footnotes
+from rewind.reporting.markup import MARKUPS
 from rewind.reporting.results import Results
+from rewind.reporting.sheet import Sheet
+
+KEY = "* best, or not significantly worse than the best, where any method is; (a) significantly better than method a"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A table as it goes out: file name without suffix, what is printed, its notes, its numbers."""
+
+    stem: str
+    sheet: Sheet
+    notes: list[str]
+    numbers: pd.DataFrame
 
 
 def stem(setting: str) -> str:
@@ -18,36 +35,54 @@ def stem(setting: str) -> str:
     return f"table_{letter}_{setting}" if letter else f"table_{setting}"
 
 
-def render(folder: str | Path, setting: str, results: Results, facts: Footnotes, dataset: str = "") -> list[Path]:
-    """Write a setting's table as Markdown, LaTeX and CSV.
+def published(results: Results, settings: Iterable[str], facts: Footnotes, dataset: str = "") -> Iterator[Published]:
+    """Every table that a study's numbers give, in reading order.
 
     Args:
-        folder: where ``<stem(setting)>.{md,tex,csv}`` go.
-        setting: ``origin``, ``hard``, ``binary`` or ``test``.
         results: the study's numbers.
-        facts: for the footnotes.
-        dataset: title of the data, for the heading.
-
-    Returns:
-        The three paths.
+        settings: of ``origin``, ``hard``, ``binary``, ``test``.
+        facts: for the notes.
+        dataset: title of the data, for the captions.
 
     Raises:
         RewindError: for numbers that cannot stand in one table (see :func:`rewind.reporting.results.check`).
     """
-    table = build(results, setting, dataset)
-    notes, searched = sentences(facts, table), words(table, facts.items)
-    base = Path(folder) / stem(setting)
-    paths = [base.with_name(base.name + suffix) for suffix in (".md", ".tex", ".csv")]
-    write_text(paths[0], markup.markdown(table, notes, searched))
-    write_text(paths[1], latex.latex(table, notes, searched))
-    write_csv(paths[2], numbers(results, setting))
+    settings = list(settings)
+    for setting in settings:
+        table = build(results, setting, dataset)
+        printed = setting_table.sheet(table, words(table, facts.items))
+        yield Published(stem(setting), printed, notes.sentences(facts, table), numbers(results, setting))
+    if len(results.gaps):
+        said = notes.gap_sentences(facts, results)
+        yield Published("table_gap", gap_table.sheet(results, dataset), said, gap_table.numbers(results))
+    for setting in settings:
+        rows = pair_table.numbers(results, setting)
+        if len(rows):
+            said = notes.pair_sentences(facts, results, setting)
+            yield Published(f"table_pairs_{setting}", pair_table.sheet(results, setting, dataset), said, rows)
+    for setting in settings:
+        printed, said = seed_table.sheet(results, setting, dataset), notes.seed_sentences(facts, results, setting)
+        yield Published(f"table_seeds_{setting}", printed, said, seed_table.numbers(results, setting))
+
+
+def write(folder: str | Path, table: Published) -> list[Path]:
+    """Write a table in every markup and as CSV; returns the paths, by suffix in the order of ``MARKUPS``, CSV last."""
+    paths = []
+    for suffix, render in MARKUPS.items():
+        paths.append(Path(folder) / f"{table.stem}{suffix}")
+        write_text(paths[-1], render(table.sheet, table.notes))
+    paths.append(Path(folder) / f"{table.stem}.csv")
+    write_csv(paths[-1], table.numbers)
     return paths
 
 
 def summary(results: Results, settings: Iterable[str], items: str = "videos", dataset: str = "") -> str:
-    """The tables of several settings as aligned plain text, for the end of a run."""
+    """The tables of several settings, and the gaps, as aligned plain text for the end of a run."""
     tables = [build(results, setting, dataset) for setting in settings if setting in TITLES]
-    return "\n".join(markup.text(table, words(table, items)) for table in tables)
+    texts = [
+        plain.render(setting_table.sheet(table, words(table, items)), KEY if table.marked else "") for table in tables
+    ]
+    return "\n".join(texts + ([plain.render(gap_table.sheet(results, dataset))] if len(results.gaps) else []))
 
 
 def words(table: Table, items: str) -> str:
@@ -55,4 +90,5 @@ def words(table: Table, items: str) -> str:
     one = items.removesuffix("s")
     if table.setting == "binary":
         return f"telling a {one} from its time-reversed twin"
-    return f"text→{one} retrieval" if table.direction == "text_to_item" else f"{one}→text retrieval"
+    ways = {"text_to_item": f"text→{one}", "item_to_text": f"{one}→text"}
+    return f"{' and '.join(ways[direction] for direction in table.directions)} retrieval"

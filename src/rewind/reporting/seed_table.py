@@ -1,0 +1,62 @@
+"""The appendix: every metric of every run."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from rewind.reporting.cells import SHORT, binary_columns
+from rewind.reporting.results import METRICS, Results, check, directions
+from rewind.reporting.setting_table import arrow, decimals, place
+from rewind.reporting.sheet import Entry, Head, Part, Sheet, number, slug
+
+STRICT = "R@1_pessimistic"
+
+
+def numbers(results: Results, setting: str) -> pd.DataFrame:
+    """The table's CSV: ``metrics.csv`` in this setting, methods in the order of the tables, with their names.
+
+    Raises:
+        RewindError: from :func:`rewind.reporting.results.check`.
+    """
+    check(results, setting)
+    rows = results.metrics[results.metrics["setting"] == setting]
+    order = {method: at for at, method in enumerate(results.ordered())}
+    rows = rows.assign(order=rows["method"].map(order)).sort_values(["order", "seed"], kind="stable")
+    rows = rows.drop(columns="order").reset_index(drop=True)
+    rows.insert(0, "label", rows["method"].map(results.labels))
+    return rows
+
+
+def sheet(results: Results, setting: str, dataset: str = "") -> Sheet:
+    """A row per run, a part per search direction.
+
+    Args:
+        results: the study's numbers.
+        setting: which.
+        dataset: title of the data, for the caption.
+    """
+    rows, ways = numbers(results, setting), directions(results, setting)
+    columns = _columns(setting)
+    parts = []
+    for way in ways:
+        chosen = rows[rows["direction"] == way].to_dict("records")
+        lines = tuple(_line(row, list(columns.values())) for row in chosen)
+        parts.append(Part(SHORT[way] if len(ways) > 1 else "", lines))
+    heads = (
+        Head("Method", number=False),
+        Head("Seed"),
+        *(Head(title, arrow(metric)) for title, metric in columns.items()),
+    )
+    return Sheet("Seeds", f"{place(dataset, setting)}: every run", slug(dataset, setting, "seeds"), heads, tuple(parts))
+
+
+def _columns(setting: str) -> dict[str, str]:
+    """Title → metric."""
+    if setting == "binary":
+        return {column.title: column.metric for column in binary_columns(["text_to_item"])}
+    return {metric: metric for metric in METRICS} | {"R@1 strict": STRICT}
+
+
+def _line(row: dict, metrics: list[str]) -> tuple[Entry, ...]:
+    cells = (Entry(number(float(row[metric]), decimals(metric))) for metric in metrics)
+    return (Entry(row["label"]), Entry(str(row["seed"])), *cells)

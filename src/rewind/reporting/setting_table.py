@@ -1,0 +1,68 @@
+"""A setting's table as it is printed: method, training data, metrics."""
+
+from __future__ import annotations
+
+from rewind.reporting.cells import LETTERS, TITLES, Cell, Column, Row, Table
+from rewind.reporting.results import LOWER_IS_BETTER
+from rewind.reporting.sheet import Entry, Head, Part, Sheet, bounds, number, slug
+
+
+def sheet(table: Table, searched: str) -> Sheet:
+    """The table in no markup.
+
+    Args:
+        table: its cells.
+        searched: plain words for the caption, for example ``text→video retrieval``.
+    """
+    heads = (Head("Method", number=False), Head("Train", number=False), *map(_head, table.columns))
+    split = (
+        ("", [row for row in table.rows if not row.baseline]),
+        ("Baselines", [r for r in table.rows if r.baseline]),
+    )
+    parts = tuple(Part(title, tuple(_line(row, table.columns) for row in rows)) for title, rows in split if rows)
+    title = f"{_place(table)}: {searched}"
+    return Sheet(_number(table), title, slug(table.dataset, table.setting), heads, parts)
+
+
+def arrow(metric: str) -> str:
+    """Which way is better."""
+    return "↓" if metric in LOWER_IS_BETTER else "↑"
+
+
+def decimals(metric: str) -> int:
+    """Digits after the point: MRR is between 0 and 1."""
+    return 3 if metric == "MRR" else 1
+
+
+def place(dataset: str, setting: str) -> str:
+    """``RTime, Hard``."""
+    return ", ".join(part for part in (dataset, TITLES[setting]) if part)
+
+
+def _number(table: Table) -> str:
+    return f"Table {LETTERS.get(table.setting, TITLES[table.setting])}"
+
+
+def _place(table: Table) -> str:
+    # Binary's number names it already.
+    return place(table.dataset, table.setting) if table.setting in LETTERS else table.dataset or "Twins"
+
+
+def _head(column: Column) -> Head:
+    return Head(column.title, arrow(column.metric), column.group)
+
+
+def _line(row: Row, columns: tuple[Column, ...]) -> tuple[Entry, ...]:
+    cells = (_entry(cell, column) for cell, column in zip(row.cells, columns, strict=True))
+    return (Entry(row.label, raised=row.letter), Entry(row.train), *cells)
+
+
+def _entry(cell: Cell, column: Column) -> Entry:
+    digits = decimals(column.metric)
+    return Entry(
+        number(cell.estimate, digits),
+        number(cell.std, digits) if cell.std == cell.std else "",
+        bounds(cell.low, cell.high, digits) if column.interval else None,
+        ",".join(cell.beats),
+        cell.best,
+    )

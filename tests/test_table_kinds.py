@@ -1,0 +1,224 @@
+"""The tables beside the settings' own: pairs, gaps, runs; and every table as HTML."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from rewind.errors import RewindError
+from rewind.reporting import tables
+from rewind.reporting.cells import build
+from rewind.reporting.footnotes import Footnotes
+from rewind.reporting.html import table_html
+from rewind.reporting.markup import MARKUPS
+from rewind.reporting.notes import sentences
+from table_numbers import FACTS, TESTS, results
+from test_table_text import NASTY, compile_latex, markdown_rows, needs_latex
+
+
+def of_kind(stem, given_=None, settings=("hard",)):
+    """One published table."""
+    made = tables.published(given_ or results(with_gaps=True), settings, Footnotes.from_json(FACTS), "RTime")
+    return {table.stem: table for table in made}[stem]
+
+
+def shown(table):
+    return markdown_rows(MARKUPS[".md"](table.sheet, table.notes))
+
+
+def test_what_is_published_and_in_which_order(tmp_path):
+    made = list(tables.published(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
+    assert [t.stem for t in made] == ["table_B_hard", "table_gap", "table_pairs_hard", "table_seeds_hard"]
+    paths = [path for table in made for path in tables.write(tmp_path, table)]
+    assert sorted(path.suffix for path in paths) == sorted([".md", ".tex", ".html", ".csv"] * 4)
+    assert all(path.stat().st_size > 200 for path in paths)
+    assert len({t.sheet.slug for t in made}) == 4, "labels are distinct"
+
+
+def test_without_pairs_or_gaps_their_tables_are_left_out():
+    bare = results(pairs=pd.DataFrame(), gaps=pd.DataFrame(columns=["method", "direction"]))
+    assert [t.stem for t in tables.published(bare, ["hard"], Footnotes())] == ["table_B_hard", "table_seeds_hard"]
+    assert "Gap" not in tables.summary(bare, ["hard"])
+
+
+def test_a_pair_is_a_difference_with_its_interval_both_ps_effect_and_bootstrap():
+    table = of_kind("table_pairs_hard")
+    head, _, *rows = shown(table)
+    assert head == ["Pair", "Difference", "p", "Holm’s p", "Effect", "Bootstrap these checkpoints"]
+    assert rows[0] == ["*T2V*", "", "", "", "", ""] and rows[4][0] == "*V2T*" and len(rows) == 8
+    assert rows[1] == [
+        "meanP − seqLSTM",
+        r"&numsp;−9.2 \[−11.2, −6.2\]",
+        "&numsp;0.067",
+        "0.200",
+        "+0.12",
+        r"\[−10.2, −8.2\]",
+    ]
+    assert rows[2][:4] == ["meanP − seqTransf", r"**−19.5** \[−21.5, −16.5\]", "<0.001", "**0.001**"]
+    assert rows[3][1] == r"**+10.2** \[+8.2, +13.2\]"
+    said = " ".join(table.notes)
+    for sentence in (
+        "Difference: the first method minus the second, R@1 in percent; in brackets its 95% interval, not adjusted for "
+        "the number of pairs.",
+        "Holm’s p: adjusted over 3 pairs, in each search direction by itself; bold: below 0.05.",
+        "Bootstrap: 95% interval, percentile bootstrap over queries, these checkpoints; it says nothing of other "
+        "training seeds.",
+        "Intervals and tests: t over seeds and queries.",
+    ):
+        assert said.count(sentence) == 1
+
+
+def test_the_csv_of_pairs_holds_every_metric(tmp_path):
+    path = tables.write(tmp_path, of_kind("table_pairs_hard"))[-1]
+    table = pd.read_csv(path)
+    assert path.name == "table_pairs_hard.csv" and len(table) == 3 * 2 * 5
+    assert table.columns[:4].tolist() == ["first_label", "second_label", "first", "second"]
+    assert {"p", "p_holm", "effect", "boot_low", "boot_high", "procedure"} <= set(table.columns)
+    row = table[(table["metric"] == "MnR") & (table["first"] == "seqTransf")].iloc[0]
+    assert row["difference"] == pytest.approx(-10.25)
+
+
+def test_a_pair_of_single_checkpoints_has_no_p():
+    single = results({"meanP": [20.0], "seqLSTM": [30.0]}, {("meanP", "seqLSTM"): float("nan")})
+    table = of_kind("table_pairs_hard", single)
+    rows = shown(table)[2:]
+    assert rows[1][1:4] == [r"−10.0 \[−12.0, −7.0\]", "–", "–"]
+    assert any("no p-value is given" in note for note in table.notes)
+    assert not any("Holm" in note for note in table.notes)
+
+
+def test_gaps_have_intervals_and_chance_has_none():
+    given_ = results(with_gaps=True)
+    exact = given_.gaps.assign(
+        low=given_.gaps["low"].where(given_.gaps["method"] != "chance", given_.gaps["gap"]),
+        high=given_.gaps["high"].where(given_.gaps["method"] != "chance", given_.gaps["gap"]),
+    )
+    table = of_kind("table_gap", dataclasses.replace(given_, gaps=exact))
+    head, _, *rows = shown(table)
+    assert head == ["Method", "R@1", "R@5", "R@10", "MnR"]
+    assert [row[0] for row in rows] == [
+        "*T2V*",
+        "meanP",
+        "seqLSTM",
+        "seqTransf",
+        "chance",
+        *["*V2T*"],
+        *(["meanP", "seqLSTM", "seqTransf", "chance"]),
+    ]
+    assert rows[3][1:] == [
+        r"+4.0 \[+2.0, +7.0\]",
+        r"0.0 \[−2.0, +3.0\]",
+        r"+1.5 \[−0.5, +4.5\]",
+        r"−1.0 \[−3.0, +2.0\]",
+    ]
+    assert rows[4][1] == "&numsp;0.0", "a gap without error"
+    assert table.sheet.heading == "Gap. RTime, Origin − Hard"
+    assert table.numbers["label"].tolist() == table.numbers["method"].tolist() and len(table.numbers) == 4 * 2 * 5
+    assert "Gap. RTime, Origin − Hard" in tables.summary(given_, ["hard"], dataset="RTime")
+
+
+def test_the_appendix_has_every_run_and_metric():
+    table = of_kind("table_seeds_hard")
+    head, _, *rows = shown(table)
+    assert head == ["Method", "Seed", "R@1 ↑", "R@5 ↑", "R@10 ↑", "MdR ↓", "MnR ↓", "MRR ↑", "R@1 strict ↑"]
+    body = [row for row in rows if not row[0].startswith("*")]
+    assert [row[:2] for row in body[:3]] == [["meanP", "0"], ["meanP", "1"], ["seqLSTM", "0"]] and len(body) == 14
+    assert body[1][2:] == ["22.0", "32.0", "42.0", "24.5", "&numsp;98.0", "0.220", "11.0"]
+    assert len(table.numbers) == 14 and "R@1_pessimistic" in table.numbers.columns
+    binary = of_kind("table_seeds_binary", results(setting="binary"), ("binary",))
+    assert shown(binary)[0] == ["Method", "Seed", "accuracy ↑", "strict ↑"]
+
+
+def test_numbers_of_pairs_and_runs_are_checked_too():
+    given_ = results()
+    broken = dataclasses.replace(given_, metrics=given_.metrics[given_.metrics["method"] != "seqLSTM"])
+    for module in (tables.pair_table, tables.seed_table):
+        with pytest.raises(RewindError, match="no run of method 'seqLSTM'"):
+            module.numbers(broken, "hard")
+
+
+@needs_latex
+def test_all_kinds_compile_fit_the_page_and_go_on_where_it_ends(tmp_path):
+    values = {f"method{i}": [20.0 + i, 21.0 + i, 22.0 + i, 23.0 + i, 24.0 + i] for i in range(5)}
+    names = {("method0", "method1"): 0.001, ("method3", "method4"): 0.2}
+    made = list(tables.published(results(values, names, with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
+    paths = [tables.write(tmp_path, table)[1] for table in made]
+    log = compile_latex(tmp_path, paths)
+    for fault in ("Overfull", "Missing character", "multiply defined", "Float too large"):
+        assert fault not in log
+    assert paths[-1].read_text().count(r"\begin{table*}") == 2 and paths[-1].read_text().count(r"\caption{") == 1
+
+
+class Reader(HTMLParser):
+    """Texts of cells, row by row, and a check that tags are closed in order."""
+
+    VOID = frozenset({"br", "img", "meta"})
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.rows, self.scopes, self.notes, self.tags = [], [], [], [], []
+        self.feed(source)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.scopes += [dict(attrs)["scope"]] if tag == "th" else []
+        elif tag == "li":
+            self.notes.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "li" in self.open:
+            self.notes[-1] += data
+        elif {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+def test_html_is_a_whole_table_with_scopes_caption_and_notes():
+    table = build(results(setting="binary"), "binary", "RTime")
+    source = table_html(table, ["one & two"], "telling a video from its twin")
+    found = Reader(source)
+    assert source.startswith('<table class="rewind-table" id="table-rtime-binary">') and source.endswith("</table>\n")
+    assert "<caption>Table Binary. RTime: telling a video from its twin</caption>" in source
+    assert found.rows[0] == ["", "T2V", "V2T"]
+    assert found.rows[1] == ["Method", "Train", *["accuracy ↑", "strict ↑"] * 2]
+    assert found.rows[4] == ["seqTransfc", "RTime", "40.5±0.7 [37.2, 45.0]a,b", "20.2±0.4", *found.rows[4][2:4]]
+    assert set(found.scopes) == {"col", "colgroup", "row", "rowgroup"}
+    assert next(row for row in found.rows if len(row) == 1) == ["Baselines"] and found.notes == ["one & two"]
+    assert "<strong>40.5</strong>" in source and 'title="higher is better"' in source
+
+
+def test_html_stands_at_the_decimal_point():
+    found = Reader(table_html(build(results(), "hard"), sentences(Footnotes(), build(results(), "hard")), "w"))
+    column = [row[2] for row in found.rows[1:] if len(row) > 2]
+    assert {cell.index(".") for cell in column} == {2} and column[-1] == "\u20070.1"
+
+
+@pytest.mark.parametrize("kind", ["table_gap", "table_pairs_hard", "table_seeds_hard"])
+def test_every_kind_is_sound_html(kind):
+    labels = NASTY | {"meanP": '<script>alert("x")</script>'}
+    table = of_kind(kind, results(labels=labels, train=NASTY, with_gaps=True))
+    source = table_html(table.sheet, [*table.notes, "</table><b>"])
+    found = Reader(source)
+    assert not any(tag in ("script", "b") for tag, _ in found.tags)
+    assert {len(row) for row in found.rows if len(row) > 1} <= {len(table.sheet.heads), len(table.sheet.spans())}
+    assert any("alert" in cell for row in found.rows for cell in row) and found.notes[-1] == "</table><b>"
+    assert not re.search(r"https?://|style=", source)
+
+
+def test_pairs_of_one_direction_have_no_titles():
+    given_ = results(tests=TESTS)
+    only = {name: getattr(given_, name) for name in ("metrics", "intervals", "pairs")}
+    one_way = {name: t[t["direction"] == "text_to_item"].reset_index(drop=True) for name, t in only.items()}
+    table = of_kind("table_pairs_hard", dataclasses.replace(given_, **one_way))
+    assert [part.title for part in table.sheet.parts] == [""] and not any("T2V" in note for note in table.notes)
