@@ -125,3 +125,9 @@ def test_missing_raw_files_are_named_with_what_to_do(monkeypatch, tmp_path):
 
 def test_the_configuration_page_is_up_to_date():
     assert (ROOT / "config/README.md").read_text() == document(), "run `make docs`"
+
+
+def test_a_column_of_a_direction_that_is_not_evaluated_is_refused_before_anything_runs():
+    over = {"evaluation.directions": ["text_to_item"], "tables.columns": ["R@1", "item_to_text R@1"]}
+    with pytest.raises(RewindError, match=r"tables.columns: 'item_to_text R@1': item_to_text is not among"):
+        load_study("demo", overrides=over)

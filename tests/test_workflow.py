@@ -41,7 +41,7 @@ statistics: {resamples: 200}
 figures: {examples: 2, method: seqLSTM}
 """
 DATA = {"sources", "inventory", "video_shard", "videos", "captions"}
-REPORT = {"tables", "figures", "examples"}
+REPORT = {"tables", "figures", "examples", "embedding", "page"}
 RESULTS = {"similarity", "metrics", "statistics", *REPORT}
 TRAINING = {"sanity", "pretrain", "features", "features_sweep", "sweep_trial", "sweep", "train"}
 
@@ -114,6 +114,7 @@ def test_from_clips_to_tables(finished):
     assert (hard["queries"] == 12).all() and (hard["gallery"] == 12).all()
     for name in ("table_A_origin", "table_B_hard", "table_binary"):
         assert all((results / "tables" / f"{name}.{kind}").stat().st_size > 200 for kind in ("md", "tex", "csv"))
+    assert (results / "report.html").stat().st_size > 20_000
     for name in ("intervals", "training_curves", "rank_curve", "examples"):
         assert all((results / "figures" / f"{name}.{kind}").stat().st_size > 2000 for kind in ("png", "pdf"))
     assert "Moving" not in finished.output and "meanP" in finished.output, "the tables are shown at the end"
@@ -153,13 +154,13 @@ def test_nothing_to_do_and_touching_changes_nothing(workflow):
 @pytest.mark.slow
 def test_editing_tables_renders_tables_again(workflow):
     workflow.edit("src/rewind/reporting/tables.py")
-    assert workflow.stale() == {"tables": 1}
+    assert workflow.stale() == {"tables": 1, "page": 1}
 
 
 @pytest.mark.slow
 def test_editing_a_script_reruns_its_rule(workflow):
     workflow.edit("workflow/scripts/examples.py")
-    assert workflow.stale() == {"examples": 1}
+    assert workflow.stale() == {"examples": 1, "page": 1}
 
 
 @pytest.mark.slow
@@ -173,7 +174,13 @@ def test_editing_the_heads_retrains_and_leaves_videos_alone(workflow):
 @pytest.mark.slow
 def test_one_methods_learning_rate_retrains_that_method(workflow):
     stale = workflow.stale("--config", "overrides={studies.mini.methods.meanP.training.lr: 0.002}")
-    assert stale == {"train": 2, "similarity": 2, "metrics": 1, "statistics": 1, "tables": 1, "figures": 1}
+    assert stale == {"train": 2, "similarity": 2, "metrics": 1, "statistics": 1, "tables": 1, "figures": 1, "page": 1}
+
+
+@pytest.mark.slow
+def test_how_frames_are_read_makes_nothing_stale(workflow):
+    over = "overrides={studies.mini.frames.workers: 1, studies.mini.frames.keep_in_memory: false}"
+    assert workflow.stale("--config", over) == {}
 
 
 @pytest.mark.slow
@@ -230,7 +237,8 @@ def test_a_killed_workflow_goes_on(workflow, stage):
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert mark.exists(), "it was killed at work"
-    workflow.run("--unlock")
+    unlock = [sys.executable, str(ROOT / "workflow" / "unlock.py")]
+    subprocess.run(unlock, cwd=workflow.folder, env=workflow.env, check=True)
     workflow.run()
     assert workflow.stale() == {}
     assert model.read_bytes() == whole, "the same bits as the unbroken run"

@@ -1,7 +1,7 @@
 """Evaluation: one similarity matrix per run, ranks and metrics in every setting.
 
 Requires: a run's model and the test split.
-Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.parquet, metrics.csv.
+Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.parquet, metrics.csv; trec/ where asked for.
 """
 
 
@@ -9,9 +9,9 @@ rule similarity:
     """Score every test caption against every test clip."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "test")),
+        unpack(lambda w: cache_files(w.study, w.method)),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         best="results/{study}/sweep/best.json",
-        features=lambda w: feature_files(w.study, w.method),
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
     output:
         "results/{study}/similarity/{method}/seed{seed}.npz",
@@ -22,6 +22,9 @@ rule similarity:
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: gpus_of(w.study, w.method),
+        require_gpu=lambda w: int(study(w).resources.require_gpu),
+        workers=lambda w: study(w).frames.workers,
+        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, w.method),
@@ -52,3 +55,25 @@ rule metrics:
         code=lambda w: code("metrics.py"),
     script:
         "../scripts/metrics.py"
+
+
+rule trec:
+    """Files for other evaluation tools, up to gigabytes, so only where asked: `snakemake results/demo/trec`."""
+    input:
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        captions=lambda w: captions_of(w.study, "test")["test"],
+        similarity=lambda w: per_run(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
+    output:
+        files=directory("results/{study}/trec"),
+    log:
+        "results/{study}/logs/trec.log",
+    benchmark:
+        "results/{study}/benchmarks/trec.tsv"
+    params:
+        runs=lambda w: study(w).runs(),
+        dataset=lambda w: study(w).dataset,
+        settings=lambda w: study(w).evaluation.settings,
+        directions=lambda w: study(w).evaluation.directions,
+        code=lambda w: code("trec.py"),
+    script:
+        "../scripts/trec.py"

@@ -1,5 +1,10 @@
 """Input files and parameter slices of rules: what a job reads, and exactly the keys it depends on."""
 
+from rewind.reporting.page.assets import assets_hash
+
+PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve")
+PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
+
 
 def captions_of(name, *splits):
     folder = data_folder(name)
@@ -17,9 +22,14 @@ def per_run(name, pattern):
 
 
 def targets(name):
-    """What `all` asks of a study: its tables and its pictures."""
+    """What `all` asks of a study: its tables, its pictures, and the page that holds them."""
     folder = f"results/{name}"
-    return [f"{folder}/tables", f"{folder}/figures/intervals.png", f"{folder}/figures/examples.png"]
+    return [
+        f"{folder}/tables",
+        f"{folder}/figures/intervals.png",
+        f"{folder}/figures/examples.png",
+        f"{folder}/report.html",
+    ]
 
 
 def source_files(wildcards):
@@ -39,7 +49,7 @@ def sanity_spec(name):
     keys = STUDIES[name].sanity.training
     if STUDIES[name].pretraining:
         keys = keys.model_copy(update={"freeze": []})
-    return STUDIES[name].run_spec(sanity_method(name), keys).model_dump(mode="json")
+    return STUDIES[name].run_spec(sanity_method(name), keys).signature()
 
 
 def weights_of(name):
@@ -69,6 +79,36 @@ def feature_files(name, method, frames=None):
     ]
 
 
+def store_files(name, numbers):
+    """Frame stores, if a study wants them: other jobs read too few clips to be worth one, but read what is there."""
+    wanted = stored_numbers(name) if STUDIES[name].frames.store else []
+    return [f"results/{name}/frames/frames{n}/index.json" for n in numbers if n in wanted]
+
+
+def stored_numbers(name):
+    """Numbers of frames at which something learns from pixels."""
+    chosen = STUDIES[name]
+    learning = [m for m in chosen.trained() if not uses_features(name, m)]
+    return (list(frame_candidates(name)) if learning else []) + (
+        [pretraining_frames(name)] if chosen.pretraining else []
+    )
+
+
+def cache_files(name, method, frames=None):
+    """What a run reads instead of clips: features of a frozen tower, or else a frame store."""
+    if uses_features(name, method):
+        return {"features": feature_files(name, method, frames)}
+    return {"store": store_files(name, [int(frames)] if frames else frame_candidates(name))}
+
+
+def sanity_store(name):
+    return [] if sanity_features(name) else store_files(name, [STUDIES[name].frames.max_frames])
+
+
+def pretraining_frames(name):
+    return STUDIES[name].pretraining.max_frames or STUDIES[name].frames.max_frames
+
+
 def sanity_features(name):
     """The over-fitting check reads clips, except where the towers are frozen for good and have no pre-training."""
     method = sanity_method(name)
@@ -78,7 +118,7 @@ def sanity_features(name):
 def run_inputs(name, method, frames=None):
     """Files that a run learns from; without a number of frames it reads the sweep's choice."""
     files = {"item_table": f"{data_folder(name)}/items.csv", **captions_of(name, "train", "valid")}
-    files["features"] = feature_files(name, method, frames)
+    files |= cache_files(name, method, frames)
     if not frames:
         files["best"] = f"results/{name}/sweep/best.json"
     files["weights"] = weights_of(name)
@@ -98,25 +138,19 @@ def gpus_of(name, method):
 def pretraining_spec(name):
     keys = STUDIES[name].pretraining
     method = keys.method.model_copy(update={"training": keys.training})
-    chosen = STUDIES[name]
-    return {
-        **{
-            k: getattr(chosen, k).model_dump(mode="json")
-            for k in ("backbone", "frames", "text", "evaluation")
-        },
-        "method": method.model_dump(mode="json"),
-    }
+    chosen = next(iter(STUDIES[name].methods))
+    return STUDIES[name].run_spec(chosen).model_copy(update={"method": method}).signature()
 
 
 def features_spec(name):
     """What the features of a frozen tower depend on: no method, no training key."""
-    keys = ("backbone", "frames", "text")
-    return {key: getattr(STUDIES[name], key).model_dump(mode="json") for key in keys}
+    spec = STUDIES[name].run_spec(next(iter(STUDIES[name].methods))).signature()
+    return {key: spec[key] for key in ("backbone", "frames", "text")}
 
 
 def evaluation_spec(name, method):
     """What a similarity matrix depends on besides the model: not how it was trained."""
-    spec = STUDIES[name].run_spec(method).model_dump(mode="json")
+    spec = STUDIES[name].run_spec(method).signature()
     spec["method"] = {k: spec["method"][k] for k in ("model", "head", "head_layers", "head_start", "options")}
     spec["evaluation"] = {k: spec["evaluation"][k] for k in ("batch_size", "pair_batch_size")}
     return spec
@@ -128,6 +162,7 @@ def report_inputs(name):
         "metrics": f"{folder}/metrics.csv",
         "intervals": f"{folder}/statistics/intervals.csv",
         "pairs": f"{folder}/statistics/pairs.csv",
+        "gaps": f"{folder}/statistics/gaps.csv",
         "best": f"{folder}/sweep/best.json",
         "videos": f"{data_folder(name)}/videos/report.csv",
     }
@@ -137,6 +172,25 @@ def report_inputs(name):
 
 
 def example_run(name):
-    chosen = STUDIES[name].figures.method or STUDIES[name].trained()[0]
-    seed = dict(reversed(STUDIES[name].runs()))[chosen]
-    return f"results/{name}/similarity/{chosen}/seed{seed}.npz"
+    """Method and seed that pictures of one run show."""
+    methods = STUDIES[name].trained() or list(STUDIES[name].methods)
+    chosen = STUDIES[name].figures.method or methods[0]
+    return chosen, dict(reversed(STUDIES[name].runs()))[chosen]
+
+
+def example_file(name, pattern):
+    """A file of the run that pictures show."""
+    method, seed = example_run(name)
+    return pattern.format(study=name, method=method, seed=seed)
+
+
+def example_setting(name):
+    """The gallery that examples search: with twins where there are any."""
+    settings = STUDIES[name].evaluation.settings
+    ranked = [setting for setting in ("hard", "origin", "test") if setting in settings]
+    return (ranked or settings)[0]
+
+
+def pictures(names, suffixes=("png", "pdf")):
+    """Files of a study's pictures."""
+    return [f"results/{{study}}/figures/{name}.{suffix}" for name in names for suffix in suffixes]

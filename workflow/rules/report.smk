@@ -1,12 +1,12 @@
-"""Report: tables and figures.
+"""Report: tables, figures, and the page that holds them.
 
-Requires: metrics, statistics, and the provenance of every run.
-Produces: tables/*.{md,tex,csv}, tables/summary.txt, figures/*.{png,pdf}.
+Requires: metrics, statistics, and the provenance of every run; for pictures of one run its model.
+Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf}, embedding/*.npz, report.html.
 """
 
 
 rule tables:
-    """Tables per setting as Markdown, LaTeX and CSV; the console shows them too."""
+    """Tables per setting, of pairs, gaps and runs, as Markdown, LaTeX, HTML and CSV; the console shows the first."""
     input:
         unpack(lambda w: report_inputs(w.study)),
         unpack(lambda w: captions_of(w.study, "train", "test")),
@@ -24,7 +24,7 @@ rule tables:
     benchmark:
         "results/{study}/benchmarks/tables.tsv"
     params:
-        study=lambda w: study(w).model_dump(mode="json"),
+        study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
         code=lambda w: code("tables.py"),
     script:
@@ -32,61 +32,99 @@ rule tables:
 
 
 rule figures:
-    """Intervals per method, training curves, cumulative rank curve."""
+    """Intervals, pairs, the gap between Origin and Hard, training curves, cumulative rank curve."""
     input:
         unpack(lambda w: report_inputs(w.study)),
         ranks="results/{study}/ranks",
         records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),
         histories=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/history.csv"),
     output:
-        pictures=report(
-            multiext(
-                "results/{study}/figures/",
-                "intervals.png",
-                "intervals.pdf",
-                "training_curves.png",
-                "training_curves.pdf",
-                "rank_curve.png",
-                "rank_curve.pdf",
-            ),
-            category="Figures",
-            caption="../report/figures.rst",
-        ),
+        report(pictures(PICTURES), category="Figures", caption="../report/figures.rst"),
     log:
         "results/{study}/logs/figures.log",
     benchmark:
         "results/{study}/benchmarks/figures.tsv"
     params:
-        study=lambda w: study(w).model_dump(mode="json"),
+        study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
         code=lambda w: code("figures.py"),
     script:
         "../scripts/figures.py"
 
 
+rule embedding:
+    """Vectors of test captions and items: of the run that pictures show, or of any other by name."""
+    input:
+        unpack(lambda w: captions_of(w.study, "train", "test")),
+        unpack(lambda w: cache_files(w.study, w.method)),
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        best="results/{study}/sweep/best.json",
+        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+    output:
+        "results/{study}/embedding/{method}.seed{seed}.npz",
+    log:
+        "results/{study}/logs/embedding/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/embedding/{method}.seed{seed}.tsv"
+    threads: lambda w: study(w).resources.threads
+    resources:
+        gpu=lambda w: gpus_of(w.study, w.method),
+        require_gpu=lambda w: int(study(w).resources.require_gpu),
+        mem_mb=lambda w: study(w).resources.mem_mb,
+    params:
+        spec=lambda w: evaluation_spec(w.study, w.method),
+        dataset=lambda w: study(w).dataset,
+        code=lambda w: code("embedding.py", *run_modules(w.study, w.method)),
+    script:
+        "../scripts/embedding.py"
+
+
 rule examples:
-    """What a few test captions found, in one run."""
+    """What one run found, a corner of its similarities, its space of captions and items."""
     input:
         captions=lambda w: captions_of(w.study, "test")["test"],
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        similarity=lambda w: example_run(w.study),
+        similarity=lambda w: example_file(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
+        embedding=lambda w: example_file(w.study, "results/{study}/embedding/{method}.seed{seed}.npz"),
     output:
-        report(
-            multiext("results/{study}/figures/examples", ".png", ".pdf"),
-            category="Figures",
-            caption="../report/examples.rst",
-        ),
+        report(pictures(PICTURES_OF_A_RUN), category="Figures", caption="../report/examples.rst"),
     log:
         "results/{study}/logs/examples.log",
     benchmark:
         "results/{study}/benchmarks/examples.tsv"
     params:
         dataset=lambda w: study(w).dataset,
-        shown=lambda w: study(w).figures.examples,
+        run=lambda w: "{0}, seed {1}".format(*example_run(w.study)),
+        figures=lambda w: study(w).figures.model_dump(mode="json"),
         size=lambda w: min(study(w).frames.size, 112),
-        setting=lambda w: (
-            "hard" if "hard" in study(w).evaluation.settings else study(w).evaluation.settings[0]
-        ),
+        setting=lambda w: example_setting(w.study),
         code=lambda w: code("examples.py"),
     script:
         "../scripts/examples.py"
+
+
+rule page:
+    """One page that opens from a disk: tables, figures, what ran on what, and every query to look into."""
+    input:
+        unpack(lambda w: report_inputs(w.study)),
+        captions=lambda w: captions_of(w.study, "test")["test"],
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        ranks="results/{study}/ranks",
+        similarity=lambda w: per_run(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
+        records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),
+        tables="results/{study}/tables",
+        pictures=pictures(PICTURES + PICTURES_OF_A_RUN, ["png"]),
+        sweep="results/{study}/sweep/max_frames.csv",
+    output:
+        report("results/{study}/report.html", category="Report", caption="../report/page.rst"),
+    log:
+        "results/{study}/logs/page.log",
+    benchmark:
+        "results/{study}/benchmarks/page.tsv"
+    params:
+        study=lambda w: study(w).signature(),
+        dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
+        assets=assets_hash(),
+        code=lambda w: code("page.py"),
+    script:
+        "../scripts/page.py"

@@ -1,21 +1,22 @@
-"""Draw what a few test captions found."""
+"""Draw what one run found, its similarities and its space."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewind.jobs.examples import make_examples
+from rewind.jobs.examples import Run, make_pictures
 from rewind.jobs.session import session
+from rewind.study.report import Figures
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with session(snakemake.log[0], snakemake.threads):
-    make_examples(
+    make_pictures(
         Path(snakemake.input.item_table).parent,
         snakemake.params.dataset,
-        snakemake.input.similarity,
+        Run(snakemake.params.run, snakemake.input.similarity, snakemake.input.embedding),
         snakemake.params.setting,
-        snakemake.params.shown,
+        Figures(**snakemake.params.figures),
         snakemake.params.size,
-        Path(snakemake.output[0]).with_suffix(""),
+        Path(snakemake.output[0]).parent,
     )

@@ -7,32 +7,58 @@ from pathlib import Path
 
 import pandas as pd
 
+from rewind.jobs.ranks import read_ranks
 from rewind.jobs.report import Files, load_results
-from rewind.jobs.results import read_ranks
-from rewind.reporting import figures, style
+from rewind.reporting import style
+from rewind.reporting.figures import curves, forest, gap, ranks
+from rewind.reporting.results import directions
 from rewind.study import Dataset, Study
 
 
 def make_figures(
-    study: Study, dataset: Dataset, files: Files, histories: Mapping[tuple[str, int], str], ranks: str, folder: Path
+    study: Study,
+    dataset: Dataset,
+    files: Files,
+    histories: Mapping[tuple[str, int], str],
+    rank_folder: str,
+    folder: Path,
 ) -> None:
-    """Intervals per method, training curves, cumulative rank curve: each as PNG and PDF."""
+    """Intervals, pairs, the gap, training curves, the cumulative rank curve: each as PNG and PDF.
+
+    Where a study searches in both directions, the pictures show captions searching items.
+    """
     results = load_results(study, dataset, files)
+    way = directions(results, study.evaluation.settings[0])[0]
     named = {"labels": results.labels, "baselines": results.baselines}
+    tested = {"direction": way, "confidence": results.confidence}
+    drawn = {
+        "intervals": forest.intervals(results.intervals, **named, **tested),
+        "pairs": forest.pairs(results.pairs, results.labels, **tested),
+        "gap": gap.gap_slope(results.intervals, results.gaps, **named, **tested),
+        "training_curves": curves.training_curves(_histories(histories), **named),
+        "rank_curve": ranks.rank_curve(
+            _ranks(study, rank_folder), _gallery(results.metrics, way), **named, direction=way
+        ),
+    }
+    for name, figure in drawn.items():
+        style.save(figure, folder / name)
+
+
+def _histories(histories: Mapping[tuple[str, int], str]) -> pd.DataFrame:
     stacked = [
         pd.read_csv(path).assign(method=method, seed=seed)
         for (method, seed), path in histories.items()
         if Path(path).read_text().strip()  # closed-form methods have no epochs
     ]
-    gallery = (
-        results.metrics[results.metrics["direction"] == "text_to_item"].groupby("setting")["gallery"].max().to_dict()
+    return pd.concat(stacked) if stacked else pd.DataFrame()
+
+
+def _ranks(study: Study, folder: str) -> pd.DataFrame:
+    found = read_ranks(study.runs(), folder)
+    return pd.concat(
+        table.assign(method=method, seed=seed) for method, seeds in found.items() for seed, table in seeds.items()
     )
-    found = read_ranks(study.runs(), ranks)
-    every = pd.concat(
-        t.assign(method=method, seed=seed) for method, seeds in found.items() for seed, t in seeds.items()
-    )
-    style.save(figures.intervals(results.intervals, confidence=results.confidence, **named), folder / "intervals")
-    style.save(
-        figures.training_curves(pd.concat(stacked) if stacked else pd.DataFrame(), **named), folder / "training_curves"
-    )
-    style.save(figures.rank_curve(every, gallery, **named), folder / "rank_curve")
+
+
+def _gallery(metrics: pd.DataFrame, direction: str) -> dict[str, int]:
+    return metrics[metrics["direction"] == direction].groupby("setting")["gallery"].max().to_dict()

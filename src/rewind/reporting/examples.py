@@ -15,21 +15,25 @@ from rewind.reporting import style
 
 # Lengths in inches: the page is laid out by hand, because every row has its own height.
 _CAPTION, _GAP, _SCORE, _LINE, _EDGE, _FOOT = 1.65, 0.09, 0.27, 0.135, 0.05, 0.2
+_NOTE, _NOTE_LETTERS = 0.13, 108
 _LETTERS_PER_LINE, _LINES = 26, 8
 
 
-def retrieval_examples(queries: Sequence[Mapping[str, Any]], top: int = 5, score: str = "score") -> Figure:
-    """One row per query: its caption, then its first clips from left to right, each with its score.
+def retrieval_examples(
+    queries: Sequence[Mapping[str, Any]], top: int = 5, score: str = "score", note: str = ""
+) -> Figure:
+    """One row per query: its outcome and caption, then its first clips from left to right, each with its score.
 
-    The truth has a thick frame and a tick before its score; where it is not among those shown, its rank is
-    printed under the caption.
+    The truth has a thick frame and a tick before its score, its reversed twin a dashed frame and two arrows; where
+    the truth is not among those shown, its rank is printed under the caption.
 
     Args:
-        queries: dicts with ``caption``, ``rank`` of the truth (1-based, a half under ties) and ``hits``,
-            best first: dicts with ``image`` (uint8 [H, W, 3], or [T, H, W, 3], a strip of T frames),
-            ``score``, ``truth`` (whether this is the true item).
+        queries: dicts with ``caption``, ``rank`` of the truth (1-based, a half under ties), ``kind`` (its outcome in
+            words, may be missing) and ``hits``, best first: dicts with ``image`` (uint8 [H, W, 3], or [T, H, W, 3], a
+            strip of T frames), ``score``, ``truth`` (whether this is the true item), ``twin`` (whether its twin).
         top: clips per row.
         score: what the numbers are, printed once at the foot.
+        note: how the queries were chosen, printed over them.
 
     Raises:
         RewindError: naming the query, if it lacks a key or an image or a caption cannot be drawn.
@@ -39,24 +43,21 @@ def retrieval_examples(queries: Sequence[Mapping[str, Any]], top: int = 5, score
             return style.message("No retrieval examples were asked for.")
         side = (style.DOUBLE - 2 * _EDGE - _CAPTION) / top - _GAP
         rows = [_Row(query, place, top, side) for place, query in enumerate(queries)]
-        height = sum(row.height for row in rows) + _EDGE + _FOOT
+        lines = textwrap.wrap(note, _NOTE_LETTERS)
+        above = _NOTE * len(lines) + 0.08 * bool(lines)
+        height = sum(row.height for row in rows) + _EDGE + _FOOT + above
         fig = style.figure(style.DOUBLE, height)
         fig.set_layout_engine("none")
+        plain = {"fontsize": 7, "color": style.FAINT, "parse_math": False}
         y = height - _EDGE
+        fig.text(_EDGE / style.DOUBLE, y / height, "\n".join(lines), va="top", ha="left", linespacing=1.2, **plain)
+        y -= above
         for row in rows:
             row.draw(fig, y, side)
             y -= row.height
-        foot = f"✓ marks the truth; the numbers: {score}"
-        fig.text(
-            1 - _EDGE / style.DOUBLE,
-            _EDGE / height,
-            foot,
-            ha="right",
-            va="bottom",
-            fontsize=7,
-            color=style.FAINT,
-            parse_math=False,
-        )
+        twins = any(hit.get("twin") for row in rows for hit in row.hits)
+        foot = f"✓ the truth; {'⇄ its reversed twin; ' if twins else ''}the numbers: {score}"
+        fig.text(1 - _EDGE / style.DOUBLE, _EDGE / height, foot, ha="right", va="bottom", **plain)
     return fig
 
 
@@ -70,10 +71,11 @@ class _Row:
         self.hits = list(query["hits"])[:top]
         self.images = [_strip(hit["image"], place, j) for j, hit in enumerate(self.hits)]
         self.lines = _wrap(str(query["caption"]), place)
+        self.kind = str(query.get("kind", "")).upper()
         found = any(hit.get("truth") for hit in self.hits)
         self.rank = "" if found else f"truth at rank {_number(query['rank'])}"
         picture = max((side * image.shape[0] / image.shape[1] for image in self.images), default=side)
-        words = _LINE * (len(self.lines) + 1.5 * bool(self.rank))
+        words = _LINE * (len(self.lines) + 1.5 * bool(self.rank) + 1.1 * bool(self.kind))
         self.height = max(picture + _SCORE, words + _GAP)
 
     def draw(self, fig: Figure, top: float, side: float) -> None:
@@ -81,6 +83,9 @@ class _Row:
         width, height = fig.get_size_inches()
         plain = {"va": "top", "ha": "left", "parse_math": False}
         x, y = _EDGE / width, (top - 0.02) / height
+        if self.kind:
+            fig.text(x, y, self.kind, fontsize=6.5, fontweight="bold", color=style.FAINT, **plain)
+            y -= 1.1 * _LINE / height
         fig.text(x, y, "\n".join(self.lines), fontsize=8, linespacing=1.2, **plain)
         below = y - _LINE * (len(self.lines) + 0.4) / height
         fig.text(x, below, self.rank, fontsize=7.5, fontweight="bold", **plain)
@@ -91,14 +96,16 @@ class _Row:
 
 
 def _clip(axes: Axes, image: np.ndarray, hit: Mapping[str, Any]) -> None:
-    truth = bool(hit.get("truth"))
+    truth, twin = bool(hit.get("truth")), bool(hit.get("twin"))
     axes.imshow(image, interpolation="antialiased", aspect="auto")
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)
     for spine in axes.spines.values():
-        spine.set(visible=True, color=style.TRUTH if truth else "#c8c8c8", linewidth=2.4 if truth else 0.6)
-    label = f"✓ {hit['score']:.3f}" if truth else f"{hit['score']:.3f}"
-    axes.set_xlabel(label, fontsize=7.5, labelpad=3, fontweight="bold" if truth else "normal")
+        colour = style.TRUTH if truth else style.ORANGE if twin else "#c8c8c8"
+        spine.set(visible=True, color=colour, linewidth=2.4 if truth else 1.6 if twin else 0.6)
+        spine.set_linestyle((0, (3, 1.5)) if twin else "-")
+    mark = "✓ " if truth else "⇄ " if twin else ""
+    axes.set_xlabel(f"{mark}{hit['score']:.3f}", fontsize=7.5, labelpad=3, fontweight="bold" if truth else "normal")
 
 
 def _strip(image: Any, query: int, hit: int) -> np.ndarray:

@@ -7,6 +7,7 @@ a colour-blind reader lose nothing.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,8 @@ from rewind.files import atomic
 SINGLE, DOUBLE = 3.5, 7.0
 """Widths of a one-column and a two-column figure, in inches."""
 
-GREY, FAINT = "#8a8a8a", "#555555"
-TRUTH = "#009e73"
+INK, FAINT, GREY = "#222222", "#555555", "#8a8a8a"
+BLUE, ORANGE, TRUTH = "#0072b2", "#d55e00", "#009e73"
 
 # Okabe–Ito without its yellow, which vanishes on white paper.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -122,9 +123,10 @@ def message(text: str) -> Figure:
 
 
 def legend_below(fig: Figure, axes: Axes, columns: int) -> None:
-    """One legend under all panels, outside the data, from the handles of ``axes``."""
+    """One legend under all panels, outside the data, from the handles of ``axes``, in rows of equal length."""
     handles, names = axes.get_legend_handles_labels()
-    fig.legend(handles, names, loc="outside lower center", ncols=max(1, min(columns, len(names))))
+    rows = max(1, math.ceil(len(names) / columns))
+    fig.legend(handles, names, loc="outside lower center", ncols=max(1, math.ceil(len(names) / rows)))
 
 
 def save(fig: Figure, stem: str | Path) -> tuple[Path, Path]:

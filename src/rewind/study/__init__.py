@@ -2,13 +2,13 @@
 
 from rewind.study.dataset import Dataset, EmojiSource, ModuleSource, RTimeSource, ShapesSource, TableSource, Video
 from rewind.study.load import load_dataset, load_study
-from rewind.study.model import BASELINES, METRICS, SETTINGS, Backbone, Frames, Method, RunSpec, Study, Text
+from rewind.study.model import BASELINES, Backbone, Frames, Method, RunSpec, Study, Text
+from rewind.study.report import METRICS
 from rewind.study.training import Training
 
 __all__ = [
     "BASELINES",
     "METRICS",
-    "SETTINGS",
     "Backbone",
     "Dataset",
     "EmojiSource",

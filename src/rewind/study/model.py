@@ -7,10 +7,8 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from rewind.study.keys import Keys, key, required
+from rewind.study.report import Figures, Statistics, Tables, split_column
 from rewind.study.training import Training
-
-SETTINGS = ("origin", "hard", "binary", "test")
-METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "MRR")
 
 
 class Backbone(Keys):
@@ -33,6 +31,11 @@ class Backbone(Keys):
     )
     allow_torchscript: bool = key(
         False, "Open `weights` that are a program archive, as OpenAI's `.pt` files are. Only for files that you trust."
+    )
+    patch: Literal["2d", "3d"] = key(
+        "2d",
+        "How `clip` cuts a frame into patches: `2d`, each frame alone, or `3d`, over a frame and both its neighbours "
+        "(CLIP4Clip's `linear_patch`).",
     )
     width: int = key(256, "Shared embedding width of `towers`' trained projections.", ge=8, le=4096)
 
@@ -58,6 +61,11 @@ class Frames(Keys):
         224, "Side of the square model input in pixels (resize the short side, crop the centre).", ge=16, le=1024
     )
     workers: int = key(0, "Decoding processes beside each training job; 0 decodes in the job itself.", ge=0, le=256)
+    store: bool = key(
+        False,
+        "Decode every clip once into memory-mapped shards (clips × frames × size² × 3 bytes on disk), from which all "
+        "runs read; for training from pixels, where decoding would keep a GPU waiting.",
+    )
     keep_in_memory: bool = key(
         False, "Keep decoded frames in memory (small data only: clips × frames × size² × 3 bytes)."
     )
@@ -137,33 +145,16 @@ class Evaluation(Keys):
     pair_batch_size: int = key(4096, "Pairs scored at once by heads that look at pairs (tightTransf).", ge=1)
 
 
-class Statistics(Keys):
-    """Intervals and comparisons."""
-
-    confidence: float = key(0.95, "Confidence of every interval.", gt=0.5, lt=1)
-    resamples: int = key(10_000, "Bootstrap resamples of query clusters.", ge=100, le=1_000_000)
-    seed: int = key(0, "Seed of the resampling.", ge=0)
-    pairs: list[tuple[str, str]] | None = key(
-        None, "Pairs of methods to compare, the family of the Holm correction; none: all pairs of trained methods."
-    )
-
-
 class Resources(Keys):
     """What one training job asks of the machine."""
 
     gpus: int = key(1, "GPUs per training job; without a GPU the job runs on CPU and says so.", ge=0, le=64)
+    require_gpu: bool = key(False, "Refuse to train on the CPU, where a forgotten driver would cost days.")
     threads: int = key(1, "CPU threads per training job.", ge=1, le=512)
     feature_threads: int | None = key(
         None, "CPU threads of the job that computes a frozen tower's features; `threads` if empty.", ge=1, le=512
     )
     mem_mb: int = key(4000, "Memory per training job, for schedulers.", ge=100)
-
-
-class Figures(Keys):
-    """Pictures."""
-
-    examples: int = key(5, "Queries shown with their top-5 clips.", ge=0, le=50)
-    method: str = key("", "Method whose first seed the examples show; the first trained one if empty.")
 
 
 class Study(Keys):
@@ -183,6 +174,7 @@ class Study(Keys):
     sweep: Sweep | None = key(None, "The sweep of `max_frames`; `null` leaves it out.")
     evaluation: Evaluation = key(Evaluation(), "Which queries search which gallery.")
     statistics: Statistics = key(Statistics(), "Intervals and comparisons.")
+    tables: Tables = key(Tables(), "What the tables show.")
     figures: Figures = key(Figures(), "Pictures.")
     resources: Resources = key(Resources(), "What one training job asks of the machine.")
 
@@ -199,6 +191,10 @@ class Study(Keys):
             for name in (first, second):
                 if name not in self.methods:
                     raise ValueError(f"statistics.pairs: no method {name!r}; there are {', '.join(self.methods)}")
+        for column in self.tables.columns:
+            direction = split_column(column)[0]
+            if direction and direction not in self.evaluation.directions:
+                raise ValueError(f"tables.columns: {column!r}: {direction} is not among evaluation.directions")
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("seeds: the same seed twice is one run, not two")
         return self
@@ -206,6 +202,10 @@ class Study(Keys):
     def runs(self) -> list[tuple[str, int]]:
         """Every (method, seed), in the order of the study file."""
         return [(name, seed) for name, method in self.methods.items() for seed in method.seeds or self.seeds]
+
+    def signature(self) -> dict[str, Any]:
+        """The keys as plain values, without those on which no result depends."""
+        return self.model_dump(mode="json", exclude=READING)
 
     def pairs(self) -> list[tuple[str, str]]:
         """The declared family of comparisons; all pairs of trained methods where none is declared."""
@@ -228,6 +228,10 @@ class Study(Keys):
         return [name for name, method in self.methods.items() if method.model not in BASELINES]
 
 
+READING = {"frames": {"store", "workers", "keep_in_memory"}}
+"""Keys of how frames are read, on which no result depends."""
+
+
 class RunSpec(Keys):
     """The slice of a study that one training run depends on."""
 
@@ -236,6 +240,10 @@ class RunSpec(Keys):
     text: Text
     evaluation: Evaluation
     method: Method
+
+    def signature(self) -> dict[str, Any]:
+        """The keys as plain values, without those on which no result depends."""
+        return self.model_dump(mode="json", exclude=READING)
 
 
 BASELINES = ("ridge", "chance")

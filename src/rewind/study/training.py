@@ -56,6 +56,17 @@ class Training(Keys):
         "Numbers of the forward and backward pass; weights and optimiser stay in fp32. fp16 scales the loss and is for "
         "GPUs; CPUs have bf16.",
     )
+    gradient_checkpointing: bool = key(
+        False,
+        "Keep no activations inside the towers' blocks and compute them again on the way back: less memory, "
+        "more time, the same gradients.",
+    )
+    compile: bool = key(False, "Compile the towers with torch.compile: slower to start, faster steps on a GPU.")
+    deterministic: bool = key(
+        True,
+        "Deterministic kernels of torch, cuDNN and cuBLAS, and no search for the fastest: the same seed gives the same "
+        "bits on the same machine. An operation without a deterministic kernel is named in the log.",
+    )
     freeze: list[Literal["text", "visual"]] = key(
         [], "Towers that are not trained. A frozen visual tower's frame features are computed once and cached."
     )
@@ -71,6 +82,9 @@ class Training(Keys):
         "Validation setting whose R@1+R@5+R@10 chooses the checkpoint; `auto`: hard where there are twins, else test.",
     )
     evaluate_every: int = key(1, "Validate after every so many epochs, and after the last.", ge=1)
+    patience: int | None = key(
+        None, "Stop early after so many validations in a row without a better score; none: all epochs.", ge=1, le=10_000
+    )
     save_every_steps: int = key(200, "Steps between saved training states, besides each epoch's end.", ge=1)
 
     @field_validator("micro_batch")

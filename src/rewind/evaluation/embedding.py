@@ -1,0 +1,77 @@
+"""One vector per caption and per item, for a picture of where a run puts them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rewind.models.retriever import Features, Retriever, concatenate
+from rewind.study.model import Evaluation
+from rewind.training.inputs import Inputs
+
+
+class Vectors(NamedTuple):
+    """Float32 vectors of captions (n, d) and items (m, d).
+
+    ``space`` is ``joint`` where a caption is compared with an item by these vectors, ``towers`` where a head scores
+    pairs (the captions' vectors and the mean over each clip's frames before the head), and ``none`` where the
+    retriever has no such vectors; d is then 0.
+    """
+
+    text: np.ndarray
+    items: np.ndarray
+    space: str
+
+
+@torch.inference_mode()
+def vectors(retriever: Retriever, text: Tensor, inputs: Inputs, keys: Evaluation, device: torch.device) -> Vectors:
+    """Encode every caption and item once.
+
+    Args:
+        retriever: the model, put into evaluation mode.
+        text: prepared captions, one row each.
+        inputs: the items.
+        keys: ``batch_size``.
+        device: where it is computed.
+    """
+    retriever.eval().to(device)
+    size = keys.batch_size
+    captions = concatenate(
+        [pooled(retriever.encode_text({"text": part.to(device)})) for part in torch.split(text, size)]
+    )
+    rows = [np.arange(at, min(at + size, len(inputs))) for at in range(0, len(inputs), size)]
+    items = concatenate([pooled(retriever.encode_items(_on(inputs.batch(part), device))) for part in rows])
+    space = _space(captions, items)
+    if space == "none":
+        return Vectors(np.zeros((len(text), 0), np.float32), np.zeros((len(inputs), 0), np.float32), space)
+    one, two = (_only(features).numpy() for features in (captions, items))
+    return Vectors(one, two, space)
+
+
+def pooled(features: Features) -> Features:
+    """Features on the CPU in float32, with ``frames`` (n, T, D) averaged over ``mask``."""
+    if "frames" in features and "mask" in features:
+        weights = features["mask"].float().unsqueeze(-1)
+        mean = (features["frames"].float() * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+        return {"mean": mean.cpu()}
+    return {name: value.float().cpu() for name, value in features.items()}
+
+
+def _space(captions: Features, items: Features) -> str:
+    one, two = _only(captions), _only(items)
+    if one is None or two is None or one.shape[1] != two.shape[1] or one.shape[1] == 0:
+        return "none"
+    return "towers" if "mean" in items else "joint"
+
+
+def _only(features: Features) -> Tensor | None:
+    """The vectors, if the features are one vector a row and nothing else."""
+    values = list(features.values())
+    return values[0] if len(values) == 1 and values[0].dim() == 2 else None
+
+
+def _on(batch: Features, device: torch.device) -> Features:
+    return {name: value.to(device, non_blocking=True) for name, value in batch.items()}

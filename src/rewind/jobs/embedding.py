@@ -1,0 +1,24 @@
+"""From a checkpoint to vectors of captions and items."""
+
+from __future__ import annotations
+
+from rewind.evaluation.embedding import vectors
+from rewind.files import write_npz
+from rewind.jobs.data import DataFolder, build_retriever, device
+from rewind.training.checkpoint import load_model
+
+
+def compute_embedding(data: DataFolder, model: str, result: str) -> None:
+    """Write ``text``, ``items``, ``space``, ``query_ids`` and ``item_ids`` of the test split."""
+    retriever = build_retriever(data)
+    load_model(model, retriever)
+    split = data.split("test", retriever)
+    found = vectors(retriever, split.text, split.inputs, data.spec.evaluation, device())
+    write_npz(
+        result,
+        text=found.text,
+        items=found.items,
+        space=found.space,
+        query_ids=split.captions["caption_id"].to_numpy(dtype=str),
+        item_ids=split.items["item_id"].to_numpy(dtype=str),
+    )

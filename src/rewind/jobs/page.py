@@ -1,0 +1,187 @@
+"""``report.html``: tables, figures, the explorer, and what ran on what."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rewind.files import read_csv, read_json, write_text
+from rewind.jobs.examples import frames_of, read_similarity
+from rewind.jobs.ranks import read_ranks
+from rewind.jobs.report import Files, load_results
+from rewind.reporting.explorer import Explorer
+from rewind.reporting.lists import Split
+from rewind.reporting.page.captions import captions_of
+from rewind.reporting.page.document import Page, render
+from rewind.reporting.page.parts import fragment, grid, paragraph, picture, section
+from rewind.reporting.page.strips import FRAMES, SIDE, Strips, make_strips
+from rewind.reporting.results import Results
+from rewind.study import Dataset, Study
+
+UNUSABLE_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Made:
+    """What other jobs made: a folder of tables, pictures, a folder of ranks, a matrix per run, the sweep's table."""
+
+    tables: Path
+    pictures: list[Path]
+    ranks: str
+    similarity: dict[tuple[str, int], str]
+    sweep: str
+
+
+def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Path, result: Path) -> None:
+    """Write the study's page.
+
+    Args:
+        study, dataset: their files.
+        files: what tables and figures are made from.
+        made: what the page shows.
+        data: the data set's results folder; clips that do not fit into the page are linked there.
+        result: the page.
+    """
+    results = load_results(study, dataset, files)
+    explorer, split = _explorer(study, made, data)
+    strips = _strips(split, data, min(SIDE, study.frames.size))
+    clips = [os.path.relpath(data / path, result.parent) for path in split.items["path"]]
+    sections = {
+        "tables": section("tables", "Tables", *_tables(made.tables)),
+        "figures": section("figures", "Figures", _figures(made.pictures, study, results)),
+        "runs": section("runs", "Runs", *_runs(files, results)),
+        "sweep": section("sweep", "Number of frames", *_sweep(files, made.sweep)),
+        "coverage": section("coverage", "Coverage", *_coverage(files, data)),
+    }
+    names = {"sweep": "Number of frames"}
+    page = Page(
+        title=study.title or study.name,
+        subtitle=_subtitle(study, dataset, split),
+        sections=sections,
+        names=names,
+        explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers()),
+        strips=strips.content(),
+        clips=_said(strips, len(clips)),
+    )
+    write_text(result, render(page))
+
+
+def _explorer(study: Study, made: Made, data: Path) -> tuple[Explorer, Split]:
+    keys, ranks, explorer = study.evaluation, read_ranks(study.runs(), made.ranks), None
+    for (method, seed), path in made.similarity.items():
+        scores, split = read_similarity(data, study.dataset, path)
+        if explorer is None:
+            explorer = Explorer(split.captions, split.items, keys.settings, keys.directions)
+        explorer.check(split, path)
+        explorer.add(method, seed, scores, ranks[method][seed], path)
+    assert explorer is not None  # a study has at least one run
+    return explorer, explorer.split
+
+
+def _strips(split: Split, data: Path, size: int) -> Strips:
+    paths, reversed_ = split.items["path"].tolist(), (split.items["reversed"] == 1).tolist()
+
+    def read(item: int) -> np.ndarray:
+        return frames_of(data / paths[item], reversed_[item], FRAMES, size)
+
+    return make_strips(read, split.twin.tolist(), reversed_)
+
+
+def _said(strips: Strips, count: int) -> str:
+    inside = strips.embedded()
+    moving = f"{FRAMES} frames of a clip, the centre square that a model sees, four a second"
+    if inside == count:
+        return f"All {count:,} clips play inside this page: {moving}."
+    return (
+        f"{inside:,} of {count:,} clips play inside this page ({moving}); the others, in the order of the file, are "
+        "played from the results folder beside it, where it is there."
+    )
+
+
+def _subtitle(study: Study, dataset: Dataset, split: Split) -> str:
+    counts = f"{len(split.items):,} test clips, {len(split.captions):,} captions, {len(study.runs())} runs"
+    return f"{dataset.title or dataset.name}: {counts}"
+
+
+def _tables(folder: Path) -> list[str]:
+    """Fragments in reading order; runs one by one are folded away."""
+    order = ("table_A", "table_B", "table_test", "table_binary", "table_gap", "table_pairs", "table_seeds")
+
+    def place(path: Path) -> int:
+        return next((i for i, start in enumerate(order) if path.stem.startswith(start)), len(order))
+
+    paths = sorted(folder.glob("*.html"), key=lambda path: (place(path), path.stem))
+    return [fragment(path.read_text(encoding="utf-8"), folded=path.stem.startswith("table_seeds")) for path in paths]
+
+
+def _figures(pictures: list[Path], study: Study, results: Results) -> str:
+    said = captions_of(study, results.labels)
+    empty = {"gap": results.gaps.empty, "pairs": results.pairs.empty}
+    pictures = [path for path in pictures if not empty.get(path.stem, False)]
+    return '<div class="figures">' + "\n".join(picture(path, said[path.stem]) for path in pictures) + "</div>"
+
+
+def _runs(files: Files, results: Results) -> list[str]:
+    rows, commits, versions = [], Counter(), Counter()
+    for (method, seed), path in files.records.items():
+        record = read_json(path)
+        git = record.get("git") or {}
+        commits[f"{str(git.get('commit'))[:10]}{' with edits' if git.get('dirty') else ''}"] += 1
+        versions[", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items())] += 1
+        rows.append(
+            {
+                "method": results.labels[method],
+                "seed": str(seed),
+                "trained parameters": record.get("trained_parameters"),
+                "best epoch": (record.get("best") or {}).get("epoch"),
+                "seconds": record.get("seconds"),
+                "memory (MB)": record.get("peak_memory_mb"),
+                "device": ", ".join((record.get("hardware") or {}).get("devices", [])),
+                "code": record.get("code"),
+            }
+        )
+    numbers = ("trained parameters", "best epoch", "seconds", "memory (MB)")
+    table = pd.DataFrame(rows, dtype=object)
+    return [
+        grid(table, "Every run, from its run.json", numbers),
+        paragraph("Commits: " + "; ".join(f"{name} ({count} runs)" for name, count in commits.items()) + "."),
+        paragraph("Packages: " + "; ".join(versions) + "."),
+    ]
+
+
+def _sweep(files: Files, table: str) -> list[str]:
+    best = read_json(files.best)
+    chosen = paragraph(f"{best['max_frames']} frames a clip, chosen {best['chosen']}.")
+    rows = read_csv(table)
+    if "valid_sum" not in rows or rows.empty:
+        return [chosen]
+    return [chosen, grid(rows.astype(object), "Validation scores of the sweep", tuple(rows.columns))]
+
+
+def _coverage(files: Files, data: Path) -> list[str]:
+    items, report = read_csv(data / "items.csv"), read_csv(files.videos)
+    usable = items.assign(usable=items["status"] == "ok", twin=items["reversed"] == 1)
+    rows = [
+        {
+            "split": split,
+            "originals": int((~part["twin"]).sum()),
+            "usable": int((part["usable"] & ~part["twin"]).sum()),
+            "twins": int(part["twin"].sum()),
+            "usable twins": int((part["usable"] & part["twin"]).sum()),
+        }
+        for split, part in usable.groupby("split", sort=False)
+    ]
+    bad = report[report["status"] != "ok"]
+    found = [
+        grid(pd.DataFrame(rows).astype(object), "Clips by split", ("originals", "usable", "twins", "usable twins"))
+    ]
+    if bad.empty:
+        return [*found, paragraph(f"All {len(report):,} source clips are usable.")]
+    shown = bad[["item_id", "status", "reason"]].head(UNUSABLE_SHOWN)
+    more = f"; the first {len(shown)}" if len(bad) > len(shown) else ""
+    return [*found, grid(shown, f"{len(bad):,} of {len(report):,} source clips are not usable{more}")]

@@ -1,0 +1,63 @@
+"""Training curves: what every method's seeds did, epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from rewind.errors import RewindError
+from rewind.reporting import style
+from rewind.reporting.style import Look
+
+CURVES = {"valid_sum": "validation R@1+R@5+R@10", "loss": "training loss"}
+
+
+def training_curves(
+    history: pd.DataFrame,
+    labels: Mapping[str, str],
+    baselines: Collection[str] = (),
+    values: Sequence[str] = ("valid_sum", "loss"),
+) -> Figure:
+    """Mean over seeds as a line, lowest to highest seed as a band; a panel per value.
+
+    Args:
+        history: the runs' ``history.csv`` stacked, with columns method and seed added. Epochs without a value
+            (not every epoch is validated) are skipped, and so are epochs that not every seed has reached.
+        labels: method → name, in order.
+        baselines: methods without a history.
+        values: columns to draw; those that are absent or empty are left out.
+
+    Raises:
+        RewindError: if an epoch is there twice in one run.
+    """
+    shown = [name for name in values if name in history.columns and history[name].notna().any()]
+    with style.applied():
+        if not shown:
+            return style.message("No training history: every method is a closed form.")
+        fig = style.figure(style.DOUBLE if len(shown) > 1 else style.SINGLE, 2.8)
+        panels = fig.subplots(1, len(shown), squeeze=False)[0]
+        look = style.looks(labels, baselines)
+        for axes, name in zip(panels, shown, strict=True):
+            for method in (m for m in labels if m in set(history["method"])):
+                rows = history[history["method"] == method]
+                _curve(axes, rows, name, style.plain(labels[method]), look[method])
+            axes.set(xlabel="epoch", ylabel=CURVES.get(name, name))
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        style.legend_below(fig, panels[0], columns=4 if len(shown) > 1 else 2)
+        fig.suptitle("line: mean over seeds; band: lowest to highest seed", fontsize=7, color=style.FAINT)
+    return fig
+
+
+def _curve(axes: Axes, rows: pd.DataFrame, value: str, label: str, look: Look) -> None:
+    if rows.duplicated(["epoch", "seed"]).any():
+        raise RewindError(f"history.csv of {label!r}: an epoch is there twice in one run.")
+    seeds = rows.pivot(index="epoch", columns="seed", values=value).dropna()
+    if seeds.empty:
+        return
+    every = max(1, len(seeds) // 10)
+    axes.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=look.color, alpha=0.18, linewidth=0)
+    axes.plot(seeds.index, seeds.mean(axis=1), label=label, markevery=every, **look.line())

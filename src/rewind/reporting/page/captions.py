@@ -1,0 +1,30 @@
+"""What is said under the pictures of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rewind.study import Study
+
+EMBEDDINGS = {"pca": "the two first principal components", "tsne": "t-SNE", "umap": "UMAP"}
+
+
+def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
+    """Name of a picture's file → its caption."""
+    method = study.figures.method or study.trained()[0]
+    run = f"{labels[method]}, seed {(study.methods[method].seeds or study.seeds)[0]}"
+    confidence = f"{100 * study.statistics.confidence:g}%"
+    return {
+        "intervals": f"R@1 of every method. Broad bar: {confidence} interval over other training seeds and other "
+        "queries; thin line: bootstrap over queries with these checkpoints. Numbers: the estimate.",
+        "pairs": "Difference in R@1 of every declared pair, with the same two intervals. Filled squares differ after "
+        "Holm's correction over the declared pairs; the intervals are not adjusted.",
+        "gap": "Left: R@1 of the same queries in Origin's gallery and in Hard's, which holds the reversed twins. "
+        "Right: the difference within each run, with its intervals.",
+        "training_curves": "Validation recall and training loss, mean over seeds; the band spans the seeds.",
+        "rank_curve": "Share of test queries whose truth is among the first k; ties count by their expectation.",
+        "examples": f"What captions found with {run}. They are chosen by outcome, by the rule on the picture.",
+        "heatmap": f"Similarities of {run}. Every row is a caption, standardised over all test items; the truth is the "
+        "diagonal, and a frame holds a clip and its twin.",
+        "embedding": f"Captions and items of {run} in {EMBEDDINGS[study.figures.embedding]} of their vectors.",
+    }

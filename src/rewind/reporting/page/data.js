@@ -1,0 +1,51 @@
+// The study's numbers, decoded from the page when they are first asked for.
+
+const read = (id) => JSON.parse(document.getElementById(id).textContent);
+
+/** Numbers from base64 of little-endian values; `Kind` is a typed array. */
+const numbers = (text, Kind) => {
+  const raw = atob(text);
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i += 1) bytes[i] = raw.charCodeAt(i);
+  return new Kind(bytes.buffer);
+};
+
+const study = read("explorer-data");
+study.items.twin = numbers(study.items.twin, Int32Array);
+study.items.strip = numbers(study.items.strip, Int32Array);
+study.captions.item = numbers(study.captions.item, Int32Array);
+
+/** Ranks, first places and margins of one run in one view. */
+const run = (view, method, seed) => {
+  const packed = view.runs[`${method}/${seed}`];
+  if (!packed.ready) {
+    packed.ready = {
+      seed,
+      rank: numbers(packed.rank, Float32Array),
+      top: numbers(packed.top, view.wide ? Uint32Array : Uint16Array),
+      margin: numbers(packed.margin, Int16Array),
+    };
+  }
+  return packed.ready;
+};
+
+const runsOf = (view, method) => method.seeds.map((seed) => run(view, method.key, seed));
+
+const queriesOf = (view) => {
+  if (typeof view.queries === "string") view.queries = numbers(view.queries, Int32Array);
+  return view.queries;
+};
+
+const toItems = (view) => view.direction === "text_to_item";
+
+/** Whether a view's queries are captions; in Binary they are in both directions, a caption standing for its clip. */
+const asksByCaption = (view) => toItems(view) || view.setting === "binary";
+
+const firstCaption = new Map();
+study.captions.item.forEach((item, caption) => { if (!firstCaption.has(item)) firstCaption.set(item, caption); });
+
+/** What identifies a query to a reader: its caption, or its item's first caption. */
+const words = (view, query) => study.captions.text[asksByCaption(view) ? query : firstCaption.get(query)] ?? "";
+
+/** The clip that a query is about: the truth of a search for clips, the query of a search for captions. */
+const itemOfQuery = (view, query) => (asksByCaption(view) ? study.captions.item[query] : query);

@@ -1,0 +1,95 @@
+// What one query found: the truth's rank in every run, and the first places of the chosen run.
+
+const rankText = (rank) => rank.toLocaleString("en", { maximumFractionDigits: 1 });
+
+const marginText = (margin) => {
+  if (margin === 0) return "tied with its twin";
+  const size = (Math.abs(margin) / study.marginSteps).toFixed(2);
+  return margin > 0 ? `truth ahead of its twin by ${size} sd` : `twin ahead by ${size} sd`;
+};
+
+const seedsOf = (methods) => [...new Set(methods.flatMap((method) => method.seeds))].sort((a, b) => a - b);
+
+const rankCell = (view, method, seed, place, here) => {
+  const cell = element("td", { class: `number${here}` });
+  if (!method.seeds.includes(seed)) return cell;
+  const one = run(view, method.key, seed);
+  cell.append(rankText(one.rank[place]));
+  if ((confusedIn(one, place) ?? 0) > 0) {
+    cell.append(element("span", { class: "twin", title: marginText(one.margin[place]) }, " ⇄"));
+  }
+  return cell;
+};
+
+const rankTable = (state, place) => {
+  const seeds = seedsOf(study.methods);
+  const body = study.methods.map((method) => {
+    const here = method === state.method ? " here" : "";
+    const cells = seeds.map((seed) => rankCell(state.view, method, seed, place, here));
+    return element("tr", {}, element("th", { scope: "row", class: here.trim() }, method.label), ...cells);
+  });
+  const head = seeds.map((seed) => element("th", { scope: "col", class: "number" }, `seed ${seed}`));
+  const gallery = state.view.gallery.toLocaleString("en");
+  const twin = runsOf(state.view, study.methods[0])[0].margin[place] === study.noTwin ? "" : "; ⇄ its twin as high or higher";
+  const table = element("table", {},
+    element("caption", {}, `Rank of the truth among ${gallery}${twin}`),
+    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "method"), ...head)),
+    element("tbody", {}, ...body));
+  return element("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Rank of the truth" }, table);
+};
+
+const hit = (state, candidate, place, truth) => {
+  const items = toItems(state.view);
+  const item = items ? candidate : study.captions.item[candidate];
+  const own = item === truth;
+  const twin = study.items.twin[truth] === item;
+  const mark = own ? "✓ truth" : twin ? "⇄ its twin" : "";
+  const line = element("li", { class: own ? "is-truth" : twin ? "is-twin" : "" }, clip(item));
+  const label = element("span", { class: `mark ${own ? "truth" : twin ? "twin" : ""}` }, `${place + 1}. ${mark}`);
+  const link = element("a", { class: "name", href: study.items.clip[item], title: study.items.id[item] }, study.items.id[item]);
+  const text = items ? null : element("span", {}, study.captions.text[candidate]);
+  line.append(items ? element("div", {}, label, link) : element("div", {}, label, text, link));
+  return line;
+};
+
+const seedChoice = (state, redraw) => {
+  const choices = state.method.seeds.map((seed) => {
+    const input = element("input", { type: "radio", name: "seed", value: seed });
+    input.checked = seed === state.seed;
+    input.addEventListener("change", () => { state.seed = seed; redraw(`input[name="seed"][value="${seed}"]`); });
+    return element("label", {}, input, element("span", {}, `seed ${seed}`));
+  });
+  return element("fieldset", {}, element("legend", {}, `${state.method.label}: first places of`),
+    element("div", { class: "choices" }, ...choices));
+};
+
+/** Fill the region with a query, or say that none is chosen. */
+const showDetail = (region, state, place, focus) => {
+  if (place === null) {
+    region.replaceChildren(element("p", { class: "faint" }, "No query matches the filter."));
+    return;
+  }
+  const { view } = state;
+  if (!state.method.seeds.includes(state.seed)) [state.seed] = state.method.seeds;
+  const query = queriesOf(view)[place];
+  const truth = itemOfQuery(view, query);
+  const one = run(view, state.method.key, state.seed);
+  const first = Array.from({ length: view.top }, (_, i) => one.top[place * view.top + i]);
+  const hits = element("ol", { class: toItems(view) ? "hits" : "hits words" }, ...first.map((c, i) => hit(state, c, i, truth)));
+  const all = element("button", { type: "button", "aria-pressed": "false" }, "Play all");
+  all.addEventListener("click", () => {
+    const on = all.getAttribute("aria-pressed") !== "true";
+    all.setAttribute("aria-pressed", String(on));
+    playAll(hits, on);
+  });
+  const redraw = (selector) => showDetail(region, state, place, selector);
+  const margin = one.margin[place] === study.noTwin ? "" : `; ${marginText(one.margin[place])}`;
+  const asked = toItems(view) ? null : element("div", { class: "asked" }, clip(truth));
+  const title = toItems(view) ? words(view, query) : `${study.items.id[truth]}: ${words(view, query)}`;
+  region.replaceChildren(
+    element("h3", {}, title), ...(asked ? [asked] : []), rankTable(state, place),
+    element("div", { class: "controls" }, seedChoice(state, redraw), all),
+    element("p", { class: "faint" }, `Rank ${rankText(one.rank[place])}${margin}. Equal scores stand in the file's order.`), hits,
+  );
+  if (focus) region.querySelector(focus)?.focus();
+};

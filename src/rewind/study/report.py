@@ -1,0 +1,74 @@
+"""The keys of statistics, tables and pictures."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Literal
+
+from pydantic import field_validator
+
+from rewind.study.keys import Keys, key
+
+DIRECTIONS = ("text_to_item", "item_to_text")
+METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "MRR")
+
+
+class Statistics(Keys):
+    """Intervals and tests over training seeds and queries."""
+
+    confidence: float = key(0.95, "Confidence of every interval.", gt=0.5, lt=1)
+    resamples: int = key(
+        10_000,
+        "Resamples of the bootstrap over query clusters that stands beside the primary intervals.",
+        ge=100,
+        le=1_000_000,
+    )
+    seed: int = key(0, "Seed of that bootstrap.", ge=0)
+    pairs: list[tuple[str, str]] | None = key(
+        None, "Pairs of methods to compare, the family of the Holm correction; none: all pairs of trained methods."
+    )
+
+
+class Tables(Keys):
+    """What the tables of ranked settings show."""
+
+    columns: list[str] = key(
+        ["R@1", "R@5", "R@10", "MdR", "MnR"],
+        "Columns in order. Each is a metric (R@1, R@5, R@10, MdR, MnR, MRR), with `text_to_item` or `item_to_text` "
+        "before it where it is not the first search direction, and `interval` after it to show its interval.",
+        min_length=1,
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _known(cls, columns: list[str]) -> list[str]:
+        for column in columns:
+            direction, metric, interval = split_column(column)
+            if metric not in METRICS or direction not in ("", *DIRECTIONS) or interval not in ("", "interval"):
+                near = difflib.get_close_matches(metric, METRICS, n=1)
+                hint = f"did you mean {near[0]!r}? " if near and near[0] != metric else ""
+                raise ValueError(
+                    f"column {column!r}: {hint}A column is [text_to_item|item_to_text] <metric> [interval], the "
+                    f"metric one of {', '.join(METRICS)}"
+                )
+        return columns
+
+
+def split_column(column: str) -> tuple[str, str, str]:
+    """Direction (may be empty), metric and ``interval`` (may be empty) of a column of a table template."""
+    words = column.split()
+    direction = words.pop(0) if len(words) > 1 and words[0] in DIRECTIONS else ""
+    return direction, words[0] if words else "", " ".join(words[1:])
+
+
+class Figures(Keys):
+    """Pictures."""
+
+    examples: int = key(
+        5, "Queries shown with their top-5 clips: hits, misses, and confusions with the twin.", ge=0, le=50
+    )
+    method: str = key("", "Method whose first seed the examples show; the first trained one if empty.")
+    embedding: Literal["pca", "tsne", "umap"] = key(
+        "pca", "How captions and items are laid out in the picture of the embedding space (`umap` needs umap-learn)."
+    )
+    heatmap: int = key(60, "Captions and items shown in the similarity heat map.", ge=2, le=500)

@@ -1,0 +1,162 @@
+"""The page holds everything it needs, says what it was given, and cannot be broken by what captions say."""
+
+import base64
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from page_numbers import METHODS, ODD, SETTINGS, WAYS, frames, page
+from rewind.reporting import style
+from rewind.reporting.explorer import unpack
+from rewind.reporting.page.assets import FOLDER, SCRIPTS, STYLES, assets_hash
+from rewind.reporting.page.parts import embedded, fragment, grid, picture, section
+from rewind.reporting.page.strips import encode, make_strips, mirrors
+
+VOID = {"meta", "link", "input", "img", "br", "hr"}
+
+
+class Reader(HTMLParser):
+    """Refuses elements that are not closed in order; keeps ids, addresses and what scripts hold."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.ids, self.addresses, self.scripts, self.title = [], [], [], [], ""
+        self.feed(text)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.ids += [found["id"]] if "id" in found else []
+        self.addresses += [found[name] for name in ("src", "href", "action", "poster", "srcset") if name in found]
+        if tag == "script":
+            self.scripts.append([found.get("id"), ""])
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1][1] += data
+        if self.open and self.open[-1] == "title":
+            self.title += data
+
+
+@pytest.fixture(scope="module")
+def small():
+    text, made, strips = page(6)
+    return text, Reader(text), made, strips
+
+
+def test_the_page_is_one_well_formed_document(small):
+    text, reader, _, _ = small
+    assert text.startswith("<!doctype html>") and reader.title == "Bars & <stars>"
+    assert len(set(reader.ids)) == len(reader.ids), "an id twice"
+    for address in (a for a in reader.addresses if a.startswith("#")):
+        assert address[1:] in reader.ids, f"{address} leads nowhere"
+
+
+def test_nothing_is_asked_of_a_network(small):
+    text, reader, _, _ = small
+    assert not re.search(r"https?://|//cdn|@import|\bfetch\(|XMLHttpRequest|WebSocket|<iframe|<object", text)
+    assert all(address.startswith(("#", "data:")) for address in reader.addresses)
+    assert "default-src 'none'" in text and "connect-src" not in text
+
+
+def test_captions_cannot_break_out(small):
+    text, reader, _, _ = small
+    data = json.loads(dict(reader.scripts)["explorer-data"])
+    assert data["captions"]["text"][0] == ODD
+    assert "<b>no" not in text and text.count("</script>") == 3
+    assert "<\\/" not in text and "\\u003c/script>" in text
+    assert json.loads(embedded("x", ["</script><!--", "\u2028"]).split(">", 1)[1].removesuffix("</script>")) == [
+        "</script><!--",
+        "\u2028",
+    ]
+
+
+def test_the_data_come_back_as_they_were(small):
+    _, reader, made, strips = small
+    scripts = dict(reader.scripts)
+    data = json.loads(scripts["explorer-data"])
+    assert [one["key"] for one in data["methods"]] == list(METHODS)
+    assert [one["seeds"] for one in data["methods"]] == [[0, 1, 2]] * 4 + [[0]]
+    assert [one["baseline"] for one in data["methods"]] == [False] * 4 + [True]
+    assert [(v["setting"], v["direction"]) for v in data["views"]] == [(s, w) for s in SETTINGS for w in WAYS]
+    np.testing.assert_array_equal(unpack(data["items"]["twin"], "i4"), np.arange(12) ^ 1)
+    np.testing.assert_array_equal(unpack(data["captions"]["item"], "i4"), np.arange(12))
+    assert data == json.loads(json.dumps(made.data(METHODS, ("chance",), data["items"]["clip"], strips.numbers())))
+    stored = json.loads(scripts["explorer-strips"])
+    picture_ = Image.open(io.BytesIO(base64.b64decode(stored["data"][0])))
+    assert stored["frames"] == [6] * 6 and picture_.size == (6 * 32, 32)
+
+
+def test_the_same_study_gives_the_same_bytes(small):
+    assert page(6)[0] == small[0]
+
+
+def test_every_file_of_the_page_is_in_it(small):
+    text = small[0]
+    for name in (*STYLES, *SCRIPTS):
+        assert (FOLDER / name).read_text() in text, name
+    assert {p.name for p in FOLDER.iterdir() if p.suffix in (".css", ".js")} == {*STYLES, *SCRIPTS}
+    assert re.fullmatch("[0-9a-f]{16}", assets_hash())
+
+
+def test_two_thousand_queries_stay_small():
+    text, made, _ = page(1000, budget=0)
+    assert len(made.split.captions) == 2000
+    assert len(text) < 5_000_000, f"{len(text):,} characters"
+
+
+def test_strips_of_mirrored_twins_are_shared():
+    made = make_strips(frames, [1, 0, 3, 2], [False, True, False, True])
+    assert made.numbers() == [0, ~0, 1, ~1] and len(made.data) == 2 and made.embedded() == 4
+    other = make_strips(lambda item: frames(0) if item % 2 else frames(item), [1, 0], [False, True])
+    assert other.numbers() == [0, 1], "a twin that is no mirror has a strip of its own"
+    assert mirrors(frames(0), frames(1)) and not mirrors(frames(0), frames(0)) and not mirrors(frames(0), frames(1)[:5])
+
+
+def test_clips_beyond_the_budget_are_left_out_and_told_apart():
+    size = len(encode(frames(0)))
+    made = make_strips(frames, [1, 0, 3, 2, -1], [False, True, False, True, False], budget=int(1.5 * size))
+    assert made.of_item == [0, ~0, None, None, None] and made.bytes <= 1.5 * size
+    assert made.numbers() == [0, ~0, 1, 1, 1], "the number of strips stands for none"
+    assert make_strips(frames, [-1], [False], budget=0).embedded() == 0
+
+
+def test_tables_and_texts_are_escaped():
+    rows = pd.DataFrame({"a<b": ["<i>", None], "n": [1234, 0.5]}, dtype=object)
+    text = section("k", "T & U", grid(rows, 'the "first"', ("n",)))
+    Reader(text)
+    assert "a&lt;b" in text and "&lt;i&gt;" in text and "<i>" not in text and "T &amp; U" in text
+    assert '<td class="number">1,234</td>' in text and '<td class="number">0.50</td>' in text and "<td>–</td>" in text
+
+
+def test_notes_stand_below_a_table_and_runs_are_folded():
+    table = (
+        "<table><caption>Table A. x</caption><tbody><tr><td>1</td></tr></tbody>"
+        '<tfoot><tr><td><ul class="notes"><li>said</li></ul></td></tr></tfoot></table>'
+    )
+    shown, folded = fragment(table), fragment(table, folded=True)
+    for text in (shown, folded):
+        Reader(text)
+        assert "tfoot" not in text and text.count("<li>said</li>") == 1
+    assert shown.index("</table>") < shown.index("said") and folded.startswith("<details><summary>Table A. x<")
+    assert fragment("<table></table>").count("<details") == 0
+
+
+def test_pictures_are_inlined(tmp_path):
+    png, _ = style.save(style.message("nothing"), tmp_path / "gap")
+    text = picture(png, 'a "gap" & more')
+    Reader(text)
+    assert base64.b64encode(png.read_bytes()).decode() in text and 'alt="a &quot;gap&quot; &amp; more"' in text
+    assert 'width="385" height="110"' in text

@@ -1,0 +1,214 @@
+"""The page in a browser, from a disk: filtering, sorting, playing, switching, by mouse and by keyboard."""
+
+import shutil
+import time
+
+import pytest
+
+from page_numbers import METHODS, explorer, page, scores
+from rewind.reporting.lists import margins, view
+
+sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[browser]'")
+PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if PROGRAM is None:
+    pytest.skip("no chromium on this machine", allow_module_level=True)
+CLIPS = 40
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync.sync_playwright() as started:
+        try:
+            # No sandbox: containers that run tests forbid it, and the page is our own.
+            running = started.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
+        except sync.Error as error:
+            pytest.skip(f"{PROGRAM} does not start here: {error}")
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    file.write_text(page(CLIPS)[0], encoding="utf-8")
+    return file.as_uri()
+
+
+@pytest.fixture
+def tab(browser, address):
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True)
+    opened, faults = context.new_page(), []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("console", lambda said: faults.append(said.text) if said.type in ("error", "warning") else None)
+    opened.on(
+        "request", lambda asked: None if asked.url.startswith(("file:", "data:", "blob:")) else faults.append(asked.url)
+    )
+    opened.goto(address)
+    yield opened
+    context.close()
+    assert faults == []
+
+
+def words(tab):
+    return tab.locator(".row .words").all_inner_texts()
+
+
+def pick(tab, name, value):
+    tab.locator(f'label:has(input[name="{name}"][value="{value}"])').click()
+
+
+def counted(tab):
+    return int(tab.locator("#count").inner_text().split()[0].replace(",", ""))
+
+
+def test_filtering(tab):
+    assert counted(tab) == 2 * CLIPS
+    tab.locator("#filter").fill("RED cir")
+    sync.expect(tab.locator("#count")).not_to_have_text(
+        f"{2 * CLIPS} of {2 * CLIPS} queries, 80 videos searched by each"
+    )
+    assert words(tab) and all("red" in text and "circle" in text for text in words(tab))
+    assert counted(tab) == len(words(tab)) < 2 * CLIPS
+    tab.locator("#filter").fill("naive")  # marks above letters do not matter
+    sync.expect(tab.locator(".row")).to_have_count(1)
+    assert "</script><b>no</b>" in tab.locator(".detail h3").inner_text() and tab.locator(".detail b").count() == 0
+    tab.locator("#filter").fill("no such words")
+    sync.expect(tab.locator(".detail")).to_contain_text("No query matches")
+    tab.locator("#filter").fill("")
+    sync.expect(tab.locator(".detail h3")).to_have_count(1)
+
+
+def test_sorting_by_confusion_with_the_twin(tab):
+    tab.locator("#method").select_option("seqLSTM")
+    tab.locator("#order").select_option("twin")
+    made, _ = explorer(CLIPS, ["seqLSTM"])
+    hard = view(made.split, "hard", "text_to_item")
+    # The page's second method: its matrices are those of scores(…, 10 + seed).
+    found = [margins(hard, scores(2 * CLIPS, 10 + seed), made.split) for seed in range(3)]
+    confused = sum((margin < 0) + 0.5 * (margin == 0) for margin in found)
+    most = {made.split.captions["caption"][i] for i in range(2 * CLIPS) if confused[i] == confused.max()}
+    shown = words(tab)
+    assert shown[0] in most and set(shown[: min(len(most), 10)]) <= most
+    assert "⇄" in tab.locator(".row .ranks").first.inner_text()
+
+
+def test_sorting_by_disagreement(tab):
+    first = {}
+    for order in ("file", "worst", "best", "seeds", "methods"):
+        tab.locator("#method").select_option("seqTransf")
+        tab.locator("#order").select_option(order)
+        first[order] = [
+            float(n.replace(",", "")) for n in tab.locator(".row .ranks").first.inner_text().split("⇄")[0].split("·")
+        ]
+    assert first["best"] == [1, 1, 1] and max(first["worst"]) > 2
+    assert max(first["seeds"]) / min(first["seeds"]) > 2
+
+
+def test_playing_a_clip(tab):
+    clip = tab.locator(".hits .clip").first
+    strip = clip.locator(".strip")
+    place = lambda: strip.evaluate("e => getComputedStyle(e).backgroundPositionX")  # noqa: E731
+    still = place()
+    time.sleep(0.4)
+    assert place() == still and clip.get_attribute("aria-pressed") == "false"
+    clip.click()
+    assert clip.get_attribute("aria-pressed") == "true"
+    seen = {place() for _ in range(12) if not time.sleep(0.13)}
+    assert len(seen) == 6, f"six frames, one after the other, not {seen}"
+    clip.click()
+    assert strip.evaluate("e => getComputedStyle(e).animationPlayState") == "paused"
+
+
+def test_a_twin_plays_backwards(tab):
+    tab.locator("#method").select_option("seqTransf")
+    twin = tab.locator(".hits .is-twin").first
+    first = lambda where: where.locator(".strip").evaluate("e => getComputedStyle(e).backgroundPositionX")  # noqa: E731
+    assert "its twin" in twin.inner_text() and twin.locator(".backwards").count() == 1
+    assert (first(tab.locator(".hits .is-truth").first), first(twin)) == ("0%", "100%")
+
+
+def test_switching_by_clicks(tab):
+    assert tab.locator('input[name="setting"]:checked').get_attribute("value") == "hard"
+    caption = tab.locator(".detail h3").inner_text()
+    pick(tab, "setting", "origin")
+    assert counted(tab) == CLIPS and tab.locator(".detail h3").inner_text() == caption
+    pick(tab, "setting", "binary")
+    assert tab.locator(".hits li").count() == 2
+    pick(tab, "setting", "hard")
+    pick(tab, "direction", "item_to_text")
+    assert "80 captions searched" in tab.locator("#count").inner_text()
+    assert tab.locator(".hits.words li").count() == 10 and tab.locator(".asked .clip").count() == 1
+    before = tab.locator(".hits").inner_text()
+    tab.locator("#method").select_option("seqTransf")
+    pick(tab, "seed", "2")
+    assert tab.locator(".hits").inner_text() != before
+    tab.locator("#method").select_option("chance")
+    assert tab.locator('input[name="seed"]').count() == 1
+    rows = tab.locator(".detail tbody tr")
+    assert rows.count() == len(METHODS) and rows.last.locator("td").first.inner_text().startswith("40.5")
+
+
+def test_everything_by_keyboard(tab):
+    tab.locator("#filter").focus()
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.id") == "list"
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid", "focus is seen"
+    second = words(tab)[1]
+    tab.keyboard.press("ArrowDown")
+    assert tab.locator(".detail h3").inner_text() == second
+    assert tab.locator("#list").get_attribute("aria-activedescendant") == "row-1"
+    assert tab.locator("#row-1").get_attribute("aria-selected") == "true"
+    tab.keyboard.press("End")
+    assert tab.locator('.row[aria-selected="true"]').get_attribute("aria-posinset") == str(2 * CLIPS)
+    assert tab.locator(".row").count() < 40, "only rows in sight are there"
+    tab.keyboard.press("PageUp")
+    tab.keyboard.press("Home")
+    assert tab.locator("#list").get_attribute("aria-activedescendant") == "row-0"
+    tab.keyboard.press("Tab")
+    for _ in range(8):
+        if tab.evaluate("document.activeElement.className") == "clip":
+            break
+        tab.keyboard.press("Tab")
+    tab.keyboard.press("Space")
+    assert tab.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+
+
+@pytest.mark.parametrize("width", [1440, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_the_window(browser, address, width, scheme):
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    tab = context.new_page()
+    tab.goto(address)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    ground, ink = tab.evaluate(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    )
+    light = lambda colour: sum(map(int, colour[4:-1].split(",")))  # noqa: E731
+    assert (light(ground) > light(ink)) == (scheme == "light")
+    context.close()
+
+
+def test_clips_that_are_not_inside_are_looked_for_beside_the_page(browser, tmp_path):
+    file = tmp_path / "report.html"
+    file.write_text(page(3, budget=0, folder="gone")[0], encoding="utf-8")
+    tab = browser.new_page()
+    tab.goto(file.as_uri())
+    fault = tab.locator(".hits .clip .fault").first
+    sync.expect(fault).to_contain_text("clip not found: gone/videos/clip0000")
+    tab.close()
+
+
+def test_two_thousand_queries_appear_at_once(browser, tmp_path):
+    file = tmp_path / "report.html"
+    file.write_text(page(1000)[0], encoding="utf-8")
+    tab = browser.new_page()
+    began = time.monotonic()
+    tab.goto(file.as_uri())
+    sync.expect(tab.locator("#count")).to_have_text("2,000 of 2,000 queries, 2,000 videos searched by each")
+    whole = time.monotonic() - began
+    paint = tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    print(f"{file.stat().st_size:,} bytes, first paint {paint:.0f} ms, ready {whole:.2f} s")
+    assert paint < 3000 and whole < 15, "wide bounds: machines that run tests are busy"
+    tab.locator("#order").select_option("methods")
+    assert tab.locator(".row").count() < 40
+    tab.close()
