@@ -115,4 +115,4 @@ class Named(dict):
 
 
 def given(params: dict, inputs: dict) -> SimpleNamespace:
-    return SimpleNamespace(params=Named(params), input=Named(inputs))
+    return SimpleNamespace(params=Named(params), input=Named(inputs), resources=Named(workers=0, keep_in_memory=0))
