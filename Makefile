@@ -28,7 +28,7 @@ emoji: $(VENV)/.ready-towers
 	@cat results/emoji/tables/summary.txt
 
 test: $(VENV)/.ready-dev $(VENV)/.ready-towers
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check src workflow tests benchmarks
