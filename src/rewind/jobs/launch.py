@@ -6,7 +6,6 @@ import ctypes
 import os
 import signal
 import sys
-import traceback
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from rewind.errors import RewindError
-from rewind.jobs.session import keep_memory, redirected
+from rewind.jobs.session import keep_memory, redirected, told
 
 
 def on_all_gpus(
@@ -68,15 +67,8 @@ def _process(work: Callable[..., Any], arguments: tuple, log: str, threads: int,
     _die_with(parent)
     torch.set_num_threads(threads)
     keep_memory()
-    with Path(log).open("a", encoding="utf-8") as stream, redirected(stream):
-        try:
-            work(*arguments)
-        except RewindError as error:
-            print(f"\nerror: {error}\n", file=sys.stderr)
-            raise SystemExit(1) from None
-        except Exception:
-            traceback.print_exc()
-            raise SystemExit(1) from None
+    with Path(log).open("a", encoding="utf-8") as stream, redirected(stream), told():
+        work(*arguments)
 
 
 def _die_with(parent: int) -> None:

@@ -56,16 +56,22 @@ def session(
     path.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with path.open("w", encoding="utf-8") as stream, redirected(stream):
-        try:
-            with _machine(threads, gpus, require_gpu):
-                yield
-        except RewindError as error:
-            print(f"\nerror: {error}\n", file=sys.stderr)
-            raise SystemExit(1) from None
-        except Exception:
-            traceback.print_exc()
-            raise SystemExit(1) from None
+        with told(), _machine(threads, gpus, require_gpu):
+            yield
         print(f"finished in {time.monotonic() - began:.1f} s", file=stream)
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """End the process with exit code 1 where the block fails: an error for people as its sentence, a defect traced."""
+    try:
+        yield
+    except RewindError as error:
+        print(f"\nerror: {error}\n", file=sys.stderr)
+        raise SystemExit(1) from None
+    except Exception:
+        traceback.print_exc()
+        raise SystemExit(1) from None
 
 
 @contextlib.contextmanager
