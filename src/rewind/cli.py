@@ -41,7 +41,34 @@ def _parser() -> argparse.ArgumentParser:
     power.add_argument("--seed-sd", type=float, help="± of R@1 over seeds in points; as in the results, or 1")
     power.add_argument("--r1", type=float, help="R@1 in percent; as in the results, or 40")
     power.set_defaults(command=_power)
+    search = commands.add_parser("search", help="search the items of a data set with a finished run")
+    _add_gallery(search)
+    search.add_argument("query", nargs="*", help="what to look for; without it a prompt opens")
+    search.add_argument("--top", type=int, default=5, help="how many items to show; 5")
+    search.add_argument("--random", type=int, default=0, metavar="N", help="ask N captions of the split instead")
+    search.add_argument("--seed", type=int, default=0, help="of --random; 0")
+    search.add_argument("--save", type=Path, metavar="FOLDER", help="write a picture and JSON of every answer there")
+    search.add_argument("--times", action="store_true", help="say how long encoding and ranking took")
+    search.set_defaults(command=_search)
+    serve = commands.add_parser("serve", help="the same search in the browser")
+    _add_gallery(serve)
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen at; this machine alone")
+    serve.add_argument("--port", type=int, default=8000, help="8000; 0 takes a free one")
+    serve.set_defaults(command=_serve)
     return parser
+
+
+def _add_gallery(parser: argparse.ArgumentParser) -> None:
+    """A run, and what it searches."""
+    parser.add_argument("run", type=Path, help="folder of a run: results/<study>/runs/<method>/seed<k>")
+    parser.add_argument("--split", choices=["test", "valid", "train", "all"], default="test", help="which items; test")
+    parser.add_argument(
+        "--index",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="keep the items' features for the next time: results/<study>/index/<method>.seed<k>.npz, or FILE",
+    )
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -72,6 +99,40 @@ def _power(options: argparse.Namespace) -> int:
 
     wishes = Wishes(options.setting, options.seeds, options.queries, options.cluster_size, options.seed_sd, options.r1)
     print(detection(load_study(options.study.stem, options.study.parent), wishes))
+    return 0
+
+
+def _search(options: argparse.Namespace) -> int:
+    from rewind.search.command import Wishes, search
+
+    query = " ".join(options.query) if options.query else None
+    search(
+        options.run,
+        Wishes(
+            query=query,
+            top=options.top,
+            split=options.split,
+            index=options.index,
+            random=options.random,
+            seed=options.seed,
+            save=options.save,
+            times=options.times,
+        ),
+    )
+    return 0
+
+
+def _serve(options: argparse.Namespace) -> int:
+    try:
+        from rewind.search.server import create_app, is_local, serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("flask", "werkzeug"):
+            raise
+        raise RewindError("rewind serve needs Flask: run `pip install 'rewind-bench[serve]'`.") from None
+    from rewind.search.command import start
+
+    run, searcher = start(options.run, options.split, options.index)
+    serve(create_app(run, searcher, options.split, is_local(options.host)), options.host, options.port, run.name)
     return 0
 
 

@@ -1,0 +1,130 @@
+"""The features of a gallery: made from clips or cached features, kept in an index file until they are stale."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rewind.files import atomic, digest
+from rewind.models.retriever import Backbone, Features, Retriever, concatenate
+from rewind.progress import Progress
+from rewind.provenance import file_hash, fingerprint
+from rewind.search.run import FinishedRun
+from rewind.training.inputs import Inputs
+
+FEATURE = "feature:"  # what names of feature arrays begin with in an index
+Mark = dict[str, str]
+
+
+class TowerFeatures:
+    """Clips as the frame features of a backbone, for baselines that read nothing else."""
+
+    def __init__(self, clips: Inputs, backbone: Backbone) -> None:
+        self.clips, self.backbone = clips, backbone
+
+    def __len__(self) -> int:
+        return len(self.clips)
+
+    def batch(self, rows: np.ndarray) -> Features:
+        """``frames`` (n, T, F) and ``mask`` (n, T)."""
+        batch = self.clips.batch(rows)
+        if "frames" in batch:
+            return batch
+        return {"frames": self.backbone.clip_features(batch["pixels"], batch["mask"]), "mask": batch["mask"]}
+
+
+@torch.inference_mode()
+def encode_items(retriever: Retriever, inputs: Inputs, size: int, device: torch.device) -> Features:
+    """Features of all items, in batches of ``size``, on ``device``."""
+    progress, parts = Progress("gallery", len(inputs), "items"), []
+    for at in range(0, len(inputs), size):
+        batch = inputs.batch(np.arange(at, min(at + size, len(inputs))))
+        parts.append(retriever.encode_items({name: value.to(device) for name, value in batch.items()}))
+        if not getattr(inputs, "copies", False):  # what is only copied is there at once
+            progress.advance(len(batch["mask"]))
+    return concatenate(parts)
+
+
+def mark_of(run: FinishedRun, items: pd.DataFrame, cache: Path | None) -> Mark:
+    """What the features of ``items`` follow from, by name: the model, the data, the keys, and the code."""
+    modules = [_module(run.spec.method.model), _module(run.spec.backbone.kind)]
+    modules += [run.spec.method.head] * ("." in run.spec.method.head)
+    rows = items[["item_id", "path", "reversed"]].to_numpy().tolist()
+    return {
+        "model": file_hash(run.model),
+        "data": digest(rows, file_hash(cache) if cache else _clips(run.data, items)),
+        "keys": _keys(run),
+        "code": fingerprint(__file__, *modules),
+    }
+
+
+def indexed(path: Path, items: pd.DataFrame, mark: Mark, make: Callable[[], Features], say: Callable) -> Features:
+    """The features in an index file, or made and written there where it is stale, broken or absent.
+
+    Args:
+        path: the index, an ``.npz``.
+        items: the gallery; its order is that of the rows.
+        mark: what the features follow from (:func:`mark_of`).
+        make: makes them.
+        say: takes a sentence about what was done.
+    """
+    found, why = _read(path, mark, len(items))
+    if found is not None:
+        say(f"index {path}: {len(items):,} items")
+        return found
+    features = make()
+    _write(path, mark, items["item_id"].tolist(), features)
+    say(f"index {path}: {why}{len(items):,} items written")
+    return features
+
+
+def _keys(run: FinishedRun) -> str:
+    spec = run.spec.signature()
+    chosen = {key: spec[key] for key in ("frames", "text")}
+    chosen |= {key: spec["method"][key] for key in ("model", "head", "head_layers", "head_start", "options")}
+    weights = [run.spec.backbone.weights, run.spec.method.options.get("weights")]  # where no checkpoint holds them
+    # By name and content: where the files lie is no matter.
+    found = {"architecture": Path(run.spec.backbone.architecture).name, "weights": None}
+    hashes = [file_hash(path) for path in weights if path and Path(path).is_file()]
+    return digest(chosen, spec["backbone"] | found, hashes, run.max_frames)
+
+
+def _read(path: Path, mark: Mark, count: int) -> tuple[Features | None, str]:
+    """The features, or why they cannot be used."""
+    if not path.exists():
+        return None, ""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            old = json.loads(str(archive["mark"]))
+            stale = [name for name in mark if old.get(name) != mark[name]]
+            if stale:
+                return None, f"stale, of another {' and '.join(stale)}; made anew, "
+            names = [name for name in archive.files if name.startswith(FEATURE)]
+            found = {name.removeprefix(FEATURE): torch.from_numpy(archive[name]) for name in names}
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile):
+        return None, "cannot be read; made anew, "
+    whole = bool(found) and all(len(value) == count for value in found.values())
+    return (found, "") if whole else (None, "cannot be read; made anew, ")
+
+
+def _write(path: Path, mark: Mark, item_ids: list[str], features: Features) -> None:
+    arrays: dict[str, Any] = {FEATURE + name: value.cpu().numpy() for name, value in features.items()}
+    with atomic(path) as draft:
+        np.savez(draft, mark=np.array(json.dumps(mark, sort_keys=True)), item_ids=np.array(item_ids), **arrays)
+
+
+def _clips(data: Path, items: pd.DataFrame) -> list[tuple[int, int]]:
+    """Size and time of every clip: reading them all would take as long as encoding them."""
+    found = [(data / path).stat() if (data / path).is_file() else None for path in items["path"]]
+    return [(stat.st_size, stat.st_mtime_ns) if stat else (0, 0) for stat in found]
+
+
+def _module(name: str) -> str:
+    return name if "." in name else f"rewind.models.{name}"
