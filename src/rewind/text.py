@@ -11,10 +11,11 @@ import numpy as np
 from rewind.errors import RewindError
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+_BLANKS = str.maketrans(dict.fromkeys(",.!?:;'\"()[]", " "))
 
 
 class Tokenizer(Protocol):
-    """Token ids for CLIP-like towers: start, words, end, then zeros; the end token is the largest id."""
+    """Token ids, then zeros. For CLIP-like towers: start, words, end, of which the end token is the largest id."""
 
     vocabulary: int
 
@@ -49,6 +50,36 @@ class WordTokenizer:
         return [len(self._tokens(caption)) + 2 for caption in captions]
 
 
+class MiniclipTokenizer:
+    """MiniCLIP's words: lower-cased, cut at white space after ``,.!?:;'"()[]`` became blanks (hyphens stay).
+
+    Ids: 0 padding, 1 unknown, 2 and 3 start and end, which are never used; words from 4, the most frequent first, and
+    of equally frequent ones that which appears first. Longer captions are cut.
+    """
+
+    def __init__(self, captions: list[str], most: int = 5000) -> None:
+        counts = Counter(word for caption in captions for word in self.words(caption))
+        if not counts:
+            raise RewindError("The training captions hold no word; a vocabulary cannot be built.")
+        self.ids = {word: 4 + place for place, (word, _) in enumerate(counts.most_common(most - 4))}
+        self.vocabulary = len(self.ids) + 4
+
+    @staticmethod
+    def words(caption: str) -> list[str]:
+        """Words of a caption."""
+        return caption.lower().translate(_BLANKS).split()
+
+    def encode(self, captions: list[str], length: int) -> np.ndarray:
+        ids = np.zeros((len(captions), length), dtype=np.int64)
+        for row, caption in zip(ids, captions, strict=True):
+            tokens = [self.ids.get(word, 1) for word in self.words(caption)][:length]
+            row[: len(tokens)] = tokens
+        return ids
+
+    def count(self, captions: list[str]) -> list[int]:
+        return [len(self.words(caption)) for caption in captions]
+
+
 class ClipTokenizer:
     """CLIP's byte-pair encoding, as packaged with open_clip (49,408 ids)."""
 
@@ -73,7 +104,9 @@ class ClipTokenizer:
 
 def make_tokenizer(kind: str, train_captions: list[str]) -> Tokenizer:
     """The tokenizer named by a study's ``text.tokenizer``; a word vocabulary sees training captions only."""
-    return ClipTokenizer() if kind == "clip" else WordTokenizer(train_captions)
+    if kind == "clip":
+        return ClipTokenizer()
+    return MiniclipTokenizer(train_captions) if kind == "miniclip" else WordTokenizer(train_captions)
 
 
 def words(caption: str) -> list[str]:

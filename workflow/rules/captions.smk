@@ -27,7 +27,10 @@ rule captions:
     benchmark:
         "results/data/{dataset}/benchmarks/captions.tsv"
     params:
-        dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source", "reverse"}),
+        dataset=lambda w: dataset(w).model_dump(
+            mode="json",
+            include={"name", "source", "reverse"} | ({"image"} if dataset(w).items == "images" else set()),
+        ),
         code=lambda w: code("captions.py", named("rewind.datasets", dataset(w).source.format)),
     script:
         "../scripts/captions.py"

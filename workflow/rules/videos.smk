@@ -1,29 +1,31 @@
-"""Clips: from source files to normalised `<id>.mp4` and reversed `<id>_rev.mp4`.
+"""Clips: from source files to normalised `<id>.mp4` and reversed `<id>_rev.mp4`; images, to `<id>.png` or `<id>.jpg`.
 
-Requires: annotation files and a folder of source clips (or a data set that is made here).
-Produces: results/data/<dataset>/videos/*.mp4 and videos/report.csv.
+Requires: annotation files and a folder of source clips or images (or a data set that is made here).
+Produces: results/data/<dataset>/videos/<id>.* and videos/report.csv.
 """
+
+MAKERS = {"videos": "rewind.video.transcode", "images": "rewind.video.images"}
 
 
 rule sources:
-    """Make or fetch the source clips of a data set that brings its own."""
+    """Make or fetch the source files of a data set that brings its own."""
     output:
         ready="results/data/{dataset}/source/ready.json",
     log:
         "results/data/{dataset}/logs/sources.log",
     benchmark:
         "results/data/{dataset}/benchmarks/sources.tsv"
-    threads: lambda w: dataset(w).video.workers
+    threads: lambda w: dataset(w).media.workers
     params:
         dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source", "reverse"}),
-        workers=lambda w: dataset(w).video.workers,
+        workers=lambda w: dataset(w).media.workers,
         code=lambda w: code("sources.py", named("rewind.datasets", dataset(w).source.format)),
     script:
         "../scripts/sources.py"
 
 
 rule inventory:
-    """List every clip that the annotations name, and where its source is."""
+    """List every clip or image that the annotations name, and where its source is."""
     input:
         lambda w: source_files(w),
     output:
@@ -34,7 +36,8 @@ rule inventory:
         "results/data/{dataset}/benchmarks/inventory.tsv"
     params:
         dataset=lambda w: dataset(w).model_dump(
-            mode="json", include={"name", "source", "reverse", "how_to_get", "video"}
+            mode="json",
+            include={"name", "source", "reverse", "how_to_get", dataset(w).items.removesuffix("s")},
         ),
         listing=lambda w: listing(dataset(w)),
         code=lambda w: code("inventory.py", named("rewind.datasets", dataset(w).source.format)),
@@ -43,7 +46,7 @@ rule inventory:
 
 
 rule video_shard:
-    """Normalise and reverse one shard of the clips; a killed job goes on where it was."""
+    """Normalise one shard of the clips, and reverse them; or of the images. A killed job goes on where it was."""
     input:
         "results/data/{dataset}/videos/inventory.csv",
     output:
@@ -52,11 +55,12 @@ rule video_shard:
         "results/data/{dataset}/logs/videos/{shard}-of-{shards}.log",
     benchmark:
         "results/data/{dataset}/benchmarks/videos/{shard}-of-{shards}.tsv"
-    threads: lambda w: dataset(w).video.workers
+    threads: lambda w: dataset(w).media.workers
     params:
-        video=lambda w: dataset(w).video.model_dump(mode="json", exclude={"shards", "workers"}),
+        kind=lambda w: dataset(w).items,
+        media=lambda w: dataset(w).media.model_dump(mode="json", exclude={"shards", "workers"}),
         # Any edit that the script reaches runs the shard again, but only an edit of what makes a clip remakes clips.
-        clip_code=fingerprint_of("rewind.video.transcode"),
+        clip_code=lambda w: fingerprint_of(MAKERS[dataset(w).items]),
         code=lambda w: code("video_shard.py"),
     script:
         "../scripts/video_shard.py"
@@ -66,8 +70,8 @@ rule videos:
     """One report over all shards; fails where more clips are missing than `max_missing` allows."""
     input:
         lambda w: [
-            f"results/data/{w.dataset}/videos/shards/{n}-of-{dataset(w).video.shards}.csv"
-            for n in range(dataset(w).video.shards)
+            f"results/data/{w.dataset}/videos/shards/{n}-of-{dataset(w).media.shards}.csv"
+            for n in range(dataset(w).media.shards)
         ],
     output:
         "results/data/{dataset}/videos/report.csv",
@@ -78,6 +82,7 @@ rule videos:
     params:
         max_missing=lambda w: dataset(w).max_missing,
         how_to_get=lambda w: dataset(w).how_to_get,
+        kind=lambda w: dataset(w).items,
         code=lambda w: code("videos.py"),
     script:
         "../scripts/videos.py"

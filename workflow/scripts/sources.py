@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with session(snakemake.log[0], snakemake.threads):
+    workers = {"workers": snakemake.params.workers}
     make_sources(
-        Dataset(**snakemake.params.dataset, video={"workers": snakemake.params.workers}),
+        Dataset(**snakemake.params.dataset, video=workers, image=workers),
         snakemake.params.code,
         snakemake.output.ready,
     )

@@ -1,10 +1,10 @@
-"""Normalise and reverse one shard of clips."""
+"""Normalise one shard of clips or images."""
 
 from typing import TYPE_CHECKING
 
 from rewind.jobs.session import session
 from rewind.jobs.videos import make_shard
-from rewind.study.dataset import Video
+from rewind.study.dataset import Image, Video
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -13,7 +13,7 @@ with session(snakemake.log[0], snakemake.threads):
     make_shard(
         snakemake.input[0],
         int(snakemake.wildcards.shard),
-        Video(**snakemake.params.video),
+        (Image if snakemake.params.kind == "images" else Video)(**snakemake.params.media),
         snakemake.params.clip_code,
         snakemake.threads,
         snakemake.output[0],

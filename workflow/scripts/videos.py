@@ -9,4 +9,5 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with session(snakemake.log[0], snakemake.threads):
-    join_reports(list(snakemake.input), snakemake.params.max_missing, snakemake.params.how_to_get, snakemake.output[0])
+    params = snakemake.params
+    join_reports(list(snakemake.input), params.max_missing, params.how_to_get, params.kind, snakemake.output[0])

@@ -31,7 +31,9 @@ class Split(NamedTuple):
     left_out: dict[str, int]
 
 
-def write_captions(annotations: Annotations, report: pd.DataFrame, folder: Path, name: str) -> dict[str, Any]:
+def write_captions(
+    annotations: Annotations, report: pd.DataFrame, folder: Path, name: str, suffix: str = ".mp4"
+) -> dict[str, Any]:
     """Write ``items.csv`` and ``captions/<name>_{train,valid,test,test_origin}.csv`` and
     ``captions/report.json``.
 
@@ -44,6 +46,7 @@ def write_captions(annotations: Annotations, report: pd.DataFrame, folder: Path,
             ``reason`` and, if there, ``twin`` (``none`` where no reversed file was made).
         folder: the dataset's results folder; paths in ``items.csv`` are relative to it.
         name: name of the dataset.
+        suffix: of the normalised files.
 
     Returns:
         The content of ``report.json``: the notes of the reader, and for every split counts of originals,
@@ -53,7 +56,7 @@ def write_captions(annotations: Annotations, report: pd.DataFrame, folder: Path,
         RewindError: if the report names an original twice, or an original that the annotations lack.
     """
     folder = Path(folder)
-    items = _with_status(annotations.items, report)
+    items = _with_status(annotations.items, report, suffix)
     captions = annotations.captions.merge(
         items[["item_id", "reversed", "status"]], "left", left_on="video_id", right_on="item_id"
     )
@@ -104,13 +107,13 @@ def _of(table: pd.DataFrame, split: str) -> pd.DataFrame:
     return table[table["split"] == split]
 
 
-def _with_status(items: pd.DataFrame, report: pd.DataFrame) -> pd.DataFrame:
+def _with_status(items: pd.DataFrame, report: pd.DataFrame, suffix: str) -> pd.DataFrame:
     """Items with ``path``, ``status`` and ``reason``; a twin shares its original's file, so also its fate."""
     _check_report(items, report)
     original = items["item_id"].where(items["reversed"] == 0, items["item_id"].str.removesuffix(TWIN_SUFFIX))
     rows = report.set_index("item_id").reindex(original).reset_index(drop=True)
     table = items.reset_index(drop=True).assign(
-        path="videos/" + items["item_id"].reset_index(drop=True) + ".mp4",
+        path="videos/" + items["item_id"].reset_index(drop=True) + suffix,
         status=rows["status"].fillna("missing"),
         reason=rows["reason"].fillna("").where(rows["status"].notna(), "not in the video report"),
     )

@@ -82,7 +82,7 @@ def check_sources(dataset: Dataset) -> None:
     missing = [path for path in annotation_files(dataset) if not Path(path).is_file()]
     folder = videos_folder(dataset)
     if not folder.is_dir():
-        missing.append(f"{folder}/ (folder of source clips)")
+        missing.append(f"{folder}/ (folder of source {'images' if dataset.items == 'images' else 'clips'})")
     if missing:
         lines = "\n".join(f"  - {path}" for path in missing)
         how = f"\n{dataset.how_to_get.strip()}" if dataset.how_to_get else ""
@@ -105,11 +105,11 @@ def check_weights(study: Study) -> list[str]:
 
 
 def listing(dataset: Dataset) -> str | None:
-    """Hash of names and sizes in the user's clip folders: adding or replacing a clip makes the video stage stale.
+    """Hash of names and sizes in the user's folders: adding or replacing a clip or image makes the video stage stale.
 
     None for data sets that are made here (their clips follow from their own rule) and for formats that look elsewhere.
     """
-    folders = [getattr(dataset.source, name, None) for name in ("videos", "reversed_videos")]
+    folders = [getattr(dataset.source, name, None) for name in ("videos", "reversed_videos", "images")]
     if dataset.made_here or not any(folders):
         return None
     found = []

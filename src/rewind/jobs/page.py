@@ -56,7 +56,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
         "figures": section("figures", "Figures", _figures(made.pictures, study, results)),
         "runs": section("runs", "Runs", *_runs(files, results)),
         "sweep": section("sweep", "Number of frames", *_sweep(files, made.sweep)),
-        "coverage": section("coverage", "Coverage", *_coverage(files, data)),
+        "coverage": section("coverage", "Coverage", *_coverage(files, data, _noun(dataset))),
     }
     names = {"sweep": "Number of frames"}
     page = Page(
@@ -64,9 +64,9 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
         subtitle=_subtitle(study, dataset, split),
         sections=sections,
         names=names,
-        explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers()),
+        explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items),
         strips=strips.content(),
-        clips=_said(strips, len(clips)),
+        clips=_said(strips, len(clips), dataset.items),
     )
     write_text(result, render(page))
 
@@ -92,8 +92,13 @@ def _strips(split: Split, data: Path, size: int) -> Strips:
     return make_strips(read, split.twin.tolist(), reversed_)
 
 
-def _said(strips: Strips, count: int) -> str:
+def _said(strips: Strips, count: int, items: str) -> str:
     inside = strips.embedded()
+    if items == "images":
+        where = (
+            "in this page" if inside == count else "in this page or, where it is there, in the results folder beside it"
+        )
+        return f"All {count:,} images are shown, as the centre square that a model sees, {where}."
     moving = f"{FRAMES} frames of a clip, the centre square that a model sees, four a second"
     if inside == count:
         return f"All {count:,} clips play inside this page: {moving}."
@@ -104,8 +109,12 @@ def _said(strips: Strips, count: int) -> str:
 
 
 def _subtitle(study: Study, dataset: Dataset, split: Split) -> str:
-    counts = f"{len(split.items):,} test clips, {len(split.captions):,} captions, {len(study.runs())} runs"
+    counts = f"{len(split.items):,} test {_noun(dataset)}, {len(split.captions):,} captions, {len(study.runs())} runs"
     return f"{dataset.title or dataset.name}: {counts}"
+
+
+def _noun(dataset: Dataset) -> str:
+    return "images" if dataset.items == "images" else "clips"
 
 
 def _tables(folder: Path) -> list[str]:
@@ -163,7 +172,7 @@ def _sweep(files: Files, table: str) -> list[str]:
     return [chosen, grid(rows.astype(object), "Validation scores of the sweep", tuple(rows.columns))]
 
 
-def _coverage(files: Files, data: Path) -> list[str]:
+def _coverage(files: Files, data: Path, noun: str) -> list[str]:
     items, report = read_csv(data / "items.csv"), read_csv(files.videos)
     usable = items.assign(usable=items["status"] == "ok", twin=items["reversed"] == 1)
     rows = [
@@ -178,10 +187,14 @@ def _coverage(files: Files, data: Path) -> list[str]:
     ]
     bad = report[report["status"] != "ok"]
     found = [
-        grid(pd.DataFrame(rows).astype(object), "Clips by split", ("originals", "usable", "twins", "usable twins"))
+        grid(
+            pd.DataFrame(rows).astype(object),
+            f"{noun.capitalize()} by split",
+            ("originals", "usable", "twins", "usable twins"),
+        )
     ]
     if bad.empty:
-        return [*found, paragraph(f"All {len(report):,} source clips are usable.")]
+        return [*found, paragraph(f"All {len(report):,} source {noun} are usable.")]
     shown = bad[["item_id", "status", "reason"]].head(UNUSABLE_SHOWN)
     more = f"; the first {len(shown)}" if len(bad) > len(shown) else ""
-    return [*found, grid(shown, f"{len(bad):,} of {len(report):,} source clips are not usable{more}")]
+    return [*found, grid(shown, f"{len(bad):,} of {len(report):,} source {noun} are not usable{more}")]

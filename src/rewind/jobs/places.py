@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rewind.study.dataset import Dataset, RTimeSource, TableSource
+from rewind.study.dataset import Dataset, PhotosSource, RTimeSource, TableSource
 
 SOURCES = "results/data/{dataset}/source"
 
@@ -14,14 +14,17 @@ def annotation_files(dataset: Dataset) -> list[str]:
     source = dataset.source
     if isinstance(source, RTimeSource):
         return [source.annotations[split] for split in ("train", "valid", "test") if split in source.annotations]
+    if isinstance(source, PhotosSource):
+        return [source.captions]
     return [source.table] if isinstance(source, TableSource) else []
 
 
 def videos_folder(dataset: Dataset) -> Path:
-    """Folder of the source clips."""
+    """Folder of the source clips or images."""
     if dataset.made_here:
-        return sources_folder(dataset.name) / "videos"
-    return Path(getattr(dataset.source, "videos", "."))
+        return sources_folder(dataset.name) / dataset.items
+    folders = (getattr(dataset.source, name, None) for name in ("videos", "images"))
+    return Path(next(filter(None, folders), "."))
 
 
 def sources_folder(name: str) -> Path:

@@ -105,7 +105,7 @@ def _train_run(job: Job, model: Path, history: Path, record: Path, world: World)
     save_model(model, retriever, {"method": job.name, "code": job.code})
     write_csv(history, pd.DataFrame(rows))
     parameters = list(retriever.parameters())
-    best = max(rows, key=lambda row: row.get("valid_sum", -np.inf)) if rows else {}
+    best = next((row for row in rows if row["epoch"] == rows[-1]["best_epoch"]), {})
     content = {
         "run": job.name,
         "seed": job.seed,
@@ -114,6 +114,7 @@ def _train_run(job: Job, model: Path, history: Path, record: Path, world: World)
         "parameters": sum(p.numel() for p in parameters),
         "trained_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "best": best,
+        "last": rows[-1] if rows else {},
         "processes": world.size,
         "seconds": round(time.monotonic() - began, 2),
         "examples_per_second": _throughput(rows),

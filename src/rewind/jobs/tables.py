@@ -10,23 +10,33 @@ import pandas as pd
 
 from rewind.datasets.captions import load_split
 from rewind.datasets.rtime import truncated_share
-from rewind.files import read_csv, read_json, write_text
+from rewind.files import read_csv, read_json, write_json, write_text
 from rewind.jobs.report import Files, load_results
 from rewind.reporting.footnotes import Footnotes, coverage
+from rewind.reporting.method_json import method_metrics
 from rewind.reporting.results import Results
 from rewind.reporting.tables import published, summary, write
 from rewind.study import Dataset, Study
 from rewind.text import make_tokenizer
 
+IMAGE_NETWORKS = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-Lite0"}
+
 
 def make_tables(study: Study, dataset: Dataset, files: Files, folder: str, overview: str) -> None:
-    """Write every table, and those per setting and of gaps as plain text, which is also printed."""
+    """Write every table, and those per setting and of gaps as plain text, which is also printed.
+
+    Where the study trains MiniCLIP, also ``metrics_<method>.json`` in its fields.
+    """
     results = load_results(study, dataset, files)
     facts = footnotes(study, dataset, files, results)
     title = dataset.title or dataset.name
     for table in published(results, study.evaluation.settings, facts, title):
         write(folder, table)
-    text = summary(results, study.evaluation.settings, dataset=title)
+    for method in results.trained():
+        if study.methods[method].model == "miniclip":
+            records = {run: read_json(path) for run, path in files.records.items()}
+            write_json(Path(folder) / f"metrics_{method}.json", method_metrics(study, results, records, method))
+    text = summary(results, study.evaluation.settings, dataset.items, title)
     write_text(overview, text)
     print(text)
 
@@ -39,26 +49,34 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         records.values()
     )
     tried = best.get("tried")
+    images = dataset.items == "images"
     return Footnotes(
         settings=_sizes(results),
+        items=dataset.items,
         backbone=_backbone(study),
         pretraining=_pretraining(study, files),
-        max_frames=best["max_frames"],
+        max_frames=None if images else best["max_frames"],
         frames_chosen=f"{best['chosen']} from {', '.join(map(str, tried))}" if tried else "",
-        decoding={
-            "fps": dataset.video.fps,
-            "short_side": dataset.video.short_side,
-            "sampling": study.frames.sampling,
-            "decoders": {n: v for n, v in trained[0]["packages"].items() if n.startswith("decord")},
-        },
+        decoding=_decoding(study, dataset, trained[0]["packages"]),
         hardware=_hardware(trained),
         seeds={results.labels[name]: study.methods[name].seeds or study.seeds for name in results.trained()},
         procedures=_procedures(results),
         bootstrap=results.intervals["boot_procedure"].iloc[0],
         family=len(study.pairs()),
-        coverage=_coverage(read_csv(files.videos)),
+        coverage=_coverage(read_csv(files.videos), "source images" if images else "source clips"),
         notes=_notes(study, dataset, Path(files.videos).parents[1]),
     )
+
+
+def _decoding(study: Study, dataset: Dataset, packages: dict[str, str]) -> dict[str, Any]:
+    if dataset.items == "images":
+        return {"short_side": study.frames.size}
+    return {
+        "fps": dataset.video.fps,
+        "short_side": dataset.video.short_side,
+        "sampling": study.frames.sampling,
+        "decoders": {n: v for n, v in packages.items() if n.startswith("decord")},
+    }
 
 
 def _sizes(results: Results) -> dict[str, dict[str, int]]:
@@ -94,6 +112,11 @@ def _backbone(study: Study) -> str:
         f"weights {keys.weights or keys.pretrained}" if keys.weights or keys.pretrained else "random initial weights"
     )
     frozen = study.training.freeze
+    if keys.kind == "miniclip_towers":
+        weights = "packaged ImageNet weights" if keys.architecture == "efficientnet_lite0" else weights
+        network = IMAGE_NETWORKS.get(keys.architecture, keys.architecture)
+        part = "the last third of its tensors is trained" if "visual" in frozen else "all of it is trained"
+        return f"{network} with {weights}, {part}; text towers start at random"
     tail = f"; frozen while heads train: {' and '.join(frozen)} tower" if frozen else ""
     return f"{keys.kind} {keys.architecture}, {weights}{tail}"
 
@@ -114,22 +137,25 @@ def _hardware(records: list[dict[str, Any]]) -> dict[str, int]:
     return {name: count for devices in sets for name, count in devices}
 
 
-def _coverage(report: pd.DataFrame) -> str:
+def _coverage(report: pd.DataFrame, items: str) -> str:
     bad = report[report["status"] != "ok"]
     reasons = Counter(
         "not found" if row.status == "missing" else str(row.reason).split(":")[0] for row in bad.itertuples()
     )
-    return coverage(len(report), reasons, "source clips")
+    return coverage(len(report), reasons, items)
 
 
 def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     captions = load_split(folder, dataset.name, "test").captions["caption"].tolist()
     words = load_split(folder, dataset.name, "train").captions["caption"].tolist()
-    if study.backbone.kind != "clip":
+    if study.backbone.kind not in ("clip", "miniclip_towers"):
         return []
-    share, number = truncated_share(captions, make_tokenizer(study.text.tokenizer, words).count, study.text.max_words)
-    if not number:
-        return [f"No test caption is longer than the {study.text.max_words} tokens that the text tower reads"]
-    return [
-        f"{number:,} of {len(captions):,} test captions ({100 * share:.1f}%) are cut at {study.text.max_words} tokens"
-    ]
+    tokenizer, most = make_tokenizer(study.text.tokenizer, words), study.text.max_words
+    share, number = truncated_share(captions, tokenizer.count, most)
+    cut = f"{number:,} of {len(captions):,} test captions ({100 * share:.1f}%) are cut at {most} tokens"
+    notes = [cut if number else f"No test caption is longer than the {most} tokens that the text tower reads"]
+    if study.text.tokenizer == "miniclip":
+        ids = tokenizer.encode(captions, most)
+        unknown = 100 * (ids == 1).sum() / max(1, (ids > 0).sum())
+        notes.append(f"{unknown:.1f}% of the words of test captions stand in no training caption and are one token")
+    return notes

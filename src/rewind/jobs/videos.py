@@ -1,4 +1,4 @@
-"""The data stages: source clips, inventory, normalised clips, captions."""
+"""The data stages: source clips or images, inventory, normalised ones, captions."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from rewind.datasets.annotations import format_module, read_annotations
 from rewind.datasets.captions import write_captions
 from rewind.files import read_csv, write_csv, write_json
 from rewind.jobs.places import sources_folder, videos_folder
-from rewind.study.dataset import Dataset, Video
+from rewind.study.dataset import Dataset, Image, Video
 from rewind.video.inventory import inventory
-from rewind.video.prepare import check_coverage, prepare_shard
+from rewind.video.prepare import check_coverage, file_suffix, prepare_shard
 
 
 def make_sources(dataset: Dataset, code: str, ready: str) -> None:
-    """Make or fetch source clips; each format resumes what it left, and removes what other settings made."""
+    """Make or fetch source files; each format resumes what it left, and removes what other settings made."""
     folder = sources_folder(dataset.name)
     format_module(dataset).make_sources(dataset, folder)
     write_json(ready, {"dataset": dataset.name, "source": dataset.source.model_dump(mode="json"), "code": code})
 
 
 def make_inventory(dataset: Dataset, path: str) -> None:
-    """List the clips that the annotations name and where each source is."""
+    """List the items that the annotations name and where each source is."""
     annotations = read_annotations(dataset, str(sources_folder(dataset.name)))
     rows = inventory(dataset, annotations, videos_folder(dataset))
     found = int((rows["source"] != "").sum())
-    print(f"{dataset.name}: {found:,} of {len(rows):,} source clips found")
+    print(f"{dataset.name}: {found:,} of {len(rows):,} source {_noun(dataset.items)} found")
     write_csv(path, rows)
 
 
-def make_shard(path: str, shard: int, video: Video, clip_code: str, workers: int, result: str) -> None:
-    """Normalise and reverse the clips of one shard; clips that ``clip_code`` made from the same source stay."""
+def make_shard(path: str, shard: int, settings: Video | Image, code: str, workers: int, result: str) -> None:
+    """Normalise the items of one shard; those that ``code`` made from the same source stay."""
     rows = read_csv(path)
     rows = rows[rows["shard"] == shard].reset_index(drop=True)
-    write_csv(result, prepare_shard(rows, Path(path).parent, video, clip_code, workers))
+    write_csv(result, prepare_shard(rows, Path(path).parent, settings, code, workers))
 
 
-def join_reports(shards: list[str], max_missing: float, how_to_get: str, result: str) -> None:
+def join_reports(shards: list[str], max_missing: float, how_to_get: str, items: str, result: str) -> None:
     """One report over all shards. It is written before coverage is judged, so that it can be read either way."""
     parts = [read_csv(path) for path in shards]
     parts = [part for part in parts if len(part)] or parts[:1]
@@ -46,14 +46,20 @@ def join_reports(shards: list[str], max_missing: float, how_to_get: str, result:
     write_csv(Path(result).with_name("report.all.csv"), report)
     name = Path(result).parents[1].name
     good = int((report["status"] == "ok").sum())
-    print(f"{name}: {good:,} of {len(report):,} clips usable")
-    check_coverage(report, max_missing, name, how_to_get)
+    print(f"{name}: {good:,} of {len(report):,} {_noun(items)} usable")
+    check_coverage(report, max_missing, name, how_to_get, _noun(items))
     Path(result).with_name("report.all.csv").replace(result)
 
 
 def make_captions(dataset: Dataset, report: str, items: str) -> None:
     """Write items.csv and the captions of every split."""
     annotations = read_annotations(dataset, str(sources_folder(dataset.name)))
-    content = write_captions(annotations, read_csv(report), Path(items).parent, dataset.name)
+    content = write_captions(
+        annotations, read_csv(report), Path(items).parent, dataset.name, file_suffix(dataset.media)
+    )
     for split, counts in content["splits"].items():
         print(f"{dataset.name} {split}: " + ", ".join(f"{v:,} {k}" for k, v in counts.items() if isinstance(v, int)))
+
+
+def _noun(items: str) -> str:
+    return "images" if items == "images" else "clips"

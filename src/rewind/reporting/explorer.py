@@ -67,7 +67,12 @@ class Explorer:
         self.runs[method, seed] = [self._packed(found, scores, tables, where) for found in self.views]
 
     def data(
-        self, labels: Mapping[str, str], baselines: Collection[str], clips: Sequence[str], strips: Sequence[int]
+        self,
+        labels: Mapping[str, str],
+        baselines: Collection[str],
+        clips: Sequence[str],
+        strips: Sequence[int],
+        kind: str = "videos",
     ) -> dict[str, Any]:
         """Everything the page's script needs, JSON-able; arrays are little-endian bytes in base64.
 
@@ -77,6 +82,7 @@ class Explorer:
             clips: (m,) address of each item's clip, relative to the page.
             strips: (m,) number of each item's picture strip; ``~number`` for the strip played backwards; the number of
                 strips for none. See :mod:`rewind.reporting.page.strips`.
+            kind: what items are, ``videos`` or ``images``.
         """
         methods: dict[str, list[int]] = {}
         for method, seed in self.runs:
@@ -94,6 +100,7 @@ class Explorer:
                 "strip": pack(np.asarray(strips), "i4"),
             },
             "captions": {"text": self.split.captions["caption"].tolist(), "item": pack(self.split.own, "i4")},
+            "kind": kind,
             "noTwin": NO_TWIN,
             "marginSteps": MARGIN_STEPS,
             "views": [self._view(place, found) for place, found in enumerate(self.views)],

@@ -8,7 +8,7 @@ KINDS = ("hit", "miss", "twin")
 TITLES = {"hit": "hit", "miss": "miss", "twin": "confused with the twin"}
 MEANING = {
     "hit": "truth alone first",
-    "miss": "another clip at or above the truth",
+    "miss": "another item at or above the truth",
     "twin": "only the twin at or above the truth",
 }
 

@@ -1,6 +1,17 @@
 """Dataset and study files as typed models: the one place where a key is defined, bounded and documented."""
 
-from rewind.study.dataset import Dataset, EmojiSource, ModuleSource, RTimeSource, ShapesSource, TableSource, Video
+from rewind.study.dataset import (
+    Dataset,
+    EmojiSource,
+    Image,
+    ModuleSource,
+    PhotosSource,
+    RTimeSource,
+    ShapesSource,
+    StampsSource,
+    TableSource,
+    Video,
+)
 from rewind.study.load import load_dataset, load_study
 from rewind.study.model import BASELINES, Backbone, Frames, Method, RunSpec, Study, Text
 from rewind.study.report import METRICS
@@ -13,11 +24,14 @@ __all__ = [
     "Dataset",
     "EmojiSource",
     "Frames",
+    "Image",
     "Method",
     "ModuleSource",
+    "PhotosSource",
     "RTimeSource",
     "RunSpec",
     "ShapesSource",
+    "StampsSource",
     "Study",
     "TableSource",
     "Text",

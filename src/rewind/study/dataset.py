@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -32,12 +32,16 @@ class ShapesSource(Keys):
     paraphrases: int = key(5, "Captions of a training clip, per direction.", ge=1, le=10)
 
 
+Items = Literal["videos", "images"]
+
+
 class TableSource(Keys):
     """Any data set as one CSV file."""
 
     format: Literal["table"] = required("A CSV `item_id,path,split,caption[,cluster_id]`, one row per caption.")
     table: str = required("The CSV file.")
     videos: str = required("Folder that the table's paths are relative to.")
+    items: Items = key("videos", "What the files are: `videos` or `images`.")
 
 
 class EmojiSource(Keys):
@@ -51,14 +55,44 @@ class EmojiSource(Keys):
     valid_share: float = key(0.1, "Share of subjects in the validation split.", gt=0, lt=1)
 
 
+class ImageSplit(Keys):
+    """Keys of a split by image."""
+
+    items: ClassVar[Items] = "images"
+    seed: int = key(42, "Seed of the split by image.", ge=0)
+    train_share: float = key(0.7, "Share of images in the training split.", gt=0, lt=1)
+    valid_share: float = key(0.15, "Share of images in the validation split; the test split has the rest.", gt=0, lt=1)
+
+
+class PhotosSource(ImageSplit):
+    """Captioned images: one JSON list and a folder."""
+
+    format: Literal["photos"] = required("A JSON list `[{file_name, caption}]`, one entry per caption.")
+    captions: str = required("The JSON file.")
+    images: str = required("Folder that file names are relative to.")
+
+
+class StampsSource(ImageSplit):
+    """Captioned images from Debian's package `tuxpaint-stamps-default`."""
+
+    format: Literal["stamps"] = required("Stamps of Tux Paint, fetched with apt-get without installing the package.")
+    folder: str | None = key(
+        None, "Folder that already holds the package's .deb file, or its unpacked tree; without it apt-get fetches it."
+    )
+
+
 class ModuleSource(Keys):
     """A format of your own: any importable module with `read(dataset, sources) -> Annotations`."""
 
     format: str = required("Dotted path of the module, for example `mylab.rewind_dataset`.", pattern=r"^\w+(\.\w+)+$")
+    items: Items = key("videos", "What it names: `videos` or `images`.")
     options: dict[str, Any] = key({}, "Whatever that module reads.")
 
 
-BuiltIn = Annotated[RTimeSource | ShapesSource | TableSource | EmojiSource, Field(discriminator="format")]
+BUILT_IN = (RTimeSource, ShapesSource, TableSource, EmojiSource, PhotosSource, StampsSource)
+BuiltIn = Annotated[
+    RTimeSource | ShapesSource | TableSource | EmojiSource | PhotosSource | StampsSource, Field(discriminator="format")
+]
 Source = Annotated[BuiltIn | ModuleSource, Field(union_mode="left_to_right")]
 
 
@@ -79,6 +113,22 @@ class Video(Keys):
     workers: int = key(2, "Parallel ffmpeg processes inside one video job.", ge=1, le=256)
 
 
+class Image(Keys):
+    """How source images are normalised: turned upright, on white where they are transparent, as RGB."""
+
+    short_side: int = key(
+        256,
+        "Largest short side in pixels; larger images are scaled down, smaller ones keep their size.",
+        ge=16,
+        le=4096,
+    )
+    format: Literal["png", "jpeg"] = key(
+        "png", "`png`: lossless. `jpeg`: quality 95 with full colour resolution, a third of the size or less."
+    )
+    shards: int = key(1, "Number of image jobs; some hundreds for a million images.", ge=1, le=5000)
+    workers: int = key(2, "Parallel threads inside one image job.", ge=1, le=256)
+
+
 class Dataset(Keys):
     """One dataset file."""
 
@@ -91,6 +141,7 @@ class Dataset(Keys):
         ge=0, le=1,
     )  # fmt: skip
     video: Video = key(Video(), "How source clips are normalised.")
+    image: Image = key(Image(), "How source images are normalised, where the data set has images.")
     licence: str = key("", "Licence of the clips and captions, for the report.")
     how_to_get: str = key("", "Printed when files are missing: where to get them and where to put them.")
 
@@ -98,9 +149,21 @@ class Dataset(Keys):
     def _shares(self) -> Dataset:
         if isinstance(self.source, EmojiSource) and self.source.test_share + self.source.valid_share >= 1:
             raise ValueError("source.test_share + source.valid_share must leave something to train on (sum below 1)")
+        if isinstance(self.source, ImageSplit) and self.source.train_share + self.source.valid_share >= 1:
+            raise ValueError("source.train_share + source.valid_share must leave something to test on (sum below 1)")
         return self
 
     @property
     def made_here(self) -> bool:
         """Whether the workflow makes or fetches the source files itself."""
-        return self.source.format in ("shapes", "emoji")
+        return self.source.format in ("shapes", "emoji", "stamps")
+
+    @property
+    def items(self) -> Items:
+        """What the data set holds."""
+        return getattr(self.source, "items", "videos")
+
+    @property
+    def media(self) -> Video | Image:
+        """How its source files are normalised."""
+        return self.image if self.items == "images" else self.video

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rewind.errors import RewindError
-from rewind.study.dataset import Dataset
+from rewind.study.dataset import BUILT_IN, Dataset
 from rewind.study.model import Study
 
 M = TypeVar("M", bound=BaseModel)
@@ -139,8 +139,8 @@ def _explain(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
 
 # Pydantic puts the tags of a tagged union into the path of a fault; they are not keys of the file.
 _UNION_TAGS = frozenset(
-    {"rtime", "shapes", "table", "emoji", "ModuleSource"}
-    | {"tagged-union[RTimeSource,ShapesSource,TableSource,EmojiSource]"}
+    {"ModuleSource", f"tagged-union[{','.join(source.__name__ for source in BUILT_IN)}]"}
+    | {tag for source in BUILT_IN for tag in get_args(source.model_fields["format"].annotation)}
 )
 
 

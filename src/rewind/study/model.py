@@ -14,8 +14,16 @@ from rewind.study.training import Training
 class Backbone(Keys):
     """The text and frame towers under every head."""
 
-    kind: str = key("clip", "`clip` (open_clip), `towers` (packaged pretrained towers), or a dotted path of your own.")
-    architecture: str = key("ViT-B-32-quickgelu", "open_clip's model name, or a JSON file in open_clip's format.")
+    kind: str = key(
+        "clip",
+        "`clip` (open_clip), `towers` (packaged pretrained towers), `miniclip_towers` (an image network and a small "
+        "text tower, for `model: miniclip`), or a dotted path of your own.",
+    )
+    architecture: str = key(
+        "ViT-B-32-quickgelu",
+        "`clip`: open_clip's model name, or a JSON file in open_clip's format. `miniclip_towers`: `resnet18` (with "
+        "`weights` in torchvision's names, else random) or `efficientnet_lite0` (packaged ImageNet weights).",
+    )
     weights: str | None = key(
         None,
         "Local weights file: safetensors, a plain state dict, or a CLIP4Clip checkpoint (its head is loaded too where "
@@ -37,7 +45,9 @@ class Backbone(Keys):
         "How `clip` cuts a frame into patches: `2d`, each frame alone, or `3d`, over a frame and both its neighbours "
         "(CLIP4Clip's `linear_patch`).",
     )
-    width: int = key(256, "Shared embedding width of `towers`' trained projections.", ge=8, le=4096)
+    width: int = key(
+        256, "Shared embedding width of the trained projections of `towers` and `miniclip_towers`.", ge=8, le=4096
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Backbone:
@@ -74,8 +84,10 @@ class Frames(Keys):
 class Text(Keys):
     """How captions become tokens."""
 
-    tokenizer: Literal["clip", "words"] = key(
-        "clip", "`clip`: CLIP's byte pairs. `words`: a vocabulary of the training captions' words."
+    tokenizer: Literal["clip", "words", "miniclip"] = key(
+        "clip",
+        "`clip`: CLIP's byte pairs. `words`: a vocabulary of the training captions' words. `miniclip`: the same, as "
+        "MiniCLIP cuts words and without start and end tokens (for `kind: miniclip_towers`).",
     )
     max_words: int = key(
         32, "Tokens per caption, start and end included; longer captions are cut and counted.", ge=4, le=512
@@ -87,7 +99,8 @@ class Method(Keys):
 
     model: str = key(
         "clip4clip",
-        "`clip4clip` (a backbone with a temporal head), `ridge`, `chance` (baselines), or a dotted path of your own.",
+        "`clip4clip` (a backbone with a temporal head), `miniclip` (`kind: miniclip_towers` without a head), `ridge`, "
+        "`chance`, `bow`, `clip_zero_shot` (baselines), or a dotted path of your own.",
     )
     head: str = key("meanP", "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, or a dotted path of your own.")
     head_layers: int = key(4, "Transformer layers of the head (`cross_num_hidden_layers`).", ge=1, le=48)
@@ -195,6 +208,8 @@ class Study(Keys):
             direction = split_column(column)[0]
             if direction and direction not in self.evaluation.directions:
                 raise ValueError(f"tables.columns: {column!r}: {direction} is not among evaluation.directions")
+        if self.text.tokenizer == "miniclip" and self.backbone.kind == "clip":
+            raise ValueError("text.tokenizer: miniclip has no end token, where CLIP's text tower looks; use words")
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("seeds: the same seed twice is one run, not two")
         return self
@@ -246,4 +261,4 @@ class RunSpec(Keys):
         return self.model_dump(mode="json", exclude=READING)
 
 
-BASELINES = ("ridge", "chance")
+BASELINES = ("ridge", "chance", "bow", "clip_zero_shot")

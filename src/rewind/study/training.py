@@ -79,7 +79,10 @@ class Training(Keys):
     )
     select_setting: Literal["auto", "origin", "hard", "test"] = key(
         "auto",
-        "Validation setting whose R@1+R@5+R@10 chooses the checkpoint; `auto`: hard where there are twins, else test.",
+        "Validation setting whose scores choose the checkpoint; `auto`: hard where there are twins, else test.",
+    )
+    select_metric: Literal["sum", "R@1"] = key(
+        "sum", "Validation score that chooses the checkpoint and counts for `patience`: `sum` is R@1+R@5+R@10."
     )
     evaluate_every: int = key(1, "Validate after every so many epochs, and after the last.", ge=1)
     patience: int | None = key(

@@ -68,11 +68,13 @@ def load_model(path: str | Path, model: nn.Module) -> None:
     """Load a file written by :func:`save_model`; every key must fit.
 
     Raises:
-        RewindError: naming the first key or shape that differs.
+        RewindError: naming the first key or shape that differs, or what the model's own ``check_state`` refuses.
     """
     state = load_file(path)
     with safe_open(path, "pt") as file:
         made = json.loads((file.metadata() or {}).get("rewind", "{}")).get("method", "unknown")
+    if hasattr(model, "check_state"):  # it knows what no shape shows, such as a vocabulary
+        model.check_state(state, str(path))
     own = model.state_dict()
     wrong = sorted(own.keys() ^ state.keys()) + [n for n in own if n in state and own[n].shape != state[n].shape]
     if wrong:

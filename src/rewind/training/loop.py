@@ -133,7 +133,7 @@ def train(
         }
         if (run.epoch + 1) % keys.evaluate_every == 0 or run.epoch + 1 == keys.epochs:
             row |= world.agree(validate(retriever.eval()))
-            run.keep_if_best(row["valid_sum"], run.epoch + 1)
+            run.keep_if_best(row[f"valid_{keys.select_metric}"], run.epoch + 1)
         run.end_epoch(row)
         if world.rank == 0:
             state.save(run.saved())

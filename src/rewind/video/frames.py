@@ -18,6 +18,8 @@ from rewind.errors import RewindError
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
+IMAGE_SUFFIXES = (".png", ".jpg")  # of normalised images
+
 Sampling = Literal["uniform", "head", "tail"]
 Indices = Sequence[int] | np.ndarray
 
@@ -160,15 +162,37 @@ def _unpadded(frame: np.ndarray) -> np.ndarray:
     return frame if channels == 3 else frame.reshape(height, -1)[:, : 3 * width].reshape(height, width, 3)
 
 
+class ImageReader:
+    """An image as a clip of one frame."""
+
+    fps = 1.0
+
+    def __init__(self, path: Path) -> None:
+        try:
+            with Image.open(path) as image:
+                self._frame = np.asarray(image.convert("RGB"))
+        except (OSError, ValueError, SyntaxError) as error:
+            raise RewindError(
+                f"{path}: cannot be opened as an image; delete it and prepare the images again."
+            ) from error
+
+    def __len__(self) -> int:
+        return 1
+
+    def read(self, indices: Indices) -> np.ndarray:
+        return np.stack([self._frame for _ in indices])
+
+
 def open_reader(path: str | Path) -> FrameReader:
-    """Open a clip.
+    """Open a normalised clip, or a normalised image as a clip of one frame.
 
     Raises:
-        RewindError: naming the file if it is missing or no video.
+        RewindError: naming the file if it is missing or cannot be opened.
     """
-    if not Path(path).is_file():
-        raise RewindError(f"{path}: no such clip; prepare the videos first.")
-    return DecordReader(Path(path))
+    path = Path(path)
+    if not path.is_file():
+        raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake prepared`).")
+    return ImageReader(path) if path.suffix in IMAGE_SUFFIXES else DecordReader(path)
 
 
 def read_frames(path: str | Path, indices: Indices, size: int, frames: int | None = None) -> np.ndarray:

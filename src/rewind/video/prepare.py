@@ -1,4 +1,4 @@
-"""Normalise one shard of clips, in parallel, resuming clip by clip."""
+"""Normalise one shard of clips or images, in parallel, resuming one by one."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ from rewind.datasets.annotations import twin_of
 from rewind.errors import RewindError
 from rewind.files import check_id, digest, write_json
 from rewind.progress import Progress
-from rewind.study.dataset import Video
-from rewind.video import ffmpeg
+from rewind.study.dataset import Image, Video
+from rewind.video import ffmpeg, images
+from rewind.video.images import SUFFIXES, normalise_image
 from rewind.video.transcode import ClipReport, transcode
 
 REPORT_COLUMNS = (*(field.name for field in fields(ClipReport)), "split")
-# The settings that change a clip's bytes or its refusal; shards and workers do not.
-_SETTINGS = ("fps", "short_side", "qp", "max_seconds")
+# The settings that change no byte and no refusal.
+_MACHINE = {"shards", "workers"}
+Settings = Video | Image
 
 
 @dataclass(frozen=True)
 class Job:
-    """One clip to make: where from, where to, and whether the twin is made, mapped or not wanted."""
+    """One clip or image to make: where from, where to, and whether the twin is made, mapped or not wanted."""
 
     item_id: str
     source: str
     reversed_source: str
     twin: bool
     out: Path
+    suffix: str
 
     @property
     def target(self) -> Path:
-        return self.out / f"{self.item_id}.mp4"
+        return self.out / f"{self.item_id}{self.suffix}"
 
     @property
     def twin_target(self) -> Path:
@@ -50,38 +53,55 @@ class Job:
     def outputs(self) -> list[Path]:
         return [self.target, self.twin_target] if self.twin else [self.target]
 
+    @property
+    def other_formats(self) -> list[Path]:
+        """What an image may have been before ``image.format`` was changed."""
+        return [
+            self.out / f"{self.item_id}{suffix}" for suffix in SUFFIXES.values() if self.suffix in SUFFIXES.values()
+        ]
 
-def prepare_shard(rows: pd.DataFrame, out: Path, settings: Video, code: str, workers: int) -> pd.DataFrame:
-    """Make the clips of one shard; those that a former call finished are not made again.
 
-    Each finished clip leaves ``out/.state/<id>.json`` with its report and a signature of everything that it
-    depends on. Threads suffice: the work is done by ffmpeg processes, one per worker.
+def prepare_shard(rows: pd.DataFrame, out: Path, settings: Settings, code: str, workers: int) -> pd.DataFrame:
+    """Make the clips or images of one shard; those that a former call finished are not made again.
+
+    Each finished one leaves ``out/.state/<id>.json`` with its report and a signature of everything that it
+    depends on. Threads suffice: the work is done by ffmpeg processes, one per worker, or inside Pillow.
 
     Args:
         rows: rows of the inventory.
-        out: folder of ``<id>.mp4`` and ``<id>_rev.mp4``.
-        settings: how clips are normalised.
-        code: fingerprint of the code; another one makes every clip again.
-        workers: ffmpeg processes at a time.
+        out: folder of ``<id>.mp4`` and ``<id>_rev.mp4``, or of ``<id>.png`` or ``<id>.jpg``.
+        settings: how clips or images are normalised.
+        code: fingerprint of the code; another one makes everything again.
+        workers: how many are made at a time.
 
     Returns:
         One row per row of ``rows``, in order: the fields of :class:`ClipReport` and split.
     """
-    jobs = [_job(row, out) for row in rows.to_dict("records")]
+    suffix = file_suffix(settings)
+    jobs = [_job(row, out, suffix) for row in rows.to_dict("records")]
     _sweep(out, {job.item_id for job in jobs})
-    mark = digest({name: getattr(settings, name) for name in _SETTINGS}, ffmpeg.version(), code)
-    reports = _run_all(jobs, lambda job: _prepare(job, settings, mark), workers)
+    program = images.version() if isinstance(settings, Image) else ffmpeg.version()
+    mark = digest(settings.model_dump(mode="json", exclude=_MACHINE), program, code)
+    named = ("images", "images") if isinstance(settings, Image) else ("videos", "clips")
+    reports = _run_all(
+        jobs, lambda job: _prepare(job, settings, mark), workers, Progress(named[0], len(jobs), named[1])
+    )
     table = pd.DataFrame([asdict(report) for report in reports], columns=list(REPORT_COLUMNS))
     return table.assign(split=list(rows["split"]))
 
 
-def _job(row: dict, out: Path) -> Job:
+def file_suffix(settings: Settings) -> str:
+    """Suffix of normalised files."""
+    return SUFFIXES[settings.format] if isinstance(settings, Image) else ".mp4"
+
+
+def _job(row: dict, out: Path, suffix: str) -> Job:
     item_id = check_id(row["item_id"], "videos")
-    return Job(item_id, row["source"], row["reversed_source"], bool(row["twin"]), out)
+    return Job(item_id, row["source"], row["reversed_source"], bool(row["twin"]), out, suffix)
 
 
-def _run_all(jobs: list[Job], work: Callable[[Job], ClipReport], workers: int) -> list[ClipReport]:
-    progress, failed = Progress("videos", len(jobs), "clips"), 0
+def _run_all(jobs: list[Job], work: Callable[[Job], ClipReport], workers: int, progress: Progress) -> list[ClipReport]:
+    failed = 0
     pool = ThreadPoolExecutor(max_workers=workers)
     try:
         futures = [pool.submit(work, job) for job in jobs]
@@ -103,8 +123,8 @@ def _sweep(out: Path, ids: set[str]) -> None:
                 draft.unlink(missing_ok=True)
 
 
-def _prepare(job: Job, settings: Video, mark: str) -> ClipReport:
-    """Make one clip unless its state vouches for it; the state is written last, so it never runs ahead."""
+def _prepare(job: Job, settings: Settings, mark: str) -> ClipReport:
+    """Make one item unless its state vouches for it; the state is written last, so it never runs ahead."""
     if not job.source:
         _discard(job)
         return ClipReport(item_id=job.item_id, status="missing", reason="no source file")
@@ -117,15 +137,21 @@ def _prepare(job: Job, settings: Video, mark: str) -> ClipReport:
     if done:
         return done
     _discard(job)
-    report = transcode(
+    report = _make(job, settings)
+    write_json(job.state, {"signature": signature, "report": asdict(report)})
+    return report
+
+
+def _make(job: Job, settings: Settings) -> ClipReport:
+    if isinstance(settings, Image):
+        return normalise_image(Path(job.source), job.target, settings)
+    return transcode(
         Path(job.source),
         job.target,
         job.twin_target if job.twin else None,
         settings,
         Path(job.reversed_source) if job.reversed_source else None,
     )
-    write_json(job.state, {"signature": signature, "report": asdict(report)})
-    return report
 
 
 def _identity(path: str) -> tuple[str, int, int] | None:
@@ -148,22 +174,25 @@ def _finished(job: Job, signature: str) -> ClipReport | None:
 
 
 def _discard(job: Job) -> None:
-    """Remove what an earlier call made of this clip: first the state, which vouches for the rest."""
-    for path in (job.state, job.target, job.twin_target):
+    """Remove what an earlier call made of this item: first the state, which vouches for the rest."""
+    for path in (job.state, job.target, job.twin_target, *job.other_formats):
         path.unlink(missing_ok=True)
 
 
-def check_coverage(report: pd.DataFrame, max_missing: float, dataset_name: str, how_to_get: str) -> None:
-    """Refuse a dataset of which too many clips are missing or failed.
+def check_coverage(
+    report: pd.DataFrame, max_missing: float, dataset_name: str, how_to_get: str, items: str = "clips"
+) -> None:
+    """Refuse a dataset of which too many clips or images are missing or failed.
 
     Args:
         report: rows of :func:`prepare_shard`, all shards together.
         max_missing: largest tolerated share of originals that are not ok.
         dataset_name: name of the dataset file, for the message.
         how_to_get: what the dataset file says of getting the clips, for the message.
+        items: what is counted, in the plural.
 
     Raises:
-        RewindError: naming the first ten clips with their reasons, and the total.
+        RewindError: naming the first ten with their reasons, and the total.
     """
     lost = report[report["status"] != "ok"]
     if len(lost) <= max_missing * len(report):
@@ -174,7 +203,7 @@ def check_coverage(report: pd.DataFrame, max_missing: float, dataset_name: str, 
     share = len(lost) / len(report)
     key = f"max_missing in config/datasets/{dataset_name}.yaml"
     raise RewindError(
-        f"dataset {dataset_name}: {len(lost)} of {len(report)} clips ({share:.1%}) are missing or unusable, "
+        f"dataset {dataset_name}: {len(lost)} of {len(report)} {items} ({share:.1%}) are missing or unusable, "
         f"max_missing allows {max_missing:.1%}:\n"
         + "\n".join(named)
         + f"\nMend or get them, or raise {key}. {how_to_get}".rstrip()

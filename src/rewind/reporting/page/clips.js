@@ -36,6 +36,7 @@ const moving = (item) => {
 };
 
 const film = (item) => {
+  if (study.kind === "images") return element("img", { src: study.items.clip[item], alt: study.items.id[item], loading: "lazy" });
   const video = element("video", { src: study.items.clip[item], preload: "metadata", playsinline: "", tabindex: "-1" });
   video.muted = true;
   video.loop = true;
@@ -57,6 +58,7 @@ const press = (button, on) => {
 /** A button with the clip of an item; pressing it plays and stops it. */
 const clip = (item) => {
   const sign = element("span", { class: "sign", "aria-hidden": "true" }, "▶");
+  sign.hidden = study.kind === "images";
   const id = study.items.id[item];
   const button = element("button", { type: "button", class: "clip", "aria-pressed": "false", "aria-label": `Play ${id}` });
   button.append(moving(item), sign);

@@ -77,6 +77,7 @@ const showDetail = (region, state, place, focus) => {
   const first = Array.from({ length: view.top }, (_, i) => one.top[place * view.top + i]);
   const hits = element("ol", { class: toItems(view) ? "hits" : "hits words" }, ...first.map((c, i) => hit(state, c, i, truth)));
   const all = element("button", { type: "button", "aria-pressed": "false" }, "Play all");
+  all.hidden = study.kind === "images";
   all.addEventListener("click", () => {
     const on = all.getAttribute("aria-pressed") !== "true";
     all.setAttribute("aria-pressed", String(on));

@@ -1,9 +1,10 @@
 // The explorer: its controls, its list, and what a chosen query found.
 
 const at = (id) => document.getElementById(id);
+const ONE = study.kind === "images" ? "image" : "video";
 const NAMES = {
   origin: "Origin", hard: "Hard", binary: "Binary", test: "Test",
-  text_to_item: "text → video", item_to_text: "video → text",
+  text_to_item: `text → ${ONE}`, item_to_text: `${ONE} → text`,
 };
 const state = { view: study.views[0], method: study.methods[0], seed: study.methods[0].seeds[0], place: 0 };
 
@@ -48,7 +49,7 @@ const update = () => {
   const places = listed(state.view, state.method, at("order").value, at("filter").value);
   const queries = queriesOf(state.view);
   at("count").textContent = `${places.length.toLocaleString("en")} of ${queries.length.toLocaleString("en")} queries, ` +
-    `${state.view.gallery.toLocaleString("en")} ${toItems(state.view) ? "videos" : "captions"} searched by each`;
+    `${state.view.gallery.toLocaleString("en")} ${toItems(state.view) ? `${ONE}s` : "captions"} searched by each`;
   const same = at("order").value === order && asksByCaption(before) === asksByCaption(state.view);
   order = at("order").value;
   list.show(places, same && asked !== null ? queries.indexOf(asked) : places[0]);

@@ -1,0 +1,133 @@
+"""Captioned images: a JSON list ``[{"file_name": …, "caption": …}]``, one entry per caption, and a folder of images.
+
+The split is by image and that of MiniCLIP: file names in the order in which they first appear are shuffled by Python's
+generator under the seed and cut into training, validation and test.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import unicodedata
+from pathlib import Path, PurePosixPath
+
+from rewind.datasets.annotations import SPLITS, TWIN_SUFFIX, Annotations
+from rewind.datasets.rows import SHOWN, Rows
+from rewind.errors import RewindError
+from rewind.files import digest, read_json
+from rewind.study.dataset import Dataset, ImageSplit
+
+_PICTURES = "avif bmp gif heic heif jfif jp2 jpe jpeg jpg pgm png ppm tga tif tiff webp"
+IMAGE_SUFFIXES = frozenset("." + name for name in _PICTURES.split())
+_LISTED = 10  # faults named in one message
+_LONGEST = 100  # characters kept of a file name that cannot be an id as it is
+
+
+def read(dataset: Dataset, sources: str) -> Annotations:
+    """Read ``source.captions``; ``sources`` is not used. See :func:`read_photos`."""
+    source = dataset.source
+    return read_photos(Path(source.captions), Path(source.images), source, f"config/datasets/{dataset.name}.yaml")
+
+
+def read_photos(captions: Path, images: Path, keys: ImageSplit, where: str) -> Annotations:
+    """Items and captions of a JSON list; each image is a cluster of its own.
+
+    Args:
+        captions: the JSON file.
+        images: folder of the images. It is only listed, to count those without a caption; which are missing or broken
+            is found when they are normalised.
+        keys: seed and shares of the split.
+        where: names the configuration file in messages.
+
+    Raises:
+        RewindError: naming file and entry for anything but a list of objects with a ``file_name`` inside the folder
+            and a ``caption`` that is not empty, for two names with one id, or if a split would be empty.
+    """
+    described = _described(captions)
+    splits = split_images(list(described), keys, where)
+    rows, owner = Rows(), {}
+    for name, texts in described.items():
+        item = item_id(name)
+        if item in owner:
+            raise RewindError(
+                f"{captions}: {owner[item]!r} and {name!r} would both have the id {item!r}; rename one of the files."
+            )
+        owner[item] = name
+        rows.original(item, name, splits[name], item, f"{captions}: {name!r}")
+        rows.describe(item, texts, splits[name])
+    found = rows.annotations({split: {"file": str(captions), "seed": keys.seed} for split in SPLITS})
+    silent = _without_caption(images, set(described))
+    extra = {"images_without_caption": len(silent), "images_without_caption_shown": silent[:SHOWN]}
+    return Annotations(found.items, found.captions, found.notes | extra)
+
+
+def split_images(names: list[str], keys: ImageSplit, where: str) -> dict[str, str]:
+    """The split of every file name: shuffled, then ``int(share · n)`` each for train and valid, the rest for test.
+
+    Raises:
+        RewindError: if a split would be empty.
+    """
+    shuffled = list(names)
+    random.Random(keys.seed).shuffle(shuffled)
+    train, valid = int(keys.train_share * len(names)), int(keys.valid_share * len(names))
+    test = len(names) - train - valid
+    if min(train, valid, test) < 1:
+        raise RewindError(
+            f"{where}: source: {len(names)} images leave a split empty ({train} train, {valid} valid, {test} test); "
+            "more images are needed, or other shares."
+        )
+    return dict(zip(shuffled, ["train"] * train + ["valid"] * valid + ["test"] * test, strict=True))
+
+
+def item_id(name: str) -> str:
+    """An id from a file name: ``photo_1.jpg`` → ``photo_1``; ``trip/café 1.jpg`` → ``trip_caf_1-1f0c9b7e``.
+
+    A name that is no safe id as it is gets a part of its hash, so that different names stay apart.
+    """
+    stem = name.removesuffix(PurePosixPath(name).suffix)
+    plain = re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9_.\-]+", "_", stem)).lstrip(".-")[:_LONGEST]
+    if plain == stem and plain and not plain.endswith(TWIN_SUFFIX):
+        return plain
+    return f"{plain.rstrip('_.-') or 'image'}-{digest(name)[:8]}"
+
+
+def _described(path: Path) -> dict[str, list[str]]:
+    """Captions by file name, both in the order of the file; white space inside a caption becomes one blank."""
+    entries = read_json(path)
+    if not isinstance(entries, list):
+        raise RewindError(f'{path}: a JSON list [{{"file_name": …, "caption": …}}] is needed, one entry per caption.')
+    described: dict[str, list[str]] = {}
+    faults = []
+    for number, entry in enumerate(entries):
+        if fault := _fault(entry):
+            faults.append(f"  entry {number}: {fault}")
+            continue
+        caption = " ".join(unicodedata.normalize("NFC", entry["caption"]).split())
+        described.setdefault(str(PurePosixPath(entry["file_name"])), []).append(caption)
+    if faults:
+        more = f"\n  … and {len(faults) - _LISTED} more" if len(faults) > _LISTED else ""
+        raise RewindError(
+            f"{path}: {len(faults)} of {len(entries)} entries cannot be used (they count from 0):\n"
+            + "\n".join(faults[:_LISTED])
+            + f"{more}\nMend or delete them."
+        )
+    return described
+
+
+def _fault(entry: object) -> str:
+    """What is wrong with an entry, or nothing."""
+    if not isinstance(entry, dict):
+        return "no object with file_name and caption"
+    for key in ("file_name", "caption"):
+        if not isinstance(entry.get(key), str):
+            return f"{key} is missing or no text"
+    path = PurePosixPath(entry["file_name"])
+    if not path.name or path.is_absolute() or ".." in path.parts or "\\" in entry["file_name"]:
+        return f"file_name {entry['file_name']!r} must name a file inside the folder of images, with / between folders"
+    return "" if entry["caption"].strip() else f"the caption of {entry['file_name']!r} is empty"
+
+
+def _without_caption(folder: Path, described: set[str]) -> list[str]:
+    """Images in the folder that no caption names, sorted; no folder, no images."""
+    files = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    return sorted({path.relative_to(folder).as_posix() for path in files} - described)

