@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -213,14 +215,17 @@ def test_requests_at_the_same_time(app):
 
 def test_the_command_serves_until_it_is_ended(root):
     command = [sys.executable, "-m", "rewind", "serve", "results/walls/runs/meanP/seed0", "--port", "0"]
-    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # Where the tests run in the background, Ctrl-C is ignored, and a child would inherit that.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, cwd=root, preexec_fn=heed, **pipes) as process:
         try:
             line = process.stdout.readline()
             address = re.search(r"walls/meanP/seed0: (http://127\.0\.0\.1:\d+/)", line)
             assert address, line + process.stderr.read()
             with urllib.request.urlopen(address[1] + "?q=a+blue+wall", timeout=20) as answer:
                 assert "/strip/test_blue.jpg" in answer.read().decode()
-            process.send_signal(2)  # Ctrl-C
+            process.send_signal(signal.SIGINT)  # Ctrl-C
             assert process.wait(20) == 0 and "Traceback" not in process.stderr.read()
         finally:
             process.kill()
