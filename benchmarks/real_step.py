@@ -102,7 +102,7 @@ def rewind_step(keys: dict) -> Step:
     speed_up(model, training)
 
     def step() -> float:
-        loss = exact_step(model, infonce, batch, keys["micro_batch"], precision=keys["precision"])
+        loss = exact_step(model, infonce, batch, keys["micro_batch"], precision=keys["precision"]).value
         torch.nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], 1.0)
         optimiser.step()
         model.clamp()

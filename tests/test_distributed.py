@@ -39,7 +39,7 @@ def one_step(world: World, head: str, micro_batch: int | None, dropout: bool) ->
     torch.manual_seed(7)
     batch = share(world, batch_of(model))
     exact_step(model, infonce, batch, micro_batch, world=world)
-    return exact_step(model, infonce, batch, micro_batch, world=world), gradients(model)
+    return exact_step(model, infonce, batch, micro_batch, world=world).value, gradients(model)
 
 
 def squares(retriever, text, items, batch) -> Loss:
@@ -82,7 +82,7 @@ def short_of_memory(world: World) -> tuple[int, float]:
     model.encode_items = limited
     batch = share(world, batch_of(model))
     value = micro_batch.run(lambda rows: exact_step(model, infonce, batch, rows, world=world), len(batch["mask"]), CPU)
-    return micro_batch.rows, value
+    return micro_batch.rows, value.value
 
 
 class Interrupted(Exception):
@@ -204,7 +204,7 @@ def test_the_objective_sees_the_global_batch(two):
 
 def test_a_rank_short_of_memory_takes_the_others_along(two):
     model = tiny("seqTransf")
-    loss = exact_step(model, infonce, batch_of(model))
+    loss = exact_step(model, infonce, batch_of(model)).value
     assert [found["memory"][0] for found in two] == [2, 2]
     assert all(found["memory"][1] == pytest.approx(loss, rel=1e-13) for found in two)
 

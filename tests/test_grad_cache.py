@@ -68,7 +68,7 @@ def test_loss_and_gradients_equal_the_full_batch(head, pixels):
     wanted = gradients(model)
     assert ("backbone.clip.logit_scale" in wanted) == (head != "tightTransf")
     for micro_batch in (1, 3, 8):
-        assert exact_step(model, infonce, batch, micro_batch) == pytest.approx(loss.item(), rel=1e-13)
+        assert exact_step(model, infonce, batch, micro_batch).value == pytest.approx(loss.item(), rel=1e-13)
         assert error(gradients(model), wanted) < 1e-12, micro_batch
 
 
@@ -82,7 +82,7 @@ def test_the_whole_batch_at_once_is_the_plain_step_bit_for_bit(head, micro_batch
     loss.backward()
     wanted, after = gradients(model), torch.get_rng_state()
     torch.manual_seed(3)
-    assert exact_step(model, infonce, batch, micro_batch) == loss.item()
+    assert exact_step(model, infonce, batch, micro_batch).value == loss.item()
     found = gradients(model)
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
     assert torch.equal(torch.get_rng_state(), after)
@@ -141,7 +141,7 @@ def test_gradients_equal_upstreams_and_not_those_of_accumulation(shared):
         for p in ("grad/", "plain_accumulation/grad/")
     )
     for size in golden["upstream/chunk_sizes"].tolist():
-        assert exact_step(model, infonce, batch, size) == pytest.approx(golden["loss"].item(), rel=1e-12)
+        assert exact_step(model, infonce, batch, size).value == pytest.approx(golden["loss"].item(), rel=1e-12)
         assert error(gradients(model), wanted) < 1e-10, size
         assert error(gradients(model), wrong) > 0.1
 
@@ -188,7 +188,7 @@ def test_both_passes_drop_the_same_and_each_micro_batch_something_else():
 def test_dropout_gradients_are_those_of_the_loss_that_was_drawn():
     model, batch = Noisy(), noisy_batch()
     torch.manual_seed(5)
-    value = exact_step(model, infonce, batch, 4)
+    value = exact_step(model, infonce, batch, 4).value
     found, after = gradients(model), torch.rand(1)
     model.zero_grad()
     torch.manual_seed(5)
@@ -231,7 +231,7 @@ def test_frozen_towers_get_no_gradient():
 def test_a_loss_that_is_no_number_leaves_no_gradient():
     model, batch = Noisy(), noisy_batch()
     batch["frames"][7] = float("nan")
-    assert np.isnan(exact_step(model, infonce, batch, 4))
+    assert np.isnan(exact_step(model, infonce, batch, 4).value)
     assert all(p.grad is None for p in model.parameters())
 
 
@@ -253,11 +253,11 @@ def test_pairs_in_chunks_are_exact_dropout_included(monkeypatch, pairs):
     model = tiny("tightTransf", dropout=True)
     batch = batch_of(model)
     torch.manual_seed(4)
-    loss = exact_step(model, infonce, batch)
+    loss = exact_step(model, infonce, batch).value
     wanted = gradients(model)
     monkeypatch.setattr(temporal, "PAIRS_AT_ONCE", pairs)
     torch.manual_seed(4)
-    assert exact_step(model, infonce, batch, 3) == pytest.approx(loss, rel=1e-13)
+    assert exact_step(model, infonce, batch, 3).value == pytest.approx(loss, rel=1e-13)
     assert error(gradients(model), wanted) < 1e-12
 
 

@@ -56,6 +56,7 @@ def modules_of(chosen, method):
         named("rewind.models", method.model),
         named("rewind.models", chosen.backbone.kind),
         named("rewind.objectives", method.training.objective),
+        named("rewind.training.samplers", method.training.batch.sampler),
     ]
     return found + [method.head] * ("." in method.head)
 

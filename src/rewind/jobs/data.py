@@ -13,8 +13,8 @@ from torch import Tensor
 from rewind.datasets.captions import load_split
 from rewind.models.retriever import Backbone, Retriever, find
 from rewind.study import RunSpec
+from rewind.training.data import TrainingData
 from rewind.training.inputs import Clips, Inputs, StoredClips, cached_frames, cached_text
-from rewind.training.loop import TrainingData
 
 
 @dataclass
@@ -36,6 +36,7 @@ class Prepared:
             item_of_caption=row[self.captions["video_id"]].to_numpy(),
             cluster_of_item=clusters,
             caption_ids=self.captions["caption_id"].tolist(),
+            captions=self.captions["caption"].tolist(),
         )
 
 

@@ -12,6 +12,8 @@ from rewind.study.model import Evaluation
 from rewind.training.distributed import ALONE, World
 from rewind.training.loop import Validate
 
+FORWARD, BACKWARD = "text_to_item", "item_to_text"
+
 
 def validator(
     split: Prepared,
@@ -21,7 +23,8 @@ def validator(
     world: World = ALONE,
     workers: int = 0,
 ) -> Validate:
-    """A function from model to text→item scores: ``valid_R@k``, ``valid_MdR``, … and ``valid_sum`` = R@1 + R@5 + R@10.
+    """A function from model to scores of text→item search: ``valid_R@k``, ``valid_MdR``, …, ``valid_sum`` = R@1 + R@5 +
+    R@10; of item→text search, ``valid_item_to_text R@k``; and of both, ``valid_mean R@1``.
 
     ``setting`` ``auto`` is hard where the split has twins, else test. All processes of ``world`` call it together.
     """
@@ -30,9 +33,11 @@ def validator(
 
     def validate(retriever: Retriever) -> dict[str, float]:
         scores = similarity_matrix(retriever, split.text, split.inputs, keys, device, world, workers)
-        ranks = rank_table(scores, split.captions, split.items, [setting], ["text_to_item"], "validation")
-        row = metrics(ranks)
+        ranks = rank_table(scores, split.captions, split.items, [setting], [FORWARD, BACKWARD], "validation")
+        row, back = (metrics(ranks[ranks["direction"] == direction]) for direction in (FORWARD, BACKWARD))
         shown = {f"valid_{name}": row[name] for name in (*(f"R@{k}" for k in CUTOFFS), "MdR", "MnR", "MRR")}
-        return {"valid_sum": sum(row[f"R@{k}"] for k in CUTOFFS)} | shown
+        shown |= {f"valid_{BACKWARD} R@{k}": back[f"R@{k}"] for k in CUTOFFS}
+        both = {"valid_mean R@1": (row["R@1"] + back["R@1"]) / 2}
+        return {"valid_sum": sum(row[f"R@{k}"] for k in CUTOFFS)} | shown | both
 
     return validate

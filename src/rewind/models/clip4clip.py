@@ -58,6 +58,19 @@ class Clip4Clip(Retriever):
         with torch.autocast(left.device.type, enabled=False):
             return self.backbone.logit_scale.exp() * left @ right.T
 
+    def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
+        """Unit vectors (n, D) of the texts and (m, D) of the items, whose cosines loose heads score by.
+
+        Raises:
+            RewindError: for tight heads, which score pairs.
+        """
+        if self.head.pairwise:
+            raise RewindError(
+                f"methods.*.head: {type(self.head).__name__} scores pairs and has no vector per clip, which this loss "
+                "needs: choose another head, or training.objective: infonce."
+            )
+        return text["text"], items["video"]
+
     def similarity_rows(self, text: Features, items: Features, rows: slice) -> Tensor | None:
         """Rows of :meth:`similarity`, where scoring pairs is work that processes share; None for loose heads."""
         if not self.head.pairwise:

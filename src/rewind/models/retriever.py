@@ -34,6 +34,17 @@ class Retriever(nn.Module):
         """Logits of all pairs, (n_text, n_items)."""
         raise NotImplementedError
 
+    def start_epoch(self, epoch: int) -> None:
+        """Called before the first step of every epoch, counted from 0, and before a run goes on in the middle of one.
+
+        For what is trained from some epoch on: what this sets must follow from the epoch alone. A parameter that is
+        frozen at first must be in the optimiser from the start, which takes its groups from a method
+        ``parameter_groups(keys: Training) -> list[dict]`` (``params``, ``lr``, ``weight_decay``) where there is one.
+
+        A retriever that scores by the cosine of two vectors also offers ``vectors(text, items)``: unit vectors (n, D)
+        and (m, D) whose dot products times ``exp(logit_scale)`` are its ``similarity``. Some losses need them.
+        """
+
 
 class Backbone(nn.Module):
     """A text tower and a frame tower under a shared width.

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from rewind.models.retriever import Features, Retriever
+from rewind.objectives.interface import Loss
 
-
-@dataclass
-class Loss:
-    """A scalar to minimise and numbers worth logging."""
-
-    value: Tensor
-    logs: dict[str, float] = field(default_factory=dict)
+__all__ = ["Loss", "infonce", "objective"]
 
 
 def infonce(retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:

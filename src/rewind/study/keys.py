@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rewind.errors import RewindError
+
+K = TypeVar("K", bound="Keys")
 
 
 class Keys(BaseModel):
@@ -21,3 +26,29 @@ def key(default: Any, description: str, **bounds: Any) -> Any:
 def required(description: str, **bounds: Any) -> Any:
     """A key that the file must give."""
     return Field(..., description=description, **bounds)
+
+
+def read_options(model: type[K], given: Mapping[str, Any], where: str, owner: str) -> K:
+    """The free options of something that a study names (a loss, a sampler), checked by its own model.
+
+    Args:
+        model: the options that ``owner`` has.
+        given: what the study says.
+        where: path of the options in the study.
+        owner: named in messages.
+
+    Raises:
+        RewindError: with the path of the first option that is unknown or has a wrong value.
+    """
+    try:
+        return model.model_validate(dict(given))
+    except ValidationError as error:
+        fault = error.errors()[0]
+    path = ".".join([where, *map(str, fault["loc"])])
+    if fault["type"] == "extra_forbidden":
+        names = [field.alias or name for name, field in model.model_fields.items()]
+        known = f"its options are {', '.join(names)}" if names else "it has no options"
+        raise RewindError(f"{path}: {owner} has no such option; {known}.")
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    shown = "" if isinstance(fault.get("input"), dict) else f" (given: {fault.get('input')!r})"
+    raise RewindError(f"{path}: {message}{shown}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import field_validator
 
@@ -20,6 +20,11 @@ class Batch(Keys):
         "all",
         "`all`: an epoch is every (caption, clip) pair. `one`: every clip once, with a caption drawn by the seed.",
     )
+    sampler: str = key(
+        "uniform",
+        "Which captions share a batch: `uniform` (at random), or a dotted path of your own.",
+    )
+    sampler_options: dict[str, Any] = key({}, "Options of the sampler.")
 
 
 class Training(Keys):
@@ -28,6 +33,7 @@ class Training(Keys):
     epochs: int = key(5, "Passes over the training split.", ge=1, le=10_000)
     batch: Batch = key(Batch(), "How captions and clips are put into batches.")
     objective: str = key("infonce", "Loss: a module of `rewind.objectives`, or a dotted path of your own.")
+    objective_options: dict[str, Any] = key({}, "Options of the loss.")
     lr: float = key(1e-4, "Learning rate of new parameters (the head).", gt=0, le=1)
     backbone_lr_multiplier: float = key(
         1e-3, "Learning rate of the pretrained towers as a multiple of `lr` (CLIP4Clip's `coef_lr`).", ge=0, le=1
@@ -81,8 +87,10 @@ class Training(Keys):
         "auto",
         "Validation setting whose scores choose the checkpoint; `auto`: hard where there are twins, else test.",
     )
-    select_metric: Literal["sum", "R@1"] = key(
-        "sum", "Validation score that chooses the checkpoint and counts for `patience`: `sum` is R@1+R@5+R@10."
+    select_metric: Literal["sum", "R@1", "mean R@1"] = key(
+        "sum",
+        "Validation score that chooses the checkpoint and counts for `patience`: `sum` is R@1+R@5+R@10 of text→item "
+        "search, as is `R@1`; `mean R@1` is the mean of both directions.",
     )
     evaluate_every: int = key(1, "Validate after every so many epochs, and after the last.", ge=1)
     patience: int | None = key(

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,23 +20,33 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from rewind.errors import RewindError
 from rewind.models.retriever import Features, Retriever, concatenate
+from rewind.objectives.interface import Loss, Objective
 from rewind.training.distributed import ALONE, World
 from rewind.training.pairs import SharedPairs
 
 INPUTS = ("pixels", "frames")  # entries of a batch that stay on their rank: large, and only encoders read them
 REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """A step's loss and what it logs, as plain numbers; the same on every process."""
+
+    value: float
+    logs: dict[str, float]
 
 
 def exact_step(
     retriever: Retriever,
-    objective: Callable,
+    objective: Objective,
     batch: Features,
     micro_batch: int | None = None,
     *,
     precision: str = "fp32",
     scaler: torch.amp.GradScaler | None = None,
     world: World = ALONE,
-) -> float:
+) -> StepLoss:
     """The loss of a global batch, with its gradients left in ``.grad`` (whatever was there is dropped).
 
     Args:
@@ -49,7 +61,7 @@ def exact_step(
             leave with the same state; dropout in the towers differs by rank, in the loss it does not.
 
     Returns:
-        The loss. Where it is not finite no gradients are made.
+        The loss and its logs. Where the loss is not finite no gradients are made.
 
     Raises:
         RewindError: for a batch norm in training mode, whose result depends on the rows encoded together, unless the
@@ -70,13 +82,13 @@ class _Step:
         self.retriever, self.objective, self.scaler = retriever, objective, scaler
         self.device, self.precision = device, precision
 
-    def whole(self, batch: Features) -> float:
+    def whole(self, batch: Features) -> StepLoss:
         with self.autocast():
             text, items = self.retriever.encode_text(batch), self.retriever.encode_items(batch)
-            loss = self.objective(self.retriever, text, items, batch).value
+            loss = self.objective(self.retriever, text, items, batch)
         return self.backward(loss)
 
-    def cached(self, batch: Features, size: int, world: World) -> float:
+    def cached(self, batch: Features, size: int, world: World) -> StepLoss:
         rows, before = len(next(iter(batch.values()))), torch.get_rng_state()
         chunks = [{name: value[at : at + size] for name, value in batch.items()} for at in range(0, rows, size)]
         with world.one_memory():
@@ -90,13 +102,13 @@ class _Step:
         pairs.gather()
         with world.one_memory():
             with self.autocast():
-                loss = self.objective(pairs, text, items, given).value
-            value = self.backward(loss)
-            if math.isfinite(value):
+                loss = self.objective(pairs, text, items, given)
+            found = self.backward(loss)
+            if math.isfinite(found.value):
                 if world.rank:  # every rank has the gradients of what the loss itself uses: they count once
                     self.retriever.zero_grad(set_to_none=True)
                 pairs.backward()
-        if math.isfinite(value):
+        if math.isfinite(found.value):
             pairs.collect()
             own = world.share(rows * world.size)
             with world.one_memory():
@@ -104,7 +116,7 @@ class _Step:
             world.sum_gradients(self.retriever)
         if world.size > 1 and torch.equal(torch.get_rng_state(), before):
             torch.rand(1)  # the loss drew nothing: on every rank, that the next step's towers draw other numbers
-        return value
+        return found
 
     def encode(self, chunks: list[Features], world: World) -> tuple[list[tuple[Features, Features]], list]:
         """Features of every micro-batch without gradient, and the random state before each."""
@@ -142,11 +154,11 @@ class _Step:
         with self.autocast():
             return self.retriever.encode_text(chunk), self.retriever.encode_items(chunk)
 
-    def backward(self, loss: Tensor) -> float:
-        value = loss.item()
+    def backward(self, loss: Loss) -> StepLoss:
+        value = loss.value.item()
         if math.isfinite(value):
-            self.scaler.scale(loss).backward()
-        return value
+            self.scaler.scale(loss.value).backward()
+        return StepLoss(value, {name: _number(entry) for name, entry in loss.logs.items()})
 
     def autocast(self):
         if self.precision not in REDUCED:
@@ -165,7 +177,7 @@ class MicroBatch:
         self.shrinks = key == "auto"
         self.rows: int | None = None if self.shrinks else (key or None)
 
-    def run(self, step: Callable[[int | None], float], total: int, device: torch.device) -> float:
+    def run(self, step: Callable[[int | None], T], total: int, device: torch.device) -> T:
         """``step(rows)``, again with half the rows while memory runs out; what fitted is remembered.
 
         Args:
@@ -188,7 +200,7 @@ class MicroBatch:
             )
         return value
 
-    def _try(self, step: Callable[[int | None], float], total: int) -> float | None:
+    def _try(self, step: Callable[[int | None], T], total: int) -> T | None:
         try:
             return step(self.rows)
         except torch.cuda.OutOfMemoryError as error:
@@ -217,6 +229,10 @@ def set_random_state(state: list[Tensor], device: torch.device) -> None:
     torch.set_rng_state(state[0])
     if device.type == "cuda" and len(state) > 1:
         torch.cuda.set_rng_state(state[1], device)
+
+
+def _number(entry: float | Tensor) -> float:
+    return entry.item() if isinstance(entry, Tensor) else float(entry)
 
 
 def _drawn(state: Tensor) -> int:

@@ -62,10 +62,12 @@ def make_optimiser(
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
     """Optimiser and schedule for a run of ``steps`` steps; what ``freeze_layers`` names is frozen first.
 
-    AdamW is fused into one kernel where all parameters are on a GPU, so move the retriever there before.
+    A retriever's own ``parameter_groups(keys)`` takes the place of :func:`parameter_groups`. AdamW is fused into one
+    kernel where all parameters are on a GPU, so move the retriever there before.
     """
     freeze_layers(retriever, keys.freeze_layers)
-    groups = parameter_groups(retriever, keys)
+    own = getattr(retriever, "parameter_groups", None)
+    groups = own(keys) if own else parameter_groups(retriever, keys)
     bert = keys.optimiser == "bert_adam"
     # On the CPU the plain kernel stays: the fused one rounds otherwise.
     fused = {} if bert or not all(p.is_cuda for group in groups for p in group["params"]) else {"fused": True}

@@ -1,0 +1,39 @@
+"""What the training loop learns from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rewind.models.retriever import Features
+from rewind.training.inputs import Inputs
+
+
+@dataclass
+class TrainingData:
+    """The training split.
+
+    Attributes:
+        inputs: the items.
+        text: prepared captions, one row each.
+        item_of_caption: (n,) item row of each caption.
+        cluster_of_item: (m,) cluster of each item.
+        caption_ids: names for messages.
+        captions: the captions themselves, for samplers and losses that read them.
+    """
+
+    inputs: Inputs
+    text: Tensor
+    item_of_caption: np.ndarray
+    cluster_of_item: np.ndarray
+    caption_ids: list[str]
+    captions: list[str] = field(default_factory=list)
+
+    def batch(self, rows: np.ndarray) -> Features:
+        """Everything that a step needs of some captions: ``rows``, ``text``, ``items`` and the items' input."""
+        items = self.item_of_caption[rows]
+        index = torch.from_numpy(rows)
+        return {"rows": index, "text": self.text[index], "items": torch.from_numpy(items)} | self.inputs.batch(items)

@@ -1,0 +1,144 @@
+"""The order of a run's batches: the sampler's global batches, this process's share, and the state they depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rewind.errors import RewindError
+from rewind.models.retriever import Features, Retriever, find
+from rewind.study import Training
+from rewind.study.training import Batch
+from rewind.training.data import TrainingData
+from rewind.training.distributed import World
+from rewind.training.grad_cache import random_state, set_random_state
+from rewind.training.inputs import load
+
+State = dict[str, np.ndarray]
+_CAPTIONS_AT_ONCE = 256
+
+
+def make_sampler(keys: Batch) -> Any:
+    """The sampler that ``training.batch.sampler`` names, with its options.
+
+    Raises:
+        RewindError: if there is no such sampler, or it has no such option.
+    """
+    found = find(keys.sampler, "rewind.training.samplers", "training.batch.sampler")
+    if not hasattr(found, "build"):
+        raise RewindError(f"training.batch.sampler: {keys.sampler} has no `build(options)`, which makes a sampler.")
+    return found.build(dict(keys.sampler_options))
+
+
+class Order:
+    """Which caption rows every step sees: of all processes together, and of this one.
+
+    Args:
+        data: the training split.
+        keys: of the run.
+        seed: its seed.
+        world: its processes, which all see the same order.
+        saved: the sampler's state of a run that goes on; None: it begins anew.
+
+    Raises:
+        RewindError: if the processes cannot share a batch equally, or what the sampler refuses.
+    """
+
+    def __init__(
+        self, data: TrainingData, keys: Training, seed: int, world: World, saved: dict[str, Tensor] | None = None
+    ) -> None:
+        self.data, self.keys, self.seed, self.world, self.epochs = data, keys.batch, seed, world, keys.epochs
+        self.sampler = make_sampler(keys.batch)
+        self.every: int | None = getattr(self.sampler, "refresh_every", None)
+        self.state: State = {}
+        if saved is not None:
+            self.state = {name: value.numpy() for name, value in saved.items()}
+        elif hasattr(self.sampler, "prepare"):
+            self._put(lambda: self.sampler.prepare(data, seed))
+        self.epoch, self.batches = 0, self._of(0)
+        self.per_epoch = len(self.batches)
+        world.share(len(self.batches[0]))  # a batch that cannot be shared is refused before anything runs
+
+    def _of(self, epoch: int) -> list[np.ndarray]:
+        data = self.data
+        return self.sampler.batches(data.item_of_caption, data.cluster_of_item, self.keys, self.seed, epoch, self.state)
+
+    def whole(self, epoch: int) -> list[np.ndarray]:
+        """The global batches of an epoch, for which the state must be the right one."""
+        if epoch != self.epoch:
+            self.epoch, self.batches = epoch, self._of(epoch)
+            if len(self.batches) != self.per_epoch:
+                raise RewindError(
+                    f"training.batch.sampler: {self.keys.sampler} gives {len(self.batches)} batches in epoch "
+                    f"{epoch + 1} and {self.per_epoch} in epoch 1; every epoch needs as many."
+                )
+        return self.batches
+
+    def share(self, place: int) -> np.ndarray:
+        """This process's rows of the step ``place``, counted from the run's beginning."""
+        rows = self.whole(place // self.per_epoch)[place % self.per_epoch]
+        return rows[self.world.share(len(rows))]
+
+    def refresh(self, epoch: int, vectors: Callable[[], np.ndarray]) -> None:
+        """Make the sampler's state anew where ``epoch`` is one that begins with that.
+
+        Args:
+            epoch: counts from 0.
+            vectors: gives the text vectors (n, D) of all captions.
+        """
+        if self.every and epoch and epoch % self.every == 0:
+            self._put(lambda: self.sampler.refresh(epoch, vectors()))
+            self.epoch = -1  # batches made with the former state are void
+
+    def _put(self, make: Callable[[], State]) -> None:
+        self.state = self.world.agree(make() if self.world.rank == 0 else None)
+
+    def saved(self) -> dict[str, Tensor]:
+        """The state, for the training state file."""
+        return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in self.state.items()}
+
+    def feed(self, first: int, workers: int, device: torch.device) -> Iterator[Features]:
+        """This process's batches of all steps from ``first`` on, some made ahead of the caller.
+
+        One loader goes on over the end of an epoch, so that the next one's first batches are made while this one is
+        validated; only where the sampler's state is made anew a next loader begins.
+        """
+        place = first
+        while place < self.epochs * self.per_epoch:
+            end = self._known_until(place // self.per_epoch) * self.per_epoch
+            shares = (self.share(step) for step in range(place, end))
+            yield from load(self.data.batch, shares, self.data.inputs, workers, device)
+            place = end
+
+    def _known_until(self, epoch: int) -> int:
+        """The first epoch after ``epoch`` whose order is not known in it."""
+        return min(self.epochs, (epoch // self.every + 1) * self.every) if self.every else self.epochs
+
+
+@torch.no_grad()
+def text_vectors(retriever: Retriever, text: Tensor, device: torch.device) -> np.ndarray:
+    """Unit text vectors of all captions under the weights of this moment, float32 (n, D).
+
+    They are made in evaluation mode; the retriever's mode and the random numbers stay as they were.
+
+    Raises:
+        RewindError: if the retriever has no vector per caption.
+    """
+    before, training = random_state(device), retriever.training
+    retriever.eval()
+    parts = []
+    for part in text.split(_CAPTIONS_AT_ONCE):
+        found = retriever.encode_text({"text": part.to(device)})
+        if set(found) != {"text"} or found["text"].ndim != 2:
+            raise RewindError(
+                f"training.batch.sampler_options: {type(retriever).__name__} has no one vector per caption, from which "
+                "batches could be made anew: set refresh_every: null."
+            )
+        parts.append(torch.nn.functional.normalize(found["text"].float(), dim=-1).cpu())
+    retriever.train(training)
+    set_random_state(before, device)
+    return torch.cat(parts).numpy()
