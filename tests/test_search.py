@@ -21,7 +21,7 @@ from rewind.search.console import described, printable, table
 from rewind.search.picture import answer_picture
 from rewind.search.query import check_query
 from rewind.search.run import open_run
-from rewind.search.searcher import Answer, Hit, load_searcher
+from rewind.search.searcher import Answer, Hit, Searcher, load_searcher
 from rewind.search.strips import Strips, side_by_side
 from rewind.text import ClipTokenizer, MiniclipTokenizer
 from search_runs import copy_study, make_study, search
@@ -86,6 +86,14 @@ def test_captions_drawn_by_a_seed_say_where_the_truth_came(runs, capsys):
     assert first == again != other and first.count("“") == 5
     assert "median of 5 queries: encode " in search(capsys, *arguments, "--times")[1].splitlines()[-1]
     assert first.count("at rank") == 5 and first.count(" ✓ ") == 10, "once in the list, once below it"
+
+
+def test_a_drawn_caption_of_unknown_words_does_not_end_the_others(runs, capsys, monkeypatch):
+    drawn = pd.DataFrame({"caption": ["zebra", "a blue wall"], "video_id": ["test_red", "test_blue"]})
+    monkeypatch.setattr(Searcher, "random_captions", lambda self, count, seed: drawn)
+    code, out, _ = search(capsys, runs / "meanP/seed0", "--random", 2, "--times")
+    assert code == 0 and "knows none of the words of 'zebra'" in out and "test_blue at rank 1 of 7" in out
+    assert "median of 1 queries" in out
 
 
 def test_the_twin_of_the_truth_is_marked_and_ties_share_the_rank(runs, capsys):

@@ -125,6 +125,10 @@ def test_columns_follow_the_studys_template():
         ("V2T", "R@1", "item_to_text", False),
         ("V2T", "MnR", "item_to_text", True),
     ]
+    images = build(results(columns=columns, items="images"), "hard")
+    assert {column.group for column in images.columns} == {"T2I", "I2T"}
+    said = sentences(Footnotes(items="images"), images)
+    assert "T2I: text→image; I2T: image→text." in said
     row = {row.method: row for row in table.rows}["seqTransf"]
     assert row.cells[0].estimate == pytest.approx(0.405) and row.cells[3].estimate == pytest.approx(79.5)
     assert not any(column.group for column in build(results(columns=["text_to_item R@1"]), "hard").columns)

@@ -127,8 +127,9 @@ def hardware() -> dict[str, Any]:
     import torch
 
     devices = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    threads = torch.get_num_threads()
     return {
-        "devices": devices or [f"CPU ({_processor()}, {torch.get_num_threads()} threads)"],
+        "devices": devices or [f"CPU ({_processor()}, {threads} thread{'s' * (threads > 1)})"],
         "gpus": len(devices),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,

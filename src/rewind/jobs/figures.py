@@ -30,12 +30,13 @@ def make_figures(
     results = load_results(study, dataset, files)
     way = directions(results, study.evaluation.settings[0])[0]
     named = {"labels": results.labels, "baselines": results.baselines}
+    selected = f"valid_{study.training.select_metric}"
     tested = {"direction": way, "confidence": results.confidence}
     drawn = {
         "intervals": forest.intervals(results.intervals, **named, **tested),
         "pairs": forest.pairs(results.pairs, results.labels, **tested),
         "gap": gap.gap_slope(results.intervals, results.gaps, **named, **tested),
-        "training_curves": curves.training_curves(_histories(histories), **named),
+        "training_curves": curves.training_curves(_histories(histories), **named, values=(selected, "loss")),
         "rank_curve": ranks.rank_curve(
             _ranks(study, rank_folder), _gallery(results.metrics, way), **named, direction=way
         ),

@@ -48,6 +48,7 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         columns=study.tables.columns,
         gaps=read_csv(files.gaps),
         seeds={name: method.seeds or study.seeds for name, method in methods.items()},
+        items=dataset.items,
     )
 
 

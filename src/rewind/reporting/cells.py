@@ -15,7 +15,6 @@ from rewind.study.report import split_column
 
 TITLES = {"origin": "Origin", "hard": "Hard", "binary": "Binary", "test": "Test"}
 LETTERS = {"origin": "A", "hard": "B", "test": "A"}
-SHORT = {"text_to_item": "T2V", "item_to_text": "V2T"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def build(results: Results, setting: str, dataset: str = "") -> Table:
         raise RewindError(f"tables: no table for setting {setting!r}; there are {', '.join(TITLES)}.")
     check(results, setting)
     ways = directions(results, setting)
-    columns = binary_columns(ways) if setting == "binary" else ranked_columns(results, ways)
+    columns = binary_columns(results, ways) if setting == "binary" else ranked_columns(results, ways)
     letters = dict(zip(results.trained(), letter_names(len(results.trained())), strict=True))
     judged = [_column_cells(results, setting, column, letters) for column in columns]
     rows = tuple(
@@ -138,13 +137,13 @@ def ranked_columns(results: Results, ways: list[str]) -> tuple[Column, ...]:
         columns.append(Column(metric, metric, direction or ways[0], shown == "interval"))
     if {column.direction for column in columns} == {ways[0]}:
         return tuple(columns)
-    return tuple(Column(c.title, c.metric, c.direction, c.interval, SHORT[c.direction]) for c in columns)
+    return tuple(Column(c.title, c.metric, c.direction, c.interval, results.short(c.direction)) for c in columns)
 
 
-def binary_columns(ways: list[str]) -> tuple[Column, ...]:
+def binary_columns(results: Results, ways: list[str]) -> tuple[Column, ...]:
     """Accuracy (a tie counts one half) with its interval, and strict (a tie is wrong), per direction."""
     kinds = (("accuracy", "R@1", True), ("strict", "R@1_pessimistic", False))
-    return tuple(Column(name, metric, way, ci, SHORT[way]) for way in ways for name, metric, ci in kinds)
+    return tuple(Column(name, metric, way, ci, results.short(way)) for way in ways for name, metric, ci in kinds)
 
 
 def letter_names(n: int) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rewind.reporting.cells import SHORT
 from rewind.reporting.results import DIRECTIONS, Results
 from rewind.reporting.setting_table import decimals
 from rewind.reporting.sheet import MISSING, Entry, Head, Part, Sheet, bounds, number, slug
@@ -36,7 +35,7 @@ def sheet(results: Results, dataset: str = "") -> Sheet:
         cells = {(r.method, r.metric): r for r in rows[rows["direction"] == way].itertuples()}
         methods = dict.fromkeys(method for method, _ in cells)
         lines = tuple(_line(results, method, cells) for method in methods)
-        parts.append(Part(SHORT[way] if len(ways) > 1 else "", lines))
+        parts.append(Part(results.short(way) if len(ways) > 1 else "", lines))
     heads = (Head("Method", number=False), *map(Head, METRICS))
     title = ", ".join(part for part in (dataset, "Origin − Hard") if part)
     return Sheet("Gap", title, slug(dataset, "gap"), heads, tuple(parts))

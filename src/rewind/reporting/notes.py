@@ -13,7 +13,7 @@ from rewind.reporting.footnotes import (
     seed_sentence,
     study_sentences,
 )
-from rewind.reporting.results import DIRECTIONS, LOWER_IS_BETTER, Results, directions
+from rewind.reporting.results import DIRECTIONS, LOWER_IS_BETTER, Results, directions, short_direction
 
 
 def sentences(facts: Footnotes, table: Table) -> list[str]:
@@ -89,8 +89,8 @@ def seed_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
 def _short(facts: Footnotes, ways: Sequence[str]) -> str:
     """What the short names of search directions mean."""
     one = facts.items.removesuffix("s")
-    meant = {"text_to_item": f"T2V: text→{one}", "item_to_text": f"V2T: {one}→text"}
-    return "; ".join(meant[way] for way in ways)
+    meant = {"text_to_item": f"text→{one}", "item_to_text": f"{one}→text"}
+    return "; ".join(f"{short_direction(way, facts.items)}: {meant[way]}" for way in ways)
 
 
 def _seed_counts(results: Results) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rewind.reporting.cells import SHORT
 from rewind.reporting.results import Results, check, directions
 from rewind.reporting.setting_table import place
 from rewind.reporting.sheet import Entry, Head, Part, Sheet, bounds, number, p_value, slug
@@ -43,7 +42,7 @@ def sheet(results: Results, setting: str, dataset: str = "") -> Sheet:
         chosen = rows[(rows["direction"] == way) & (rows["metric"] == METRIC)]
         if len(chosen):
             lines = tuple(_line(row, level) for row in chosen.itertuples())
-            parts.append(Part(SHORT[way] if len(ways) > 1 else "", lines))
+            parts.append(Part(results.short(way) if len(ways) > 1 else "", lines))
     what = "accuracy" if setting == "binary" else METRIC
     heads = (
         Head("Pair", number=False),

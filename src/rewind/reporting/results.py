@@ -41,6 +41,7 @@ class Results:
         columns: template of ranked tables, as the study's key ``tables.columns``.
         gaps: Origin − Hard, one row per method, direction, metric; may be empty.
         seeds: method → its training seeds; where given, each must have its row in ``metrics``.
+        items: ``videos`` or ``images``, whose initial stands in the short names of search directions.
     """
 
     metrics: pd.DataFrame
@@ -53,6 +54,7 @@ class Results:
     columns: Sequence[str] = tuple(Tables().columns)
     gaps: pd.DataFrame = field(default_factory=pd.DataFrame)
     seeds: Mapping[str, Collection[int]] = field(default_factory=dict)
+    items: str = "videos"
 
     @cached_property
     def runs(self) -> dict[tuple[str, str, str], pd.DataFrame]:
@@ -68,6 +70,10 @@ class Results:
             found.setdefault(key, []).append((row.Index + 2, row.estimate, row.low, row.high))
         return found
 
+    def short(self, direction: str) -> str:
+        """Short name of a search direction: ``T2V`` and ``V2T``, or ``T2I`` and ``I2T``."""
+        return short_direction(direction, self.items)
+
     def trained(self) -> list[str]:
         """Methods that are not baselines, in order."""
         return [method for method in self.labels if method not in self.baselines]
@@ -75,6 +81,12 @@ class Results:
     def ordered(self) -> list[str]:
         """All methods in table order: baselines last."""
         return self.trained() + [method for method in self.labels if method in self.baselines]
+
+
+def short_direction(direction: str, items: str) -> str:
+    """``T2V``: from text to videos; the items' initial is that of what they are."""
+    initial = items[0].upper()
+    return {"text_to_item": f"T2{initial}", "item_to_text": f"{initial}2T"}[direction]
 
 
 def check(results: Results, setting: str) -> None:

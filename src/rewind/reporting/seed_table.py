@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rewind.reporting.cells import SHORT, binary_columns
+from rewind.reporting.cells import binary_columns
 from rewind.reporting.results import METRICS, Results, check, directions
 from rewind.reporting.setting_table import arrow, decimals, place
 from rewind.reporting.sheet import Entry, Head, Part, Sheet, number, slug
@@ -36,12 +36,12 @@ def sheet(results: Results, setting: str, dataset: str = "") -> Sheet:
         dataset: title of the data, for the caption.
     """
     rows, ways = numbers(results, setting), directions(results, setting)
-    columns = _columns(setting)
+    columns = _columns(results, setting)
     parts = []
     for way in ways:
         chosen = rows[rows["direction"] == way].to_dict("records")
         lines = tuple(_line(row, list(columns.values())) for row in chosen)
-        parts.append(Part(SHORT[way] if len(ways) > 1 else "", lines))
+        parts.append(Part(results.short(way) if len(ways) > 1 else "", lines))
     heads = (
         Head("Method", number=False),
         Head("Seed"),
@@ -50,10 +50,10 @@ def sheet(results: Results, setting: str, dataset: str = "") -> Sheet:
     return Sheet("Seeds", f"{place(dataset, setting)}: every run", slug(dataset, setting, "seeds"), heads, tuple(parts))
 
 
-def _columns(setting: str) -> dict[str, str]:
+def _columns(results: Results, setting: str) -> dict[str, str]:
     """Title → metric."""
     if setting == "binary":
-        return {column.title: column.metric for column in binary_columns(["text_to_item"])}
+        return {column.title: column.metric for column in binary_columns(results, ["text_to_item"])}
     return {metric: metric for metric in METRICS} | {"R@1 strict": STRICT}
 
 

@@ -59,9 +59,9 @@ def search(folder: Path, wishes: Wishes) -> None:
     desk = _Desk(run, searcher, wishes)
     if wishes.random:
         asked = searcher.random_captions(wishes.random, wishes.seed)
-        found = [desk.answer(str(row.caption), str(row.video_id)) for row in asked.itertuples()]
-        if wishes.times and found:
-            print(median_times(found))
+        found = [desk.try_answer(str(row.caption), str(row.video_id)) for row in asked.itertuples()]
+        if wishes.times and (answered := [answer for answer in found if answer]):
+            print(median_times(answered))
     elif wishes.query is not None:
         desk.answer(wishes.query)
     else:
@@ -106,10 +106,15 @@ class _Desk:
     def talk(self) -> None:
         """Answer line after line until one is empty; a query that is refused ends nothing."""
         for query in _lines():
-            try:
-                self.answer(query)
-            except RewindError as error:
-                print(f"{error}\n", flush=True)
+            self.try_answer(query)
+
+    def try_answer(self, query: str, truth: str | None = None) -> Answer | None:
+        """As :meth:`answer`; a refusal is printed, and the next query can come."""
+        try:
+            return self.answer(query, truth)
+        except RewindError as error:
+            print(f"{error}\n", flush=True)
+            return None
 
     def _save(self, found: Answer, folder: Path) -> None:
         from rewind.search.picture import save_picture  # matplotlib starts slowly, and most do not need it

@@ -13,7 +13,7 @@ from rewind.errors import RewindError
 from rewind.reporting import style
 from rewind.reporting.style import Look
 
-CURVES = {"valid_sum": "validation R@1+R@5+R@10", "loss": "training loss"}
+CURVES = {"valid_sum": "validation R@1+R@5+R@10", "valid_R@1": "validation R@1", "loss": "training loss"}
 
 
 def training_curves(

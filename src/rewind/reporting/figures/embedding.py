@@ -129,7 +129,11 @@ def _points(axes: Axes, points: np.ndarray, words: np.ndarray, reversed_: np.nda
     size = 16 if len(points) <= 500 else 7
     kinds: list[tuple[str, np.ndarray, Mapping]] = [
         ("captions", words, {"marker": "x", "c": style.FAINT, "linewidths": 0.6, "s": size}),
-        ("originals", points[~reversed_], {"marker": "o", "c": style.BLUE, "linewidths": 0, "s": size}),
+        (
+            "originals" if reversed_.any() else "items",
+            points[~reversed_],
+            {"marker": "o", "c": style.BLUE, "linewidths": 0, "s": size},
+        ),
         (
             "reversed twins",
             points[reversed_],
