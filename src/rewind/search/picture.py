@@ -19,7 +19,7 @@ from rewind.search.strips import Strips, side_by_side
 # Inches: laid out by hand, because captions and strips have heights of their own.
 _EDGE, _GAP, _LINE = 0.1, 0.12, 0.135
 _IMAGES, _CLIPS = 5, 2  # in a row
-_LETTERS_PER_INCH, _LINES = 17, 3
+_LETTERS_PER_INCH, _BOLD_PER_INCH, _LINES = 17, 14, 3
 
 
 def save_picture(answer: Answer, strips: Strips, run: str, path: Path) -> None:
@@ -60,9 +60,9 @@ def answer_picture(answer: Answer, pictures: list[np.ndarray], run: str) -> Figu
         left, above = _EDGE + (n % columns) * (width + _GAP), top + (n // columns) * cell
         _draw(fig, hit, picture, left, above, tall)
         name = f"{hit.place}  {mark(hit)}  {hit.score:.3f}  {hit.item}".replace("    ", "  ")
-        _write(
-            fig, left, above + tall + 0.05, [name[: int(width * _LETTERS_PER_INCH)]], fontsize=7.5, fontweight="bold"
-        )
+        room = int(width * _BOLD_PER_INCH)
+        name = name if len(name) <= room else f"{name[: room - 1]}…"
+        _write(fig, left, above + tall + 0.05, [name], fontsize=7.5, fontweight="bold")
         _write(fig, left, above + tall + 0.05 + 1.1 * _LINE, told[n], fontsize=7, color=style.FAINT)
     return fig
 
