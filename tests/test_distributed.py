@@ -14,6 +14,7 @@ import torch.multiprocessing as mp
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.objectives.infonce import Loss, infonce
+from rewind.objectives.sanw import build
 from rewind.study import Training
 from rewind.study.model import Evaluation
 from rewind.training.checkpoint import StateFile
@@ -40,6 +41,13 @@ def one_step(world: World, head: str, micro_batch: int | None, dropout: bool) ->
     batch = share(world, batch_of(model))
     exact_step(model, infonce, batch, micro_batch, world=world)
     return exact_step(model, infonce, batch, micro_batch, world=world).value, gradients(model)
+
+
+def weighted_step(world: World) -> tuple[float, dict, dict]:
+    """A loss that needs the vectors of the global batch, and logs."""
+    model = tiny("meanP")
+    loss = exact_step(model, build({"mode": "bandpass"}), share(world, batch_of(model)), 3, world=world)
+    return loss.value, loss.logs, gradients(model)
 
 
 def squares(retriever, text, items, batch) -> Loss:
@@ -145,6 +153,7 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
         found = {
             "world": (world.rank, world.size),
             "steps": {case: one_step(world, *case) for case in CASES},
+            "weighted": weighted_step(world),
             "draws": [draws(world, infonce), draws(world, squares)],  # a loss that draws, and one that does not
             "given": given(world),
             "memory": short_of_memory(world),
@@ -178,6 +187,13 @@ def test_every_gradient_equals_the_single_process_full_batch(two, head, micro_ba
         value, grads = found["steps"][head, micro_batch, dropout]
         assert value == pytest.approx(loss, rel=1e-13)
         assert error(grads, wanted) < 1e-12
+
+
+def test_weighted_negatives_and_their_statistics_are_of_the_global_batch(two):
+    loss, logs, wanted = weighted_step(World())
+    for value, found, grads in (one["weighted"] for one in two):
+        assert value == pytest.approx(loss, rel=1e-12) and error(grads, wanted) < 1e-11
+        assert found == pytest.approx(logs, rel=1e-9) and found["n"] == ROWS * (ROWS - 1) - 2
 
 
 def test_ranks_hold_the_same_bits(two):

@@ -1,7 +1,7 @@
 """Training: one job per (method, seed), resumable at any moment.
 
 Requires: prepared data, sanity.json, sweep/best.json, where used the pre-trained backbone and cached features.
-Produces: runs/<method>/seed<k>/{model.safetensors,history.csv,run.json}.
+Produces: runs/<method>/seed<k>/{model.safetensors,history.csv,run.json,metrics.csv}.
 """
 
 
@@ -13,6 +13,7 @@ rule train:
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
         history="results/{study}/runs/{method}/seed{seed}/history.csv",
         record="results/{study}/runs/{method}/seed{seed}/run.json",
+        metrics="results/{study}/runs/{method}/seed{seed}/metrics.csv",
     log:
         "results/{study}/logs/train/{method}.seed{seed}.log",
     benchmark:

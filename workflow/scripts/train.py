@@ -12,4 +12,5 @@ if TYPE_CHECKING:
 
 with session(snakemake.log[0], snakemake.threads, snakemake.resources.gpu, snakemake.resources.get("require_gpu")):
     job, output = training_job(snakemake), snakemake.output
-    on_all_gpus(train_run, job, output.model, output.history, output.record, log=snakemake.log[0])
+    files = (output.model, output.history, output.record, output.get("metrics"))
+    on_all_gpus(train_run, job, *files, log=snakemake.log[0])

@@ -22,6 +22,7 @@ from rewind.provenance import environment, file_hash, hardware
 from rewind.study import RunSpec
 from rewind.training.checkpoint import StateFile, save_model
 from rewind.training.distributed import ALONE, World, joined
+from rewind.training.epoch_metrics import epoch_metrics
 from rewind.training.loop import seed_everything, train
 
 
@@ -74,8 +75,8 @@ class Job:
         return StateFile(self.state, mark)
 
 
-def train_run(job: Job, model: Path, history: Path, record: Path) -> dict[str, Any]:
-    """Train one run and write its best checkpoint, per-epoch history and provenance.
+def train_run(job: Job, model: Path, history: Path, record: Path, metrics: Path | None = None) -> dict[str, Any]:
+    """Train one run and write its best checkpoint, per-epoch history and provenance, and ``metrics`` if asked for.
 
     Started by ``torchrun``, its processes share every batch, and rank 0 writes the files.
 
@@ -83,10 +84,12 @@ def train_run(job: Job, model: Path, history: Path, record: Path) -> dict[str, A
         The content of ``run.json``; on other ranks nothing.
     """
     with joined() as world:
-        return _train_run(job, model, history, record, world)
+        return _train_run(job, model, history, record, metrics, world)
 
 
-def _train_run(job: Job, model: Path, history: Path, record: Path, world: World) -> dict[str, Any]:
+def _train_run(
+    job: Job, model: Path, history: Path, record: Path, metrics: Path | None, world: World
+) -> dict[str, Any]:
     began = time.monotonic()
     seed_everything(job.seed, job.spec.method.training.deterministic)
     folder = job.folder()
@@ -104,6 +107,8 @@ def _train_run(job: Job, model: Path, history: Path, record: Path, world: World)
         return {}
     save_model(model, retriever, {"method": job.name, "code": job.code})
     write_csv(history, pd.DataFrame(rows))
+    if metrics is not None:
+        write_csv(metrics, epoch_metrics(rows))
     parameters = list(retriever.parameters())
     best = next((row for row in rows if row["epoch"] == rows[-1]["best_epoch"]), {})
     content = {

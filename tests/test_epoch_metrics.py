@@ -1,0 +1,70 @@
+"""A run's metrics.csv: the original's columns, and its retrieval numbers."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rewind.files import write_csv
+from rewind.jobs.data import Prepared
+from rewind.jobs.validation import validator
+from rewind.models.retriever import Retriever
+from rewind.study.model import Evaluation
+from rewind.training.epoch_metrics import epoch_metrics
+from rewind.training.inputs import CachedFrames
+from test_grad_cache import CPU
+
+GOLDEN = np.load(Path(__file__).parent / "golden" / "sanw.npz")
+HEADER = (
+    "epoch,r1_i2t,r5_i2t,r10_i2t,r1_t2i,r5_t2i,r10_t2i,mean_r1,zs_cifar10,logit_scale,exp_logit_scale,lr,loss,w_mean,"
+    "w_low_pct,w_high_pct,w_sim_corr,unweighted_margin,weighted_margin"
+)
+
+
+class Given(Retriever):
+    """Cosines of what is given as text and as frames."""
+
+    def encode_text(self, batch):
+        return {"text": F.normalize(batch["text"], dim=-1)}
+
+    def encode_items(self, batch):
+        return {"video": F.normalize(batch["frames"][:, 0], dim=-1)}
+
+    def similarity(self, text, items):
+        return text["text"] @ items["video"].T
+
+
+def golden_split() -> Prepared:
+    image, text = GOLDEN["eval/image"], GOLDEN["eval/text"]
+    ids = [f"i{row}" for row in range(len(image))]
+    items = pd.DataFrame({"item_id": ids, "cluster_id": ids, "reversed": 0})
+    captions = pd.DataFrame({"video_id": ids, "caption": ids, "caption_id": [f"c{row}" for row in range(len(text))]})
+    mask = np.ones((len(image), 1), np.uint8)
+    return Prepared(items, captions, CachedFrames(image[:, None], mask), torch.from_numpy(text))
+
+
+def test_retrieval_columns_are_the_originals_numbers():
+    row = validator(golden_split(), "auto", Evaluation(), CPU)(Given())
+    found = epoch_metrics([row | {"epoch": 1}]).iloc[0]
+    for way in ("i2t", "t2i"):
+        for k in (1, 5, 10):
+            assert found[f"r{k}_{way}"] == pytest.approx(GOLDEN[f"eval/{way}/r{k}"].item(), abs=1e-6)
+    assert found["mean_r1"] == pytest.approx(GOLDEN["eval/mean_r1"].item(), abs=1e-6)
+    assert found["r1_i2t"] != found["r1_t2i"], "the directions cannot be mistaken for each other"
+
+
+def test_the_header_is_the_originals_and_what_is_not_there_is_empty(tmp_path):
+    history = [{"epoch": 1, "loss": 2.5, "lr": 0.1, "logit_scale": math.log(50)}, {"epoch": 2, "zs_cifar10": 31.0}]
+    write_csv(tmp_path / "metrics.csv", epoch_metrics(history))
+    lines = (tmp_path / "metrics.csv").read_text().splitlines()
+    assert lines[0] == HEADER and lines[1].startswith("1,,,,,,,,,3.91") and len(lines) == 3
+    found = pd.read_csv(tmp_path / "metrics.csv")
+    assert found["exp_logit_scale"][0] == pytest.approx(50) and found["zs_cifar10"][1] == 31
+    write_csv(tmp_path / "none.csv", epoch_metrics([]))
+    assert (tmp_path / "none.csv").read_text().strip() == HEADER, "a method that is not trained has no epochs"
