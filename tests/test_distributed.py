@@ -50,6 +50,27 @@ def weighted_step(world: World) -> tuple[float, dict, dict]:
     return loss.value, loss.logs, gradients(model)
 
 
+def topical_rows(world: World, folder: Path) -> list[np.ndarray]:
+    """This rank's rows of all steps of a run whose clusters are made anew after two epochs."""
+    model = tiny("meanP").float()
+    frames = np.random.default_rng(0).normal(size=(ROWS, 3, 96)).astype(np.float32)
+    inputs, rows = CachedFrames(frames, np.ones((ROWS, 3), np.uint8)), np.arange(ROWS)
+    names = [str(row) for row in rows]
+    data = TrainingData(inputs, model.backbone.prepare_text(CAPTIONS), rows, rows, names, CAPTIONS)
+    batch = {"size": 4, "sampler": "topical", "sampler_options": {"clusters": 3, "p_topical": 0.9}}
+    keys = Training(epochs=3, freeze=["visual"], batch=batch, micro_batch=2)
+    seen, made = [], data.batch
+
+    def batch_of_rows(wanted):
+        seen.append(wanted)
+        return made(wanted)
+
+    data.batch = batch_of_rows
+    history = train(model, data, keys, 0, CPU, later_is_better, StateFile(folder / "t.pt", "x"), "run", world=world)
+    assert history[0]["topical_pct"] > 0
+    return seen
+
+
 def squares(retriever, text, items, batch) -> Loss:
     return Loss((text["text"] ** 2).sum() + (items["items"] ** 2).sum())
 
@@ -154,6 +175,7 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
             "world": (world.rank, world.size),
             "steps": {case: one_step(world, *case) for case in CASES},
             "weighted": weighted_step(world),
+            "topical": topical_rows(world, folder),
             "draws": [draws(world, infonce), draws(world, squares)],  # a loss that draws, and one that does not
             "given": given(world),
             "memory": short_of_memory(world),
@@ -194,6 +216,13 @@ def test_weighted_negatives_and_their_statistics_are_of_the_global_batch(two):
     for value, found, grads in (one["weighted"] for one in two):
         assert value == pytest.approx(loss, rel=1e-12) and error(grads, wanted) < 1e-11
         assert found == pytest.approx(logs, rel=1e-9) and found["n"] == ROWS * (ROWS - 1) - 2
+
+
+def test_topical_batches_of_two_processes_are_those_of_one(two, tmp_path):
+    alone = topical_rows(World(), tmp_path)
+    halves = (found["topical"] for found in two)
+    assert len(alone) == 3 * ROWS // 4
+    assert [row.tolist() for row in alone] == [np.concatenate(pair).tolist() for pair in zip(*halves, strict=True)]
 
 
 def test_ranks_hold_the_same_bits(two):

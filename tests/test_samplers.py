@@ -27,11 +27,11 @@ class ByVector:
     def __init__(self) -> None:
         self.told: list = []
 
-    def prepare(self, data, seed):
+    def prepare(self, data, keys, seed):
         self.told.append("prepare")
         return {"order": np.argsort([len(caption) for caption in data.captions], kind="stable")}
 
-    def refresh(self, epoch, text_vectors):
+    def refresh(self, epoch, text_vectors, state):
         self.told.append(epoch)
         return {"order": np.argsort(text_vectors[:, 0], kind="stable")}
 

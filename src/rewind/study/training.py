@@ -22,9 +22,14 @@ class Batch(Keys):
     )
     sampler: str = key(
         "uniform",
-        "Which captions share a batch: `uniform` (at random), or a dotted path of your own.",
+        "Which captions share a batch: `uniform` (at random), `topical` (clusters of captions together), or a dotted "
+        "path of your own.",
     )
-    sampler_options: dict[str, Any] = key({}, "Options of the sampler.")
+    sampler_options: dict[str, Any] = key(
+        {},
+        "Options of the sampler. `topical`: clusters (80), p_topical (0.5), temperature (0.7), max_spill (0.1), "
+        "refresh_every (2), features (1000), random_state (0).",
+    )
 
 
 class Training(Keys):
@@ -33,7 +38,11 @@ class Training(Keys):
     epochs: int = key(5, "Passes over the training split.", ge=1, le=10_000)
     batch: Batch = key(Batch(), "How captions and clips are put into batches.")
     objective: str = key("infonce", "Loss: a module of `rewind.objectives`, or a dotted path of your own.")
-    objective_options: dict[str, Any] = key({}, "Options of the loss.")
+    objective_options: dict[str, Any] = key(
+        {},
+        "Options of the loss. `sanw`: mode (vanilla, debias, bandpass), alpha (0.5), lambda (4), delta (0.6), "
+        "m1 (0.3), m2 (0.8), gamma (0.05), floor (0.001), similarity (live, teacher), row_normalise, seed_compatible.",
+    )
     lr: float = key(1e-4, "Learning rate of new parameters (the head).", gt=0, le=1)
     backbone_lr_multiplier: float = key(
         1e-3, "Learning rate of the pretrained towers as a multiple of `lr` (CLIP4Clip's `coef_lr`).", ge=0, le=1

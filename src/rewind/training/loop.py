@@ -151,6 +151,7 @@ def _row(run: RunState, seconds: float, seen: int) -> dict[str, float]:
     return {
         "epoch": run.epoch + 1,
         **run.summary(),
+        **run.order.describe(run.epoch),
         "lr": run.optimiser.param_groups[-1]["lr"],
         "seconds": round(seconds, 3),
         "clips_per_second": round(seen / max(seconds, 1e-9), 1),

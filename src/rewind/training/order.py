@@ -58,7 +58,7 @@ class Order:
         if saved is not None:
             self.state = {name: value.numpy() for name, value in saved.items()}
         elif hasattr(self.sampler, "prepare"):
-            self._put(lambda: self.sampler.prepare(data, seed))
+            self._put(lambda: self.sampler.prepare(data, keys.batch, seed))
         self.epoch, self.batches = 0, self._of(0)
         self.per_epoch = len(self.batches)
         world.share(len(self.batches[0]))  # a batch that cannot be shared is refused before anything runs
@@ -91,15 +91,21 @@ class Order:
             vectors: gives the text vectors (n, D) of all captions.
         """
         if self.every and epoch and epoch % self.every == 0:
-            self._put(lambda: self.sampler.refresh(epoch, vectors()))
+            self._put(lambda: self.sampler.refresh(epoch, vectors(), self.state))
             self.epoch = -1  # batches made with the former state are void
+
+    def describe(self, epoch: int) -> dict[str, float]:
+        """What the sampler says of an epoch's batches: columns of the history."""
+        if not hasattr(self.sampler, "describe"):
+            return {}
+        return self.sampler.describe(self.whole(epoch), self.state)
 
     def _put(self, make: Callable[[], State]) -> None:
         self.state = self.world.agree(make() if self.world.rank == 0 else None)
 
     def saved(self) -> dict[str, Tensor]:
         """The state, for the training state file."""
-        return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in self.state.items()}
+        return {name: torch.from_numpy(np.array(value)) for name, value in self.state.items()}
 
     def feed(self, first: int, workers: int, device: torch.device) -> Iterator[Features]:
         """This process's batches of all steps from ``first`` on, some made ahead of the caller.

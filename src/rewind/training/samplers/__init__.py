@@ -6,12 +6,14 @@ A sampler is made by a module's ``build(options)`` and offers
     Caption rows of every batch of an epoch, a pure function of its arguments, so that a resumed run and every process
     see the same order. Every epoch has the same number of batches. ``state`` is what ``prepare`` or the last
     ``refresh`` gave, else empty.
-``prepare(data, seed) -> state``, optional
+``prepare(data, keys, seed) -> state``, optional
     Once, before a run begins anew: NumPy arrays of numbers that the order depends on. ``data`` is the
     :class:`rewind.training.data.TrainingData`.
-``refresh_every`` and ``refresh(epoch, text_vectors) -> state``, optional
-    After every so many epochs: a state made anew from the unit text vectors (n, D) of all captions under the weights
-    of that moment.
+``refresh_every`` and ``refresh(epoch, text_vectors, state) -> state``, optional
+    After every so many epochs: a state made anew from the former one and the unit text vectors (n, D) of all captions
+    under the weights of that moment.
+``describe(batches, state) -> dict[str, float]``, optional
+    Of an epoch's batches: columns of ``history.csv``.
 
 The state is saved with the run. On several processes rank 0 makes it and the others get it.
 """
