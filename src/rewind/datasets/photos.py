@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from rewind.datasets.annotations import SPLITS, TWIN_SUFFIX, Annotations
 from rewind.datasets.rows import SHOWN, Rows
@@ -45,8 +47,28 @@ def read_photos(captions: Path, images: Path, keys: ImageSplit, where: str) -> A
     """
     described = _described(captions)
     splits = split_images(list(described), keys, where)
+    return annotate(described, splits, captions, images, {"seed": keys.seed})
+
+
+def annotate(
+    described: dict[str, list[str]], splits: dict[str, str], captions: Path, images: Path, notes: dict[str, Any]
+) -> Annotations:
+    """Items and captions of images by file name; each image is a cluster of its own.
+
+    Args:
+        described: captions by file name, in order.
+        splits: the split of each file name; images without one are left out.
+        captions: the file that the captions are from, for messages and notes.
+        images: folder of the images, listed to count those without a caption.
+        notes: what the notes say of every split.
+
+    Raises:
+        RewindError: for two names with one id.
+    """
     rows, owner = Rows(), {}
     for name, texts in described.items():
+        if name not in splits:
+            continue
         item = item_id(name)
         if item in owner:
             raise RewindError(
@@ -55,7 +77,7 @@ def read_photos(captions: Path, images: Path, keys: ImageSplit, where: str) -> A
         owner[item] = name
         rows.original(item, name, splits[name], item, f"{captions}: {name!r}")
         rows.describe(item, texts, splits[name])
-    found = rows.annotations({split: {"file": str(captions), "seed": keys.seed} for split in SPLITS})
+    found = rows.annotations({split: {"file": str(captions), **notes} for split in SPLITS})
     silent = _without_caption(images, set(described))
     extra = {"images_without_caption": len(silent), "images_without_caption_shown": silent[:SHOWN]}
     return Annotations(found.items, found.captions, found.notes | extra)
@@ -92,22 +114,36 @@ def item_id(name: str) -> str:
 
 
 def _described(path: Path) -> dict[str, list[str]]:
-    """Captions by file name, both in the order of the file; white space inside a caption becomes one blank."""
     entries = read_json(path)
     if not isinstance(entries, list):
         raise RewindError(f'{path}: a JSON list [{{"file_name": …, "caption": …}}] is needed, one entry per caption.')
+    named = {f"entry {number}": entry for number, entry in enumerate(entries)}
+    return gather(path, named, "entries cannot be used (they count from 0)")
+
+
+def gather(path: Path, entries: Mapping[str, object], unusable: str) -> dict[str, list[str]]:
+    """Captions by file name, both in the order of the file; white space inside a caption becomes one blank.
+
+    Args:
+        path: the file, for messages.
+        entries: objects with ``file_name`` and ``caption`` by their place in the file, for example ``row 3``.
+        unusable: what a message says of entries that are none.
+
+    Raises:
+        RewindError: naming the entries that cannot be used, with the reason.
+    """
     described: dict[str, list[str]] = {}
     faults = []
-    for number, entry in enumerate(entries):
+    for place, entry in entries.items():
         if fault := _fault(entry):
-            faults.append(f"  entry {number}: {fault}")
+            faults.append(f"  {place}: {fault}")
             continue
         caption = " ".join(unicodedata.normalize("NFC", entry["caption"]).split())
         described.setdefault(str(PurePosixPath(entry["file_name"])), []).append(caption)
     if faults:
         more = f"\n  … and {len(faults) - _LISTED} more" if len(faults) > _LISTED else ""
         raise RewindError(
-            f"{path}: {len(faults)} of {len(entries)} entries cannot be used (they count from 0):\n"
+            f"{path}: {len(faults)} of {len(entries)} {unusable}:\n"
             + "\n".join(faults[:_LISTED])
             + f"{more}\nMend or delete them."
         )

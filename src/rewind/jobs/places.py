@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rewind.study.dataset import Dataset, PhotosSource, RTimeSource, TableSource
+from rewind.study.dataset import Dataset, Flickr8kSource, PhotosSource, RTimeSource, TableSource
 
 SOURCES = "results/data/{dataset}/source"
 
@@ -16,6 +16,8 @@ def annotation_files(dataset: Dataset) -> list[str]:
         return [source.annotations[split] for split in ("train", "valid", "test") if split in source.annotations]
     if isinstance(source, PhotosSource):
         return [source.captions]
+    if isinstance(source, Flickr8kSource):
+        return [source.captions] + ([source.split_file] if source.split_file else [])
     return [source.table] if isinstance(source, TableSource) else []
 
 

@@ -3,6 +3,7 @@
 from rewind.study.dataset import (
     Dataset,
     EmojiSource,
+    Flickr8kSource,
     Image,
     ModuleSource,
     PhotosSource,
@@ -23,6 +24,7 @@ __all__ = [
     "Backbone",
     "Dataset",
     "EmojiSource",
+    "Flickr8kSource",
     "Frames",
     "Image",
     "Method",

@@ -72,6 +72,27 @@ class PhotosSource(ImageSplit):
     images: str = required("Folder that file names are relative to.")
 
 
+class Flickr8kSource(ImageSplit):
+    """Flickr8k, or anything in its format: one text file of captions and a folder of images."""
+
+    format: Literal["flickr8k"] = required("Rows `image_path<TAB>caption`, or the original CSV `image,caption`.")
+    captions: str = required("The text file: `captions.tsv`, or the original `captions.txt` or `Flickr8k.token.txt`.")
+    images: str = required("Folder that image paths are relative to.")
+    split_file: str | None = key(
+        None, "Karpathy's `dataset_flickr8k.json`, whose split is taken; without it `seed` and shares decide."
+    )
+    max_without_split: float = key(
+        0.02,
+        "Largest tolerated share of captioned images that `split_file` lacks (of Flickr8k's 8,091 it names 8,000); "
+        "they are left out and counted in `captions/report.json`.",
+        ge=0,
+        le=1,
+    )
+    captions_per_image: int = key(
+        5, "Captions that an image should have; images with fewer or more are used, and counted in the report.", ge=1
+    )
+
+
 class StampsSource(ImageSplit):
     """Captioned images from Debian's package `tuxpaint-stamps-default`."""
 
@@ -89,9 +110,10 @@ class ModuleSource(Keys):
     options: dict[str, Any] = key({}, "Whatever that module reads.")
 
 
-BUILT_IN = (RTimeSource, ShapesSource, TableSource, EmojiSource, PhotosSource, StampsSource)
+BUILT_IN = (RTimeSource, ShapesSource, TableSource, EmojiSource, PhotosSource, Flickr8kSource, StampsSource)
 BuiltIn = Annotated[
-    RTimeSource | ShapesSource | TableSource | EmojiSource | PhotosSource | StampsSource, Field(discriminator="format")
+    RTimeSource | ShapesSource | TableSource | EmojiSource | PhotosSource | Flickr8kSource | StampsSource,
+    Field(discriminator="format"),
 ]
 Source = Annotated[BuiltIn | ModuleSource, Field(union_mode="left_to_right")]
 
