@@ -16,6 +16,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/frames.smk"
 include: "workflow/rules/sweep.smk"
 include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/zero_shot.smk"
 include: "workflow/rules/statistics.smk"
 include: "workflow/rules/report.smk"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from rewind.errors import RewindError
-from rewind.jobs.config import check_sources, check_weights, listing, load_all
+from rewind.jobs.config import check_sources, check_weights, listing, load_all, zero_shot_file
 from rewind.jobs.places import annotation_files
 from rewind.provenance import fingerprint, fingerprint_of
 from rewind.study import BASELINES

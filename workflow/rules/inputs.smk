@@ -54,8 +54,17 @@ def sanity_spec(name):
 
 def weights_of(name):
     """The backbone's weights file; one that is not there is told before the first job, where a job needs it."""
+    return told(check_weights, STUDIES[name])
+
+
+def zero_shot_input(name):
+    """The file of labelled images, told in the same way."""
+    return told(zero_shot_file, STUDIES[name])
+
+
+def told(find, chosen):
     try:
-        return check_weights(STUDIES[name])
+        return find(chosen)
     except RewindError as error:
         raise WorkflowError(str(error)) from None
 
@@ -121,6 +130,8 @@ def run_inputs(name, method, frames=None):
     files |= cache_files(name, method, frames)
     if not frames:
         files["best"] = f"results/{name}/sweep/best.json"
+        if validates_zero_shot(name, method):
+            files["zero_shot"] = zero_shot_input(name)
     files["weights"] = weights_of(name)
     if STUDIES[name].sanity:
         files["sanity"] = f"results/{name}/sanity.json"
@@ -139,7 +150,7 @@ def pretraining_spec(name):
     keys = STUDIES[name].pretraining
     method = keys.method.model_copy(update={"training": keys.training})
     chosen = next(iter(STUDIES[name].methods))
-    return STUDIES[name].run_spec(chosen).model_copy(update={"method": method}).signature()
+    return STUDIES[name].run_spec(chosen, keys.training).model_copy(update={"method": method}).signature()
 
 
 def features_spec(name):
@@ -156,6 +167,44 @@ def evaluation_spec(name, method):
     return spec
 
 
+def validates_zero_shot(name, method):
+    """Whether every validation of a method also classifies labelled images."""
+    keys = STUDIES[name].evaluation.zero_shot
+    return keys is not None and keys.validation_images != 0 and method in STUDIES[name].trained()
+
+
+def zero_shot_spec(name, method):
+    """What a run's zero-shot accuracy depends on besides the model."""
+    spec = evaluation_spec(name, method)
+    keys = STUDIES[name].evaluation.zero_shot.model_dump(mode="json", exclude={"validation_images"})
+    return spec | {"evaluation": spec["evaluation"] | {"zero_shot": keys}}
+
+
+def zero_shot_methods(name):
+    """(method, seed) of every run that has towers."""
+    return [(m, s) for m, s in STUDIES[name].runs() if m in STUDIES[name].encoding()]
+
+
+def verdict(wildcards):
+    """The verdict's keys, of studies that have one."""
+    return study(wildcards).tables.verdict
+
+
+def timed_methods(name):
+    """Methods whose steps are timed: the verdict's baseline, then those that are to beat it."""
+    keys = STUDIES[name].tables.verdict
+    return [keys.baseline, *keys.methods]
+
+
+def timed_spec(name, method):
+    return STUDIES[name].run_spec(method, STUDIES[name].methods[method].training).signature()
+
+
+def controlled_methods(name):
+    """The verdict's methods and their counterparts."""
+    return [*timed_methods(name), *STUDIES[name].tables.verdict.control.values()]
+
+
 def report_inputs(name):
     folder = f"results/{name}"
     files = {
@@ -168,6 +217,19 @@ def report_inputs(name):
     }
     if STUDIES[name].pretraining:
         files["pretraining"] = f"{folder}/pretrained/run.json"
+    return files
+
+
+def table_inputs(name):
+    """What only some studies' tables show."""
+    folder, verdict = f"results/{name}", STUDIES[name].tables.verdict
+    files = {}
+    if STUDIES[name].evaluation.zero_shot:
+        files["zero_shot"] = f"{folder}/statistics/zero_shot.csv"
+    if verdict:
+        files["step_time"] = f"{folder}/step_time.csv"
+    if verdict and verdict.control:
+        files["control"] = f"{folder}/statistics/control.csv"
     return files
 
 

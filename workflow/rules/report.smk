@@ -9,6 +9,7 @@ rule tables:
     """Tables per setting, of pairs, gaps and runs, as Markdown, LaTeX, HTML and CSV; the console shows the first."""
     input:
         unpack(lambda w: report_inputs(w.study)),
+        unpack(lambda w: table_inputs(w.study)),
         unpack(lambda w: captions_of(w.study, "train", "test")),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),

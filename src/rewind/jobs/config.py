@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from rewind.datasets.cifar10 import find_cifar10
 from rewind.errors import RewindError
 from rewind.files import digest
 from rewind.jobs.places import annotation_files, videos_folder
@@ -102,6 +103,17 @@ def check_weights(study: Study) -> list[str]:
             f"{study.backbone.architecture} there (docs/rtime.md, section 2, shows how), or correct the key."
         )
     return [weights] if weights else []
+
+
+def zero_shot_file(study: Study) -> list[str]:
+    """The file of labelled images, if the study names one.
+
+    Raises:
+        RewindError: if it is not there.
+    """
+    keys = study.evaluation.zero_shot
+    where = f"config/studies/{study.name}.yaml: evaluation.zero_shot.folder"
+    return [str(find_cifar10(keys.folder, where))] if keys else []
 
 
 def listing(dataset: Dataset) -> str | None:

@@ -119,7 +119,8 @@ def _noun(dataset: Dataset) -> str:
 
 def _tables(folder: Path) -> list[str]:
     """Fragments in reading order; runs one by one are folded away."""
-    order = ("table_A", "table_B", "table_test", "table_binary", "table_gap", "table_pairs", "table_seeds")
+    first = ("table_A", "table_B", "table_test", "table_binary", "table_verdict", "table_zero_shot")
+    order = (*first, "table_gap", "table_pairs", "table_seeds")
 
     def place(path: Path) -> int:
         return next((i for i, start in enumerate(order) if path.stem.startswith(start)), len(order))

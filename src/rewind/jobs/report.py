@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from rewind.files import read_csv
 from rewind.reporting.results import Results
 from rewind.study import Dataset, Study
@@ -22,6 +24,7 @@ class Files:
         best: the sweep's choice.
         videos: the data set's video report.
         pretrained: ``run.json`` of the pre-training, if there was one.
+        zero_shot, step_time, control: CSV files of studies that have them.
     """
 
     metrics: str
@@ -32,6 +35,9 @@ class Files:
     best: str
     videos: str
     pretrained: str | None = None
+    zero_shot: str | None = None
+    step_time: str | None = None
+    control: str | None = None
 
 
 def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
@@ -49,7 +55,15 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         gaps=read_csv(files.gaps),
         seeds={name: method.seeds or study.seeds for name, method in methods.items()},
         items=dataset.items,
+        zero_shot=_optional(files.zero_shot),
+        verdict=study.tables.verdict if files.step_time else None,
+        step_time=_optional(files.step_time, ("baseline",)),
+        control=_optional(files.control, ("baseline", "control", "control_baseline")),
     )
+
+
+def _optional(path: str | None, text: tuple[str, ...] = ()) -> pd.DataFrame:
+    return read_csv(path, text) if path else pd.DataFrame()
 
 
 def _train_text(method, dataset: Dataset) -> str:
@@ -74,4 +88,7 @@ def report_files(given: Any) -> Files:
         best=inputs.best,
         videos=inputs.videos,
         pretrained=inputs.get("pretraining"),
+        zero_shot=inputs.get("zero_shot"),
+        step_time=inputs.get("step_time"),
+        control=inputs.get("control"),
     )

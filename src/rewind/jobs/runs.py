@@ -16,6 +16,7 @@ from rewind.errors import RewindError
 from rewind.files import digest, write_csv, write_json
 from rewind.jobs.data import DataFolder, Prepared, build_retriever, device
 from rewind.jobs.validation import validator
+from rewind.jobs.zero_shot import validation_file, validation_task
 from rewind.models.baselines import pool
 from rewind.models.retriever import Retriever
 from rewind.provenance import environment, file_hash, hardware
@@ -67,7 +68,7 @@ class Job:
         captions = Path(self.data) / "captions"
         paths = [Path(self.data) / "items.csv", *(captions / f"{self.dataset}_{s}.csv" for s in ("train", "valid"))]
         weights = self.spec.backbone.weights  # the study's own pre-training included
-        paths += [Path(path) for path in (self.cache, weights) if path]
+        paths += [Path(path) for path in (self.cache, weights, validation_file(self.spec.evaluation)) if path]
         return {str(path): file_hash(path) for path in paths}
 
     def state_file(self) -> StateFile:
@@ -144,7 +145,8 @@ def _train(
     retriever: Retriever, train_split: Prepared, valid: Prepared, job: Job, state: StateFile, world: World = ALONE
 ) -> list[dict]:
     keys, workers = job.spec.method.training, job.spec.frames.workers
-    validate = validator(valid, keys.select_setting, job.spec.evaluation, device(), world, workers)
+    zero_shot = validation_task(job.spec)
+    validate = validator(valid, keys.select_setting, job.spec.evaluation, device(), world, workers, zero_shot)
     return train(
         retriever,
         train_split.training_data(),

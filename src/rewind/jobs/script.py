@@ -29,6 +29,27 @@ def training_job(given: Any) -> Job:
     )
 
 
+def timed_jobs(given: Any) -> dict[str, Job]:
+    """Training jobs of a rule with ``specs``, a spec for each method, for the same data and seed."""
+    inputs, params = given.input, given.params
+    frames = _max_frames(given)
+    return {
+        name: Job(
+            name=name,
+            spec=RunSpec.model_validate(spec),
+            seed=params.seed,
+            data=Path(inputs.item_table).parent,
+            dataset=params.dataset,
+            max_frames=frames,
+            state=Path(given.output[0]).with_suffix(".state"),  # never written: nothing here is resumed
+            code=params.code,
+            cache=_cache(inputs, frames),
+            pretrained=_path(inputs, "pretrained"),
+        )
+        for name, spec in params.specs.items()
+    }
+
+
 def data_folder(given: Any) -> DataFolder:
     """The data of a rule that computes features or similarities."""
     spec = _spec(given)

@@ -6,6 +6,7 @@ import torch
 
 from rewind.evaluation.ranking import CUTOFFS, metrics, rank_table
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.evaluation.zero_shot import ZeroShotTask
 from rewind.jobs.data import Prepared
 from rewind.models.retriever import Retriever
 from rewind.study.model import Evaluation
@@ -22,11 +23,13 @@ def validator(
     device: torch.device,
     world: World = ALONE,
     workers: int = 0,
+    zero_shot: ZeroShotTask | None = None,
 ) -> Validate:
     """A function from model to scores of text→item search: ``valid_R@k``, ``valid_MdR``, …, ``valid_sum`` = R@1 + R@5 +
     R@10; of item→text search, ``valid_item_to_text R@k``; and of both, ``valid_mean R@1``.
 
-    ``setting`` ``auto`` is hard where the split has twins, else test. All processes of ``world`` call it together.
+    ``setting`` ``auto`` is hard where the split has twins, else test. With ``zero_shot`` also ``zs_cifar10``, percent,
+    which chooses nothing. All processes of ``world`` call it together.
     """
     if setting == "auto":
         setting = "hard" if (split.items["reversed"] == 1).any() else "test"
@@ -37,7 +40,9 @@ def validator(
         row, back = (metrics(ranks[ranks["direction"] == direction]) for direction in (FORWARD, BACKWARD))
         shown = {f"valid_{name}": row[name] for name in (*(f"R@{k}" for k in CUTOFFS), "MdR", "MnR", "MRR")}
         shown |= {f"valid_{BACKWARD} R@{k}": back[f"R@{k}"] for k in CUTOFFS}
-        both = {"valid_mean R@1": (row["R@1"] + back["R@1"]) / 2}
-        return {"valid_sum": sum(row[f"R@{k}"] for k in CUTOFFS)} | shown | both
+        shown["valid_mean R@1"] = (row["R@1"] + back["R@1"]) / 2
+        if zero_shot is not None:
+            shown["zs_cifar10"] = zero_shot.accuracy(retriever, device, world, workers)
+        return {"valid_sum": sum(row[f"R@{k}"] for k in CUTOFFS)} | shown
 
     return validate

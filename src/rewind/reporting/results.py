@@ -11,6 +11,7 @@ import pandas as pd
 
 from rewind.errors import RewindError
 from rewind.study.report import DIRECTIONS, METRICS, Tables
+from rewind.study.verdict import Verdict
 
 LOWER_IS_BETTER = frozenset({"MdR", "MnR"})
 
@@ -42,6 +43,10 @@ class Results:
         gaps: Origin − Hard, one row per method, direction, metric; may be empty.
         seeds: method → its training seeds; where given, each must have its row in ``metrics``.
         items: ``videos`` or ``images``, whose initial stands in the short names of search directions.
+        zero_shot: accuracy on labelled images, one row per method; may be empty.
+        verdict: which methods are to win over which; the next two belong to it.
+        step_time: one row per method that was timed.
+        control: differences between gaps, one row per method, direction, metric; empty without a control.
     """
 
     metrics: pd.DataFrame
@@ -55,6 +60,10 @@ class Results:
     gaps: pd.DataFrame = field(default_factory=pd.DataFrame)
     seeds: Mapping[str, Collection[int]] = field(default_factory=dict)
     items: str = "videos"
+    zero_shot: pd.DataFrame = field(default_factory=pd.DataFrame)
+    verdict: Verdict | None = None
+    step_time: pd.DataFrame = field(default_factory=pd.DataFrame)
+    control: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @cached_property
     def runs(self) -> dict[tuple[str, str, str], pd.DataFrame]:

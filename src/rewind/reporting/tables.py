@@ -9,7 +9,17 @@ from pathlib import Path
 import pandas as pd
 
 from rewind.files import write_csv, write_text
-from rewind.reporting import gap_table, notes, pair_table, plain, seed_table, setting_table
+from rewind.reporting import (
+    gap_table,
+    notes,
+    pair_table,
+    plain,
+    seed_table,
+    setting_table,
+    verdict_notes,
+    verdict_table,
+    zero_shot_table,
+)
 from rewind.reporting.cells import LETTERS, TITLES, Table, build, numbers
 from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.markup import MARKUPS
@@ -52,6 +62,12 @@ def published(results: Results, settings: Iterable[str], facts: Footnotes, datas
         table = build(results, setting, dataset)
         printed = setting_table.sheet(table, words(table, facts.items))
         yield Published(stem(setting), printed, notes.sentences(facts, table), numbers(results, setting))
+    if results.verdict:
+        said = verdict_notes.sentences(facts, results)
+        yield Published("table_verdict", verdict_table.sheet(results, dataset), said, verdict_table.numbers(results))
+    if len(results.zero_shot):
+        said, rows = zero_shot_table.sentences(facts, results), zero_shot_table.numbers(results)
+        yield Published("table_zero_shot", zero_shot_table.sheet(results), said, rows)
     if len(results.gaps):
         said = notes.gap_sentences(facts, results)
         yield Published("table_gap", gap_table.sheet(results, dataset), said, gap_table.numbers(results))
@@ -77,12 +93,19 @@ def write(folder: str | Path, table: Published) -> list[Path]:
 
 
 def summary(results: Results, settings: Iterable[str], items: str = "videos", dataset: str = "") -> str:
-    """The tables of several settings, and the gaps, as aligned plain text for the end of a run."""
+    """Tables of several settings, verdict, zero-shot accuracy and gaps, as aligned text for the end of a run."""
     tables = [build(results, setting, dataset) for setting in settings if setting in TITLES]
     texts = [
         plain.render(setting_table.sheet(table, words(table, items)), KEY if table.marked else "") for table in tables
     ]
-    return "\n".join(texts + ([plain.render(gap_table.sheet(results, dataset))] if len(results.gaps) else []))
+    if results.verdict:
+        reasons = "\n".join(verdict_notes.outcomes(results))
+        texts.append(plain.render(verdict_table.sheet(results, dataset), reasons))
+    if len(results.zero_shot):
+        texts.append(plain.render(zero_shot_table.sheet(results)))
+    if len(results.gaps):
+        texts.append(plain.render(gap_table.sheet(results, dataset)))
+    return "\n".join(texts)
 
 
 def words(table: Table, items: str) -> str:

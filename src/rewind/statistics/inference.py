@@ -6,6 +6,7 @@ larger the seeds' share, the fewer degrees of freedom. Nothing is resampled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,14 +57,19 @@ def one(found: Parts, confidence: float, skewed: np.ndarray | bool = False) -> I
 
 def difference(first: Parts, second: Parts, confidence: float) -> Inference:
     """Interval and test of first − second, whose queries are the same and whose seeds are independent."""
+    return combination([first, second], [1, -1], confidence)
+
+
+def combination(found: Sequence[Parts], signs: Sequence[int], confidence: float) -> Inference:
+    """Interval and test of a sum of methods' means with signs 1 and −1; queries are the same, seeds independent."""
     return _infer(
-        first.mean - second.mean,
-        np.stack([first.seed, second.seed], axis=-1),
-        np.stack([first.seed_df, second.seed_df], axis=-1),
-        first.overlap + second.overlap,
-        first.residuals - second.residuals,
+        sum(sign * part.mean for sign, part in zip(signs, found, strict=True)),
+        np.stack([part.seed for part in found], axis=-1),
+        np.stack([part.seed_df for part in found], axis=-1),
+        sum(part.overlap for part in found),
+        sum(sign * part.residuals for sign, part in zip(signs, found, strict=True)),
         confidence,
-        np.abs(first.mean) + np.abs(second.mean),
+        sum(np.abs(part.mean) for part in found),
     )
 
 
@@ -82,7 +88,7 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def _infer(estimate, seed_parts, seed_dfs, overlap, residuals, confidence: float, size) -> Inference:
-    """``seed_parts`` and ``seed_dfs`` have a last axis of the methods that enter, 1 or 2."""
+    """``seed_parts`` and ``seed_dfs`` have a last axis of the methods that enter."""
     clusters = residuals.shape[-1]
     claims = (seed_dfs > 0).all(axis=-1)  # one run says nothing about other seeds
     seed = np.where(claims, seed_parts.sum(axis=-1), 0)

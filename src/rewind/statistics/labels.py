@@ -13,6 +13,11 @@ def method(seeds: int, skewed: bool = False) -> str:
     return f"{BOTH}{', Hall-corrected' if skewed else ''}{_flag(seeds)}"
 
 
+def accuracy(seeds: int) -> str:
+    """Of an interval of the share of images that a method classifies rightly."""
+    return "images only, this checkpoint" if seeds == 1 else f"t over training seeds and images{_flag(seeds)}"
+
+
 def median(seeds: int) -> str:
     """Of an interval of a median rank."""
     return f"inverted intervals of R@r, {method(seeds)}"

@@ -9,6 +9,7 @@ from pydantic import model_validator
 from rewind.study.keys import Keys, key, required
 from rewind.study.report import Figures, Statistics, Tables, split_column
 from rewind.study.training import Training
+from rewind.study.zero_shot import ZeroShot
 
 
 class Backbone(Keys):
@@ -156,6 +157,7 @@ class Evaluation(Keys):
     )
     batch_size: int = key(64, "Items or captions encoded at once.", ge=1)
     pair_batch_size: int = key(4096, "Pairs scored at once by heads that look at pairs (tightTransf).", ge=1)
+    zero_shot: ZeroShot | None = key(None, "Also tell labelled images apart by prompts, after each epoch and at last.")
 
 
 class Resources(Keys):
@@ -212,6 +214,10 @@ class Study(Keys):
             raise ValueError("text.tokenizer: miniclip has no end token, where CLIP's text tower looks; use words")
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("seeds: the same seed twice is one run, not two")
+        if self.tables.verdict:
+            seeds = {name: method.seeds or self.seeds for name, method in self.methods.items()}
+            compute = {name: method.training.compute() for name, method in self.methods.items()}
+            self.tables.verdict.check(self.trained(), seeds, self.pairs(), self.evaluation.settings, compute)
         return self
 
     def runs(self) -> list[tuple[str, int]]:
@@ -230,13 +236,19 @@ class Study(Keys):
         return [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
 
     def run_spec(self, method: str, training: Training | None = None) -> RunSpec:
-        """Exactly the keys that one run depends on: what its rule passes as parameters."""
-        chosen = self.methods[method]
+        """Exactly the keys that one run depends on: what its rule passes as parameters.
+
+        With other ``training`` keys than the method's it is a trial, of which no zero-shot accuracy is wanted.
+        """
+        chosen, evaluation = self.methods[method], self.evaluation
         if training is not None:
             chosen = chosen.model_copy(update={"training": training})
-        return RunSpec(
-            backbone=self.backbone, frames=self.frames, text=self.text, evaluation=self.evaluation, method=chosen
-        )
+            evaluation = evaluation.model_copy(update={"zero_shot": None})
+        return RunSpec(backbone=self.backbone, frames=self.frames, text=self.text, evaluation=evaluation, method=chosen)
+
+    def encoding(self) -> list[str]:
+        """Methods with towers, which encode any text and any picture, in order."""
+        return [name for name, method in self.methods.items() if method.model not in TOWERLESS]
 
     def trained(self) -> list[str]:
         """Methods that learn by gradient descent, in order."""
@@ -261,4 +273,5 @@ class RunSpec(Keys):
         return self.model_dump(mode="json", exclude=READING)
 
 
-BASELINES = ("ridge", "chance", "bow", "clip_zero_shot")
+TOWERLESS = ("ridge", "chance", "bow")
+BASELINES = (*TOWERLESS, "clip_zero_shot")

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import field_validator
 
 from rewind.study.keys import Keys, key
+from rewind.study.verdict import Verdict
 
 DIRECTIONS = ("text_to_item", "item_to_text")
 METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "MRR")
@@ -38,6 +39,7 @@ class Tables(Keys):
         "before it where it is not the first search direction, and `interval` after it to show its interval.",
         min_length=1,
     )
+    verdict: Verdict | None = key(None, "A table that says which methods win over a baseline, and why others do not.")
 
     @field_validator("columns")
     @classmethod

@@ -107,6 +107,15 @@ class Training(Keys):
     )
     save_every_steps: int = key(200, "Steps between saved training states, besides each epoch's end.", ge=1)
 
+    def compute(self) -> dict[str, object]:
+        """Keys that decide how much is computed in a step, whatever the loss."""
+        return {
+            "training.batch.size": self.batch.size,
+            "training.freeze": sorted(self.freeze),
+            "training.precision": self.precision,
+            "training.gradient_checkpointing": self.gradient_checkpointing,
+        }
+
     @field_validator("micro_batch")
     @classmethod
     def _not_negative(cls, value: int | str | None) -> int | str | None:

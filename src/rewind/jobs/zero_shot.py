@@ -1,0 +1,87 @@
+"""Zero-shot classification: the task of a run, a final row for each run, an interval for each method."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from rewind.datasets.cifar10 import find_cifar10, read_cifar10
+from rewind.errors import RewindError
+from rewind.evaluation.zero_shot import ZeroShotTask
+from rewind.files import write_csv, write_npz
+from rewind.jobs.data import DataFolder, build_retriever, device
+from rewind.jobs.ranks import Run
+from rewind.statistics.accuracy import accuracy_interval
+from rewind.study import RunSpec
+from rewind.study.model import Evaluation
+from rewind.study.zero_shot import ZeroShot
+from rewind.training.checkpoint import load_model
+from rewind.training.distributed import World, joined
+
+
+def validation_file(keys: Evaluation) -> str | None:
+    """The file that every validation of a run looks at, if it does."""
+    chosen = keys.zero_shot
+    return str(find_cifar10(chosen.folder)) if chosen and chosen.validation_images != 0 else None
+
+
+def validation_task(spec: RunSpec) -> ZeroShotTask | None:
+    """What every validation of a run classifies, if anything; a frozen visual tower encodes it once."""
+    if validation_file(spec.evaluation) is None:
+        return None
+    return _task(spec, spec.evaluation.zero_shot.validation_images, "visual" in spec.method.training.freeze)[0]
+
+
+def _task(spec: RunSpec, count: int | None, frozen: bool) -> tuple[ZeroShotTask, str]:
+    """The task, and the digest of its file."""
+    keys = spec.evaluation.zero_shot
+    data = read_cifar10(keys.folder, keys.sha256).first(count)
+    images, labels, classes = data.images, data.labels, data.classes
+    size = spec.frames.size
+    return ZeroShotTask(images, labels, classes, keys.templates, size, spec.evaluation, frozen), data.sha256
+
+
+def compute_zero_shot(data: DataFolder, model: str, result: str) -> None:
+    """Classify all images with a run's model: ``credits`` float64 (n,), ``labels`` (n,), ``sha256`` of their file.
+
+    Started by ``torchrun``, its processes share the work, and rank 0 writes the file.
+    """
+    with joined() as world:
+        _compute(data, model, result, world)
+
+
+def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
+    retriever = build_retriever(data)
+    load_model(model, retriever)
+    task, sha256 = _task(data.spec, None, False)
+    found = task.credits(retriever, device(), world)
+    if world.rank == 0:
+        print(f"zero-shot: {100 * found.mean():.2f}% of {len(found):,} images")
+        write_npz(result, credits=found, labels=task.labels, sha256=np.array(sha256))
+
+
+def join_zero_shot(runs: dict[Run, str], keys: ZeroShot, confidence: float, rows: str, intervals: str) -> None:
+    """One row per run, and one per method with its interval over training seeds and images.
+
+    Raises:
+        RewindError: if two runs classified different images.
+    """
+    found, digests = {}, {}
+    for run, path in runs.items():
+        with np.load(path, allow_pickle=False) as archive:
+            found[run], digests[run] = archive["credits"], str(archive["sha256"])
+    first = next(iter(digests))
+    for run, sha256 in digests.items():
+        if sha256 != digests[first] or len(found[run]) != len(found[first]):
+            raise RewindError(f"{runs[first]} and {runs[run]} are of different images; delete both and run again.")
+    templates = keys.templates if isinstance(keys.templates, str) else "; ".join(keys.templates)
+    content = {"data": keys.data, "templates": templates, "images": len(found[first])}
+    table = [
+        {"method": method, "seed": seed} | content | {"accuracy": 100 * credits.mean(), "sha256": digests[method, seed]}
+        for (method, seed), credits in found.items()
+    ]
+    write_csv(rows, pd.DataFrame(table))
+    methods = dict.fromkeys(method for method, _ in found)
+    grouped = {method: np.stack([c for (m, _), c in found.items() if m == method]) for method in methods}
+    table = [{"method": m} | content | accuracy_interval(c, confidence) for m, c in grouped.items()]
+    write_csv(intervals, pd.DataFrame(table))

@@ -1,0 +1,191 @@
+"""Who wins over a baseline: a gain in every seed, significant, affordable, smaller in the control. No markup here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from rewind.errors import RewindError
+from rewind.reporting.results import Results, check, directions
+from rewind.reporting.sheet import number, p_value
+from rewind.study.verdict import Verdict
+
+METRICS = ("R@1", "R@5")
+SIDES = ("first", "second")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One metric in one search direction, method − baseline, in percentage points.
+
+    Attributes:
+        direction, metric: which.
+        gains: of each seed.
+        difference, low, high: mean gain and its interval.
+        p_holm: of the difference.
+        shrinkage, shrinkage_low, shrinkage_high: how much larger the gap is than in the control; NaN without one.
+        level: p-values below it are significant.
+    """
+
+    direction: str
+    metric: str
+    gains: dict[int, float]
+    difference: float
+    low: float
+    high: float
+    p_holm: float
+    shrinkage: float
+    shrinkage_low: float
+    shrinkage_high: float
+    level: float
+
+    @property
+    def every_seed(self) -> bool:
+        return min(self.gains.values()) > 0
+
+    @property
+    def significant(self) -> bool:
+        return bool(self.p_holm < self.level and self.difference > 0)
+
+    @property
+    def controlled(self) -> bool:
+        """Without a control, or the gap is certainly smaller there."""
+        return math.isnan(self.shrinkage) or bool(self.shrinkage_low > 0)
+
+    @property
+    def holds(self) -> bool:
+        return self.every_seed and self.significant and self.controlled
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A method's verdict.
+
+    Attributes:
+        method: which.
+        claims: of every metric and direction.
+        best: the claim that the verdict rests on.
+        ratio: step time as a multiple of the baseline's.
+        limit: the largest ratio that is tolerated.
+        reasons: what is lacking for a win; empty for one.
+    """
+
+    method: str
+    claims: tuple[Claim, ...]
+    best: Claim
+    ratio: float
+    limit: float
+    reasons: tuple[str, ...]
+
+    @property
+    def affordable(self) -> bool:
+        return self.ratio <= self.limit
+
+    @property
+    def win(self) -> bool:
+        return not self.reasons
+
+
+def judge(results: Results) -> list[Judged]:
+    """The verdict on every method that the study names, in its order.
+
+    One claim must hold whole: a gain in one metric and significance in another are no win.
+
+    Raises:
+        RewindError: for numbers that are missing; see also :func:`rewind.reporting.results.check`.
+    """
+    keys = results.verdict
+    setting = place(results)
+    check(results, setting)
+    return [_judged(results, keys, method, setting) for method in keys.methods]
+
+
+def place(results: Results) -> str:
+    """The setting that counts."""
+    return results.verdict.where(list(dict.fromkeys(results.metrics["setting"])))
+
+
+def _judged(results: Results, keys: Verdict, method: str, setting: str) -> Judged:
+    claims = tuple(
+        _claim(results, keys, method, setting, direction, metric)
+        for direction in directions(results, setting)
+        for metric in METRICS
+    )
+    best = max(claims, key=_strength)
+    ratio, limit = _ratio(results, method), 1 + keys.max_slowdown
+    return Judged(method, claims, best, ratio, limit, tuple(_reasons(best, ratio, limit)))
+
+
+def _strength(claim: Claim) -> tuple:
+    """Claims that hold in more respects are stronger, then those whose worst seed gains more."""
+    both = claim.every_seed and claim.significant
+    return claim.holds, both, claim.every_seed, claim.significant, min(claim.gains.values())
+
+
+def _reasons(best: Claim, ratio: float, limit: float) -> list[str]:
+    found = []
+    if not best.every_seed:
+        lost = sum(gain <= 0 for gain in best.gains.values())
+        found.append(f"no gain in {lost} of {len(best.gains)} seeds")
+    if not best.significant:
+        p = "no p-value" if math.isnan(best.p_holm) else f"Holm’s p {p_value(best.p_holm)}"
+        found.append(f"not significant ({p})" if best.difference > 0 else f"worse on average ({p})")
+    if not ratio <= limit:
+        found.append(f"too slow (a step takes {ratio:.2f} times as long, {limit:.2f} is allowed)")
+    if not best.controlled:
+        ends = f"[{number(best.shrinkage_low, 1, True)}, {number(best.shrinkage_high, 1, True)}]"
+        how = "is not shown to shrink" if best.shrinkage_high > 0 else "grows"
+        found.append(f"its gap {how} in the control (it shrinks by {number(best.shrinkage, 1, True)} {ends})")
+    return found
+
+
+def _claim(results: Results, keys: Verdict, method: str, setting: str, direction: str, metric: str) -> Claim:
+    ours, theirs = (_by_seed(results, name, setting, direction, metric) for name in (method, keys.baseline))
+    tested = _oriented(results, method, keys.baseline, setting, direction, metric)
+    control = _control(results, method, setting, direction, metric) if keys.control else (np.nan,) * 3
+    gains = {int(seed): float(ours[seed] - theirs[seed]) for seed in theirs.index}
+    level = round(1 - results.confidence, 12)
+    return Claim(direction, metric, gains, *tested, *control, level)
+
+
+def _by_seed(results: Results, method: str, setting: str, direction: str, metric: str) -> pd.Series:
+    return results.runs[method, setting, direction].set_index("seed")[metric].astype(float)
+
+
+def _oriented(
+    results: Results, method: str, baseline: str, setting: str, direction: str, metric: str
+) -> tuple[float, float, float, float]:
+    """Difference, low, high and Holm's p of method − baseline, whichever stands first in the file."""
+    for one, other, sign in ((method, baseline, 1), (baseline, method, -1)):
+        row = _row(results.pairs, first=one, second=other, setting=setting, direction=direction, metric=metric)
+        if row is not None:
+            ends = sorted((sign * row["low"], sign * row["high"]))
+            return float(sign * row["difference"]), float(ends[0]), float(ends[1]), float(row["p_holm"])
+    raise RewindError(
+        f"pairs.csv: no row of {method!r} and {baseline!r} in {setting}, {direction}, {metric}; declare the pair in "
+        "statistics.pairs and run the statistics again."
+    )
+
+
+def _control(results: Results, method: str, setting: str, direction: str, metric: str) -> tuple[float, float, float]:
+    row = _row(results.control, method=method, setting=setting, direction=direction, metric=metric)
+    if row is None:
+        raise RewindError(f"statistics/control.csv: no row of {method!r}, {direction}, {metric}; make the file anew.")
+    return float(row["shrinkage"]), float(row["low"]), float(row["high"])
+
+
+def _ratio(results: Results, method: str) -> float:
+    row = _row(results.step_time, method=method)
+    if row is None:
+        raise RewindError(f"step_time.csv: no row of {method!r}; make the file anew.")
+    return float(row["ratio"])
+
+
+def _row(table: pd.DataFrame, **values: str) -> pd.Series | None:
+    if table.empty:
+        return None
+    chosen = np.logical_and.reduce([table[name] == value for name, value in values.items()])
+    return table[chosen].iloc[0] if chosen.any() else None

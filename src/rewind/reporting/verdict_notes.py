@@ -1,0 +1,70 @@
+"""The sentences below the table of the verdict: what a win is, and why a method has none."""
+
+from __future__ import annotations
+
+from rewind.reporting.cells import TITLES
+from rewind.reporting.footnotes import Footnotes, finished, procedure_sentence, seed_caution
+from rewind.reporting.results import Results, directions
+from rewind.reporting.verdict import Judged, judge, place
+from rewind.reporting.verdict_table import named
+
+
+def sentences(facts: Footnotes, results: Results) -> list[str]:
+    """The notes of the table."""
+    keys = results.verdict
+    one = facts.items.removesuffix("s")
+    several = len(directions(results, place(results))) > 1
+    baseline = results.labels[keys.baseline]
+    family = f" over {facts.family:,} {'pair' if facts.family == 1 else 'pairs'}" if facts.family else ""
+    seeds = sorted({len(results.seeds[name]) for name in (keys.baseline, *keys.methods) if name in results.seeds})
+    return finished(
+        [
+            *outcomes(results),
+            f"A win over {baseline} is claimed where, for R@1 or R@5 in one search direction of "
+            f"{TITLES[place(results)]}, every seed gains, the mean gain is significant (p < "
+            f"{1 - results.confidence:.3g} after Holm’s correction{family}), and a training step takes at most "
+            f"{1 + keys.max_slowdown:.2f} times as long" + (", and the control holds" if keys.control else ""),
+            "Shown is the claim that comes nearest to it; bold: this part of it holds; all claims are in the CSV file",
+            f"T2V: text→{one}; V2T: {one}→text" if several else "",
+            f"Gains: method minus {baseline} with the same seed, in percentage points; in brackets "
+            f"{100 * results.confidence:g}% intervals, not adjusted for their number",
+            _step_time(results),
+            _control(results),
+            procedure_sentence(facts, tested=True),
+            seed_caution(seeds),
+        ]
+    )
+
+
+def outcomes(results: Results) -> list[str]:
+    """The verdict on each method in a sentence."""
+    several = len(directions(results, place(results))) > 1
+    return [_outcome(results, judged, several) for judged in judge(results)]
+
+
+def _outcome(results: Results, judged: Judged, several: bool) -> str:
+    label, claim = results.labels[judged.method], named(judged.best, several)
+    if judged.win:
+        return f"{label}: a win, by {claim}."
+    return f"{label}: no win; by {claim}, the nearest to one: {', '.join(judged.reasons)}."
+
+
+def _step_time(results: Results) -> str:
+    row = results.step_time.iloc[0]
+    return (
+        f"Step time: median over {int(row['steps'])} rounds of a training step’s time divided by that of "
+        f"{results.labels[results.verdict.baseline]} on the same batch of {int(row['batch'])}, in turn in one process "
+        f"({row['device']})"
+    )
+
+
+def _control(results: Results) -> str:
+    keys = results.verdict
+    if not keys.control:
+        return ""
+    names = results.labels
+    pairs = ", ".join(f"{names[keys.control[m]]} − {names[keys.control[keys.baseline]]}" for m in keys.methods)
+    return (
+        f"Control: how much larger the gap to {names[keys.baseline]} is than that of the counterparts ({pairs}); it "
+        "holds where the whole interval is above 0"
+    )

@@ -1,0 +1,71 @@
+"""The table of zero-shot classification: accuracy on labelled images that no method was trained on."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from rewind.errors import RewindError
+from rewind.reporting.footnotes import Footnotes, finished, seed_caution
+from rewind.reporting.results import Results
+from rewind.reporting.sheet import Entry, Head, Part, Sheet, bounds, number
+
+TITLES = {"cifar10": "CIFAR-10"}
+
+
+def numbers(results: Results) -> pd.DataFrame:
+    """The table's CSV: accuracy in percent with its interval, methods in the order of the tables, with their names.
+
+    Raises:
+        RewindError: for a method that is not in the study.
+    """
+    order = {method: at for at, method in enumerate(results.ordered())}
+    unknown = [method for method in results.zero_shot["method"] if method not in order]
+    if unknown:
+        raise RewindError(f"statistics/zero_shot.csv: method {unknown[0]!r} is not in the study; make the file anew.")
+    rows = results.zero_shot.sort_values("method", key=lambda m: m.map(order), kind="stable", ignore_index=True)
+    rows.insert(0, "label", rows["method"].map(results.labels))
+    return rows
+
+
+def sheet(results: Results) -> Sheet:
+    """A row per method that has towers."""
+    rows = numbers(results)
+    groups = (
+        ("", rows[~rows["method"].isin(list(results.baselines))]),
+        ("Baselines", rows[rows["method"].isin(list(results.baselines))]),
+    )
+    parts = tuple(Part(title, tuple(map(_line, group.itertuples()))) for title, group in groups if len(group))
+    heads = (Head("Method", number=False), Head("Accuracy", "↑"))
+    return Sheet(
+        "Zero-shot", f"{_data(rows)}: zero-shot classification", f"{rows['data'].iloc[0]}-zero-shot", heads, parts
+    )
+
+
+def _line(row) -> tuple[Entry, ...]:
+    spread = "" if row.std != row.std else number(row.std)
+    return Entry(row.label), Entry(number(row.estimate), spread, bounds(row.low, row.high))
+
+
+def _data(rows: pd.DataFrame) -> str:
+    return TITLES.get(rows["data"].iloc[0], rows["data"].iloc[0])
+
+
+def sentences(facts: Footnotes, results: Results) -> list[str]:
+    """The notes of the table."""
+    rows = numbers(results)
+    first = rows.iloc[0]
+    template = f"Prompts: {first['templates']}" + (
+        " (open_clip’s for ImageNet)" if first["templates"] in ("simple", "openai") else ""
+    )
+    trained = rows[rows["method"].isin(results.trained())]
+    procedures = "; ".join(dict.fromkeys(rows["procedure"]))
+    return finished(
+        [
+            f"{first['images']:,} test images of {_data(rows)}, of which no method was shown one; the class whose "
+            "prompts are nearest is the answer, in percent; a tie counts its share",
+            template,
+            f"Mean ± standard deviation over training seeds; in brackets {100 * results.confidence:g}% intervals, not "
+            f"adjusted for their number: {procedures}",
+            seed_caution(sorted(set(trained["seeds"]))) if len(trained) else "",
+        ]
+    )

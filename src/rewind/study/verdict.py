@@ -1,0 +1,87 @@
+"""The keys of the verdict: what counts as a win over a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from rewind.study.keys import Keys, key, required
+
+
+class Verdict(Keys):
+    """Which methods are to win over which, at what price, and where their gain should shrink."""
+
+    baseline: str = required("Method that the others have to beat.")
+    methods: list[str] = required("Methods that are to beat it; the same seeds as the baseline's.", min_length=1)
+    control: dict[str, str] = key(
+        {},
+        "For the baseline and every method, its counterpart trained without what the gain should come from (topical "
+        "batches): there the gap to the baseline should be smaller. Empty: no control.",
+    )
+    max_slowdown: float = key(
+        0.10, "Largest tolerated slowdown of a training step against the baseline's.", ge=0, le=10
+    )
+    setting: Literal["origin", "hard", "test"] | None = key(
+        None, "Setting whose R@1 and R@5 count; the first of `evaluation.settings` if empty."
+    )
+    steps: int = key(30, "Training steps of every method that are timed, each after the other methods'.", ge=5, le=1000)
+
+    def check(
+        self,
+        trained: Sequence[str],
+        seeds: Mapping[str, list[int]],
+        pairs: Sequence[tuple[str, str]],
+        settings: Sequence[str],
+        compute: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Refuse keys that do not fit the study.
+
+        Args:
+            trained: the study's methods that are trained.
+            seeds: of each method.
+            pairs: that are compared.
+            settings: that are evaluated.
+            compute: what each method computes with, key → value: steps are compared at equal compute.
+
+        Raises:
+            ValueError: naming the key.
+        """
+        where = "tables.verdict"
+        named = {"baseline": [self.baseline], "methods": self.methods, "control": list(self.control.values())}
+        for name, methods in named.items():
+            if odd := [method for method in methods if method not in trained]:
+                raise ValueError(f"{where}.{name}: no trained method {odd[0]!r}; there are {', '.join(trained)}")
+        if self.baseline in self.methods or len(set(self.methods)) < len(self.methods):
+            raise ValueError(f"{where}.methods: each method once, without the baseline {self.baseline!r}")
+        self._check_control(where)
+        if odd := [method for method in self.methods if sorted(seeds[method]) != sorted(seeds[self.baseline])]:
+            raise ValueError(
+                f"{where}.methods: {odd[0]!r} has other seeds than {self.baseline!r}: no gain for each seed"
+            )
+        tested = {frozenset(pair) for pair in pairs}
+        if odd := [method for method in self.methods if frozenset((method, self.baseline)) not in tested]:
+            raise ValueError(f"{where}.methods: statistics.pairs does not compare {odd[0]!r} with {self.baseline!r}")
+        for method in self.methods:
+            for name, theirs in compute[self.baseline].items():
+                if (ours := compute[method][name]) != theirs:
+                    raise ValueError(
+                        f"{where}.methods: {method!r} has {name}: {ours}, {self.baseline!r} has {theirs}; steps can "
+                        "only be compared at equal compute"
+                    )
+        if self.where(settings) not in settings or self.where(settings) == "binary":
+            raise ValueError(f"{where}.setting: {self.where(settings)!r} is not evaluated, or is no ranked setting")
+
+    def _check_control(self, where: str) -> None:
+        if not self.control:
+            return
+        wanted = [self.baseline, *self.methods]
+        if lacking := [method for method in wanted if method not in self.control]:
+            raise ValueError(f"{where}.control: the counterpart of {lacking[0]!r} is missing")
+        if odd := [method for method in self.control if method not in wanted]:
+            raise ValueError(f"{where}.control: {odd[0]!r} is neither the baseline nor one of the methods")
+        if len(set(self.control.values()) | set(wanted)) < 2 * len(wanted):
+            raise ValueError(f"{where}.control: every counterpart must be a method of its own")
+
+    def where(self, settings: Sequence[str]) -> str:
+        """The setting that counts."""
+        return self.setting or settings[0]

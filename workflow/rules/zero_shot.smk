@@ -1,0 +1,54 @@
+"""Zero-shot classification of labelled images, where a study says `evaluation.zero_shot`.
+
+Requires: a run's model and the images' file.
+Produces: zero_shot/<method>/seed<k>.npz, zero_shot.csv, statistics/zero_shot.csv.
+"""
+
+
+rule zero_shot:
+    """Classify labelled images by prompts with one run's model."""
+    input:
+        unpack(lambda w: captions_of(w.study, "train")),
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        best="results/{study}/sweep/best.json",
+        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        images=lambda w: zero_shot_input(w.study),
+    output:
+        "results/{study}/zero_shot/{method}/seed{seed}.npz",
+    log:
+        "results/{study}/logs/zero_shot/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/zero_shot/{method}.seed{seed}.tsv"
+    threads: lambda w: study(w).resources.threads
+    resources:
+        gpu=lambda w: gpus_of(w.study, w.method),
+        require_gpu=lambda w: int(study(w).resources.require_gpu),
+        mem_mb=lambda w: study(w).resources.mem_mb,
+    params:
+        spec=lambda w: zero_shot_spec(w.study, w.method),
+        dataset=lambda w: study(w).dataset,
+        code=lambda w: code("zero_shot.py", *run_modules(w.study, w.method)),
+    script:
+        "../scripts/zero_shot.py"
+
+
+rule zero_shot_table:
+    """A row per run, and an interval per method over training seeds and images."""
+    input:
+        lambda w: [
+            f"results/{w.study}/zero_shot/{m}/seed{s}.npz" for m, s in zero_shot_methods(w.study)
+        ],
+    output:
+        runs="results/{study}/zero_shot.csv",
+        intervals="results/{study}/statistics/zero_shot.csv",
+    log:
+        "results/{study}/logs/zero_shot.log",
+    benchmark:
+        "results/{study}/benchmarks/zero_shot.tsv"
+    params:
+        runs=lambda w: zero_shot_methods(w.study),
+        settings=lambda w: study(w).evaluation.zero_shot.model_dump(mode="json"),
+        confidence=lambda w: study(w).statistics.confidence,
+        code=lambda w: code("zero_shot_table.py"),
+    script:
+        "../scripts/zero_shot_table.py"
