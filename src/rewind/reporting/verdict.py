@@ -134,7 +134,8 @@ def _reasons(best: Claim, ratio: float, limit: float) -> list[str]:
         p = "no p-value" if math.isnan(best.p_holm) else f"Holm’s p {p_value(best.p_holm)}"
         found.append(f"not significant ({p})" if best.difference > 0 else f"worse on average ({p})")
     if not ratio <= limit:
-        found.append(f"too slow (a step takes {ratio:.2f} times as long, {limit:.2f} is allowed)")
+        digits = 2 if round(ratio, 2) > limit else 4
+        found.append(f"too slow (a step takes {ratio:.{digits}f} times as long, {limit:.{digits}f} is allowed)")
     if not best.controlled:
         ends = f"[{number(best.shrinkage_low, 1, True)}, {number(best.shrinkage_high, 1, True)}]"
         how = "is not shown to shrink" if best.shrinkage_high > 0 else "grows"

@@ -55,9 +55,7 @@ class Verdict(Keys):
             raise ValueError(f"{where}.methods: each method once, without the baseline {self.baseline!r}")
         self._check_control(where)
         if odd := [method for method in self.methods if sorted(seeds[method]) != sorted(seeds[self.baseline])]:
-            raise ValueError(
-                f"{where}.methods: {odd[0]!r} has other seeds than {self.baseline!r}: no gain for each seed"
-            )
+            raise ValueError(f"{where}.methods: {odd[0]!r} and {self.baseline!r} have different seeds")
         tested = {frozenset(pair) for pair in pairs}
         if odd := [method for method in self.methods if frozenset((method, self.baseline)) not in tested]:
             raise ValueError(f"{where}.methods: statistics.pairs does not compare {odd[0]!r} with {self.baseline!r}")
