@@ -18,6 +18,7 @@ include: "workflow/rules/sweep.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/zero_shot.smk"
 include: "workflow/rules/statistics.smk"
+include: "workflow/rules/verdict.smk"
 include: "workflow/rules/report.smk"
 
 

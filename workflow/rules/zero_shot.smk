@@ -35,9 +35,7 @@ rule zero_shot:
 rule zero_shot_table:
     """A row per run, and an interval per method over training seeds and images."""
     input:
-        lambda w: [
-            f"results/{w.study}/zero_shot/{m}/seed{s}.npz" for m, s in zero_shot_methods(w.study)
-        ],
+        lambda w: [f"results/{w.study}/zero_shot/{m}/seed{s}.npz" for m, s in zero_shot_methods(w.study)],
     output:
         runs="results/{study}/zero_shot.csv",
         intervals="results/{study}/statistics/zero_shot.csv",
