@@ -84,7 +84,9 @@ def test_other_images_are_another_run(walls: Path, monkeypatch: pytest.MonkeyPat
 
 
 def credits(path: Path, values: list[float], sha256: str = "abc") -> str:
-    write_npz(path, credits=np.array(values), labels=np.zeros(len(values), int), sha256=np.array(sha256))
+    write_npz(
+        path, credits=np.array(values), labels=np.zeros(len(values), int), alike=np.array(2), sha256=np.array(sha256)
+    )
     return str(path)
 
 

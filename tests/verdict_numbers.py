@@ -19,9 +19,13 @@ VALUES = {
 }
 
 
+def ratios(ratio: float) -> dict[str, float]:
+    return {"ratio": ratio, "ratio_low": ratio - 0.02, "ratio_high": ratio + 0.03}
+
+
 def step_time(ratio: float) -> pd.DataFrame:
-    place = {"baseline": "base", "steps": 30, "batch": 64, "device": "1 CPU"}
-    return pd.DataFrame([{"method": "base", "ratio": 1.0} | place, {"method": "new", "ratio": ratio} | place])
+    place = {"baseline": "base", "rounds": 30, "batch": 64, "device": "1 CPU"}
+    return pd.DataFrame([{"method": "base", **ratios(1.0)} | place, {"method": "new", **ratios(ratio)} | place])
 
 
 def control(shrinkage: float, half: float, ways: tuple[str, ...] = WAYS) -> pd.DataFrame:

@@ -15,7 +15,8 @@ rule step_time:
         "results/{study}/logs/step_time.log",
     benchmark:
         "results/{study}/benchmarks/step_time.tsv"
-    threads: lambda w: study(w).resources.threads
+    # All of the machine, so that no other job slows the steps; torch takes as many threads as training does.
+    threads: lambda w: workflow.cores or study(w).resources.threads
     resources:
         gpu=lambda w: min(1, study(w).resources.gpus),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
@@ -23,7 +24,8 @@ rule step_time:
     params:
         specs=lambda w: {name: timed_spec(w.study, name) for name in timed_methods(w.study)},
         baseline=lambda w: verdict(w).baseline,
-        steps=lambda w: verdict(w).steps,
+        rounds=lambda w: verdict(w).rounds,
+        threads=lambda w: study(w).resources.threads,
         dataset=lambda w: study(w).dataset,
         seed=lambda w: study(w).seeds[0],
         code=lambda w: code(

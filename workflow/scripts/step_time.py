@@ -9,6 +9,6 @@ from rewind.jobs.step_time import measure_steps
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
-with session(snakemake.log[0], snakemake.threads, snakemake.resources.gpu, snakemake.resources.get("require_gpu")):
-    params = snakemake.params
-    measure_steps(timed_jobs(snakemake), params.baseline, params.steps, snakemake.output[0])
+params, resources = snakemake.params, snakemake.resources
+with session(snakemake.log[0], params.threads, resources.gpu, resources.get("require_gpu")):
+    measure_steps(timed_jobs(snakemake), params.baseline, params.rounds, snakemake.output[0])

@@ -82,6 +82,9 @@ class ZeroShotTask:
         size: side of the model's input.
         keys: batch sizes.
         frozen: the visual tower does not change between scorings, so its features are computed in the first alone.
+
+    Attributes:
+        alike: classes that the last model's text tower cannot tell from another, as it knows their names' words not.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class ZeroShotTask:
         self.labels, self.classes, self.keys, self.frozen = labels, classes, keys, frozen
         self.texts = prompts(classes, templates)
         self.inputs: Inputs = Pictures(images, size)
+        self.alike = 0
 
     def credits(self, retriever: Retriever, device: torch.device, world: World = ALONE, workers: int = 0) -> np.ndarray:
         """float64 (n,): 1 where the truth alone is the nearest class, 1/k where it is one of k, else 0.
@@ -111,6 +115,7 @@ class ZeroShotTask:
         if self.frozen and isinstance(self.inputs, Pictures):
             self.inputs = encoded(backbone, self.inputs, self.keys.batch_size, device)
         text = backbone.prepare_text(self.texts)
+        self.alike = _alike(text, len(self.classes))
         scores = similarity_matrix(retriever, text, self.inputs, self.keys, device, world, workers)
         lengths = self._lengths(retriever, text, device)
         return _credits(_by_class(scores, len(self.classes)) / lengths[:, None], self.labels)
@@ -173,6 +178,12 @@ def _towers(retriever: Retriever) -> Backbone:
             "take such methods into a study of their own."
         )
     return backbone
+
+
+def _alike(text: Tensor, classes: int) -> int:
+    """Classes whose prepared prompts (C · T, …) are those of another class too."""
+    _, counts = text.reshape(classes, -1).unique(dim=0, return_counts=True)
+    return int(counts[counts > 1].sum())
 
 
 def _by_class(scores: np.ndarray, classes: int) -> np.ndarray:

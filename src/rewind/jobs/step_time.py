@@ -1,7 +1,8 @@
 """How long a training step of each method takes: in turn, on the same batches, in one process.
 
-What else the machine does meanwhile slows all methods alike, and their order changes from round to round; the median
-over rounds of the ratio to the baseline leaves single disturbances out.
+In a round each method makes a step, and then again in the opposite order, and the faster of the two counts: none is
+always first, and what the machine does meanwhile hits all of them alike. The median over rounds of the ratio to the
+baseline leaves further disturbances out.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from rewind.training.speed import speed_up
 WARM_UP = 3  # rounds that are not counted: kernels are chosen, memory is fetched
 
 
-def measure_steps(jobs: Mapping[str, Job], baseline: str, steps: int, result: str) -> None:
+def measure_steps(jobs: Mapping[str, Job], baseline: str, rounds: int, result: str) -> None:
     """Write ``step_time.csv``, one row per method.
 
-    Columns: method, baseline, steps, batch, seconds (median), seconds_low, seconds_high (quartiles), ratio (median over
-    rounds of the step's time over the baseline's in the same round), ratio_low, ratio_high (quartiles), device.
+    Columns: method, baseline, rounds, batch, seconds of a step (median over rounds), seconds_low, seconds_high
+    (quartiles), ratio (median over rounds of the method's time over the baseline's), ratio_low, ratio_high, device.
 
     Args:
         jobs: the methods' training jobs, on the same data, the baseline's among them.
         baseline: whose steps are 1.
-        steps: timed steps of each method.
+        rounds: how often each method makes two steps.
         result: the CSV file.
     """
     first = jobs[baseline]
@@ -51,9 +52,9 @@ def measure_steps(jobs: Mapping[str, Job], baseline: str, steps: int, result: st
         retriever = build_retriever(folder)
         data = data or folder.split("train", retriever).training_data()
         steppers[name] = Stepper(retriever, data, job.spec.method.training, device())
-    seconds = interleaved(steppers, data, first.spec.method.training, first.seed, steps)
+    seconds = interleaved(steppers, data, first.spec.method.training, first.seed, rounds)
     batch = first.spec.method.training.batch.size
-    place = {"baseline": baseline, "steps": steps, "batch": batch, "device": ", ".join(hardware()["devices"])}
+    place = {"baseline": baseline, "rounds": rounds, "batch": batch, "device": ", ".join(hardware()["devices"])}
     table = pd.DataFrame([row | place for row in summarised(seconds, baseline)])
     write_csv(result, table)
     print(table[["method", "seconds", "ratio"]].to_string(index=False))
@@ -95,26 +96,25 @@ class Stepper:
 
 
 def interleaved(
-    steppers: Mapping[str, Stepper], data: TrainingData, keys: Training, seed: int, steps: int
+    steppers: Mapping[str, Stepper], data: TrainingData, keys: Training, seed: int, rounds: int
 ) -> dict[str, np.ndarray]:
-    """Seconds (steps,) of each method's steps: round by round on the same batch, in an order that moves on.
+    """Seconds (rounds,) of each method's faster step: on the same batch, in an order that moves on and is then turned.
 
     Batches are read before they are timed; the first epochs' are taken, as uniform training draws them.
     """
-    batches = _batches(data, keys, seed, WARM_UP + steps)
+    batches = _batches(data, keys, seed, WARM_UP + rounds)
     names, place = list(steppers), next(iter(steppers.values())).device
     seconds: dict[str, list[float]] = {name: [] for name in names}
     progress = Progress("step time", len(batches), "rounds")
     for turn, rows in enumerate(batches):
         batch = {name: value.to(place) for name, value in data.batch(rows).items()}
         at = turn % len(names)
-        for name in names[at:] + names[:at]:
-            _wait(place)
-            began = time.perf_counter()
-            steppers[name](batch)
-            _wait(place)
-            if turn >= WARM_UP:
-                seconds[name].append(time.perf_counter() - began)
+        order = names[at:] + names[:at]
+        spent = dict.fromkeys(names, np.inf)
+        for name in order + order[::-1]:
+            spent[name] = min(spent[name], _timed(steppers[name], batch, place))
+        for name in names if turn >= WARM_UP else ():
+            seconds[name].append(spent[name])
         progress.advance()
     return {name: np.array(values) for name, values in seconds.items()}
 
@@ -138,6 +138,14 @@ def _batches(data: TrainingData, keys: Training, seed: int, count: int) -> list[
         found += epoch_batches(data.item_of_caption, data.cluster_of_item, keys.batch, seed, epoch)
         epoch += 1
     return found[:count]
+
+
+def _timed(stepper: Stepper, batch: Features, place: torch.device) -> float:
+    _wait(place)
+    began = time.perf_counter()
+    stepper(batch)
+    _wait(place)
+    return time.perf_counter() - began
 
 
 def _wait(place: torch.device) -> None:

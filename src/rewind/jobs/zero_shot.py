@@ -42,7 +42,7 @@ def _task(spec: RunSpec, count: int | None, frozen: bool) -> tuple[ZeroShotTask,
 
 
 def compute_zero_shot(data: DataFolder, model: str, result: str) -> None:
-    """Classify all images with a run's model: ``credits`` float64 (n,), ``labels`` (n,), ``sha256`` of their file.
+    """Classify all images with a run's model: ``credits`` float64 (n,), ``labels`` (n,), ``alike``, ``sha256``.
 
     Started by ``torchrun``, its processes share the work, and rank 0 writes the file.
     """
@@ -56,8 +56,9 @@ def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
     task, sha256 = _task(data.spec, None, False)
     found = task.credits(retriever, device(), world)
     if world.rank == 0:
-        print(f"zero-shot: {100 * found.mean():.2f}% of {len(found):,} images")
-        write_npz(result, credits=found, labels=task.labels, sha256=np.array(sha256))
+        alike = f"; {task.alike} classes read alike: their names are no words of this vocabulary" if task.alike else ""
+        print(f"zero-shot: {100 * found.mean():.2f}% of {len(found):,} images{alike}")
+        write_npz(result, credits=found, labels=task.labels, alike=np.array(task.alike), sha256=np.array(sha256))
 
 
 def join_zero_shot(runs: dict[Run, str], keys: ZeroShot, confidence: float, rows: str, intervals: str) -> None:
@@ -66,10 +67,10 @@ def join_zero_shot(runs: dict[Run, str], keys: ZeroShot, confidence: float, rows
     Raises:
         RewindError: if two runs classified different images.
     """
-    found, digests = {}, {}
+    found, digests, alike = {}, {}, {}
     for run, path in runs.items():
         with np.load(path, allow_pickle=False) as archive:
-            found[run], digests[run] = archive["credits"], str(archive["sha256"])
+            found[run], digests[run], alike[run] = archive["credits"], str(archive["sha256"]), int(archive["alike"])
     first = next(iter(digests))
     for run, sha256 in digests.items():
         if sha256 != digests[first] or len(found[run]) != len(found[first]):
@@ -77,11 +78,16 @@ def join_zero_shot(runs: dict[Run, str], keys: ZeroShot, confidence: float, rows
     templates = keys.templates if isinstance(keys.templates, str) else "; ".join(keys.templates)
     content = {"data": keys.data, "templates": templates, "images": len(found[first])}
     table = [
-        {"method": method, "seed": seed} | content | {"accuracy": 100 * credits.mean(), "sha256": digests[method, seed]}
-        for (method, seed), credits in found.items()
+        {"method": run[0], "seed": run[1]}
+        | content
+        | {"accuracy": 100 * credits.mean(), "alike": alike[run], "sha256": digests[run]}
+        for run, credits in found.items()
     ]
     write_csv(rows, pd.DataFrame(table))
     methods = dict.fromkeys(method for method, _ in found)
     grouped = {method: np.stack([c for (m, _), c in found.items() if m == method]) for method in methods}
-    table = [{"method": m} | content | accuracy_interval(c, confidence) for m, c in grouped.items()]
+    most = {method: max(count for (m, _), count in alike.items() if m == method) for method in methods}
+    table = [
+        {"method": m} | content | {"alike": most[m]} | accuracy_interval(c, confidence) for m, c in grouped.items()
+    ]
     write_csv(intervals, pd.DataFrame(table))

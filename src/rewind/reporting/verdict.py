@@ -68,7 +68,7 @@ class Judged:
         method: which.
         claims: of every metric and direction.
         best: the claim that the verdict rests on.
-        ratio: step time as a multiple of the baseline's.
+        ratio, ratio_low, ratio_high: step time as a multiple of the baseline's, and its quartiles over rounds.
         limit: the largest ratio that is tolerated.
         reasons: what is lacking for a win; empty for one.
     """
@@ -77,6 +77,8 @@ class Judged:
     claims: tuple[Claim, ...]
     best: Claim
     ratio: float
+    ratio_low: float
+    ratio_high: float
     limit: float
     reasons: tuple[str, ...]
 
@@ -115,8 +117,9 @@ def _judged(results: Results, keys: Verdict, method: str, setting: str) -> Judge
         for metric in METRICS
     )
     best = max(claims, key=_strength)
-    ratio, limit = _ratio(results, method), 1 + keys.max_slowdown
-    return Judged(method, claims, best, ratio, limit, tuple(_reasons(best, ratio, limit)))
+    ratio, low, high = _ratio(results, method)
+    limit = 1 + keys.max_slowdown
+    return Judged(method, claims, best, ratio, low, high, limit, tuple(_reasons(best, ratio, limit)))
 
 
 def _strength(claim: Claim) -> tuple:
@@ -132,7 +135,7 @@ def _reasons(best: Claim, ratio: float, limit: float) -> list[str]:
         found.append(f"no gain in {lost} of {len(best.gains)} seeds")
     if not best.significant:
         p = "no p-value" if math.isnan(best.p_holm) else f"Holm’s p {p_value(best.p_holm)}"
-        found.append(f"not significant ({p})" if best.difference > 0 else f"worse on average ({p})")
+        found.append(f"not significant ({p})" if best.difference >= 0 else f"worse on average ({p})")
     if not ratio <= limit:
         digits = 2 if round(ratio, 2) > limit else 4
         found.append(f"too slow (a step takes {ratio:.{digits}f} times as long, {limit:.{digits}f} is allowed)")
@@ -178,11 +181,11 @@ def _control(results: Results, method: str, setting: str, direction: str, metric
     return float(row["shrinkage"]), float(row["low"]), float(row["high"])
 
 
-def _ratio(results: Results, method: str) -> float:
+def _ratio(results: Results, method: str) -> tuple[float, float, float]:
     row = _row(results.step_time, method=method)
     if row is None:
         raise RewindError(f"step_time.csv: no row of {method!r}; make the file anew.")
-    return float(row["ratio"])
+    return float(row["ratio"]), float(row["ratio_low"]), float(row["ratio_high"])
 
 
 def _row(table: pd.DataFrame, **values: str) -> pd.Series | None:

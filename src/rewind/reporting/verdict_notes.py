@@ -52,9 +52,9 @@ def _outcome(results: Results, judged: Judged, several: bool) -> str:
 def _step_time(results: Results) -> str:
     row = results.step_time.iloc[0]
     return (
-        f"Step time: median over {int(row['steps'])} rounds of a training step’s time divided by that of "
+        f"Step time: median over {int(row['rounds'])} rounds of a training step’s time divided by that of "
         f"{results.labels[results.verdict.baseline]} on the same batch of {int(row['batch'])}, in turn in one process "
-        f"({row['device']})"
+        f"({row['device']}), in brackets the quartiles"
     )
 
 

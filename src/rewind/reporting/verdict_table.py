@@ -51,7 +51,7 @@ def sheet(results: Results, dataset: str = "") -> Sheet:
         Head("Method", number=False),
         Head("Win", number=False),
         Head("By", number=False),
-        *(Head(str(seed), group="Gain in each seed") for seed in seeds),
+        *(Head(str(seed), group="Gain, seed") for seed in seeds),
         Head("Mean gain"),
         Head("Holm’s p"),
         Head("Step time"),
@@ -78,6 +78,6 @@ def _line(results: Results, judged: Judged, several: bool) -> tuple[Entry, ...]:
         *(Entry(number(gain, signed=True), bold=gain > 0) for gain in best.gains.values()),
         Entry(number(best.difference, signed=True), "", bounds(best.low, best.high, signed=True)),
         Entry(p_value(best.p_holm), bold=best.significant),
-        Entry(number(judged.ratio, 2), bold=judged.affordable),
+        Entry(number(judged.ratio, 2), "", bounds(judged.ratio_low, judged.ratio_high, 2), bold=judged.affordable),
         *(control if results.verdict.control else []),
     )

@@ -41,6 +41,14 @@ def sheet(results: Results) -> Sheet:
     )
 
 
+def _alike(rows: pd.DataFrame) -> str:
+    """Whose vocabulary lacks the classes' names."""
+    lacking = [f"{row.alike} ({row.label})" for row in rows.itertuples() if row.alike]
+    if not lacking:
+        return ""
+    return f"Classes whose prompts read alike, as their names are outside the vocabulary: {', '.join(lacking)}"
+
+
 def _line(row) -> tuple[Entry, ...]:
     spread = "" if row.std != row.std else number(row.std)
     return Entry(row.label), Entry(number(row.estimate), spread, bounds(row.low, row.high))
@@ -66,6 +74,7 @@ def sentences(facts: Footnotes, results: Results) -> list[str]:
             template,
             f"Mean ± standard deviation over training seeds; in brackets {100 * results.confidence:g}% intervals, not "
             f"adjusted for their number: {procedures}",
+            _alike(rows),
             seed_caution(sorted(set(trained["seeds"]))) if len(trained) else "",
         ]
     )

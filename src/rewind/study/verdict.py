@@ -24,7 +24,7 @@ class Verdict(Keys):
     setting: Literal["origin", "hard", "test"] | None = key(
         None, "Setting whose R@1 and R@5 count; the first of `evaluation.settings` if empty."
     )
-    steps: int = key(30, "Training steps of every method that are timed, each after the other methods'.", ge=5, le=1000)
+    rounds: int = key(30, "Rounds of timing, in which every method makes two training steps in turn.", ge=5, le=1000)
 
     def check(
         self,
