@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from rewind.datasets.captions import load_split
+from rewind.errors import RewindError
 from rewind.models.retriever import Backbone, Retriever, find
 from rewind.study import RunSpec
 from rewind.training.data import TrainingData
-from rewind.training.inputs import Clips, Inputs, StoredClips, cached_frames, cached_text
+from rewind.training.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
 
 
 @dataclass
@@ -85,7 +86,17 @@ class DataFolder:
         return Prepared(items, captions, self.inputs(items), text)
 
     def inputs(self, items: pd.DataFrame) -> Inputs:
-        """What a model sees of ``items``, from where it is cheapest."""
+        """What a model sees of ``items``, from where it is cheapest.
+
+        Raises:
+            RewindError: for noise where features of clips are cached.
+        """
+        if self.spec.frames.noise:
+            if self._features is not None:
+                raise RewindError(
+                    "noise: features of a frozen tower are of the clips themselves; take visual out of training.freeze."
+                )
+            return Noise(items, self.spec.frames, self.max_frames)
         if self._features is not None:
             return cached_frames(self._features, items, str(self.cache))
         if self.cache is not None:

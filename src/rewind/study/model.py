@@ -17,13 +17,15 @@ class Backbone(Keys):
 
     kind: str = key(
         "clip",
-        "`clip` (open_clip), `towers` (packaged pretrained towers), `miniclip_towers` (an image network and a small "
-        "text tower, for `model: miniclip`), or a dotted path of your own.",
+        "`clip` (open_clip), `viclip` (ViCLIP, which sees all frames at once), `towers` (packaged pretrained towers), "
+        "`miniclip_towers` (an image network and a small text tower, for `model: miniclip`), or a dotted path of your "
+        "own.",
     )
     architecture: str = key(
         "ViT-B-32-quickgelu",
         "`clip`: open_clip's model name, or a JSON file in open_clip's format. `miniclip_towers`: `resnet18` (with "
-        "`weights` in torchvision's names, else random) or `efficientnet_lite0` (packaged ImageNet weights).",
+        "`weights` in torchvision's names, else random) or `efficientnet_lite0` (packaged ImageNet weights). `viclip`: "
+        "`viclip-b`, `viclip-l`, or a JSON file of sizes.",
     )
     weights: str | None = key(
         None,
@@ -46,6 +48,13 @@ class Backbone(Keys):
         "How `clip` cuts a frame into patches: `2d`, each frame alone, or `3d`, over a frame and both its neighbours "
         "(CLIP4Clip's `linear_patch`).",
     )
+    token_mask: float = key(
+        0.0,
+        "`viclip`: share of the patches of a clip that training leaves out at random (upstream 0.9); evaluation sees "
+        "all of them.",
+        ge=0,
+        lt=1,
+    )
     width: int = key(
         256, "Shared embedding width of the trained projections of `towers` and `miniclip_towers`.", ge=8, le=4096
     )
@@ -61,15 +70,22 @@ class Frames(Keys):
     """Which frames of a clip the model sees."""
 
     max_frames: int = key(12, "Frames per clip; overruled by the sweep's choice where there is a sweep.", ge=1, le=512)
-    sampling: Literal["uniform", "head", "tail"] = key(
+    sampling: Literal["uniform", "head", "tail", "stride"] = key(
         "uniform",
-        "Which frames of a longer clip are kept: spread evenly, the first, or the last (`slice_framepos` 2, 0, 1).",
+        "Which frames of a longer clip are kept: spread evenly, the first, or the last (`slice_framepos` 2, 0, 1). "
+        "`stride`: ViCLIP's own, every so manieth from the first on; a shorter clip has frames several times.",
     )
     rate: float | None = key(
         None, "Frames per second taken before `sampling` (CLIP4Clip's `feature_framerate`, 1); none: all frames.", gt=0
     )
-    size: int = key(
-        224, "Side of the square model input in pixels (resize the short side, crop the centre).", ge=16, le=1024
+    size: int = key(224, "Side of the square model input in pixels.", ge=16, le=1024)
+    fit: Literal["crop", "stretch"] = key(
+        "crop",
+        "How a frame becomes a square: `crop` (resize the short side, crop the centre; CLIP) or `stretch` (the whole "
+        "frame, its aspect not kept; ViCLIP).",
+    )
+    noise: bool = key(
+        False, "A control: noise in the place of every clip, the same for an item throughout; no clip is read."
     )
     workers: int = key(0, "Decoding processes beside each training job; 0 decodes in the job itself.", ge=0, le=256)
     store: bool = key(
@@ -100,8 +116,10 @@ class Method(Keys):
 
     model: str = key(
         "clip4clip",
-        "`clip4clip` (a backbone with a temporal head), `miniclip` (`kind: miniclip_towers` without a head), `ridge`, "
-        "`chance`, `bow`, `clip_zero_shot` (baselines), or a dotted path of your own.",
+        "`clip4clip` (a backbone with a temporal head), `dual_encoder` (cosine of one vector per caption and clip, "
+        "with cross-attention of pairs in training where its options say so), `miniclip` (`kind: miniclip_towers` "
+        "without a head), `ridge`, `chance`, `bow`, `clip_zero_shot`, `zero_shot` (baselines; the last is the study's "
+        "backbone before training), or a dotted path of your own.",
     )
     head: str = key("meanP", "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, or a dotted path of your own.")
     head_layers: int = key(4, "Transformer layers of the head (`cross_num_hidden_layers`).", ge=1, le=48)
@@ -112,6 +130,7 @@ class Method(Keys):
     label: str = key("", "Name in tables and figures; the method's key if empty.")
     train: str = key("", "What the table's Train column says; the dataset's title if empty.")
     options: dict[str, Any] = key({}, "Options of a baseline or of a model of your own.")
+    noise: bool = key(False, "A control: this method sees noise in the place of every clip (as `frames.noise`).")
     seeds: list[int] | None = key(None, "Seeds of this method where they differ from the study's.")
     training: Training = key(Training(), "Overrides of the study's `training` keys for this method.")
 
@@ -154,6 +173,11 @@ class Evaluation(Keys):
     )
     directions: list[Literal["text_to_item", "item_to_text"]] = key(
         ["text_to_item", "item_to_text"], "Search directions.", min_length=1
+    )
+    cosine_gap: bool = key(
+        False,
+        "Also report the cosine gap, on validation and test: how much closer a caption is to its own item than to "
+        "others.",
     )
     batch_size: int = key(64, "Items or captions encoded at once.", ge=1)
     pair_batch_size: int = key(4096, "Pairs scored at once by heads that look at pairs (tightTransf).", ge=1)
@@ -244,7 +268,8 @@ class Study(Keys):
         if training is not None:
             chosen = chosen.model_copy(update={"training": training})
             evaluation = evaluation.model_copy(update={"zero_shot": None})
-        return RunSpec(backbone=self.backbone, frames=self.frames, text=self.text, evaluation=evaluation, method=chosen)
+        frames = self.frames.model_copy(update={"noise": True}) if chosen.noise else self.frames
+        return RunSpec(backbone=self.backbone, frames=frames, text=self.text, evaluation=evaluation, method=chosen)
 
     def encoding(self) -> list[str]:
         """Methods with towers, which encode any text and any picture, in order."""
@@ -255,8 +280,8 @@ class Study(Keys):
         return [name for name, method in self.methods.items() if method.model not in BASELINES]
 
 
-READING = {"frames": {"store", "workers", "keep_in_memory"}}
-"""Keys of how frames are read, on which no result depends."""
+READING = {"frames": {"store", "workers", "keep_in_memory"}, "evaluation": {"cosine_gap"}}
+"""Keys of how frames are read and of what is reported, on which no run depends."""
 
 
 class RunSpec(Keys):
@@ -274,4 +299,4 @@ class RunSpec(Keys):
 
 
 TOWERLESS = ("ridge", "chance", "bow")
-BASELINES = (*TOWERLESS, "clip_zero_shot")
+BASELINES = (*TOWERLESS, "clip_zero_shot", "zero_shot")

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from rewind.errors import RewindError
+from rewind.files import digest
 from rewind.models.retriever import Features
 from rewind.study import Frames
 from rewind.video.frames import sample_clip
@@ -53,9 +54,8 @@ class Clips:
         if row in self.kept:
             return self.kept[row]
         keys = self.frames
-        clip = sample_clip(
-            self.paths[row], self.max_frames, keys.size, keys.sampling, keys.rate, reversed=bool(self.reversed[row])
-        )
+        chosen = {"sampling": keys.sampling, "rate": keys.rate, "fit": keys.fit}
+        clip = sample_clip(self.paths[row], self.max_frames, keys.size, reversed=bool(self.reversed[row]), **chosen)
         if keys.keep_in_memory:
             self.kept[row] = clip
         return clip
@@ -89,6 +89,28 @@ class StoredClips:
     def batch(self, rows: np.ndarray) -> Features:
         pixels = _room((len(rows), *self.store.view.shape))
         return {"pixels": pixels, "mask": torch.from_numpy(self.store.read(self.places[rows], pixels.numpy()))}
+
+
+class Noise:
+    """A control: uniform noise in the shape of :class:`Clips`, the same for an item in every run and epoch.
+
+    No clip is read. Every item has ``max_frames`` frames, drawn from the hash of its id.
+    """
+
+    def __init__(self, items: pd.DataFrame, frames: Frames, max_frames: int) -> None:
+        self.seeds = [int(digest("noise", item), 16) for item in items["item_id"]]
+        self.shape = (max_frames, 3, frames.size, frames.size)
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def batch(self, rows: np.ndarray) -> Features:
+        pixels = np.stack([self.read(int(row)) for row in rows])
+        return {"pixels": torch.from_numpy(pixels), "mask": torch.ones(len(rows), self.shape[0], dtype=torch.uint8)}
+
+    def read(self, row: int) -> np.ndarray:
+        """Pixels of one item, uint8."""
+        return np.random.default_rng(self.seeds[row]).integers(0, 256, self.shape, dtype=np.uint8)
 
 
 def _room(shape: tuple[int, ...]) -> torch.Tensor:

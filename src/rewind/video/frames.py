@@ -14,13 +14,17 @@ import numpy as np
 from PIL import Image
 
 from rewind.errors import RewindError
+from rewind.video.stretch import stretch_square
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 
 IMAGE_SUFFIXES = (".png", ".jpg")  # of normalised images
 
-Sampling = Literal["uniform", "head", "tail"]
+Sampling = Literal["uniform", "head", "tail", "stride"]
+Fit = Literal["crop", "stretch"]
 Indices = Sequence[int] | np.ndarray
 
 
@@ -32,12 +36,14 @@ def frame_indices(
     rate: float | None = None,
     reversed: bool = False,
 ) -> np.ndarray:
-    """Indices of the frames to read, int64, strictly ascending, at most ``max_frames`` of them.
+    """Indices of the frames to read, int64, ascending, at most ``max_frames`` of them; ``stride`` alone repeats some.
 
     Args:
         frames: length of the clip in frames, at least 1.
         max_frames: most frames to keep; a clip with fewer keeps all (padding is left to the caller).
         sampling: what is kept of more: ``uniform`` (centres of equal segments), the ``head`` or the ``tail``.
+            ``stride`` is ViCLIP's ``frames[::frames // n][:n]`` with n = ``max_frames``, and always gives n: of a
+            shorter clip (which upstream refuses) some frames come several times.
         fps: frames per second of the clip; needed with ``rate``.
         rate: frames per second taken before ``sampling``, at least one frame; none or above ``fps``: all.
         reversed: the clip is a twin. The result is then ``frames - 1 - idx[::-1]`` of the original's: the
@@ -51,7 +57,7 @@ def frame_indices(
     kept = np.arange(frames, dtype=np.int64)
     if rate is not None:
         kept = _spread(frames, _rated(frames, fps, rate))
-    if len(kept) > max_frames:
+    if len(kept) > max_frames or sampling == "stride":
         kept = _cut(kept, max_frames, sampling)
     return frames - 1 - kept[::-1] if reversed else kept
 
@@ -71,7 +77,11 @@ def _cut(kept: np.ndarray, max_frames: int, sampling: Sampling) -> np.ndarray:
         return kept[-max_frames:]
     if sampling == "uniform":
         return kept[_spread(len(kept), max_frames)]
-    raise RewindError(f"frames.sampling: {sampling!r} is unknown; use uniform, head or tail.")
+    if sampling == "stride":
+        if len(kept) < max_frames:
+            return kept[np.arange(max_frames) * len(kept) // max_frames]
+        return kept[:: len(kept) // max_frames][:max_frames]
+    raise RewindError(f"frames.sampling: {sampling!r} is unknown; use uniform, head, tail or stride.")
 
 
 def _spread(length: int, n: int) -> np.ndarray:
@@ -195,29 +205,36 @@ def open_reader(path: str | Path) -> FrameReader:
     return ImageReader(path) if path.suffix in IMAGE_SUFFIXES else DecordReader(path)
 
 
-def read_frames(path: str | Path, indices: Indices, size: int, frames: int | None = None) -> np.ndarray:
-    """uint8 RGB (n, 3, size, size) of the frames at ``indices``, in CLIP's geometry.
+def read_frames(
+    path: str | Path, indices: Indices, size: int, frames: int | None = None, fit: Fit = "crop"
+) -> np.ndarray:
+    """uint8 RGB (n, 3, size, size) of the frames at ``indices``.
 
     Args:
         path: a normalised clip.
         indices: frames to read, each below the clip's length.
-        size: side of the square result, as :func:`clip_square` makes it.
+        size: side of the square result.
         frames: the length that the report of the video stage gives; a clip of another length is refused.
+        fit: ``crop``, CLIP's geometry (:func:`clip_square`), or ``stretch``, the whole frame
+            (:func:`rewind.video.stretch.stretch_square`).
 
     Raises:
         RewindError: naming the file if it cannot be opened or decoded, or its length differs.
     """
-    return _read(open_reader(path), path, indices, size, frames)
+    return _read(open_reader(path), path, indices, size, frames, fit)
 
 
-def _read(reader: FrameReader, path: str | Path, indices: Indices, size: int, frames: int | None) -> np.ndarray:
+def _read(
+    reader: FrameReader, path: str | Path, indices: Indices, size: int, frames: int | None, fit: Fit
+) -> np.ndarray:
     _check_length(reader, path, frames)
     if len(indices) == 0:
         return np.zeros((0, 3, size, size), np.uint8)
     if min(indices) < 0 or max(indices) >= len(reader):
         asked = f"{min(indices)} to {max(indices)}"
         raise RewindError(f"{path}: has frames 0 to {len(reader) - 1}, asked for {asked}.")
-    square = np.stack([clip_square(frame, size) for frame in reader.read(indices)])
+    shape = stretch_square if fit == "stretch" else clip_square
+    square = np.stack([shape(frame, size) for frame in reader.read(indices)])
     return np.ascontiguousarray(square.transpose(0, 3, 1, 2))
 
 
@@ -251,6 +268,7 @@ def sample_clip(
     rate: float | None = None,
     reversed: bool = False,
     frames: int | None = None,
+    fit: Fit = "crop",
 ) -> tuple[np.ndarray, np.ndarray]:
     """The model's view of one clip: :func:`frame_indices` read by :func:`read_frames`.
 
@@ -265,7 +283,7 @@ def sample_clip(
     indices = frame_indices(len(reader), max_frames, sampling, reader.fps, rate, reversed)
     pixels = np.zeros((max_frames, 3, size, size), np.uint8)
     mask = np.zeros(max_frames, np.uint8)
-    pixels[: len(indices)] = _read(reader, path, indices, size, frames)
+    pixels[: len(indices)] = _read(reader, path, indices, size, frames, fit)
     mask[: len(indices)] = 1
     return pixels, mask
 

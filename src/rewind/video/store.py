@@ -41,10 +41,11 @@ class View:
     size: int
     sampling: str
     rate: float | None
+    fit: str = "crop"
 
     @classmethod
     def of(cls, frames: Frames, max_frames: int) -> View:
-        return cls(max_frames, frames.size, frames.sampling, frames.rate)
+        return cls(max_frames, frames.size, frames.sampling, frames.rate, frames.fit)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -109,7 +110,7 @@ def _decoded(family: Sequence[Clip], view: View) -> Iterator[tuple[Clip, int, np
     last: tuple[np.ndarray, int] | None = None
     for clip in family:
         pixels, mask = sample_clip(
-            clip.path, view.max_frames, view.size, view.sampling, view.rate, reversed=clip.reversed
+            clip.path, view.max_frames, view.size, view.sampling, view.rate, reversed=clip.reversed, fit=view.fit
         )
         frames = int(mask.sum())
         if last is not None and last[1] == frames and np.array_equal(pixels[:frames], last[0][:frames][::-1]):
@@ -221,7 +222,7 @@ def verify(index: str | Path) -> None:
             raise RewindError(f"{path}: its checksum is not that of {index}; delete both and run again.")
 
 
-_KEYS = ("max_frames", "size", "sampling", "rate")
+_KEYS = ("max_frames", "size", "sampling", "rate", "fit")
 
 
 def _read_index(index: Path) -> dict[str, Any]:

@@ -1,0 +1,225 @@
+"""ViCLIP: the original's numbers, sizes, masks, positions, files of the wrong kind, pictures of the wrong shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+from rewind.errors import RewindError
+from rewind.models.clip4clip import build as build_clip4clip
+from rewind.models.viclip import ViClip, architecture, build
+from rewind.models.viclip_files import load_viclip
+from rewind.models.viclip_towers import SIZES, Architecture, TextSize, VisionSize, VisionTower, _without
+from rewind.study import Backbone, Method, Text
+from rewind.text import WordTokenizer
+
+FOLDER = Path(__file__).parent / "golden"
+VISION, TEXT = (dict(np.load(FOLDER / f"viclip_{part}.npz", allow_pickle=False)) for part in ("vision", "text"))
+META = {name.removeprefix("meta/"): value.item() for name, value in VISION.items() if name.startswith("meta/")}
+TINY = Architecture(
+    embed_dim=META["embed_dim"],
+    vision=VisionSize(
+        width=META["vision_width"],
+        heads=META["vision_heads"],
+        layers=META["vision_layers"],
+        patch=META["vision_patch"],
+        image=META["image"],
+        frames=META["num_frames"],
+    ),
+    text=TextSize(
+        width=META["text_width"],
+        heads=META["text_heads"],
+        layers=META["text_layers"],
+        context=META["context_length"],
+        vocabulary=META["vocab"],
+    ),
+)
+WORDS = WordTokenizer(["a cat runs", "a dog sleeps"])
+
+
+def state() -> dict[str, torch.Tensor]:
+    """Upstream's tensors; the file keeps low and high bytes of whole multiples of 1/2048."""
+    found = {"temp": torch.from_numpy(VISION["state/temp"])}
+    for name, value in (VISION | TEXT).items():
+        if name.startswith("state/") and name != "state/temp":
+            whole = (value[0].astype(np.uint16) | value[1].astype(np.uint16) << 8).view(np.int16)
+            found[name.removeprefix("state/")] = torch.from_numpy(whole.astype(np.float32) / 2048)
+    return found
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    torch.save({"model": state(), "epoch": 3}, tmp_path / "tiny.pth")
+    return tmp_path / "tiny.pth"
+
+
+@pytest.fixture
+def tiny(file) -> ViClip:
+    model = ViClip(TINY, WORDS, 32)
+    load_viclip(model, file, "tiny")
+    return model.eval()
+
+
+def pixels() -> torch.Tensor:
+    return torch.from_numpy(VISION["in/frames_u8"])
+
+
+def test_vision_text_and_similarity_are_the_originals(tiny) -> None:
+    tiny = tiny.double()
+    mask, tokens = torch.ones(4, 4), torch.from_numpy(TEXT["in/token_ids"]).long()
+    with torch.no_grad():
+        video, text = tiny.clip_features(pixels(), mask), tiny.encode_text(tokens)
+        image = tiny.frame_features(pixels()[:, 1])
+    assert video.shape == (4, 4, 48) and (video == video[:, :1]).all(), "a clip's vector at the place of every frame"
+    tolerance = {"rtol": 1e-6, "atol": 1e-7}  # the golden inputs were normalised in float32
+    np.testing.assert_allclose(video[:, 0], VISION["ref64/encode_vision"], **tolerance)
+    np.testing.assert_allclose(image, VISION["ref64/encode_vision_image"], **tolerance)
+    np.testing.assert_allclose(text, TEXT["ref64/encode_text"], rtol=1e-9, atol=1e-10)
+    sims = F.normalize(video[:, 0], dim=-1) @ F.normalize(text, dim=-1).T
+    np.testing.assert_allclose(sims, VISION["ref64/sims"], **tolerance)
+    assert tiny.logit_scale.exp().item() == pytest.approx(1 / VISION["state/temp"].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("viclip-b", 86.2), ("viclip-l", 304.0)])
+def test_parameter_counts_of_the_published_sizes(name: str, millions: float) -> None:
+    with torch.device("meta"):  # shapes alone
+        tower = VisionTower(SIZES[name].vision, SIZES[name].embed_dim)
+    assert sum(p.numel() for p in tower.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
+
+
+def test_masked_tokens_in_training_alone(tiny) -> None:
+    tiny.token_mask = 0.5
+    tiny.vision_encoder.transformer.resblocks.apply(lambda part: setattr(part, "drop", 0.0))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        plain = tiny.clip_vectors(pixels())
+        assert torch.equal(plain, tiny.clip_vectors(pixels())), "evaluating twice gives the same bits"
+        masked = [tiny.train().clip_vectors(pixels()) for _ in range(2)]
+        assert not torch.equal(*masked) and not torch.equal(plain, masked[0])
+        torch.manual_seed(5)
+        again = tiny.clip_vectors(pixels())
+        torch.manual_seed(5)
+        assert torch.equal(again, tiny.clip_vectors(pixels())), "the seed draws the masks"
+    rows = torch.arange(24.0).view(2, 12, 1)
+    kept = _without(rows, 0.9)
+    assert kept.shape == (2, 2, 1), "as upstream, int(0.9 · 12) = 10 of 12 rows are left out"
+    assert (kept.diff(dim=1) > 0).all()
+
+
+def test_temporal_positions_of_another_number_of_frames(tiny, tmp_path) -> None:
+    tower = tiny.vision_encoder
+    positions = tower.temporal_positional_embedding[0]
+    assert torch.equal(tower.times(4)[:, 0], positions)
+    assert torch.allclose(tower.times(1)[0, 0], positions.mean(0))
+    assert torch.allclose(tower.times(8)[0, 0], positions[0]) and torch.allclose(tower.times(8)[7, 0], positions[3])
+    assert torch.allclose(tower.times(2)[0, 0], (positions[0] + positions[1]) / 2)
+    given = state()
+    name = "vision_encoder.temporal_positional_embedding"
+    given[name] = given[name][:, [0, 0, 1, 1, 2, 2, 3, 3]]
+    torch.save({"model": given}, tmp_path / "eight.pth")
+    load_viclip(tiny, tmp_path / "eight.pth", "tiny")
+    assert torch.allclose(tower.temporal_positional_embedding[0], positions, atol=1e-6)
+
+
+def test_padding_of_a_short_clip_is_not_seen(tiny) -> None:
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]], dtype=torch.uint8)
+    dirty = pixels().clone()
+    dirty[1, 2:] = 7
+    with torch.no_grad():
+        found, other = tiny.clip_features(pixels(), mask), tiny.clip_features(dirty, mask)
+        assert torch.equal(found, other) and (found[1, 2:] == 0).all()
+        assert torch.allclose(found[1, 0], tiny.clip_vectors(pixels()[1:2, :2])[0], atol=1e-5)
+        assert torch.allclose(found[3, 0], tiny.frame_features(pixels()[3, :1])[0], atol=1e-5)
+
+
+def test_it_is_a_backbone_under_a_head(file, tmp_path, tiny) -> None:
+    (tmp_path / "tiny.json").write_text(TINY.model_dump_json())
+    keys = Backbone(kind="viclip", architecture=str(tmp_path / "tiny.json"))
+    model = build_clip4clip(Method(head="meanP"), keys, Text(tokenizer="words", max_words=8), ["a cat runs", "a dog"])
+    batch = {"pixels": pixels(), "mask": torch.ones(4, 4)}
+    model.eval()
+    with torch.no_grad():
+        items = model.encode_items(batch)
+        alone = model.backbone.clip_vectors(pixels())
+        text = model.encode_text({"text": model.backbone.prepare_text(["a cat", "a dog runs"])})
+        assert torch.allclose(items["video"], F.normalize(alone, dim=-1), atol=1e-6)
+        left, right = model.vectors(text, items)
+        expected = model.backbone.logit_scale.exp() * left @ right.T
+        assert torch.allclose(model.similarity(text, items), expected, atol=1e-4)
+
+
+def test_a_checkpoint_of_a_run_is_read_too(tiny, tmp_path) -> None:
+    saved = {f"backbone.{name}": value.contiguous() for name, value in tiny.state_dict().items()}
+    save_file(saved, tmp_path / "model.safetensors")
+    other = ViClip(TINY, WORDS, 32)
+    load_viclip(other, tmp_path / "model.safetensors", "tiny")
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in tiny.state_dict().items())
+
+
+def test_a_file_of_the_other_size_is_named(tmp_path) -> None:
+    # What tells the sizes apart is the first tensor; nothing of 300 million numbers is needed.
+    torch.save({"model": {"vision_encoder.conv1.weight": torch.zeros(1024, 3, 1, 14, 14)}}, tmp_path / "l.pth")
+    with torch.device("meta"):
+        model = ViClip(SIZES["viclip-b"], WORDS, 32)
+    with pytest.raises(RewindError, match=r"l\.pth: this file is size L: set backbone\.architecture: viclip-l"):
+        load_viclip(model, tmp_path / "l.pth", "viclip-b")
+
+
+def test_files_that_do_not_fit_are_told(tiny, tmp_path) -> None:
+    good = state()
+    nan = good["text_encoder.text_projection"].clone()
+    nan[0, 0] = float("nan")
+    bad = {
+        "no such file": None,
+        "cannot be read safely": b"not a file of weights",
+        "is no ViCLIP": {"model": {"visual.conv1.weight": torch.zeros(2)}},
+        "1 tensors differ, first 'text_encoder.ln_final.bias'": {
+            n: v for n, v in good.items() if "ln_final.bias" not in n
+        },
+        "first 'extra'": good | {"extra": torch.zeros(1)},
+        "Set text.tokenizer: clip": good | {"text_encoder.token_embedding.weight": torch.zeros(7, 64)},
+        "not numbers": good | {"text_encoder.text_projection": nan},
+        "`temp` is -1": good | {"temp": torch.tensor(-1.0)},
+    }
+    for number, (match, content) in enumerate(bad.items()):
+        path = tmp_path / f"{number}.pth"
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        elif content is not None:
+            torch.save(content, path)
+        with pytest.raises(RewindError, match=match):
+            load_viclip(tiny, path, "tiny")
+
+
+def test_bad_keys_and_pictures_are_told(tiny, tmp_path) -> None:
+    text = Text(tokenizer="words", max_words=33)
+    (tmp_path / "odd.json").write_text(
+        TINY.model_copy(update={"vision": TINY.vision.model_copy(update={"heads": 5})}).model_dump_json()
+    )
+    (tmp_path / "tiny.json").write_text(TINY.model_dump_json())
+    for keys, match in (
+        (Backbone(kind="viclip"), "kind: viclip has viclip-b, viclip-l, or a JSON file"),
+        (Backbone(kind="viclip", architecture="none.json"), "no such file"),
+        (Backbone(kind="viclip", architecture=str(tmp_path / "odd.json")), "width 64 in 5 heads"),
+        (Backbone(kind="viclip", architecture="viclip-b", pretrained="openai"), r"backbone\.pretrained"),
+        (Backbone(kind="viclip", architecture=str(tmp_path / "tiny.json")), r"text\.max_words: 33 .*context length 32"),
+    ):
+        with pytest.raises(RewindError, match=match):
+            build(keys, text, ["a cat"])
+    for shape in ((1, 4, 1, 32, 32), (1, 4, 4, 32, 32), (1, 4, 3, 24, 24)):  # grey, alpha, another size
+        with pytest.raises(RewindError, match=r"RGB frames of 32 × 32 pixels, not .*frames\.size: 32"):
+            tiny.clip_features(torch.zeros(shape, dtype=torch.uint8), torch.ones(1, 4))
+    assert architecture("viclip-l").vision.patch == 14
+
+
+def test_a_caption_of_more_than_32_tokens_is_cut_before_its_end(tiny) -> None:
+    long = " ".join(["a cat runs"] * 20)
+    assert WORDS.count([long])[0] == 62
+    tokens = tiny.prepare_text([long, "a cat"])
+    assert tokens.shape == (2, 32) and tokens[0, -1] == tokens.max()
+    assert torch.isfinite(tiny.encode_text(tokens)).all()
