@@ -1,0 +1,69 @@
+"""HNAC, the hard-negative-aware contrastive loss: InfoNCE whose negatives count less the closer they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rewind.models.retriever import Features, Retriever
+from rewind.objectives.infonce import Loss
+from rewind.objectives.vectors import check_options, number, same_items, unit_vectors
+
+SLOPE = 5.0  # of the sigmoid of a cosine
+FLOOR = 1e-8  # added to each of the B terms of a row's sum
+
+
+@dataclass(frozen=True)
+class Hnac:
+    """The loss with its two options."""
+
+    hard_negative_weight: float = 0.5
+    temperature: float = 0.07
+
+    def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
+        """Mean over both directions and the batch of
+
+        ``-s_ii + log(exp(s_ii) + Σ_{j≠i} w_ij · exp(s_ij) + B · 1e-8)``, ``s = cos / temperature``,
+        ``w_ij = 1 - hard_negative_weight · sigmoid(5 · cos_ij)`` without gradient.
+
+        A hard negative is thus weighed *down*, as the original does whatever its name says. ``batch['items']`` (B,)
+        tells which item each pair shows; another pair of the same item is left out (the original counts it as a
+        negative).
+
+        Raises:
+            RewindError: if the retriever does not compare vectors.
+        """
+        left, right = unit_vectors(retriever, text, items, "hnac")
+        with torch.autocast(left.device.type, enabled=False):
+            cosine = left @ right.T
+            same = same_items(batch["items"])
+            weights = 1 - self.hard_negative_weight * torch.sigmoid(SLOPE * cosine.detach())
+            weighted = (weights.log() + cosine / self.temperature).masked_fill(same, -math.inf)
+            truth = cosine.diagonal() / self.temperature
+            losses = [self._rows(part, truth) for part in (weighted, weighted.T)]
+        negatives = weights[~(same | torch.eye(len(same), dtype=torch.bool, device=same.device))]
+        logs = {"negative_weight": negatives.mean().item()} if len(negatives) else {}
+        return Loss((losses[0] + losses[1]).mean() / 2, logs)
+
+    @staticmethod
+    def _rows(weighted: Tensor, truth: Tensor) -> Tensor:
+        """(B,) losses of one direction; the diagonal is put in by itself, it has no weight."""
+        own = torch.eye(len(truth), dtype=torch.bool, device=truth.device)
+        terms = torch.where(own, truth.unsqueeze(1), weighted)
+        floor = torch.full_like(truth, math.log(len(truth) * FLOOR)).unsqueeze(1)
+        return torch.cat([terms, floor], dim=1).logsumexp(dim=1) - truth
+
+
+def build(options: Mapping[str, Any]) -> Hnac:
+    """The loss with ``options: {hard_negative_weight: 0.5, temperature: 0.07}``.
+
+    Raises:
+        RewindError: for another option, a weight outside 0 to 1, or a temperature that is not above 0.
+    """
+    check_options(options, ("hard_negative_weight", "temperature"), "hnac")
+    return Hnac(number(options, "hard_negative_weight", 0.5, 0, 1), number(options, "temperature", 0.07, 0))

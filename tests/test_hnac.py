@@ -1,0 +1,104 @@
+"""HNAC and InfoNCE at a fixed temperature against the original's numbers; pairs of one item; refused options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rewind.errors import RewindError
+from rewind.models.chance import Chance
+from rewind.models.retriever import Retriever
+from rewind.objectives import hnac, infonce
+from rewind.study import Training
+from rewind.training.loop import make_objective
+
+GOLDEN = dict(np.load(Path(__file__).parent / "golden/hnac.npz", allow_pickle=False))
+CASES = [(0.07, 0.5), (0.2, 0.9)]
+
+
+class Raw(Retriever):
+    """Vectors as they are given."""
+
+    def vectors(self, text, items):
+        return F.normalize(text["v"], dim=-1), F.normalize(items["v"], dim=-1)
+
+
+def scored(objective, batch: int, dtype: torch.dtype):
+    """Loss, and gradients to videos and texts, on one golden batch."""
+    video, text = (
+        torch.from_numpy(GOLDEN[f"in/{batch}/{side}"]).to(dtype).requires_grad_() for side in ("video", "text")
+    )
+    loss = objective(Raw(), {"v": text}, {"v": video}, {"items": torch.arange(len(video))}).value
+    loss.backward()
+    return loss.item(), video.grad.numpy(), text.grad.numpy()
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2])
+@pytest.mark.parametrize(("temperature", "weight"), CASES)
+def test_hnac_is_the_originals_loss_and_gradient(batch: int, temperature: float, weight: float) -> None:
+    objective = hnac.build({"temperature": temperature, "hard_negative_weight": weight})
+    name = f"{batch}/hnac_t{temperature}_w{weight}_mean"
+    assert scored(objective, batch, torch.float64)[0] == pytest.approx(GOLDEN[f"ref64/{name}"].item(), rel=1e-9)
+    loss, video, text = scored(objective, batch, torch.float32)
+    assert loss == pytest.approx(GOLDEN[f"out/{name}"].item(), rel=1e-5)
+    np.testing.assert_allclose(video, GOLDEN[f"grad/{name}/video"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(text, GOLDEN[f"grad/{name}/text"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2])
+@pytest.mark.parametrize("temperature", [0.07, 0.2])
+def test_infonce_at_a_fixed_temperature_is_the_originals(batch: int, temperature: float) -> None:
+    objective, name = infonce.build({"temperature": temperature}), f"{batch}/clip_loss_t{temperature}"
+    assert scored(objective, batch, torch.float64)[0] == pytest.approx(GOLDEN[f"ref64/{name}"].item(), rel=1e-9)
+    _, video, text = scored(objective, batch, torch.float32)
+    np.testing.assert_allclose(video, GOLDEN[f"grad/{name}/video"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(text, GOLDEN[f"grad/{name}/text"], rtol=1e-4, atol=1e-5)
+
+
+def test_another_pair_of_the_same_item_is_no_negative() -> None:
+    torch.manual_seed(0)
+    text, video = torch.randn(3, 6), torch.randn(3, 6)
+    text, video = text[[0, 1, 2, 0]], video[[0, 1, 2, 0]]  # the last pair shows the first item again
+    index = torch.tensor([0, 1, 2, 0])
+    for objective in (hnac.build({}), infonce.build({"temperature": 0.07})):
+        found = objective(Raw(), {"v": text}, {"v": video}, {"items": index}).value
+        counted = objective(Raw(), {"v": text}, {"v": video}, {"items": torch.arange(4)}).value
+        assert found < counted - 0.1 and torch.isfinite(found)
+    alone = torch.zeros(2, dtype=torch.long)  # nothing but one item: nothing to learn, and no loss
+    nothing = hnac.build({})(Raw(), {"v": text[[0, 0]]}, {"v": video[[0, 0]]}, {"items": alone}).value
+    assert nothing.item() == pytest.approx(0, abs=1e-6)
+
+
+def test_a_harder_negative_counts_less_than_in_infonce() -> None:
+    text = torch.eye(2, 3, dtype=torch.float64)
+    losses = {}
+    for closeness in (0.0, 0.9):
+        video = torch.tensor([[1.0, 0, 0], [closeness, (1 - closeness**2) ** 0.5, 0]], dtype=torch.float64)
+        index = {"items": torch.arange(2)}
+        pair = [o(Raw(), {"v": text}, {"v": video}, index).value for o in (infonce.build({"temperature": 1.0}),)]
+        pair.append(hnac.build({"temperature": 1.0})(Raw(), {"v": text}, {"v": video}, index).value)
+        losses[closeness] = (pair[0] - pair[1]).item()
+    assert losses[0.9] > losses[0.0] > 0
+
+
+def test_options_are_checked_by_key() -> None:
+    assert make_objective(Training(objective="hnac", objective_options={"temperature": 0.2})).temperature == 0.2
+    for options, match in (
+        ({"temprature": 1}, r"training\.objective_options\.temprature.*valid: hard_negative_weight, temperature"),
+        ({"temperature": 0}, r"objective_options\.temperature: 0 is no number above 0"),
+        ({"hard_negative_weight": 1.5}, r"objective_options\.hard_negative_weight.*from 0 to 1"),
+        ({"hard_negative_weight": "much"}, "hard_negative_weight"),
+    ):
+        with pytest.raises(RewindError, match=match):
+            make_objective(Training(objective="hnac", objective_options=options))
+    with pytest.raises(RewindError, match=r"objective_options\.lambda: infonce has no such option"):
+        make_objective(Training(objective_options={"lambda": 1}))
+
+
+def test_a_retriever_without_vectors_is_named() -> None:
+    with pytest.raises(RewindError, match=r"hnac needs cosines, but Chance .*`vectors`"):
+        hnac.build({})(Chance(), {}, {}, {"items": torch.arange(2)})
