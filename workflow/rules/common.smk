@@ -58,6 +58,9 @@ def modules_of(chosen, method):
         named("rewind.objectives", method.training.objective),
         named("rewind.training.samplers", method.training.batch.sampler),
     ]
+    own = method.options.get("backbone")
+    if isinstance(own, dict):
+        found.append(named("rewind.models", own.get("kind", "clip")))
     return found + [method.head] * ("." in method.head)
 
 

@@ -29,6 +29,7 @@ def targets(name):
         f"{folder}/figures/intervals.png",
         f"{folder}/figures/examples.png",
         f"{folder}/report.html",
+        *gap_pictures(name),
     ]
 
 
@@ -217,7 +218,25 @@ def report_inputs(name):
     }
     if STUDIES[name].pretraining:
         files["pretraining"] = f"{folder}/pretrained/run.json"
-    return files
+    return files | gap_inputs(name)
+
+
+def gap_inputs(name):
+    """Files of the cosine gap, where the study asks for it."""
+    folder = f"results/{name}"
+    if not STUDIES[name].evaluation.cosine_gap:
+        return {}
+    return {
+        "gap_runs": f"{folder}/cosine_gap.csv",
+        "gap_intervals": f"{folder}/statistics/cosine_gap.csv",
+        "gap_pairs": f"{folder}/statistics/cosine_gap_pairs.csv",
+        "gap_counts": f"{folder}/cosine_counts.csv",
+    }
+
+
+def gap_pictures(name):
+    """The picture of the cosine gap, where the study asks for it."""
+    return [f"results/{name}/figures/cosine_gap.png"] if STUDIES[name].evaluation.cosine_gap else []
 
 
 def table_inputs(name):

@@ -115,6 +115,7 @@ rule page:
         records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),
         tables="results/{study}/tables",
         pictures=pictures(PICTURES + PICTURES_OF_A_RUN, ["png"]),
+        gap_pictures=lambda w: gap_pictures(w.study),
         sweep="results/{study}/sweep/max_frames.csv",
     output:
         report("results/{study}/report.html", category="Report", caption="../report/page.rst"),

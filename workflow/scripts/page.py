@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 with session(snakemake.log[0], snakemake.threads):
     given = snakemake.input
-    pictures = [Path(path) for path in given.pictures]
+    pictures = [Path(path) for path in [*given.pictures, *given.get("gap_pictures", [])]]
     make_page(
         Study(**snakemake.params.study),
         Dataset(**snakemake.params.dataset),

@@ -119,7 +119,7 @@ def _noun(dataset: Dataset) -> str:
 
 def _tables(folder: Path) -> list[str]:
     """Fragments in reading order; runs one by one are folded away."""
-    first = ("table_A", "table_B", "table_test", "table_binary", "table_verdict", "table_zero_shot")
+    first = ("table_A", "table_B", "table_test", "table_binary", "table_cosine_gap", "table_verdict", "table_zero_shot")
     order = (*first, "table_gap", "table_pairs", "table_seeds")
 
     def place(path: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rewind.study.dataset import Dataset, Flickr8kSource, PhotosSource, RTimeSource, TableSource
+from rewind.study.dataset import Dataset, Flickr8kSource, InternvidSource, PhotosSource, RTimeSource, TableSource
 
 SOURCES = "results/data/{dataset}/source"
 
@@ -14,7 +14,7 @@ def annotation_files(dataset: Dataset) -> list[str]:
     source = dataset.source
     if isinstance(source, RTimeSource):
         return [source.annotations[split] for split in ("train", "valid", "test") if split in source.annotations]
-    if isinstance(source, PhotosSource):
+    if isinstance(source, PhotosSource | InternvidSource):
         return [source.captions]
     if isinstance(source, Flickr8kSource):
         return [source.captions] + ([source.split_file] if source.split_file else [])

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rewind.files import read_csv
+from rewind.jobs.gap_report import GapFiles, gap_files
 from rewind.reporting.results import Results
 from rewind.study import Dataset, Study
 from rewind.study.model import BASELINES
@@ -25,6 +26,7 @@ class Files:
         videos: the data set's video report.
         pretrained: ``run.json`` of the pre-training, if there was one.
         zero_shot, step_time, control: CSV files of studies that have them.
+        gap: cosine gaps, where the study asks for them.
     """
 
     metrics: str
@@ -38,6 +40,7 @@ class Files:
     zero_shot: str | None = None
     step_time: str | None = None
     control: str | None = None
+    gap: GapFiles | None = None
 
 
 def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
@@ -91,4 +94,5 @@ def report_files(given: Any) -> Files:
         zero_shot=inputs.get("zero_shot"),
         step_time=inputs.get("step_time"),
         control=inputs.get("control"),
+        gap=gap_files(inputs),
     )

@@ -11,6 +11,7 @@ import pandas as pd
 from rewind.datasets.captions import load_split
 from rewind.datasets.rtime import truncated_share
 from rewind.files import read_csv, read_json, write_json, write_text
+from rewind.jobs.gap_report import make_gap_tables
 from rewind.jobs.report import Files, load_results
 from rewind.reporting.footnotes import Footnotes, coverage
 from rewind.reporting.method_json import method_metrics
@@ -37,6 +38,8 @@ def make_tables(study: Study, dataset: Dataset, files: Files, folder: str, overv
             records = {run: read_json(path) for run, path in files.records.items()}
             write_json(Path(folder) / f"metrics_{method}.json", method_metrics(study, results, records, method))
     text = summary(results, study.evaluation.settings, dataset.items, title)
+    if files.gap:
+        text += "\n" + make_gap_tables(study, facts, files.gap, folder, title)
     write_text(overview, text)
     print(text)
 
@@ -148,14 +151,24 @@ def _coverage(report: pd.DataFrame, items: str) -> str:
 def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     captions = load_split(folder, dataset.name, "test").captions["caption"].tolist()
     words = load_split(folder, dataset.name, "train").captions["caption"].tolist()
-    if study.backbone.kind not in ("clip", "miniclip_towers"):
-        return []
+    notes = [_repeated(study, read_csv(folder / "videos/report.csv"))] if study.frames.sampling == "stride" else []
+    if study.backbone.kind not in ("clip", "viclip", "miniclip_towers"):
+        return notes
     tokenizer, most = make_tokenizer(study.text.tokenizer, words), study.text.max_words
     share, number = truncated_share(captions, tokenizer.count, most)
     cut = f"{number:,} of {len(captions):,} test captions ({100 * share:.1f}%) are cut at {most} tokens"
-    notes = [cut if number else f"No test caption is longer than the {most} tokens that the text tower reads"]
+    notes += [cut if number else f"No test caption is longer than the {most} tokens that the text tower reads"]
     if study.text.tokenizer == "miniclip":
         ids = tokenizer.encode(captions, most)
         unknown = 100 * (ids == 1).sum() / max(1, (ids > 0).sum())
         notes.append(f"{unknown:.1f}% of the words of test captions stand in no training caption and are one token")
     return notes
+
+
+def _repeated(study: Study, report: pd.DataFrame) -> str:
+    """How many clips are shorter than what a model sees of them."""
+    lengths, most = report.loc[report["status"] == "ok", "frames"], study.frames.max_frames
+    short = int((lengths < most).sum())
+    if not short:
+        return f"No clip has fewer than {most} frames"
+    return f"{short:,} of {len(lengths):,} clips have fewer than {most} frames, of which some are seen several times"

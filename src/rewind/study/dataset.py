@@ -102,6 +102,15 @@ class StampsSource(ImageSplit):
     )
 
 
+class InternvidSource(Keys):
+    """Captioned clips as InternVid lists them."""
+
+    format: Literal["internvid"] = required("A CSV with the columns `YoutubeID` and `Caption`, one row per caption.")
+    captions: str = required("The CSV file.")
+    videos: str = required("Folder of the clips, named `<YoutubeID>.mp4`.")
+    seed: int = key(42, "Seed of the split of rows into 80% training, 10% validation and 10% test.", ge=0)
+
+
 class ModuleSource(Keys):
     """A format of your own: any importable module with `read(dataset, sources) -> Annotations`."""
 
@@ -110,9 +119,25 @@ class ModuleSource(Keys):
     options: dict[str, Any] = key({}, "Whatever that module reads.")
 
 
-BUILT_IN = (RTimeSource, ShapesSource, TableSource, EmojiSource, PhotosSource, Flickr8kSource, StampsSource)
+BUILT_IN = (
+    RTimeSource,
+    ShapesSource,
+    TableSource,
+    EmojiSource,
+    PhotosSource,
+    Flickr8kSource,
+    StampsSource,
+    InternvidSource,
+)
 BuiltIn = Annotated[
-    RTimeSource | ShapesSource | TableSource | EmojiSource | PhotosSource | Flickr8kSource | StampsSource,
+    RTimeSource
+    | ShapesSource
+    | TableSource
+    | EmojiSource
+    | PhotosSource
+    | Flickr8kSource
+    | StampsSource
+    | InternvidSource,
     Field(discriminator="format"),
 ]
 Source = Annotated[BuiltIn | ModuleSource, Field(union_mode="left_to_right")]

@@ -21,6 +21,9 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
         "Holm's correction over the declared pairs; the intervals are not adjusted.",
         "gap": "Left: R@1 of the same queries in Origin's gallery and in Hard's, which holds the reversed twins. "
         "Right: the difference within each run, with its intervals.",
+        "cosine_gap": "Cosines of test captions with their own clips (pairs) and with those of other clusters "
+        "(others), all seeds together. Dashed: the means, whose distance is the cosine gap. Pair-conditioned vectors "
+        "have seen the answer.",
         "training_curves": "Validation recall and training loss, mean over seeds; the band spans the seeds.",
         "rank_curve": "Share of test queries whose truth is among the first k; ties count by their expectation.",
         "examples": f"What captions found with {run}. They are chosen by outcome, by the rule on the picture.",

@@ -1,0 +1,86 @@
+"""From cosines of all runs to cosine gaps, their intervals and tests, and how cosines are distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rewind.datasets.captions import load_split
+from rewind.evaluation.cosine_gap import EDGES, INDEPENDENT, PAIRED, Gap, cosine_gap
+from rewind.evaluation.ranking import metrics, rank_table
+from rewind.files import write_csv
+from rewind.jobs.cosines import SPLITS
+from rewind.jobs.ranks import Run
+from rewind.statistics.cosine_gaps import compare_gaps
+from rewind.study.report import Statistics
+
+RECALLS = ("R@1", "R@5", "R@10")
+RUNS = ("method", "seed", "split", "scoring", "captions", "items", "gap", "positive", "negative", *RECALLS)
+COUNTS = ("method", "seed", "split", "scoring", "low", "high", "positives", "negatives")
+
+
+def compute_cosine_gap(
+    folder: Path,
+    dataset: str,
+    cosines: dict[Run, str],
+    pairs: list[tuple[str, str]],
+    keys: Statistics,
+    table: str,
+    intervals: str,
+    differences: str,
+    counts: str,
+) -> None:
+    """Write the gap of every run, intervals of every method, differences of every declared pair, and counts of cosines.
+
+    R@k stands beside each gap: captions search all items of the split by the same cosines.
+    """
+    rows, bins, found, clusters = [], [], {}, {}
+    for split in SPLITS:
+        items, captions, _ = load_split(folder, dataset, split)
+        items, captions = items.set_index("item_id", drop=False), captions.set_index("caption_id", drop=False)
+        for run, path, scoring, matrix, queries, gallery in _matrices(cosines, split):
+            these, those = captions.loc[queries], items.loc[gallery]
+            own, mine = _clusters(these, those)
+            clusters[split] = mine[own], mine
+            gap = cosine_gap(matrix, own, mine, f"{path}: {split}, {scoring}")
+            found.setdefault((split, scoring), {}).setdefault(run[0], []).append(gap)
+            place = {"method": run[0], "seed": run[1], "split": split, "scoring": scoring}
+            rows.append(place | _row(gap, matrix, these, those, path))
+            bins.append(_counted(gap, place))
+    intervals_table, pairs_table = compare_gaps(found, clusters, pairs, keys.confidence)
+    write_csv(table, pd.DataFrame(rows, columns=list(RUNS)))
+    write_csv(intervals, intervals_table)
+    write_csv(differences, pairs_table)
+    write_csv(counts, pd.concat(bins) if bins else pd.DataFrame(columns=list(COUNTS)))
+
+
+def _matrices(cosines: dict[Run, str], split: str) -> Iterator[tuple]:
+    """Every run's matrices of a split, with its query and item ids; one at a time in memory."""
+    for scoring in (INDEPENDENT, PAIRED):
+        for run, path in cosines.items():
+            with np.load(path, allow_pickle=False) as archive:
+                if f"{split}_{scoring}" in archive.files:
+                    names = (f"{split}_{scoring}", f"{split}_query_ids", f"{split}_item_ids")
+                    yield run, path, scoring, *(archive[name] for name in names)
+
+
+def _clusters(captions: pd.DataFrame, items: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Row of each caption's item, and cluster of each item counted from 0."""
+    place = pd.Series(np.arange(len(items)), index=items["item_id"])
+    return place[captions["video_id"]].to_numpy(), pd.factorize(items["cluster_id"])[0]
+
+
+def _row(gap: Gap, matrix: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, path: str) -> dict:
+    ranks = rank_table(matrix, captions, items, ["test"], ["text_to_item"], path)
+    scores = metrics(ranks)
+    means = {"gap": gap.gap, "positive": gap.positive.mean(), "negative": gap.negative.mean()}
+    return {"captions": len(captions), "items": len(items)} | means | {name: scores[name] for name in RECALLS}
+
+
+def _counted(gap: Gap, place: dict) -> pd.DataFrame:
+    table = pd.DataFrame({"low": EDGES[:-1], "high": EDGES[1:], "positives": gap.counts[0], "negatives": gap.counts[1]})
+    table = table[(table["positives"] > 0) | (table["negatives"] > 0)].round({"low": 2, "high": 2})
+    return table.assign(**place)[list(COUNTS)]

@@ -1,0 +1,76 @@
+"""Cosine gap, where a study says `evaluation.cosine_gap: true`.
+
+Requires: a run's model, the validation and the test split.
+Produces: cosines/<method>/seed<k>.npz, cosine_gap.csv, cosine_counts.csv, statistics/cosine_gap{,_pairs}.csv and
+figures/cosine_gap.{png,pdf}.
+"""
+
+
+rule cosines:
+    """Cosines of captions and clips of validation and test, each by itself and after cross-attention of its pair."""
+    input:
+        unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
+        unpack(lambda w: cache_files(w.study, w.method)),
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        best="results/{study}/sweep/best.json",
+        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+    output:
+        "results/{study}/cosines/{method}/seed{seed}.npz",
+    log:
+        "results/{study}/logs/cosines/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/cosines/{method}.seed{seed}.tsv"
+    threads: lambda w: study(w).resources.threads
+    resources:
+        gpu=lambda w: gpus_of(w.study, w.method),
+        require_gpu=lambda w: int(study(w).resources.require_gpu),
+        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
+        mem_mb=lambda w: study(w).resources.mem_mb,
+    params:
+        spec=lambda w: evaluation_spec(w.study, w.method),
+        dataset=lambda w: study(w).dataset,
+        code=lambda w: code("cosines.py", *run_modules(w.study, w.method)),
+    script:
+        "../scripts/cosines.py"
+
+
+rule cosine_gap:
+    """How much closer captions are to their own clips than to others: every run, intervals, tests, counts."""
+    input:
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        captions=lambda w: list(captions_of(w.study, "valid", "test").values()),
+        cosines=lambda w: per_run(w.study, "results/{study}/cosines/{method}/seed{seed}.npz"),
+    output:
+        table=report("results/{study}/cosine_gap.csv", category="Results", caption="../report/cosine_gap.rst"),
+        intervals="results/{study}/statistics/cosine_gap.csv",
+        pairs="results/{study}/statistics/cosine_gap_pairs.csv",
+        counts="results/{study}/cosine_counts.csv",
+    log:
+        "results/{study}/logs/cosine_gap.log",
+    benchmark:
+        "results/{study}/benchmarks/cosine_gap.tsv"
+    params:
+        runs=lambda w: study(w).runs(),
+        dataset=lambda w: study(w).dataset,
+        settings=lambda w: study(w).statistics.model_dump(mode="json"),
+        pairs=lambda w: study(w).pairs(),
+        code=lambda w: code("cosine_gap.py"),
+    script:
+        "../scripts/cosine_gap.py"
+
+
+rule gap_figure:
+    """Densities of cosines of pairs and of non-pairs, a row per method."""
+    input:
+        unpack(lambda w: gap_inputs(w.study)),
+    output:
+        report(pictures(["cosine_gap"]), category="Figures", caption="../report/cosine_gap_figure.rst"),
+    log:
+        "results/{study}/logs/gap_figure.log",
+    benchmark:
+        "results/{study}/benchmarks/gap_figure.tsv"
+    params:
+        study=lambda w: study(w).signature(),
+        code=lambda w: code("gap_figure.py"),
+    script:
+        "../scripts/gap_figure.py"

@@ -1,0 +1,14 @@
+"""Draw how cosines of pairs and of non-pairs are distributed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rewind.jobs.gap_report import gap_files, make_gap_figure
+from rewind.jobs.session import session
+from rewind.study import Study
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with session(snakemake.log[0], snakemake.threads):
+    make_gap_figure(Study(**snakemake.params.study), gap_files(snakemake.input), Path(snakemake.output[0]))
