@@ -44,7 +44,7 @@ def test_every_shipped_study_and_its_data_set_are_valid(path):
         ({"training.batch.sise": 1}, "training.batch.sise: unknown key; did you mean 'size'?"),
         ({"methods.b.training.epoch": 1}, "methods.b.training.epoch: unknown key; did you mean 'epochs'?"),
         ({"training.lr": 0}, "training.lr: Input should be greater than 0"),
-        ({"frames.sampling": "middle"}, "frames.sampling: Input should be 'uniform', 'head' or 'tail'"),
+        ({"frames.sampling": "middle"}, "frames.sampling: Input should be 'uniform', 'head', 'tail' or 'stride'"),
         ({"sweep": {"max_frames": [4], "method": "c"}}, "sweep.method: no method 'c'; there are a, b"),
         ({"statistics.pairs": [["a", "z"]]}, "statistics.pairs: no method 'z'"),
         ({"seeds": [1, 1]}, "seeds: the same seed twice"),

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rewind.models.retriever import Features, Retriever
-from rewind.objectives.infonce import Loss
-from rewind.objectives.vectors import check_options, number, same_items, unit_vectors
+from rewind.objectives.interface import OPTIONS, Loss, same_items, unit_vectors
+from rewind.study.keys import Keys, key, read_options
 
 SLOPE = 5.0  # of the sigmoid of a cosine
 FLOOR = 1e-8  # added to each of the B terms of a row's sum
 
 
-@dataclass(frozen=True)
-class Hnac:
-    """The loss with its two options."""
+class Options(Keys):
+    """Options of the loss."""
 
-    hard_negative_weight: float = 0.5
-    temperature: float = 0.07
+    hard_negative_weight: float = key(0.5, "How much the closest negatives lose of their weight.", ge=0, le=1)
+    temperature: float = key(0.07, "What cosines are divided by.", gt=0)
+
+
+class Hnac:
+    """The loss with its options."""
+
+    def __init__(self, options: Options) -> None:
+        self.hard_negative_weight, self.temperature = options.hard_negative_weight, options.temperature
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """Mean over both directions and the batch of
@@ -65,5 +70,4 @@ def build(options: Mapping[str, Any]) -> Hnac:
     Raises:
         RewindError: for another option, a weight outside 0 to 1, or a temperature that is not above 0.
     """
-    check_options(options, ("hard_negative_weight", "temperature"), "hnac")
-    return Hnac(number(options, "hard_negative_weight", 0.5, 0, 1), number(options, "temperature", 0.07, 0))
+    return Hnac(read_options(Options, options, OPTIONS, "objective: hnac"))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Features, Retriever, find
+from rewind.models.retriever import Features, Retriever, find, single
 from rewind.study import Training
 
 OPTIONS = "training.objective_options"
@@ -68,7 +68,7 @@ def make_objective(keys: Training) -> Objective:
 
 
 def unit_vectors(retriever: Any, text: Features, items: Features, loss: str) -> tuple[Tensor, Tensor]:
-    """Unit vectors (n, D) of the texts and (m, D) of the items, for a loss that needs cosines.
+    """Unit vectors (n, D) of the texts and (m, D) of the items in at least float32, for a loss that needs cosines.
 
     Raises:
         RewindError: naming the method where it does not score by the cosine of two vectors.
@@ -79,4 +79,10 @@ def unit_vectors(retriever: Any, text: Features, items: Features, loss: str) -> 
             f"training.objective: {loss} needs the cosines of captions and items, but {kind} scores in another way (it "
             "has no vectors()). Train this method with infonce, or give it one vector per caption and per item."
         )
-    return retriever.vectors(text, items)
+    left, right = retriever.vectors(text, items)
+    return single(left), single(right)
+
+
+def same_items(index: Tensor) -> Tensor:
+    """Bool (B, B): another pair of the same item, which is no negative; ``index`` (B,) is the item of each pair."""
+    return (index.unsqueeze(0) == index.unsqueeze(1)).fill_diagonal_(False)
