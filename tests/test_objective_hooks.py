@@ -133,9 +133,7 @@ def test_options_reach_the_loss_and_unknown_ones_are_refused_by_their_path(tmp_p
         make_objective(recorded(objective_options={"size": 3}))
     with pytest.raises(RewindError, match=r"^training\.objective_options\.scale: .*greater than 0 \(given: -1\)"):
         make_objective(recorded(objective_options={"scale": -1}))
-    with pytest.raises(
-        RewindError, match=r"objective_options\.scale: objective: infonce has no such option"
-    ):
+    with pytest.raises(RewindError, match=r"objective_options\.scale: objective: infonce has no such option"):
         make_objective(Training(objective_options={"scale": 1}))
     with pytest.raises(RewindError, match=r"training\.objective: rewind\.errors is a module without"):
         make_objective(Training(objective="rewind.errors"))

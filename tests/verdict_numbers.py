@@ -55,6 +55,7 @@ def results(
         labels=labels,
         train=dict.fromkeys(values, "Data"),
         verdict=verdict,
+        items="images",
         step_time=step_time(ratio),
         control=control(*shrinkage) if verdict.control else pd.DataFrame(),
         seeds={name: [0, 1, 2] for name in values},

@@ -21,7 +21,7 @@ def sentences(facts: Footnotes, table: Table) -> list[str]:
     return finished(
         [
             _queries(facts, table.setting, table.directions),
-            _short(facts, table.directions) if any(column.group for column in table.columns) else "",
+            short_sentence(facts, table.directions) if any(column.group for column in table.columns) else "",
             _reading(table),
             _spread(table),
             _intervals(table),
@@ -43,7 +43,7 @@ def pair_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
     return finished(
         [
             _queries(facts, setting, ways),
-            _short(facts, ways) if len(ways) > 1 else "",
+            short_sentence(facts, ways) if len(ways) > 1 else "",
             f"Difference: the first method minus the second, {unit}; in brackets its {_percent(results)} interval, not "
             "adjusted for the number of pairs",
             f"Holm’s p: adjusted{family}, in each search direction by itself; bold: below {level}" if tested else "",
@@ -61,7 +61,7 @@ def gap_sentences(facts: Footnotes, results: Results) -> list[str]:
     ways = [way for way in DIRECTIONS if way in set(results.gaps["direction"])]
     return finished(
         [
-            _short(facts, ways) if len(ways) > 1 else "",
+            short_sentence(facts, ways) if len(ways) > 1 else "",
             "Origin’s queries, once in its gallery and once with the time-reversed twins beside it: the first minus "
             "the second, in the same runs",
             "R@k in percent, 0 means that twins cost nothing and above 0 that they do; MnR in ranks, below 0 that they "
@@ -83,10 +83,10 @@ def seed_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
         "strict counts every tie as a miss"
     )
     ways = tuple(directions(results, setting))
-    return finished([_queries(facts, setting, ways), _short(facts, ways) if len(ways) > 1 else "", reading])
+    return finished([_queries(facts, setting, ways), short_sentence(facts, ways) if len(ways) > 1 else "", reading])
 
 
-def _short(facts: Footnotes, ways: Sequence[str]) -> str:
+def short_sentence(facts: Footnotes, ways: Sequence[str]) -> str:
     """What the short names of search directions mean."""
     one = facts.items.removesuffix("s")
     meant = {"text_to_item": f"text→{one}", "item_to_text": f"{one}→text"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rewind.reporting.cells import TITLES
 from rewind.reporting.footnotes import Footnotes, finished, procedure_sentence, seed_caution
+from rewind.reporting.notes import short_sentence
 from rewind.reporting.results import Results, directions
 from rewind.reporting.verdict import Judged, judge, place
 from rewind.reporting.verdict_table import named
@@ -12,7 +13,6 @@ from rewind.reporting.verdict_table import named
 def sentences(facts: Footnotes, results: Results) -> list[str]:
     """The notes of the table."""
     keys = results.verdict
-    one = facts.items.removesuffix("s")
     several = len(directions(results, place(results))) > 1
     baseline = results.labels[keys.baseline]
     family = f" over {facts.family:,} {'pair' if facts.family == 1 else 'pairs'}" if facts.family else ""
@@ -25,7 +25,7 @@ def sentences(facts: Footnotes, results: Results) -> list[str]:
             f"{1 - results.confidence:.3g} after Holm’s correction{family}), and a training step takes at most "
             f"{1 + keys.max_slowdown:.2f} times as long" + (", and the control holds" if keys.control else ""),
             "Shown is the claim that comes nearest to it; bold: this part of it holds; all claims are in the CSV file",
-            f"T2V: text→{one}; V2T: {one}→text" if several else "",
+            short_sentence(facts, directions(results, place(results))) if several else "",
             f"Gains: method minus {baseline} with the same seed, in percentage points; in brackets "
             f"{100 * results.confidence:g}% intervals, not adjusted for their number",
             _step_time(results),
@@ -43,7 +43,7 @@ def outcomes(results: Results) -> list[str]:
 
 
 def _outcome(results: Results, judged: Judged, several: bool) -> str:
-    label, claim = results.labels[judged.method], named(judged.best, several)
+    label, claim = results.labels[judged.method], named(results, judged.best, several)
     if judged.win:
         return f"{label}: a win, by {claim}."
     return f"{label}: no win; by {claim}, the nearest to one: {', '.join(judged.reasons)}."

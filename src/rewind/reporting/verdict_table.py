@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rewind.reporting.cells import SHORT
 from rewind.reporting.results import Results, directions
 from rewind.reporting.setting_table import place as placed
 from rewind.reporting.sheet import Entry, Head, Part, Sheet, bounds, number, p_value, slug
@@ -62,9 +61,9 @@ def sheet(results: Results, dataset: str = "") -> Sheet:
     return Sheet("Verdict", title, slug(dataset, setting, "verdict"), heads, (Part("", lines),))
 
 
-def named(claim: Claim, several: bool) -> str:
+def named(results: Results, claim: Claim, several: bool) -> str:
     """``T2V R@5``, or the metric alone where there is one search direction."""
-    return f"{SHORT[claim.direction]} {claim.metric}" if several else claim.metric
+    return f"{results.short(claim.direction)} {claim.metric}" if several else claim.metric
 
 
 def _line(results: Results, judged: Judged, several: bool) -> tuple[Entry, ...]:
@@ -74,7 +73,7 @@ def _line(results: Results, judged: Judged, several: bool) -> tuple[Entry, ...]:
     return (
         Entry(results.labels[judged.method]),
         Entry("yes" if judged.win else "no"),
-        Entry(named(best, several)),
+        Entry(named(results, best, several)),
         *(Entry(number(gain, signed=True), bold=gain > 0) for gain in best.gains.values()),
         Entry(number(best.difference, signed=True), "", bounds(best.low, best.high, signed=True)),
         Entry(p_value(best.p_holm), bold=best.significant),
