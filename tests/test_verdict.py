@@ -184,7 +184,7 @@ def test_the_control_is_the_difference_of_two_differences(tmp_path):
 def test_intervals_of_the_control_cover_as_they_say():
     """Both gaps are 40 of 400 queries in truth; an interval of 80% leaves that out one time in five."""
     inside = []
-    for start in range(60):
+    for start in range(40):
         found = shrinkage(made_runs(40, 40, start), "base", ["new"], CONTROL, "test", 0.8).set_index("metric")
         inside.append(found.loc["R@1", "low"] <= 0 <= found.loc["R@1", "high"])
     assert 0.65 < np.mean(inside) <= 0.98

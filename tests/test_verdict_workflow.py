@@ -65,10 +65,3 @@ def test_every_run_is_classified_and_the_verdict_has_its_inputs(checkout: Workfl
     planned = checkout.stale()
     assert planned["train"] == 9 and planned["zero_shot"] == 8, "chance has no towers"
     assert planned["zero_shot_table"] == planned["step_time"] == planned["control"] == planned["tables"] == 1
-
-
-@pytest.mark.slow
-def test_images_that_are_not_there_are_told_before_the_first_job(checkout: Workflow) -> None:
-    over = "overrides={studies.mini.evaluation.zero_shot.folder: data/none, datasets.flickr8k.source.split_file: null}"
-    text = checkout.run("-n", "--config", over, ok=False)
-    assert "evaluation.zero_shot.folder: data/none: no test_batch.bin" in text and "cifar-10-binary.tar.gz" in text
