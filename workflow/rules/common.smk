@@ -8,7 +8,6 @@ from rewind.errors import RewindError
 from rewind.jobs.config import check_sources, check_weights, listing, load_all, zero_shot_file
 from rewind.jobs.places import annotation_files
 from rewind.provenance import fingerprint, fingerprint_of
-from rewind.study import BASELINES
 
 try:
     STUDIES, DATASETS = load_all(config)
@@ -26,6 +25,11 @@ wildcard_constraints:
     seed=r"\d+",
     frames=r"\d+",
     shard=r"\d+",
+
+
+def of_kind(vectors):
+    """Names of the data sets that hold vectors, or of those that hold clips and images, as a pattern."""
+    return "|".join(name for name, chosen in DATASETS.items() if chosen.vectors == vectors) or "(?!)"
 
 
 def study(wildcards):

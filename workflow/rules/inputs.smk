@@ -41,6 +41,11 @@ def source_files(wildcards):
     return annotation_files(chosen)
 
 
+def origin(wildcards):
+    """The data set that vectors are made from."""
+    return dataset(wildcards).source.made_from
+
+
 def sanity_method(name):
     chosen = STUDIES[name].sanity
     return (chosen and chosen.method) or STUDIES[name].trained()[0]
@@ -104,15 +109,27 @@ def stored_numbers(name):
     )
 
 
+def vectors_of(name):
+    """The index of a data set of vectors; of other data sets nothing."""
+    chosen = STUDIES[name].dataset
+    return [f"results/data/{chosen}/source/embeddings.json"] if DATASETS[chosen].vectors else []
+
+
 def cache_files(name, method, frames=None):
-    """What a run reads instead of clips: features of a frozen tower, or else a frame store."""
+    """What a run reads instead of clips: vectors, features of a frozen tower, or else a frame store."""
+    if vectors := vectors_of(name):
+        return {"vectors": vectors}
     if uses_features(name, method):
         return {"features": feature_files(name, method, frames)}
     return {"store": store_files(name, [int(frames)] if frames else frame_candidates(name))}
 
 
 def sanity_store(name):
-    return [] if sanity_features(name) else store_files(name, [STUDIES[name].frames.max_frames])
+    return (
+        []
+        if sanity_features(name) or vectors_of(name)
+        else store_files(name, [STUDIES[name].frames.max_frames])
+    )
 
 
 def pretraining_frames(name):
@@ -122,6 +139,8 @@ def pretraining_frames(name):
 def sanity_features(name):
     """The over-fitting check reads clips, except where the towers are frozen for good and have no pre-training."""
     method = sanity_method(name)
+    if vectors_of(name):
+        return []
     return [] if STUDIES[name].pretraining else feature_files(name, method, STUDIES[name].frames.max_frames)
 
 
@@ -144,7 +163,7 @@ def run_inputs(name, method, frames=None):
 def gpus_of(name, method):
     """GPUs of a job; closed-form baselines need none."""
     chosen = STUDIES[name]
-    return 0 if chosen.methods[method].model in BASELINES else chosen.resources.gpus
+    return 0 if chosen.methods[method].baseline else chosen.resources.gpus
 
 
 def pretraining_spec(name):

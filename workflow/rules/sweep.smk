@@ -11,6 +11,7 @@ rule sanity:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
         features=lambda w: sanity_features(w.study),
         store=lambda w: sanity_store(w.study),
+        vectors=lambda w: vectors_of(w.study),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         weights=lambda w: weights_of(w.study),
     output:

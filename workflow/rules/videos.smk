@@ -9,12 +9,16 @@ MAKERS = {"videos": "rewind.video.transcode", "images": "rewind.video.images"}
 
 rule sources:
     """Make or fetch the source files of a data set that brings its own."""
+    input:
+        lambda w: annotation_files(dataset(w)),
     output:
         ready="results/data/{dataset}/source/ready.json",
     log:
         "results/data/{dataset}/logs/sources.log",
     benchmark:
         "results/data/{dataset}/benchmarks/sources.tsv"
+    wildcard_constraints:
+        dataset=of_kind(vectors=False),
     threads: lambda w: dataset(w).media.workers
     params:
         dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source", "reverse"}),
@@ -79,6 +83,8 @@ rule videos:
         "results/data/{dataset}/logs/videos.log",
     benchmark:
         "results/data/{dataset}/benchmarks/videos.tsv"
+    wildcard_constraints:
+        dataset=of_kind(vectors=False),
     params:
         max_missing=lambda w: dataset(w).max_missing,
         how_to_get=lambda w: dataset(w).how_to_get,

@@ -23,7 +23,8 @@ class Annotations:
     Attributes:
         items: one row per video or image: ``item_id``, ``source`` (file of the original, relative to the folder of
             source clips and without suffix where the format does not give one), ``split``, ``cluster_id`` (what
-            statistics resample together: a video with its twin), ``reversed`` (1 for a twin, else 0).
+            statistics resample together: a video with its twin), ``reversed`` (1 for a twin, else 0). A data set of
+            vectors also says where pictures are: ``path``, relative to its results folder, empty for none.
         captions: one row per caption: ``video_id``, ``caption``, ``caption_id`` (unique, disjoint from item ids),
             ``split``.
         notes: counts of what was found and of everything odd, JSON-able; nothing is dropped without a count here.

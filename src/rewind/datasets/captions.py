@@ -112,8 +112,10 @@ def _with_status(items: pd.DataFrame, report: pd.DataFrame, suffix: str) -> pd.D
     _check_report(items, report)
     original = items["item_id"].where(items["reversed"] == 0, items["item_id"].str.removesuffix(TWIN_SUFFIX))
     rows = report.set_index("item_id").reindex(original).reset_index(drop=True)
-    table = items.reset_index(drop=True).assign(
-        path="videos/" + items["item_id"].reset_index(drop=True) + suffix,
+    table = items.reset_index(drop=True)
+    own = table["path"] if "path" in table else "videos/" + table["item_id"] + suffix  # vectors may have no picture
+    table = table.assign(
+        path=own,
         status=rows["status"].fillna("missing"),
         reason=rows["reason"].fillna("").where(rows["status"].notna(), "not in the video report"),
     )

@@ -84,13 +84,15 @@ def metrics(ranks: pd.DataFrame) -> dict[str, float]:
     """All metrics of one run in one setting and direction.
 
     R@k in percent, with the values that count every tie as a hit (``_optimistic``) or as a miss (``_pessimistic``)
-    beside the expectation; MdR the median and MnR the mean of expected ranks; MRR between 0 and 1.
+    beside the expectation; MdR the median, P75 the third quartile and MnR the mean of expected ranks; MRR between 0
+    and 1.
     """
     higher, ties = ranks["higher"].to_numpy(), ranks["ties"].to_numpy()
     row: dict[str, float] = {"queries": len(ranks), "gallery": int(ranks["gallery"].max())}
     for k in CUTOFFS:
         row[f"R@{k}"] = 100 * float(recall_at(k, higher, ties).mean())
     row["MdR"] = float(np.median(ranks["rank"]))
+    row["P75"] = float(np.percentile(ranks["rank"], 75))
     row["MnR"] = float(ranks["rank"].mean())
     row["MRR"] = float(reciprocal_rank(higher, ties).mean())
     for k in CUTOFFS:

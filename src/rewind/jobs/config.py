@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,33 @@ def load_all(config: Mapping[str, Any]) -> tuple[dict[str, Study], dict[str, Dat
         raise RewindError(
             "config/studies/data.yaml: a study cannot be called 'data': results/data holds the data sets."
         )
-    used = dict.fromkeys(study.dataset for study in studies.values())
+    used = _with_origins(dict.fromkeys(study.dataset for study in studies.values()), over["datasets"])
     for kind, known in (("studies", studies), ("datasets", used)):
         for name in over[kind]:
             if name not in known:
                 raise RewindError(f"overrides.{kind}.{name}: not among the selected {kind} ({', '.join(known)}).")
-    return studies, {name: load_dataset(name, overrides=over["datasets"].get(name)) for name in used}
+    return studies, used
+
+
+def _with_origins(names: Iterable[str], over: Mapping[str, Any]) -> dict[str, Dataset]:
+    """Data sets by name, and those that vectors are made from.
+
+    Raises:
+        RewindError: where vectors would be made from vectors.
+    """
+    datasets: dict[str, Dataset] = {}
+    for name in names:
+        datasets[name] = chosen = load_dataset(name, overrides=over.get(name))
+        made_from = chosen.source.made_from if chosen.vectors else None
+        if made_from is None:
+            continue
+        origin = datasets[made_from.dataset] = load_dataset(made_from.dataset, overrides=over.get(made_from.dataset))
+        if origin.vectors:
+            raise RewindError(
+                f"config/datasets/{name}.yaml: source.made_from.dataset: {made_from.dataset} holds vectors itself; "
+                "name a data set of captioned clips or images."
+            )
+    return datasets
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -78,11 +99,12 @@ def check_sources(dataset: Dataset) -> None:
     Raises:
         RewindError: naming what is missing, and how to get it.
     """
-    if dataset.made_here:
+    made = dataset.vectors and dataset.source.made_from is not None
+    if made or (dataset.made_here and not dataset.vectors):
         return
     missing = [path for path in annotation_files(dataset) if not Path(path).is_file()]
     folder = videos_folder(dataset)
-    if not folder.is_dir():
+    if not dataset.vectors and not folder.is_dir():
         missing.append(f"{folder}/ (folder of source {'images' if dataset.items == 'images' else 'clips'})")
     if missing:
         lines = "\n".join(f"  - {path}" for path in missing)

@@ -15,6 +15,7 @@ from rewind.errors import RewindError
 from rewind.models.retriever import Backbone, Retriever, find
 from rewind.study import RunSpec
 from rewind.training.data import TrainingData
+from rewind.training.embeddings import INDEX, Embeddings
 from rewind.training.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
 
 
@@ -50,8 +51,8 @@ class DataFolder:
         dataset: the dataset's name.
         spec: the run's keys.
         max_frames: frames per clip.
-        cache: what was made once for all runs: features of frozen towers (``.npz``) or the ``index.json`` of a frame
-            store; None to read clips.
+        cache: what was made once for all runs: features of frozen towers (``.npz``), the ``index.json`` of a frame
+            store, or the ``embeddings.json`` of a data set of vectors; None to read clips.
     """
 
     folder: Path
@@ -61,8 +62,11 @@ class DataFolder:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        self._features = None
-        if self.cache is not None and self.cache.suffix == ".npz":
+        self._features = self._embeddings = None
+        if self.cache is not None and self.cache.name == INDEX:
+            self._embeddings = Embeddings(self.cache)
+            self.spec = _with_widths(self.spec, self._embeddings)
+        elif self.cache is not None and self.cache.suffix == ".npz":
             with np.load(self.cache, allow_pickle=False) as archive:
                 self._features = {name: archive[name] for name in archive.files}
 
@@ -79,7 +83,9 @@ class DataFolder:
         """Inputs and text of any items and captions."""
         if hasattr(retriever, "from_captions"):  # it reads no pictures
             return Prepared(items, captions, *retriever.from_captions(items, captions))
-        if self._features is not None and "text" in self._features:
+        if self._embeddings is not None:
+            text = self._embeddings.text(captions)
+        elif self._features is not None and "text" in self._features:
             text = cached_text(self._features, captions, str(self.cache))
         else:
             text = _prepare_text(retriever, captions["caption"].tolist())
@@ -89,14 +95,17 @@ class DataFolder:
         """What a model sees of ``items``, from where it is cheapest.
 
         Raises:
-            RewindError: for noise where features of clips are cached.
+            RewindError: for noise where features of clips are cached, or there are no clips.
         """
         if self.spec.frames.noise:
-            if self._features is not None:
+            if self._features is not None or self._embeddings is not None:
                 raise RewindError(
-                    "noise: features of a frozen tower are of the clips themselves; take visual out of training.freeze."
+                    "noise: a frozen tower's features and a data set's vectors are of the clips themselves; take visual "
+                    "out of training.freeze, or noise out of the method."
                 )
             return Noise(items, self.spec.frames, self.max_frames)
+        if self._embeddings is not None:
+            return self._embeddings.items(items)
         if self._features is not None:
             return cached_frames(self._features, items, str(self.cache))
         if self.cache is not None:
@@ -109,6 +118,23 @@ def build_retriever(data: DataFolder) -> Retriever:
     spec = data.spec
     module = find(spec.method.model, "rewind.models", "methods.*.model")
     return module.build(spec.method, spec.backbone, spec.text, data.train_captions())
+
+
+def _with_widths(spec: RunSpec, embeddings: Embeddings) -> RunSpec:
+    """The keys with the widths of the data set's vectors.
+
+    Raises:
+        RewindError: if the study expects others.
+    """
+    found = {"text_width": embeddings.text_width, "item_width": embeddings.item_width}
+    for name, width in found.items():
+        wanted = getattr(spec.backbone, name)
+        if wanted is not None and wanted != width:
+            raise RewindError(
+                f"backbone.{name}: {wanted}, but the vectors of {embeddings.index} are {width} wide: correct the key, "
+                "take it out, or name the data set that is meant."
+            )
+    return spec.model_copy(update={"backbone": spec.backbone.model_copy(update=found)})
 
 
 def _prepare_text(retriever: Retriever, captions: list[str]) -> Tensor:

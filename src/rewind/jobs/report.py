@@ -12,7 +12,6 @@ from rewind.files import read_csv
 from rewind.jobs.gap_report import GapFiles, gap_files
 from rewind.reporting.results import Results
 from rewind.study import Dataset, Study
-from rewind.study.model import BASELINES
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         pairs=read_csv(files.pairs, text=("first", "second")),
         labels={name: method.label or name for name, method in methods.items()},
         train={name: _train_text(method, dataset) for name, method in methods.items()},
-        baselines=[name for name, method in methods.items() if method.model in BASELINES],
+        baselines=[name for name, method in methods.items() if method.baseline],
         confidence=study.statistics.confidence,
         columns=study.tables.columns,
         gaps=read_csv(files.gaps),

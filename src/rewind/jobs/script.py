@@ -73,7 +73,12 @@ def _max_frames(given: Any) -> int:
 
 
 def _cache(inputs: Any, frames: int) -> Path | None:
-    """The features or else the frame store for a number of frames, among those of all candidates of a sweep."""
+    """The features or else the frame store for a number of frames, among those of all candidates of a sweep.
+
+    A data set of vectors has the same for any number.
+    """
+    if vectors := _paths(inputs, "vectors"):
+        return vectors[0]
     features = {path.stem: path for path in _paths(inputs, "features")}
     stores = {path.parent.name: path for path in _paths(inputs, "store")}
     found = features or stores

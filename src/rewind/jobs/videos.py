@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 
 from rewind.datasets.annotations import format_module, read_annotations
-from rewind.datasets.captions import write_captions
+from rewind.datasets.captions import USABLE, write_captions
 from rewind.files import read_csv, write_csv, write_json
 from rewind.jobs.places import sources_folder, videos_folder
 from rewind.study.dataset import Dataset, Image, Video
 from rewind.video.inventory import inventory
-from rewind.video.prepare import check_coverage, file_suffix, prepare_shard
+from rewind.video.prepare import REPORT_COLUMNS, check_coverage, file_suffix, prepare_shard
 
 
 def make_sources(dataset: Dataset, code: str, ready: str) -> None:
@@ -49,6 +49,13 @@ def join_reports(shards: list[str], max_missing: float, how_to_get: str, items: 
     print(f"{name}: {good:,} of {len(report):,} {_noun(items)} usable")
     check_coverage(report, max_missing, name, how_to_get, _noun(items))
     Path(result).with_name("report.all.csv").replace(result)
+
+
+def report_vectors(dataset: Dataset, result: str) -> None:
+    """The report of a data set of vectors: nothing is normalised, and what cannot be used was refused before."""
+    items = read_annotations(dataset, str(sources_folder(dataset.name))).items
+    table = pd.DataFrame("", index=range(len(items)), columns=list(REPORT_COLUMNS))
+    write_csv(result, table.assign(item_id=items["item_id"], split=items["split"], status=USABLE))
 
 
 def make_captions(dataset: Dataset, report: str, items: str) -> None:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from rewind.errors import RewindError
 from rewind.models.baselines import PooledBaseline, check_options
+from rewind.models.moments import moments, split
 from rewind.models.retriever import find
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
@@ -68,13 +69,13 @@ class Ridge(PooledBaseline):
             if valid_text is None or valid_items is None:
                 raise RewindError("ridge: options.alpha is not set and there are no validation pairs to choose it on.")
             self._check(valid_text, valid_items, "validation")
-        self.text_mean.copy_(text.double().mean(0))
-        self.item_mean.copy_(items.double().mean(0))
-        x, y = (text, items) if self.from_text else (items, text)
-        x, y = x.double() - x.double().mean(0), y.double() - y.double().mean(0)
+        pairs = moments(split(text, items) if self.from_text else split(items, text), both=False)
+        means = (pairs.x_mean, pairs.y_mean) if self.from_text else (pairs.y_mean, pairs.x_mean)
+        self.text_mean.copy_(means[0])
+        self.item_mean.copy_(means[1])
         # One eigendecomposition serves every alpha.
-        values, vectors = torch.linalg.eigh(x.T @ x)
-        right = vectors.T @ (x.T @ y)
+        values, vectors = torch.linalg.eigh(pairs.xx)
+        right = vectors.T @ pairs.xy
 
         def solve(alpha: float) -> None:
             strength = alpha * values.mean().clamp(min=1e-12)

@@ -11,7 +11,7 @@ import pandas as pd
 from rewind.errors import RewindError
 from rewind.reporting.results import METRICS, Results, check, directions, interval, values
 from rewind.reporting.significance import judge
-from rewind.study.report import split_column
+from rewind.study.report import COLUMNS, split_column
 
 TITLES = {"origin": "Origin", "hard": "Hard", "binary": "Binary", "test": "Test"}
 LETTERS = {"origin": "A", "hard": "B", "test": "A"}
@@ -127,8 +127,8 @@ def ranked_columns(results: Results, ways: list[str]) -> tuple[Column, ...]:
     columns = []
     for template in results.columns:
         direction, metric, shown = split_column(template)
-        if metric not in METRICS:
-            raise RewindError(f"tables.columns: {template!r}: unknown metric; there are {', '.join(METRICS)}.")
+        if metric not in COLUMNS:
+            raise RewindError(f"tables.columns: {template!r}: unknown metric; there are {', '.join(COLUMNS)}.")
         if direction and direction not in ways:
             raise RewindError(
                 f"tables.columns: {template!r}: {direction} was not evaluated; add it to evaluation.directions, or "

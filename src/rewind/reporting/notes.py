@@ -135,7 +135,9 @@ def _queries(facts: Footnotes, setting: str, directions: tuple[str, ...]) -> str
 def _reading(table: Table) -> str:
     if table.setting == "binary":
         return "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
-    ratio = "; MRR is the mean reciprocal rank" if any(column.metric == "MRR" for column in table.columns) else ""
+    shown = {column.metric for column in table.columns}
+    ratio = "; MRR is the mean reciprocal rank" if "MRR" in shown else ""
+    ratio += "; P75 is the rank that three quarters of the queries reach" if "P75" in shown else ""
     return (
         f"R@k in percent; MdR and MnR are the median and mean rank{ratio}; ↑ higher is better, ↓ lower is better; "
         "ranks are expectations under random order of ties"

@@ -13,7 +13,7 @@ from rewind.errors import RewindError
 from rewind.study.report import DIRECTIONS, METRICS, Tables
 from rewind.study.verdict import Verdict
 
-LOWER_IS_BETTER = frozenset({"MdR", "MnR"})
+LOWER_IS_BETTER = frozenset({"MdR", "MnR", "P75"})
 
 _RUN = ["method", "seed", "setting", "direction"]
 _ENDS = ("low", "high", "procedure")
@@ -141,7 +141,10 @@ def interval(results: Results, method: str, setting: str, direction: str, metric
 
 def values(results: Results, method: str, setting: str, direction: str, metric: str) -> np.ndarray:
     """The metric in every seed, [seeds]."""
-    return results.runs[method, setting, direction][metric].to_numpy(dtype=float)
+    rows = results.runs[method, setting, direction]
+    if metric not in rows:
+        raise RewindError(f"metrics.csv: column {metric!r} is missing; another version wrote it. Evaluate again.")
+    return rows[metric].to_numpy(dtype=float)
 
 
 def directions(results: Results, setting: str) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from rewind.study.embeddings import EmbeddingsSource
 from rewind.study.keys import Keys, key, required
 
 
@@ -128,6 +129,7 @@ BUILT_IN = (
     Flickr8kSource,
     StampsSource,
     InternvidSource,
+    EmbeddingsSource,
 )
 BuiltIn = Annotated[
     RTimeSource
@@ -137,7 +139,8 @@ BuiltIn = Annotated[
     | PhotosSource
     | Flickr8kSource
     | StampsSource
-    | InternvidSource,
+    | InternvidSource
+    | EmbeddingsSource,
     Field(discriminator="format"),
 ]
 Source = Annotated[BuiltIn | ModuleSource, Field(union_mode="left_to_right")]
@@ -203,7 +206,12 @@ class Dataset(Keys):
     @property
     def made_here(self) -> bool:
         """Whether the workflow makes or fetches the source files itself."""
-        return self.source.format in ("shapes", "emoji", "stamps")
+        return self.source.format in ("shapes", "emoji", "stamps", "embeddings")
+
+    @property
+    def vectors(self) -> bool:
+        """Whether it holds vectors, so that there is nothing to normalise and no tower to run."""
+        return isinstance(self.source, EmbeddingsSource)
 
     @property
     def items(self) -> Items:

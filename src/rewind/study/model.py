@@ -18,8 +18,8 @@ class Backbone(Keys):
     kind: str = key(
         "clip",
         "`clip` (open_clip), `viclip` (ViCLIP, which sees all frames at once), `towers` (packaged pretrained towers), "
-        "`miniclip_towers` (an image network and a small text tower, for `model: miniclip`), or a dotted path of your "
-        "own.",
+        "`miniclip_towers` (an image network and a small text tower, for `model: miniclip`), `embeddings` (a data set "
+        "of vectors), or a dotted path of your own.",
     )
     architecture: str = key(
         "ViT-B-32-quickgelu",
@@ -56,7 +56,16 @@ class Backbone(Keys):
         lt=1,
     )
     width: int = key(
-        256, "Shared embedding width of the trained projections of `towers` and `miniclip_towers`.", ge=8, le=4096
+        256,
+        "Shared embedding width of the trained projections of `towers`, `miniclip_towers` and `embeddings`.",
+        ge=8,
+        le=4096,
+    )
+    text_width: int | None = key(
+        None, "`embeddings`: width of the caption vectors that are expected; none: what the data set has.", ge=1
+    )
+    item_width: int | None = key(
+        None, "`embeddings`: width of the item vectors that are expected; none: what the data set has.", ge=1
     )
 
     @model_validator(mode="after")
@@ -118,10 +127,15 @@ class Method(Keys):
         "clip4clip",
         "`clip4clip` (a backbone with a temporal head), `dual_encoder` (cosine of one vector per caption and clip, "
         "with cross-attention of pairs in training where its options say so), `miniclip` (`kind: miniclip_towers` "
-        "without a head), `ridge`, `chance`, `bow`, `clip_zero_shot`, `zero_shot` (baselines; the last is the study's "
-        "backbone before training), or a dotted path of your own.",
+        "without a head), `translator` (from caption vectors to item vectors), `ridge`, `chance`, `bow`, "
+        "`clip_zero_shot`, `zero_shot` (baselines; the last is the study's backbone before training), or a dotted path "
+        "of your own.",
     )
-    head: str = key("meanP", "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, or a dotted path of your own.")
+    head: str = key(
+        "meanP",
+        "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, or a dotted path of your own. Of a `translator`: "
+        "linear, mlp1, mlp2, geometry_adapter, or in closed form ridge, geometry.",
+    )
     head_layers: int = key(4, "Transformer layers of the head (`cross_num_hidden_layers`).", ge=1, le=48)
     head_start: Literal["clip", "random"] = key(
         "clip",
@@ -133,6 +147,11 @@ class Method(Keys):
     noise: bool = key(False, "A control: this method sees noise in the place of every clip (as `frames.noise`).")
     seeds: list[int] | None = key(None, "Seeds of this method where they differ from the study's.")
     training: Training = key(Training(), "Overrides of the study's `training` keys for this method.")
+
+    @property
+    def baseline(self) -> bool:
+        """Whether nothing in it learns by gradient descent."""
+        return self.model in BASELINES or (self.model == "translator" and self.head in CLOSED_HEADS)
 
 
 class Sanity(Keys):
@@ -277,7 +296,7 @@ class Study(Keys):
 
     def trained(self) -> list[str]:
         """Methods that learn by gradient descent, in order."""
-        return [name for name, method in self.methods.items() if method.model not in BASELINES]
+        return [name for name, method in self.methods.items() if not method.baseline]
 
 
 READING = {"frames": {"store", "workers", "keep_in_memory"}, "evaluation": {"cosine_gap"}}
@@ -300,3 +319,4 @@ class RunSpec(Keys):
 
 TOWERLESS = ("ridge", "chance", "bow")
 BASELINES = (*TOWERLESS, "clip_zero_shot", "zero_shot")
+CLOSED_HEADS = ("ridge", "geometry")  # of a translator

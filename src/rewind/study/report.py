@@ -12,6 +12,7 @@ from rewind.study.verdict import Verdict
 
 DIRECTIONS = ("text_to_item", "item_to_text")
 METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "MRR")
+COLUMNS = (*METRICS, "P75")  # P75 has no interval and is not tested
 
 
 class Statistics(Keys):
@@ -35,8 +36,9 @@ class Tables(Keys):
 
     columns: list[str] = key(
         ["R@1", "R@5", "R@10", "MdR", "MnR"],
-        "Columns in order. Each is a metric (R@1, R@5, R@10, MdR, MnR, MRR), with `text_to_item` or `item_to_text` "
-        "before it where it is not the first search direction, and `interval` after it to show its interval.",
+        "Columns in order. Each is a metric (R@1, R@5, R@10, MdR, MnR, MRR, or P75, the third quartile of ranks), with "
+        "`text_to_item` or `item_to_text` before it where it is not the first search direction, and `interval` after "
+        "it to show its interval.",
         min_length=1,
     )
     verdict: Verdict | None = key(None, "A table that says which methods win over a baseline, and why others do not.")
@@ -46,13 +48,15 @@ class Tables(Keys):
     def _known(cls, columns: list[str]) -> list[str]:
         for column in columns:
             direction, metric, interval = split_column(column)
-            if metric not in METRICS or direction not in ("", *DIRECTIONS) or interval not in ("", "interval"):
-                near = difflib.get_close_matches(metric, METRICS, n=1)
+            if metric not in COLUMNS or direction not in ("", *DIRECTIONS) or interval not in ("", "interval"):
+                near = difflib.get_close_matches(metric, COLUMNS, n=1)
                 hint = f"did you mean {near[0]!r}? " if near and near[0] != metric else ""
                 raise ValueError(
                     f"column {column!r}: {hint}A column is [text_to_item|item_to_text] <metric> [interval], the "
-                    f"metric one of {', '.join(METRICS)}"
+                    f"metric one of {', '.join(COLUMNS)}"
                 )
+            if metric not in METRICS and interval:
+                raise ValueError(f"column {column!r}: {metric} has no interval; ask for that of MdR")
         return columns
 
 

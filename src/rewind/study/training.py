@@ -60,6 +60,9 @@ class Training(Keys):
     warmup: float = key(
         0.1, "Share of the steps with linearly rising learning rate; cosine decay after it.", ge=0, lt=1
     )
+    lr_floor: float = key(
+        0.0, "Where that decay ends, as a share of `lr` (`adamw`; `bert_adam` has a schedule of its own).", ge=0, le=1
+    )
     clip_norm: float = key(1.0, "Largest global gradient norm.", gt=0)
     micro_batch: int | Literal["auto"] | None = key(
         "auto",
@@ -96,10 +99,10 @@ class Training(Keys):
         "auto",
         "Validation setting whose scores choose the checkpoint; `auto`: hard where there are twins, else test.",
     )
-    select_metric: Literal["sum", "R@1", "mean R@1"] = key(
+    select_metric: Literal["sum", "R@1", "MRR", "mean R@1"] = key(
         "sum",
         "Validation score that chooses the checkpoint and counts for `patience`: `sum` is R@1+R@5+R@10 of text→item "
-        "search, as is `R@1`; `mean R@1` is the mean of both directions.",
+        "search, as are `R@1` and `MRR`; `mean R@1` is the mean of both directions.",
     )
     evaluate_every: int = key(1, "Validate after every so many epochs, and after the last.", ge=1)
     patience: int | None = key(

@@ -84,6 +84,8 @@ def train(
     steps = order.per_epoch * keys.epochs
     optimiser, schedule = make_optimiser(retriever, keys, steps)
     speed_up(retriever, keys)
+    if hasattr(retriever, "prepare"):
+        retriever.prepare(data)
     _prepare(objective, retriever, data, device, world)
     run = RunState(retriever, objective, order, optimiser, schedule, keys, device)
     run.restore(saved)

@@ -72,13 +72,19 @@ def make_optimiser(
     # On the CPU the plain kernel stays: the fused one rounds otherwise.
     fused = {} if bert or not all(p.is_cuda for group in groups for p in group["params"]) else {"fused": True}
     optimiser = (BertAdam if bert else torch.optim.AdamW)(groups, betas=keys.betas, eps=keys.eps, **fused)
-    factor = bert_lr_factor if bert else lr_factor
-    return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: factor(step, steps, keys.warmup))
+
+    def factor(step: int) -> float:
+        if bert:
+            return bert_lr_factor(step, steps, keys.warmup)
+        return lr_factor(step, steps, keys.warmup, keys.lr_floor)
+
+    return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
 
 
-def lr_factor(step: int, steps: int, warmup: float) -> float:
-    """Linear from near 0 to 1 over the first ``warmup`` share of the steps, then half a cosine down to 0."""
+def lr_factor(step: int, steps: int, warmup: float, floor: float = 0.0) -> float:
+    """Linear from near 0 to 1 over the first ``warmup`` share of the steps, then half a cosine down to ``floor``."""
     rising = warmup * steps
     if step < rising:
         return (step + 1) / (rising + 1)
-    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1.0, steps - rising)))
+    falling = 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1.0, steps - rising)))
+    return floor + (1 - floor) * falling

@@ -1,0 +1,113 @@
+"""Vectors of a prepared data set, encoded by frozen networks and written as the files of Mamiglia's challenge."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rewind.datasets.annotations import SPLITS
+from rewind.datasets.captions import load_split
+from rewind.errors import RewindError
+from rewind.files import atomic, write_csv, write_text
+from rewind.jobs.data import device
+from rewind.models.encoders import ImageEncoder, image_encoder, text_encoder
+from rewind.progress import Progress
+from rewind.study.embeddings import MadeFrom
+from rewind.video.frames import sample_clip
+
+AT_ONCE = 16  # clips or images
+MOST_LABELS = 2 * 10**8  # bytes of the label matrix; a larger one is left out, since captions.txt says the same
+
+
+@torch.inference_mode()
+def make_vectors(keys: MadeFrom, data: Path, folder: Path) -> None:
+    """Encode every usable original of a data set and its captions.
+
+    Writes ``train.npz`` and ``captions.txt`` in the challenge's format, and ``splits.csv`` with the split of every
+    image and the place of its picture.
+
+    Args:
+        keys: the data set and its encoders.
+        data: its results folder.
+        folder: where the files go; the results folder of the new data set is above it.
+
+    Raises:
+        RewindError: for an encoder that is not there, or a vector that is not finite.
+    """
+    items, captions = _originals(data, keys.dataset)
+    names = (items["item_id"] + items["path"].map(lambda path: Path(path).suffix)).to_numpy(dtype=str)
+    on = device()
+    text = text_encoder(keys.text, on)(captions["caption"].tolist()).cpu().numpy()
+    images = _images(image_encoder(keys.image, on), items, data, keys)
+    rows = pd.Series(np.arange(len(items)), index=items["item_id"])[captions["video_id"]].to_numpy()
+    _check(text, captions["caption_id"], keys.text.name)
+    _check(images, items["item_id"], keys.image.name)
+    pictures = [os.path.relpath(data / path, folder.parent) for path in items["path"]]
+    arrays = challenge_arrays(text.astype(keys.dtype), images.astype(keys.dtype), names, captions["caption"], rows)
+    with atomic(folder / "train.npz") as draft:
+        np.savez(draft, **arrays)
+    lines = [
+        "image,caption",
+        *(f"{names[row]},{_field(text)}" for row, text in zip(rows, captions["caption"], strict=True)),
+    ]
+    write_text(folder / "captions.txt", "\n".join(lines) + "\n")
+    write_csv(folder / "splits.csv", pd.DataFrame({"image": names, "split": items["split"], "path": pictures}))
+    print(f"{len(captions):,} captions ({text.shape[1]}-d), {len(items):,} images ({images.shape[1]}-d)")
+
+
+def challenge_arrays(
+    text: np.ndarray, images: np.ndarray, names: np.ndarray, captions: pd.Series, image_of_caption: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The members of the challenge's ``train.npz``; the label matrix only up to ``MOST_LABELS``."""
+    arrays = {
+        "metadata/num_captions": np.array([len(text)]),
+        "metadata/num_images": np.array([len(images)]),
+        "metadata/embedding_dim_text": np.array([text.shape[1]]),
+        "metadata/embedding_dim_image": np.array([images.shape[1]]),
+        "captions/ids": np.arange(len(text)),
+        "captions/text": captions.to_numpy(dtype=str),
+        "captions/embeddings": text,
+        "images/names": names,
+        "images/embeddings": images,
+    }
+    if len(text) * len(images) <= MOST_LABELS:
+        arrays["captions/label"] = image_of_caption[:, None] == np.arange(len(images))
+    return arrays
+
+
+def _originals(data: Path, name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Usable items that are not reversed, and their captions, of all splits."""
+    splits = [load_split(data, name, split) for split in SPLITS]
+    items = pd.concat([split.items for split in splits], ignore_index=True)
+    items = items[items["reversed"] == 0].reset_index(drop=True)
+    captions = pd.concat([split.captions for split in splits], ignore_index=True)
+    return items, captions[captions["video_id"].isin(items["item_id"])].reset_index(drop=True)
+
+
+def _images(encode: ImageEncoder, items: pd.DataFrame, data: Path, keys: MadeFrom) -> np.ndarray:
+    progress, parts = Progress("vectors", len(items), "images"), []
+    for at in range(0, len(items), AT_ONCE):
+        some = [
+            sample_clip(data / path, keys.frames, keys.size, "uniform", None)
+            for path in items["path"][at : at + AT_ONCE]
+        ]
+        most = max(int(mask.sum()) for _, mask in some)  # frames of an image: 1, whatever keys.frames is
+        pixels, mask = (torch.from_numpy(np.stack(arrays)) for arrays in zip(*some, strict=True))
+        parts.append(encode(pixels[:, :most], mask[:, :most]).cpu().numpy())
+        progress.advance(len(some))
+    return np.concatenate(parts)
+
+
+def _check(vectors: np.ndarray, ids: pd.Series, encoder: str) -> None:
+    bad = ~np.isfinite(vectors).all(axis=1)
+    if bad.any():
+        raise RewindError(f"{encoder}: the vector of {ids[bad.argmax()]!r} is not finite; look for broken weights.")
+
+
+def _field(caption: str) -> str:
+    """A CSV field."""
+    return '"' + caption.replace('"', '""') + '"' if any(sign in caption for sign in ',"\n') else caption

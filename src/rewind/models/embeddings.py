@@ -1,0 +1,77 @@
+"""Vectors of a data set as a backbone: nothing is encoded, trained projections map both sides to a shared width."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from rewind.errors import RewindError
+from rewind.models.retriever import Backbone
+from rewind.study import Backbone as BackboneKeys
+from rewind.study import Text as TextKeys
+
+NO_TOWER = (
+    "this data set holds vectors, and no tower that made them is at hand: captions and pictures of one's own cannot be "
+    "encoded. Encode them elsewhere, with the networks that made the data set."
+)
+
+
+class EmbeddingTowers(Backbone):
+    """Given vectors under two trained projections; what is given is never encoded here.
+
+    Args:
+        text_width, item_width: of the given vectors.
+        width: shared embedding width.
+    """
+
+    caches_text = True
+
+    def __init__(self, text_width: int, item_width: int, width: int) -> None:
+        super().__init__()
+        self.width, self.text_width, self.feature_width = width, text_width, item_width
+        self.text_projection = nn.Linear(text_width, width)
+        self.frame_projection = nn.Linear(item_width, width)
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+
+    def prepare_text(self, captions: list[str]) -> Tensor:
+        raise RewindError(NO_TOWER)
+
+    def encode_text(self, prepared: Tensor) -> Tensor:
+        """(n, text_width) → (n, width), not normalised."""
+        return self.text_projection(prepared.float())
+
+    def frame_features(self, pixels: Tensor) -> Tensor:
+        raise RewindError(NO_TOWER)
+
+    def encode_frames(self, features: Tensor) -> Tensor:
+        """(n, item_width) → (n, width), not normalised."""
+        return self.frame_projection(features.float())
+
+    def visual_parameters(self) -> list[nn.Parameter]:
+        """None."""
+        return []
+
+    def text_parameters(self) -> list[nn.Parameter]:
+        """None."""
+        return []
+
+
+def widths(keys: BackboneKeys) -> tuple[int, int]:
+    """Widths of caption and item vectors, as the data set's reader has filled them in.
+
+    Raises:
+        RewindError: where there is no data set of vectors.
+    """
+    if keys.text_width is None or keys.item_width is None:
+        raise RewindError(
+            f"backbone.kind: {keys.kind}: this needs a data set of vectors (source.format: embeddings), or "
+            "backbone.text_width and backbone.item_width."
+        )
+    return keys.text_width, keys.item_width
+
+
+def build(backbone: BackboneKeys, text: TextKeys, captions: list[str]) -> EmbeddingTowers:
+    """The projections of a study's ``backbone`` block."""
+    return EmbeddingTowers(*widths(backbone), backbone.width)

@@ -1,0 +1,139 @@
+"""What a loss remembers of earlier batches: vectors of items as negatives, of captions as further positives."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NOBODY = -1  # the id of no item
+
+
+class Queue:
+    """The newest ``capacity`` vectors, first in, first out, each with the id of its item.
+
+    Args:
+        capacity: how many are kept.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.vectors: Tensor | None = None
+        self.ids: Tensor | None = None
+        self.at = self.size = 0
+
+    def add(self, vectors: Tensor, ids: Tensor) -> None:
+        """Remember (n, D) vectors of items (n,), the last row as the newest; older ones leave where it is full."""
+        vectors, ids = vectors.detach()[-self.capacity :], ids[-self.capacity :]
+        if self.vectors is None:
+            self.vectors = vectors.new_zeros(self.capacity, vectors.shape[1])
+            self.ids = ids.new_full((self.capacity,), NOBODY)
+        places = (self.at + torch.arange(len(ids), device=ids.device)) % self.capacity
+        self.vectors[places], self.ids[places] = vectors.to(self.vectors), ids.to(self.ids)
+        self.at = (self.at + len(ids)) % self.capacity
+        self.size = min(self.size + len(ids), self.capacity)
+
+    def recent(self, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The newest ``count`` vectors (q, D), oldest of them first, and their ids (q,); fewer where there are fewer.
+
+        Args:
+            like: (n, D), whose type and device an empty answer has.
+        """
+        count = min(count, self.size)
+        if self.vectors is None or count == 0:
+            return like.new_zeros(0, like.shape[1]), torch.zeros(0, dtype=torch.int64, device=like.device)
+        places = (self.at - count + torch.arange(count, device=self.ids.device)) % self.capacity
+        return self.vectors[places], self.ids[places]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Only what is filled."""
+        if self.vectors is None:
+            return {}
+        vectors, ids = self.recent(self.size, self.vectors)
+        return {"vectors": vectors, "ids": ids}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`: the order is the same, where it starts in memory need not be."""
+        self.vectors = self.ids = None
+        self.at = self.size = 0
+        if state:
+            self.add(state["vectors"], state["ids"])
+
+
+def newest_of_each(ids: Tensor) -> Tensor:
+    """Whether each entry (q,), oldest first, is the newest of its item: bool (q,)."""
+    if not len(ids):
+        return torch.zeros(0, dtype=torch.bool, device=ids.device)
+    _, code = torch.unique(ids, return_inverse=True)
+    last = torch.full((int(code.max()) + 1,), -1, device=ids.device)
+    last.scatter_reduce_(0, code, torch.arange(len(ids), device=ids.device), "amax")
+    newest = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+    newest[last] = True
+    return newest | (ids == NOBODY)
+
+
+class Positives:
+    """Vectors of earlier captions by item: at most ``per_item`` of one item and ``capacity`` in all, oldest out first.
+
+    The count is of what is held: an entry that makes room for a newer one of its item leaves the count too (the
+    original forgets that, and so drops others too early).
+    """
+
+    def __init__(self, per_item: int, capacity: int) -> None:
+        self.per_item, self.capacity = per_item, capacity
+        self.vectors: Tensor | None = None
+        self.owner: OrderedDict[int, int] = OrderedDict()  # place → item, oldest first
+        self.places: dict[int, deque[int]] = {}
+        self.free = list(range(capacity - 1, -1, -1))
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def add(self, vectors: Tensor, ids: Tensor) -> None:
+        """Remember (n, D) vectors of captions of items (n,), in this order."""
+        if self.vectors is None:
+            self.vectors = vectors.new_zeros(self.capacity, vectors.shape[1])
+        written: dict[int, int] = {}
+        for row, item in enumerate(ids.tolist()):
+            held = self.places.setdefault(item, deque())
+            if len(held) == self.per_item:
+                self._drop(held[0])
+            elif len(self.owner) == self.capacity:
+                self._drop(next(iter(self.owner)))
+            place = self.free.pop()
+            self.places.setdefault(item, deque()).append(place)
+            self.owner[place] = item
+            written[place] = row
+        rows = torch.tensor(list(written.values()), device=vectors.device)
+        places = torch.tensor(list(written), device=self.vectors.device)
+        self.vectors[places] = vectors.detach()[rows].to(self.vectors)
+
+    def of(self, ids: list[int], like: Tensor) -> tuple[Tensor, list[int]]:
+        """All vectors held of each of some items in turn (k, D), and for each its place in ``ids``."""
+        found = [(place, turn) for turn, item in enumerate(ids) for place in self.places.get(item, ())]
+        if self.vectors is None or not found:
+            return like.new_zeros(0, like.shape[1]), []
+        places, turns = zip(*found, strict=True)
+        return self.vectors[torch.tensor(places, device=self.vectors.device)], list(turns)
+
+    def _drop(self, place: int) -> None:
+        item = self.owner.pop(place)
+        self.places[item].remove(place)
+        if not self.places[item]:
+            del self.places[item]
+        self.free.append(place)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is held, oldest first."""
+        if self.vectors is None:
+            return {}
+        places = torch.tensor(list(self.owner), dtype=torch.int64, device=self.vectors.device)
+        return {"vectors": self.vectors[places], "ids": torch.tensor(list(self.owner.values()))}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        self.__init__(self.per_item, self.capacity)
+        if state and len(state["ids"]):
+            self.add(state["vectors"], state["ids"])

@@ -1,0 +1,198 @@
+"""The translator's loss: InfoNCE over the batch and a memory of earlier ones, where every caption of an item is right.
+
+After emanueleiacca/AML_Hackaton, ``L = NCE + 0.5 (1 − cos) + 0.02 moments + 0.05 agreement``. The original compares a
+caption with a queue that holds its own image, and counts it as wrong; here items are told apart by id everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from pydantic import model_validator
+from torch import Tensor
+
+from rewind.errors import RewindError
+from rewind.models.retriever import Features, Retriever
+from rewind.objectives.contrast import agreement, hardest, moment_distance, multi_positive
+from rewind.objectives.interface import OPTIONS, Loss, unit_vectors
+from rewind.objectives.memory import Positives, Queue, newest_of_each
+from rewind.study.keys import Keys, key, read_options
+
+
+class Options(Keys):
+    """Options of ``objective: multi_positive``."""
+
+    tau_start: float = key(0.10, "Temperature in the first epoch.", gt=0, le=10)
+    tau_end: float = key(0.06, "Temperature in the last epoch of the schedule, and after it.", gt=0, le=10)
+    tau_epochs: int = key(25, "Epochs over which the temperature falls, as half a cosine.", ge=1)
+    queue: list[int] = key(
+        [16_000, 32_000, 65_536],
+        "Newest items of earlier batches that are negatives too: in its first epoch, the next, …, and from the last "
+        "value on; empty: none.",
+    )
+    queue_from: int = key(
+        3, "Epoch, counted from 1, in which the queue starts to count; it fills from the first.", ge=1
+    )
+    hard_negatives: int = key(64, "Of the queue only each caption's so many most similar items; 0: all.", ge=0)
+    cross_batch: int = key(4, "Earlier captions of an item that are positives of it (XBP); 0: none.", ge=0)
+    cross_batch_capacity: int = key(32_768, "Earlier captions that are kept in all.", ge=1)
+    cosine: float = key(0.5, "Weight of 1 − cosine of caption and image.", ge=0)
+    moment: float = key(
+        0.02, "Weight of the distance between means and deviations of mapped captions and images.", ge=0
+    )
+    agreement: float = key(0.05, "Weight of the variance among mapped captions of one image.", ge=0)
+    debias: Literal["none", "chuang", "seed"] = key(
+        "none", "Debiased denominator: `chuang` (Chuang et al. 2020), or `seed`, the original's own form."
+    )
+    prior: float = key(0.01, "Chance that a negative is a positive, for `debias`.", gt=0, lt=1)
+    mask_ids: bool = key(
+        True,
+        "Items of the memory that are the caption's own are no negatives. `false`: they are, as in the original; to "
+        "measure what that costs.",
+    )
+
+    @model_validator(mode="after")
+    def _rising(self) -> Options:
+        if any(size < 1 for size in self.queue):
+            raise ValueError("queue: sizes are 1 or more; an empty list is no queue")
+        return self
+
+
+class MultiPositive:
+    """The loss with its memory. Only captions search items; there is no loss the other way round.
+
+    Args:
+        options: what counts, and how much.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.queue = Queue(max(options.queue)) if options.queue else None
+        self.positives = Positives(options.cross_batch, options.cross_batch_capacity) if options.cross_batch else None
+        self.waiting: tuple[Tensor, ...] | None = None
+        self.start_epoch(0)
+
+    def start_epoch(self, epoch: int, retriever: Retriever | None = None) -> None:
+        """Temperature and length of the queue of an epoch, counted from 0."""
+        self.tau = temperature(self.options, epoch)
+        self.recent = queue_length(self.options, epoch)
+
+    def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
+        """The loss of a batch; its vectors are remembered for the next one.
+
+        Raises:
+            RewindError: for a retriever without vectors, or a queue that is shorter than the batch.
+        """
+        left, right = unit_vectors(retriever, text, items, "multi_positive")
+        ids, keys = batch["items"], self.options
+        if keys.queue and min(keys.queue) < len(ids):
+            raise RewindError(
+                f"{OPTIONS}.queue: {min(keys.queue)} is less than a batch of {len(ids)}: it would hold a part of the "
+                "last batch alone. Give it some batches, or [] for none."
+            )
+        self._remember(batch["rows"])
+        nce = self._contrast(left, right, ids)
+        cosine = (1 - (left * right).sum(dim=1)).mean()
+        outputs = retriever.outputs(text, items) if hasattr(retriever, "outputs") else (left, right)
+        moments, agree = moment_distance(*outputs), agreement(left, ids)
+        value = nce + keys.cosine * cosine + keys.moment * moments + keys.agreement * agree
+        self.waiting = (batch["rows"].clone(), ids.clone(), right.detach(), left.detach())
+        logs = {"nce": nce, "cosine": cosine, "moment": moments, "agreement": agree}
+        held = self.queue.size if self.queue else 0
+        return Loss(
+            value, {k: v.detach() for k, v in logs.items()} | {"tau": self.tau, "queue": min(self.recent, held)}
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory, the last batch included."""
+        self._commit()
+        return {
+            "queue": self.queue.state_dict() if self.queue else {},
+            "positives": self.positives.state_dict() if self.positives else {},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        self.waiting = None
+        for memory, name in ((self.queue, "queue"), (self.positives, "positives")):
+            if memory is not None:
+                memory.load_state_dict(state[name])
+
+    def _remember(self, rows: Tensor) -> None:
+        """Take in the batch before, unless this is the same one again (a step that ran out of memory)."""
+        if self.waiting is not None and not torch.equal(self.waiting[0], rows):
+            self._commit()
+        self.waiting = None
+
+    def _commit(self) -> None:
+        if self.waiting is not None:
+            _, ids, right, left = self.waiting
+            if self.queue is not None:
+                self.queue.add(right, ids)
+            if self.positives is not None:
+                self.positives.add(left, ids)
+        self.waiting = None
+
+    def _contrast(self, left: Tensor, right: Tensor, ids: Tensor) -> Tensor:
+        logits = [left @ right.T / self.tau]
+        positive = [ids[:, None] == ids[None]]
+        negative = [~positive[0]]
+        for columns in (self._queued(left, ids), self._earlier(left, ids)):
+            for part, whole in zip(columns, (logits, positive, negative), strict=True):
+                whole.append(part)
+        masks = (torch.cat(parts, dim=1) for parts in (positive, negative))
+        keys = self.options
+        return multi_positive(torch.cat(logits, dim=1), *masks, self.tau, keys.debias, keys.prior).mean()
+
+    def _queued(self, left: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits (n, q) of queued items, and which are positive (none) and negative."""
+        vectors, owners = self.queue.recent(self.recent, left) if self.queue else (left[:0], ids[:0])
+        logits = left @ vectors.to(left).T / self.tau
+        negative = torch.ones_like(logits, dtype=torch.bool)
+        if self.options.mask_ids:
+            negative &= owners[None] != ids[:, None]
+        if self.options.hard_negatives and len(owners):
+            # An item that is queued several times would take several of the places.
+            logits, negative = hardest(logits, negative & newest_of_each(owners), self.options.hard_negatives)
+        return logits, torch.zeros_like(negative), negative
+
+    def _earlier(self, left: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits (n, k) of earlier captions of the batch's items, and which are positive and negative.
+
+        Each is here once, a positive of its item and a negative of others. As in the original (``mask_ids: false``) it
+        is here once for each of its item's rows, and a positive of that row alone.
+        """
+        if self.positives is None:
+            nothing = torch.zeros(len(ids), 0, dtype=torch.bool, device=left.device)
+            return left[:, :0], nothing, nothing
+        asked = list(dict.fromkeys(ids.tolist())) if self.options.mask_ids else ids.tolist()
+        vectors, turns = self.positives.of(asked, left)
+        logits = left @ vectors.to(left).T / self.tau
+        if self.options.mask_ids:
+            owners = torch.tensor([asked[turn] for turn in turns], dtype=ids.dtype, device=ids.device)
+            positive = ids[:, None] == owners[None]
+        else:
+            rows = torch.tensor(turns, dtype=torch.int64, device=ids.device)
+            positive = torch.arange(len(ids), device=ids.device)[:, None] == rows[None]
+        return logits, positive, ~positive
+
+
+def temperature(keys: Options, epoch: int) -> float:
+    """τ of an epoch counted from 0: from ``tau_start`` half a cosine down (or up) to ``tau_end``."""
+    if keys.tau_epochs == 1:
+        return keys.tau_end
+    done = min(1.0, epoch / (keys.tau_epochs - 1))
+    return keys.tau_end + (keys.tau_start - keys.tau_end) / 2 * (1 + math.cos(math.pi * done))
+
+
+def queue_length(keys: Options, epoch: int) -> int:
+    """How many of the newest items count in an epoch counted from 0."""
+    turn = epoch + 1 - keys.queue_from
+    return keys.queue[min(turn, len(keys.queue) - 1)] if keys.queue and turn >= 0 else 0
+
+
+def build(options: dict[str, Any]) -> MultiPositive:
+    """The loss under ``training.objective_options``."""
+    return MultiPositive(read_options(Options, options, OPTIONS, "objective: multi_positive"))

@@ -1,0 +1,68 @@
+"""Keys of data sets that are vectors: who made them, and where they are."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from rewind.study.keys import Keys, key, required
+
+
+class Encoder(Keys):
+    """A frozen network that turns captions or pictures into vectors."""
+
+    name: str = required(
+        "`minilm` (packaged; captions), `efficientnet_lite0` (packaged; pictures), `clip` (open_clip's tower of this "
+        "side, with local `weights`), or a dotted path of your own."
+    )
+    architecture: str = key("ViT-B-32-quickgelu", "`clip`: open_clip's model name, or a JSON file in its format.")
+    weights: str | None = key(None, "`clip`: local weights file.")
+    family: Literal["openai", "open_clip"] | None = key(
+        None, "`clip`: whose weights a file holds that does not show it, as in `backbone.family`."
+    )
+    allow_torchscript: bool = key(False, "`clip`: open a program archive. Only for files that you trust.")
+
+
+class MadeFrom(Keys):
+    """Vectors made here from another data set of captioned clips or images."""
+
+    dataset: str = required("Name of a file in `config/datasets`; its split is kept, its reversed twins are left out.")
+    text: Encoder = required("Encodes captions.")
+    image: Encoder = required("Encodes images, or the frames of clips, whose mean is taken.")
+    frames: int = key(8, "Frames of a clip that are encoded.", ge=1, le=512)
+    size: int = key(224, "Side of the square that the image encoder sees, in pixels.", ge=16, le=1024)
+    dtype: Literal["float32", "float16"] = key("float32", "Numbers in the file.")
+    threads: int = key(1, "CPU threads of the encoding job.", ge=1, le=512)
+
+
+class EmbeddingsSource(Keys):
+    """Vectors of captions and images, in the files of Mamiglia's challenge, or made here."""
+
+    format: Literal["embeddings"] = required("Vectors in an npz, and which caption belongs to which image.")
+    items: Literal["images", "videos"] = key("images", "What the image vectors show; only words in tables change.")
+    train: str | None = key(None, "The npz with captions and images; none where the vectors are `made_from`.")
+    captions: str | None = key(None, "captions.txt: `image,caption`, one line per caption vector, in their order.")
+    splits: str | None = key(
+        None,
+        "CSV `image,split[,path]` that says the split of every image, and where its picture is (relative to this data "
+        "set's results folder); none: a split by image under `seed`.",
+    )
+    test: str | None = key(None, "npz of captions without images, which a submission is written for.")
+    made_from: MadeFrom | None = key(None, "Make the vectors from another data set, instead of `train`, `captions`.")
+    seed: int = key(42, "Seed of the split by image.", ge=0)
+    valid_share: float = key(0.1, "Share of images in the validation split.", gt=0, lt=1)
+    test_share: float = key(0.1, "Share of images in the test split.", gt=0, lt=1)
+    max_gb: float | None = key(
+        None, "Refuse vectors that unpack to more gigabytes than this; none: than the memory that is free.", gt=0
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> EmbeddingsSource:
+        if self.made_from is None and not (self.train and self.captions):
+            raise ValueError("source.train and source.captions are both needed, or source.made_from")
+        if self.made_from is not None and (self.train or self.captions or self.splits):
+            raise ValueError("source.made_from makes train, captions and splits: remove those keys")
+        if self.valid_share + self.test_share >= 1:
+            raise ValueError("source.valid_share + source.test_share must leave something to train on (sum below 1)")
+        return self

@@ -1,0 +1,74 @@
+"""P images with K captions each: several captions of an image meet in a batch, as losses of several positives want.
+
+Every epoch holds every caption once (the original's sampler is empty after two epochs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rewind.errors import RewindError
+from rewind.study.keys import Keys, key, read_options
+from rewind.study.training import Batch
+
+WHERE = "training.batch.sampler_options"
+
+
+class Options(Keys):
+    """Options of ``sampler: pk``."""
+
+    captions: int = key(2, "K: captions of one image in a batch; P is the batch size over K.", ge=1, le=64)
+
+
+class PK:
+    """See :mod:`rewind.training.samplers` for what a sampler is."""
+
+    def __init__(self, captions: int) -> None:
+        self.captions = captions
+
+    def batches(
+        self,
+        item_of_caption: np.ndarray,
+        cluster_of_item: np.ndarray,
+        keys: Batch,
+        seed: int,
+        epoch: int,
+        state: Mapping[str, np.ndarray],
+    ) -> list[np.ndarray]:
+        """Caption rows of every batch of one epoch, each of exactly ``keys.size`` (all rows where there are fewer).
+
+        The captions of an image are shuffled and cut into groups of K, the last of which may be smaller; first come
+        the first groups of all images, then the second ones, each time shuffled, and the line is cut into batches. The
+        last batch is filled up from the beginning.
+
+        Raises:
+            RewindError: where K does not divide the batch, or an epoch is one caption per image.
+        """
+        if keys.size % self.captions:
+            raise RewindError(f"{WHERE}.captions: {self.captions} does not divide training.batch.size {keys.size}.")
+        if keys.captions == "one" and self.captions > 1:
+            raise RewindError(
+                f"{WHERE}.captions: {self.captions} captions of an image cannot meet where an epoch has one of each: "
+                "set training.batch.captions: all."
+            )
+        rng = np.random.default_rng([seed, epoch])
+        shuffled = rng.permutation(len(item_of_caption))
+        by_item = shuffled[np.argsort(item_of_caption[shuffled], kind="stable")]
+        items = item_of_caption[by_item]
+        starts = np.flatnonzero(np.r_[True, items[1:] != items[:-1]])
+        turn = np.arange(len(items)) - np.repeat(starts, np.diff(np.r_[starts, len(items)]))
+        if keys.captions == "one":
+            by_item, items, turn = (values[turn == 0] for values in (by_item, items, turn))
+        place = rng.permutation(int(item_of_caption.max()) + 1)[items]
+        order = by_item[np.lexsort((turn, place, turn // self.captions))]
+        if len(order) <= keys.size:
+            return [order]
+        return list(np.concatenate([order, order[: -len(order) % keys.size]]).reshape(-1, keys.size))
+
+
+def build(options: Mapping[str, Any]) -> PK:
+    """The sampler under ``training.batch.sampler_options``."""
+    return PK(read_options(Options, options, WHERE, "sampler: pk").captions)

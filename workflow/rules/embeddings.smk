@@ -1,0 +1,67 @@
+"""Vectors: encoded from another data set where `made_from` says so, checked, and laid out for training.
+
+Requires: an npz and captions.txt, or a prepared data set and local weights.
+Produces: results/data/<dataset>/made/{train.npz,captions.txt,splits.csv}; source/{text,images}.npy and
+source/embeddings.json, in place of clips; videos/report.csv, since every vector that is there is usable.
+"""
+
+
+use rule sources as vectors with:
+    output:
+        index="results/data/{dataset}/source/embeddings.json",
+        ready="results/data/{dataset}/source/ready.json",
+    log:
+        "results/data/{dataset}/logs/vectors.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/vectors.tsv"
+    wildcard_constraints:
+        dataset=of_kind(vectors=True),
+
+
+rule embed:
+    """Encode captions and pictures of a prepared data set with frozen networks, into the challenge's files."""
+    input:
+        item_table=lambda w: f"results/data/{origin(w).dataset}/items.csv",
+        captions=lambda w: expand(
+            "results/data/{name}/captions/{name}_{split}.csv",
+            name=origin(w).dataset,
+            split=["train", "valid", "test"],
+        ),
+        weights=lambda w: [e.weights for e in (origin(w).text, origin(w).image) if e.weights],
+    output:
+        vectors="results/data/{dataset}/made/train.npz",
+        captions="results/data/{dataset}/made/captions.txt",
+        splits="results/data/{dataset}/made/splits.csv",
+    log:
+        "results/data/{dataset}/logs/embed.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/embed.tsv"
+    wildcard_constraints:
+        dataset=of_kind(vectors=True),
+    threads: lambda w: origin(w).threads
+    resources:
+        gpu=1,
+    params:
+        made_from=lambda w: origin(w).model_dump(mode="json", exclude={"threads"}),
+        code=lambda w: code("embed.py", *[e.name for e in (origin(w).text, origin(w).image) if "." in e.name]),
+    script:
+        "../scripts/embed.py"
+
+
+rule vector_report:
+    """The report that other data sets have of their clips: every vector is usable, or it was refused before."""
+    input:
+        "results/data/{dataset}/source/ready.json",
+    output:
+        "results/data/{dataset}/videos/report.csv",
+    log:
+        "results/data/{dataset}/logs/vector_report.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/vector_report.tsv"
+    wildcard_constraints:
+        dataset=of_kind(vectors=True),
+    params:
+        dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source"}),
+        code=lambda w: code("vector_report.py", "rewind.datasets.embeddings"),
+    script:
+        "../scripts/vector_report.py"
