@@ -122,7 +122,11 @@ def _of_another_format(raw: Mapping[str, Any], fault: Mapping[str, Any]) -> bool
 def _explain(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
     where = list(fault["loc"])
     if where[:1] == ["source"]:
-        where = [part for part in where if part not in _UNION_TAGS]
+        where = [
+            part
+            for part in where
+            if part not in _UNION_TAGS and not str(part).startswith(("tagged-union[", "function-after["))
+        ]
     path = ".".join(map(str, where)) or "(file)"
     if fault["type"] == "extra_forbidden":
         valid = _fields_at(model, where[:-1])
@@ -139,7 +143,7 @@ def _explain(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
 
 # Pydantic puts the tags of a tagged union into the path of a fault; they are not keys of the file.
 _UNION_TAGS = frozenset(
-    {"ModuleSource", f"tagged-union[{','.join(source.__name__ for source in BUILT_IN)}]"}
+    {"ModuleSource", *(source.__name__ for source in BUILT_IN)}
     | {tag for source in BUILT_IN for tag in get_args(source.model_fields["format"].annotation)}
 )
 
