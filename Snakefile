@@ -21,6 +21,7 @@ include: "workflow/rules/zero_shot.smk"
 include: "workflow/rules/cosine_gap.smk"
 include: "workflow/rules/statistics.smk"
 include: "workflow/rules/verdict.smk"
+include: "workflow/rules/translator.smk"
 include: "workflow/rules/report.smk"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image, ImageDraw
 
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
@@ -87,11 +88,24 @@ def _examples(data: Path, scores: np.ndarray, split: Split, setting: str, count:
 def _hit(data: Path, split: Split, found, place: int, item: int, scores: np.ndarray, size: int) -> dict[str, Any]:
     row = split.items.iloc[item]
     return {
-        "image": frames_of(data / row["path"], bool(row["reversed"] == 1), STRIP, size),
+        "image": picture_of(data, row["path"], bool(row["reversed"] == 1), STRIP, size),
         "score": float(scores[found.queries[place], item]),
         "truth": item == found.truth[place],
         "twin": item == found.rival[place],
     }
+
+
+def picture_of(data: Path, path: str, reversed_clip: bool, count: int, size: int) -> np.ndarray:
+    """The frames of an item, or a blank that says so where a data set of vectors has no picture of it."""
+    return frames_of(data / path, reversed_clip, count, size) if path else blank(size)
+
+
+def blank(size: int) -> np.ndarray:
+    """A grey picture that says that there is none, uint8 (1, size, size, 3)."""
+    tile = Image.new("RGB", (size, size), (232, 232, 232))
+    draw = ImageDraw.Draw(tile)
+    draw.text((size / 2, size / 2), "no\npicture", fill=(110, 110, 110), anchor="mm", align="center")
+    return np.asarray(tile)[None]
 
 
 def frames_of(path: Path, reversed_clip: bool, count: int, size: int) -> np.ndarray:

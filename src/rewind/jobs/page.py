@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.files import read_csv, read_json, write_text
-from rewind.jobs.examples import frames_of, read_similarity
+from rewind.jobs.examples import picture_of, read_similarity
 from rewind.jobs.ranks import read_ranks
 from rewind.jobs.report import Files, load_results
 from rewind.reporting.explorer import Explorer
@@ -50,7 +50,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
     results = load_results(study, dataset, files)
     explorer, split = _explorer(study, made, data)
     strips = _strips(split, data, min(SIDE, study.frames.size))
-    clips = [os.path.relpath(data / path, result.parent) for path in split.items["path"]]
+    clips = [os.path.relpath(data / path, result.parent) if path else "#" for path in split.items["path"]]
     sections = {
         "tables": section("tables", "Tables", *_tables(made.tables)),
         "figures": section("figures", "Figures", _figures(made.pictures, study, results)),
@@ -66,7 +66,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
         names=names,
         explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items),
         strips=strips.content(),
-        clips=_said(strips, len(clips), dataset.items),
+        clips=_said(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors"),
     )
     write_text(result, render(page))
 
@@ -87,12 +87,14 @@ def _strips(split: Split, data: Path, size: int) -> Strips:
     paths, reversed_ = split.items["path"].tolist(), (split.items["reversed"] == 1).tolist()
 
     def read(item: int) -> np.ndarray:
-        return frames_of(data / paths[item], reversed_[item], FRAMES, size)
+        return picture_of(data, paths[item], reversed_[item], FRAMES, size)
 
     return make_strips(read, split.twin.tolist(), reversed_)
 
 
 def _said(strips: Strips, count: int, items: str) -> str:
+    if items == "vectors":
+        return "The data set holds vectors and no pictures: items are shown by name."
     inside = strips.embedded()
     if items == "images":
         where = (

@@ -103,6 +103,10 @@ class Translator(Retriever):
             raise RewindError(f"model: translator: {NO_TOWER}")
         return {"items": pool(batch["frames"], batch["mask"])}
 
+    def translate(self, text: Tensor) -> Tensor:
+        """Vectors (n, dx) of captions → unit vectors (n, dy) in the space of images."""
+        return F.normalize(self.network(text.float()), dim=1)
+
     def outputs(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
         """Mapped captions (n, dy) and images (m, dy) as they are, for losses that look at lengths."""
         return text["text"], items["items"]

@@ -38,7 +38,7 @@ def multi_positive(
     if debias == "seed":
         whole = (good_sum + bad_sum - prior * good_sum).clamp(min=0)
         return torch.maximum(whole, SMALLEST * (-top).exp()).log() + top - good
-    count = negative.sum(dim=1)
+    count = negative.sum(dim=1).to(logits.dtype)
     mean = good_sum / positive.sum(dim=1)
     corrected = (bad_sum - prior * count * mean) / (1 - prior)
     least = count * (-1 / tau - top).exp()

@@ -25,12 +25,14 @@ class Strips:
         frames: frames in each.
         of_item: per item the number of its strip, ``~number`` for that strip played backwards, None for none.
         bytes: length of all ``data``.
+        places: the number of every strip by its data, so that the same strip is kept once.
     """
 
     data: list[str] = field(default_factory=list)
     frames: list[int] = field(default_factory=list)
     of_item: list[int | None] = field(default_factory=list)
     bytes: int = 0
+    places: dict[str, int] = field(default_factory=dict)
 
     def numbers(self) -> list[int]:
         """``of_item`` with the number of strips standing for none."""
@@ -90,9 +92,12 @@ def encode(frames: np.ndarray) -> str:
 
 def _keep(made: Strips, frames: np.ndarray, budget: int) -> int | None:
     text = encode(frames)
+    if text in made.places:
+        return made.places[text]
     if made.bytes + len(text) > budget:
         return None
     made.data.append(text)
     made.frames.append(len(frames))
     made.bytes += len(text)
-    return len(made.data) - 1
+    made.places[text] = len(made.data) - 1
+    return made.places[text]

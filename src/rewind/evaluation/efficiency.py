@@ -1,0 +1,105 @@
+"""What a query costs: encoding it, and comparing it with a gallery that is encoded already."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rewind.models.retriever import Features, Retriever, concatenate
+from rewind.training.inputs import Inputs
+
+SHOWN = 10  # results a query asks for
+WARM_UP, ROUNDS, LEAST_SECONDS = 5, 20, 0.5
+ITEMS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Milliseconds a query, medians over rounds.
+
+    Attributes:
+        device: where it was measured.
+        batch: queries at once.
+        gallery: items that each is compared with.
+        forward: from prepared text to features.
+        search: from features to the ten best items.
+        rounds: measured after the warm-up.
+    """
+
+    device: str
+    batch: int
+    gallery: int
+    forward: float
+    search: float
+    rounds: int
+
+
+def sizes(retriever: Retriever) -> tuple[int, float]:
+    """Parameters, and megabytes (2²⁰ bytes) of parameters and buffers as they are held."""
+    parameters = sum(p.numel() for p in retriever.parameters())
+    held = [*retriever.parameters(), *retriever.buffers()]
+    return parameters, sum(t.numel() * t.element_size() for t in held) / 2**20
+
+
+@torch.inference_mode()
+def query_costs(
+    retriever: Retriever, text: Tensor, inputs: Inputs, batches: list[int], device: torch.device, name: str
+) -> list[Cost]:
+    """Measure batches of queries against the whole gallery; encoding and searching apart, warmed up.
+
+    Args:
+        retriever: the model.
+        text: prepared captions (n, ...); repeated where a batch is larger.
+        inputs: the gallery.
+        batches: numbers of queries at once.
+        device: where.
+        name: of the device, for the table.
+    """
+    retriever.eval().to(device)
+    gallery = _gallery(retriever, inputs, device)
+    costs = []
+    for batch in batches:
+        queries = text[torch.arange(batch) % len(text)].to(device)
+        features = retriever.encode_text({"text": queries})
+        forward, rounds = _median(lambda queries=queries: retriever.encode_text({"text": queries}), device)
+        search, _ = _median(lambda features=features: _search(retriever, features, gallery), device)
+        costs.append(Cost(name, batch, len(inputs), 1e3 * forward / batch, 1e3 * search / batch, rounds))
+    return costs
+
+
+def _gallery(retriever: Retriever, inputs: Inputs, device: torch.device) -> Features:
+    rows = torch.arange(len(inputs)).split(ITEMS_AT_ONCE)
+    parts = (inputs.batch(part.numpy()) for part in rows)
+    return concatenate(
+        [retriever.encode_items({name: value.to(device) for name, value in part.items()}) for part in parts]
+    )
+
+
+def _search(retriever: Retriever, text: Features, gallery: Features) -> Tensor:
+    scores = retriever.similarity(text, gallery)
+    return scores.topk(min(SHOWN, scores.shape[1]), dim=1).indices
+
+
+def _median(work: Callable[[], object], device: torch.device) -> tuple[float, int]:
+    """Median seconds of a call, and how many were measured: at least ``ROUNDS``, for ``LEAST_SECONDS`` at least."""
+    for _ in range(WARM_UP):
+        work()
+    _wait(device)
+    found: list[float] = []
+    began = time.perf_counter()
+    while len(found) < ROUNDS or time.perf_counter() - began < LEAST_SECONDS:
+        start = time.perf_counter()
+        work()
+        _wait(device)
+        found.append(time.perf_counter() - start)
+    return statistics.median(found), len(found)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

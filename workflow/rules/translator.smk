@@ -1,0 +1,66 @@
+"""On request: a submission to the challenge, and what a query costs.
+
+Requires: finished runs; for a submission the npz that the data set's `source.test` names.
+Produces: submission/<method>.seed<k>.csv; efficiency/{efficiency.csv,table_efficiency.*}.
+"""
+
+
+rule submission:
+    """Vectors of a test npz: `snakemake results/translator/submission/geometry_adapter.seed0.csv`."""
+    input:
+        unpack(lambda w: captions_of(w.study, "train")),
+        unpack(lambda w: cache_files(w.study, w.method)),
+        npz=lambda w: submission_captions(w.study),
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        best="results/{study}/sweep/best.json",
+        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+    output:
+        "results/{study}/submission/{method}.seed{seed}.csv",
+    log:
+        "results/{study}/logs/submission/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/submission/{method}.seed{seed}.tsv"
+    threads: lambda w: study(w).resources.threads
+    resources:
+        gpu=lambda w: gpus_of(w.study, w.method),
+        mem_mb=lambda w: study(w).resources.mem_mb,
+    params:
+        spec=lambda w: evaluation_spec(w.study, w.method),
+        dataset=lambda w: study(w).dataset,
+        code=lambda w: code("submission.py", *run_modules(w.study, w.method)),
+    script:
+        "../scripts/submission.py"
+
+
+rule efficiency:
+    """Sizes and times of every method's first run, measured: let nothing else run beside it (`--cores 1`)."""
+    input:
+        unpack(lambda w: captions_of(w.study, "train", "test")),
+        unpack(lambda w: cache_files(w.study, measured(w.study)[0][0])),
+        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        best="results/{study}/sweep/best.json",
+        models=lambda w: [
+            f"results/{w.study}/runs/{m}/seed{s}/model.safetensors" for m, s in measured(w.study)
+        ],
+    output:
+        files=directory("results/{study}/efficiency"),
+    log:
+        "results/{study}/logs/efficiency.log",
+    benchmark:
+        "results/{study}/benchmarks/efficiency.tsv"
+    threads: lambda w: study(w).resources.threads
+    resources:
+        gpu=lambda w: study(w).resources.gpus,
+        mem_mb=lambda w: study(w).resources.mem_mb,
+    params:
+        spec=lambda w: evaluation_spec(w.study, measured(w.study)[0][0]),
+        methods=lambda w: [
+            (m, study(w).methods[m].label or m, evaluation_spec(w.study, m)) for m, _ in measured(w.study)
+        ],
+        title=lambda w: DATASETS[study(w).dataset].title,
+        dataset=lambda w: study(w).dataset,
+        code=lambda w: code(
+            "efficiency.py", *[n for m, _ in measured(w.study) for n in run_modules(w.study, m)]
+        ),
+    script:
+        "../scripts/efficiency.py"
