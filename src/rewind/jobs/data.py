@@ -100,8 +100,8 @@ class DataFolder:
         if self.spec.frames.noise:
             if self._features is not None or self._embeddings is not None:
                 raise RewindError(
-                    "noise: a frozen tower's features and a data set's vectors are of the clips themselves; take visual "
-                    "out of training.freeze, or noise out of the method."
+                    "noise: cached features and a data set's vectors are of the clips themselves; take visual out of "
+                    "training.freeze, or noise out of the method."
                 )
             return Noise(items, self.spec.frames, self.max_frames)
         if self._embeddings is not None:

@@ -13,7 +13,6 @@ from rewind.reporting.figures.densities import densities
 from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.tables import Published, write
 from rewind.study import Study
-from rewind.study.model import BASELINES
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def gap_results(study: Study, files: GapFiles) -> GapResults:
         intervals=read_csv(files.intervals),
         pairs=read_csv(files.pairs, text=("first", "second")),
         labels=_labels(study),
-        baselines=[name for name, method in study.methods.items() if method.model in BASELINES],
+        baselines=[name for name, method in study.methods.items() if method.baseline],
         confidence=study.statistics.confidence,
     )
 
