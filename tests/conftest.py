@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import rewind.compat  # noqa: F401 - before anything imports torchvision
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# No test is timed: a busy machine is no fault.
+hypothesis.settings.register_profile("rewind", deadline=None)
+hypothesis.settings.load_profile("rewind")
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
