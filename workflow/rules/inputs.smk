@@ -21,10 +21,22 @@ def per_run(name, pattern):
     return [pattern.format(study=name, method=m, seed=s) for m, s in STUDIES[name].runs()]
 
 
+def topical_runs(name):
+    """Runs (method, seed) whose histories say what their batches were."""
+    methods = {m: STUDIES[name].methods[m] for m in STUDIES[name].trained()}
+    chosen = [m for m, method in methods.items() if method.training.batch.sampler == "topical"]
+    return [(m, seed) for m, seed in STUDIES[name].runs() if m in chosen]
+
+
+def study_pictures(name):
+    """Pictures of all runs of a study."""
+    return PICTURES + ("batches",) * bool(topical_runs(name))
+
+
 def targets(name):
     """What `all` asks of a study: its tables, its pictures, and the page that holds them."""
     folder = f"results/{name}"
-    return [
+    return [f"{folder}/batches.csv"] * bool(topical_runs(name)) + [
         f"{folder}/tables",
         f"{folder}/figures/intervals.png",
         f"{folder}/figures/examples.png",

@@ -1,7 +1,8 @@
 """Report: tables, figures, and the page that holds them.
 
 Requires: metrics, statistics, and the provenance of every run; for pictures of one run its model.
-Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf}, embedding/*.npz, report.html.
+Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf}, embedding/*.npz, report.html; where
+batches are topical, batches.csv.
 """
 
 
@@ -51,6 +52,28 @@ rule figures:
         code=lambda w: code("figures.py"),
     script:
         "../scripts/figures.py"
+
+
+rule batches:
+    """Epoch by epoch: the share of topical batches, their spill, and the clusters."""
+    input:
+        lambda w: [
+            f"results/{w.study}/runs/{method}/seed{seed}/history.csv"
+            for method, seed in topical_runs(w.study)
+        ],
+    output:
+        "results/{study}/batches.csv",
+        report(pictures(["batches"]), category="Figures", caption="../report/batches.rst"),
+    log:
+        "results/{study}/logs/batches.log",
+    benchmark:
+        "results/{study}/benchmarks/batches.tsv"
+    params:
+        runs=lambda w: topical_runs(w.study),
+        study=lambda w: study(w).signature(),
+        code=lambda w: code("batches.py"),
+    script:
+        "../scripts/batches.py"
 
 
 rule embedding:
@@ -114,7 +137,9 @@ rule page:
         similarity=lambda w: per_run(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
         records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),
         tables="results/{study}/tables",
-        pictures=pictures(PICTURES + PICTURES_OF_A_RUN, ["png"]),
+        pictures=lambda w: [
+            f"results/{w.study}/figures/{name}.png" for name in study_pictures(w.study) + PICTURES_OF_A_RUN
+        ],
         gap_pictures=lambda w: gap_pictures(w.study),
         sweep="results/{study}/sweep/max_frames.csv",
     output:

@@ -13,7 +13,15 @@ from rewind.errors import RewindError
 from rewind.reporting import style
 from rewind.reporting.style import Look
 
-CURVES = {"valid_sum": "validation R@1+R@5+R@10", "valid_R@1": "validation R@1", "loss": "training loss"}
+CURVES = {
+    "valid_sum": "validation R@1+R@5+R@10",
+    "valid_R@1": "validation R@1",
+    "valid_mean R@1": "validation R@1, mean of both directions",
+    "loss": "training loss",
+    "topical_pct": "topical batches (%)",
+    "largest_cluster_pct": "share of a batch's first cluster (%)",
+    "largest_cluster": "captions of the largest cluster",
+}
 
 
 def training_curves(

@@ -25,6 +25,8 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
         "(others), all seeds together. Dashed: the means, whose distance is the cosine gap. Pair-conditioned vectors "
         "have seen the answer.",
         "training_curves": "Validation recall and training loss, mean over seeds; the band spans the seeds.",
+        "batches": "Left: share of batches that have one topic. Middle: what the most frequent cluster has of an "
+        "average batch. Right: captions of the largest cluster; clusters follow the current text vectors.",
         "rank_curve": "Share of test queries whose truth is among the first k; ties count by their expectation.",
         "examples": f"What captions found with {run}. They are chosen by outcome, by the rule on the picture.",
         "heatmap": f"Similarities of {run}. Every row is a caption, standardised over all test items; the truth is the "

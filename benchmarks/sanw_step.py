@@ -1,0 +1,126 @@
+"""What SANW costs per step against InfoNCE, at the shapes of ViT-B/32 with a batch of 256.
+
+    python benchmarks/sanw_step.py [--rounds 40] [--step-rounds 3] [--micro-batch 16]
+
+First the loss alone: 256 pairs of 512-d unit vectors, forward and backward to the vectors, InfoNCE and SANW's modes in
+turn within every round, so that other work on the machine falls on all alike. Then the whole step that a run makes, on
+ViT-B/32 with random weights and 224 pixels: 256 pairs, the gradient cached over micro-batches on the CPU, all at once
+on a GPU. Medians, and their ratio to InfoNCE's; the statistics for metrics.csv are part of every SANW step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import rewind.compat  # noqa: F401 - before anything imports torchvision
+from rewind.models.clip4clip import build
+from rewind.models.retriever import Retriever
+from rewind.objectives import infonce
+from rewind.objectives.sanw import build as sanw
+from rewind.study import Backbone, Method, Text
+from rewind.training.grad_cache import exact_step
+
+BATCH, WIDTH, WORDS = 256, 512, 32
+LOSSES = {
+    "InfoNCE": infonce.objective,
+    "SANW vanilla": sanw({"mode": "vanilla"}),
+    "SANW debias": sanw({"mode": "debias"}),
+    "SANW bandpass": sanw({"mode": "bandpass"}),
+}
+
+
+class Vectors(Retriever):
+    """Unit vectors that are given, scored as CLIP scores them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logit_scale = nn.Parameter(torch.tensor(2.659))
+
+    def similarity(self, text, items):
+        return self.logit_scale.exp() * text["text"] @ items["video"].T
+
+    def vectors(self, text, items):
+        return text["text"], items["video"]
+
+
+def loss_alone(objective, device: torch.device):
+    """A function that takes one loss and its gradient."""
+    torch.manual_seed(0)
+    topics = torch.randn(8, WIDTH).repeat(BATCH // 8, 1)  # some pairs are alike
+    sides = [F.normalize(topics + torch.randn(BATCH, WIDTH), dim=-1).to(device).requires_grad_() for _ in range(2)]
+    model, batch = Vectors().to(device), {"items": torch.arange(BATCH, device=device)}
+
+    def run() -> None:
+        loss = objective(model, {"text": sides[0]}, {"video": sides[1]}, batch)
+        loss.value.backward()
+        {name: float(value) for name, value in loss.logs.items()}
+
+    return run
+
+
+def whole_step(objective, device: torch.device, model: Retriever, micro_batch: int | None):
+    """A function that takes one exact step of the whole model."""
+    torch.manual_seed(1)
+    tokens = torch.randint(1, 49_000, (BATCH, WORDS))
+    tokens[:, -1] = 49_407
+    batch = {
+        "text": tokens,
+        "pixels": torch.randint(0, 256, (BATCH, 1, 3, 224, 224), dtype=torch.uint8),
+        "mask": torch.ones(BATCH, 1, dtype=torch.uint8),
+        "items": torch.arange(BATCH),
+    }
+    batch = {name: value.to(device) for name, value in batch.items()}
+    precision = "bf16" if device.type == "cuda" else "fp32"
+    return lambda: exact_step(model, objective, batch, micro_batch, precision=precision)
+
+
+def measured(steps: dict, rounds: int, device: torch.device) -> dict[str, dict[str, float]]:
+    """Median seconds of each, taken in turn; one round warms up."""
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    for n in range(rounds + 1):
+        for name, step in steps.items():
+            began = time.perf_counter()
+            step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if n:
+                taken[name].append(time.perf_counter() - began)
+    base = taken["InfoNCE"]
+    return {
+        name: {
+            "milliseconds": round(1000 * statistics.median(values), 2),
+            "ratio": round(statistics.median(a / b for a, b in zip(values, base, strict=True)), 4),
+        }
+        for name, values in taken.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=40, help="of the loss alone")
+    parser.add_argument("--step-rounds", type=int, default=3, help="of the whole step; 0: none")
+    parser.add_argument("--micro-batch", type=int, default=16, help="rows encoded at once on a CPU")
+    parser.add_argument("--modes", nargs="*", default=list(LOSSES), help="losses of the whole step, InfoNCE first")
+    given = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    print(f"{device}, {torch.get_num_threads()} threads, batch {BATCH}")
+    alone = {name: loss_alone(loss, device) for name, loss in LOSSES.items()}
+    print("loss alone:", json.dumps(measured(alone, given.rounds, device), indent=1))
+    if given.step_rounds:
+        torch.manual_seed(0)
+        text = Text(tokenizer="clip", max_words=WORDS)
+        model = build(Method(), Backbone(architecture="ViT-B-32-quickgelu"), text, []).to(device).train()
+        rows = None if device.type == "cuda" else given.micro_batch
+        steps = {name: whole_step(LOSSES[name], device, model, rows) for name in given.modes}
+        print("whole step:", json.dumps(measured(steps, given.step_rounds, device), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""The table and the picture of batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rewind.errors import RewindError
+from rewind.jobs.batches import COLUMNS, report_batches
+from rewind.study import Method, Study
+
+STUDY = Study(
+    name="s",
+    dataset="d",
+    methods={"topical": Method(label="Topical"), "plain": Method(), "chance": Method(model="chance")},
+    seeds=[3, 4],
+)
+
+
+def histories(folder, columns=COLUMNS):
+    found = {}
+    for method in ("topical", "plain"):
+        for seed in STUDY.seeds:
+            table = pd.DataFrame({"epoch": [1, 2], "loss": [1.0, 0.5]})
+            if method == "topical":
+                table = table.assign(**{name: [seed, seed + 1.0] for name in columns})
+            found[method, seed] = str(folder / f"{method}{seed}.csv")
+            table.to_csv(found[method, seed], index=False)
+    return found
+
+
+def test_every_epoch_of_every_described_run_has_a_row(tmp_path):
+    report_batches(STUDY, histories(tmp_path), tmp_path / "batches.csv", tmp_path / "batches")
+    table = pd.read_csv(tmp_path / "batches.csv")
+    assert list(table) == ["method", "seed", "epoch", *COLUMNS] and set(table["method"]) == {"topical"}
+    assert table["seed"].tolist() == [3, 3, 4, 4] and np.array_equal(table["topical_pct"], [3, 4, 4, 5])
+    assert all((tmp_path / f"batches.{kind}").stat().st_size > 2000 for kind in ("png", "pdf"))
+
+
+def test_histories_that_say_nothing_are_refused(tmp_path):
+    with pytest.raises(RewindError, match=r"s: no history\.csv says what batches were"):
+        report_batches(STUDY, histories(tmp_path, ()), tmp_path / "batches.csv", tmp_path / "batches")
