@@ -8,6 +8,7 @@ from rewind.reporting.notes import short_sentence
 from rewind.reporting.results import Results, directions
 from rewind.reporting.verdict import Judged, judge, place
 from rewind.reporting.verdict_table import named
+from rewind.study.verdict import Verdict
 
 
 def sentences(facts: Footnotes, results: Results) -> list[str]:
@@ -22,8 +23,7 @@ def sentences(facts: Footnotes, results: Results) -> list[str]:
             *outcomes(results),
             f"A win over {baseline} is claimed where, for R@1 or R@5 in one search direction of "
             f"{TITLES[place(results)]}, every seed gains, the mean gain is significant (p < "
-            f"{1 - results.confidence:.3g} after Holm’s correction{family}), and a training step takes at most "
-            f"{1 + keys.max_slowdown:.2f} times as long" + (", and the control holds" if keys.control else ""),
+            f"{1 - results.confidence:.3g} after Holm’s correction{family}), {_and_step(keys)}",
             "Shown is the claim that comes nearest to it; bold: this part of it holds; all claims are in the CSV file",
             short_sentence(facts, directions(results, place(results))) if several else "",
             f"Gains: method minus {baseline} with the same seed, in percentage points; in brackets "
@@ -49,6 +49,11 @@ def _outcome(results: Results, judged: Judged, several: bool) -> str:
     return f"{label}: no win; by {claim}, the nearest to one: {', '.join(judged.reasons)}."
 
 
+def _and_step(keys: Verdict) -> str:
+    step = f"a training step takes at most {1 + keys.max_slowdown:.2f} times as long"
+    return f"{step}, and the control holds" if keys.control else f"and {step}"
+
+
 def _step_time(results: Results) -> str:
     row = results.step_time.iloc[0]
     return (
@@ -63,7 +68,7 @@ def _control(results: Results) -> str:
     if not keys.control:
         return ""
     names = results.labels
-    pairs = ", ".join(f"{names[keys.control[m]]} − {names[keys.control[keys.baseline]]}" for m in keys.methods)
+    pairs = "; ".join(f"{names[keys.control[m]]} − {names[keys.control[keys.baseline]]}" for m in keys.methods)
     return (
         f"Control: how much larger the gap to {names[keys.baseline]} is than that of the counterparts ({pairs}); it "
         "holds where the whole interval is above 0"
