@@ -137,6 +137,20 @@ def test_padding_of_a_short_clip_is_not_seen(tiny) -> None:
         assert torch.allclose(found[3, 0], tiny.frame_features(pixels()[3, :1])[0], atol=1e-5)
 
 
+def test_recomputed_activations_give_the_same_gradients(tiny) -> None:
+    tiny.token_mask = 0.5
+    tokens = torch.from_numpy(TEXT["in/token_ids"]).long()
+    found = []
+    for recompute in (False, True):
+        tiny.zero_grad()
+        if recompute:
+            tiny.checkpoint_towers()
+        torch.manual_seed(1)  # masks and dropped branches
+        (tiny.train().clip_vectors(pixels()).sum() + tiny.encode_text(tokens).sum()).backward()
+        found.append(torch.cat([p.grad.flatten() for p in tiny.parameters() if p.grad is not None]))
+    assert found[0].abs().max() > 0 and torch.equal(*found)
+
+
 def test_it_is_a_backbone_under_a_head(file, tmp_path, tiny) -> None:
     (tmp_path / "tiny.json").write_text(TINY.model_dump_json())
     keys = Backbone(kind="viclip", architecture=str(tmp_path / "tiny.json"))
