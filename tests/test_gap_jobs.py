@@ -141,9 +141,16 @@ def test_statistics_agree_with_the_runs(walls) -> None:
 def test_tables_and_the_picture(walls, tmp_path) -> None:
     _, study, files = walls
     text = make_gap_tables(study, Footnotes(), files, tmp_path, "Walls")
-    assert "Before training" in text and "Pair-conditioned (sees the answer)" in text
+    assert "Before training" in text and "Sees the answer Cosine gap" in text and "R@5" not in text
     said = (tmp_path / "table_cosine_gap.md").read_text()
-    for words in ("Test split", "Validation split", "InfoNCE, noise saw noise", "compared: Chance", "2 seeds", "R@1"):
+    for words in (
+        "Test split",
+        "Validation split",
+        "InfoNCE, noise: noise stood",
+        "compared: Chance",
+        "2 seeds",
+        "R@1",
+    ):
         assert words in said, words
     rows = pd.read_csv(tmp_path / "table_cosine_gap.csv").set_index(["method", "split", "scoring", "quantity"])
     gap = rows.loc["infonce", "test", "independent", "gap"]
@@ -156,18 +163,21 @@ def test_tables_and_the_picture(walls, tmp_path) -> None:
     assert min(sizes) > 5_000
 
 
-def test_densities_have_area_one_and_their_means_are_a_gap_apart(walls) -> None:
+def test_densities_hold_the_counts_and_their_means_are_a_gap_apart(walls) -> None:
     _, _, files = walls
     counts, runs = read_csv(files.counts), read_csv(files.runs)
     figure = densities(counts, {"infonce": "InfoNCE", "hnac_cross": "HNAC"})
     assert len(figure.axes) == 4
-    panel = figure.axes[0]
-    for patch in panel.patches[::2]:
+    panel, chosen = figure.axes[0], counts.query("method == 'infonce' and split == 'test'")
+    for patch, column, way in zip(panel.patches[::2], ("positives", "negatives"), (1, -1), strict=True):
         values, edges, _ = patch.get_data()
-        assert float((values * np.diff(edges)).sum()) == pytest.approx(1)
-    lines = [line.get_xdata()[0] for line in panel.lines]
+        summed = chosen.groupby("low")[column].sum()
+        assert np.abs(values).max() == 1 and (way * values >= 0).all(), "pairs upwards, others downwards"
+        assert np.abs(values).sum() == pytest.approx(summed.sum() / summed.max())
+        assert edges[0] == pytest.approx(chosen["low"].min()) and edges[-1] == pytest.approx(chosen["high"].max())
+    means = [line.get_xdata()[0] for line in panel.lines[:2]]
     gaps = runs.query("method == 'infonce' and split == 'test'")["gap"]
-    assert lines[0] - lines[1] == pytest.approx(gaps.mean(), abs=0.03), "bins and unequal clusters aside"
+    assert means[0] - means[1] == pytest.approx(gaps.mean(), abs=0.03), "bins and unequal clusters aside"
     assert not figure.axes[1].axison, "InfoNCE has no pair-conditioned vectors"
     assert len(densities(counts.iloc[:0], {"infonce": "InfoNCE"}).axes) == 1
 

@@ -103,10 +103,10 @@ def cosine_matrices(
     left, right = retriever.vectors(captions, items)
     found = {INDEPENDENT: _cosines(left, right)}
     if getattr(retriever, "attention", None) is not None:
-        own = torch.as_tensor(item_of_caption, device=device)
+        own = torch.tensor(item_of_caption, device=device)
         first = np.unique(item_of_caption, return_index=True)[1]
         left, right = retriever.pair_vectors(captions, {name: value[own] for name, value in items.items()})
-        found[PAIRED] = _cosines(left, right[torch.as_tensor(first, device=device)])
+        found[PAIRED] = _cosines(left, right[torch.tensor(first, device=device)])
     return found
 
 

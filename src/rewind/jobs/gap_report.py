@@ -56,7 +56,7 @@ def make_gap_tables(study: Study, facts: Footnotes, files: GapFiles, folder: str
     if len(results.pairs):
         pairs, said = cosine_gap_table.pair_sheet(results, dataset), cosine_gap_notes.pair_sentences(facts, results)
         write(folder, Published("table_cosine_gap_pairs", pairs, said, cosine_gap_table.pair_numbers(results)))
-    return plain.render(sheet)
+    return plain.render(cosine_gap_table.short(sheet))
 
 
 def make_gap_figure(study: Study, files: GapFiles, result: Path) -> None:

@@ -21,12 +21,12 @@ def gap_sentences(facts: Footnotes, results: GapResults, noise: list[str]) -> li
             "A gap is no retrieval score: R@k (percent) is what a search by the same cosines finds",
             _sizes(results),
             _paired(results),
-            f"Control: {', '.join(noise)} saw noise in the place of every clip, so there is nothing to be found"
+            f"Control: {'; '.join(noise)}: noise stood in the place of every clip, so there is nothing to be found"
             if noise
             else "",
             _spread(results),
             _intervals(results),
-            f"No gap, because no vectors are compared: {', '.join(results.absent())}" if results.absent() else "",
+            f"No gap, because no vectors are compared: {'; '.join(results.absent())}" if results.absent() else "",
             seed_caution(_seeds(results)),
             *study_sentences(facts),
         ]
@@ -52,7 +52,8 @@ def pair_sentences(facts: Footnotes, results: GapResults) -> list[str]:
 
 def _sizes(results: GapResults) -> str:
     rows = results.runs.drop_duplicates("split").set_index("split")
-    found = [f"{SPLITS[s]}: {rows.loc[s, 'captions']:,} captions, {rows.loc[s, 'items']:,} clips" for s in rows.index]
+    there = [split for split in SPLITS if split in rows.index]
+    found = [f"{SPLITS[s]}: {rows.loc[s, 'captions']:,} captions, {rows.loc[s, 'items']:,} clips" for s in there]
     return "; ".join(found)
 
 
@@ -60,9 +61,9 @@ def _paired(results: GapResults) -> str:
     if len(results.scorings()) < 2:
         return ""
     return (
-        "Pair-conditioned: before they are compared, cross-attention has mixed every caption into its own clip and the "
-        "result into the caption, which no search can do without knowing the answer. It is shown as a warning, not as "
-        "a result: its gap can be large where clips hold nothing"
+        "Sees the answer (pair-conditioned): before they are compared, cross-attention mixes every caption into its "
+        "own clip and the result into the caption, which no search can do without knowing the answer. It is shown as a "
+        "warning, not as a result: its gap can be large where clips hold nothing"
     )
 
 
@@ -73,9 +74,9 @@ def _spread(results: GapResults) -> str:
 
 def _intervals(results: GapResults) -> str:
     how = results.intervals.drop_duplicates("method").groupby("procedure", sort=False)["method"].apply(list)
-    said = (f"{name} ({', '.join(results.labels[m] for m in methods)})" for name, methods in how.items())
-    text = next(iter(how.index)) if len(how) == 1 else "; ".join(said)
-    return f"In brackets {_percent(results)} intervals, not adjusted for their number: {text}"
+    first, *others = how.index
+    rest = (f"{name} ({'; '.join(results.labels[m] for m in how[name])})" for name in others)
+    return f"In brackets {_percent(results)} intervals, not adjusted for their number: {'; but '.join([first, *rest])}"
 
 
 def _seeds(results: GapResults) -> list[int]:

@@ -12,6 +12,7 @@ from rewind.reporting.sheet import MISSING, Entry, Head, Part, Sheet, bounds, nu
 
 SPLITS = {"test": "Test split", "valid": "Validation split"}
 SCORINGS = {"independent": "Independent embeddings", "pair_conditioned": "Pair-conditioned (sees the answer)"}
+GROUPS = {"independent": "Independent", "pair_conditioned": "Sees the answer"}
 RECALLS = ("R@1", "R@5", "R@10")
 DIGITS = 3
 
@@ -76,12 +77,19 @@ def sheet(results: GapResults, dataset: str = "") -> Sheet:
         if split in rows.index.get_level_values("split")
     )
     first, *others = results.scorings()
-    heads = [Head("Configuration", number=False), Head("Cosine gap", "↑", SCORINGS[first])]
-    heads += [Head(title, group=SCORINGS[first]) for title in ("Pairs", "Others")]
-    heads += [Head(metric, "↑", SCORINGS[first]) for metric in RECALLS]
-    heads += [Head(title, group=SCORINGS[other]) for other in others for title in ("Cosine gap", "R@1")]
-    title = ", ".join(part for part in (dataset, "cosine gap") if part)
+    heads = [Head("Configuration", number=False), Head("Cosine gap", "↑", GROUPS[first])]
+    heads += [Head(title, group=GROUPS[first]) for title in ("Pairs", "Others")]
+    heads += [Head(metric, "↑", GROUPS[first]) for metric in RECALLS]
+    heads += [Head(title, group=GROUPS[other]) for other in others for title in ("Cosine gap", "R@1")]
+    title = ": ".join(part for part in (dataset, "captions with their own clips against others") if part)
     return Sheet("Cosine gap", title, slug(dataset, "cosine-gap"), tuple(heads), parts)
+
+
+def short(whole: Sheet) -> Sheet:
+    """The columns that a console has room for: names, gaps and R@1."""
+    return whole.pick(
+        [at for at, head in enumerate(whole.heads) if head.title in ("Configuration", "Cosine gap", "R@1")]
+    )
 
 
 def _line(results: GapResults, rows: pd.DataFrame, split: str, method: str) -> tuple[Entry, ...]:
@@ -122,8 +130,8 @@ def pair_sheet(results: GapResults, dataset: str = "") -> Sheet:
                 title = f"{name}, {SCORINGS[scoring][0].lower()}{SCORINGS[scoring][1:]}"
                 parts.append(Part(title, tuple(_pair(row, level) for row in chosen.itertuples())))
     heads = (Head("Pair", number=False), Head("Difference"), Head("p"), Head("Holm’s p"))
-    title = ", ".join(part for part in (dataset, "differences in cosine gap") if part)
-    return Sheet("Cosine gap pairs", title, slug(dataset, "cosine-gap-pairs"), heads, tuple(parts))
+    title = ": ".join(part for part in (dataset, "differences in cosine gap") if part)
+    return Sheet("Cosine gap, pairs", title, slug(dataset, "cosine-gap-pairs"), heads, tuple(parts))
 
 
 def _pair(row, level: float) -> tuple[Entry, ...]:

@@ -1,4 +1,4 @@
-"""How cosines of pairs and of others are distributed, a row per method."""
+"""How cosines of pairs and of others are distributed: pairs upwards, others downwards, a row per method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPLIT = "test"
 
 
 def densities(counts: pd.DataFrame, labels: Mapping[str, str]) -> Figure:
-    """Densities over all seeds on the test split; dashed lines are the means, whose distance is the gap.
+    """Densities over all seeds on the test split, each to its own height; the bars are the means, a gap apart.
 
     Args:
         counts: ``cosine_counts.csv``: method, seed, split, scoring, low, high, positives, negatives.
@@ -36,8 +36,10 @@ def densities(counts: pd.DataFrame, labels: Mapping[str, str]) -> Figure:
             line[0].set_ylabel(style.plain(labels[method]), rotation=0, ha="right", va="center")
         for axes, scoring in zip(panels[0], scorings, strict=True):
             axes.set_title(TITLES[scoring], loc="left")
-        for axes in panels[-1]:
-            axes.set_xlabel("cosine")
+        for column in panels.T:
+            last = [axes for axes in column if axes.axison][-1]
+            last.tick_params(labelbottom=True)
+            last.set_xlabel("cosine")
         style.legend_below(fig, panels[0][0], 2)
     return fig
 
@@ -50,20 +52,22 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
         axes.set_axis_off()
         return
     summed = rows.groupby(["low", "high"], as_index=False)[["positives", "negatives"]].sum()
-    middle = (summed["low"] + summed["high"]) / 2
-    names = {"positives": ("pairs", style.TRUTH), "negatives": ("others", style.GREY)}
-    for column, (name, colour) in names.items():
-        edges, heights = _steps(summed["low"].to_numpy(), summed["high"].to_numpy(), summed[column].to_numpy())
-        axes.stairs(heights, edges, fill=True, color=colour, alpha=0.45, label=name)
-        axes.stairs(heights, edges, color=colour, linewidth=1)
+    low, middle = summed["low"].to_numpy(), (summed["low"] + summed["high"]) / 2
+    names = {"positives": ("pairs", style.TRUTH, 1), "negatives": ("others", style.GREY, -1)}
+    for column, (name, colour, way) in names.items():
+        edges, heights = _steps(low, summed["high"].to_numpy(), summed[column].to_numpy())
+        axes.stairs(way * heights, edges, fill=True, color=colour, alpha=0.5, label=name)
+        axes.stairs(way * heights, edges, color=colour, linewidth=0.8)
         mean = float(np.average(middle, weights=summed[column]))
-        axes.axvline(mean, color=colour, linestyle=(0, (4, 2)), linewidth=1)
+        axes.plot([mean, mean], [0, 1.1 * way], color=style.INK, linewidth=1.2)
+    axes.axhline(0, color=style.INK, linewidth=0.5)
+    axes.set_ylim(-1.15, 1.15)
 
 
 def _steps(low: np.ndarray, high: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Edges and densities of all bins from the first to the last, empty ones included."""
+    """Edges and heights, at most 1, of all bins from the first to the last, empty ones included."""
     width = float(np.median(high - low))
     places = np.rint((low - low[0]) / width).astype(int)
     heights = np.zeros(places[-1] + 1)
-    heights[places] = counts / (counts.sum() * width)
+    heights[places] = counts / counts.max()
     return low[0] + width * np.arange(len(heights) + 1), heights

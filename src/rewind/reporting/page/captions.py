@@ -22,8 +22,8 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
         "gap": "Left: R@1 of the same queries in Origin's gallery and in Hard's, which holds the reversed twins. "
         "Right: the difference within each run, with its intervals.",
         "cosine_gap": "Cosines of test captions with their own clips (pairs) and with those of other clusters "
-        "(others), all seeds together. Dashed: the means, whose distance is the cosine gap. Pair-conditioned vectors "
-        "have seen the answer.",
+        "(others), all seeds together, each to its own height. Bars: the means, whose distance is the cosine gap. "
+        "Pair-conditioned vectors have seen the answer.",
         "training_curves": "Validation recall and training loss, mean over seeds; the band spans the seeds.",
         "batches": "Left: share of batches that have one topic. Middle: what the most frequent cluster has of an "
         "average batch. Right: captions of the largest cluster; clusters follow the current text vectors.",
