@@ -39,24 +39,34 @@ def make_vectors(keys: MadeFrom, data: Path, folder: Path) -> None:
         RewindError: for an encoder that is not there, or a vector that is not finite.
     """
     items, captions = _originals(data, keys.dataset)
-    names = (items["item_id"] + items["path"].map(lambda path: Path(path).suffix)).to_numpy(dtype=str)
     on = device()
     text = text_encoder(keys.text, on)(captions["caption"].tolist()).cpu().numpy()
     images = _images(image_encoder(keys.image, on), items, data, keys)
-    rows = pd.Series(np.arange(len(items)), index=items["item_id"])[captions["video_id"]].to_numpy()
     _check(text, captions["caption_id"], keys.text.name)
     _check(images, items["item_id"], keys.image.name)
-    pictures = [os.path.relpath(data / path, folder.parent) for path in items["path"]]
-    arrays = challenge_arrays(text.astype(keys.dtype), images.astype(keys.dtype), names, captions["caption"], rows)
-    with atomic(folder / "train.npz") as draft:
-        np.savez(draft, **arrays)
-    lines = [
-        "image,caption",
-        *(f"{names[row]},{_field(text)}" for row, text in zip(rows, captions["caption"], strict=True)),
-    ]
-    write_text(folder / "captions.txt", "\n".join(lines) + "\n")
-    write_csv(folder / "splits.csv", pd.DataFrame({"image": names, "split": items["split"], "path": pictures}))
+    items = items.assign(path=[os.path.relpath(data / path, folder.parent) for path in items["path"]])
+    write_challenge(folder, text.astype(keys.dtype), images.astype(keys.dtype), items, captions)
     print(f"{len(captions):,} captions ({text.shape[1]}-d), {len(items):,} images ({images.shape[1]}-d)")
+
+
+def write_challenge(
+    folder: Path, text: np.ndarray, images: np.ndarray, items: pd.DataFrame, captions: pd.DataFrame
+) -> None:
+    """Write vectors of captions (n, dt) and items (m, di) as the challenge's files, and the split of every item.
+
+    Args:
+        folder: of ``train.npz``, ``captions.txt`` and ``splits.csv``.
+        text, images: vectors.
+        items: item_id, path, split, in the order of ``images``.
+        captions: video_id, caption, in the order of ``text``.
+    """
+    names = (items["item_id"] + items["path"].map(lambda path: Path(path).suffix)).to_numpy(dtype=str)
+    rows = pd.Series(np.arange(len(items)), index=items["item_id"])[captions["video_id"]].to_numpy()
+    with atomic(folder / "train.npz") as draft:
+        np.savez(draft, **challenge_arrays(text, images, names, captions["caption"], rows))
+    lines = [f"{names[row]},{_field(caption)}" for row, caption in zip(rows, captions["caption"], strict=True)]
+    write_text(folder / "captions.txt", "\n".join(["image,caption", *lines]) + "\n")
+    write_csv(folder / "splits.csv", pd.DataFrame({"image": names, "split": items["split"], "path": items["path"]}))
 
 
 def challenge_arrays(
