@@ -42,8 +42,8 @@ def make_vectors(keys: MadeFrom, data: Path, folder: Path) -> None:
     on = device()
     text = text_encoder(keys.text, on)(captions["caption"].tolist()).cpu().numpy()
     images = _images(image_encoder(keys.image, on), items, data, keys)
-    _check(text, captions["caption_id"], keys.text.name)
-    _check(images, items["item_id"], keys.image.name)
+    text = _checked(text, captions["caption_id"], keys.text.name, keys.unit)
+    images = _checked(images, items["item_id"], keys.image.name, keys.unit)
     items = items.assign(path=[os.path.relpath(data / path, folder.parent) for path in items["path"]])
     write_challenge(folder, text.astype(keys.dtype), images.astype(keys.dtype), items, captions)
     print(f"{len(captions):,} captions ({text.shape[1]}-d), {len(items):,} images ({images.shape[1]}-d)")
@@ -112,10 +112,15 @@ def _images(encode: ImageEncoder, items: pd.DataFrame, data: Path, keys: MadeFro
     return np.concatenate(parts)
 
 
-def _check(vectors: np.ndarray, ids: pd.Series, encoder: str) -> None:
-    bad = ~np.isfinite(vectors).all(axis=1)
+def _checked(vectors: np.ndarray, ids: pd.Series, encoder: str, unit: bool) -> np.ndarray:
+    """The vectors, of length 1 where that is wanted."""
+    lengths = np.linalg.norm(vectors, axis=1)
+    bad = ~(np.isfinite(lengths) & (lengths > 0))
     if bad.any():
-        raise RewindError(f"{encoder}: the vector of {ids[bad.argmax()]!r} is not finite; look for broken weights.")
+        raise RewindError(
+            f"{encoder}: the vector of {ids[bad.argmax()]!r} is zero or not finite; look for broken weights."
+        )
+    return vectors / lengths[:, None] if unit else vectors
 
 
 def _field(caption: str) -> str:

@@ -32,6 +32,9 @@ class MadeFrom(Keys):
     image: Encoder = required("Encodes images, or the frames of clips, whose mean is taken.")
     frames: int = key(8, "Frames of a clip that are encoded.", ge=1, le=512)
     size: int = key(224, "Side of the square that the image encoder sees, in pixels.", ge=16, le=1024)
+    unit: bool = key(
+        True, "Scale every vector to length 1: whose lengths differ, geometry and the moments of the loss see lengths."
+    )
     dtype: Literal["float32", "float16"] = key("float32", "Numbers in the file.")
     threads: int = key(1, "CPU threads of the encoding job.", ge=1, le=512)
 

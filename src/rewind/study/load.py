@@ -25,6 +25,8 @@ class _Loader(yaml.SafeLoader):
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *anchor`: keys beside it are laid on top
+            continue
         name = loader.construct_object(key_node, deep=True)
         if name in seen:
             line = key_node.start_mark.line + 1
