@@ -56,9 +56,9 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
     return Footnotes(
         settings=_sizes(results),
         items=dataset.items,
-        backbone=_backbone(study),
+        backbone=_vectors(dataset) if dataset.vectors else _backbone(study),
         pretraining=_pretraining(study, files),
-        max_frames=None if images else best["max_frames"],
+        max_frames=None if images or dataset.vectors else best["max_frames"],
         frames_chosen=f"{best['chosen']} from {', '.join(map(str, tried))}" if tried else "",
         decoding=_decoding(study, dataset, trained[0]["packages"]),
         hardware=_hardware(trained),
@@ -72,6 +72,8 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
 
 
 def _decoding(study: Study, dataset: Dataset, packages: dict[str, str]) -> dict[str, Any]:
+    if dataset.vectors:
+        return {}
     if dataset.items == "images":
         return {"short_side": study.frames.size}
     return {
@@ -103,6 +105,12 @@ def _procedures(results: Results) -> dict[str, list[str]]:
     for method in results.trained():
         found.setdefault(rows.loc[method, "procedure"], []).append(results.labels[method])
     return found
+
+
+def _vectors(dataset: Dataset) -> str:
+    made = dataset.source.made_from
+    origin = f", made by {made.text.name} (captions) and {made.image.name} ({dataset.items})" if made else ""
+    return f"none; the data set holds vectors{origin}, and only what maps them is trained"
 
 
 def _backbone(study: Study) -> str:

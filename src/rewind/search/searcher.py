@@ -17,6 +17,7 @@ from rewind.errors import RewindError
 from rewind.jobs.data import DataFolder, build_retriever, device
 from rewind.models.baselines import PooledBaseline
 from rewind.models.retriever import Backbone, Features, Retriever, find
+from rewind.search.encoder import query_encoder
 from rewind.search.gallery import TowerFeatures, encode_items, indexed, mark_of
 from rewind.search.query import check_query, word_vocabulary
 from rewind.search.run import FinishedRun
@@ -172,10 +173,13 @@ def load_searcher(run: FinishedRun, split: str = "test", index: Path | None = No
     """
     if run.spec.method.model == "chance":
         raise RewindError(f"{run.folder}: chance scores every item alike: there is nothing to search with; name a run.")
-    folder = DataFolder(run.data, run.dataset, run.spec, run.max_frames)
+    vectors = run.spec.backbone.kind == "embeddings"
+    if vectors and not (run.cache and run.same(run.cache)):
+        raise RewindError(f"{run.cache}: not the vectors that this run learnt from any more; train it again.")
+    folder = DataFolder(run.data, run.dataset, run.spec, run.max_frames, run.cache if vectors else None)
     items, captions = _gallery(run, split)
     retriever = build_retriever(folder)
-    backbone = _backbone(retriever, folder)
+    backbone = query_encoder(run.data, device()) if vectors else _backbone(retriever, folder)
     _check_words(run, word_vocabulary(backbone) is not None and not hasattr(retriever, "check_state"), say)
     load_model(run.model, retriever)
     on = device()
