@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+from conftest import ROOT
 from rewind.errors import RewindError
 from rewind.models.chance import Chance
-from rewind.models.translator import make
+from rewind.models.translator import TranslatorOptions, make
 from rewind.objectives.contrast import hardest, multi_positive
 from rewind.objectives.memory import Positives, Queue, newest_of_each
 from rewind.objectives.multi_positive import Options, build, queue_length, temperature
 from rewind.study import Training
+from rewind.study.document import _block
 from rewind.training.checkpoint import StateFile
 from rewind.training.data import TrainingData
 from rewind.training.embeddings import Vectors
@@ -155,6 +157,20 @@ def test_a_step_that_is_tried_again_is_remembered_once():
     assert len(loss.state_dict()["queue"]["ids"]) == 4
 
 
+def test_the_loss_is_the_same_under_autocast():
+    torch.manual_seed(0)
+    values = []
+    for enabled in (False, True):
+        loss = build(PLAIN | {"cross_batch": 2, "cosine": 0.5, "agreement": 0.05, "moment": 0.02})
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            generator = torch.Generator().manual_seed(3)
+            for turn in range(3):
+                vectors = torch.randn(2, 6, 32, generator=generator)
+                found = step(loss, *vectors, [0, 1, 2, 3, 4, 0], list(range(6 * turn, 6 * turn + 6))).value
+        values.append(float(found))
+    assert values[0] == values[1]
+
+
 def test_schedules_end():
     assert temperature(Options(tau_epochs=1), 0) == 0.06
     assert temperature(Options(tau_epochs=5), 99) == pytest.approx(0.06)
@@ -185,6 +201,12 @@ def test_a_queue_smaller_than_a_batch_is_refused():
 def test_a_retriever_without_vectors_is_named():
     with pytest.raises(RewindError, match="Chance scores in another way"):
         build({})(Chance(), {}, {}, batch([0, 1]))
+
+
+@pytest.mark.parametrize("model", [Options, TranslatorOptions])
+def test_the_documentation_has_every_option_as_it_is(model):
+    table = "\n".join(_block(model, "", set())[1:]).strip()
+    assert table in (ROOT / "docs/translator.md").read_text(encoding="utf-8")
 
 
 def data(captions: int = 3) -> TrainingData:

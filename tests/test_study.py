@@ -131,3 +131,21 @@ def test_a_column_of_a_direction_that_is_not_evaluated_is_refused_before_anythin
     over = {"evaluation.directions": ["text_to_item"], "tables.columns": ["R@1", "item_to_text R@1"]}
     with pytest.raises(RewindError, match=r"tables.columns: 'item_to_text R@1': item_to_text is not among"):
         load_study("demo", overrides=over)
+
+
+def test_merge_keys_lay_their_own_keys_on_top(tmp_path):
+    text = "dataset: d\nmethods:\n  a: &a {head: meanP, label: A, options: {x: 1}}\n  b: {<<: *a, label: B}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    study = load_study("s", tmp_path)
+    assert (study.methods["b"].head, study.methods["b"].label, study.methods["b"].options) == ("meanP", "B", {"x": 1})
+    (tmp_path / "s.yaml").write_text(text + "  b: {head: meanP}\n")
+    with pytest.raises(RewindError, match="the key 'b' is given twice"):
+        load_study("s", tmp_path)
+
+
+def test_p75_is_a_column_without_an_interval(tmp_path):
+    write(tmp_path, {"dataset": "d", "methods": {"a": {}}, "tables": {"columns": ["MRR interval", "P75"]}}, "s")
+    assert load_study("s", tmp_path).tables.columns[1] == "P75"
+    write(tmp_path, {"dataset": "d", "methods": {"a": {}}, "tables": {"columns": ["P75 interval"]}}, "s")
+    with pytest.raises(RewindError, match="P75 has no interval; ask for that of MdR"):
+        load_study("s", tmp_path)

@@ -132,6 +132,16 @@ def test_logits_are_scaled_cosines_and_infonce_trains_it():
     assert translator.network.weight.grad.abs().sum() > 0
 
 
+def test_scores_are_float32_under_autocast():
+    translator, split = make("mlp1", 5, 6).eval(), data()
+    batch = split.batch(np.arange(8))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        text, items = translator.encode_text(batch), translator.encode_items(batch)
+        found = translator.similarity(text, items)
+    assert found.dtype == text["text"].dtype == torch.float32
+    assert torch.equal(found, translator.similarity(text, items))
+
+
 def test_pictures_of_the_space_show_what_is_compared():
     split = data()
     found = vectors(make("mlp1", 5, 6), split.text, split.inputs, Evaluation(batch_size=7), torch.device("cpu"))

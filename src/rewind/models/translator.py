@@ -20,7 +20,7 @@ from rewind.models.baselines import pool
 from rewind.models.embeddings import NO_TOWER, widths
 from rewind.models.moments import ROWS, moments, split
 from rewind.models.procrustes import EPS, whitened_procrustes
-from rewind.models.retriever import Features, Retriever
+from rewind.models.retriever import Features, Retriever, single
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method, Training
 from rewind.study import Text as TextKeys
@@ -94,8 +94,8 @@ class Translator(Retriever):
         return getattr(self.network, "geometry", None)
 
     def encode_text(self, batch: Features) -> Features:
-        """``text`` (n, dx) → ``text`` (n, dy), not normalised."""
-        return {"text": self.network(batch["text"].float())}
+        """``text`` (n, dx) → ``text`` (n, dy), not normalised, float32 under autocast too."""
+        return {"text": single(self.network(batch["text"].float()))}
 
     def encode_items(self, batch: Features) -> Features:
         """``frames`` (n, T, dy) and ``mask`` (n, T) → ``items`` (n, dy), not normalised."""
@@ -118,7 +118,9 @@ class Translator(Retriever):
     def similarity(self, text: Features, items: Features) -> Tensor:
         """(n_text, n_items) logits."""
         left, right = self.vectors(text, items)
-        return self.logit_scale.exp() * left @ right.T
+        # At a scale of 14 the steps of half precision would be differences between items.
+        with torch.autocast(left.device.type, enabled=False):
+            return self.logit_scale.exp() * left @ right.T
 
     def prepare(self, data: Any) -> None:
         """Fit geometry on the training pairs, before the first step; nothing for heads without it.

@@ -30,6 +30,7 @@ class Queue:
         if self.vectors is None:
             self.vectors = vectors.new_zeros(self.capacity, vectors.shape[1])
             self.ids = ids.new_full((self.capacity,), NOBODY)
+        self._move(vectors.device)
         places = (self.at + torch.arange(len(ids), device=ids.device)) % self.capacity
         self.vectors[places], self.ids[places] = vectors.to(self.vectors), ids.to(self.ids)
         self.at = (self.at + len(ids)) % self.capacity
@@ -44,8 +45,13 @@ class Queue:
         count = min(count, self.size)
         if self.vectors is None or count == 0:
             return like.new_zeros(0, like.shape[1]), torch.zeros(0, dtype=torch.int64, device=like.device)
+        self._move(like.device)
         places = (self.at - count + torch.arange(count, device=self.ids.device)) % self.capacity
         return self.vectors[places], self.ids[places]
+
+    def _move(self, device: torch.device) -> None:
+        """A state file is read into the CPU's memory, wherever the run goes on."""
+        self.vectors, self.ids = self.vectors.to(device), self.ids.to(device)
 
     def state_dict(self) -> dict[str, Any]:
         """Only what is filled."""
@@ -95,6 +101,7 @@ class Positives:
         """Remember (n, D) vectors of captions of items (n,), in this order."""
         if self.vectors is None:
             self.vectors = vectors.new_zeros(self.capacity, vectors.shape[1])
+        self.vectors = self.vectors.to(vectors.device)  # after a state file was read
         written: dict[int, int] = {}
         for row, item in enumerate(ids.tolist()):
             held = self.places.setdefault(item, deque())
@@ -116,6 +123,7 @@ class Positives:
         if self.vectors is None or not found:
             return like.new_zeros(0, like.shape[1]), []
         places, turns = zip(*found, strict=True)
+        self.vectors = self.vectors.to(like.device)
         return self.vectors[torch.tensor(places, device=self.vectors.device)], list(turns)
 
     def _drop(self, place: int) -> None:

@@ -80,11 +80,15 @@ class MultiPositive:
         self.recent = queue_length(self.options, epoch)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
-        """The loss of a batch; its vectors are remembered for the next one.
+        """The loss of a batch, in float32 under autocast too; its vectors are remembered for the next one.
 
         Raises:
             RewindError: for a retriever without vectors, or a queue that is shorter than the batch.
         """
+        with torch.autocast(batch["items"].device.type, enabled=False):
+            return self._loss(retriever, text, items, batch)
+
+    def _loss(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         left, right = unit_vectors(retriever, text, items, "multi_positive")
         ids, keys = batch["items"], self.options
         if keys.queue and min(keys.queue) < len(ids):
