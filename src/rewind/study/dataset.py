@@ -10,7 +10,15 @@ from rewind.study.embeddings import EmbeddingsSource
 from rewind.study.keys import Keys, key, required
 
 
-class RTimeSource(Keys):
+class SourceKeys(Keys):
+    """Keys of a source format."""
+
+    def files(self) -> list[str]:
+        """Annotation files that the user brings."""
+        return []
+
+
+class RTimeSource(SourceKeys):
     """Annotations in RTime's JSON format and a folder of clips."""
 
     format: Literal["rtime"] = required("RTime's JSON files.")
@@ -20,8 +28,11 @@ class RTimeSource(Keys):
         None, "Folder of existing reversed clips (`<id>_rev.*` or `<id>-reverse.*`); without it they are made."
     )
 
+    def files(self) -> list[str]:
+        return [self.annotations[split] for split in ("train", "valid", "test") if split in self.annotations]
 
-class ShapesSource(Keys):
+
+class ShapesSource(SourceKeys):
     """The embedded default: moving shapes, drawn from a seed and described in RTime's JSON format."""
 
     format: Literal["shapes"] = required("Clips made on the spot.")
@@ -36,7 +47,7 @@ class ShapesSource(Keys):
 Items = Literal["videos", "images"]
 
 
-class TableSource(Keys):
+class TableSource(SourceKeys):
     """Any data set as one CSV file."""
 
     format: Literal["table"] = required("A CSV `item_id,path,split,caption[,cluster_id]`, one row per caption.")
@@ -44,8 +55,11 @@ class TableSource(Keys):
     videos: str = required("Folder that the table's paths are relative to.")
     items: Items = key("videos", "What the files are: `videos` or `images`.")
 
+    def files(self) -> list[str]:
+        return [self.table]
 
-class EmojiSource(Keys):
+
+class EmojiSource(SourceKeys):
     """Captioned animated clips from the npm packages `@lobehub/fluent-emoji-anim-*` and `emojibase-data`."""
 
     format: Literal["emoji"] = required("Animated emoji, fetched with npm.")
@@ -56,7 +70,7 @@ class EmojiSource(Keys):
     valid_share: float = key(0.1, "Share of subjects in the validation split.", gt=0, lt=1)
 
 
-class ImageSplit(Keys):
+class ImageSplit(SourceKeys):
     """Keys of a split by image."""
 
     items: ClassVar[Items] = "images"
@@ -71,6 +85,9 @@ class PhotosSource(ImageSplit):
     format: Literal["photos"] = required("A JSON list `[{file_name, caption}]`, one entry per caption.")
     captions: str = required("The JSON file.")
     images: str = required("Folder that file names are relative to.")
+
+    def files(self) -> list[str]:
+        return [self.captions]
 
 
 class Flickr8kSource(ImageSplit):
@@ -93,6 +110,9 @@ class Flickr8kSource(ImageSplit):
         5, "Captions that an image should have; images with fewer or more are used, and counted in the report.", ge=1
     )
 
+    def files(self) -> list[str]:
+        return [self.captions] + ([self.split_file] if self.split_file else [])
+
 
 class StampsSource(ImageSplit):
     """Captioned images from Debian's package `tuxpaint-stamps-default`."""
@@ -103,7 +123,7 @@ class StampsSource(ImageSplit):
     )
 
 
-class InternvidSource(Keys):
+class InternvidSource(SourceKeys):
     """Captioned clips as InternVid lists them."""
 
     format: Literal["internvid"] = required("A CSV with the columns `YoutubeID` and `Caption`, one row per caption.")
@@ -111,8 +131,11 @@ class InternvidSource(Keys):
     videos: str = required("Folder of the clips, named `<YoutubeID>.mp4`.")
     seed: int = key(42, "Seed of the split of rows into 80% training, 10% validation and 10% test.", ge=0)
 
+    def files(self) -> list[str]:
+        return [self.captions]
 
-class ModuleSource(Keys):
+
+class ModuleSource(SourceKeys):
     """A format of your own: any importable module with `read(dataset, sources) -> Annotations`."""
 
     format: str = required("Dotted path of the module, for example `mylab.rewind_dataset`.", pattern=r"^\w+(\.\w+)+$")
