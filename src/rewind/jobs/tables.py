@@ -74,9 +74,10 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
 def _decoding(study: Study, dataset: Dataset, packages: dict[str, str]) -> dict[str, Any]:
     if dataset.vectors:
         return {}
+    square = {"square": study.frames.size} if study.frames.fit == "stretch" else {}
     if dataset.items == "images":
-        return {"short_side": study.frames.size}
-    return {
+        return square or {"short_side": study.frames.size}
+    return square | {
         "fps": dataset.video.fps,
         "short_side": dataset.video.short_side,
         "sampling": study.frames.sampling,

@@ -155,6 +155,7 @@ def _decoding(facts: Footnotes) -> str:
     parts = [
         f"{known['fps']:g} frames per second" if known.get("fps") else "",
         f"short side {known['short_side']} pixels" if known.get("short_side") else "",
+        f"stretched to {known['square']} × {known['square']} pixels" if known.get("square") else "",
         f"{known['sampling']} sampling" if known.get("sampling") else "",
         " and ".join(f"{name} {version}" for name, version in (known.get("decoders") or {}).items()),
     ]
