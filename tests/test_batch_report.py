@@ -9,6 +9,7 @@ import pytest
 from rewind.errors import RewindError
 from rewind.jobs.batches import COLUMNS, report_batches
 from rewind.study import Method, Study
+from test_workflow import Workflow
 
 STUDY = Study(
     name="s",
@@ -36,6 +37,18 @@ def test_every_epoch_of_every_described_run_has_a_row(tmp_path):
     assert list(table) == ["method", "seed", "epoch", *COLUMNS] and set(table["method"]) == {"topical"}
     assert table["seed"].tolist() == [3, 3, 4, 4] and np.array_equal(table["topical_pct"], [3, 4, 4, 5])
     assert all((tmp_path / f"batches.{kind}").stat().st_size > 2000 for kind in ("png", "pdf"))
+
+
+def test_a_study_asks_for_it_where_batches_are_topical(tmp_path):
+    workflow = Workflow(tmp_path)
+    assert "batches" not in workflow.stale()
+    study = tmp_path / "config/studies/mini.yaml"
+    change = "  seqLSTM: {head: seqLSTM, training: {batch: {sampler: topical, twins_together: false}}}"
+    study.write_text(study.read_text().replace("  seqLSTM: {head: seqLSTM}", change))
+    jobs = workflow.stale()
+    assert jobs["batches"] == 1 and jobs["page"] == 1
+    shown = workflow.run("-n", "results/mini/batches.csv")
+    assert "runs/seqLSTM/seed0/history.csv" in shown and "runs/meanP/seed0/history.csv" not in shown
 
 
 def test_histories_that_say_nothing_are_refused(tmp_path):

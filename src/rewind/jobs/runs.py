@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import time
 from dataclasses import dataclass
@@ -119,8 +120,8 @@ def _train_run(
         "spec": job.spec.model_dump(mode="json"),
         "parameters": sum(p.numel() for p in parameters),
         "trained_parameters": sum(p.numel() for p in parameters if p.requires_grad),
-        "best": best,
-        "last": rows[-1] if rows else {},
+        "best": _numbers(best),
+        "last": _numbers(rows[-1] if rows else {}),
         "processes": world.size,
         "seconds": round(time.monotonic() - began, 2),
         "examples_per_second": _throughput(rows),
@@ -133,6 +134,11 @@ def _train_run(
     write_json(record, content)
     state.remove()
     return content
+
+
+def _numbers(row: dict[str, float]) -> dict[str, float | None]:
+    """A row for JSON, which has no NaN."""
+    return {name: None if math.isnan(value) else value for name, value in row.items()}
 
 
 def _throughput(rows: list[dict[str, float]]) -> float | None:

@@ -96,7 +96,7 @@ class Sanw:
         retriever.eval()
         texts = [retriever.encode_text({"text": part.to(device)}) for part in data.text.split(_AT_ONCE)]
         items = [
-            retriever.encode_items({name: value.to(device) for name, value in data.inputs.batch(rows).items()})
+            retriever.encode_items({name: value.to(device) for name, value in data.inputs.batch(rows.numpy()).items()})
             for rows in torch.arange(len(data.inputs)).split(_AT_ONCE)
         ]
         self.teacher = unit_vectors(retriever, concatenate(texts), concatenate(items), "sanw")
