@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -20,6 +25,7 @@ from rewind.study import Method, Text, Training
 from rewind.study.model import Evaluation
 from rewind.training.batches import epoch_batches
 from rewind.training.checkpoint import load_model, save_model
+from rewind.training.distributed import World, joined
 from rewind.training.grad_cache import exact_step
 from rewind.training.inputs import CachedFrames
 from rewind.training.loop import seed_everything
@@ -103,6 +109,36 @@ def test_a_loss_in_micro_batches_is_the_whole_batchs(objective) -> None:
         exact_step(model, objective, given, size)
         grads.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert torch.allclose(*grads, rtol=1e-9, atol=1e-12)
+
+
+def shared_step(rank: int, size: int, port: int, folder: Path) -> None:
+    """One of two processes with half of a batch of 8 pairs each."""
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    with joined() as world:
+        torch.save(one_step(world), folder / f"rank{rank}.pt")
+
+
+def one_step(world: World) -> tuple[float, dict[str, Tensor]]:
+    model, (text, inputs) = built(cross_attention=True).double().train(), data(8)
+    given = {n: v.double() if v.is_floating_point() else v for n, v in batch(text, inputs, np.arange(8)).items()}
+    share = {name: value[world.share(8)] for name, value in given.items()}
+    loss = exact_step(model, hnac.build({}), share, 3, world=world)
+    return loss, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def test_pairs_on_two_processes_attend_as_on_one(tmp_path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(shared_step, (2, port, tmp_path), nprocs=2)
+    loss, wanted = one_step(World())
+    for rank in range(2):
+        value, found = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
+        assert value == pytest.approx(loss, rel=1e-12)
+        assert found.keys() == wanted.keys() and "attention.attn.out_proj.weight" in found
+        assert all(torch.allclose(found[name], grad, rtol=1e-9, atol=1e-12) for name, grad in wanted.items())
 
 
 def test_what_is_evaluated_is_independent_and_the_other_is_apart() -> None:

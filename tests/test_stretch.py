@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rewind.study import Frames
+from rewind.models.image_towers import MEAN, STD
+from rewind.study import Frames, Video
 from rewind.training.inputs import Clips, Noise
 from rewind.video import ffmpeg
-from rewind.video.frames import IMAGENET_MEAN, IMAGENET_STD, frame_indices, sample_clip
+from rewind.video.frames import frame_indices, sample_clip
 from rewind.video.stretch import stretch_square
 from rewind.video.transcode import transcode
 
@@ -37,7 +38,7 @@ def test_a_stretched_frame_is_opencvs_bit_for_bit() -> None:
     golden = np.load(GOLDEN / "viclip_preprocess.npz", allow_pickle=False)
     raw = golden["in/raw_bgr"][frame_indices(11, int(golden["in/fnum"]), "stride")][..., ::-1]
     square = np.stack([stretch_square(np.ascontiguousarray(frame), 32) for frame in raw])
-    found = (square / 255 - np.array(IMAGENET_MEAN)) / np.array(IMAGENET_STD)
+    found = (square / 255 - np.array(MEAN)) / np.array(STD)
     np.testing.assert_allclose(found.transpose(0, 3, 1, 2)[None], golden["out/tensor"], rtol=0, atol=1e-6)
 
 
@@ -54,8 +55,6 @@ def test_stretching_keeps_what_is_square_and_halves_by_means() -> None:
 def folder(tmp_path_factory) -> Path:
     """A wide clip of 3 frames, one in grey and one with an alpha channel."""
     folder = tmp_path_factory.mktemp("clips")
-    from rewind.study import Video
-
     for name, pixels, suffix, codec in (
         ("short", "yuv420p", "mp4", "libx264"),
         ("grey", "gray", "mkv", "ffv1"),

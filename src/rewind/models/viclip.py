@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.models.image_towers import MEAN, STD
 from rewind.models.retriever import Backbone
 from rewind.models.viclip_files import load_viclip
 from rewind.models.viclip_towers import SIZES, Architecture, TextTower, VisionTower
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Text as TextKeys
 from rewind.text import Tokenizer, make_tokenizer
-from rewind.video.frames import IMAGENET_MEAN, IMAGENET_STD
 
 
 class ViClip(Backbone):
@@ -44,8 +44,8 @@ class ViClip(Backbone):
         self.logit_scale = nn.Parameter(torch.tensor(math.log(100)))  # upstream's `temp` is exp(-logit_scale), 0.01
         self.tokenizer, self.max_words, self.token_mask = tokenizer, max_words, token_mask
         self.width = self.feature_width = size.embed_dim
-        self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).view(3, 1, 1) * 255, persistent=False)
-        self.register_buffer("std", torch.tensor(IMAGENET_STD).view(3, 1, 1) * 255, persistent=False)
+        self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1) * 255, persistent=False)
+        self.register_buffer("std", torch.tensor(STD).view(3, 1, 1) * 255, persistent=False)
 
     def prepare_text(self, captions: list[str]) -> Tensor:
         """Token ids int64 (n, max_words), 0 after the end token; longer captions are cut before it."""

@@ -18,8 +18,6 @@ from rewind.video.stretch import stretch_square
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
 
 IMAGE_SUFFIXES = (".png", ".jpg")  # of normalised images
 
@@ -42,8 +40,7 @@ def frame_indices(
         frames: length of the clip in frames, at least 1.
         max_frames: most frames to keep; a clip with fewer keeps all (padding is left to the caller).
         sampling: what is kept of more: ``uniform`` (centres of equal segments), the ``head`` or the ``tail``.
-            ``stride`` is ViCLIP's ``frames[::frames // n][:n]`` with n = ``max_frames``, and always gives n: of a
-            shorter clip (which upstream refuses) some frames come several times.
+            ``stride``, ViCLIP's ``frames[::frames // n][:n]``, always gives n = ``max_frames``: some twice, if short.
         fps: frames per second of the clip; needed with ``rate``.
         rate: frames per second taken before ``sampling``, at least one frame; none or above ``fps``: all.
         reversed: the clip is a twin. The result is then ``frames - 1 - idx[::-1]`` of the original's: the
@@ -215,8 +212,7 @@ def read_frames(
         indices: frames to read, each below the clip's length.
         size: side of the square result.
         frames: the length that the report of the video stage gives; a clip of another length is refused.
-        fit: ``crop``, CLIP's geometry (:func:`clip_square`), or ``stretch``, the whole frame
-            (:func:`rewind.video.stretch.stretch_square`).
+        fit: ``crop``, CLIP's geometry (:func:`clip_square`), or ``stretch``, the whole frame (``video/stretch.py``).
 
     Raises:
         RewindError: naming the file if it cannot be opened or decoded, or its length differs.
