@@ -24,10 +24,11 @@ from rewind.provenance import hardware
 from rewind.study import Training
 from rewind.training.batches import epoch_batches
 from rewind.training.data import TrainingData
-from rewind.training.grad_cache import MicroBatch, exact_step
+from rewind.training.grad_cache import MicroBatch
 from rewind.training.loop import freeze, seed_everything
 from rewind.training.optim import make_optimiser
 from rewind.training.speed import speed_up
+from rewind.training.step import training_step
 
 WARM_UP = 3  # rounds that are not counted: kernels are chosen, memory is fetched
 
@@ -80,19 +81,8 @@ class Stepper:
         retriever.train()
 
     def __call__(self, batch: Features) -> None:
-        self.micro_batch.run(lambda rows: self._backward(batch, rows), len(batch["rows"]), self.device)
-        self.scaler.unscale_(self.optimiser)
-        parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
-        torch.nn.utils.clip_grad_norm_(parameters, self.keys.clip_norm)
-        self.scaler.step(self.optimiser)
-        self.scaler.update()
+        training_step(self, batch, self.keys)
         self.schedule.step()
-        if hasattr(self.retriever, "clamp"):
-            self.retriever.clamp()
-
-    def _backward(self, batch: Features, rows: int | None):
-        keys, scaler = self.keys, self.scaler
-        return exact_step(self.retriever, self.objective, batch, rows, precision=keys.precision, scaler=scaler)
 
 
 def interleaved(

@@ -12,18 +12,19 @@ import torch
 
 from rewind.errors import RewindError
 from rewind.files import write_json
-from rewind.models.retriever import Features, Retriever
+from rewind.models.retriever import Retriever
 from rewind.objectives.interface import Objective, make_objective
 from rewind.progress import Progress
 from rewind.study import Training
 from rewind.training.checkpoint import StateFile
 from rewind.training.data import TrainingData
 from rewind.training.distributed import ALONE, World
-from rewind.training.grad_cache import StepLoss, exact_step, random_state, set_random_state
+from rewind.training.grad_cache import random_state, set_random_state
 from rewind.training.optim import make_optimiser
 from rewind.training.order import Order, text_vectors
 from rewind.training.speed import speed_up
 from rewind.training.state import RunState
+from rewind.training.step import training_step
 
 __all__ = ["TrainingData", "Validate", "freeze", "seed_everything", "train"]
 
@@ -101,7 +102,7 @@ def train(
         retriever.train()
         while run.step < order.per_epoch:
             batch = next(batches)
-            loss = _step(run, batch, keys, world)
+            loss = training_step(run, batch, keys, world)
             if not np.isfinite(loss.value):
                 _refuse(loss.value, run, data, state, name)
             schedule.step()
@@ -169,21 +170,3 @@ def _refuse(loss: float, run: RunState, data: TrainingData, state: StateFile, na
         f"{name}: the loss is {loss} in epoch {run.epoch + 1}, step {run.step + 1}; first captions {names[:3]}, all "
         f"{len(names)} in {path}. Look at these clips, or lower training.lr; the last saved state is kept."
     )
-
-
-def _step(run: RunState, batch: Features, keys: Training, world: World) -> StepLoss:
-    retriever, optimiser, scaler = run.retriever, run.optimiser, run.scaler
-    batch = {name: value.to(run.device, non_blocking=True) for name, value in batch.items()}
-
-    def step(rows: int | None) -> StepLoss:
-        return exact_step(retriever, run.objective, batch, rows, precision=keys.precision, scaler=scaler, world=world)
-
-    loss = run.micro_batch.run(step, len(batch["rows"]), run.device)
-    if np.isfinite(loss.value):
-        scaler.unscale_(optimiser)
-        torch.nn.utils.clip_grad_norm_([p for g in optimiser.param_groups for p in g["params"]], keys.clip_norm)
-        scaler.step(optimiser)
-        scaler.update()
-        if hasattr(retriever, "clamp"):
-            retriever.clamp()
-    return loss
