@@ -19,8 +19,8 @@ CURVES = {
     "valid_mean R@1": "validation R@1, mean of both directions",
     "loss": "training loss",
     "topical_pct": "topical batches (%)",
-    "largest_cluster_pct": "share of a batch's first cluster (%)",
-    "largest_cluster": "captions of the largest cluster",
+    "largest_cluster_pct": "first cluster's share (%)",
+    "largest_cluster": "largest cluster (captions)",
 }
 
 
