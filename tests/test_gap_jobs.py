@@ -14,7 +14,9 @@ from conftest import ROOT
 from rewind.files import read_csv
 from rewind.jobs.cosine_gap import compute_cosine_gap
 from rewind.jobs.cosines import compute_cosines
-from rewind.jobs.gap_report import GapFiles, gap_files, make_gap_figure, make_gap_tables
+from rewind.jobs.gap_figure import make_gap_figure
+from rewind.jobs.gap_tables import make_gap_tables
+from rewind.jobs.report import GapFiles, gap_files
 from rewind.jobs.runs import Job, train_run
 from rewind.jobs.tables import _repeated
 from rewind.models.chance import Chance

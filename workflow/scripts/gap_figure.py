@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewind.jobs.gap_report import gap_files, make_gap_figure
+from rewind.jobs.gap_figure import make_gap_figure
+from rewind.jobs.report import gap_files
 from rewind.jobs.session import session
 from rewind.study import Study
 

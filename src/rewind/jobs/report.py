@@ -9,9 +9,25 @@ from typing import Any
 import pandas as pd
 
 from rewind.files import read_csv
-from rewind.jobs.gap_report import GapFiles, gap_files
 from rewind.reporting.results import Results
 from rewind.study import Dataset, Study
+
+
+@dataclass(frozen=True)
+class GapFiles:
+    """CSV files of the rule ``cosine_gap``."""
+
+    runs: str
+    intervals: str
+    pairs: str
+    counts: str
+
+
+def gap_files(inputs: Any) -> GapFiles | None:
+    """The files among a rule's inputs, if the study asks for the gap."""
+    names = ("gap_runs", "gap_intervals", "gap_pairs", "gap_counts")
+    found = [inputs.get(name) for name in names]
+    return GapFiles(*found) if all(found) else None
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,7 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         metrics=read_csv(files.metrics),
         intervals=read_csv(files.intervals),
         pairs=read_csv(files.pairs, text=("first", "second")),
-        labels={name: method.label or name for name, method in methods.items()},
+        labels=labels(study),
         train={name: _train_text(method, dataset) for name, method in methods.items()},
         baselines=[name for name, method in methods.items() if method.baseline],
         confidence=study.statistics.confidence,
@@ -66,6 +82,11 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
 
 def _optional(path: str | None, text: tuple[str, ...] = ()) -> pd.DataFrame:
     return read_csv(path, text) if path else pd.DataFrame()
+
+
+def labels(study: Study) -> dict[str, str]:
+    """Method → its name in tables and pictures."""
+    return {name: method.label or name for name, method in study.methods.items()}
 
 
 def _train_text(method, dataset: Dataset) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from rewind.datasets.captions import load_split
 from rewind.datasets.rtime import truncated_share
 from rewind.files import read_csv, read_json, write_json, write_text
-from rewind.jobs.gap_report import make_gap_tables
+from rewind.jobs.gap_tables import make_gap_tables
 from rewind.jobs.report import Files, load_results
 from rewind.reporting.footnotes import Footnotes, coverage
 from rewind.reporting.method_json import method_metrics
