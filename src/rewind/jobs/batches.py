@@ -11,7 +11,7 @@ from rewind.errors import RewindError
 from rewind.files import write_csv
 from rewind.reporting import style
 from rewind.reporting.figures.curves import training_curves
-from rewind.study import BASELINES, Study
+from rewind.study import Study
 
 COLUMNS = (
     "topical_pct",
@@ -43,5 +43,5 @@ def report_batches(study: Study, histories: Mapping[tuple[str, int], str], table
     if not said:
         raise RewindError(f"{study.name}: no history.csv says what batches were; train these runs again.")
     write_csv(table, stacked.dropna(subset=said, how="all")[["method", "seed", "epoch", *said]])
-    labels = {name: method.label or name for name, method in study.methods.items() if method.model not in BASELINES}
+    labels = {name: method.label or name for name, method in study.methods.items() if not method.baseline}
     style.save(training_curves(stacked, labels, values=[name for name in SHOWN if name in said]), stem)
