@@ -90,17 +90,17 @@ def drawn(rng: np.random.Generator, n: int, closeness: float, seeds: int, seed_s
     return runs
 
 
-@pytest.mark.parametrize(("seeds", "spread"), [(1, 0.0), (3, 0.0), (3, 0.3)])
+@pytest.mark.parametrize(("seeds", "spread"), [(1, 0.0), (3, 0.3)])
 def test_intervals_cover_over_items_and_seeds(seeds: int, spread: float) -> None:
     rng = np.random.default_rng(7)
     truth = np.mean(
         [compared({"m": drawn(rng, 300, 1.0, 1, spread)})[0].loc[("m", "gap"), "estimate"] for _ in range(150)]
     )
     inside = []
-    for _ in range(300):
+    for _ in range(200):
         row = compared({"m": drawn(rng, 40, 1.0, seeds, spread)})[0].loc["m", "gap"]
         inside.append(row["low"] <= truth <= row["high"])
-    assert 0.90 <= np.mean(inside) <= 0.985
+    assert 0.89 <= np.mean(inside) <= 0.99
 
 
 def test_chance_has_no_gap_and_a_better_method_wins() -> None:

@@ -124,7 +124,7 @@ def one_step(world: World) -> tuple[float, dict[str, Tensor]]:
     model, (text, inputs) = built(cross_attention=True).double().train(), data(8)
     given = {n: v.double() if v.is_floating_point() else v for n, v in batch(text, inputs, np.arange(8)).items()}
     share = {name: value[world.share(8)] for name, value in given.items()}
-    loss = exact_step(model, hnac.build({}), share, 3, world=world)
+    loss = exact_step(model, hnac.build({}), share, 3, world=world).value
     return loss, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
