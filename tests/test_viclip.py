@@ -18,38 +18,20 @@ from rewind.models.viclip_towers import SIZES, Architecture, TextSize, VisionSiz
 from rewind.study import Backbone, Method, Text
 from rewind.text import WordTokenizer
 
-FOLDER = Path(__file__).parent / "golden"
-VISION, TEXT = (dict(np.load(FOLDER / f"viclip_{part}.npz", allow_pickle=False)) for part in ("vision", "text"))
-META = {name.removeprefix("meta/"): value.item() for name, value in VISION.items() if name.startswith("meta/")}
 TINY = Architecture(
-    embed_dim=META["embed_dim"],
-    vision=VisionSize(
-        width=META["vision_width"],
-        heads=META["vision_heads"],
-        layers=META["vision_layers"],
-        patch=META["vision_patch"],
-        image=META["image"],
-        frames=META["num_frames"],
-    ),
-    text=TextSize(
-        width=META["text_width"],
-        heads=META["text_heads"],
-        layers=META["text_layers"],
-        context=META["context_length"],
-        vocabulary=META["vocab"],
-    ),
+    embed_dim=48,
+    vision=VisionSize(width=64, heads=4, layers=2, patch=8, image=32, frames=4),
+    text=TextSize(width=64, heads=4, layers=2, context=32, vocabulary=300),
 )
 WORDS = WordTokenizer(["a cat runs", "a dog sleeps"])
 
 
 def state() -> dict[str, torch.Tensor]:
-    """Upstream's tensors; the file keeps low and high bytes of whole multiples of 1/2048."""
-    found = {"temp": torch.from_numpy(VISION["state/temp"])}
-    for name, value in (VISION | TEXT).items():
-        if name.startswith("state/") and name != "state/temp":
-            whole = (value[0].astype(np.uint16) | value[1].astype(np.uint16) << 8).view(np.int16)
-            found[name.removeprefix("state/")] = torch.from_numpy(whole.astype(np.float32) / 2048)
-    return found
+    """Random weights under upstream's names."""
+    torch.manual_seed(0)
+    found = {name: value.clone() for name, value in ViClip(TINY, WORDS, 32).state_dict().items() if "encoder" in name}
+    found["vision_encoder.temporal_positional_embedding"] += torch.randn(1, 4, 64) / 50
+    return found | {"temp": torch.tensor(0.07)}
 
 
 @pytest.fixture
@@ -66,23 +48,35 @@ def tiny(file) -> ViClip:
 
 
 def pixels() -> torch.Tensor:
-    return torch.from_numpy(VISION["in/frames_u8"])
+    return torch.randint(256, (4, 4, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
 
 
-def test_vision_text_and_similarity_are_the_originals(tiny) -> None:
-    tiny = tiny.double()
-    mask, tokens = torch.ones(4, 4), torch.from_numpy(TEXT["in/token_ids"]).long()
+def words() -> torch.Tensor:
+    tokens = torch.randint(1, 299, (5, 32), generator=torch.Generator().manual_seed(2))
+    tokens[:, 20] = 299  # the end token is the largest
+    tokens[:, 21:] = 0
+    return tokens
+
+
+def test_vision_text_and_similarity_are_the_originals(shared, tmp_path) -> None:
+    golden = dict(np.load(shared / "golden/viclip/open.npz", allow_pickle=False))
+    given = {n.removeprefix("state/"): torch.from_numpy(v) for n, v in golden.items() if n.startswith("state/")}
+    torch.save({"model": given, "epoch": 3}, tmp_path / "golden.pth")
+    model = ViClip(TINY, WORDS, 32).eval()
+    load_viclip(model, tmp_path / "golden.pth", "tiny")
+    model, mask = model.double(), torch.ones(4, 4)
+    frames, tokens = torch.from_numpy(golden["in/frames_u8"]), torch.from_numpy(golden["in/token_ids"]).long()
     with torch.no_grad():
-        video, text = tiny.clip_features(pixels(), mask), tiny.encode_text(tokens)
-        image = tiny.frame_features(pixels()[:, 1])
+        video, text = model.clip_features(frames, mask), model.encode_text(tokens)
+        image = model.frame_features(frames[:, 1])
     assert video.shape == (4, 4, 48) and (video == video[:, :1]).all(), "a clip's vector at the place of every frame"
     tolerance = {"rtol": 1e-6, "atol": 1e-7}  # the golden inputs were normalised in float32
-    np.testing.assert_allclose(video[:, 0], VISION["ref64/encode_vision"], **tolerance)
-    np.testing.assert_allclose(image, VISION["ref64/encode_vision_image"], **tolerance)
-    np.testing.assert_allclose(text, TEXT["ref64/encode_text"], rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(video[:, 0], golden["ref64/encode_vision"], **tolerance)
+    np.testing.assert_allclose(image, golden["ref64/encode_vision_image"], **tolerance)
+    np.testing.assert_allclose(text, golden["ref64/encode_text"], rtol=1e-9, atol=1e-10)
     sims = F.normalize(video[:, 0], dim=-1) @ F.normalize(text, dim=-1).T
-    np.testing.assert_allclose(sims, VISION["ref64/sims"], **tolerance)
-    assert tiny.logit_scale.exp().item() == pytest.approx(1 / VISION["state/temp"].item(), rel=1e-6)
+    np.testing.assert_allclose(sims, golden["ref64/sims"], **tolerance)
+    assert model.logit_scale.exp().item() == pytest.approx(1 / golden["state/temp"].item(), rel=1e-6)
 
 
 @pytest.mark.parametrize(("name", "millions"), [("viclip-b", 86.2), ("viclip-l", 304.0)])
@@ -139,7 +133,7 @@ def test_padding_of_a_short_clip_is_not_seen(tiny) -> None:
 
 def test_recomputed_activations_give_the_same_gradients(tiny) -> None:
     tiny.token_mask = 0.5
-    tokens = torch.from_numpy(TEXT["in/token_ids"]).long()
+    tokens = words()
     found = []
     for recompute in (False, True):
         tiny.zero_grad()
