@@ -203,20 +203,6 @@ def test_broken_archives_are_refused(tmp_path):
         make_sources(source(tmp_path), tmp_path / "s")
 
 
-def lying(path: Path, shape: tuple[int, int]) -> None:
-    """An npz whose header promises more than the member holds."""
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    with zipfile.ZipFile(path, "w") as file, file.open("captions/embeddings.npy", "w") as stream:
-        np.lib.format.write_array_header_1_0(stream, header)
-        stream.write(b"\0" * 16)
-
-
-def test_a_header_that_lies_is_refused(tmp_path):
-    lying(tmp_path / "a.npz", (10**9, 1024))
-    with pytest.raises(RewindError, match=r"says \(1000000000, 1024\) of float32 .*, but holds"):
-        Archive(tmp_path / "a.npz").member("captions/embeddings")
-
-
 def test_vectors_past_memory_are_refused_before_they_are_unpacked(tmp_path, monkeypatch):
     chosen = small(tmp_path)
     limited = chosen.model_copy(update={"source": chosen.source.model_copy(update={"max_gb": 1e-7})})
