@@ -10,6 +10,7 @@ configfile: "config/config.yaml"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/inputs.smk"
+include: "workflow/rules/extras.smk"
 include: "workflow/rules/videos.smk"
 include: "workflow/rules/embeddings.smk"
 include: "workflow/rules/captions.smk"

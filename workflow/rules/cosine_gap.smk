@@ -6,24 +6,6 @@ figures/cosine_gap.{png,pdf}.
 """
 
 
-def gap_inputs(name):
-    """Files of the cosine gap, where the study asks for it."""
-    folder = f"results/{name}"
-    if not STUDIES[name].evaluation.cosine_gap:
-        return {}
-    return {
-        "gap_runs": f"{folder}/cosine_gap.csv",
-        "gap_intervals": f"{folder}/statistics/cosine_gap.csv",
-        "gap_pairs": f"{folder}/statistics/cosine_gap_pairs.csv",
-        "gap_counts": f"{folder}/cosine_counts.csv",
-    }
-
-
-def gap_pictures(name):
-    """The picture of the cosine gap, where the study asks for it."""
-    return [f"results/{name}/figures/cosine_gap.png"] if STUDIES[name].evaluation.cosine_gap else []
-
-
 rule cosines:
     """Cosines of captions and clips of validation and test, each by itself and after cross-attention of its pair."""
     input:

@@ -5,25 +5,6 @@ Produces: submission/<method>.seed<k>.csv; efficiency/{efficiency.csv,table_effi
 """
 
 
-def submission_captions(name):
-    """The npz of captions that a submission is written for."""
-    chosen = DATASETS[STUDIES[name].dataset]
-    path = chosen.source.test if chosen.vectors else None
-    if path is None or not Path(path).is_file():
-        raise WorkflowError(
-            f"config/datasets/{chosen.name}.yaml: source.test: {path or 'empty'}: a submission needs the npz of captions "
-            "that it is for; name it there, with format: embeddings."
-        )
-    return path
-
-
-def measured(name):
-    """Method and first seed of those methods that read what the first one reads."""
-    first = next(iter(STUDIES[name].methods))
-    runs = dict(reversed(STUDIES[name].runs()))
-    return [(m, runs[m]) for m in STUDIES[name].methods if cache_files(name, m) == cache_files(name, first)]
-
-
 rule submission:
     """Vectors of a test npz: `snakemake results/translator/submission/geometry_adapter.seed0.csv`."""
     input:

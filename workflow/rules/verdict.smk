@@ -5,26 +5,6 @@ Produces: step_time.csv, statistics/control.csv.
 """
 
 
-def verdict(wildcards):
-    """The verdict's keys, of studies that have one."""
-    return study(wildcards).tables.verdict
-
-
-def timed_methods(name):
-    """Methods whose steps are timed: the verdict's baseline, then those that are to beat it."""
-    keys = STUDIES[name].tables.verdict
-    return [keys.baseline, *keys.methods]
-
-
-def timed_spec(name, method):
-    return STUDIES[name].run_spec(method, STUDIES[name].methods[method].training).signature()
-
-
-def controlled_methods(name):
-    """The verdict's methods and their counterparts."""
-    return [*timed_methods(name), *STUDIES[name].tables.verdict.control.values()]
-
-
 rule step_time:
     """Training steps of the verdict's methods, in turn on the same batches, in one process."""
     input:

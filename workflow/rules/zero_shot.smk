@@ -5,29 +5,6 @@ Produces: zero_shot/<method>/seed<k>.npz, zero_shot.csv, statistics/zero_shot.cs
 """
 
 
-def zero_shot_input(name):
-    """The file of labelled images, told in the same way."""
-    return told(zero_shot_file, STUDIES[name])
-
-
-def validates_zero_shot(name, method):
-    """Whether every validation of a method also classifies labelled images."""
-    keys = STUDIES[name].evaluation.zero_shot
-    return keys is not None and keys.validation_images != 0 and method in STUDIES[name].trained()
-
-
-def zero_shot_spec(name, method):
-    """What a run's zero-shot accuracy depends on besides the model."""
-    spec = evaluation_spec(name, method)
-    keys = STUDIES[name].evaluation.zero_shot.model_dump(mode="json", exclude={"validation_images"})
-    return spec | {"evaluation": spec["evaluation"] | {"zero_shot": keys}}
-
-
-def zero_shot_methods(name):
-    """(method, seed) of every run that has towers."""
-    return [(m, s) for m, s in STUDIES[name].runs() if m in STUDIES[name].encoding()]
-
-
 rule zero_shot:
     """Classify labelled images by prompts with one run's model."""
     input:

@@ -1,0 +1,81 @@
+"""What the rules of only some studies read: zero-shot, cosine gaps, the verdict, the translator."""
+
+
+def zero_shot_input(name):
+    """The file of labelled images, told in the same way."""
+    return told(zero_shot_file, STUDIES[name])
+
+
+def validates_zero_shot(name, method):
+    """Whether every validation of a method also classifies labelled images."""
+    keys = STUDIES[name].evaluation.zero_shot
+    return keys is not None and keys.validation_images != 0 and method in STUDIES[name].trained()
+
+
+def zero_shot_spec(name, method):
+    """What a run's zero-shot accuracy depends on besides the model."""
+    spec = evaluation_spec(name, method)
+    keys = STUDIES[name].evaluation.zero_shot.model_dump(mode="json", exclude={"validation_images"})
+    return spec | {"evaluation": spec["evaluation"] | {"zero_shot": keys}}
+
+
+def zero_shot_methods(name):
+    """(method, seed) of every run that has towers."""
+    return [(m, s) for m, s in STUDIES[name].runs() if m in STUDIES[name].encoding()]
+
+
+def gap_inputs(name):
+    """Files of the cosine gap, where the study asks for it."""
+    folder = f"results/{name}"
+    if not STUDIES[name].evaluation.cosine_gap:
+        return {}
+    return {
+        "gap_runs": f"{folder}/cosine_gap.csv",
+        "gap_intervals": f"{folder}/statistics/cosine_gap.csv",
+        "gap_pairs": f"{folder}/statistics/cosine_gap_pairs.csv",
+        "gap_counts": f"{folder}/cosine_counts.csv",
+    }
+
+
+def gap_pictures(name):
+    """The picture of the cosine gap, where the study asks for it."""
+    return [f"results/{name}/figures/cosine_gap.png"] if STUDIES[name].evaluation.cosine_gap else []
+
+
+def verdict(wildcards):
+    """The verdict's keys, of studies that have one."""
+    return study(wildcards).tables.verdict
+
+
+def timed_methods(name):
+    """Methods whose steps are timed: the verdict's baseline, then those that are to beat it."""
+    keys = STUDIES[name].tables.verdict
+    return [keys.baseline, *keys.methods]
+
+
+def timed_spec(name, method):
+    return STUDIES[name].run_spec(method, STUDIES[name].methods[method].training).signature()
+
+
+def controlled_methods(name):
+    """The verdict's methods and their counterparts."""
+    return [*timed_methods(name), *STUDIES[name].tables.verdict.control.values()]
+
+
+def submission_captions(name):
+    """The npz of captions that a submission is written for."""
+    chosen = DATASETS[STUDIES[name].dataset]
+    path = chosen.source.test if chosen.vectors else None
+    if path is None or not Path(path).is_file():
+        raise WorkflowError(
+            f"config/datasets/{chosen.name}.yaml: source.test: {path or 'empty'}: a submission needs the npz of captions "
+            "that it is for; name it there, with format: embeddings."
+        )
+    return path
+
+
+def measured(name):
+    """Method and first seed of those methods that read what the first one reads."""
+    first = next(iter(STUDIES[name].methods))
+    runs = dict(reversed(STUDIES[name].runs()))
+    return [(m, runs[m]) for m in STUDIES[name].methods if cache_files(name, m) == cache_files(name, first)]
