@@ -31,7 +31,7 @@ from rewind.training.grad_cache import exact_step
 BATCH, WIDTH, WORDS = 256, 512, 24
 SUBJECTS = ["a dog", "two boats", "a red car", "the sea", "a child", "an old house", "some trees", "a white bird"]
 LOSSES = {
-    "InfoNCE": infonce.objective,
+    "InfoNCE": infonce.infonce,
     "SANW vanilla": sanw({"mode": "vanilla"}),
     "SANW debias": sanw({"mode": "debias"}),
     "SANW bandpass": sanw({"mode": "bandpass"}),
