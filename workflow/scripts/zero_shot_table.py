@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rewind.jobs.session import session
-from rewind.jobs.zero_shot import join_zero_shot
+from rewind.jobs.zero_shot_table import join_zero_shot
 from rewind.study.zero_shot import ZeroShot
 
 if TYPE_CHECKING:

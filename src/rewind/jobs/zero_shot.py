@@ -1,20 +1,15 @@
-"""Zero-shot classification: the task of a run, a final row for each run, an interval for each method."""
+"""Zero-shot classification: what every validation of a run scores, and what its finished model does."""
 
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from rewind.datasets.cifar10 import find_cifar10, read_cifar10
-from rewind.errors import RewindError
 from rewind.evaluation.zero_shot import ZeroShotTask
-from rewind.files import write_csv, write_npz
+from rewind.files import write_npz
 from rewind.jobs.data import DataFolder, build_retriever, device
-from rewind.jobs.ranks import Run
-from rewind.statistics.accuracy import accuracy_interval
 from rewind.study import RunSpec
 from rewind.study.model import Evaluation
-from rewind.study.zero_shot import ZeroShot
 from rewind.training.checkpoint import load_model
 from rewind.training.distributed import World, joined
 
@@ -59,35 +54,3 @@ def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
         alike = f"; {task.alike} classes read alike: their names are no words of this vocabulary" if task.alike else ""
         print(f"zero-shot: {100 * found.mean():.2f}% of {len(found):,} images{alike}")
         write_npz(result, credits=found, labels=task.labels, alike=np.array(task.alike), sha256=np.array(sha256))
-
-
-def join_zero_shot(runs: dict[Run, str], keys: ZeroShot, confidence: float, rows: str, intervals: str) -> None:
-    """One row per run, and one per method with its interval over training seeds and images.
-
-    Raises:
-        RewindError: if two runs classified different images.
-    """
-    found, digests, alike = {}, {}, {}
-    for run, path in runs.items():
-        with np.load(path, allow_pickle=False) as archive:
-            found[run], digests[run], alike[run] = archive["credits"], str(archive["sha256"]), int(archive["alike"])
-    first = next(iter(digests))
-    for run, sha256 in digests.items():
-        if sha256 != digests[first] or len(found[run]) != len(found[first]):
-            raise RewindError(f"{runs[first]} and {runs[run]} are of different images; delete both and run again.")
-    templates = keys.templates if isinstance(keys.templates, str) else "; ".join(keys.templates)
-    content = {"data": keys.data, "templates": templates, "images": len(found[first])}
-    table = [
-        {"method": run[0], "seed": run[1]}
-        | content
-        | {"accuracy": 100 * credits.mean(), "alike": alike[run], "sha256": digests[run]}
-        for run, credits in found.items()
-    ]
-    write_csv(rows, pd.DataFrame(table))
-    methods = dict.fromkeys(method for method, _ in found)
-    grouped = {method: np.stack([c for (m, _), c in found.items() if m == method]) for method in methods}
-    most = {method: max(count for (m, _), count in alike.items() if m == method) for method in methods}
-    table = [
-        {"method": m} | content | {"alike": most[m]} | accuracy_interval(c, confidence) for m, c in grouped.items()
-    ]
-    write_csv(intervals, pd.DataFrame(table))
