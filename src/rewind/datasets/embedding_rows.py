@@ -10,22 +10,13 @@ import pandas as pd
 from rewind.datasets.annotations import SPLITS
 from rewind.datasets.archive import Archive
 from rewind.datasets.caption_lines import Names, read_caption_lines
+from rewind.datasets.embedding_files import Files
 from rewind.datasets.photos import item_id
 from rewind.errors import RewindError
 from rewind.files import read_csv
-from rewind.study.dataset import Dataset
 from rewind.study.embeddings import EmbeddingsSource
 
 TEXT, IMAGES = "captions/embeddings", "images/embeddings"
-MADE = "results/data/{dataset}/made"
-
-
-class Files(NamedTuple):
-    """Where the vectors come from: the npz, captions.txt, and the table of splits, if any."""
-
-    train: str
-    captions: str
-    splits: str | None
 
 
 class Plan(NamedTuple):
@@ -37,15 +28,6 @@ class Plan(NamedTuple):
 
     images: pd.DataFrame
     captions: pd.DataFrame
-
-
-def raw_files(dataset: Dataset) -> Files:
-    """The files that the vectors of a data set are read from."""
-    source = dataset.source
-    if source.made_from is None:
-        return Files(source.train, source.captions, source.splits)
-    made = MADE.format(dataset=dataset.name)
-    return Files(f"{made}/train.npz", f"{made}/captions.txt", f"{made}/splits.csv")
 
 
 def make_plan(archive: Archive, files: Files, keys: EmbeddingsSource, where: str) -> Plan:

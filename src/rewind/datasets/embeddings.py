@@ -15,7 +15,8 @@ import psutil
 
 from rewind.datasets.annotations import SPLITS, Annotations
 from rewind.datasets.archive import Archive, Member
-from rewind.datasets.embedding_rows import IMAGES, TEXT, make_plan, raw_files
+from rewind.datasets.embedding_files import raw_files
+from rewind.datasets.embedding_rows import IMAGES, TEXT, make_plan
 from rewind.datasets.rows import SHOWN, Rows
 from rewind.errors import RewindError
 from rewind.files import atomic, read_csv, read_json, write_csv, write_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rewind.datasets.embedding_rows import raw_files
+from rewind.datasets.embedding_files import raw_files
 from rewind.study.dataset import Dataset
 from rewind.study.embeddings import EmbeddingsSource
 
