@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 from labelled_images import ColourCosine, ColourVectors, write_cifar10
 from rewind.datasets.cifar10 import CLASSES, RECORD, find_cifar10, read_cifar10
 from rewind.errors import RewindError
-from rewind.evaluation.zero_shot import ZeroShotTask, centre, prompts, zero_shot_accuracy
+from rewind.evaluation.zero_shot import ZeroShotTask, centre, prompts
 from rewind.models.chance import Chance
 from rewind.models.clip4clip import build
 from rewind.study import Backbone, Method, Text
@@ -96,7 +96,7 @@ def test_pictures_are_enlarged_and_cropped_as_torchvision_does(shape: tuple[int,
 
 def test_the_share_that_is_painted_rightly_is_found(tmp_path: Path) -> None:
     data, keys = read(tmp_path), Evaluation(batch_size=4)
-    found = zero_shot_accuracy(ColourCosine(), data.images, data.labels, CLASSES, SEED, 8, keys, CPU)
+    found = ZeroShotTask(data.images, data.labels, CLASSES, SEED, 8, keys).accuracy(ColourCosine(), CPU)
     assert found == pytest.approx(100 * 16 / 22)
     credits = task(data).credits(ColourCosine(), CPU)
     assert credits.tolist() == [float(a == b) for a, b in zip(LABELS, PAINTED, strict=True)]

@@ -6,10 +6,9 @@ import csv
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from rewind.errors import RewindError
+from rewind.errors import RewindError, listed
 
 SEPARATORS = ("|", "\t", ",", "  ", " ")
-LISTED = 10
 
 
 class Line(NamedTuple):
@@ -92,11 +91,9 @@ def read_caption_lines(path: str | Path, names: Names) -> list[Line]:
         else:
             found.append(Line(number, hit[0], " ".join(hit[1].split())))
     if faults:
-        more = f"\n  … and {len(faults) - LISTED} more" if len(faults) > LISTED else ""
         raise RewindError(
-            f"{path}: {len(faults)} captions name images that {names.where} does not have:\n"
-            + "\n".join(faults[:LISTED])
-            + f"{more}\nCorrect these names, or use the npz that belongs to this file."
+            f"{path}: {len(faults)} captions name images that {names.where} does not have:\n{listed(faults)}\n"
+            "Correct these names, or use the npz that belongs to this file."
         )
     return found
 

@@ -15,11 +15,10 @@ import numpy as np
 from rewind.datasets.annotations import SPLITS, Annotations
 from rewind.datasets.photos import item_id
 from rewind.datasets.rows import SHOWN, Rows
-from rewind.errors import RewindError
+from rewind.errors import RewindError, listed
 from rewind.study.dataset import Dataset
 
 COLUMNS = ("YoutubeID", "Caption")
-_LISTED = 10  # faults named in one message
 
 
 def read(dataset: Dataset, sources: str) -> Annotations:
@@ -98,10 +97,7 @@ def _rows(path: Path, how_to_get: str) -> list[tuple[int, str, str]]:
 def _check(path: Path, lines: Sequence[tuple[int, str, str]]) -> None:
     faults = [f"  row {number}: {fault}" for number, video, caption in lines if (fault := _fault(video, caption))]
     if faults:
-        more = f"\n  … and {len(faults) - _LISTED} more" if len(faults) > _LISTED else ""
-        raise RewindError(
-            f"{path}: {len(faults)} of {len(lines)} rows cannot be used:\n" + "\n".join(faults[:_LISTED]) + more
-        )
+        raise RewindError(f"{path}: {len(faults)} of {len(lines)} rows cannot be used:\n{listed(faults)}")
     if not lines:
         raise RewindError(f"{path}: no rows under the header; give one row per caption.")
 

@@ -15,13 +15,12 @@ from typing import Any
 
 from rewind.datasets.annotations import SPLITS, TWIN_SUFFIX, Annotations
 from rewind.datasets.rows import SHOWN, Rows
-from rewind.errors import RewindError
+from rewind.errors import RewindError, listed
 from rewind.files import digest, read_json
 from rewind.study.dataset import Dataset, ImageSplit
 
 _PICTURES = "avif bmp gif heic heif jfif jp2 jpe jpeg jpg pgm png ppm tga tif tiff webp"
 IMAGE_SUFFIXES = frozenset("." + name for name in _PICTURES.split())
-_LISTED = 10  # faults named in one message
 _LONGEST = 100  # characters kept of a file name that cannot be an id as it is
 
 
@@ -141,11 +140,8 @@ def gather(path: Path, entries: Mapping[str, object], unusable: str) -> dict[str
         caption = " ".join(unicodedata.normalize("NFC", entry["caption"]).split())
         described.setdefault(str(PurePosixPath(entry["file_name"])), []).append(caption)
     if faults:
-        more = f"\n  … and {len(faults) - _LISTED} more" if len(faults) > _LISTED else ""
         raise RewindError(
-            f"{path}: {len(faults)} of {len(entries)} {unusable}:\n"
-            + "\n".join(faults[:_LISTED])
-            + f"{more}\nMend or delete them."
+            f"{path}: {len(faults)} of {len(entries)} {unusable}:\n{listed(faults)}\nMend or delete them."
         )
     return described
 

@@ -145,20 +145,6 @@ class ZeroShotTask:
         return vectors.reshape(classes, -1, vectors.shape[-1]).mean(dim=1).norm(dim=-1).cpu().numpy()
 
 
-def zero_shot_accuracy(
-    retriever: Retriever,
-    images: np.ndarray,
-    labels: np.ndarray,
-    classes: Sequence[str],
-    templates: str | Sequence[str],
-    size: int,
-    keys: Evaluation,
-    device: torch.device,
-) -> float:
-    """Percent of labelled images whose class is found: :class:`ZeroShotTask` for one scoring."""
-    return ZeroShotTask(images, labels, classes, templates, size, keys).accuracy(retriever, device)
-
-
 @torch.inference_mode()
 def encoded(backbone: Backbone, inputs: Inputs, size: int, device: torch.device) -> CachedFrames:
     """Features of a frozen visual tower, as its runs have them of their own items."""

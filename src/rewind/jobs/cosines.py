@@ -8,8 +8,7 @@ import pandas as pd
 from rewind.datasets.captions import load_split
 from rewind.evaluation.cosine_gap import cosine_matrices
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, build_retriever, device
-from rewind.training.checkpoint import load_model
+from rewind.jobs.data import DataFolder, device, trained_retriever
 
 SPLITS = ("valid", "test")
 
@@ -19,8 +18,7 @@ def compute_cosines(data: DataFolder, model: str, result: str) -> None:
 
     Items without a caption take no part. A method that compares no vectors has ids alone.
     """
-    retriever = build_retriever(data)
-    load_model(model, retriever)
+    retriever = trained_retriever(data, model)
     arrays = {}
     for name in SPLITS:
         items, captions, _ = load_split(data.folder, data.dataset, name)

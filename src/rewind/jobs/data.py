@@ -14,6 +14,7 @@ from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.models.retriever import Backbone, Retriever, find
 from rewind.study import RunSpec
+from rewind.training.checkpoint import load_model
 from rewind.training.data import TrainingData
 from rewind.training.embeddings import INDEX, Embeddings
 from rewind.training.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
@@ -118,6 +119,17 @@ def build_retriever(data: DataFolder) -> Retriever:
     spec = data.spec
     module = find(spec.method.model, "rewind.models", "methods.*.model")
     return module.build(spec.method, spec.backbone, spec.text, data.train_captions())
+
+
+def trained_retriever(data: DataFolder, model: str | Path) -> Retriever:
+    """The retriever of a run with the weights of its checkpoint.
+
+    Raises:
+        RewindError: if the checkpoint is not of these keys.
+    """
+    retriever = build_retriever(data)
+    load_model(model, retriever)
+    return retriever
 
 
 def _with_widths(spec: RunSpec, embeddings: Embeddings) -> RunSpec:

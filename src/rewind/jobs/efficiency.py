@@ -11,11 +11,10 @@ import torch
 
 from rewind.evaluation.efficiency import query_costs, sizes
 from rewind.files import write_csv, write_text
-from rewind.jobs.data import DataFolder, build_retriever
+from rewind.jobs.data import DataFolder, trained_retriever
 from rewind.reporting.efficiency_table import COLUMNS, notes, sheet
 from rewind.reporting.markup import MARKUPS
 from rewind.study import RunSpec
-from rewind.training.checkpoint import load_model
 
 BATCHES = [1, 512]
 
@@ -51,8 +50,7 @@ def measure_runs(runs: list[Measured], data: DataFolder, dataset: str, folder: P
 
 def _measure(run: Measured, data: DataFolder) -> list[dict]:
     own = DataFolder(data.folder, data.dataset, run.spec, data.max_frames, data.cache)
-    retriever = build_retriever(own)
-    load_model(run.model, retriever)
+    retriever = trained_retriever(own, run.model)
     split = own.split("test", retriever)
     parameters, megabytes = sizes(retriever)
     rows = []

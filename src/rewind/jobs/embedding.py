@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from rewind.evaluation.embedding import vectors
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, build_retriever, device
-from rewind.training.checkpoint import load_model
+from rewind.jobs.data import DataFolder, device, trained_retriever
 
 
 def compute_embedding(data: DataFolder, model: str, result: str) -> None:
     """Write ``text``, ``items``, ``space``, ``query_ids`` and ``item_ids`` of the test split."""
-    retriever = build_retriever(data)
-    load_model(model, retriever)
+    retriever = trained_retriever(data, model)
     split = data.split("test", retriever)
     found = vectors(retriever, split.text, split.inputs, data.spec.evaluation, device())
     write_npz(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, build_retriever, device
-from rewind.training.checkpoint import load_model
+from rewind.jobs.data import DataFolder, device, trained_retriever
 from rewind.training.distributed import World, joined
 
 
@@ -19,8 +18,7 @@ def compute_similarity(data: DataFolder, model: str, result: str) -> None:
 
 
 def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
-    retriever = build_retriever(data)
-    load_model(model, retriever)
+    retriever = trained_retriever(data, model)
     split = data.split("test", retriever)
     keys, workers = data.spec.evaluation, data.spec.frames.workers
     scores = similarity_matrix(retriever, split.text, split.inputs, keys, device(), world, workers)

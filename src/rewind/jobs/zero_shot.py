@@ -7,10 +7,9 @@ import numpy as np
 from rewind.datasets.cifar10 import find_cifar10, read_cifar10
 from rewind.evaluation.zero_shot import ZeroShotTask
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, build_retriever, device
+from rewind.jobs.data import DataFolder, device, trained_retriever
 from rewind.study import RunSpec
 from rewind.study.model import Evaluation
-from rewind.training.checkpoint import load_model
 from rewind.training.distributed import World, joined
 
 
@@ -46,8 +45,7 @@ def compute_zero_shot(data: DataFolder, model: str, result: str) -> None:
 
 
 def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
-    retriever = build_retriever(data)
-    load_model(model, retriever)
+    retriever = trained_retriever(data, model)
     task, sha256 = _task(data.spec, None, False)
     found = task.credits(retriever, device(), world)
     if world.rank == 0:

@@ -25,20 +25,28 @@ def epoch_batches(
         Captions of one item are spread over the epoch: a batch holds two only where they meet at such a seam.
     """
     rng = np.random.default_rng([seed, epoch])
-    shuffled = rng.permutation(len(item_of_caption))
-    by_item = shuffled[np.argsort(item_of_caption[shuffled], kind="stable")]
-    items = item_of_caption[by_item]
-    starts = np.flatnonzero(np.r_[True, items[1:] != items[:-1]])
-    turn = np.arange(len(by_item)) - np.repeat(starts, np.diff(np.r_[starts, len(by_item)]))
+    by_item, turn = turns(item_of_caption, rng)
     rounds = 1 if keys.captions == "one" else int(turn.max()) + 1
     order = np.concatenate(
         [_shuffle(by_item[turn == r], item_of_caption, cluster_of_item, keys, rng) for r in range(rounds)]
     )
-    if len(order) <= keys.size:
+    return cut(order, keys.size)
+
+
+def turns(item_of_caption: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Caption rows (n,), those of one item together and shuffled, and the turn (n,) of each within its item, from 0."""
+    shuffled = rng.permutation(len(item_of_caption))
+    rows = shuffled[np.argsort(item_of_caption[shuffled], kind="stable")]
+    items = item_of_caption[rows]
+    starts = np.flatnonzero(np.r_[True, items[1:] != items[:-1]])
+    return rows, np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
+
+
+def cut(order: np.ndarray, size: int) -> list[np.ndarray]:
+    """Batches of exactly ``size`` rows, the last filled up from the beginning; all rows where there are fewer."""
+    if len(order) <= size:
         return [order]
-    lacking = -len(order) % keys.size
-    order = np.concatenate([order, order[:lacking]])
-    return list(order.reshape(-1, keys.size))
+    return list(np.concatenate([order, order[: -len(order) % size]]).reshape(-1, size))
 
 
 def _shuffle(

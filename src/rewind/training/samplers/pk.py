@@ -13,6 +13,7 @@ import numpy as np
 from rewind.errors import RewindError
 from rewind.study.keys import Keys, key, read_options
 from rewind.study.training import Batch
+from rewind.training.batches import cut, turns
 
 WHERE = "training.batch.sampler_options"
 
@@ -55,18 +56,11 @@ class PK:
                 "set training.batch.captions: all."
             )
         rng = np.random.default_rng([seed, epoch])
-        shuffled = rng.permutation(len(item_of_caption))
-        by_item = shuffled[np.argsort(item_of_caption[shuffled], kind="stable")]
-        items = item_of_caption[by_item]
-        starts = np.flatnonzero(np.r_[True, items[1:] != items[:-1]])
-        turn = np.arange(len(items)) - np.repeat(starts, np.diff(np.r_[starts, len(items)]))
+        by_item, turn = turns(item_of_caption, rng)
         if keys.captions == "one":
-            by_item, items, turn = (values[turn == 0] for values in (by_item, items, turn))
-        place = rng.permutation(int(item_of_caption.max()) + 1)[items]
-        order = by_item[np.lexsort((turn, place, turn // self.captions))]
-        if len(order) <= keys.size:
-            return [order]
-        return list(np.concatenate([order, order[: -len(order) % keys.size]]).reshape(-1, keys.size))
+            by_item, turn = by_item[turn == 0], turn[turn == 0]
+        place = rng.permutation(int(item_of_caption.max()) + 1)[item_of_caption[by_item]]
+        return cut(by_item[np.lexsort((turn, place, turn // self.captions))], keys.size)
 
 
 def build(options: Mapping[str, Any]) -> PK:
