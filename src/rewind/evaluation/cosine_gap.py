@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Features, Retriever, concatenate
+from rewind.models.retriever import Retriever, encode_all, encode_texts
 from rewind.study.model import Evaluation
 from rewind.training.inputs import Inputs
 
@@ -96,10 +96,8 @@ def cosine_matrices(
     if not hasattr(retriever, "vectors") or getattr(getattr(retriever, "head", None), "pairwise", False):
         return {}
     retriever.eval().to(device)
-    size = keys.batch_size
-    captions = concatenate([retriever.encode_text({"text": part.to(device)}) for part in text.split(size)])
-    parts = [np.arange(at, min(at + size, len(inputs))) for at in range(0, len(inputs), size)]
-    items = concatenate([retriever.encode_items(_on(inputs.batch(part), device)) for part in parts])
+    captions = encode_texts(retriever, text, keys.batch_size, device)
+    items = encode_all(retriever, inputs, keys.batch_size, device)
     left, right = retriever.vectors(captions, items)
     found = {INDEPENDENT: _cosines(left, right)}
     if getattr(retriever, "attention", None) is not None:
@@ -112,7 +110,3 @@ def cosine_matrices(
 
 def _cosines(left: Tensor, right: Tensor) -> np.ndarray:
     return (left.float() @ right.float().T).clamp(-1, 1).cpu().numpy()
-
-
-def _on(batch: Features, device: torch.device) -> Features:
-    return {name: value.to(device) for name, value in batch.items()}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rewind.models.retriever import Features, Retriever, concatenate
+from rewind.models.retriever import Features, Retriever, encode_all
 from rewind.training.inputs import Inputs
 
 SHOWN = 10  # results a query asks for
@@ -61,7 +61,7 @@ def query_costs(
         name: of the device, for the table.
     """
     retriever.eval().to(device)
-    gallery = _gallery(retriever, inputs, device)
+    gallery = encode_all(retriever, inputs, ITEMS_AT_ONCE, device)
     costs = []
     for batch in batches:
         queries = text[torch.arange(batch) % len(text)].to(device)
@@ -70,14 +70,6 @@ def query_costs(
         search, _ = _median(lambda features=features: _search(retriever, features, gallery), device)
         costs.append(Cost(name, batch, len(inputs), 1e3 * forward / batch, 1e3 * search / batch, rounds))
     return costs
-
-
-def _gallery(retriever: Retriever, inputs: Inputs, device: torch.device) -> Features:
-    rows = torch.arange(len(inputs)).split(ITEMS_AT_ONCE)
-    parts = (inputs.batch(part.numpy()) for part in rows)
-    return concatenate(
-        [retriever.encode_items({name: value.to(device) for name, value in part.items()}) for part in parts]
-    )
 
 
 def _search(retriever: Retriever, text: Features, gallery: Features) -> Tensor:

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Features, Retriever, concatenate, single
+from rewind.models.retriever import Features, Retriever, encode_all, encode_texts, single
 from rewind.objectives.interface import OPTIONS, Loss, unit_vectors
 from rewind.objectives.sanw_statistics import TINY, last_batch, moments, summary
 from rewind.study.keys import Keys, key, read_options
@@ -94,12 +94,9 @@ class Sanw:
             return
         training = retriever.training
         retriever.eval()
-        texts = [retriever.encode_text({"text": part.to(device)}) for part in data.text.split(_AT_ONCE)]
-        items = [
-            retriever.encode_items({name: value.to(device) for name, value in data.inputs.batch(rows.numpy()).items()})
-            for rows in torch.arange(len(data.inputs)).split(_AT_ONCE)
-        ]
-        self.teacher = unit_vectors(retriever, concatenate(texts), concatenate(items), "sanw")
+        texts = encode_texts(retriever, data.text, _AT_ONCE, device)
+        items = encode_all(retriever, data.inputs, _AT_ONCE, device)
+        self.teacher = unit_vectors(retriever, texts, items, "sanw")
         retriever.train(training)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
