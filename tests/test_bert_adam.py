@@ -11,13 +11,13 @@ import torch
 from open_clip.model import CLIP
 from torch import nn
 
+from broken_runs import BreakingFile, Interrupt
 from rewind.errors import RewindError
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.temporal import HEADS
 from rewind.study import Training
 from rewind.training.bert_adam import BertAdam, bert_lr_factor
-from rewind.training.checkpoint import StateFile
 from rewind.training.inputs import CachedFrames
 from rewind.training.loop import TrainingData, train
 from rewind.training.optim import make_optimiser, parameter_groups
@@ -174,10 +174,6 @@ def test_freezing_layers_of_a_backbone_without_blocks_is_refused():
         make_optimiser(retriever, Training(freeze_layers=1), steps=5)
 
 
-class Interrupt(Exception):
-    pass
-
-
 def trained(path, stop_after: int | None = None) -> tuple[Clip4Clip, list[dict]]:
     """Eight clips learnt by the loop in 24 steps of BertAdam, above frozen embeddings and one frozen block."""
     retriever = model("seqTransf")
@@ -190,20 +186,12 @@ def trained(path, stop_after: int | None = None) -> tuple[Clip4Clip, list[dict]]
     keys = Training(
         optimiser="bert_adam", freeze_layers=1, epochs=12, lr=1e-3, backbone_lr_multiplier=1.0, batch={"size": 4}
     )
-    saved = 0
-
-    class Counting(StateFile):
-        def save(self, state):
-            nonlocal saved
-            super().save(state)
-            saved += 1
-            if saved == stop_after:
-                raise Interrupt
+    state = BreakingFile(path, "x", stop_after)
 
     def validate(_):
-        return {"valid_sum": float(saved)}  # the last is best
+        return {"valid_sum": float(state.saves)}  # the last is best
 
-    return retriever, train(retriever, data, keys, 0, torch.device("cpu"), validate, Counting(path, "x"), "test")
+    return retriever, train(retriever, data, keys, 0, torch.device("cpu"), validate, state, "test")
 
 
 def test_the_loop_trains_with_it_and_resumes_to_the_same_bits(tmp_path):

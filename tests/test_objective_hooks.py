@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+from broken_runs import BreakingFile, Interrupt
 from rewind.errors import RewindError
 from rewind.models.chance import make
 from rewind.objectives.infonce import infonce
 from rewind.objectives.interface import Loss, make_objective, unit_vectors
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
-from rewind.training.checkpoint import StateFile
 from rewind.training.distributed import ALONE
 from rewind.training.grad_cache import exact_step
 from rewind.training.loop import train
 from rewind.training.pairs import SharedPairs
 from test_grad_cache import CPU, batch_of, tiny
-from test_training import Interrupt, data, keys, retriever, same
+from test_training import data, keys, retriever, same
 
 
 class Options(Keys):
@@ -69,22 +69,14 @@ class Made:
 
 
 def run(path, stop_after=None, training=None, validate=None, change=lambda model: None):
-    model, saves = retriever("meanP"), 0
+    model = retriever("meanP")
     change(model)
     split = data(model)
     split.captions = [f"caption {row}" for row in range(len(split.text))]
 
-    class File(StateFile):
-        def save(self, state):
-            nonlocal saves
-            super().save(state)
-            saves += 1
-            if saves == stop_after:
-                raise Interrupt
-
     validate = validate or (lambda current: {"valid_sum": current.backbone.logit_scale.item()})
     training = training or recorded()
-    return model, train(model, split, training, 0, CPU, validate, File(path, "x"), "run")
+    return model, train(model, split, training, 0, CPU, validate, BreakingFile(path, "x", stop_after), "run")
 
 
 def recorded(**over) -> Training:

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from broken_runs import BreakingFile, Interrupt
 from rewind.errors import RewindError
 from rewind.study import Training
 from rewind.study.training import Batch
 from rewind.training.batches import epoch_batches
-from rewind.training.checkpoint import StateFile
 from rewind.training.distributed import World
 from rewind.training.loop import train
 from rewind.training.order import Order, make_sampler, text_vectors
 from test_grad_cache import CPU
 from test_micro_batch import later_is_better
-from test_training import Interrupt, data, keys, retriever, same
+from test_training import data, keys, retriever, same
 
 
 class ByVector:
@@ -60,16 +60,8 @@ BY_VECTOR = {"size": 4, "sampler": f"{__name__}.Made"}
 
 def run(path, stop_after=None):
     """A run of five epochs of two batches; also the rows of every batch and the vectors at each epoch's end."""
-    model, saves, rows, vectors = retriever("meanP"), 0, [], []
+    model, rows, vectors = retriever("meanP"), [], []
     split = split_of(model)
-
-    class File(StateFile):
-        def save(self, state):
-            nonlocal saves
-            super().save(state)
-            saves += 1
-            if saves == stop_after:
-                raise Interrupt
 
     def validate(current):
         vectors.append(text_vectors(current, split.text, CPU))
@@ -77,7 +69,7 @@ def run(path, stop_after=None):
 
     training = keys(epochs=5, batch=BY_VECTOR, save_every_steps=1, objective=f"{__name__}.seeing")
     SEEN.clear()
-    train(model, split, training, 0, CPU, validate, File(path, "x"), "run")
+    train(model, split, training, 0, CPU, validate, BreakingFile(path, "x", stop_after), "run")
     rows = list(SEEN)
     return model, rows, vectors
 

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broken_runs import BreakingFile, Interrupt
 from rewind.errors import RewindError
 from rewind.study.training import Batch
-from rewind.training.checkpoint import StateFile
 from rewind.training.data import TrainingData
 from rewind.training.loop import train
 from rewind.training.order import make_sampler
 from rewind.training.samplers.topical import build
 from test_grad_cache import CPU
 from test_micro_batch import later_is_better
-from test_training import Interrupt, data, keys, retriever, same
+from test_training import data, keys, retriever, same
 
 TOPICS = {"sea": "wave boat fish shore", "sky": "cloud bird plane wind", "town": "street car shop roof"}
 TOPIC = [name for name in TOPICS for _ in range(40)]
@@ -135,17 +135,9 @@ def test_topics_are_found_in_the_words_and_then_in_the_vectors(capsys):
 
 def test_a_broken_run_goes_on_with_the_same_batches(tmp_path):
     def run(path, stop_after=None):
-        model, saves = retriever("meanP"), 0
+        model = retriever("meanP")
         given = data(model)
         given.captions = captions()[::15]
-
-        class File(StateFile):
-            def save(self, state):
-                nonlocal saves
-                super().save(state)
-                saves += 1
-                if saves == stop_after:
-                    raise Interrupt
 
         batch = {
             "size": 2,
@@ -153,7 +145,7 @@ def test_a_broken_run_goes_on_with_the_same_batches(tmp_path):
             "sampler_options": {"clusters": 3, "p_topical": 0.9, "refresh_every": 1},
         }
         training = keys(epochs=3, batch=batch, save_every_steps=1)
-        return model, train(model, given, training, 0, CPU, later_is_better, File(path, "x"), "run")
+        return model, train(model, given, training, 0, CPU, later_is_better, BreakingFile(path, "x", stop_after), "run")
 
     whole, history = run(tmp_path / "whole.pt")
     assert all(row["topical_pct"] > 0 and row["clusters"] == 3 for row in history)

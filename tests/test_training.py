@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from broken_runs import BreakingFile, Interrupt
 from conftest import ROOT
 from rewind.errors import RewindError
 from rewind.models.clip4clip import build
@@ -50,29 +51,23 @@ def keys(**over) -> Training:
     return Training(**base | over)
 
 
-class Interrupt(Exception):
-    pass
-
-
 def run(
     head: str, path, seed: int = 0, stop_after: int | None = None, training: Training | None = None, mark: str = "x"
 ):
     model = retriever(head, seed)
-    steps = 0
 
     def validate(current):
         return {"valid_sum": float(current.backbone.clip.ln_final.weight.detach().double().sum())}
 
-    class Counting(StateFile):
-        def save(self, state):
-            nonlocal steps
-            super().save(state)
-            steps += 1
-            if steps == stop_after:
-                raise Interrupt
-
     history = train(
-        model, data(model), training or keys(), seed, torch.device("cpu"), validate, Counting(path, mark), "test"
+        model,
+        data(model),
+        training or keys(),
+        seed,
+        torch.device("cpu"),
+        validate,
+        BreakingFile(path, mark, stop_after),
+        "test",
     )
     return model, history
 
