@@ -41,6 +41,17 @@ def _parser() -> argparse.ArgumentParser:
     power.add_argument("--seed-sd", type=float, help="± of R@1 over seeds in points; as in the results, or 1")
     power.add_argument("--r1", type=float, help="R@1 in percent; as in the results, or 40")
     power.set_defaults(command=_power)
+    rehearse = commands.add_parser(
+        "rehearse", help="every stage of a study on a handful of items, and what all will cost"
+    )
+    rehearse.add_argument("study", nargs="+", help="names of files in config/studies")
+    rehearse.add_argument("--cores", type=int, help="cores of the machine that will run the whole study; this one's")
+    rehearse.add_argument("--gpus", type=int, default=None, help="its GPUs; this machine's")
+    rehearse.add_argument("--gpu-tflops", type=float, default=None, help="TFLOP/s that one of them sustains; 100")
+    rehearse.add_argument("--full", action="store_true", help="keep the depth of towers whose weights are not here")
+    rehearse.add_argument("--items", metavar="TRAIN,VALID,TEST", help="originals of the data set, if it is not here")
+    rehearse.add_argument("--json", type=Path, metavar="FILE", help="write everything there for machines")
+    rehearse.set_defaults(command=_rehearse)
     search = commands.add_parser("search", help="search the items of a data set with a finished run")
     _add_gallery(search)
     search.add_argument("query", nargs="*", help="what to look for; without it a prompt opens")
@@ -100,6 +111,13 @@ def _power(options: argparse.Namespace) -> int:
     wishes = Wishes(options.setting, options.seeds, options.queries, options.cluster_size, options.seed_sd, options.r1)
     print(detection(load_study(options.study.stem, options.study.parent), wishes))
     return 0
+
+
+def _rehearse(options: argparse.Namespace) -> int:
+    from rewind.rehearsal.command import rehearse, wishes
+
+    said = wishes(options.cores, options.gpus, options.gpu_tflops, options.full, options.items)
+    return rehearse(options.study, said, options.json)
 
 
 def _search(options: argparse.Namespace) -> int:

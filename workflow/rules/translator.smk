@@ -58,6 +58,7 @@ rule efficiency:
             (m, study(w).methods[m].label or m, evaluation_spec(w.study, m)) for m, _ in measured(w.study)
         ],
         title=lambda w: DATASETS[study(w).dataset].title,
+        prefix=lambda w: study(w).tables.prefix,
         dataset=lambda w: study(w).dataset,
         code=lambda w: code(
             "efficiency.py", *[n for m, _ in measured(w.study) for n in run_modules(w.study, m)]

@@ -17,4 +17,4 @@ with session(snakemake.log[0], snakemake.threads, snakemake.resources.gpu):
         Measured(name, label, RunSpec(**spec), model)
         for (name, label, spec), model in zip(params.methods, snakemake.input.models, strict=True)
     ]
-    measure_runs(runs, data_folder(snakemake), params.title, Path(snakemake.output.files))
+    measure_runs(runs, data_folder(snakemake), params.title, Path(snakemake.output.files), params.prefix)

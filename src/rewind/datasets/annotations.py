@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -63,5 +64,34 @@ def read_annotations(dataset: Dataset, sources: str) -> Annotations:
     Args:
         dataset: the validated dataset file.
         sources: folder of source files that the workflow made (shapes, emoji); other formats ignore it.
+
+    Raises:
+        RewindError: for what the format refuses, or where ``only`` names an item that is not there.
     """
-    return format_module(dataset).read(dataset, sources)
+    found = format_module(dataset).read(dataset, sources)
+    return found if dataset.only is None else part(found, dataset.only)
+
+
+def part(annotations: Annotations, path: str) -> Annotations:
+    """The originals that the file ``path`` names, a line each, with their twins and captions.
+
+    Raises:
+        RewindError: if the file is missing, names nothing, or an id that is no original of the annotations.
+    """
+    try:
+        wanted = list(dict.fromkeys(Path(path).read_text(encoding="utf-8").split()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise RewindError(f"only: {path}: cannot be read ({error}); give one item id per line.") from error
+    items = annotations.items
+    strange = sorted(set(wanted) - set(items["item_id"][items["reversed"] == 0]))
+    if strange or not wanted:
+        what = f"{strange[0]!r} is no original of the annotations" if strange else "no item id in it"
+        raise RewindError(f"only: {path}: {what}; give one item id per line.")
+    kept = items[
+        items["item_id"].where(items["reversed"] == 0, items["item_id"].str.removesuffix(TWIN_SUFFIX)).isin(wanted)
+    ]
+    captions = annotations.captions[annotations.captions["video_id"].isin(kept["item_id"])]
+    notes = annotations.notes | {
+        "only": {"file": path, "originals": len(wanted), "of": int((items["reversed"] == 0).sum())}
+    }
+    return Annotations(kept.reset_index(drop=True), captions.reset_index(drop=True), notes)

@@ -28,7 +28,7 @@ class Measured(NamedTuple):
     model: str
 
 
-def measure_runs(runs: list[Measured], data: DataFolder, dataset: str, folder: Path) -> None:
+def measure_runs(runs: list[Measured], data: DataFolder, dataset: str, folder: Path, prefix: str = "") -> None:
     """Write ``efficiency.csv`` and the table in every markup.
 
     On the CPU, and on the GPU too where this job has one; one run after the other, so run nothing else beside it.
@@ -38,13 +38,14 @@ def measure_runs(runs: list[Measured], data: DataFolder, dataset: str, folder: P
         data: of any of them: folder, data set, frames, cached features.
         dataset: title of the data.
         folder: where the files go.
+        prefix: put before the name of every table.
     """
     rows = [row for run in runs for row in _measure(run, data)]
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     write_csv(folder / "efficiency.csv", table)
     printed, said = sheet(table, dataset), notes(table)
     for suffix, render in MARKUPS.items():
-        write_text(folder / f"table_efficiency{suffix}", render(printed, said))
+        write_text(folder / f"{prefix}table_efficiency{suffix}", render(printed, said))
     print(table.to_string(index=False))
 
 

@@ -33,8 +33,10 @@ def make_gap_tables(study: Study, facts: Footnotes, files: GapFiles, folder: str
     noise = [label for name, label in labels(study).items() if study.methods[name].noise or study.frames.noise]
     sheet = cosine_gap_table.sheet(results, dataset)
     said = cosine_gap_notes.gap_sentences(facts, results, noise)
-    write(folder, Published("table_cosine_gap", sheet, said, cosine_gap_table.numbers(results)))
+    prefix = study.tables.prefix
+    write(folder, Published("table_cosine_gap", sheet, said, cosine_gap_table.numbers(results)), prefix)
     if len(results.pairs):
         pairs, said = cosine_gap_table.pair_sheet(results, dataset), cosine_gap_notes.pair_sentences(facts, results)
-        write(folder, Published("table_cosine_gap_pairs", pairs, said, cosine_gap_table.pair_numbers(results)))
+        numbers = cosine_gap_table.pair_numbers(results)
+        write(folder, Published("table_cosine_gap_pairs", pairs, said, numbers), prefix)
     return plain.render(cosine_gap_table.short(sheet))

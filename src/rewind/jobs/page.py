@@ -52,7 +52,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
     strips = _strips(split, data, min(SIDE, study.frames.size))
     clips = [os.path.relpath(data / path, result.parent) if path else "#" for path in split.items["path"]]
     sections = {
-        "tables": section("tables", "Tables", *_tables(made.tables)),
+        "tables": section("tables", "Tables", *_tables(made.tables, study.tables.prefix)),
         "figures": section("figures", "Figures", _figures(made.pictures, study, results)),
         "runs": section("runs", "Runs", *_runs(files, results)),
         "sweep": section("sweep", "Number of frames", *_sweep(files, made.sweep)),
@@ -119,16 +119,19 @@ def _noun(dataset: Dataset) -> str:
     return "images" if dataset.items == "images" else "clips"
 
 
-def _tables(folder: Path) -> list[str]:
+def _tables(folder: Path, prefix: str) -> list[str]:
     """Fragments in reading order; runs one by one are folded away."""
     first = ("table_A", "table_B", "table_test", "table_binary", "table_cosine_gap", "table_verdict", "table_zero_shot")
     order = (*first, "table_gap", "table_pairs", "table_seeds")
 
+    def name(path: Path) -> str:
+        return path.stem.removeprefix(prefix)
+
     def place(path: Path) -> int:
-        return next((i for i, start in enumerate(order) if path.stem.startswith(start)), len(order))
+        return next((i for i, start in enumerate(order) if name(path).startswith(start)), len(order))
 
     paths = sorted(folder.glob("*.html"), key=lambda path: (place(path), path.stem))
-    return [fragment(path.read_text(encoding="utf-8"), folded=path.stem.startswith("table_seeds")) for path in paths]
+    return [fragment(path.read_text(encoding="utf-8"), folded=name(path).startswith("table_seeds")) for path in paths]
 
 
 def _figures(pictures: list[Path], study: Study, results: Results) -> str:

@@ -14,8 +14,10 @@ SOURCES = "results/data/{dataset}/source"
 def annotation_files(dataset: Dataset) -> list[str]:
     """Annotation files that the user brings; of vectors also those that are made from another data set."""
     if isinstance(dataset.source, EmbeddingsSource):
-        return [path for path in raw_files(dataset) if path]
-    return dataset.source.files()
+        found = [path for path in raw_files(dataset) if path]
+    else:
+        found = dataset.source.files()
+    return found + ([dataset.only] if dataset.only else [])
 
 
 def videos_folder(dataset: Dataset) -> Path:

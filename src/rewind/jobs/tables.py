@@ -32,11 +32,14 @@ def make_tables(study: Study, dataset: Dataset, files: Files, folder: str, overv
     facts = footnotes(study, dataset, files, results)
     title = dataset.title or dataset.name
     for table in published(results, study.evaluation.settings, facts, title):
-        write(folder, table)
+        write(folder, table, study.tables.prefix)
     for method in results.trained():
         if study.methods[method].model == "miniclip":
             records = {run: read_json(path) for run, path in files.records.items()}
-            write_json(Path(folder) / f"metrics_{method}.json", method_metrics(study, results, records, method))
+            write_json(
+                Path(folder) / f"{study.tables.prefix}metrics_{method}.json",
+                method_metrics(study, results, records, method),
+            )
     text = summary(results, study.evaluation.settings, dataset.items, title)
     if files.gap:
         text += "\n" + make_gap_tables(study, facts, files.gap, folder, title)

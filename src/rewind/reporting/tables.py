@@ -81,13 +81,13 @@ def published(results: Results, settings: Iterable[str], facts: Footnotes, datas
         yield Published(f"table_seeds_{setting}", printed, said, seed_table.numbers(results, setting))
 
 
-def write(folder: str | Path, table: Published) -> list[Path]:
+def write(folder: str | Path, table: Published, prefix: str = "") -> list[Path]:
     """Write a table in every markup and as CSV; returns the paths, by suffix in the order of ``MARKUPS``, CSV last."""
-    paths = []
+    paths, stem = [], f"{prefix}{table.stem}"
     for suffix, render in MARKUPS.items():
-        paths.append(Path(folder) / f"{table.stem}{suffix}")
+        paths.append(Path(folder) / f"{stem}{suffix}")
         write_text(paths[-1], render(table.sheet, table.notes))
-    paths.append(Path(folder) / f"{table.stem}.csv")
+    paths.append(Path(folder) / f"{stem}.csv")
     write_csv(paths[-1], table.numbers)
     return paths
 

@@ -209,6 +209,11 @@ class Dataset(Keys):
     title: str = key("", "Name for tables, for example `RTime`; the file's name if empty.")
     source: Source = required("Where the raw files are, by format.")
     reverse: bool = key(True, "Make a time-reversed twin of every clip that has a reverse caption.")
+    only: str | None = key(
+        None,
+        "Text file of item ids, one per line: of the annotations these originals are kept, with their twins and "
+        "captions, and nothing else. To try a study on a part of its data.",
+    )
     max_missing: float = key(
         0.0, "Largest tolerated share of missing or unreadable clips, 0 to 1; above it the videos stage fails.",
         ge=0, le=1,

@@ -97,7 +97,7 @@ class Sanity(Keys):
 
     clips: int = key(200, "Training clips to over-fit (originals, one caption each).", ge=2, le=200)
     method: str = key("", "Method to use; the first trained one if empty.")
-    min_r1: float = key(0.9, "Training R@1 that must be reached.", gt=0, le=1)
+    min_r1: float = key(0.9, "Training R@1 that must be reached; 0 reports it and lets everything pass.", ge=0, le=1)
     training: Training = key(Training(), "Overrides of the study's `training` keys for this check.")
 
 

@@ -41,6 +41,9 @@ class Tables(Keys):
         "it to show its interval.",
         min_length=1,
     )
+    prefix: str = key(
+        "", "Put before the file name of every table, for example `rehearsal_`.", pattern=r"^[A-Za-z0-9_\-]*$"
+    )
     verdict: Verdict | None = key(None, "A table that says which methods win over a baseline, and why others do not.")
 
     @field_validator("columns")

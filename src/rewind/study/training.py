@@ -36,6 +36,9 @@ class Training(Keys):
     """How a method is trained. A method may override any of these keys."""
 
     epochs: int = key(5, "Passes over the training split.", ge=1, le=10_000)
+    epoch_steps: int | None = key(
+        None, "Steps after which an epoch ends, for a quick look at a study; none: when every caption was seen.", ge=1
+    )
     batch: Batch = key(Batch(), "How captions and clips are put into batches.")
     objective: str = key("infonce", "Loss: a module of `rewind.objectives`, or a dotted path of your own.")
     objective_options: dict[str, Any] = key(

@@ -52,7 +52,7 @@ class Order:
         self, data: TrainingData, keys: Training, seed: int, world: World, saved: dict[str, Tensor] | None = None
     ) -> None:
         self.data, self.keys, self.seed, self.world, self.epochs = data, keys.batch, seed, world, keys.epochs
-        self.sampler = make_sampler(keys.batch)
+        self.sampler, self.most = make_sampler(keys.batch), keys.epoch_steps
         self.every: int | None = getattr(self.sampler, "refresh_every", None)
         self.state: State = {}
         if saved is not None:
@@ -64,8 +64,8 @@ class Order:
         world.share(len(self.batches[0]))  # a batch that cannot be shared is refused before anything runs
 
     def _of(self, epoch: int) -> list[np.ndarray]:
-        data = self.data
-        return self.sampler.batches(data.item_of_caption, data.cluster_of_item, self.keys, self.seed, epoch, self.state)
+        items, clusters = self.data.item_of_caption, self.data.cluster_of_item
+        return self.sampler.batches(items, clusters, self.keys, self.seed, epoch, self.state)[: self.most]
 
     def whole(self, epoch: int) -> list[np.ndarray]:
         """The global batches of an epoch, for which the state must be the right one."""

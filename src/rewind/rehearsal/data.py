@@ -1,0 +1,176 @@
+"""A data set made small: the first items of the user's own files, or stand-ins in the same format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rewind.datasets.annotations import SPLITS, read_annotations
+from rewind.datasets.cifar10 import CLASSES, FILE, SIDE, read_cifar10
+from rewind.datasets.photos import IMAGE_SUFFIXES
+from rewind.errors import RewindError
+from rewind.files import write_text
+from rewind.jobs.config import check_sources
+from rewind.jobs.places import sources_folder, videos_folder
+from rewind.rehearsal.formats import format_of, stand_in
+from rewind.rehearsal.pictures import Sizes
+from rewind.rehearsal.shrink import TITLE, absolute
+from rewind.rehearsal.weights import Towers
+from rewind.study.dataset import Dataset
+from rewind.study.zero_shot import ZeroShot
+from rewind.video.inventory import VIDEO_SUFFIXES, Folders
+
+Keys = dict[str, Any]
+SHARDS = 2
+
+
+@dataclass
+class Counts:
+    """Items and captions of each split of a data set, as they are or as they are guessed.
+
+    Attributes:
+        items: by split, reversed twins included.
+        captions: by split.
+        originals: source files that are normalised.
+        said: where the numbers are from; ``measured`` for the user's own annotations.
+    """
+
+    items: dict[str, int]
+    captions: dict[str, int]
+    originals: int
+    said: str
+    known: bool = field(default=False)
+
+
+def small(dataset: Dataset, cwd: Path, folder: Path, sizes: Sizes, towers: Towers) -> tuple[Keys, str]:
+    """The keys of a data set for its rehearsal, and a sentence on what they read.
+
+    Args:
+        dataset: the real one, validated.
+        cwd: where its relative paths begin; the process must be there.
+        folder: where stand-ins and lists of items are written.
+        sizes: originals of each split.
+        towers: decides what stands in for encoders' weights.
+
+    Raises:
+        RewindError: where files are missing and the format has no stand-ins.
+    """
+    keys = dataset.model_dump(mode="json")
+    keys.pop("name")
+    keys["title"] = f"{TITLE} ({dataset.title or dataset.name})"
+    if made_from := keys["source"].get("made_from"):
+        for side in ("text", "image"):
+            encoder = made_from[side]
+            if encoder["name"] == "clip":
+                made_from[side] = towers.rehearsed(encoder, f"source.made_from.{side}")
+        return absolute(keys, cwd), f"{dataset.name}: vectors made here from the items of {made_from['dataset']}"
+    media = keys["image" if dataset.items == "images" else "video"]
+    if not dataset.vectors:
+        media |= {"shards": min(media["shards"], SHARDS), "workers": min(media["workers"], 2)}
+    if there(dataset):
+        changed, said = _part(dataset, folder, sizes)
+        keys["max_missing"] = 1.0
+    else:
+        changed, said = _stand_in(dataset, folder, sizes)
+    for name, value in changed.items():
+        (keys if name == "only" else keys["source"])[name] = value
+    return absolute(keys, cwd), said
+
+
+def there(dataset: Dataset) -> bool:
+    """Whether the files that a user brings are there."""
+    if dataset.made_here and not dataset.vectors:
+        return False
+    try:
+        check_sources(dataset)
+    except RewindError:
+        return False
+    return True
+
+
+def _part(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
+    own = getattr(format_of(dataset.source.format), "part", None)
+    if own is not None and not dataset.only:
+        return own(dataset, folder, sizes), f"{dataset.name}: the first of your own vectors"
+    annotations = read_annotations(dataset, str(sources_folder(dataset.name)))
+    found = Folders(videos_folder(dataset), IMAGE_SUFFIXES if dataset.items == "images" else VIDEO_SUFFIXES)
+    originals = annotations.items[annotations.items["reversed"] == 0]
+    chosen: list[str] = []
+    counts = {}
+    for split in SPLITS:
+        rows = originals[originals["split"] == split]
+        names = zip(rows["item_id"], rows["source"], strict=True)
+        present = (item for item, source in names if found.find(source) is not None)
+        taken = [item for item, _ in zip(present, range(sizes.counts()[split]), strict=False)]
+        chosen += taken
+        counts[split] = len(taken)
+    if empty := [split for split, count in counts.items() if not count and (originals["split"] == split).any()]:
+        raise RewindError(
+            f"config/datasets/{dataset.name}.yaml: not one {dataset.items[:-1]} of the {empty[0]} split is in "
+            f"{found.root}: the study could not run either. Put some there, or move the folder away to rehearse on "
+            "stand-ins."
+        )
+    path = folder / "only.txt"
+    write_text(path, "\n".join(chosen) + "\n")
+    shown = ", ".join(f"{count} {split}" for split, count in counts.items())
+    return {"only": str(path)}, f"{dataset.name}: the first of your own {dataset.items} ({shown})"
+
+
+def _stand_in(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
+    keys = stand_in(dataset.source.format, dataset.source.model_dump(mode="json"), folder, sizes)
+    if keys is None:
+        check_sources(dataset)  # says what is missing, if that is it
+        raise RewindError(
+            f"config/datasets/{dataset.name}.yaml: source.format: {dataset.source.format} has no stand-ins, and names "
+            "no files that are here; give its module a function stand_in(source, folder, sizes)."
+        )
+    if dataset.source.format == "shapes":
+        return keys, f"{dataset.name}: fewer of the clips that are drawn here"
+    return keys | {"only": None}, f"{dataset.name}: stand-ins, in the files of format {dataset.source.format}"
+
+
+def counts_of(dataset: Dataset, origin: Dataset | None = None) -> Counts | None:
+    """Sizes of the whole data set: counted in the user's annotations, else as published; None where nobody knows."""
+    if origin is not None:  # vectors are made of originals alone
+        of = counts_of(origin)
+        return of and Counts(of.items, of.captions, of.originals, of.said, of.known)
+    source = dataset.source
+    if source.format == "shapes":
+        items = {split: (1 + dataset.reverse) * count for split, count in source.clips.items()}
+        captions = {split: count * (source.paraphrases if split == "train" else 1) for split, count in items.items()}
+        return Counts(items, captions, sum(source.clips.values()), "the data set's file", True)
+    ready = there(dataset) or (sources_folder(dataset.name) / "ready.json").is_file()
+    if ready and not dataset.vectors:
+        found = read_annotations(dataset, str(sources_folder(dataset.name)))
+        items, captions = (table["split"].value_counts().to_dict() for table in (found.items, found.captions))
+        originals = int((found.items["reversed"] == 0).sum())
+        return Counts(items, captions, originals, "your annotations", True)
+    published = getattr(format_of(source.format), "PUBLISHED", None)
+    if published is None:
+        return None
+    pairs = dict(zip(SPLITS, published[:3], strict=True))
+    return Counts(
+        {split: pair[0] for split, pair in pairs.items()},
+        {split: pair[1] for split, pair in pairs.items()},
+        published.originals,
+        published.said,
+    )
+
+
+def small_labelled(keys: ZeroShot, folder: Path) -> tuple[Keys, str]:
+    """Keys of zero-shot classification on a few labelled images of the real file, or on noise in its format."""
+    try:
+        found = read_cifar10(keys.folder, keys.sha256).first(2 * len(CLASSES))
+        said = f"zero-shot: the first {len(found.labels)} images of {keys.folder}"
+        labels, planes = found.labels, found.images
+    except RewindError:
+        labels = np.arange(2 * len(CLASSES)) % len(CLASSES)
+        planes = np.random.default_rng(0).integers(0, 256, (len(labels), SIDE, SIDE, 3))
+        said = f"zero-shot: {keys.folder} has no {FILE}: noise stands in for its images"
+    records = np.concatenate([labels[:, None], planes.transpose(0, 3, 1, 2).reshape(len(labels), -1)], axis=1)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).write_bytes(records.astype(np.uint8).tobytes())
+    return keys.model_dump(mode="json") | {"folder": str(folder), "sha256": None}, said

@@ -1,0 +1,134 @@
+"""What training and scoring of a whole study will take, from a few measured steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rewind.models.temporal import HEADS
+from rewind.rehearsal import work
+from rewind.rehearsal.data import Counts
+from rewind.rehearsal.measure import Job, Steps
+from rewind.study import Method, Study, Training
+
+BACKWARD = 2  # a backward pass in forward passes
+GUESS_TFLOPS = 100.0  # that one GPU sustains, if nobody says: about a third of an A100's or L40S's peak in bf16
+
+
+@dataclass
+class Rates:
+    """Steps of every method of a study, and what is asked of them.
+
+    Attributes:
+        study: the real study.
+        counts, rehearsed: of its data set, in whole and in the rehearsal.
+        steps: measured steps by method; ``pretraining`` has those of the pre-training.
+        gpus: GPUs that the whole study will have.
+        tflops: that one of them sustains, for steps that no GPU here has timed.
+        share: of its visual layers that the rehearsed tower had.
+        cores: that the whole study will have.
+        threads: CPU threads that the rehearsal's jobs had, and ``pretraining``'s where they are others.
+        guesses: what the numbers rest on besides measurement; filled while they are asked for.
+    """
+
+    study: Study
+    counts: Counts
+    rehearsed: Counts
+    steps: dict[str, Steps]
+    gpus: int
+    tflops: float
+    share: float
+    cores: int
+    threads: dict[str, int]
+    guesses: dict[str, None] = field(default_factory=dict)
+
+    def guess(self, said: str) -> None:
+        self.guesses[said] = None
+
+    def of(self, method: str) -> Steps | None:
+        """Steps of a method, or else of one that is likely slower than none."""
+        return self.steps.get(method) or next(iter(self.steps.values()), None)
+
+    def training(self, job: Job, method: str, keys: Training, frames: int, rows: int, valid: int) -> float:
+        """Seconds of a whole training job.
+
+        Args:
+            job: the rehearsed one.
+            method: whose steps it makes.
+            keys: the real keys of its training.
+            frames: that it sees of a clip.
+            rows: captions of an epoch.
+            valid: items of its validation.
+        """
+        steps = self.of(method)
+        if steps is None:
+            return job.seconds
+        batch = min(keys.batch.size, max(rows, 1))
+        step = self.step(steps, self._method(method), keys, frames, batch)
+        validations = -(-keys.epochs // keys.evaluate_every)
+        own = max(0, valid - self.rehearsed.items.get("valid", 0))
+        scoring = validations * own * step / batch / (1 + BACKWARD)
+        known = steps if job.rule != "sanity" else None
+        fixed = max(0.0, job.seconds - (known.trained if known else 0.0))
+        return fixed + keys.epochs * max(1, rows // batch) * step + scoring
+
+    def step(self, steps: Steps, method: Method, keys: Training, frames: int, batch: int) -> float:
+        """Seconds of one step of the whole study."""
+        flops = self.pixels(method, keys, frames)
+        if self.gpus and not steps.gpus:
+            if flops:
+                self.guess(f"a GPU sustains {self.tflops:g} TFLOP/s (--gpu-tflops); no GPU was here to be timed")
+                return flops * batch * (1 + BACKWARD) / (self.tflops * 1e12)
+            self.guess("steps on cached features and vectors take as long on a GPU as on this CPU")
+        if steps.rows != batch:
+            self.guess("a step's time grows with its batch (heads that score pairs: with its square)")
+        power = 2 if pairwise(method) else 1
+        share = self.share if flops else 1.0
+        if share < 1:
+            self.guess("a tower's time grows with its layers, of which the rehearsal had few")
+        return (
+            self._evenly(method) * steps.seconds * (batch / steps.rows) ** power * frames / max(1, steps.frames) / share
+        )
+
+    def _evenly(self, method: Method) -> float:
+        """What more threads than the rehearsal had make of a step's time."""
+        own = self.study.pretraining is not None and method is self.study.pretraining.method
+        asked = self.study.pretraining.threads if own else None
+        whole = min(asked or self.study.resources.threads, self.cores)
+        had = self.threads["pretraining" if own else "runs"]
+        if whole != had:
+            self.guess(f"{whole} threads are as many times faster than the {had} of the rehearsal")
+        return had / whole
+
+    def pixels(self, method: Method, keys: Training, frames: int) -> float:
+        """FLOPs of the visual tower for one item, where a method learns from pixels through a tower of known size."""
+        if "visual" in keys.freeze or method.noise:
+            return 0.0
+        backbone = method.options.get("backbone") or self.study.backbone.model_dump()
+        return work.per_item(backbone, frames, self.study.frames.size) or 0.0
+
+    def scoring(self, job: Job, items: int, rehearsed: int, frames: int) -> float:
+        """Seconds of a job that encodes items with a run's model and scores pairs."""
+        steps, method = self.of(job.method), self._method(job.method)
+        if steps is None or method.baseline:
+            return job.start + job.inside * max(1.0, items / max(1, rehearsed)) ** (0.5 if method.baseline else 1.0)
+        if pairwise(method):
+            pair = self.step(steps, method, method.training, frames, 1) / (1 + BACKWARD)
+            return job.seconds + (items**2 - rehearsed**2) * pair
+        batch = method.training.batch.size
+        one = self.step(steps, method, method.training, frames, batch) / batch / (1 + BACKWARD)
+        return job.seconds + max(0, items - rehearsed) * one
+
+    def _method(self, name: str) -> Method:
+        if name == "pretraining":
+            return self.study.pretraining.method
+        return self.study.methods.get(name) or next(iter(self.study.methods.values()))
+
+
+def pairwise(method: Method) -> bool:
+    """Whether a method's head scores pairs."""
+    return method.model == "clip4clip" and bool(getattr(HEADS.get(method.head), "pairwise", False))
+
+
+def rows_of_epoch(keys: Training, counts: Counts) -> int:
+    """Captions that an epoch sees."""
+    return (counts.captions if keys.batch.captions == "all" else counts.items).get("train", 0)
