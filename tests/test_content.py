@@ -17,6 +17,7 @@ from conftest import ROOT
 from rewind.datasets.digest import clips_digest, vectors_digest
 from rewind.files import read_csv, write_csv, write_json
 from rewind.jobs.runs import Job
+from rewind.jobs.tables import _hardware
 from rewind.reporting.footnotes import Footnotes, finished, study_sentences
 from rewind.study import Video
 from rewind.study.load import load_study
@@ -131,3 +132,10 @@ def test_the_table_names_the_content():
     said = finished(study_sentences(Footnotes(data=["0123456789abcdef" * 4, "f" * 64])))
     assert said == ["Data: content 0123456789ab and ffffffffffff (runs differ)."]
     assert finished(study_sentences(Footnotes())) == []
+
+
+def test_the_instance_type_stands_beside_the_device():
+    gpus = {"hardware": {"devices": ["NVIDIA A10G"] * 2}}
+    records = [gpus | {"instance": "EC2 g5.12xlarge"}, gpus | {"instance": "EC2 g5.12xlarge"}, gpus]
+    facts = Footnotes(hardware=_hardware(records))
+    assert finished(study_sentences(facts)) == ["Hardware: 2 × NVIDIA A10G (EC2 g5.12xlarge), 2 × NVIDIA A10G."]
