@@ -71,7 +71,8 @@ def make_captions(dataset: Dataset, report: str, items: str) -> None:
 
 def _digest(dataset: Dataset, report: pd.DataFrame) -> str | None:
     if dataset.vectors:
-        return vectors_digest(read_json(sources_folder(dataset.name) / INDEX)["hashes"])
+        hashes = read_json(sources_folder(dataset.name) / INDEX).get("hashes")
+        return vectors_digest(hashes) if hashes else None
     return clips_digest(report)
 
 
