@@ -8,7 +8,9 @@ min_version("9.0")
 configfile: "config/config.yaml"
 
 
+include: "workflow/rules/command.smk"
 include: "workflow/rules/common.smk"
+include: "workflow/rules/resources.smk"
 include: "workflow/rules/inputs.smk"
 include: "workflow/rules/extras.smk"
 include: "workflow/rules/videos.smk"

@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from rewind.datasets.archive import Archive
+from rewind.datasets.digest import vectors_digest
 from rewind.datasets.embedding_rows import split_images
 from rewind.datasets.embeddings import make_sources, read, write_rows
 from rewind.errors import RewindError
+from rewind.files import read_json
 from rewind.jobs.config import check_sources, load_all
 from rewind.jobs.videos import make_captions, report_vectors
 from rewind.study import load_dataset
@@ -115,6 +117,8 @@ def test_the_stages_of_clips_have_nothing_to_do(tmp_path, monkeypatch):
     assert set(items["status"]) == {"ok"}
     assert set(items["path"]) == {""}
     assert len(pd.read_csv(folder / "captions/challenge_train.csv")) == 8
+    hashes = read_json(folder / "source/embeddings.json")["hashes"]
+    assert read_json(folder / "captions/report.json")["digest"] == vectors_digest(hashes), "the content is the vectors'"
 
 
 def test_the_label_matrix_is_never_unpacked(tmp_path, monkeypatch):

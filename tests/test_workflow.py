@@ -120,10 +120,25 @@ def test_from_clips_to_tables(finished):
     assert "Moving" not in finished.output and "meanP" in finished.output, "the tables are shown at the end"
     record = json.loads((results / "runs/seqLSTM/seed1/run.json").read_text())
     assert record["seed"] == 1 and record["code"] and record["packages"]["torch"] and record["hardware"]["devices"]
+    assert record["command"] == "snakemake --cores 2", "what was typed, not what Snakemake started"
+    assert len(record["data_digest"]) == 64 and record["packages"]["torchvision"]
+    content = f"Data: content {record['data_digest'][:12]}."
+    assert content in (results / "tables/table_A_origin.md").read_text()
+    page = (results / "report.html").read_text()
+    assert record["data_digest"] in page and "Commands: snakemake --cores 2 (5 runs)." in page
     assert not (results / ".state").exists() or not list((results / ".state").rglob("*.pt")), "finished runs clean up"
     logs = sorted(path.name for path in (results / "logs/train").iterdir())
     assert logs == ["chance.seed0.log", "meanP.seed0.log", "meanP.seed1.log", "seqLSTM.seed0.log", "seqLSTM.seed1.log"]
     assert "steps" in (results / "logs/train/meanP.seed0.log").read_text()
+
+
+@pytest.mark.slow
+def test_snakemakes_own_report_is_written(finished, tmp_path):
+    finished.run("--report", str(tmp_path / "out.html"))
+    text = (tmp_path / "out.html").read_text()
+    for part in ("table_A_origin.md", "report.html", "intervals.png", "Tables", "Figures", "Results", "Data"):
+        assert part in text, part
+    assert len(text) > 1_000_000, "it holds the pictures themselves"
 
 
 @pytest.mark.slow

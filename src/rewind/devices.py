@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,32 +23,103 @@ from typing import IO
 MASK = "CUDA_VISIBLE_DEVICES"
 
 
-def list_gpus() -> list[str]:
-    """UUIDs of this machine's GPUs in their order, empty without a driver."""
+def list_gpus(root: Path = Path("/")) -> list[str]:
+    """Names of this machine's GPUs as ``CUDA_VISIBLE_DEVICES`` takes them, empty where there is none.
+
+    UUIDs in the order of ``nvidia-smi``. A container may have GPUs without that program: then what the driver shows
+    under ``/proc``, the device files (numbers instead of UUIDs), or what CUDA itself says, asked in another process,
+    since CUDA reads the mask once, when it starts.
+
+    Args:
+        root: where ``/proc`` and ``/dev`` are.
+    """
+    return _from_program() or _from_driver(root) or _from_files(root) or _from_cuda()
+
+
+def _from_program() -> list[str]:
+    return _lines(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"])
+
+
+def _from_driver(root: Path) -> list[str]:
+    """UUIDs under ``/proc/driver/nvidia``, of those devices that have a file here: a container may see all the rest."""
+    files, found = _device_files(root), []
+    for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information")):
+        try:
+            rows = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+        except OSError:
+            continue
+        uuid, minor = rows.get("GPU UUID", "").strip(), rows.get("Device Minor", "").strip()
+        if files and minor.isdigit() and int(minor) not in files:
+            continue
+        if not UUID.fullmatch(uuid):  # question marks, before anything has used the device
+            return []
+        found.append(uuid)
+    return found
+
+
+def _from_files(root: Path) -> list[str]:
+    """``/dev/nvidia0``, … count from 0 in CUDA, whatever their own numbers."""
+    return [str(place) for place in range(len(_device_files(root)))]
+
+
+def _device_files(root: Path) -> list[int]:
+    names = [path.name.removeprefix("nvidia") for path in root.glob("dev/nvidia*")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _from_cuda() -> list[str]:
+    return _lines([sys.executable, "-I", "-c", ASK_CUDA])
+
+
+def _lines(command: list[str]) -> list[str]:
+    """What a program printed, without the mask; nothing where it is not there or fails."""
+    everything = {name: value for name, value in os.environ.items() if name != MASK}
     try:
-        out = subprocess.run(
-            ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
-        )
+        out = subprocess.run(command, capture_output=True, text=True, timeout=30, env=everything)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [line.strip() for line in out.stdout.splitlines() if line.strip()] if out.returncode == 0 else []
 
 
-def allowed(gpus: list[str], mask: str | None) -> list[str]:
-    """Names of the devices that a mask allows; a mask's own entries are kept as they are.
+UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+# CUDA's own library, without torch, whose import takes seconds.
+ASK_CUDA = """
+import ctypes
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError:
+    raise SystemExit
+count = ctypes.c_int()
+if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0:
+    print(*range(count.value), sep="\\n")
+"""
 
-    ``None`` (no mask) allows all of ``gpus``; an empty mask or ``-1`` allows none. Entries that are numbers are turned
-    into the UUIDs they stand for, so that two jobs that name one device differently still meet at the same lock.
+
+def allowed(gpus: list[str], mask: str | None) -> list[str]:
+    """Names of the devices that a mask allows.
+
+    ``None`` (no mask) allows all of ``gpus``; an empty mask or ``-1`` allows none. Entries that are numbers, or the
+    beginning of one UUID, are turned into the names they stand for, so that two jobs that name one device differently
+    still meet at the same lock; others (MIG) are kept as they are. Where ``gpus`` could not be found, the mask's own
+    entries are believed.
     """
     if mask is None:
         return gpus
     names = []
     for entry in mask.split(","):
         entry = entry.strip()
-        if entry in ("", "-1"):
+        beyond = entry.isdigit() and gpus and int(entry) >= len(gpus)
+        if entry in ("", "-1") or beyond:
             break  # CUDA ignores everything from the first invalid entry on
-        names.append(gpus[int(entry)] if entry.isdigit() and int(entry) < len(gpus) else entry)
+        names.append(_full(entry, gpus))
     return names
+
+
+def _full(entry: str, gpus: list[str]) -> str:
+    if entry.isdigit():
+        return gpus[int(entry)] if gpus else entry
+    meant = [name for name in gpus if name.startswith(entry)]
+    return meant[0] if len(meant) == 1 else entry
 
 
 @contextlib.contextmanager

@@ -129,21 +129,28 @@ def _ffmpeg() -> Finding:
 
 
 def _devices(here: dict) -> list[Finding]:
+    from rewind.devices import list_gpus
     from rewind.provenance import hardware
 
-    now, driver = hardware(), here["driver"]
+    now, driver, listed = hardware(), here["driver"], list_gpus()
+    there = driver or listed
     cpu_build = now["cuda"] is None
     how = "without a GPU everything runs on the CPU; real studies want one (docs/rtime.md)"
-    if driver and cpu_build:
-        how = "there is a driver, but torch was built for the CPU: install a CUDA build of torch"
-    elif driver:
-        how = "there is a driver, but torch sees no GPU: look at CUDA_VISIBLE_DEVICES and the driver's version"
+    if there and cpu_build:
+        how = "there is a GPU, but torch was built for the CPU: install a CUDA build of torch"
+    elif there:
+        how = "there is a GPU, but torch sees none: look at CUDA_VISIBLE_DEVICES and the driver's version"
     return [
         Finding("CUDA", now["cuda"] or "none (CPU build of torch)", not cpu_build, needed=False),
         Finding("cuDNN", str(now["cudnn"] or "none"), not cpu_build, needed=False),
         Finding("driver", driver or "none", driver is not None, needed=False),
-        Finding("GPUs", ", ".join(_gpu_names(now)) or "none", now["gpus"] > 0, how, needed=False),
+        Finding("GPUs", ", ".join(_gpu_names(now)) or _unusable(listed), now["gpus"] > 0, how, needed=False),
     ]
+
+
+def _unusable(listed: list[str]) -> str:
+    """What jobs would lease, where torch sees nothing."""
+    return f"none that torch can use; on this machine: {', '.join(listed)}" if listed else "none"
 
 
 def _gpu_names(now: dict) -> list[str]:
@@ -160,6 +167,7 @@ def _machine() -> list[Finding]:
     return [
         Finding("cores", f"{cores} usable of {os.cpu_count()}"),
         Finding("memory", _memory()),
+        Finding("shared memory", _shared_memory()),
         Finding("free disk", f"{free:.0f} GB in {Path.cwd()}", free >= LEAST_DISK_GB, how, needed=False),
     ]
 
@@ -171,6 +179,14 @@ def _memory() -> str:
     except (OSError, KeyError, ValueError):
         return "unknown"
     return f"{total:.0f} GB, {free:.0f} GB available"
+
+
+def _shared_memory() -> str:
+    """Where decoding processes hand batches on; containers have little (docs/cluster.md)."""
+    try:
+        return f"{shutil.disk_usage('/dev/shm').total / 1e9:.2f} GB in /dev/shm"
+    except OSError:
+        return "none"
 
 
 def _git(here: dict) -> Finding:

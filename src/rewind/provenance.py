@@ -7,18 +7,36 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import os
 import platform
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import grimp
 
+from rewind.command import command
 from rewind.errors import RewindError
+from rewind.machine import driver, instance, processor
 
-PACKAGES = ("torch", "open-clip-torch", "decord", "decord2", "numpy", "pandas", "snakemake")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "open-clip-torch",
+    "decord",
+    "decord2",
+    "ffmpeg-python",
+    "imageio-ffmpeg",
+    "pillow",
+    "numpy",
+    "scipy",
+    "pandas",
+    "pyarrow",
+    "scikit-learn",
+    "safetensors",
+    "snakemake",
+)
 
 
 @functools.cache
@@ -109,31 +127,40 @@ def file_hash(path: str | Path) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, commit and machine, for ``run.json``; what is not there is None."""
+    """Versions, commit, machine and the user's command, for ``run.json``; what is not there is None."""
     return {
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in PACKAGES if _installed(name)},
         "ffmpeg": _ffmpeg(),
-        "driver": _driver(),
+        "driver": driver(),
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
+        "instance": instance(),
         "git": _git(),
-        "command": sys.argv,
+        "command": command(),
     }
 
 
 def hardware() -> dict[str, Any]:
-    """Devices as torch sees them now, and the CUDA and cuDNN that it was built with (None in a CPU build)."""
+    """Devices as torch sees them now, the CUDA and cuDNN that it was built with, whether products are in TF32.
+
+    What a CPU build or a CPU does not have is None.
+    """
     import torch
 
     devices = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     threads = torch.get_num_threads()
     return {
-        "devices": devices or [f"CPU ({_processor()}, {threads} thread{'s' * (threads > 1)})"],
+        "devices": devices or [f"CPU ({processor()}, {threads} thread{'s' * (threads > 1)})"],
         "gpus": len(devices),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+        "tf32": _tf32(torch.backends.cuda.matmul.allow_tf32) if devices else None,
     }
+
+
+def _tf32(allowed: bool) -> bool:
+    return allowed and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
 
 
 def _ffmpeg() -> str | None:
@@ -145,33 +172,12 @@ def _ffmpeg() -> str | None:
         return None
 
 
-def _driver() -> str | None:
-    """Version of the NVIDIA driver."""
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        out = subprocess.run(query, capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = out.stdout.split() if out.returncode == 0 else []
-    return lines[0] if lines else None
-
-
 def _installed(name: str) -> bool:
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:
         return False
     return True
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _git() -> dict[str, Any]:

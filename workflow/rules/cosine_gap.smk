@@ -22,7 +22,9 @@ rule cosines:
         "results/{study}/benchmarks/cosines/{method}.seed{seed}.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
-        gpu=lambda w: gpus_of(w.study, w.method),
+        gpu=lambda w: encoding_gpus(w.study, w.method),
+        _gpus=lambda w: encoding_gpus(w.study, w.method),
+        runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,

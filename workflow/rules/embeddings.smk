@@ -40,7 +40,8 @@ rule embed:
         dataset=of_kind(vectors=True),
     threads: lambda w: origin(w).threads
     resources:
-        gpu=1,
+        gpu=lambda w: making_gpus(w.dataset),
+        _gpus=lambda w: making_gpus(w.dataset),
     params:
         made_from=lambda w: origin(w).model_dump(mode="json", exclude={"threads"}),
         code=lambda w: code("embed.py", *[e.name for e in (origin(w).text, origin(w).image) if "." in e.name]),

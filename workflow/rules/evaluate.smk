@@ -21,7 +21,9 @@ rule similarity:
         "results/{study}/benchmarks/similarity/{method}.seed{seed}.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
-        gpu=lambda w: gpus_of(w.study, w.method),
+        gpu=lambda w: sharing_gpus(w.study, w.method),
+        _gpus=lambda w: sharing_gpus(w.study, w.method),
+        runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),

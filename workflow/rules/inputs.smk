@@ -167,12 +167,6 @@ def run_inputs(name, method, frames=None):
     return files
 
 
-def gpus_of(name, method):
-    """GPUs of a job; closed-form baselines need none."""
-    chosen = STUDIES[name]
-    return 0 if chosen.methods[method].baseline else chosen.resources.gpus
-
-
 def pretraining_spec(name):
     keys = STUDIES[name].pretraining
     method = keys.method.model_copy(update={"training": keys.training})

@@ -92,7 +92,9 @@ rule embedding:
         "results/{study}/benchmarks/embedding/{method}.seed{seed}.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
-        gpu=lambda w: gpus_of(w.study, w.method),
+        gpu=lambda w: encoding_gpus(w.study, w.method),
+        _gpus=lambda w: encoding_gpus(w.study, w.method),
+        runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:

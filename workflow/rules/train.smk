@@ -20,7 +20,9 @@ rule train:
         "results/{study}/benchmarks/train/{method}.seed{seed}.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
-        gpu=lambda w: study(w).resources.gpus,
+        gpu=lambda w: training_gpus(w.study, w.method),
+        _gpus=lambda w: training_gpus(w.study, w.method),
+        runtime=lambda w: training_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
@@ -53,6 +55,14 @@ use rule train as pretrain with:
     benchmark:
         "results/{study}/benchmarks/pretrain.tsv"
     threads: lambda w: study(w).pretraining.threads or study(w).resources.threads
+    resources:
+        gpu=lambda w: study(w).resources.gpus,
+        _gpus=lambda w: study(w).resources.gpus,
+        runtime=TRAINING,
+        require_gpu=lambda w: int(study(w).resources.require_gpu),
+        workers=lambda w: study(w).frames.workers,
+        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
+        mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: pretraining_spec(w.study),
         name="pre-training",
@@ -78,7 +88,8 @@ rule features:
         "results/{study}/benchmarks/features/frames{frames}.tsv"
     threads: lambda w: study(w).resources.feature_threads or study(w).resources.threads
     resources:
-        gpu=lambda w: study(w).resources.gpus,
+        gpu=lambda w: min(1, study(w).resources.gpus),
+        _gpus=lambda w: min(1, study(w).resources.gpus),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),

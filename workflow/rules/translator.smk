@@ -22,7 +22,10 @@ rule submission:
         "results/{study}/benchmarks/submission/{method}.seed{seed}.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
-        gpu=lambda w: gpus_of(w.study, w.method),
+        gpu=lambda w: encoding_gpus(w.study, w.method),
+        _gpus=lambda w: encoding_gpus(w.study, w.method),
+        require_gpu=lambda w: int(study(w).resources.require_gpu),
+        runtime=lambda w: encoding_minutes(w.study, w.method),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, w.method),
@@ -50,7 +53,8 @@ rule efficiency:
         "results/{study}/benchmarks/efficiency.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
-        gpu=lambda w: study(w).resources.gpus,
+        gpu=lambda w: min(1, study(w).resources.gpus),
+        _gpus=lambda w: min(1, study(w).resources.gpus),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, measured(w.study)[0][0]),

@@ -21,7 +21,9 @@ rule zero_shot:
         "results/{study}/benchmarks/zero_shot/{method}.seed{seed}.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
-        gpu=lambda w: gpus_of(w.study, w.method),
+        gpu=lambda w: sharing_gpus(w.study, w.method),
+        _gpus=lambda w: sharing_gpus(w.study, w.method),
+        runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:

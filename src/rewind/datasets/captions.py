@@ -32,7 +32,12 @@ class Split(NamedTuple):
 
 
 def write_captions(
-    annotations: Annotations, report: pd.DataFrame, folder: Path, name: str, suffix: str = ".mp4"
+    annotations: Annotations,
+    report: pd.DataFrame,
+    folder: Path,
+    name: str,
+    suffix: str = ".mp4",
+    digest: str | None = None,
 ) -> dict[str, Any]:
     """Write ``items.csv`` and ``captions/<name>_{train,valid,test,test_origin}.csv`` and
     ``captions/report.json``.
@@ -47,9 +52,10 @@ def write_captions(
         folder: the dataset's results folder; paths in ``items.csv`` are relative to it.
         name: name of the dataset.
         suffix: of the normalised files.
+        digest: hash of what the items hold, if known.
 
     Returns:
-        The content of ``report.json``: the notes of the reader, and for every split counts of originals,
+        The content of ``report.json``: that hash, the notes of the reader, and for every split counts of originals,
         twins, captions and the usable ones of each, and the unusable clips with their reasons (the first 50).
 
     Raises:
@@ -65,6 +71,7 @@ def write_captions(
     write_csv(folder / "items.csv", items[ITEM_COLUMNS])
     content = {
         "dataset": name,
+        "digest": digest,
         "splits": {split: _counts(_of(items, split), _of(captions, split)) for split in SPLITS},
         "annotations": annotations.notes,
     }

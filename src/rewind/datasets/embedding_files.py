@@ -7,6 +7,7 @@ from typing import NamedTuple
 from rewind.study.dataset import Dataset
 
 MADE = "results/data/{dataset}/made"
+INDEX = "embeddings.json"  # among the sources, written last
 
 
 class Files(NamedTuple):

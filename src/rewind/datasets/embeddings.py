@@ -15,15 +15,13 @@ import psutil
 
 from rewind.datasets.annotations import SPLITS, Annotations
 from rewind.datasets.archive import Archive, Member
-from rewind.datasets.embedding_files import raw_files
+from rewind.datasets.embedding_files import INDEX, raw_files
 from rewind.datasets.embedding_rows import IMAGES, TEXT, make_plan
 from rewind.datasets.rows import SHOWN, Rows
 from rewind.errors import RewindError
 from rewind.files import atomic, read_csv, read_json, write_csv, write_json
 from rewind.progress import Progress
 from rewind.study.dataset import Dataset
-
-INDEX = "embeddings.json"  # written last
 
 
 def make_sources(dataset: Dataset, folder: Path) -> None:

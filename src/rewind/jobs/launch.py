@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from rewind.errors import RewindError
-from rewind.jobs.session import keep_memory, redirected, told
+from rewind.jobs.session import redirected, settle, told
 
 
 def on_all_gpus(
@@ -65,8 +65,7 @@ def on_all_gpus(
 
 def _process(work: Callable[..., Any], arguments: tuple, log: str, threads: int, parent: int) -> None:
     _die_with(parent)
-    torch.set_num_threads(threads)
-    keep_memory()
+    settle(threads)
     with Path(log).open("a", encoding="utf-8") as stream, redirected(stream), told():
         work(*arguments)
 

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -142,12 +143,14 @@ def _figures(pictures: list[Path], study: Study, results: Results) -> str:
 
 
 def _runs(files: Files, results: Results) -> list[str]:
-    rows, commits, versions = [], Counter(), Counter()
+    rows, commits, versions, commands, data = [], Counter(), Counter(), Counter(), Counter()
     for (method, seed), path in files.records.items():
         record = read_json(path)
         git = record.get("git") or {}
         commits[f"{str(git.get('commit'))[:10]}{' with edits' if git.get('dirty') else ''}"] += 1
         versions[", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items())] += 1
+        commands[str(record.get("command"))] += 1
+        data[record.get("data_digest") or "of a version that kept no hash"] += 1
         rows.append(
             {
                 "method": results.labels[method],
@@ -156,7 +159,7 @@ def _runs(files: Files, results: Results) -> list[str]:
                 "best epoch": (record.get("best") or {}).get("epoch"),
                 "seconds": record.get("seconds"),
                 "memory (MB)": record.get("peak_memory_mb"),
-                "device": ", ".join((record.get("hardware") or {}).get("devices", [])),
+                "device": ", ".join(filter(None, [*_devices(record), record.get("instance")])),
                 "code": record.get("code"),
             }
         )
@@ -166,7 +169,13 @@ def _runs(files: Files, results: Results) -> list[str]:
         grid(table, "Every run, from its run.json", numbers),
         paragraph("Commits: " + "; ".join(f"{name} ({count} runs)" for name, count in commits.items()) + "."),
         paragraph("Packages: " + "; ".join(versions) + "."),
+        paragraph("Content of the data set: " + "; ".join(data) + "."),
+        paragraph("Commands: " + "; ".join(f"{typed} ({count} runs)" for typed, count in commands.items()) + "."),
     ]
+
+
+def _devices(record: dict[str, Any]) -> list[str]:
+    return (record.get("hardware") or {}).get("devices", [])
 
 
 def _sweep(files: Files, table: str) -> list[str]:

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 
 from rewind.errors import RewindError
-from rewind.files import digest, write_csv, write_json
+from rewind.files import digest, read_json, write_csv, write_json
 from rewind.jobs.data import DataFolder, Prepared, build_retriever, device
 from rewind.jobs.validation import validator
 from rewind.jobs.zero_shot import validation_file, validation_task
@@ -72,8 +72,13 @@ class Job:
         paths += [Path(path) for path in (self.cache, weights, validation_file(self.spec.evaluation)) if path]
         return {str(path): file_hash(path) for path in paths}
 
+    def content(self) -> str | None:
+        """Content hash of the data set's clips, images or vectors; none where they were made without one."""
+        report = Path(self.data) / "captions" / "report.json"
+        return read_json(report).get("digest") if report.is_file() else None
+
     def state_file(self) -> StateFile:
-        mark = digest(self.code, self.spec.signature(), self.seed, self.max_frames, self.hashes())
+        mark = digest(self.code, self.spec.signature(), self.seed, self.max_frames, self.hashes(), self.content())
         return StateFile(self.state, mark)
 
 
@@ -129,6 +134,7 @@ def _train_run(
         "peak_gpu_memory_mb": torch.cuda.max_memory_allocated() // 2**20 if torch.cuda.is_available() else None,
         "code": job.code,
         "data": job.hashes(),
+        "data_digest": job.content(),
         "hardware": hardware(),
     } | environment()
     write_json(record, content)

@@ -92,16 +92,44 @@ def _machine(threads: int, gpus: int | None, require_gpu: bool) -> Iterator[None
     from rewind.devices import lease
 
     with lease(gpus) as devices:
-        if require_gpu and gpus and not devices:
-            raise RewindError(
-                "resources.require_gpu is set, but no GPU is visible here. `rewind doctor` says what is missing; to "
-                "train on the CPU all the same, set resources.require_gpu: false."
-            )
         import torch
 
-        torch.set_num_threads(threads)
-        keep_memory()
+        usable = torch.cuda.device_count() if devices else 0
+        lacking = _lacking(devices, usable)
+        if require_gpu and gpus and not usable:
+            raise RewindError(
+                f"resources.require_gpu is set, but {lacking}. `rewind doctor` says what is missing; to train on the "
+                "CPU all the same, set resources.require_gpu: false."
+            )
+        if devices and lacking:
+            print(f"{lacking}: running on {'those that it sees' if usable else 'the CPU'}")
+        settle(threads)
         yield
+
+
+def _lacking(devices: list[str], usable: int) -> str:
+    """What is wrong with the granted GPUs, if anything."""
+    if not devices:
+        return "no GPU is visible here"
+    count = f"{len(devices)} GPU{'s' * (len(devices) > 1)}"
+    if not usable:
+        return f"torch cannot use the {count} of this job (a build for the CPU, or a driver that does not fit it)"
+    return f"torch sees {usable} of the {count} of this job" if usable < len(devices) else ""
+
+
+def settle(threads: int) -> None:
+    """Set up torch in a process that computes: CPU threads, memory, and on a GPU products of float32 in TF32.
+
+    TF32 rounds the factors of a product to 10 bits and sums in float32, many times as fast. It is for jobs on a GPU
+    alone, and ``NVIDIA_TF32_OVERRIDE=0``, NVIDIA's own switch, forbids it; ``run.json`` says which it was.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    keep_memory()
+    if torch.cuda.is_available():
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
 
 
 def keep_memory() -> None:

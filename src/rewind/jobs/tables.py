@@ -70,6 +70,7 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         bootstrap=results.intervals["boot_procedure"].iloc[0],
         family=len(study.pairs()),
         coverage=_coverage(read_csv(files.videos), "source images" if images else "source clips"),
+        data=list(dict.fromkeys(found for record in trained if (found := record.get("data_digest")))),
         notes=_notes(study, dataset, Path(files.videos).parents[1]),
     )
 
@@ -148,8 +149,14 @@ def _pretraining(study: Study, files: Files) -> str:
 
 
 def _hardware(records: list[dict[str, Any]]) -> dict[str, int]:
-    sets = Counter(tuple(sorted(Counter(record["hardware"]["devices"]).items())) for record in records)
+    """Devices → how many of them one run had; the same device under another instance type counts apart."""
+    sets = Counter(tuple(sorted(Counter(_devices(record)).items())) for record in records)
     return {name: count for devices in sets for name, count in devices}
+
+
+def _devices(record: dict[str, Any]) -> list[str]:
+    instance = record.get("instance")
+    return [f"{name} ({instance})" if instance else name for name in record["hardware"]["devices"]]
 
 
 def _coverage(report: pd.DataFrame, items: str) -> str:

@@ -8,7 +8,9 @@ import pandas as pd
 
 from rewind.datasets.annotations import format_module, read_annotations
 from rewind.datasets.captions import USABLE, write_captions
-from rewind.files import read_csv, write_csv, write_json
+from rewind.datasets.digest import clips_digest, vectors_digest
+from rewind.datasets.embedding_files import INDEX
+from rewind.files import read_csv, read_json, write_csv, write_json
 from rewind.jobs.places import sources_folder, videos_folder
 from rewind.study.dataset import Dataset, Image, Video
 from rewind.video.inventory import inventory
@@ -61,11 +63,17 @@ def report_vectors(dataset: Dataset, result: str) -> None:
 def make_captions(dataset: Dataset, report: str, items: str) -> None:
     """Write items.csv and the captions of every split."""
     annotations = read_annotations(dataset, str(sources_folder(dataset.name)))
-    content = write_captions(
-        annotations, read_csv(report), Path(items).parent, dataset.name, file_suffix(dataset.media)
-    )
+    rows, suffix = read_csv(report), file_suffix(dataset.media)
+    content = write_captions(annotations, rows, Path(items).parent, dataset.name, suffix, _digest(dataset, rows))
     for split, counts in content["splits"].items():
         print(f"{dataset.name} {split}: " + ", ".join(f"{v:,} {k}" for k, v in counts.items() if isinstance(v, int)))
+
+
+def _digest(dataset: Dataset, report: pd.DataFrame) -> str | None:
+    if dataset.vectors:
+        hashes = read_json(sources_folder(dataset.name) / INDEX).get("hashes")
+        return vectors_digest(hashes) if hashes else None
+    return clips_digest(report)
 
 
 def _noun(items: str) -> str:

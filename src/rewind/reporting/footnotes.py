@@ -29,6 +29,7 @@ class Footnotes:
         bootstrap: how the bootstrap beside them was.
         family: pairs in the family of the Holm correction.
         coverage: what share of the clips could be used; see :func:`coverage`.
+        data: content hashes of the data set as the runs found it, one unless it was made anew between them.
         notes: anything else, one sentence each.
     """
 
@@ -45,6 +46,7 @@ class Footnotes:
     bootstrap: str = ""
     family: int | None = None
     coverage: str = ""
+    data: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -90,6 +92,7 @@ def study_sentences(facts: Footnotes) -> list[str]:
         _hardware(facts),
         seed_sentence(facts),
         f"Coverage: {facts.coverage}" if facts.coverage else "",
+        _data(facts),
         *map(str, facts.notes),
     ]
 
@@ -166,6 +169,14 @@ def _decoding(facts: Footnotes) -> str:
 def _hardware(facts: Footnotes) -> str:
     names = [f"{count} × {name}" for name, count in facts.hardware.items()]
     return "Hardware: " + ", ".join(names) if names else ""
+
+
+def _data(facts: Footnotes) -> str:
+    """The beginning of each hash: enough to tell two states of the data apart."""
+    if not facts.data:
+        return ""
+    listed = " and ".join(digest[:12] for digest in facts.data)
+    return f"Data: content {listed}" + (" (runs differ)" if len(facts.data) > 1 else "")
 
 
 def _sentence(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from rewind.video import ffmpeg, images
 from rewind.video.images import SUFFIXES, normalise_image
 from rewind.video.transcode import ClipReport, transcode
 
-REPORT_COLUMNS = (*(field.name for field in fields(ClipReport)), "split")
+REPORT_COLUMNS = (*(field.name for field in fields(ClipReport)), "sha256", "split")
 # The settings that change no byte and no refusal.
 _MACHINE = {"shards", "workers"}
 Settings = Video | Image
@@ -61,6 +62,17 @@ class Job:
         ]
 
 
+@dataclass(frozen=True)
+class Made:
+    """What became of one item, and the SHA-256 of its normalised file and its twin; empty where there is none."""
+
+    report: ClipReport
+    sha256: str = ""
+
+    def row(self) -> dict:
+        return asdict(self.report) | {"sha256": self.sha256}
+
+
 def prepare_shard(rows: pd.DataFrame, out: Path, settings: Settings, code: str, workers: int) -> pd.DataFrame:
     """Make the clips or images of one shard; those that a former call finished are not made again.
 
@@ -75,7 +87,8 @@ def prepare_shard(rows: pd.DataFrame, out: Path, settings: Settings, code: str, 
         workers: how many are made at a time.
 
     Returns:
-        One row per row of ``rows``, in order: the fields of :class:`ClipReport` and split.
+        One row per row of ``rows``, in order: the fields of :class:`ClipReport`, sha256 (of the normalised files) and
+        split.
     """
     suffix = file_suffix(settings)
     jobs = [_job(row, out, suffix) for row in rows.to_dict("records")]
@@ -83,10 +96,8 @@ def prepare_shard(rows: pd.DataFrame, out: Path, settings: Settings, code: str, 
     program = images.version() if isinstance(settings, Image) else ffmpeg.version()
     mark = digest(settings.model_dump(mode="json", exclude=_MACHINE), program, code)
     named = ("images", "images") if isinstance(settings, Image) else ("videos", "clips")
-    reports = _run_all(
-        jobs, lambda job: _prepare(job, settings, mark), workers, Progress(named[0], len(jobs), named[1])
-    )
-    table = pd.DataFrame([asdict(report) for report in reports], columns=list(REPORT_COLUMNS))
+    made = _run_all(jobs, lambda job: _prepare(job, settings, mark), workers, Progress(named[0], len(jobs), named[1]))
+    table = pd.DataFrame([one.row() for one in made], columns=list(REPORT_COLUMNS))
     return table.assign(split=list(rows["split"]))
 
 
@@ -100,13 +111,13 @@ def _job(row: dict, out: Path, suffix: str) -> Job:
     return Job(item_id, row["source"], row["reversed_source"], bool(row["twin"]), out, suffix)
 
 
-def _run_all(jobs: list[Job], work: Callable[[Job], ClipReport], workers: int, progress: Progress) -> list[ClipReport]:
+def _run_all(jobs: list[Job], work: Callable[[Job], Made], workers: int, progress: Progress) -> list[Made]:
     failed = 0
     pool = ThreadPoolExecutor(max_workers=workers)
     try:
         futures = [pool.submit(work, job) for job in jobs]
         for future in as_completed(futures):
-            failed += future.result().status != "ok"
+            failed += future.result().report.status != "ok"
             progress.advance(note=f"{failed} not ok" if failed else "")
     finally:
         # After an interrupt, clips not yet begun are left for the next call.
@@ -123,23 +134,33 @@ def _sweep(out: Path, ids: set[str]) -> None:
                 draft.unlink(missing_ok=True)
 
 
-def _prepare(job: Job, settings: Settings, mark: str) -> ClipReport:
+def _prepare(job: Job, settings: Settings, mark: str) -> Made:
     """Make one item unless its state vouches for it; the state is written last, so it never runs ahead."""
     if not job.source:
         _discard(job)
-        return ClipReport(item_id=job.item_id, status="missing", reason="no source file")
+        return Made(ClipReport(item_id=job.item_id, status="missing", reason="no source file"))
     try:
         signature = digest(mark, _identity(job.source), _identity(job.reversed_source), job.twin)
     except OSError as error:
         _discard(job)
-        return ClipReport(item_id=job.item_id, status="missing", reason=error.strerror or str(error))
+        return Made(ClipReport(item_id=job.item_id, status="missing", reason=error.strerror or str(error)))
     done = _finished(job, signature)
-    if done:
+    if done and done.sha256:
         return done
-    _discard(job)
-    report = _make(job, settings)
-    write_json(job.state, {"signature": signature, "report": asdict(report)})
-    return report
+    if not done:
+        _discard(job)
+        done = Made(_make(job, settings))
+    # Files of a version that kept no hash are hashed where they lie.
+    made = Made(done.report, _content(job.outputs) if done.report.status == "ok" else "")
+    write_json(job.state, {"signature": signature, "report": asdict(made.report), "sha256": made.sha256})
+    return made
+
+
+def _content(paths: list[Path]) -> str:
+    whole = hashlib.sha256()
+    for path in paths:
+        whole.update(path.read_bytes())
+    return whole.hexdigest()
 
 
 def _make(job: Job, settings: Settings) -> ClipReport:
@@ -161,8 +182,8 @@ def _identity(path: str) -> tuple[str, int, int] | None:
     return path, stat.st_size, stat.st_mtime_ns
 
 
-def _finished(job: Job, signature: str) -> ClipReport | None:
-    """The report of an earlier call, if it holds for this signature and its files are whole."""
+def _finished(job: Job, signature: str) -> Made | None:
+    """What an earlier call made, if it holds for this signature and its files are whole."""
     try:
         state = json.loads(job.state.read_text(encoding="utf-8"))
         report = ClipReport(**state["report"])
@@ -170,7 +191,7 @@ def _finished(job: Job, signature: str) -> ClipReport | None:
     except (OSError, ValueError, TypeError, KeyError):
         return None
     whole = report.status == "ok" and report.bytes == sizes and state["signature"] == signature
-    return report if whole else None
+    return Made(report, state.get("sha256", "")) if whole else None
 
 
 def _discard(job: Job) -> None:

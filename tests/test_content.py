@@ -1,0 +1,141 @@
+"""What a data set holds has one hash: made with the clips, kept by resumed shards, and in every run's record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image as Picture
+
+from conftest import ROOT
+from rewind.datasets.digest import clips_digest, vectors_digest
+from rewind.files import read_csv, write_csv, write_json
+from rewind.jobs.runs import Job
+from rewind.jobs.tables import _hardware
+from rewind.reporting.footnotes import Footnotes, finished, study_sentences
+from rewind.study import Video
+from rewind.study.load import load_study
+from rewind.video.prepare import prepare_shard
+
+SHARD = """
+import sys
+from rewind.jobs.videos import make_shard
+from rewind.study import Image
+make_shard(sys.argv[1], 0, Image(short_side=24), "code", 1, sys.argv[2])
+"""
+
+
+@pytest.fixture
+def inventory(tmp_path) -> Path:
+    """Three pictures, one of them damaged."""
+    rng, rows = np.random.default_rng(0), []
+    for name in ("a", "b", "c"):
+        source = tmp_path / f"{name}.bmp"
+        Picture.fromarray(rng.integers(0, 255, (40, 40, 3), np.uint8)).save(source)
+        rows.append({"item_id": name, "source": str(source), "reversed_source": "", "twin": 0, "split": "test"})
+    (tmp_path / "c.bmp").write_bytes(b"no picture")
+    path = tmp_path / "videos/inventory.csv"
+    write_csv(path, pd.DataFrame(rows).assign(shard=0))
+    return path
+
+
+def make(inventory: Path) -> pd.DataFrame:
+    """One shard, as its job makes it, in a fresh process."""
+    result = inventory.with_name("0-of-1.csv")
+    command = [sys.executable, "-c", SHARD, str(inventory), str(result)]
+    env = {"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return read_csv(result).fillna("")
+
+
+def test_every_item_has_the_hash_of_its_files(inventory):
+    report = make(inventory)
+    for row in report.itertuples():
+        path = inventory.parent / f"{row.item_id}.png"
+        assert row.sha256 == (hashlib.sha256(path.read_bytes()).hexdigest() if row.status == "ok" else "")
+    assert report["status"].tolist() == ["ok", "ok", "failed"]
+    rows = sorted(zip(report["item_id"][:2], report["sha256"][:2], strict=True))
+    text = "".join(f"{item}\0{content}\n" for item, content in rows)
+    assert clips_digest(report) == hashlib.sha256(text.encode()).hexdigest()
+    assert clips_digest(report.iloc[::-1]) == clips_digest(report), "the order of rows is no content"
+
+
+def test_a_resumed_shard_keeps_its_hashes_and_an_old_one_gets_them(inventory):
+    first = make(inventory)
+    made = {path: path.stat().st_mtime_ns for path in inventory.parent.glob("*.png")}
+    assert make(inventory).equals(first)
+    for state in (inventory.parent / ".state").glob("*.json"):
+        content = json.loads(state.read_text())
+        del content["sha256"]  # as a version before this one wrote it
+        state.write_text(json.dumps(content))
+    assert make(inventory).equals(first)
+    assert {path: path.stat().st_mtime_ns for path in made} == made, "nothing was made anew"
+
+
+def test_other_pixels_are_another_content(inventory, tmp_path):
+    before = clips_digest(make(inventory))
+    Picture.new("RGB", (40, 40), "red").save(tmp_path / "b.bmp")
+    assert clips_digest(make(inventory)) != before
+
+
+def test_a_clips_hash_covers_its_twin(tmp_path):
+    """Both files, the original first."""
+    source = tmp_path / "clip.mp4"
+    frames = [Picture.new("RGB", (32, 32), (40 * n, 0, 255 - 40 * n)) for n in range(5)]
+    frames[0].save(tmp_path / "clip.gif", save_all=True, append_images=frames[1:], duration=200)
+    (tmp_path / "clip.gif").rename(source)
+    row = {"item_id": "clip", "source": str(source), "reversed_source": "", "twin": 1, "split": "test"}
+    out = tmp_path / "videos"
+    report = prepare_shard(pd.DataFrame([row]), out, Video(fps=5, short_side=32), "code", 1)
+    assert report["status"].tolist() == ["ok"], report["reason"].tolist()
+    both = (out / "clip.mp4").read_bytes() + (out / "clip_rev.mp4").read_bytes()
+    assert report["sha256"].tolist() == [hashlib.sha256(both).hexdigest()]
+
+
+def test_folders_that_were_prepared_before_have_none():
+    report = pd.DataFrame({"item_id": ["a", "b"], "status": ["ok", "failed"]})
+    assert clips_digest(report) is None
+    assert clips_digest(report.assign(sha256=[None, "0"])) is None
+    assert clips_digest(report.assign(sha256=["0", None])) is not None, "what failed has no content"
+
+
+def test_vectors_have_that_of_their_index():
+    assert vectors_digest({"text": "1", "images": "2"}) == vectors_digest({"images": "2", "text": "1"})
+    assert vectors_digest({"text": "1", "images": "2"}) != vectors_digest({"text": "2", "images": "1"})
+
+
+def test_a_run_knows_its_content_and_does_not_resume_on_another(tmp_path):
+    data, spec = tmp_path / "data", load_study("demo", ROOT / "config/studies").run_spec("chance")
+    write_csv(data / "items.csv", pd.DataFrame({"item_id": ["a"]}))
+    for split in ("train", "valid"):
+        write_csv(data / f"captions/shapes_{split}.csv", pd.DataFrame({"caption": ["a"]}))
+    job = Job("chance/seed0", spec, 0, data, "shapes", 4, tmp_path / "state.pt", "code")
+    assert job.content() is None, "a folder without a report"
+    marks = []
+    for content in ({"dataset": "shapes"}, {"digest": "1" * 64}, {"digest": "2" * 64}):
+        write_json(data / "captions/report.json", content)
+        assert job.content() == content.get("digest")
+        marks.append(job.state_file().fingerprint)
+    assert len(set(marks)) == 3
+
+
+def test_the_table_names_the_content():
+    said = finished(study_sentences(Footnotes(data=["0123456789abcdef" * 4])))
+    assert said == ["Data: content 0123456789ab."]
+    said = finished(study_sentences(Footnotes(data=["0123456789abcdef" * 4, "f" * 64])))
+    assert said == ["Data: content 0123456789ab and ffffffffffff (runs differ)."]
+    assert finished(study_sentences(Footnotes())) == []
+
+
+def test_the_instance_type_stands_beside_the_device():
+    gpus = {"hardware": {"devices": ["NVIDIA A10G"] * 2}}
+    records = [gpus | {"instance": "EC2 g5.12xlarge"}, gpus | {"instance": "EC2 g5.12xlarge"}, gpus]
+    facts = Footnotes(hardware=_hardware(records))
+    assert finished(study_sentences(facts)) == ["Hardware: 2 × NVIDIA A10G (EC2 g5.12xlarge), 2 × NVIDIA A10G."]

@@ -1,0 +1,45 @@
+"""What a job asks of the machine: GPUs only where it computes on them, a long time only where it trains."""
+
+from rewind.study.model import TOWERLESS
+
+# Minutes, for schedulers; `--set-resources train:runtime=2880` overrules them.
+TRAINING, ENCODING, SHORT = 1440, 720, 60
+PACKAGED = ("minilm", "efficientnet_lite0")  # small networks, made for a CPU
+
+
+def training_gpus(name, method):
+    """GPUs that share the batches of a run; what learns nothing by gradient descent needs none."""
+    chosen = STUDIES[name]
+    return 0 if chosen.methods[method].baseline else chosen.resources.gpus
+
+
+def training_minutes(name, method):
+    return SHORT if STUDIES[name].methods[method].baseline else TRAINING
+
+
+def closed(name, method):
+    """Whether a run has nothing to encode: chance, word counts and closed forms on vectors."""
+    keys = STUDIES[name].methods[method]
+    return keys.model in TOWERLESS or (keys.model == "translator" and keys.baseline)
+
+
+def sharing_gpus(name, method):
+    """GPUs of a job that encodes test data in as many processes."""
+    return 0 if closed(name, method) else STUDIES[name].resources.gpus
+
+
+def encoding_gpus(name, method):
+    """The same of a job that is one process, which uses one GPU."""
+    return min(1, sharing_gpus(name, method))
+
+
+def encoding_minutes(name, method):
+    return SHORT if closed(name, method) else ENCODING
+
+
+def making_gpus(name):
+    """GPUs of the job that makes a data set of vectors: one, if a study on it uses GPUs and its networks are large."""
+    keys = DATASETS[name].source.made_from
+    large = any(encoder.name not in PACKAGED for encoder in (keys.text, keys.image))
+    wanted = max((chosen.resources.gpus for chosen in STUDIES.values() if chosen.dataset == name), default=0)
+    return min(1, wanted) if large else 0
