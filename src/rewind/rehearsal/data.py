@@ -65,7 +65,7 @@ def small(dataset: Dataset, cwd: Path, folder: Path, sizes: Sizes, towers: Tower
         for side in ("text", "image"):
             encoder = made_from[side]
             if encoder["name"] == "clip":
-                made_from[side] = towers.rehearsed(encoder, f"source.made_from.{side}")
+                made_from[side] = towers.rehearsed(encoder, f"source.made_from.{side}", made_from["size"])
         return absolute(keys, cwd), f"{dataset.name}: vectors made here from the items of {made_from['dataset']}"
     media = keys["image" if dataset.items == "images" else "video"]
     if not dataset.vectors:

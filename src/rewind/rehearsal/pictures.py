@@ -14,7 +14,6 @@ from rewind.datasets.shapes_draw import draw_style, render
 from rewind.datasets.shapes_grammar import Entry, compose
 
 CODING = "-pix_fmt yuv420p -crf 23 -vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
-LONGEST_SIDE = 4096
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def invent(sizes: Sizes, captions: int) -> list[StandIn]:
     return [StandIn(f"standin{split}{n:03}", split, entry) for split in SPLITS for n, entry in enumerate(splits[split])]
 
 
-def draw_clip(stand_in: StandIn, path: Path, side: int = 160, seconds: float = 9.0) -> None:
+def draw_clip(stand_in: StandIn, path: Path, side: int = 96, seconds: float = 9.0) -> None:
     """Write a clip as H.264, ``seconds`` long."""
     style = draw_style(stand_in.name, side)
     frames = render(stand_in.entry.scene, style)
@@ -54,7 +53,7 @@ def draw_clip(stand_in: StandIn, path: Path, side: int = 160, seconds: float = 9
     write_clip(path, frames.tobytes(), (style.width, style.height), rate, CODING)
 
 
-def draw_picture(stand_in: StandIn, path: Path, side: int = 160) -> None:
+def draw_picture(stand_in: StandIn, path: Path, side: int = 128) -> None:
     """Write the middle of a clip as a picture, in the format of the file's suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(_frames(stand_in, side, 3)[1]).save(path)

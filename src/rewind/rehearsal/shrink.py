@@ -36,12 +36,12 @@ def small(study: Study, cwd: Path, towers: Towers, cores: int) -> Keys:
     keys.pop("name")
     keys["title"] = f"{TITLE} of {study.title or study.name}: no result"
     keys["seeds"] = keys["seeds"][:SEEDS]
-    keys["backbone"] = towers.rehearsed(keys["backbone"], "backbone")
+    keys["backbone"] = towers.rehearsed(keys["backbone"], "backbone", study.frames.size)
     cap = batch_cap(study, towers)
     for name, method in keys["methods"].items():
         if method["seeds"]:
             method["seeds"] = method["seeds"][:SEEDS]
-        method["options"] = _options(method, towers, f"methods.{name}.options")
+        method["options"] = _options(method, towers, f"methods.{name}.options", study.frames.size)
     for block in _training_blocks(keys):
         _few_steps(block, cap, *(LIGHT_STEPS if cap >= LIGHT_BATCH else HEAVY_STEPS))
     if keys["sanity"]:
@@ -77,12 +77,13 @@ def _few_steps(training: Keys, cap: int, epochs: int, steps: int) -> None:
         batch["size"] = max(group, cap // group * group)
 
 
-def _options(method: Keys, towers: Towers, where: str) -> Keys:
+def _options(method: Keys, towers: Towers, where: str, size: int) -> Keys:
     """Options that name towers of their own: a block ``backbone``, or the keys of one."""
     options = method["options"]
     if isinstance(options.get("backbone"), dict):
-        return options | {"backbone": towers.rehearsed(options["backbone"], f"{where}.backbone")}
-    return towers.rehearsed(options, where) if options.get("weights") or options.get("pretrained") else options
+        return options | {"backbone": towers.rehearsed(options["backbone"], f"{where}.backbone", size)}
+    named = options.get("weights") or options.get("pretrained")
+    return towers.rehearsed(options, where, size) if named else options
 
 
 def fewest_layers(study: Study) -> tuple[int, int]:

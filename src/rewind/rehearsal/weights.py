@@ -41,8 +41,13 @@ class Towers:
         self.notes: list[str] = []
         self.shares: dict[str, float] = {}
 
-    def rehearsed(self, keys: Keys, where: str) -> Keys:
+    def rehearsed(self, keys: Keys, where: str, size: int) -> Keys:
         """A block of keys like a study's ``backbone``, with stand-ins for weights that are not there.
+
+        Args:
+            keys: the block.
+            where: its path in the file.
+            size: side of the frames that it sees, in pixels.
 
         Raises:
             RewindError: for weights of a model of the user's own, which no stand-in is known for.
@@ -51,7 +56,7 @@ class Towers:
         if given and Path(given).is_file():
             return keys
         kind = keys.get("kind") or "clip"
-        found = self._shallow(keys, kind, where)
+        found = self._shallow(keys, kind, where, size)
         if not given and not tag:
             return found
         if kind not in LAYOUTS:
@@ -65,10 +70,10 @@ class Towers:
         self.notes.append(f"{said}; random weights stand in for it")
         return found | {"weights": str(path), "pretrained": None, "allow_torchscript": False}
 
-    def _shallow(self, keys: Keys, kind: str, where: str) -> Keys:
+    def _shallow(self, keys: Keys, kind: str, where: str, size: int) -> Keys:
         name = keys.get("architecture") or Backbone().architecture
         shorten = SHORTENED.get(kind)
-        if self.full or shorten is None or (work.per_item({**keys, "architecture": name}, 1, 224) or 0) < DEEP_WORK:
+        if self.full or shorten is None or (work.per_item({**keys, "architecture": name}, 1, size) or 0) < DEEP_WORK:
             return keys
         config, share = shorten(name, *self.least)
         if share == 1:

@@ -1,0 +1,162 @@
+"""The price of a study: measured seconds × counts, worked by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rewind.rehearsal import report, shrink, work
+from rewind.rehearsal.data import Counts
+from rewind.rehearsal.measure import Job, Steps, jobs_in, steps_of
+from rewind.rehearsal.rates import Rates, pairwise, rows_of_epoch
+from rewind.rehearsal.schedule import Planned, wall_time
+from rewind.rehearsal.weights import Towers
+from rewind.study import Method, Study, load_study
+
+PIXELS = {"dataset": "d", "methods": {"meanP": {}, "tightTransf": {"head": "tightTransf"}}, "name": "s"}
+
+
+def rates(study: Study, **changes) -> Rates:
+    whole = Counts(
+        {"train": 1000, "valid": 100, "test": 200}, {"train": 5000, "valid": 100, "test": 200}, 650, "", True
+    )
+    few = Counts({"train": 16, "valid": 10, "test": 20}, {"train": 80, "valid": 10, "test": 20}, 23, "", True)
+    given = {
+        "steps": {"meanP": Steps(2.0, 6.0, 4, 12, 0, None), "tightTransf": Steps(2.0, 6.0, 4, 12, 0, None)},
+        "gpus": 0,
+        "tflops": 100.0,
+        "share": 1.0,
+        "cores": 2,
+        "threads": {"runs": 1, "pretraining": 1},
+    }
+    return Rates(study, whole, few, **(given | changes))
+
+
+def test_a_vit_computes_what_its_matrices_say():
+    # ViT-B/32: 12 layers, 50 tokens, width 768; published as 4.4 GMAC, which is 8.8 GFLOP.
+    flops = work.per_item({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 1, 224)
+    assert flops == pytest.approx(2 * 4.4e9, rel=0.05)
+    assert work.per_item({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 12, 224) == 12 * flops
+    assert work.per_item({"kind": "towers"}, 1, 224) is None
+
+
+def test_jobs_wait_for_cores_and_for_their_level():
+    jobs = [Planned(0, 3, 1, 0), Planned(0, 2, 1, 0), Planned(0, 2, 1, 0), Planned(1, 1, 2, 0)]
+    assert wall_time(jobs, 1, 0) == 8
+    assert wall_time(jobs, 2, 0) == 4 + 1, "3 beside 2, then 2 more; the next level starts after the last of them"
+    assert wall_time([Planned(0, 5, 8, 0)], 2, 0) == 5, "more threads than cores: all cores"
+    gpus = [Planned(0, 10, 1, 1)] * 4
+    assert [wall_time(gpus, 8, count) for count in (1, 2, 4, 0)] == [40, 20, 10, 10]
+
+
+def test_a_run_costs_its_steps_its_validations_and_its_start():
+    study = Study.model_validate(PIXELS | {"training": {"epochs": 10, "batch": {"size": 4}}})
+    keys, job = study.training, Job("train", "meanP.seed0", 20.0, 15.0, None)
+    found = rates(study).training(job, "meanP", keys, 12, 5000, 100)
+    # 20 s of which 6 were steps; 10 × 1250 steps of 2 s; 10 validations of 90 more items at a third of 0.5 s each.
+    assert found == pytest.approx(14 + 10 * 1250 * 2 + 10 * 90 * 0.5 / 3)
+
+
+def test_steps_grow_with_batch_frames_layers_and_pairs():
+    study = Study.model_validate(PIXELS)
+    mean, tight = study.methods["meanP"], study.methods["tightTransf"]
+    at = rates(study)
+    steps, keys = at.steps["meanP"], study.training
+    assert at.step(steps, mean, keys, 12, 8) == pytest.approx(4.0)
+    assert at.step(steps, mean, keys, 24, 4) == pytest.approx(4.0)
+    assert at.step(steps, tight, keys, 12, 8) == pytest.approx(8.0), "pairs: the square of the batch"
+    assert rates(study, share=0.5).step(steps, mean, keys, 12, 4) == pytest.approx(4.0)
+    frozen = keys.model_copy(update={"freeze": ["visual"]})
+    assert rates(study, share=0.5).step(steps, mean, frozen, 12, 4) == pytest.approx(2.0), "no tower in its steps"
+
+
+def test_a_gpu_that_nobody_timed_is_a_guess_and_says_so():
+    study = Study.model_validate(PIXELS)
+    at = rates(study, gpus=4)
+    seconds = at.step(at.steps["meanP"], study.methods["meanP"], study.training, 12, 128)
+    flops = 3 * 128 * work.per_item({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 12, 224)
+    assert seconds == pytest.approx(flops / 100e12)
+    assert any("TFLOP/s" in guess for guess in at.guesses)
+    timed = rates(study, gpus=4, steps={"meanP": Steps(2.0, 6.0, 128, 12, 1, 900.0)})
+    assert timed.step(timed.steps["meanP"], study.methods["meanP"], study.training, 12, 128) == 2.0
+    assert not timed.guesses
+
+
+def test_captions_of_an_epoch():
+    study = Study.model_validate(PIXELS)
+    counts = rates(study).counts
+    assert rows_of_epoch(study.training, counts) == 5000
+    one = study.training.model_copy(update={"batch": study.training.batch.model_copy(update={"captions": "one"})})
+    assert rows_of_epoch(one, counts) == 1000
+    assert pairwise(Method(head="tightTransf")) and not pairwise(Method(head="meanP"))
+    assert not pairwise(Method(model="translator", head="mlp1"))
+
+
+def test_measurements_are_read_from_what_jobs_left(tmp_path):
+    head = "s\th:m:s\tmax_rss\tcpu_time\n"
+    for name, row in {
+        "train/a.seed0": "6.5\t0:00:06\t526.5\t6.0",
+        "sweep": "1.0\t0:00:01\t-\t1",
+        "videos/0-of-2": "3\t0\t9\t1",
+    }.items():
+        path = tmp_path / "benchmarks" / f"{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(head + row + "\n")
+    (tmp_path / "logs/train").mkdir(parents=True)
+    (tmp_path / "logs/train/a.seed0.log").write_text("epoch\nfinished in 3.1 s\n")
+    jobs = {job.rule: job for job in jobs_in(tmp_path)}
+    assert set(jobs) == {"train", "sweep", "video_shard"}
+    assert (jobs["train"].method, jobs["train"].memory, jobs["train"].inside) == ("a", 526.5, 3.1)
+    assert jobs["train"].start == pytest.approx(3.4) and jobs["sweep"].memory is None
+    (tmp_path / "history.csv").write_text("epoch,seconds,clips_per_second\n1,4.0,4\n2,2.0,8\n")
+    record = {"spec": {"method": {"training": {"batch": {"size": 8}}}}, "max_frames": 4, "hardware": {"gpus": 0}}
+    (tmp_path / "run.json").write_text(json.dumps(record | {"peak_gpu_memory_mb": None}))
+    steps = steps_of(tmp_path / "history.csv", tmp_path / "run.json")
+    assert steps == Steps(1.0, 6.0, 8, 4, 0, None), "16 captions an epoch are two steps of 8; the second is warm"
+    (tmp_path / "history.csv").write_text("\n")
+    assert steps_of(tmp_path / "history.csv", tmp_path / "run.json") is None, "a baseline"
+
+
+@pytest.mark.parametrize("name", ["rtime", "sanw", "cosine_gap", "translator", "miniclip", "demo"])
+def test_a_rehearsed_study_is_a_study_and_keeps_its_methods(name, tmp_path):
+    import yaml
+
+    study = load_study(name)
+    towers = Towers(tmp_path / "weights", False, shrink.fewest_layers(study))
+    towers.rehearsed = lambda keys, where, size: keys  # type: ignore[method-assign] # no weights are written here
+    keys = shrink.small(study, tmp_path, towers, 2)
+    (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(keys, sort_keys=False))
+    small = load_study(name, tmp_path)
+    assert list(small.methods) == list(study.methods) and small.pairs() == study.pairs()
+    assert all(len(seeds) <= 2 for seeds in [small.seeds, *(m.seeds or [] for m in small.methods.values())])
+    assert (small.sweep is None) == (study.sweep is None) and small.evaluation.settings == study.evaluation.settings
+    assert max(small.methods[m].training.epochs for m in small.trained()) <= 3
+    assert all(small.methods[m].training.objective == study.methods[m].training.objective for m in study.methods)
+    assert small.title.startswith("REHEARSAL") and small.tables.prefix == "rehearsal_"
+    assert not small.resources.require_gpu and small.resources.threads <= 2
+
+
+def test_paths_that_exist_become_absolute_and_nothing_else(tmp_path):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/tiny.json").write_text("{}")
+    given = {"a": ["config/tiny.json", "none/there.json"], "b": {"c": "R@1"}, "d": 3, "e": "\0.x"}
+    made = shrink.absolute(given, tmp_path)
+    assert made == {
+        "a": [str(tmp_path / "config/tiny.json"), "none/there.json"],
+        "b": {"c": "R@1"},
+        "d": 3,
+        "e": "\0.x",
+    }
+
+
+def test_what_people_read():
+    assert [report.span(s) for s in (20, 300, 5400, 86400, 3 * 86400)] == [
+        "1 min",
+        "5 min",
+        "1.5 h",
+        "24.0 h",
+        "3.0 days",
+    ]
+    assert [report.size(n) for n in (3e6, 4.2e9)] == ["3 MB", "4.2 GB"]
+    assert report.aligned([("Stage", "Jobs"), ("train", "12")]) == ["Stage  Jobs", "───────────", "train    12"]

@@ -1,0 +1,100 @@
+"""Stand-ins of every source format are read by its own reader, and a part of the user's files is read alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from rewind.datasets.annotations import part, read_annotations
+from rewind.errors import RewindError
+from rewind.jobs.config import check_sources
+from rewind.jobs.places import sources_folder, videos_folder
+from rewind.jobs.videos import make_sources
+from rewind.rehearsal.formats import stand_in
+from rewind.rehearsal.formats.embeddings import part as vectors_part
+from rewind.rehearsal.pictures import Sizes
+from rewind.study import Dataset
+from rewind.study.dataset import Source
+from rewind.video.inventory import inventory
+
+SIZES = Sizes(8, 2, 3)
+SOURCES = {
+    "rtime": {"annotations": {"train": "a", "valid": "b", "test": "c"}, "videos": "d"},
+    "table": {"table": "a", "videos": "b"},
+    "table of images": {"table": "a", "videos": "b", "items": "images"},
+    "internvid": {"captions": "a", "videos": "b"},
+    "photos": {"captions": "a", "images": "b"},
+    "flickr8k": {"captions": "a", "images": "b", "split_file": "c"},
+    "flickr8k without a split file": {"captions": "a", "images": "b"},
+    "stamps": {},
+    "emoji": {},
+    "embeddings": {"train": "a", "captions": "b", "test": "c"},
+    "shapes": {},
+}
+
+
+def small(name: str, folder: Path) -> Dataset:
+    given = {"format": name.split()[0]} | SOURCES[name]
+    source = TypeAdapter(Source).validate_python(given).model_dump(mode="json")
+    keys = stand_in(source["format"], source, folder, SIZES)
+    reverse = source["format"] in ("rtime", "table", "shapes") and source.get("items") != "images"
+    return Dataset(name="few", source=source | keys, reverse=reverse)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_stand_ins_are_read_as_the_real_files_are(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    dataset = small(name, tmp_path / "raw")
+    check_sources(dataset)
+    if dataset.made_here:
+        make_sources(dataset, "", "ready.json")
+    found = read_annotations(dataset, str(sources_folder("few")))
+    originals = found.items[found.items["reversed"] == 0]
+    counts = originals["split"].value_counts()
+    assert set(counts.index) == {"train", "valid", "test"} and counts["train"] >= SIZES.train - 2
+    assert set(found.captions["video_id"]) == set(found.items["item_id"]), "every item has a caption"
+    twins = (found.items["reversed"] == 1).sum()
+    assert (twins > 0) == dataset.reverse
+    if not dataset.vectors:
+        rows = inventory(dataset, found, videos_folder(dataset))
+        assert (rows["source"] != "").all(), "every item has its file"
+
+
+def test_a_part_of_a_data_set_keeps_twins_and_captions(tmp_path):
+    dataset = small("rtime", tmp_path / "raw")
+    whole = read_annotations(dataset, "")
+    twins = set(whole.items["item_id"][whole.items["reversed"] == 1].str.removesuffix("_rev"))
+    first = next(item for item in whole.items["item_id"] if item in twins)
+    (tmp_path / "only.txt").write_text(f"{first}\n\n{first}\n")
+    few = read_annotations(dataset.model_copy(update={"only": str(tmp_path / "only.txt")}), "")
+    assert few.items["item_id"].tolist() == [first, f"{first}_rev"]
+    assert few.captions.equals(
+        whole.captions[whole.captions["video_id"].isin(few.items["item_id"])].reset_index(drop=True)
+    )
+    assert few.notes["only"]["originals"] == 1 and few.notes["only"]["of"] == 13
+
+
+@pytest.mark.parametrize("content", ["", "nobody\n", None])
+def test_a_part_that_names_no_item_is_refused(tmp_path, content):
+    dataset = small("internvid", tmp_path / "raw")
+    path = tmp_path / "only.txt"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(RewindError, match=r"only\.txt.*one item id per line"):
+        part(read_annotations(dataset, ""), str(path))
+
+
+def test_a_part_of_the_users_vectors_has_their_values(tmp_path, monkeypatch):
+    import numpy as np
+
+    monkeypatch.chdir(tmp_path)
+    real = small("embeddings", tmp_path / "raw")
+    keys = vectors_part(real, tmp_path / "part", Sizes(3, 1, 1))
+    with np.load(keys["train"]) as few, np.load(real.source.train) as whole:
+        rows = [whole["images/names"].tolist().index(name) for name in few["images/names"].tolist()]
+        assert len(rows) == 5 and np.array_equal(few["images/embeddings"], whole["images/embeddings"][rows])
+        texts = whole["captions/text"].tolist()
+        rows = [texts.index(text) for text in few["captions/text"].tolist()]
+        assert len(rows) == 25 and np.array_equal(few["captions/embeddings"], whole["captions/embeddings"][rows])
