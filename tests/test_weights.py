@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from open_clip import get_model_config
-from open_clip.model import CLIP
 from safetensors.torch import save_file
 
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models.clip import build
 from rewind.models.weights import family_of, fitting_architectures, load_weights, read_state
@@ -29,7 +28,7 @@ OPENAI = {"input_resolution": 16, "context_length": 8, "vocab_size": 8}
 
 def towers(seed: int = 0) -> dict[str, torch.Tensor]:
     torch.manual_seed(seed)
-    return {name: value.clone() for name, value in CLIP(**CONFIG).state_dict().items()}
+    return {name: value.clone() for name, value in open_clip("model").CLIP(**CONFIG).state_dict().items()}
 
 
 class Half(torch.nn.Module):
@@ -147,7 +146,7 @@ def test_the_family_key_settles_what_a_file_does_not_show(tmp_path, family, quic
 def full_size(tmp_path: Path, extra: dict[str, torch.Tensor] | None = None) -> Path:
     """ViT-B/32's names and shapes, every tensor one number expanded, so that the file stays small."""
     with torch.device("meta"):
-        own = CLIP(**get_model_config("ViT-B-32")).state_dict()
+        own = open_clip("model").CLIP(**open_clip().get_model_config("ViT-B-32")).state_dict()
     path = tmp_path / "ViT-B-32.pt"
     torch.save({name: torch.tensor(0.5).expand(v.shape) for name, v in own.items()} | (extra or {}), path)
     assert path.stat().st_size < 1_000_000
@@ -156,9 +155,9 @@ def full_size(tmp_path: Path, extra: dict[str, torch.Tensor] | None = None) -> P
 
 def load_named(architecture: str, **keys) -> None:
     """Load into towers that have shapes alone: everything is checked, nothing is copied."""
-    config = get_model_config(architecture)
+    config = open_clip().get_model_config(architecture)
     with torch.device("meta"):
-        own = CLIP(**config)
+        own = open_clip("model").CLIP(**config)
     load_weights(own, Backbone(architecture=architecture, **keys), config.get("quick_gelu", False))
 
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-import rewind.compat  # noqa: F401 - before open_clip
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models.patches import KERNEL, fit_patches
 from rewind.study import Backbone as BackboneKeys
@@ -169,26 +169,22 @@ def _check_family(shown: str | None, keys: BackboneKeys, quick_gelu: bool, sourc
 
 def _sibling(architecture: str, quick_gelu: bool) -> str | None:
     """open_clip's name of the same architecture with the other activation."""
-    from open_clip import list_models
-
     other = architecture.removesuffix(_QUICK) if quick_gelu else architecture + _QUICK
-    return other if other != architecture and other in list_models() else None
+    return other if other != architecture and other in open_clip().list_models() else None
 
 
 def _from_hub(keys: BackboneKeys, quick_gelu: bool) -> State:
-    import open_clip
-
     name, tag = keys.architecture, keys.pretrained
-    tags = open_clip.list_pretrained_tags_by_model(name)
+    tags = open_clip().list_pretrained_tags_by_model(name)
     if tag not in tags:
         known = (
             f"its tags: {', '.join(tags)}" if tags else "it has none; name an architecture of open_clip's, or a file"
         )
         raise RewindError(f"backbone.pretrained: open_clip knows no weights {tag!r} of {name}; {known}.")
-    quick = open_clip.get_pretrained_cfg(name, tag).get("quick_gelu", False)
+    quick = open_clip().get_pretrained_cfg(name, tag).get("quick_gelu", False)
     _check_family("openai" if quick else "open_clip", keys, quick_gelu, f"backbone.pretrained: {tag}")
     try:
-        return open_clip.create_model(name, pretrained=tag, precision="fp32").state_dict()
+        return open_clip().create_model(name, pretrained=tag, precision="fp32").state_dict()
     except Exception as error:  # network, proxy, disk: what is raised depends on the hub's client
         raise RewindError(
             f"backbone.pretrained: {name}, {tag}: the weights could not be fetched ({_line(error)}). Without a "
@@ -230,16 +226,13 @@ def _hint(state: State, quick_gelu: bool) -> str:
 
 def fitting_architectures(state: State, quick_gelu: bool) -> list[str]:
     """open_clip's plain CLIP models of one activation that these tensors fit by name and shape, at most three."""
-    from open_clip import get_model_config, list_models
-    from open_clip.model import CLIP
-
     found: list[str] = []
-    for name in list_models():
-        config = get_model_config(name)
+    for name in open_clip().list_models():
+        config = open_clip().get_model_config(name)
         if not _may_fit(config, state, quick_gelu):
             continue
         with torch.device("meta"):  # shapes alone
-            own = CLIP(**config).state_dict()
+            own = open_clip("model").CLIP(**config).state_dict()
         if not _differences(own, state):
             found.append(name)
     return found[:_CANDIDATES]
