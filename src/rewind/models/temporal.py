@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rewind.errors import RewindError
+from rewind.models.lstm import Lstm
 from rewind.models.retriever import single
 
 LN_EPS = 1e-12  # of the heads' layer norms; CLIP's own towers use 1e-5
@@ -78,7 +79,7 @@ class SeqLSTM(nn.Module):
 
     def __init__(self, width: int, layers: int = 1, positions: int = 77) -> None:
         super().__init__()
-        self.lstm_visual = nn.LSTM(width, width, num_layers=1, batch_first=True)
+        self.lstm_visual = Lstm(width, width, num_layers=1, batch_first=True)
 
     def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
         # The LSTM runs forward and padding comes last, so real steps cannot see padding: no packing is needed.
