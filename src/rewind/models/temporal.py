@@ -17,7 +17,7 @@ from rewind.models.lstm import Lstm
 from rewind.models.retriever import single
 
 LN_EPS = 1e-12  # of the heads' layer norms; CLIP's own towers use 1e-5
-PAIRS_AT_ONCE = 4096  # of tightTransf in training; more hold no more activations than these
+PAIRS_AT_ONCE = 4096  # of tightTransf in training, at most
 
 
 class Block(nn.Module):
@@ -109,9 +109,15 @@ class SeqTransf(nn.Module):
 
 
 class TightTransf(nn.Module):
-    """A cross encoder over one pooled text token and the frame tokens; it scores pairs."""
+    """A cross encoder over one pooled text token and the frame tokens; it scores pairs.
+
+    Attributes:
+        pairs_at_once: pairs whose activations training holds at a time; scores and gradients are the same with any
+            number. Micro-batching lowers it.
+    """
 
     pairwise = True
+    pairs_at_once = PAIRS_AT_ONCE
 
     def __init__(self, width: int, layers: int = 4, positions: int = 77) -> None:
         super().__init__()
@@ -125,8 +131,12 @@ class TightTransf(nn.Module):
             nn.init.normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
 
-    def pairs(self, text: Tensor, frames: Tensor, mask: Tensor, rows: slice = slice(None)) -> Tensor:
-        """Scores of all pairs, or of those of some texts alone.
+    def pairs(self, text: Tensor, frames: Tensor, mask: Tensor) -> Tensor:
+        """Scores of all pairs, (n, m); see :meth:`pair_rows`."""
+        return self.pair_rows(text, frames, mask, slice(None))
+
+    def pair_rows(self, text: Tensor, frames: Tensor, mask: Tensor, rows: slice) -> Tensor:
+        """Scores of some texts against all clips.
 
         Args:
             text: (n, D) pooled text features, not normalised.
@@ -144,14 +154,16 @@ class TightTransf(nn.Module):
         right = self.dropout(frames + positions_of(self.position_embeddings, 1, frames.shape[1]))
         first = self.transformer.resblocks[0]
         texts, items = (left, *first.project(left)), (right, *first.project(right))
-        most = max(1, PAIRS_AT_ONCE // max(1, len(frames)))
-        if not torch.is_grad_enabled() or len(left) <= most:
+        wide = min(self.pairs_at_once, max(1, len(frames)))
+        high = max(1, self.pairs_at_once // wide)
+        if not torch.is_grad_enabled() or (len(left) <= high and len(frames) <= wide):
             return self._cross(texts, items, mask)
-        # Exact: rows of pairs do not depend on one another. Each chunk's activations are computed again on the way
-        # back; nothing random happens inside.
-        chunks = [tuple(part[at : at + most] for part in texts) for at in range(0, len(left), most)]
+        # Exact: pairs do not depend on one another. Each chunk's activations are computed again on the way back;
+        # nothing random happens inside.
         run = partial(checkpoint, self._cross, use_reentrant=False, preserve_rng_state=False)
-        return torch.cat([run(chunk, items, mask) for chunk in chunks])
+        across = [(_rows(items, at, wide), mask[at : at + wide]) for at in range(0, len(frames), wide)]
+        down = [_rows(texts, at, high) for at in range(0, len(left), high)]
+        return torch.cat([torch.cat([run(some, *part) for part in across], dim=1) for some in down])
 
     def _cross(self, texts: tuple[Tensor, ...], items: tuple[Tensor, ...], mask: Tensor) -> Tensor:
         """(n, m) logits from each side's tokens and their first projections, (n, 1, D) and (m, T, D)."""
@@ -177,6 +189,10 @@ class TightTransf(nn.Module):
     def start_from(self, text: dict[str, Tensor]) -> None:
         """Begin as a copy of CLIP's text positions and first text blocks, as upstream does."""
         _copy(text, self.position_embeddings, self.transformer)
+
+
+def _rows(parts: tuple[Tensor, ...], at: int, count: int) -> tuple[Tensor, ...]:
+    return tuple(part[at : at + count] for part in parts)
 
 
 def positions_of(table: nn.Embedding, first: int, count: int) -> Tensor:
