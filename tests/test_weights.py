@@ -169,9 +169,20 @@ def test_a_wrong_activation_names_the_right_architecture(tmp_path):
     plain = full_size(tmp_path)
     with pytest.raises(RewindError, match=r"set backbone\.architecture: ViT-B-32\."):
         load_named("ViT-B-32-quickgelu", weights=str(plain), family="open_clip")
-    with pytest.raises(RewindError, match=r"does not show whose weights .* ViT-B-32-quickgelu; .*family: open_clip"):
-        load_named("ViT-B-32", weights=str(plain))
-    load_named("ViT-B-32-quickgelu", weights=str(plain))  # naming -quickgelu says it already
+    load_named("ViT-B-32-quickgelu", weights=str(plain), family="openai")
+    load_named("ViT-B-32", weights=str(plain), family="open_clip")
+
+
+@pytest.mark.parametrize("architecture", ["ViT-B-32", "ViT-B-32-quickgelu"])
+def test_a_file_that_shows_nothing_needs_its_family_where_either_activation_would_load(tmp_path, architecture):
+    plain = full_size(tmp_path)
+    with pytest.raises(RewindError, match="does not show whose weights it holds") as caught:
+        load_named(architecture, weights=str(plain))
+    for advice in (
+        "family: openai and backbone.architecture: ViT-B-32-quickgelu;",
+        "family: open_clip and backbone.architecture: ViT-B-32.",
+    ):
+        assert advice in str(caught.value)
 
 
 def test_a_wrong_architecture_names_the_first_tensor_and_the_one_that_fits(tmp_path):
@@ -181,6 +192,8 @@ def test_a_wrong_architecture_names_the_first_tensor_and_the_one_that_fits(tmp_p
     assert "does not fit ViT-B-16-quickgelu: 2 tensors differ, first 'visual.positional_embedding'" in text
     assert "(model (197, 768), file (50, 768))" in text
     assert "The file fits ViT-B-32-quickgelu: set backbone.architecture." in text
+    with pytest.raises(RewindError, match=r"The file fits ViT-B-32: set backbone\.architecture"):
+        load_named("ViT-B-16-quickgelu", weights=str(full_size(tmp_path)), family="open_clip")
 
 
 def test_candidates_keep_to_the_activation(tmp_path):

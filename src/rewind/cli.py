@@ -150,7 +150,7 @@ def export_clip4clip(run: Path, out: Path) -> None:
 
     from rewind.compat import open_clip
     from rewind.files import read_json
-    from rewind.models.clip import architecture
+    from rewind.models.architectures import architecture
     from rewind.models.clip4clip_files import check_towers, write_state
     from rewind.models.temporal import HEADS
     from rewind.models.weights import read_state

@@ -70,10 +70,11 @@ def _clip(keys: Encoder, side: str) -> torch.nn.Module:
             "meaning."
         )
     given = keys.model_dump(include={"architecture", "weights", "family", "allow_torchscript"})
-    built = find("clip", "rewind.models", f"source.made_from.{side}.name").build(
-        Backbone(kind="clip", **given), Text(tokenizer="clip", max_words=CLIP_WORDS), []
-    )
-    return built.eval()
+    make = find("clip", "rewind.models", f"source.made_from.{side}.name").build
+    try:
+        return make(Backbone(kind="clip", **given), Text(tokenizer="clip", max_words=CLIP_WORDS), []).eval()
+    except RewindError as error:  # the keys have another place here
+        raise RewindError(str(error).replace("backbone.", f"source.made_from.{side}.")) from error
 
 
 def _own(keys: Encoder, side: str, packaged: str) -> Callable[[Encoder, torch.device], Callable]:

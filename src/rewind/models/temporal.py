@@ -215,9 +215,16 @@ def _copy(text: dict[str, Tensor], positions: nn.Embedding, transformer: Transfo
     state = {
         name.removeprefix("transformer."): value for name, value in text.items() if name.startswith("transformer.")
     }
+    own = dict(transformer.named_parameters())
+    other = [name for name in own if name not in state or state[name].shape != own[name].shape]
+    if other:
+        raise RewindError(
+            f"methods.*.head_start: this backbone's text blocks are built otherwise than the head's ({other[0]}): set "
+            "head_start: random."
+        )
     with torch.no_grad():
         positions.weight[:rows] = table[:rows]
-        for name, parameter in transformer.named_parameters():
+        for name, parameter in own.items():
             parameter.copy_(state[name])
 
 
