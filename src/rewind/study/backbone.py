@@ -26,8 +26,8 @@ class Backbone(Keys):
     )
     weights: str | None = key(
         None,
-        "Local weights file: safetensors, a plain state dict, Hugging Face's CLIP, or a CLIP4Clip checkpoint (its head is "
-        "loaded too where a method has that head); none: random weights, and the table says so.",
+        "Local weights file: safetensors, a plain state dict, Hugging Face's CLIP, or a CLIP4Clip checkpoint (its head "
+        "is loaded too where a method has that head); none: random weights, and the table says so.",
     )
     pretrained: str | None = key(
         None, "open_clip's tag of published weights, fetched once over the network, instead of `weights`."
