@@ -185,6 +185,24 @@ def test_a_file_that_shows_nothing_needs_its_family_where_either_activation_woul
         assert advice in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:for .*copying from a non-meta")
+def test_open_clips_own_configuration_beside_a_file_tells_its_family_and_its_frames(tmp_path):
+    plain, beside = full_size(tmp_path), tmp_path / "open_clip_config.json"
+    config = open_clip().get_model_config("ViT-B-32")
+    beside.write_text(json.dumps({"model_cfg": config}))
+    load_named("ViT-B-32", weights=str(plain))
+    with pytest.raises(RewindError, match="these weights need GELU, but ViT-B-32-quickgelu computes QuickGELU"):
+        load_named("ViT-B-32-quickgelu", weights=str(plain))
+    beside.write_text(json.dumps({"model_cfg": config | {"quick_gelu": True}, "preprocess_cfg": {}}))
+    load_named("ViT-B-32-quickgelu", weights=str(plain))
+    beside.write_text(json.dumps({"model_cfg": config, "preprocess_cfg": {"mean": [0.5, 0.5, 0.5]}}))
+    with pytest.raises(RewindError, match=r"open_clip_config\.json: frames are normalised with CLIP's mean, but"):
+        load_named("ViT-B-32", weights=str(plain))
+    beside.write_text(json.dumps({"model_cfg": open_clip().get_model_config("RN50")}))  # of other weights
+    with pytest.raises(RewindError, match="does not show whose weights it holds"):
+        load_named("ViT-B-32", weights=str(plain))
+
+
 def test_a_wrong_architecture_names_the_first_tensor_and_the_one_that_fits(tmp_path):
     with pytest.raises(RewindError) as caught:
         load_named("ViT-B-16-quickgelu", weights=str(full_size(tmp_path)))

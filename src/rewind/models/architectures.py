@@ -132,5 +132,19 @@ def other_pixels(preprocessing: Mapping[str, Any]) -> str | None:
     return None
 
 
+def published_beside(weights: Path, name: str) -> Config | None:
+    """What open_clip's hub says beside a weights file of this architecture (``open_clip_config.json``), if anything.
+
+    A file that tells of another architecture is of other weights in the same folder.
+    """
+    file = weights.with_name("open_clip_config.json")
+    if not file.is_file():
+        return None
+    found, ours = read(str(file)), architecture(name)
+    theirs = found.get("model_cfg") or {}
+    same = all(theirs.get(key) == ours.get(key) for key in ("embed_dim", "vision_cfg", "text_cfg"))
+    return found if same else None
+
+
 def _files() -> dict[str, Path]:
     return {path.stem: path for path in (open_clip_folder() / "model_configs").glob("*.json")}

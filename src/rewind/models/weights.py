@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rewind.compat import open_clip
 from rewind.errors import RewindError
-from rewind.models.architectures import names, read, refused
+from rewind.models.architectures import names, other_pixels, published_beside, read, refused
 from rewind.models.families import CONSTANTS, check_family, family_of, is_clip4clip
 from rewind.models.hub import fetch
 from rewind.models.huggingface import check_beside, family_beside, from_huggingface, is_huggingface
@@ -54,6 +54,10 @@ def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> Stat
     shown, foreign = family_of(state), is_huggingface(state)
     if foreign:
         state, shown = from_huggingface(state, source), family_beside(path)
+    elif (published := published_beside(path, keys.architecture)) and not _is_ours(state):
+        if reason := other_pixels(published.get("preprocess_cfg") or {}):
+            raise RewindError(f"{path.with_name('open_clip_config.json')}: {reason}.")
+        shown = shown or ("openai" if published["model_cfg"].get("quick_gelu", False) else "open_clip")
     towers = fit_patches(_towers(state), set(model.state_dict()), source)
     family = shown or keys.family
     _check_fit(model, towers, keys.architecture, quick_gelu if family is None else family == "openai", source)
