@@ -28,7 +28,7 @@ import pandas as pd
 import torch
 from PIL import Image
 
-import rewind.compat  # noqa: F401 - before torchvision
+from rewind.compat import torchvision
 from rewind.jobs.frames import make_store
 from rewind.study import Frames, Video
 from rewind.training.inputs import Clips, Inputs, StoredClips, load
@@ -49,7 +49,7 @@ class Upstream:
     """CLIP4Clip's reading of its compressed clips: float32 (n, T, 3, 224, 224), zero after the last frame."""
 
     def __init__(self, paths: list[Path], rate: int) -> None:
-        from torchvision import transforms
+        transforms = torchvision("transforms")
 
         self.paths, self.rate = paths, rate
         self.preprocess = transforms.Compose(

@@ -19,7 +19,6 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 
-import rewind.compat  # noqa: F401 - before anything imports torchvision
 from rewind.models.clip4clip import build
 from rewind.models.retriever import Features, Retriever
 from rewind.models.temporal import HEADS

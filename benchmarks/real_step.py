@@ -38,7 +38,6 @@ from pathlib import Path
 
 import torch
 
-import rewind.compat  # noqa: F401 - before anything imports torchvision
 from rewind.models.clip4clip import Clip4Clip, build
 from rewind.models.clip4clip_files import write_state
 from rewind.models.retriever import Features
@@ -147,10 +146,11 @@ def clip4clip_step(keys: dict) -> Step:
     )
     pixels = ((batch["pixels"] - ours.backbone.mean) / ours.backbone.std)[:, None, :, None]
     tokens, mask = batch["text"], batch["mask"].long()
+    words = (torch.arange(tokens.shape[1], device=tokens.device) <= tokens.argmax(dim=1, keepdim=True)).long()
     del ours
 
     def step() -> float:
-        loss = model(tokens, torch.zeros_like(tokens), tokens.ne(0).long(), pixels, mask)
+        loss = model(tokens, torch.zeros_like(tokens), words, pixels, mask)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()

@@ -19,8 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import rewind.compat  # noqa: F401 - before anything imports torchvision
-from rewind.models.clip import architecture
+from rewind.models.architectures import architecture
 from rewind.models.clip4clip import build
 from rewind.models.retriever import Retriever
 from rewind.objectives import infonce

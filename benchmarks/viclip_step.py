@@ -19,7 +19,6 @@ import time
 
 import torch
 
-import rewind.compat  # noqa: F401 - before anything imports torchvision
 from rewind.models.dual_encoder import DualEncoder
 from rewind.models.viclip import ViClip, architecture
 from rewind.objectives.infonce import build

@@ -8,8 +8,6 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-import rewind.compat  # noqa: F401 - before anything imports torchvision
-
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 

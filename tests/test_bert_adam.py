@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from open_clip.model import CLIP
 from torch import nn
 
 from broken_runs import BreakingFile, Interrupt
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip
@@ -33,7 +33,7 @@ def model(head: str = "seqTransf", blocks: int = 3) -> Clip4Clip:
     torch.manual_seed(0)
     vision = {"image_size": 16, "layers": blocks, "width": 64, "patch_size": 8}
     text = {"context_length": 8, "vocab_size": 40, "width": 64, "heads": 1, "layers": blocks}
-    towers = CLIP(embed_dim=64, quick_gelu=True, vision_cfg=vision, text_cfg=text)
+    towers = open_clip("model").CLIP(embed_dim=64, quick_gelu=True, vision_cfg=vision, text_cfg=text)
     return Clip4Clip(Clip(towers, Tokens(), 8), HEADS[head](64, layers=2, positions=8))
 
 

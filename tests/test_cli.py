@@ -9,10 +9,10 @@ from importlib import metadata
 
 import pytest
 import torch
-from open_clip.model import CLIP
 
 from rewind import doctor
 from rewind.cli import main
+from rewind.compat import open_clip
 from rewind.doctor import Finding, show
 from rewind.errors import RewindError
 from rewind.files import write_json
@@ -124,7 +124,8 @@ def run(tmp_path):
         folder = tmp_path / "results/s/runs/m/seed0"
         folder.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tiny.json").write_text(json.dumps(config))
-        retriever = Clip4Clip(Clip(CLIP(**config), Tokens(), 8), HEADS[head](64, layers=2, positions=77))
+        clip = open_clip("model").CLIP(**config)
+        retriever = Clip4Clip(Clip(clip, Tokens(), 8), HEADS[head](64, layers=2, positions=77))
         save_model(folder / "model.safetensors", retriever, {})
         spec = RunSpec(
             backbone=Backbone(kind=kind, architecture=str(tmp_path / "tiny.json")),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from open_clip.model import CLIP
 
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip
@@ -26,7 +26,7 @@ class TokensAsGiven:
 def upstream_model(golden) -> Clip4Clip:
     meta = {name.removeprefix("meta/"): golden[name] for name in golden.files if name.startswith("meta/")}
     number = {name: int(value) for name, value in meta.items() if value.dtype.kind in "iu"}
-    towers = CLIP(
+    towers = open_clip("model").CLIP(
         embed_dim=number["embed_dim"],
         quick_gelu=True,
         vision_cfg={
@@ -109,7 +109,7 @@ def tiny(head: str, positions: int = 77) -> Clip4Clip:
     torch.manual_seed(0)
     vision = {"image_size": 16, "layers": 1, "width": 64, "patch_size": 8}
     text = {"context_length": 8, "vocab_size": 40, "width": 64, "heads": 1, "layers": 1}
-    towers = CLIP(embed_dim=64, quick_gelu=True, vision_cfg=vision, text_cfg=text)
+    towers = open_clip("model").CLIP(embed_dim=64, quick_gelu=True, vision_cfg=vision, text_cfg=text)
     return Clip4Clip(Clip(towers, TokensAsGiven(40), 8), HEADS[head](64, layers=1, positions=positions)).eval()
 
 

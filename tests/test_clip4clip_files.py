@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from open_clip.model import CLIP
 
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models import clip4clip
 from rewind.models.clip import Clip
@@ -31,7 +31,7 @@ class Tokens:
 
 def model(head: str, seed: int = 0, **changes) -> clip4clip.Clip4Clip:
     torch.manual_seed(seed)
-    towers = Clip(CLIP(**(CONFIG | changes)), Tokens(), 8)
+    towers = Clip(open_clip("model").CLIP(**(CONFIG | changes)), Tokens(), 8)
     return clip4clip.Clip4Clip(towers, HEADS[head](64, layers=2, positions=77))
 
 
@@ -80,7 +80,7 @@ def test_upstreams_own_states_come_back_as_they_were(shared, tmp_path, name, cap
         },
     }
     layers, positions = number.get("head_layers", 4), number["context_length"]
-    towers = Clip(CLIP(**config), Tokens(), 8)
+    towers = Clip(open_clip("model").CLIP(**config), Tokens(), 8)
     retriever = clip4clip.Clip4Clip(towers, HEADS[head](number["embed_dim"], layers=layers, positions=positions))
     retriever.load_state_dict(ours)
     write_clip4clip(retriever, tmp_path / "ours.bin")
@@ -108,7 +108,7 @@ def test_parameters_at_full_width_are_as_many_as_upstreams(tmp_path):
     for head, count in {"seqLSTM": 2_140_672, "seqTransf": 12_648_960, "tightTransf": 12_913_153}.items():
         torch.manual_seed(0)
         vision = CONFIG["vision_cfg"]
-        towers = CLIP(
+        towers = open_clip("model").CLIP(
             **CONFIG | {"embed_dim": 512, "vision_cfg": vision, "text_cfg": CONFIG["text_cfg"] | {"context_length": 77}}
         )
         retriever = clip4clip.Clip4Clip(Clip(towers, Tokens(), 8), HEADS[head](512, layers=4, positions=77))

@@ -19,11 +19,12 @@ from rewind.study import Training
 from rewind.study.model import Evaluation
 from rewind.training.checkpoint import StateFile
 from rewind.training.distributed import World, joined
-from rewind.training.grad_cache import MicroBatch, exact_step
+from rewind.training.grad_cache import exact_step
 from rewind.training.inputs import CachedFrames
 from rewind.training.loop import TrainingData, train
+from rewind.training.micro_batch import MicroBatch
 from test_grad_cache import CAPTIONS, CPU, HEADS, Noisy, batch_of, error, gradients, noisy_batch, tiny
-from test_micro_batch import later_is_better
+from test_micro_batch import later_is_better, short_of_memory_above
 
 ROWS = len(CAPTIONS)
 CASES = [(head, micro, drop) for head in HEADS for micro, drop in ((None, False), (3, False), (3, True))]
@@ -110,8 +111,24 @@ def short_of_memory(world: World) -> tuple[int, float]:
 
     model.encode_items = limited
     batch = share(world, batch_of(model))
-    value = micro_batch.run(lambda rows: exact_step(model, infonce, batch, rows, world=world), len(batch["mask"]), CPU)
+    value = micro_batch.run(
+        lambda rows, pairs: exact_step(model, infonce, batch, rows, world=world), len(batch["mask"]), CPU
+    )
     return micro_batch.rows, value.value
+
+
+def short_of_memory_for_pairs(world: World) -> tuple[int | None, int | None, float]:
+    """Only rank 1 is short of memory, and only where pairs are scored."""
+    model, micro_batch = tiny("tightTransf"), MicroBatch("auto")
+    if world.rank == 1:
+        short_of_memory_above(20, model)
+    batch = share(world, batch_of(model))
+
+    def step(rows, pairs):
+        return exact_step(model, infonce, batch, rows, pairs=pairs, world=world)
+
+    value = micro_batch.run(step, len(batch["mask"]), CPU)
+    return micro_batch.rows, micro_batch.pairs, value.value
 
 
 class Interrupted(Exception):
@@ -179,6 +196,7 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
             "draws": [draws(world, infonce), draws(world, squares)],  # a loss that draws, and one that does not
             "given": given(world),
             "memory": short_of_memory(world),
+            "pairs": short_of_memory_for_pairs(world),
             "trained": trained(world, folder / "whole.pt"),
             "scored": {head: scored(world, head) for head in HEADS},
         }
@@ -252,6 +270,13 @@ def test_a_rank_short_of_memory_takes_the_others_along(two):
     loss = exact_step(model, infonce, batch_of(model)).value
     assert [found["memory"][0] for found in two] == [2, 2]
     assert all(found["memory"][1] == pytest.approx(loss, rel=1e-13) for found in two)
+
+
+def test_a_rank_short_of_memory_for_pairs_takes_the_others_along(two):
+    model = tiny("tightTransf")
+    loss = exact_step(model, infonce, batch_of(model)).value
+    for rows, pairs, value in (found["pairs"] for found in two):
+        assert (rows, pairs) == (None, 16) and value == pytest.approx(loss, rel=1e-13)
 
 
 def test_two_processes_train_like_one(two, tmp_path):

@@ -110,6 +110,8 @@ def test_a_large_label_matrix_is_left_out(monkeypatch):
     [
         ({"name": "minilmm"}, r"made_from\.text\.name: no encoder 'minilmm'; there are minilm, clip"),
         ({"name": "clip"}, r"made_from\.text\.weights: clip needs a local weights file"),
+        ({"name": "clip", "weights": "gone.pt"}, r"source\.made_from\.text\.weights: gone\.pt: no such file"),
+        ({"name": "clip", "weights": "w", "architecture": "RN5"}, r"made_from\.text\.architecture: open_clip knows no"),
         ({"name": "test_embed.absent"}, r"made_from\.text\.name: cannot find"),
         ({"name": "test_embed.nothing"}, r"test_embed\.nothing: the vector of 'p0#0' is zero or not finite"),
     ],

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from rewind.compat import torchvision
 from rewind.errors import RewindError
 from rewind.study import Video
 from rewind.video import ffmpeg, frames
@@ -158,9 +159,7 @@ def test_a_short_clip_is_padded_and_masked(folder: Path) -> None:
 @pytest.mark.parametrize("size", [32, 48])
 def test_the_geometry_is_clips(shape: tuple[int, int], size: int) -> None:
     """Against torchvision's own transforms, as CLIP's preprocessing composes them."""
-    import rewind.compat  # noqa: F401 - lets torchvision load beside a torch without CUDA
-
-    transforms = pytest.importorskip("torchvision.transforms")
+    transforms = torchvision("transforms")
     frame = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
     bicubic = transforms.InterpolationMode.BICUBIC
     compose = transforms.Compose([transforms.Resize(size, bicubic), transforms.CenterCrop(size)])

@@ -10,9 +10,9 @@ from torch import nn
 
 from conftest import ROOT
 from rewind.errors import RewindError
-from rewind.models import temporal
 from rewind.models.clip4clip import build
 from rewind.models.retriever import Retriever
+from rewind.models.temporal import PAIRS_AT_ONCE
 from rewind.objectives.infonce import Loss, infonce
 from rewind.study import Backbone, Method, Text
 from rewind.training.grad_cache import exact_step
@@ -248,20 +248,19 @@ def test_a_batch_norm_in_training_mode_is_refused():
 # --- pairs in chunks
 
 
-@pytest.mark.parametrize("pairs", [1, 40, 64])
-def test_pairs_in_chunks_are_exact_dropout_included(monkeypatch, pairs):
+@pytest.mark.parametrize("pairs", [1, 7, 16, 40, 64])
+def test_pairs_in_chunks_are_exact_dropout_included(pairs):
     model = tiny("tightTransf", dropout=True)
     batch = batch_of(model)
     torch.manual_seed(4)
     loss = exact_step(model, infonce, batch).value
     wanted = gradients(model)
-    monkeypatch.setattr(temporal, "PAIRS_AT_ONCE", pairs)
     torch.manual_seed(4)
-    assert exact_step(model, infonce, batch, 3).value == pytest.approx(loss, rel=1e-13)
+    assert exact_step(model, infonce, batch, 3, pairs=pairs).value == pytest.approx(loss, rel=1e-13)
     assert error(gradients(model), wanted) < 1e-12
 
 
-def test_chunks_of_pairs_hold_less_for_the_way_back(monkeypatch):
+def test_chunks_of_pairs_hold_less_for_the_way_back():
     model = tiny("tightTransf")
     text, items = (encode(batch_of(model)) for encode in (model.encode_text, model.encode_items))
 
@@ -277,5 +276,22 @@ def test_chunks_of_pairs_hold_less_for_the_way_back(monkeypatch):
         return sum(sizes.values())
 
     whole = held()
-    monkeypatch.setattr(temporal, "PAIRS_AT_ONCE", 32)
+    model.pairs_at_once = 32
     assert held() < whole / 8
+
+
+BOUNDS = [(None, None, 256), (3, None, 48), (1, None, 16), (3, 5, 5)]
+
+
+@pytest.mark.parametrize(("micro_batch", "pairs", "largest"), BOUNDS)
+def test_a_micro_batch_bounds_the_pairs_that_are_scored_at_once(micro_batch, pairs, largest):
+    model, seen = tiny("tightTransf"), []
+    cross = model.head._cross
+
+    def watched(texts, items, mask):
+        seen.append(len(texts[0]) * len(items[0]))
+        return cross(texts, items, mask)
+
+    model.head._cross = watched
+    exact_step(model, infonce, batch_of(model), micro_batch, pairs=pairs)
+    assert max(seen) == largest and model.pairs_at_once == PAIRS_AT_ONCE, "the bound is of one step"

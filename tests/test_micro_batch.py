@@ -10,13 +10,16 @@ import torch
 from torch import nn
 
 from rewind.errors import RewindError
+from rewind.evaluation.similarity import similarity_matrix
 from rewind.models.retriever import Retriever
 from rewind.objectives.infonce import infonce
 from rewind.study import Training
+from rewind.study.model import Evaluation
 from rewind.training.checkpoint import StateFile
-from rewind.training.grad_cache import MicroBatch, exact_step
+from rewind.training.grad_cache import exact_step
 from rewind.training.inputs import CachedFrames
 from rewind.training.loop import TrainingData, train
+from rewind.training.micro_batch import MicroBatch
 from test_grad_cache import CAPTIONS, CPU, HEADS, Noisy, batch_of, error, gradients, noisy_batch, tiny
 
 # --- GPU memory
@@ -41,7 +44,7 @@ def test_auto_halves_says_so_once_and_remembers(capsys):
     micro_batch = MicroBatch("auto")
     tried = out_of_memory_above(3, model)
 
-    def step(rows):
+    def step(rows, pairs):
         return exact_step(model, infonce, batch, rows)
 
     torch.manual_seed(0)
@@ -58,7 +61,7 @@ def test_auto_halves_says_so_once_and_remembers(capsys):
 def test_auto_encodes_all_where_memory_suffices(capsys):
     model, batch = Noisy(), noisy_batch()
     tried, micro_batch = out_of_memory_above(10, model), MicroBatch("auto")
-    micro_batch.run(lambda rows: exact_step(model, infonce, batch, rows), 10, CPU)
+    micro_batch.run(lambda rows, pairs: exact_step(model, infonce, batch, rows), 10, CPU)
     assert tried == [10] and micro_batch.rows is None and capsys.readouterr().out == ""
 
 
@@ -69,7 +72,76 @@ def test_too_little_memory_ends_with_advice(key, message):
     model, batch = Noisy(), noisy_batch()
     out_of_memory_above(0, model)
     with pytest.raises(RewindError, match=message):
-        MicroBatch(key).run(lambda rows: exact_step(model, infonce, batch, rows), 10, CPU)
+        MicroBatch(key).run(lambda rows, pairs: exact_step(model, infonce, batch, rows), 10, CPU)
+
+
+# --- memory for pairs
+
+
+def short_of_memory_above(pairs: int, model: Retriever) -> None:
+    """Let a head that scores pairs fail above so many at once."""
+    cross = model.head._cross
+
+    def limited(texts, items, mask):
+        if len(texts[0]) * len(items[0]) > pairs:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return cross(texts, items, mask)
+
+    model.head._cross = limited
+
+
+def test_auto_scores_fewer_pairs_at_once_with_the_same_loss_and_gradients(capsys):
+    model, micro_batch = tiny("tightTransf", dropout=True), MicroBatch("auto")
+    batch = batch_of(model)
+    torch.manual_seed(4)
+    loss = exact_step(model, infonce, batch).value
+    wanted = gradients(model)
+    short_of_memory_above(20, model)
+    torch.manual_seed(4)
+    found = micro_batch.run(lambda rows, pairs: exact_step(model, infonce, batch, rows, pairs=pairs), 16, CPU)
+    assert found.value == pytest.approx(loss, rel=1e-13) and error(gradients(model), wanted) < 1e-12
+    assert (micro_batch.rows, micro_batch.pairs) == (8, 16), "rows were halved once, before it was known what was short"
+    assert "16 are scored at once from here on, with the same loss" in capsys.readouterr().out
+
+
+def test_too_little_memory_for_pairs_ends_with_advice():
+    model = tiny("tightTransf")
+    batch = batch_of(model)
+
+    def step(rows, pairs):
+        return exact_step(model, infonce, batch, rows, pairs=pairs)
+
+    short_of_memory_above(20, model)
+    with pytest.raises(RewindError, match=r"with 64 pairs scored at once: set training\.micro_batch to auto"):
+        MicroBatch(4).run(step, 16, CPU)
+    MicroBatch(1).run(step, 16, CPU)
+    short_of_memory_above(0, model)
+    with pytest.raises(RewindError, match=r"while the whole batch is scored.*training\.batch\.size"):
+        MicroBatch("auto").run(step, 16, CPU)
+
+
+def test_evaluation_names_the_key_that_is_too_large():
+    model = tiny("tightTransf").float()
+    batch = batch_of(model)
+    inputs = CachedFrames(batch["frames"].float().numpy(), batch["mask"].numpy())
+    short_of_memory_above(20, model)
+    fits = similarity_matrix(model, batch["text"], inputs, Evaluation(pair_batch_size=16), CPU)
+    assert fits.shape == (16, 16)
+    with pytest.raises(RewindError, match=r"with 32 pairs scored at once: lower evaluation\.pair_batch_size"):
+        similarity_matrix(model, batch["text"], inputs, Evaluation(pair_batch_size=32), CPU)
+    out_of_memory_above(3, model)
+    inputs.batch = lambda rows: {name: value[rows] for name, value in batch.items()}
+    with pytest.raises(RewindError, match=r"with 4 rows encoded at once: lower evaluation\.batch_size"):
+        similarity_matrix(model, batch["text"], inputs, Evaluation(batch_size=4), CPU)
+
+
+def test_a_killed_run_remembers_how_many_pairs_fitted(tmp_path):
+    with pytest.raises(Interrupted):
+        trained(tmp_path / "a", "tightTransf", stop=True, micro_batch="auto", most=10)
+    assert StateFile(tmp_path / "a", "x").load()["micro_batch"] == [4, 8]
+    whole, losses = trained(tmp_path / "b", "tightTransf", micro_batch=None)
+    resumed, same = trained(tmp_path / "a", "tightTransf", micro_batch="auto", most=10)
+    assert same == pytest.approx(losses, rel=1e-5) and far(whole, resumed) < 1e-3
 
 
 @pytest.mark.parametrize("wrong", [-1, "some", 1.5])
@@ -90,8 +162,10 @@ def later_is_better(model: Retriever, count=itertools.count()) -> dict[str, floa
     return {"valid_sum": float(next(count))}
 
 
-def trained(path, head: str = "seqTransf", stop: bool = False, **keys):
+def trained(path, head: str = "seqTransf", stop: bool = False, most: int | None = None, **keys):
     model = tiny(head).float()
+    if most:
+        short_of_memory_above(most, model)
     frames = np.random.default_rng(0).normal(size=(len(CAPTIONS), 3, 96)).astype(np.float32)
     inputs = CachedFrames(frames, np.ones((len(CAPTIONS), 3), np.uint8))
     rows = np.arange(len(CAPTIONS))
@@ -120,10 +194,8 @@ def test_micro_batches_train_like_the_whole_batch(tmp_path):
     assert auto_losses == losses and far(whole, auto) == 0
 
 
-LESS = [("bf16", head) for head in HEADS] + [("fp16", head) for head in HEADS if head != "seqLSTM"]  # no LSTM of CPUs
-
-
-@pytest.mark.parametrize("precision, head", LESS)
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("head", HEADS)
 def test_reduced_precision_trains_on_cpu(tmp_path, precision, head):
     _, exact = trained(tmp_path / "a", head)
     model, losses = trained(tmp_path / "b", head, precision=precision, micro_batch=3, epochs=8)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from rewind.compat import torchvision
 from rewind.errors import RewindError
 from rewind.models.image_towers import ImageTower, ResNet18, load_tower
 from rewind.models.miniclip import MiniClip, build
@@ -129,9 +130,7 @@ def test_the_two_parts_are_the_whole_network(architecture: str, tmp_path: Path) 
     pixels = torch.randint(0, 256, (2, 3, 96, 96), dtype=torch.uint8)
     weights = None
     if architecture == "resnet18":
-        from torchvision.models import resnet18
-
-        network = resnet18(weights=None).eval()
+        network = torchvision("models").resnet18(weights=None).eval()
         torch.save(network.state_dict(), weights := tmp_path / "resnet18.pth")
         network.fc = nn.Identity()
         mean, std = (torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))

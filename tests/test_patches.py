@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from open_clip.model import CLIP
 from safetensors.torch import save_file
 
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models import clip4clip, towers
 from rewind.models.clip import Clip
@@ -46,7 +46,7 @@ class Tokens:
 
 def model(head: str = "meanP") -> clip4clip.Clip4Clip:
     torch.manual_seed(0)
-    clip = CLIP(**CONFIG)
+    clip = open_clip("model").CLIP(**CONFIG)
     see_neighbours(clip, "tiny")
     return clip4clip.Clip4Clip(Clip(clip, Tokens(), 8), HEADS[head](64, layers=2, positions=8))
 

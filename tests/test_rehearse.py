@@ -1,4 +1,4 @@
-"""`rewind rehearse` as its user runs it: every stage on the first of their own clips; a fault in the last one is found."""
+"""`rewind rehearse` as its user runs it: every stage on the first of their own clips, up to the last."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """RTime's annotation format: its rules, its oddities, and the real files where they are at hand."""
 
-import importlib
 import json
 from pathlib import Path
 
 import pytest
 
+from rewind.compat import open_clip
 from rewind.datasets import rtime
 from rewind.errors import RewindError
 from rewind.study import Dataset
@@ -192,10 +192,7 @@ def test_the_real_files_read_as_published(real):
 
 
 def test_the_real_captions_are_truncated_as_often_as_documented(real):
-    importlib.import_module("rewind.compat")  # lets open_clip be imported beside a CPU-only torch
-    from open_clip.tokenizer import SimpleTokenizer
-
-    tokenizer = SimpleTokenizer()
+    tokenizer = open_clip("tokenizer").SimpleTokenizer()
     captions = real.captions.query("split == 'test'")["caption"]
     counts = dict(zip(captions, (len(tokenizer.encode(text)) + 2 for text in captions), strict=True))
     longer = [rtime.truncated_share(captions, lambda ts: [counts[t] for t in ts], n) for n in (32, 64, 77)]

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from open_clip.model import CLIP
 from torch import nn
 from torch.nn import functional as F
 
 from conftest import ROOT
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.models.clip import Clip
@@ -109,7 +109,8 @@ def test_activations_inside_the_blocks_are_not_kept():
 def test_a_tower_that_is_no_transformer_says_so(capsys):
     text = {"context_length": 8, "vocab_size": 40, "width": 64, "heads": 1, "layers": 1}
     vision = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16}
-    resnet = Clip4Clip(Clip(CLIP(embed_dim=32, vision_cfg=vision, text_cfg=text), None, 8), MeanP(32))
+    clip = open_clip("model").CLIP(embed_dim=32, vision_cfg=vision, text_cfg=text)
+    resnet = Clip4Clip(Clip(clip, None, 8), MeanP(32))
     speed_up(resnet, CHECKPOINTING)
     assert "the visual tower is no transformer: it keeps its activations" in capsys.readouterr().out
     assert resnet.backbone.clip.transformer.grad_checkpointing

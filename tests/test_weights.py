@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from open_clip import get_model_config
-from open_clip.model import CLIP
 from safetensors.torch import save_file
 
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models.clip import build
 from rewind.models.weights import family_of, fitting_architectures, load_weights, read_state
@@ -29,7 +28,7 @@ OPENAI = {"input_resolution": 16, "context_length": 8, "vocab_size": 8}
 
 def towers(seed: int = 0) -> dict[str, torch.Tensor]:
     torch.manual_seed(seed)
-    return {name: value.clone() for name, value in CLIP(**CONFIG).state_dict().items()}
+    return {name: value.clone() for name, value in open_clip("model").CLIP(**CONFIG).state_dict().items()}
 
 
 class Half(torch.nn.Module):
@@ -147,7 +146,7 @@ def test_the_family_key_settles_what_a_file_does_not_show(tmp_path, family, quic
 def full_size(tmp_path: Path, extra: dict[str, torch.Tensor] | None = None) -> Path:
     """ViT-B/32's names and shapes, every tensor one number expanded, so that the file stays small."""
     with torch.device("meta"):
-        own = CLIP(**get_model_config("ViT-B-32")).state_dict()
+        own = open_clip("model").CLIP(**open_clip().get_model_config("ViT-B-32")).state_dict()
     path = tmp_path / "ViT-B-32.pt"
     torch.save({name: torch.tensor(0.5).expand(v.shape) for name, v in own.items()} | (extra or {}), path)
     assert path.stat().st_size < 1_000_000
@@ -156,9 +155,9 @@ def full_size(tmp_path: Path, extra: dict[str, torch.Tensor] | None = None) -> P
 
 def load_named(architecture: str, **keys) -> None:
     """Load into towers that have shapes alone: everything is checked, nothing is copied."""
-    config = get_model_config(architecture)
+    config = open_clip().get_model_config(architecture)
     with torch.device("meta"):
-        own = CLIP(**config)
+        own = open_clip("model").CLIP(**config)
     load_weights(own, Backbone(architecture=architecture, **keys), config.get("quick_gelu", False))
 
 
@@ -170,9 +169,38 @@ def test_a_wrong_activation_names_the_right_architecture(tmp_path):
     plain = full_size(tmp_path)
     with pytest.raises(RewindError, match=r"set backbone\.architecture: ViT-B-32\."):
         load_named("ViT-B-32-quickgelu", weights=str(plain), family="open_clip")
-    with pytest.raises(RewindError, match=r"does not show whose weights .* ViT-B-32-quickgelu; .*family: open_clip"):
+    load_named("ViT-B-32-quickgelu", weights=str(plain), family="openai")
+    load_named("ViT-B-32", weights=str(plain), family="open_clip")
+
+
+@pytest.mark.parametrize("architecture", ["ViT-B-32", "ViT-B-32-quickgelu"])
+def test_a_file_that_shows_nothing_needs_its_family_where_either_activation_would_load(tmp_path, architecture):
+    plain = full_size(tmp_path)
+    with pytest.raises(RewindError, match="does not show whose weights it holds") as caught:
+        load_named(architecture, weights=str(plain))
+    for advice in (
+        "family: openai and backbone.architecture: ViT-B-32-quickgelu;",
+        "family: open_clip and backbone.architecture: ViT-B-32.",
+    ):
+        assert advice in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:for .*copying from a non-meta")
+def test_open_clips_own_configuration_beside_a_file_tells_its_family_and_its_frames(tmp_path):
+    plain, beside = full_size(tmp_path), tmp_path / "open_clip_config.json"
+    config = open_clip().get_model_config("ViT-B-32")
+    beside.write_text(json.dumps({"model_cfg": config}))
+    load_named("ViT-B-32", weights=str(plain))
+    with pytest.raises(RewindError, match="these weights need GELU, but ViT-B-32-quickgelu computes QuickGELU"):
+        load_named("ViT-B-32-quickgelu", weights=str(plain))
+    beside.write_text(json.dumps({"model_cfg": config | {"quick_gelu": True}, "preprocess_cfg": {}}))
+    load_named("ViT-B-32-quickgelu", weights=str(plain))
+    beside.write_text(json.dumps({"model_cfg": config, "preprocess_cfg": {"mean": [0.5, 0.5, 0.5]}}))
+    with pytest.raises(RewindError, match=r"open_clip_config\.json: frames are normalised with CLIP's mean, but"):
         load_named("ViT-B-32", weights=str(plain))
-    load_named("ViT-B-32-quickgelu", weights=str(plain))  # naming -quickgelu says it already
+    beside.write_text(json.dumps({"model_cfg": open_clip().get_model_config("RN50")}))  # of other weights
+    with pytest.raises(RewindError, match="does not show whose weights it holds"):
+        load_named("ViT-B-32", weights=str(plain))
 
 
 def test_a_wrong_architecture_names_the_first_tensor_and_the_one_that_fits(tmp_path):
@@ -182,6 +210,8 @@ def test_a_wrong_architecture_names_the_first_tensor_and_the_one_that_fits(tmp_p
     assert "does not fit ViT-B-16-quickgelu: 2 tensors differ, first 'visual.positional_embedding'" in text
     assert "(model (197, 768), file (50, 768))" in text
     assert "The file fits ViT-B-32-quickgelu: set backbone.architecture." in text
+    with pytest.raises(RewindError, match=r"The file fits ViT-B-32: set backbone\.architecture"):
+        load_named("ViT-B-16-quickgelu", weights=str(full_size(tmp_path)), family="open_clip")
 
 
 def test_candidates_keep_to_the_activation(tmp_path):

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
-from torchvision.transforms import v2
 
 from labelled_images import ColourCosine, ColourVectors, write_cifar10
+from rewind.compat import torchvision
 from rewind.datasets.cifar10 import CLASSES, RECORD, find_cifar10, read_cifar10
 from rewind.errors import RewindError
 from rewind.evaluation.zero_shot import ZeroShotTask, centre, prompts
@@ -88,6 +88,7 @@ def test_prompts_name_every_class_under_every_template() -> None:
 @pytest.mark.parametrize("shape", [(32, 32), (40, 61), (90, 33)])
 @pytest.mark.parametrize("size", [32, 224])
 def test_pictures_are_enlarged_and_cropped_as_torchvision_does(shape: tuple[int, int], size: int) -> None:
+    v2 = torchvision("transforms.v2")
     image = np.random.default_rng(1).integers(0, 256, (*shape, 3), dtype=np.uint8)
     steps = [v2.Resize(round(size * 256 / 224), v2.InterpolationMode.BICUBIC), v2.CenterCrop(size)]
     expected = np.asarray(v2.Compose(steps)(Image.fromarray(image)))

@@ -166,8 +166,9 @@ def export_clip4clip(run: Path, out: Path) -> None:
     """
     import torch
 
+    from rewind.compat import open_clip
     from rewind.files import read_json
-    from rewind.models.clip import architecture
+    from rewind.models.architectures import architecture
     from rewind.models.clip4clip_files import check_towers, write_state
     from rewind.models.temporal import HEADS
     from rewind.models.weights import read_state
@@ -180,7 +181,5 @@ def export_clip4clip(run: Path, out: Path) -> None:
             f"{method.get('model')} {method.get('head')} on {backbone.get('kind')}."
         )
     with torch.device("meta"):  # its form alone
-        from open_clip.model import CLIP
-
-        check_towers(CLIP(**architecture(backbone["architecture"])), str(run))
+        check_towers(open_clip("model").CLIP(**architecture(backbone["architecture"])), str(run))
     write_state(read_state(run / "model.safetensors"), method["head"], out)

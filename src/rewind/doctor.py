@@ -8,8 +8,11 @@ import platform
 import shutil
 import sys
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
+
+from rewind import compat
 
 DISTRIBUTION = "rewind-bench"
 OLDEST_PYTHON = (3, 11)
@@ -101,8 +104,7 @@ def _loading() -> list[Finding]:
 
 def _load(name: str) -> Finding | None:
     try:
-        importlib.import_module("rewind.compat")  # before torchvision and open_clip
-        importlib.import_module(name)
+        getattr(compat, name, partial(importlib.import_module, name))()
     except Exception as error:  # a broken binary fails in its own way
         reason = (str(error).splitlines() or [""])[0]
         return Finding(name, f"does not load: {type(error).__name__}: {reason}", False, f"reinstall it: {_INSTALL}")

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
@@ -15,7 +16,10 @@ _BLANKS = str.maketrans(dict.fromkeys(",.!?:;'\"()[]", " "))
 
 
 class Tokenizer(Protocol):
-    """Token ids, then zeros. For CLIP-like towers: start, words, end, of which the end token is the largest id."""
+    """Token ids, then zeros. For CLIP-like towers: start, words, end, of which the end token is the largest id.
+
+    A zero is not always padding: CLIP's id 0 is a ``!`` with no space before the next word.
+    """
 
     vocabulary: int
 
@@ -86,13 +90,7 @@ class ClipTokenizer:
     vocabulary = 49408
 
     def __init__(self) -> None:
-        from open_clip.tokenizer import SimpleTokenizer
-
-        import rewind.compat  # noqa: F401 - before open_clip
-
-        # isort: split
-
-        self._tokenizer = SimpleTokenizer()
+        self._tokenizer = open_clip("tokenizer").SimpleTokenizer()
 
     def encode(self, captions: list[str], length: int) -> np.ndarray:
         tokens = [self._tokenizer.encode(caption) for caption in captions]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rewind.errors import RewindError
 from rewind.models.retriever import Features, Retriever
 from rewind.study.model import Evaluation
 from rewind.training.distributed import ALONE, World
@@ -39,8 +41,35 @@ def similarity_matrix(
 
     Returns:
         float32 (n_captions, n_items), on every process.
+
+    Raises:
+        RewindError: naming the key to lower, if GPU memory runs out.
     """
     retriever.eval().to(device)
+    with _advised(f"{keys.batch_size} rows encoded at once", "evaluation.batch_size"):
+        captions, items = _both(retriever, text, inputs, keys, device, world, workers)
+    with _advised(f"{keys.pair_batch_size:,} pairs scored at once", "evaluation.pair_batch_size"):
+        return _all_pairs(retriever, captions, items, len(text), len(inputs), keys.pair_batch_size, world)
+
+
+@contextlib.contextmanager
+def _advised(what: str, key: str) -> Iterator[None]:
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise RewindError(f"out of GPU memory with {what}: lower {key} (scores stay the same).") from error
+
+
+def _both(
+    retriever: Retriever,
+    text: Tensor,
+    inputs: Inputs,
+    keys: Evaluation,
+    device: torch.device,
+    world: World,
+    workers: int,
+) -> tuple[Features, Features]:
+    """Features of all captions and of all items."""
     captions = _features(
         lambda batches: (retriever.encode_text({"text": text[rows].to(device)}) for rows in batches),
         len(text),
@@ -56,7 +85,7 @@ def similarity_matrix(
         keys.batch_size,
         world,
     )
-    return _all_pairs(retriever, captions, items, len(text), len(inputs), keys.pair_batch_size, world)
+    return captions, items
 
 
 def _slice(inputs: Inputs, rows: slice) -> Features:

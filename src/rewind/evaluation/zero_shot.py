@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.models.retriever import Backbone, Features, Retriever
@@ -30,12 +31,7 @@ def prompts(classes: Sequence[str], templates: str | Sequence[str]) -> list[str]
     """
     if not isinstance(templates, str):
         return [text.replace("{class}", name) for name in classes for text in templates]
-    import rewind.compat  # noqa: F401 - before open_clip
-
-    # isort: split
-    from open_clip import zero_shot_metadata
-
-    makers = getattr(zero_shot_metadata, f"{templates.upper()}_IMAGENET_TEMPLATES")
+    makers = getattr(open_clip("zero_shot_metadata"), f"{templates.upper()}_IMAGENET_TEMPLATES")
     return [make(name) for name in classes for make in makers]
 
 

@@ -24,8 +24,8 @@ from rewind.provenance import hardware
 from rewind.study import Training
 from rewind.training.batches import epoch_batches
 from rewind.training.data import TrainingData
-from rewind.training.grad_cache import MicroBatch
 from rewind.training.loop import freeze, seed_everything
+from rewind.training.micro_batch import MicroBatch
 from rewind.training.optim import make_optimiser
 from rewind.training.speed import speed_up
 from rewind.training.step import training_step

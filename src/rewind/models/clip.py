@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-import rewind.compat  # noqa: F401 - before open_clip
+from rewind.compat import open_clip
 from rewind.errors import RewindError
+from rewind.models.architectures import architecture
 from rewind.models.clip4clip_files import check_towers, head_part
 from rewind.models.patches import encode_clips, see_neighbours, sees_neighbours
 from rewind.models.retriever import Backbone, scatter
-from rewind.models.weights import PLAIN_KEYS, is_clip4clip, load_weights
+from rewind.models.tokens import up_to_the_end
+from rewind.models.weights import is_clip4clip, load_weights
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Text as TextKeys
 from rewind.text import make_tokenizer
@@ -62,7 +62,7 @@ class Clip(Backbone):
     def encode_text(self, prepared: Tensor) -> Tensor:
         # open_clip adds all 77 positions; attention is causal, so places behind the end token change nothing and
         # are left out: cut to the longest caption of the batch.
-        clip, tokens = self.clip, prepared[:, : int(prepared.ne(0).sum(dim=1).max())]
+        clip, tokens = self.clip, up_to_the_end(prepared)
         length = tokens.shape[1]
         x = clip.token_embedding(tokens) + clip.positional_embedding[:length]
         x = clip.transformer(x, attn_mask=clip.attn_mask[:length, :length])
@@ -82,6 +82,13 @@ class Clip(Backbone):
         return scatter(encode_clips(self.clip.visual, self._normalised(pixels), real), real)
 
     def _normalised(self, pixels: Tensor) -> Tensor:
+        sides = getattr(self.clip.visual, "image_size", None)
+        side = sides[0] if isinstance(sides, tuple) else sides
+        if side is not None and tuple(pixels.shape[-2:]) != (side, side):
+            raise RewindError(
+                f"frames.size: {pixels.shape[-1]}, but the visual tower reads frames of {side} × {side} pixels: set "
+                f"frames.size: {side}, or another backbone.architecture."
+            )
         return (pixels.to(self.mean.dtype) - self.mean) / self.std
 
     def visual_parameters(self) -> list[nn.Parameter]:
@@ -138,16 +145,21 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip
     """Make the towers of a study.
 
     Raises:
-        RewindError: for an unknown architecture, a missing weights file, weights of another architecture, or
-            patches over time for a tower that cannot have them.
+        RewindError: for an architecture that is unknown or refused, a missing weights file, weights of another
+            architecture, or patches over time for a tower that cannot have them.
     """
-    from open_clip.model import CLIP
-
-    tokenizer = make_tokenizer(text.tokenizer, train_captions)
     config = architecture(keys.architecture)
+    if text.tokenizer == "miniclip":
+        raise RewindError("text.tokenizer: miniclip has no end token, where CLIP's text tower looks; use words.")
+    tokenizer = make_tokenizer(text.tokenizer, train_captions)
     if text.tokenizer == "words":
         config["text_cfg"] = {**config["text_cfg"], "vocab_size": tokenizer.vocabulary}
-    model = Clip(CLIP(**config), tokenizer, text.max_words)
+    elif (ids := config["text_cfg"].get("vocab_size", tokenizer.vocabulary)) < tokenizer.vocabulary:
+        raise RewindError(
+            f"backbone.architecture: {keys.architecture}: text_cfg.vocab_size: {ids} is less than the "
+            f"{tokenizer.vocabulary} ids of CLIP's tokenizer: set text.tokenizer: words, or take another architecture."
+        )
+    model = Clip(open_clip("model").CLIP(**config), tokenizer, text.max_words)
     if keys.patch == "3d":
         see_neighbours(model.clip, keys.architecture)
     if keys.weights or keys.pretrained:
@@ -156,22 +168,3 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip
             check_towers(model.clip, str(keys.weights))
             model.stored_head = head_part(state, str(keys.weights))
     return model
-
-
-def architecture(name: str) -> dict:
-    """Constructor arguments of open_clip's CLIP, by model name or from a JSON file."""
-    from open_clip import get_model_config
-
-    if name.endswith(".json"):
-        path = Path(name)
-        if not path.exists():
-            raise RewindError(f"backbone.architecture: {name}: no such file.")
-        config = json.loads(path.read_text())
-    else:
-        config = get_model_config(name)
-        if config is None:
-            raise RewindError(f"backbone.architecture: open_clip knows no {name!r}; see open_clip.list_models().")
-    extra = [key for key in config if key not in PLAIN_KEYS]
-    if extra:
-        raise RewindError(f"backbone.architecture: {name}: only plain CLIP models can be used here; it has {extra}.")
-    return dict(config)

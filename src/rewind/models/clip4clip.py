@@ -75,7 +75,19 @@ class Clip4Clip(Retriever):
         """Rows of :meth:`similarity`, where scoring pairs is work that processes share; None for loose heads."""
         if not self.head.pairwise:
             return None
-        return self.head.pairs(text["text"], items["frames"], items["mask"], rows)
+        sides = text["text"], items["frames"], items["mask"]
+        if hasattr(self.head, "pair_rows"):
+            return self.head.pair_rows(*sides, rows)
+        return self.head.pairs(sides[0][rows], *sides[1:])
+
+    @property
+    def pairs_at_once(self) -> int | None:
+        """Pairs whose activations the head holds at a time in training; None if it has no such number."""
+        return getattr(self.head, "pairs_at_once", None)
+
+    @pairs_at_once.setter
+    def pairs_at_once(self, count: int) -> None:
+        self.head.pairs_at_once = count
 
     def _frame_features(self, batch: Features) -> Tensor:
         return batch["frames"] if "frames" in batch else self.backbone.clip_features(batch["pixels"], batch["mask"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from rewind.errors import RewindError
-from rewind.models.clip import architecture
+from rewind.models.architectures import architecture
 from rewind.models.clip import build as build_clip
 from rewind.models.clip4clip import POSITIONS, Clip4Clip
 from rewind.models.temporal import HEADS

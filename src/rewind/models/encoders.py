@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -54,7 +55,12 @@ def image_encoder(keys: Encoder, device: torch.device) -> ImageEncoder:
         return encode
     if keys.name == "clip":
         clip = _clip(keys, "image").to(device)
-        return lambda pixels, mask: pool(clip.clip_features(pixels.to(device), mask.to(device)), mask.to(device))
+
+        def encode_frames(pixels: Tensor, mask: Tensor) -> Tensor:
+            with _keys_of("image"):
+                return pool(clip.clip_features(pixels.to(device), mask.to(device)), mask.to(device))
+
+        return encode_frames
     return _own(keys, "image", "efficientnet_lite0")(keys, device)
 
 
@@ -70,10 +76,19 @@ def _clip(keys: Encoder, side: str) -> torch.nn.Module:
             "meaning."
         )
     given = keys.model_dump(include={"architecture", "weights", "family", "allow_torchscript"})
-    built = find("clip", "rewind.models", f"source.made_from.{side}.name").build(
-        Backbone(kind="clip", **given), Text(tokenizer="clip", max_words=CLIP_WORDS), []
-    )
-    return built.eval()
+    make = find("clip", "rewind.models", f"source.made_from.{side}.name").build
+    with _keys_of(side):
+        return make(Backbone(kind="clip", **given), Text(tokenizer="clip", max_words=CLIP_WORDS), []).eval()
+
+
+@contextlib.contextmanager
+def _keys_of(side: str) -> Iterator[None]:
+    """What a backbone refuses, under the keys that a data set has for it."""
+    try:
+        yield
+    except RewindError as error:
+        said = str(error).replace("backbone.", f"source.made_from.{side}.")
+        raise RewindError(said.replace("frames.size", "source.made_from.size")) from error
 
 
 def _own(keys: Encoder, side: str, packaged: str) -> Callable[[Encoder, torch.device], Callable]:

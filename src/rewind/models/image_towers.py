@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-import rewind.compat  # noqa: F401 - before torchvision
+from rewind.compat import torchvision
 from rewind.errors import RewindError
 from rewind.models.weights import read_state
 
@@ -131,9 +131,7 @@ def load_tower(architecture: str, weights: str | None = None) -> ImageTower:
 
 
 def _plain_resnet18() -> nn.Module:
-    from torchvision.models import resnet18
-
-    network = resnet18(weights=None)
+    network = torchvision("models").resnet18(weights=None)
     network.fc = nn.Identity()  # the classifier is not used
     return network
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from rewind.models.lstm import Lstm
+
 
 class LstmText(nn.Module):
     """Two bidirectional LSTM layers; the last forward and backward states under a small projection.
@@ -33,7 +35,7 @@ class LstmText(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, word_width, padding_idx=0)
-        self.lstm = nn.LSTM(word_width, hidden, layers, batch_first=True, bidirectional=True, dropout=dropout)
+        self.lstm = Lstm(word_width, hidden, layers, batch_first=True, bidirectional=True, dropout=dropout)
         self.layer_norm = nn.LayerNorm(2 * hidden)
         self.projection = nn.Sequential(
             nn.Linear(2 * hidden, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, width)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from rewind.compat import open_clip
 from rewind.errors import RewindError
 
 KERNEL = "visual.conv2.weight"
@@ -35,10 +36,8 @@ def see_neighbours(towers: nn.Module, architecture: str) -> None:
     Raises:
         RewindError: if the visual tower is no vision transformer.
     """
-    from open_clip.transformer import VisionTransformer
-
     visual = towers.visual
-    if not isinstance(visual, VisionTransformer):
+    if not isinstance(visual, open_clip("transformer").VisionTransformer):
         raise RewindError(
             f"backbone.patch: 3d is for vision transformers, and the visual tower of {architecture} is a "
             f"{type(visual).__name__}: remove the key, or take another architecture."

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rewind.errors import RewindError
+from rewind.models.lstm import Lstm
 from rewind.models.retriever import single
 
 LN_EPS = 1e-12  # of the heads' layer norms; CLIP's own towers use 1e-5
-PAIRS_AT_ONCE = 4096  # of tightTransf in training; more hold no more activations than these
+PAIRS_AT_ONCE = 4096  # of tightTransf in training, at most
 
 
 class Block(nn.Module):
@@ -78,7 +79,7 @@ class SeqLSTM(nn.Module):
 
     def __init__(self, width: int, layers: int = 1, positions: int = 77) -> None:
         super().__init__()
-        self.lstm_visual = nn.LSTM(width, width, num_layers=1, batch_first=True)
+        self.lstm_visual = Lstm(width, width, num_layers=1, batch_first=True)
 
     def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
         # The LSTM runs forward and padding comes last, so real steps cannot see padding: no packing is needed.
@@ -108,9 +109,15 @@ class SeqTransf(nn.Module):
 
 
 class TightTransf(nn.Module):
-    """A cross encoder over one pooled text token and the frame tokens; it scores pairs."""
+    """A cross encoder over one pooled text token and the frame tokens; it scores pairs.
+
+    Attributes:
+        pairs_at_once: pairs whose activations training holds at a time; scores and gradients are the same with any
+            number. Micro-batching lowers it.
+    """
 
     pairwise = True
+    pairs_at_once = PAIRS_AT_ONCE
 
     def __init__(self, width: int, layers: int = 4, positions: int = 77) -> None:
         super().__init__()
@@ -124,8 +131,12 @@ class TightTransf(nn.Module):
             nn.init.normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
 
-    def pairs(self, text: Tensor, frames: Tensor, mask: Tensor, rows: slice = slice(None)) -> Tensor:
-        """Scores of all pairs, or of those of some texts alone.
+    def pairs(self, text: Tensor, frames: Tensor, mask: Tensor) -> Tensor:
+        """Scores of all pairs, (n, m); see :meth:`pair_rows`."""
+        return self.pair_rows(text, frames, mask, slice(None))
+
+    def pair_rows(self, text: Tensor, frames: Tensor, mask: Tensor, rows: slice) -> Tensor:
+        """Scores of some texts against all clips.
 
         Args:
             text: (n, D) pooled text features, not normalised.
@@ -143,14 +154,16 @@ class TightTransf(nn.Module):
         right = self.dropout(frames + positions_of(self.position_embeddings, 1, frames.shape[1]))
         first = self.transformer.resblocks[0]
         texts, items = (left, *first.project(left)), (right, *first.project(right))
-        most = max(1, PAIRS_AT_ONCE // max(1, len(frames)))
-        if not torch.is_grad_enabled() or len(left) <= most:
+        wide = min(self.pairs_at_once, max(1, len(frames)))
+        high = max(1, self.pairs_at_once // wide)
+        if not torch.is_grad_enabled() or (len(left) <= high and len(frames) <= wide):
             return self._cross(texts, items, mask)
-        # Exact: rows of pairs do not depend on one another. Each chunk's activations are computed again on the way
-        # back; nothing random happens inside.
-        chunks = [tuple(part[at : at + most] for part in texts) for at in range(0, len(left), most)]
+        # Exact: pairs do not depend on one another. Each chunk's activations are computed again on the way back;
+        # nothing random happens inside.
         run = partial(checkpoint, self._cross, use_reentrant=False, preserve_rng_state=False)
-        return torch.cat([run(chunk, items, mask) for chunk in chunks])
+        across = [(_rows(items, at, wide), mask[at : at + wide]) for at in range(0, len(frames), wide)]
+        down = [_rows(texts, at, high) for at in range(0, len(left), high)]
+        return torch.cat([torch.cat([run(some, *part) for part in across], dim=1) for some in down])
 
     def _cross(self, texts: tuple[Tensor, ...], items: tuple[Tensor, ...], mask: Tensor) -> Tensor:
         """(n, m) logits from each side's tokens and their first projections, (n, 1, D) and (m, T, D)."""
@@ -178,6 +191,10 @@ class TightTransf(nn.Module):
         _copy(text, self.position_embeddings, self.transformer)
 
 
+def _rows(parts: tuple[Tensor, ...], at: int, count: int) -> tuple[Tensor, ...]:
+    return tuple(part[at : at + count] for part in parts)
+
+
 def positions_of(table: nn.Embedding, first: int, count: int) -> Tensor:
     """Rows ``first`` to ``first + count`` of a table of positions.
 
@@ -198,9 +215,16 @@ def _copy(text: dict[str, Tensor], positions: nn.Embedding, transformer: Transfo
     state = {
         name.removeprefix("transformer."): value for name, value in text.items() if name.startswith("transformer.")
     }
+    own = dict(transformer.named_parameters())
+    other = [name for name in own if name not in state or state[name].shape != own[name].shape]
+    if other:
+        raise RewindError(
+            f"methods.*.head_start: this backbone's text blocks are built otherwise than the head's ({other[0]}): set "
+            "head_start: random."
+        )
     with torch.no_grad():
         positions.weight[:rows] = table[:rows]
-        for name, parameter in transformer.named_parameters():
+        for name, parameter in own.items():
             parameter.copy_(state[name])
 
 

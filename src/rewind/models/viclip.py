@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rewind.errors import RewindError
 from rewind.models.image_towers import MEAN, STD
 from rewind.models.retriever import Backbone
+from rewind.models.tokens import up_to_the_end
 from rewind.models.viclip_files import load_viclip
 from rewind.models.viclip_towers import SIZES, Architecture, TextTower, VisionTower
 from rewind.study import Backbone as BackboneKeys
@@ -53,7 +54,7 @@ class ViClip(Backbone):
 
     def encode_text(self, prepared: Tensor) -> Tensor:
         # Attention is causal: what stands behind the end token changes nothing and is left out.
-        return self.text_encoder(prepared[:, : int(prepared.ne(0).sum(dim=1).max())])
+        return self.text_encoder(up_to_the_end(prepared))
 
     def frame_features(self, pixels: Tensor) -> Tensor:
         """uint8 RGB (n, 3, S, S), each a clip of one frame → (n, width)."""

@@ -1,8 +1,4 @@
-"""CLIP weights from files and from open_clip's hub: read safely, recognised, checked, loaded in float32.
-
-A checkpoint does not say which activation it was trained with, and the wrong one is a silent loss of accuracy. So the
-family of the weights decides: OpenAI's need QuickGELU, open_clip's own GELU.
-"""
+"""CLIP weights from files and from open_clip's hub: read safely, recognised, checked, loaded in float32."""
 
 from __future__ import annotations
 
@@ -17,15 +13,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-import rewind.compat  # noqa: F401 - before open_clip
+from rewind.compat import open_clip
 from rewind.errors import RewindError
+from rewind.models.architectures import names, other_pixels, published_beside, read, refused
+from rewind.models.families import CONSTANTS, check_family, family_of, is_clip4clip
+from rewind.models.hub import fetch
+from rewind.models.huggingface import check_beside, family_beside, from_huggingface, is_huggingface
 from rewind.models.patches import KERNEL, fit_patches
 from rewind.study import Backbone as BackboneKeys
 
-PLAIN_KEYS = ("embed_dim", "vision_cfg", "text_cfg", "quick_gelu")  # of an architecture that is CLIP and no more
-_CONSTANTS = ("input_resolution", "context_length", "vocab_size")  # numbers that OpenAI's files carry among the tensors
 _OURS = "backbone.clip."
-_QUICK = "-quickgelu"
 _CANDIDATES = 3  # architectures named at most
 State = dict[str, Tensor]
 
@@ -39,21 +36,36 @@ def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> Stat
         quick_gelu: whether the towers were built with QuickGELU.
 
     Returns:
-        The whole state that was read, heads included.
+        The whole state that was read, heads included, under open_clip's names where they were Hugging Face's.
 
     Raises:
         RewindError: if the weights cannot be read, belong to the other family, or do not fit; the first tensor that
             differs is named, and an architecture that fits where open_clip has one.
     """
-    if keys.weights:
-        source = f"backbone.weights: {keys.weights}"
-        state = read_state(keys.weights, keys.allow_torchscript)
-        _check_family(family_of(state), keys, quick_gelu, source, ours=_is_ours(state))
-    else:
+    if keys.pretrained:
         source = f"backbone.pretrained: {keys.pretrained}"
-        state = _from_hub(keys, quick_gelu)
+        state = fetch(keys, quick_gelu)
+        towers = fit_patches(state, set(model.state_dict()), source)
+        _check_fit(model, towers, keys.architecture, quick_gelu, source)
+        _fill(model, towers, source)
+        return state
+    source, path = f"backbone.weights: {keys.weights}", Path(str(keys.weights))
+    state = read_state(path, keys.allow_torchscript)
+    shown, foreign = family_of(state), is_huggingface(state)
+    if foreign:
+        state, shown = from_huggingface(state, source), family_beside(path)
+    elif (published := published_beside(path, keys.architecture)) and not _is_ours(state):
+        if reason := other_pixels(published.get("preprocess_cfg") or {}):
+            raise RewindError(f"{path.with_name('open_clip_config.json')}: {reason}.")
+        shown = shown or ("openai" if published["model_cfg"].get("quick_gelu", False) else "open_clip")
     towers = fit_patches(_towers(state), set(model.state_dict()), source)
-    _fill(model, towers, keys.architecture, quick_gelu, source)
+    family = shown or keys.family
+    _check_fit(model, towers, keys.architecture, quick_gelu if family is None else family == "openai", source)
+    alone = " (Hugging Face's layout, without its config.json beside it)" if foreign and not shown else ""
+    check_family(shown, keys, quick_gelu, source + alone, ours=_is_ours(state))
+    if foreign:
+        check_beside(path, model)
+    _fill(model, towers, source)
     return state
 
 
@@ -75,17 +87,6 @@ def read_state(path: str | Path, allow_torchscript: bool = False) -> State:
     else:
         state = _read_pickle(path)
     return {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
-
-
-def family_of(state: State) -> str | None:
-    """``openai`` where a file's names show it, else None: nothing marks a file as open_clip's."""
-    shown = any(name in state for name in _CONSTANTS) or is_clip4clip(state)
-    return "openai" if shown else None
-
-
-def is_clip4clip(state: State) -> bool:
-    """Whether these are the names of a CLIP4Clip checkpoint."""
-    return any(name.startswith("clip.visual.") for name in state)
 
 
 def _is_ours(state: State) -> bool:
@@ -144,65 +145,17 @@ def _towers(state: State) -> State:
     for prefix, found in ((_OURS, _is_ours(state)), ("clip.", is_clip4clip(state))):
         if found:
             return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-    return {name: value for name, value in state.items() if name not in _CONSTANTS}
+    return {name: value for name, value in state.items() if name not in CONSTANTS}
 
 
-def _check_family(shown: str | None, keys: BackboneKeys, quick_gelu: bool, source: str, ours: bool = False) -> None:
-    if shown and keys.family and shown != keys.family:
-        raise RewindError(f"backbone.family: {keys.family}, but {source} shows that it is {shown}'s; remove the key.")
-    family, other = shown or keys.family, _sibling(keys.architecture, quick_gelu)
-    if family is None:
-        # A name that ends in -quickgelu was chosen knowingly; the plain one is what a user takes without knowing.
-        if not ours and not quick_gelu and other:
-            raise RewindError(
-                f"{source} does not show whose weights it holds, and {keys.architecture} also exists as {other}. "
-                f"For weights trained with QuickGELU (OpenAI's, MetaCLIP's, DFN's) set backbone.architecture: {other}; "
-                "for others set backbone.family: open_clip."
-            )
-        return
-    if (family == "openai") == quick_gelu:
-        return
-    right = f"backbone.architecture: {other}" if other else f"quick_gelu: {str(not quick_gelu).lower()} in its file"
-    needed, has = ("QuickGELU", "GELU") if family == "openai" else ("GELU", "QuickGELU")
-    raise RewindError(f"{source}: these weights need {needed}, but {keys.architecture} computes {has}; set {right}.")
-
-
-def _sibling(architecture: str, quick_gelu: bool) -> str | None:
-    """open_clip's name of the same architecture with the other activation."""
-    from open_clip import list_models
-
-    other = architecture.removesuffix(_QUICK) if quick_gelu else architecture + _QUICK
-    return other if other != architecture and other in list_models() else None
-
-
-def _from_hub(keys: BackboneKeys, quick_gelu: bool) -> State:
-    import open_clip
-
-    name, tag = keys.architecture, keys.pretrained
-    tags = open_clip.list_pretrained_tags_by_model(name)
-    if tag not in tags:
-        known = (
-            f"its tags: {', '.join(tags)}" if tags else "it has none; name an architecture of open_clip's, or a file"
-        )
-        raise RewindError(f"backbone.pretrained: open_clip knows no weights {tag!r} of {name}; {known}.")
-    quick = open_clip.get_pretrained_cfg(name, tag).get("quick_gelu", False)
-    _check_family("openai" if quick else "open_clip", keys, quick_gelu, f"backbone.pretrained: {tag}")
-    try:
-        return open_clip.create_model(name, pretrained=tag, precision="fp32").state_dict()
-    except Exception as error:  # network, proxy, disk: what is raised depends on the hub's client
-        raise RewindError(
-            f"backbone.pretrained: {name}, {tag}: the weights could not be fetched ({_line(error)}). Without a "
-            "network, bring them as a file and set backbone.weights instead; docs/rtime.md shows how."
-        ) from error
-
-
-def _fill(model: nn.Module, state: State, architecture: str, quick_gelu: bool, source: str) -> None:
+def _check_fit(model: nn.Module, state: State, architecture: str, quick_gelu: bool, source: str) -> None:
     own = model.state_dict()
-    wrong = _differences(own, state)
-    if wrong:
-        raise RewindError(
-            f"{source} does not fit {architecture}: {_describe(wrong, own, state)}{_hint(state, quick_gelu)}"
-        )
+    if wrong := _differences(own, state):
+        what, hint = _describe(wrong, own, state), _hint(state, quick_gelu)
+        raise RewindError(f"{source} does not fit {architecture}: {what}{hint}")
+
+
+def _fill(model: nn.Module, state: State, source: str) -> None:
     broken = next((name for name, value in state.items() if not torch.isfinite(value).all()), None)
     if broken:
         raise RewindError(f"{source}: {broken!r} holds values that are not numbers: the file is damaged.")
@@ -230,16 +183,13 @@ def _hint(state: State, quick_gelu: bool) -> str:
 
 def fitting_architectures(state: State, quick_gelu: bool) -> list[str]:
     """open_clip's plain CLIP models of one activation that these tensors fit by name and shape, at most three."""
-    from open_clip import get_model_config, list_models
-    from open_clip.model import CLIP
-
     found: list[str] = []
-    for name in list_models():
-        config = get_model_config(name)
+    for name in names():
+        config = read(name)
         if not _may_fit(config, state, quick_gelu):
             continue
         with torch.device("meta"):  # shapes alone
-            own = CLIP(**config).state_dict()
+            own = open_clip("model").CLIP(**config).state_dict()
         if not _differences(own, state):
             found.append(name)
     return found[:_CANDIDATES]
@@ -247,8 +197,8 @@ def fitting_architectures(state: State, quick_gelu: bool) -> list[str]:
 
 def _may_fit(config: dict[str, Any], state: State, quick_gelu: bool) -> bool:
     """A quick look at widths, so that few models are built."""
-    text = config["text_cfg"]
-    if set(config) - set(PLAIN_KEYS) or "hf_model_name" in text or config.get("quick_gelu", False) != quick_gelu:
+    text = config.get("text_cfg", {})
+    if not text or any(refused(config)) or config.get("quick_gelu", False) != quick_gelu:
         return False
     wanted = {
         "text_projection": (text.get("width", 512), config["embed_dim"]),

@@ -26,8 +26,8 @@ class Backbone(Keys):
     )
     weights: str | None = key(
         None,
-        "Local weights file: safetensors, a plain state dict, or a CLIP4Clip checkpoint (its head is loaded too where "
-        "a method has that head); none: random weights, and the table says so.",
+        "Local weights file: safetensors, a plain state dict, Hugging Face's CLIP, or a CLIP4Clip checkpoint (its head "
+        "is loaded too where a method has that head); none: random weights, and the table says so.",
     )
     pretrained: str | None = key(
         None, "open_clip's tag of published weights, fetched once over the network, instead of `weights`."
@@ -35,7 +35,7 @@ class Backbone(Keys):
     family: Literal["openai", "open_clip"] | None = key(
         None,
         "Whose weights a file holds that does not show it: `openai` (trained with QuickGELU, as MetaCLIP's and DFN's "
-        "are too) or `open_clip` (trained with GELU).",
+        "are too) or `open_clip` (trained with GELU). Needed where open_clip has the architecture with either.",
     )
     allow_torchscript: bool = key(
         False, "Open `weights` that are a program archive, as OpenAI's `.pt` files are. Only for files that you trust."

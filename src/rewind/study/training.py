@@ -70,7 +70,8 @@ class Training(Keys):
     micro_batch: int | Literal["auto"] | None = key(
         "auto",
         "Rows encoded at once on each GPU, a matter of memory alone: loss and gradients are the whole batch's. "
-        "None or 0: all rows; `auto`: all, then half as many whenever GPU memory runs out.",
+        "None or 0: all rows; `auto`: all, then half as many whenever GPU memory runs out. tightTransf scores 4096 "
+        "pairs at once, or those of so many texts where these are fewer; `auto` halves them too.",
     )
     precision: Literal["fp32", "bf16", "fp16"] = key(
         "fp32",

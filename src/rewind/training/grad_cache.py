@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -26,7 +25,6 @@ from rewind.training.pairs import SharedPairs
 
 INPUTS = ("pixels", "frames")  # entries of a batch that stay on their rank: large, and only encoders read them
 REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,7 @@ def exact_step(
     batch: Features,
     micro_batch: int | None = None,
     *,
+    pairs: int | None = None,
     precision: str = "fp32",
     scaler: torch.amp.GradScaler | None = None,
     world: World = ALONE,
@@ -54,7 +53,9 @@ def exact_step(
         objective: ``(retriever, text, items, batch) -> Loss``; it sees features and entries of the whole global batch
             (on several processes without ``pixels`` and ``frames``).
         batch: this process's share of the global batch, every entry (n, ...), on the model's device.
-        micro_batch: rows encoded at once; none, 0 or n and more: all n.
+        micro_batch: rows encoded at once; none, 0 or n and more: all n. A retriever that scores pairs in chunks (it has
+            a number ``pairs_at_once``) scores at most the pairs of so many texts at once.
+        pairs: pairs scored at once by such a retriever, where that is less.
         precision: ``fp32`` (the model's own), or autocast to ``bf16`` or ``fp16``.
         scaler: scales the loss before it goes backward; the gradients come out scaled.
         world: the processes that share the global batch. Random numbers: all ranks must enter with the same state and
@@ -66,15 +67,51 @@ def exact_step(
     Raises:
         RewindError: for a batch norm in training mode, whose result depends on the rows encoded together, unless the
             whole batch is encoded at once.
+        ScoringOutOfMemory: if memory runs out behind the encoders, with micro-batches.
     """
     retriever.zero_grad(set_to_none=True)
     first = next(iter(batch.values()))
     step = _Step(retriever, objective, first.device, precision, scaler or torch.amp.GradScaler(enabled=False))
     size = min(micro_batch or len(first), len(first))
-    if world.size == 1 and size == len(first):
-        return step.whole(batch)
-    _refuse_batch_norm(retriever)
-    return step.cached(batch, size, world)
+    with _chunks(retriever, size * len(first) * world.size, pairs):
+        if world.size == 1 and size == len(first):
+            return step.whole(batch)
+        _refuse_batch_norm(retriever)
+        return step.cached(batch, size, world)
+
+
+class ScoringOutOfMemory(torch.cuda.OutOfMemoryError):
+    """Memory ran out while similarities and loss were computed, where smaller micro-batches alone help nothing.
+
+    Attributes:
+        pairs: how many pairs were scored at once; None where the retriever has no such number.
+    """
+
+    def __init__(self, pairs: int | None, message: str) -> None:
+        super().__init__(message)
+        self.pairs = pairs
+
+
+@contextlib.contextmanager
+def _chunks(retriever: Retriever, most: int, pairs: int | None) -> Iterator[None]:
+    """Let the retriever score at most so many pairs at once, if it has such a number."""
+    own = getattr(retriever, "pairs_at_once", None)
+    if own is None:
+        yield
+        return
+    retriever.pairs_at_once = min(own, most, pairs or own)
+    try:
+        yield
+    finally:
+        retriever.pairs_at_once = own
+
+
+@contextlib.contextmanager
+def _scoring(retriever: Retriever) -> Iterator[None]:
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise ScoringOutOfMemory(getattr(retriever, "pairs_at_once", None), str(error)) from None
 
 
 class _Step:
@@ -97,10 +134,10 @@ class _Step:
         text, items = (_leaves(world.gather(concatenate(side))) for side in (text, items))
         given = batch if world.size == 1 else world.gather({k: v for k, v in batch.items() if k not in INPUTS})
         pairs = SharedPairs(self.retriever, world, text, items)
-        with world.one_memory(), self.autocast():
+        with _scoring(self.retriever), world.one_memory(), self.autocast():
             pairs.score()
         pairs.gather()
-        with world.one_memory():
+        with _scoring(self.retriever), world.one_memory():
             with self.autocast():
                 loss = self.objective(pairs, text, items, given)
             found = self.backward(loss)
@@ -164,59 +201,6 @@ class _Step:
         if self.precision not in REDUCED:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, REDUCED[self.precision])
-
-
-class MicroBatch:
-    """How many rows are encoded at once: a number, all, or ``auto``, which halves when GPU memory runs out.
-
-    Attributes:
-        rows: rows encoded at once; None: the whole batch.
-    """
-
-    def __init__(self, key: int | str | None) -> None:
-        self.shrinks = key == "auto"
-        self.rows: int | None = None if self.shrinks else (key or None)
-
-    def run(self, step: Callable[[int | None], T], total: int, device: torch.device) -> T:
-        """``step(rows)``, again with half the rows while memory runs out; what fitted is remembered.
-
-        Args:
-            step: one exact step of ``total`` rows, repeatable from the same random state.
-            total: rows of this process.
-            device: whose random state is put back before a repetition.
-
-        Raises:
-            RewindError: with advice, if one row does not fit, or memory runs out and ``auto`` is not set.
-        """
-        before, tried = random_state(device), self.rows
-        while (value := self._try(step, total)) is None:
-            set_random_state(before, device)
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
-        if self.rows != tried:
-            print(
-                f"training.micro_batch: GPU memory does not hold {min(tried or total, total)} rows at once; "
-                f"{self.rows} are encoded at once from here on, with the same loss and gradients."
-            )
-        return value
-
-    def _try(self, step: Callable[[int | None], T], total: int) -> T | None:
-        try:
-            return step(self.rows)
-        except torch.cuda.OutOfMemoryError as error:
-            size = min(self.rows or total, total)
-            if not self.shrinks:
-                raise RewindError(
-                    f"out of GPU memory with {size} rows encoded at once: set training.micro_batch to auto or to "
-                    f"less than {size} (loss and gradients stay the same). The last saved state is kept."
-                ) from error
-            if size == 1:
-                raise RewindError(
-                    "out of GPU memory even with one row encoded at once: set training.precision: bf16, lower "
-                    "frames.max_frames or training.batch.size, or use a larger GPU. The last saved state is kept."
-                ) from error
-            self.rows = size // 2
-            return None
 
 
 def random_state(device: torch.device) -> list[Tensor]:

@@ -41,6 +41,8 @@ def seed_everything(seed: int, deterministic: bool = True) -> None:
     np.random.seed(seed)
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
+    # Else torch also fills all memory that it hands out empty, every batch's included. Nothing here reads it unwritten.
+    torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = not deterministic
 

@@ -11,7 +11,8 @@ from rewind.errors import RewindError
 from rewind.models.retriever import Retriever
 from rewind.objectives.interface import Objective
 from rewind.study import Training
-from rewind.training.grad_cache import MicroBatch, StepLoss, random_state, set_random_state
+from rewind.training.grad_cache import StepLoss, random_state, set_random_state
+from rewind.training.micro_batch import MicroBatch
 from rewind.training.order import Order
 
 
@@ -62,7 +63,7 @@ class RunState:
             "optimiser": self.optimiser.state_dict(),
             "schedule": {"last_epoch": self.schedule.last_epoch},
             "scaler": self.scaler.state_dict(),
-            "micro_batch": self.micro_batch.rows,
+            "micro_batch": [self.micro_batch.rows, self.micro_batch.pairs],
             "random": random_state(self.device),
         }
 
@@ -76,7 +77,7 @@ class RunState:
         self.optimiser.load_state_dict(saved["optimiser"])
         self.schedule.last_epoch = saved["schedule"]["last_epoch"]
         self.scaler.load_state_dict(saved["scaler"])
-        self.micro_batch.rows = saved["micro_batch"]
+        self.micro_batch.rows, self.micro_batch.pairs = saved["micro_batch"]
         if self.step:
             self.start_epoch()
         if saved["objective"] is not None:

@@ -11,7 +11,8 @@ from rewind.models.retriever import Features, Retriever
 from rewind.objectives.interface import Objective
 from rewind.study import Training
 from rewind.training.distributed import ALONE, World
-from rewind.training.grad_cache import MicroBatch, StepLoss, exact_step
+from rewind.training.grad_cache import StepLoss, exact_step
+from rewind.training.micro_batch import MicroBatch
 
 
 class Learner(Protocol):
@@ -30,9 +31,9 @@ def training_step(learner: Learner, batch: Features, keys: Training, world: Worl
     retriever, optimiser, scaler = learner.retriever, learner.optimiser, learner.scaler
     batch = {name: value.to(learner.device, non_blocking=True) for name, value in batch.items()}
 
-    def step(rows: int | None) -> StepLoss:
-        objective = learner.objective
-        return exact_step(retriever, objective, batch, rows, precision=keys.precision, scaler=scaler, world=world)
+    def step(rows: int | None, pairs: int | None) -> StepLoss:
+        how = {"pairs": pairs, "precision": keys.precision, "scaler": scaler, "world": world}
+        return exact_step(retriever, learner.objective, batch, rows, **how)
 
     loss = learner.micro_batch.run(step, len(batch["rows"]), learner.device)
     if np.isfinite(loss.value):
