@@ -1,11 +1,24 @@
 """The one exception whose text is meant for the person at the keyboard, and how it lists faults."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
 
 class RewindError(Exception):
     """Something the user can mend: the message says what is wrong, where (file, row, key) and what to do.
 
     Jobs print the message alone, without a traceback; any other exception is a defect of ours and keeps its own.
     """
+
+
+class Faults(RewindError):
+    """Everything that is wrong at once: file → lines, each ``key: what is wrong; what to do``."""
+
+    def __init__(self, files: Mapping[str, Sequence[str]]) -> None:
+        self.files = {path: list(dict.fromkeys(lines)) for path, lines in files.items() if lines}
+        blocks = (f"{path}:\n" + "\n".join(f"  {line}" for line in lines) for path, lines in self.files.items())
+        super().__init__("\n".join(blocks))
 
 
 LISTED = 10

@@ -59,8 +59,8 @@ def origin(wildcards):
 
 
 def sanity_method(name):
-    chosen = STUDIES[name].sanity
-    return (chosen and chosen.method) or STUDIES[name].trained()[0]
+    """The method that is over-fitted, of a study that has the check."""
+    return STUDIES[name].sanity.method or STUDIES[name].trained()[0]
 
 
 def sanity_spec(name):
@@ -71,15 +71,8 @@ def sanity_spec(name):
 
 
 def weights_of(name):
-    """The backbone's weights file; one that is not there is told before the first job, where a job needs it."""
-    return told(check_weights, STUDIES[name])
-
-
-def told(find, chosen):
-    try:
-        return find(chosen)
-    except RewindError as error:
-        raise WorkflowError(str(error)) from None
+    """The backbone's weights file, if the study names one."""
+    return weights_file(STUDIES[name])
 
 
 def pretrained_of(name):

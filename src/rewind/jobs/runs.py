@@ -16,6 +16,7 @@ import torch
 from rewind.errors import RewindError
 from rewind.files import digest, write_csv, write_json
 from rewind.jobs.data import DataFolder, Prepared, build_retriever, device
+from rewind.jobs.together import FEATURES
 from rewind.jobs.validation import validator
 from rewind.jobs.zero_shot import validation_file, validation_task
 from rewind.models.baselines import pool
@@ -176,6 +177,6 @@ def _pooled_pairs(split: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
     """Prepared captions (n, dt) and the time-averaged features of their items (n, di)."""
     batch = split.inputs.batch(np.arange(len(split.items)))
     if "frames" not in batch:
-        raise RewindError("a closed-form baseline needs cached features: set training.freeze: [visual].")
+        raise RewindError(f"{FEATURES}.")
     described = torch.tensor(split.training_data().item_of_caption)
     return split.text, pool(batch["frames"], batch["mask"])[described]

@@ -166,7 +166,15 @@ def architecture(name: str) -> dict:
         path = Path(name)
         if not path.exists():
             raise RewindError(f"backbone.architecture: {name}: no such file.")
-        config = json.loads(path.read_text())
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:  # of JSON or of its letters
+            raise RewindError(f"backbone.architecture: {name}: not valid JSON ({error}).") from None
+        if not isinstance(config, dict) or not set(PLAIN_KEYS[:3]) <= set(config):
+            raise RewindError(
+                f"backbone.architecture: {name}: a JSON object with {', '.join(PLAIN_KEYS[:3])} is needed, in "
+                "open_clip's format."
+            )
     else:
         config = get_model_config(name)
         if config is None:

@@ -45,6 +45,10 @@ def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> Stat
         RewindError: if the weights cannot be read, belong to the other family, or do not fit; the first tensor that
             differs is named, and an architecture that fits where open_clip has one.
     """
+    if formal(model):
+        if keys.pretrained:
+            _check_tag(keys, quick_gelu)
+        return {}
     if keys.weights:
         source = f"backbone.weights: {keys.weights}"
         state = read_state(keys.weights, keys.allow_torchscript)
@@ -55,6 +59,11 @@ def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> Stat
     towers = fit_patches(_towers(state), set(model.state_dict()), source)
     _fill(model, towers, keys.architecture, quick_gelu, source)
     return state
+
+
+def formal(model: nn.Module) -> bool:
+    """Whether a model is made of meta tensors, as a study's keys are tried before its first job: nothing is read."""
+    return next(model.parameters()).is_meta
 
 
 def read_state(path: str | Path, allow_torchscript: bool = False) -> State:
@@ -175,7 +184,7 @@ def _sibling(architecture: str, quick_gelu: bool) -> str | None:
     return other if other != architecture and other in list_models() else None
 
 
-def _from_hub(keys: BackboneKeys, quick_gelu: bool) -> State:
+def _check_tag(keys: BackboneKeys, quick_gelu: bool) -> None:
     import open_clip
 
     name, tag = keys.architecture, keys.pretrained
@@ -187,6 +196,13 @@ def _from_hub(keys: BackboneKeys, quick_gelu: bool) -> State:
         raise RewindError(f"backbone.pretrained: open_clip knows no weights {tag!r} of {name}; {known}.")
     quick = open_clip.get_pretrained_cfg(name, tag).get("quick_gelu", False)
     _check_family("openai" if quick else "open_clip", keys, quick_gelu, f"backbone.pretrained: {tag}")
+
+
+def _from_hub(keys: BackboneKeys, quick_gelu: bool) -> State:
+    import open_clip
+
+    _check_tag(keys, quick_gelu)
+    name, tag = keys.architecture, keys.pretrained
     try:
         return open_clip.create_model(name, pretrained=tag, precision="fp32").state_dict()
     except Exception as error:  # network, proxy, disk: what is raised depends on the hub's client
