@@ -15,7 +15,7 @@ from rewind.datasets.cifar10 import find_cifar10
 from rewind.errors import Faults, RewindError
 from rewind.files import digest
 from rewind.jobs import presence, sound, together
-from rewind.study import Dataset, Study, load_dataset, load_study
+from rewind.study import Dataset, Study, load_dataset, load_study, rules
 from rewind.study.keys import NAME
 from rewind.study.load import merge
 
@@ -72,9 +72,13 @@ class _Found:
 
     def __init__(self) -> None:
         self.files: dict[str, list[str]] = {}
+        self.drafts: dict[str, Any] = {}
+        self.left_out: dict[str, list[str]] = {}
 
     def add(self, path: str, lines: Iterable[str]) -> None:
-        self.files.setdefault(path, []).extend(lines)
+        """Keep lines, but for those of keys that were refused already: a default stands there meanwhile."""
+        void = self.left_out.get(path, ())
+        self.files.setdefault(path, []).extend(line for line in lines if not _within(line, void))
 
     @contextlib.contextmanager
     def caught(self, path: str) -> Iterator[None]:
@@ -84,6 +88,8 @@ class _Found:
         except Faults as error:
             for name, lines in error.files.items():
                 self.add(name, lines)
+            self.drafts[path] = error.draft
+            self.left_out.setdefault(path, []).extend(error.left_out)
         except RewindError as error:
             self.add(path, [str(error).removeprefix(f"{path}: ")])
 
@@ -107,6 +113,9 @@ def _read(config: Mapping[str, Any], found: _Found) -> tuple[dict[str, Study], d
     for name in names:
         with found.caught(STUDY.format(name)):
             studies[name] = load_study(name, overrides=over["studies"].get(name))
+        if draft := found.drafts.get(STUDY.format(name)):
+            studies[name] = draft
+            found.add(STUDY.format(name), rules.faults(draft))
     datasets = _with_origins(dict.fromkeys(study.dataset for study in studies.values()), over["datasets"], found)
     if len(studies) == len(names):
         with found.caught(MAIN):
@@ -170,7 +179,14 @@ def _with_origins(names: Iterable[str], over: Mapping[str, Any], found: _Found) 
                         ],
                     )
                 datasets[made_from.dataset] = origin
+        if draft := found.drafts.get(DATASET.format(name)):
+            datasets[name] = draft
     return datasets
+
+
+def _within(line: str, keys: Iterable[str]) -> bool:
+    """Whether a line is about one of the keys, or about a part of it."""
+    return any(line.startswith((f"{key}: ", f"{key}.")) for key in keys)
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

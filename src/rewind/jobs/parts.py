@@ -65,6 +65,8 @@ def faults(study: Study, unit: Unit) -> list[str]:
     with _quiet():
         with _caught(found, unit.spec):
             retriever = _retriever(unit.spec)
+        with _caught(found, unit.spec):
+            _head(unit.spec)  # the towers' own faults are none of the head's
         if unit.block is not None:
             for check in _checks(unit, retriever):
                 with _caught(found, unit.spec):
@@ -95,6 +97,13 @@ def _retriever(spec: RunSpec) -> Any:
         return None
     with torch.device("meta"):
         return module.build(method, spec.backbone, spec.text, WORDS).eval()
+
+
+def _head(spec: RunSpec) -> None:
+    from rewind.models.clip4clip import head_class
+
+    if spec.method.model == "clip4clip":
+        head_class(spec.method.head)
 
 
 def _checks(unit: Unit, retriever: Any) -> Iterator[Callable[[], None]]:
@@ -155,7 +164,8 @@ def _quiet() -> Iterator[None]:
 def _placed(line: str, study: Study, unit: Unit) -> str:
     """A message of a job, with the path of its key in the study's file."""
     where = unit.where if unit.where.startswith("methods.") else _owner(study, unit)
-    line = re.sub(r"^methods(\.\*\.|: )", f"{where}.", line).rstrip(".")
+    line = re.sub(r"^methods(\.\*\.|: (?=options\.))", f"{where}.", line).rstrip(".")
+    line = re.sub(r"^methods: ", f"{where}: ", line)
     path = re.match(r"training\.([a-z_]+(?:\.[a-z_]+)*)", line)
     if path and unit.block:
         known = _known(unit.block.training, path[1])

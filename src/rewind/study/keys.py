@@ -14,6 +14,9 @@ K = TypeVar("K", bound="Keys")
 NAME = r"^[A-Za-z0-9_\-]+$"
 """Names of files and folders that we make: no path, no dot (``<method>.seed<k>``), nothing that Snakemake reads."""
 
+DRAFT = "draft"
+"""In a validation's context: what keys decide together is not looked at, single keys are."""
+
 SEEDS = {"ge": 0, "le": 2**32 - 1}
 """Bounds of a seed: what NumPy, scikit-learn and torch all take."""
 

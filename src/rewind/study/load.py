@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from rewind.errors import Faults, RewindError
 from rewind.study.dataset import BUILT_IN, Dataset
+from rewind.study.keys import DRAFT
 from rewind.study.model import Method, Study
 
 M = TypeVar("M", bound=BaseModel)
@@ -122,7 +123,34 @@ def _validate(model: type[M], raw: dict[str, Any], path: Path) -> M:
     except ValidationError as error:
         lines = [_explain(model, fault) for fault in error.errors() if not _of_another_format(raw, fault)]
         unique = list(dict.fromkeys(line for part in lines for line in part.splitlines()))
-        raise Faults({str(path): [line for line in unique if not _inherited(line, unique)]}) from None
+        lines = [line for line in unique if not _inherited(line, unique)]
+        left_out = {".".join(map(str, fault["loc"])) for fault in error.errors() if fault["loc"]}
+        raise Faults({str(path): lines}, _draft(model, raw, error), left_out) from None
+
+
+def _draft(model: type[M], raw: dict[str, Any], error: ValidationError) -> M | None:
+    """What the file says without its faulty keys; None where a key that it needs is among them."""
+    kept = copy.deepcopy(raw)
+    for _ in range(ROUNDS):
+        for fault in error.errors():
+            _leave_out(kept, fault["loc"][:-1] if fault["type"] == "missing" else fault["loc"])
+        try:
+            return model.model_validate(kept, context={DRAFT: True})
+        except ValidationError as further:
+            error = further
+    return None
+
+
+ROUNDS = 3  # a key that is left out may leave its block without what it needs
+
+
+def _leave_out(raw: dict[str, Any], where: tuple[int | str, ...]) -> None:
+    block = raw
+    for part in where[:-1]:
+        if not isinstance(block.get(part), dict):
+            break  # within a list, or behind a union's tag: the key that holds it goes
+        block = block[part]
+    block.pop(next((part for part in reversed(where) if part in block), None), None)
 
 
 def _inherited(line: str, lines: list[str]) -> bool:
