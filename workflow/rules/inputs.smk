@@ -215,16 +215,9 @@ def table_inputs(name):
     return files
 
 
-def example_run(name):
-    """Method and seed that pictures of one run show."""
-    methods = STUDIES[name].trained() or list(STUDIES[name].methods)
-    chosen = STUDIES[name].figures.method or methods[0]
-    return chosen, dict(reversed(STUDIES[name].runs()))[chosen]
-
-
 def example_file(name, pattern):
     """A file of the run that pictures show."""
-    method, seed = example_run(name)
+    method, seed = STUDIES[name].pictured()
     return pattern.format(study=name, method=method, seed=seed)
 
 

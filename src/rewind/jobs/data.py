@@ -112,6 +112,17 @@ class DataFolder:
         return Clips(items, self.folder, self.spec.frames, self.max_frames)
 
 
+def check_method(spec: RunSpec) -> None:
+    """Refuse a method that its module refuses before it is run (``check(method, backbone)``), where there is one.
+
+    Raises:
+        RewindError: naming the key.
+    """
+    module = find(spec.method.model, "rewind.models", "methods.*.model")
+    if hasattr(module, "check"):
+        module.check(spec.method, spec.backbone)
+
+
 def build_retriever(data: DataFolder) -> Retriever:
     """The untrained retriever of a run; new parameters come from torch's global generator."""
     spec = data.spec

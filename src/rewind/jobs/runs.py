@@ -15,7 +15,8 @@ import torch
 
 from rewind.errors import RewindError
 from rewind.files import digest, write_csv, write_json
-from rewind.jobs.data import DataFolder, Prepared, build_retriever, device
+from rewind.jobs.data import DataFolder, Prepared, build_retriever, check_method, device
+from rewind.jobs.splits import check_splits
 from rewind.jobs.together import FEATURES
 from rewind.jobs.validation import validator
 from rewind.jobs.zero_shot import validation_file, validation_task
@@ -96,15 +97,17 @@ def _train_run(
     began = time.monotonic()
     seed_everything(job.seed, job.spec.method.training.deterministic)
     folder = job.folder()
+    check_splits(folder.folder, job.spec, job.name)
+    check_method(folder.spec)
     retriever = build_retriever(folder)
-    splits = [folder.split(name, retriever) for name in ("train", "valid")]
     state = job.state_file()
     if hasattr(retriever, "fit"):
-        _fit(retriever, *splits)
+        _fit(retriever, *(folder.split(name, retriever) for name in ("train", "valid")))
         rows = []
     elif not any(True for _ in retriever.parameters()):
         rows = []  # nothing to learn
     else:
+        splits = (folder.split(name, retriever) for name in ("train", "valid"))
         rows = _train(retriever, *splits, job, state, world)
     if world.rank:
         return {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rewind.study import Dataset, Method, RTimeSource, ShapesSource, Study, Training
+from rewind.study import Dataset, Method, RTimeSource, RunSpec, ShapesSource, Study, Training
 from rewind.study.dataset import EmojiSource, InternvidSource
 
 TWINS = ("origin", "hard", "binary")
@@ -93,24 +93,29 @@ def _twins(study: Study, dataset: Dataset) -> Iterator[str]:
 
 def needed_splits(study: Study) -> dict[str, str]:
     """Split → who needs it."""
-    needed = {"test": "evaluation.settings"}
-    trained, sources = study.trained(), [name for name, m in study.methods.items() if m.baseline and m.model != "bow"]
-    if trained or study.pretraining:
-        who = f"method {trained[0]}" if trained else "pretraining"
-        needed |= {"train": f"{who} learns from it", "valid": f"{who} chooses its checkpoint on it"}
-    for name in sources:
-        if study.methods[name].model in ("ridge", "translator"):
-            needed.setdefault("train", f"method {name} is fitted on it")
-            needed.setdefault("valid", f"method {name} is fitted with it")
-    if (
-        study.text.tokenizer != "clip"
-        and study.encoding()
-        and study.backbone.kind in ("clip", "viclip", "miniclip_towers")
-    ):
-        needed.setdefault("train", f"text.tokenizer: {study.text.tokenizer} makes its vocabulary from it")
+    needed: dict[str, str] = {}
+    for name in study.methods:
+        for split, who in needs(study.run_spec(name), f"method {name}").items():
+            needed.setdefault(split, who)
+    if study.pretraining:
+        for split in ("train", "valid"):
+            needed.setdefault(split, "pretraining learns from it")
     if study.evaluation.cosine_gap:
-        needed.setdefault("valid", "evaluation.cosine_gap")
+        needed.setdefault("valid", "evaluation.cosine_gap is computed on it too")
     return needed
+
+
+def needs(spec: RunSpec, who: str) -> dict[str, str]:
+    """Split → why a run needs it, in words; ``who`` is the run."""
+    method = spec.method
+    found = {"test": f"{who} is evaluated on it"}
+    if not method.baseline:
+        return found | {"train": f"{who} learns from it", "valid": f"{who} chooses its checkpoint on it"}
+    if method.model in ("ridge", "translator"):
+        return found | {"train": f"{who} is fitted on it", "valid": f"{who} chooses its strength on it"}
+    if method.model == "zero_shot" and spec.text.tokenizer != "clip" and spec.backbone.kind != "towers":
+        found["train"] = f"{who} has its vocabulary from it (text.tokenizer: {spec.text.tokenizer})"
+    return found
 
 
 def _splits(study: Study, dataset: Dataset) -> Iterator[str]:

@@ -231,6 +231,11 @@ class Study(Keys):
         """Every (method, seed), in the order of the study file."""
         return [(name, seed) for name, method in self.methods.items() for seed in method.seeds or self.seeds]
 
+    def pictured(self) -> tuple[str, int]:
+        """Method and seed of the run that pictures of one run show: the first that is trained, if any is."""
+        method = self.figures.method or next(iter(self.trained() or self.methods))
+        return method, (self.methods[method].seeds or self.seeds)[0]
+
     def signature(self) -> dict[str, Any]:
         """The keys as plain values, without those on which no result depends."""
         return self.model_dump(mode="json", exclude=READING)

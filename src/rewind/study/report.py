@@ -83,7 +83,7 @@ class Figures(Keys):
     examples: int = key(
         5, "Queries shown with their top-5 clips: hits, misses, and confusions with the twin.", ge=0, le=50
     )
-    method: str = key("", "Method whose first seed the examples show; the first trained one if empty.")
+    method: str = key("", "Method whose first seed the examples show; the first trained one if empty, or the first.")
     embedding: Literal["pca", "tsne", "umap"] = key(
         "pca", "How captions and items are laid out in the picture of the embedding space (`umap` needs umap-learn)."
     )
