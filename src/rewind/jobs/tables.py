@@ -10,6 +10,7 @@ import pandas as pd
 
 from rewind.datasets.captions import load_split
 from rewind.datasets.rtime import truncated_share
+from rewind.evaluation.settings import left_out
 from rewind.files import read_csv, read_json, write_json, write_text
 from rewind.jobs.gap_tables import make_gap_tables
 from rewind.jobs.report import Files, load_results
@@ -160,9 +161,12 @@ def _coverage(report: pd.DataFrame, items: str) -> str:
 
 
 def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
-    captions = load_split(folder, dataset.name, "test").captions["caption"].tolist()
+    test = load_split(folder, dataset.name, "test")
+    captions = test.captions["caption"].tolist()
     words = load_split(folder, dataset.name, "train").captions["caption"].tolist()
     notes = _untrained(study)
+    if "binary" in study.evaluation.settings and (count := left_out(test.captions, test.items)):
+        notes.append(f"Binary leaves out {count:,} captions of clips whose time-reversed twin has no caption")
     notes += [_repeated(study, read_csv(folder / "videos/report.csv"))] if study.frames.sampling == "stride" else []
     if study.backbone.kind not in ("clip", "viclip", "miniclip_towers"):
         return notes
