@@ -86,9 +86,10 @@ class ClipTokenizer:
     vocabulary = 49408
 
     def __init__(self) -> None:
-        from open_clip.tokenizer import SimpleTokenizer
-
         import rewind.compat  # noqa: F401 - before open_clip
+
+        # isort: split
+        from open_clip.tokenizer import SimpleTokenizer
 
         # isort: split
 

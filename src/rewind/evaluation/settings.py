@@ -57,8 +57,8 @@ def pool(setting: str, captions: pd.DataFrame, items: pd.DataFrame) -> Pool:
         paired = forward & _described_twins(captions, items)
         if not paired.any():
             raise RewindError(
-                "evaluation.settings: 'binary' needs captions of a clip and of its time-reversed twin, and no twin of the "
-                "split has one; take binary out."
+                "evaluation.settings: 'binary' needs captions of a clip and of its time-reversed twin, and no twin "
+                "of the split has one; take binary out."
             )
         return Pool(setting, rows[paired], columns, binary=True)
     return Pool(setting, rows, columns)

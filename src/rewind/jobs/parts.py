@@ -79,9 +79,8 @@ def faults(study: Study, unit: Unit) -> list[str]:
 
 def _retriever(spec: RunSpec) -> Any:
     """The retriever on meta tensors; None for a module of the user's own, which is only looked for."""
-    import torch
-
     from rewind.models.retriever import find
+    from rewind.models.weights import form_alone
 
     method = spec.method
     module = find(method.model, "rewind.models", "methods.*.model")
@@ -95,7 +94,7 @@ def _retriever(spec: RunSpec) -> Any:
     kinds = (method.model, spec.backbone.kind, str(own.get("kind", "")) if isinstance(own, dict) else "")
     if any("." in name for name in kinds):
         return None
-    with torch.device("meta"):
+    with form_alone():
         return module.build(method, spec.backbone, spec.text, WORDS).eval()
 
 

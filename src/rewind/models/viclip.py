@@ -14,7 +14,7 @@ from rewind.models.image_towers import MEAN, STD
 from rewind.models.retriever import Backbone
 from rewind.models.viclip_files import load_viclip
 from rewind.models.viclip_towers import SIZES, Architecture, TextTower, VisionTower
-from rewind.models.weights import formal
+from rewind.models.weights import FORM_ALONE
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Text as TextKeys
 from rewind.text import Tokenizer, make_tokenizer
@@ -117,7 +117,7 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> ViCl
     if text.tokenizer == "words":
         size = size.model_copy(update={"text": size.text.model_copy(update={"vocabulary": tokenizer.vocabulary})})
     model = ViClip(size, tokenizer, text.max_words, keys.token_mask)
-    if keys.weights and not formal(model):
+    if keys.weights and not FORM_ALONE.get():
         load_viclip(model, keys.weights, keys.architecture)
     return model
 

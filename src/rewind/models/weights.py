@@ -6,9 +6,11 @@ family of the weights decides: OpenAI's need QuickGELU, open_clip's own GELU.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ _OURS = "backbone.clip."
 _QUICK = "-quickgelu"
 _CANDIDATES = 3  # architectures named at most
 State = dict[str, Tensor]
+FORM_ALONE = ContextVar("form_alone", default=False)
 
 
 def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> State:
@@ -45,7 +48,7 @@ def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> Stat
         RewindError: if the weights cannot be read, belong to the other family, or do not fit; the first tensor that
             differs is named, and an architecture that fits where open_clip has one.
     """
-    if formal(model):
+    if FORM_ALONE.get():
         if keys.pretrained:
             _check_tag(keys, quick_gelu)
         return {}
@@ -61,9 +64,15 @@ def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> Stat
     return state
 
 
-def formal(model: nn.Module) -> bool:
-    """Whether a model is made of meta tensors, as a study's keys are tried before its first job: nothing is read."""
-    return next(model.parameters()).is_meta
+@contextlib.contextmanager
+def form_alone() -> Iterator[None]:
+    """In the block models are made of meta tensors and no weights are read: a study's keys are tried."""
+    before = FORM_ALONE.set(True)
+    try:
+        with torch.device("meta"):
+            yield
+    finally:
+        FORM_ALONE.reset(before)
 
 
 def read_state(path: str | Path, allow_torchscript: bool = False) -> State:
