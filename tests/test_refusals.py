@@ -44,6 +44,10 @@ def write(name: str, change: dict) -> None:
 def said(change: dict, datasets: dict | None = None) -> dict[str, list[str]]:
     """File → lines of what is refused."""
     write("s", change)
+    if "methods" in change:
+        Path("config/studies/s.yaml").write_text(
+            yaml.safe_dump(merge({**STUDY, "methods": {}}, {"sanity": None, **change}))
+        )
     config = {"studies": ["s"], "overrides": {"datasets": datasets or {}}}
     with pytest.raises(Faults) as caught:
         load_checked(config)
@@ -136,6 +140,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"backbone.kind": "towers", "pretraining": {}}, "pretraining: kind: towers cannot start from a backbone"),
         ({"resources.gpus": 3}, "training.batch.size: 16 pairs cannot be shared equally by resources.gpus: 3"),
         ({"evaluation.zero_shot": {"folder": "nowhere"}}, "evaluation.zero_shot.folder: nowhere: no test_batch.bin"),
+        ({"methods": {"chance": {"model": "chance"}}, "evaluation.zero_shot": {"folder": "x"}}, "no method here has"),
         ({"dataset": "../shapes"}, "dataset: String should match pattern"),
     ],
 )  # fmt: skip
@@ -208,10 +213,20 @@ def test_a_study_without_training_needs_no_seed_and_no_check(checkout: Path) -> 
     for keys, where in (
         ({"sanity": {"clips": 4}}, "sanity"),
         ({"sweep": {"max_frames": [2], "method": "bow"}}, "sweep"),
+        ({"evaluation": {"zero_shot": {"folder": "x"}}}, "evaluation.zero_shot"),
     ):
         Path("config/studies/s.yaml").write_text(yaml.safe_dump({"dataset": "shapes", "methods": methods, **keys}))
-        with pytest.raises(RewindError, match=rf"{where}.*(no method here is trained|'bow' is not trained)"):
+        with pytest.raises(
+            RewindError, match=rf"{where}.*(no method here (is trained|has towers)|'bow' is not trained)"
+        ):
             load_study("s")
+
+
+def test_a_submission_that_cannot_be_written_is_refused_where_it_is_asked_for(checkout: Path) -> None:
+    write("s", {})
+    load_checked({"studies": ["s"]}, wanted=["--cores", "1", "results/s/tables"])
+    with pytest.raises(Faults, match=r"source\.test: empty: a submission of study s needs the npz of captions"):
+        load_checked({"studies": ["s"]}, wanted=["results/s/submission/meanP.seed0.csv"])
 
 
 @pytest.mark.slow

@@ -104,3 +104,11 @@ def test_absent_weights_are_told_though_all_results_are_there(finished: Workflow
     assert text.count("backbone.weights: data/tiny.safetensors: no such file. Put the weights of") == 1
     assert "methods.theirs.options.weights: data/tiny.safetensors: no such file" in text
     assert "Nothing to be done" not in text and "Traceback" not in text
+
+
+@pytest.mark.slow
+def test_a_split_that_the_table_lacks_is_named_by_the_run_that_needs_it(finished: Workflow) -> None:
+    over = "overrides={studies.untrained.text.tokenizer: words}"
+    text = finished.run("results/untrained/runs/ours/seed0/run.json", "--config", over, ok=False)
+    assert "the split 'train' has no usable item, but ours/seed0 has its vocabulary from it" in text
+    assert "results/data/mine/items.csv:" in text and "Traceback" not in text

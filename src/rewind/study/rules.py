@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def faults(study: Study) -> list[str]:
     """Every fault as ``key: what is wrong; what to do``, in the order of the keys; none for a sound study."""
     found = [*_methods_named(study), *_pairs(study), *_trained(study), *_columns(study), *_text(study)]
+    if study.evaluation.zero_shot and not study.encoding():
+        found.append("evaluation.zero_shot: no method here has towers that encode prompts and images; set it to null")
     if verdict := study.tables.verdict:
         seeds = {name: method.seeds or study.seeds for name, method in study.methods.items()}
         compute = {name: method.training.compute() for name, method in study.methods.items()}
