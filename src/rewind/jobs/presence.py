@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,8 +45,8 @@ def dataset_faults(dataset: Dataset) -> list[str]:
 
 
 def study_faults(study: Study) -> list[str]:
-    """Absent files of a study, as lines under its file's name."""
-    return list(dict.fromkeys([*_weights(study), *_zero_shot(study)]))
+    """Absent files and packages of a study, as lines under its file's name."""
+    return list(dict.fromkeys([*_weights(study), *_zero_shot(study), *_packages(study)]))
 
 
 def submission_faults(study: Study, dataset: Dataset) -> list[str]:
@@ -90,6 +91,14 @@ def _file(where: str, weights: str | None, architecture: str) -> Iterator[str]:
         yield (
             f"{where}: {weights}: no such file. Put the weights of {architecture} there (docs/rtime.md, section 2, "
             "shows how), or correct the key."
+        )
+
+
+def _packages(study: Study) -> Iterator[str]:
+    if study.figures.embedding == "umap" and importlib.util.find_spec("umap") is None:
+        yield (
+            "figures.embedding: umap needs a package that is not installed: `pip install umap-learn`; or set the key "
+            "to pca or tsne."
         )
 
 
