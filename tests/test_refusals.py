@@ -72,7 +72,8 @@ def test_shipped_studies_lack_files_at_most(name: str, monkeypatch: pytest.Monke
         load_checked({"studies": [name]})
     except Faults as error:
         lines = [line for lines in error.files.values() for line in lines if not line.startswith("  ")]
-        assert all("not there yet" in line or "no such file" in line or "no test_batch" in line for line in lines)
+        absent = ("not there yet", "no such file", "no test_batch", "need the package")
+        assert all(any(words in line for words in absent) for line in lines), error
 
 
 def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: Path) -> None:
@@ -178,6 +179,20 @@ def test_what_a_data_set_cannot_serve(checkout: Path) -> None:
     assert "evaluation.zero_shot: prompts" in refused(
         {"dataset": "stamps_vectors", "evaluation.zero_shot": {"folder": "x"}}
     )
+
+
+def test_parts_of_a_data_set_that_cannot_be_found(checkout: Path) -> None:
+    (checkout / "config/datasets").unlink()
+    (checkout / "config/datasets").mkdir()
+    encoders = {"dataset": "base", "text": {"name": "minilmm"}, "image": {"name": "clip", "weights": "gone.pt"}}
+    sources = {"own": {"format": "nolab.reader"}, "made": {"format": "embeddings", "made_from": encoders}}
+    for name, source in (*sources.items(), ("base", {"format": "shapes"})):
+        Path(f"config/datasets/{name}.yaml").write_text(yaml.safe_dump({"source": source}))
+    keys = {"evaluation.settings": ["test"]}
+    assert "source.format: cannot import 'nolab.reader'" in refused({"dataset": "own", **keys})
+    text = refused({"dataset": "made", "backbone": {"kind": "embeddings"}, **keys})
+    assert "source.made_from.text.name: no encoder 'minilmm'; there are minilm, clip" in text
+    assert "source.made_from.image.weights: gone.pt: no such file" in text
 
 
 def test_a_json_of_sizes_is_looked_into(checkout: Path) -> None:

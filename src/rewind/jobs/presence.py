@@ -7,11 +7,13 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rewind.datasets.annotations import format_module
 from rewind.datasets.cifar10 import find_cifar10
 from rewind.devices import MASK, allowed, list_gpus
 from rewind.errors import Faults, RewindError
 from rewind.jobs.places import annotation_files, videos_folder
 from rewind.study import Dataset, Study
+from rewind.study.embeddings import ENCODERS
 
 
 def absent_sources(dataset: Dataset) -> list[str]:
@@ -32,10 +34,20 @@ def dataset_faults(dataset: Dataset) -> list[str]:
     if missing := absent_sources(dataset):
         how = [f"  {line}" for line in dataset.how_to_get.strip().splitlines()]
         found = ["these are not there yet:", *(f"  - {path}" for path in missing), *how]
+    if "." in dataset.source.format:
+        try:
+            format_module(dataset)
+        except RewindError as error:
+            found.append(str(error).removeprefix(f"config/datasets/{dataset.name}.yaml: "))
     made = dataset.source.made_from if dataset.vectors else None
     for side in ("text", "image") if made else ():
         encoder = getattr(made, side)
         found += _file(f"source.made_from.{side}.weights", encoder.weights, encoder.architecture)
+        if encoder.name not in ENCODERS[side] and "." not in encoder.name:
+            known = ", ".join(ENCODERS[side])
+            found.append(
+                f"source.made_from.{side}.name: no encoder {encoder.name!r}; there are {known}, or a dotted path"
+            )
         if encoder.name == "clip" and not encoder.weights:
             found.append(
                 f"source.made_from.{side}.weights: clip needs a local weights file; random weights make vectors "

@@ -8,6 +8,9 @@ from pydantic import model_validator
 
 from rewind.study.keys import NAME, SEEDS, Keys, key, required
 
+ENCODERS = {"text": ("minilm", "clip"), "image": ("efficientnet_lite0", "clip")}
+"""Built-in encoders of each side."""
+
 
 class Encoder(Keys):
     """A frozen network that turns captions or pictures into vectors."""
