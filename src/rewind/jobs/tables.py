@@ -109,7 +109,7 @@ def _procedures(results: Results) -> dict[str, list[str]]:
     return found
 
 
-def _vectors(dataset: Dataset, trained: bool) -> str:
+def _vectors(dataset: Dataset, trained: bool = True) -> str:
     made = dataset.source.made_from
     origin = f", made by {made.text.name} (captions) and {made.image.name} ({dataset.items})" if made else ""
     learnt = "only what maps them is trained" if trained else "nothing is trained"
