@@ -91,8 +91,6 @@ class ClipTokenizer:
         # isort: split
         from open_clip.tokenizer import SimpleTokenizer
 
-        # isort: split
-
         self._tokenizer = SimpleTokenizer()
 
     def encode(self, captions: list[str], length: int) -> np.ndarray:
