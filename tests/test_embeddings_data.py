@@ -286,7 +286,7 @@ def test_keys_that_do_not_go_together(tmp_path, monkeypatch):
         with pytest.raises(RewindError, match=said):
             load_dataset("d")
     (folder / "d.yaml").write_text("source: {format: embeddings, train: a.npz, captions: c.txt}\nhow_to_get: Ask.\n")
-    with pytest.raises(RewindError, match=r"not there yet:\n  - a.npz\n  - c.txt\nAsk\."):
+    with pytest.raises(RewindError, match=r"not there yet:\n    - a.npz\n    - c.txt\n    Ask\."):
         check_sources(load_dataset("d"))
     (folder / "d.yaml").write_text(f"source:\n  format: embeddings\n  {made}\n")
     (folder / "base.yaml").write_text("source: {format: embeddings, train: a.npz, captions: c.txt}\n")

@@ -38,7 +38,7 @@ METHODS = {
     "infonce": {"model": "dual_encoder", "label": "InfoNCE"},
     "hnac_cross": {"model": "dual_encoder", "options": {"cross_attention": True}, "label": "HNAC + cross-attention"},
     "noise": {"model": "dual_encoder", "noise": True, "label": "InfoNCE, noise"},
-    "zero_shot": {"model": "zero_shot", "label": "Before training", "seeds": [0]},
+    "zero_shot": {"model": "zero_shot", "label": "Before training", "seeds": [0], "options": {"untrained": True}},
     "chance": {"model": "chance", "label": "Chance", "seeds": [0]},
 }
 

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_gallery(search)
     search.add_argument("query", nargs="*", help="what to look for; without it a prompt opens")
     search.add_argument("--top", type=int, default=5, help="how many items to show; 5")
-    search.add_argument("--random", type=int, default=0, metavar="N", help="ask N captions of the split instead")
+    search.add_argument("--random", type=int, metavar="N", help="ask N captions of the split instead")
     search.add_argument("--seed", type=int, default=0, help="of --random; 0")
     search.add_argument("--save", type=Path, metavar="FOLDER", help="write a picture and JSON of every answer there")
     search.add_argument("--times", action="store_true", help="say how long encoding and ranking took")

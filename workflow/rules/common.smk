@@ -1,20 +1,32 @@
 """Configuration of the selected studies, and the few functions that rules share."""
 
+import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
 from rewind.errors import RewindError
-from rewind.jobs.config import check_sources, check_weights, listing, load_all, zero_shot_file
+from rewind.jobs.config import listing, load_all, load_checked, weights_file, zero_shot_file
 from rewind.jobs.places import annotation_files
+from rewind.jobs.presence import gpu_faults
 from rewind.provenance import fingerprint, fingerprint_of
 
+# Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for is there. Jobs
+# that read the workflow anew on another machine need only the keys.
 try:
-    STUDIES, DATASETS = load_all(config)
-    for checked in DATASETS.values():
-        check_sources(checked)
+    if workflow.is_main_process:
+        STUDIES, DATASETS = load_checked(config, Path(".snakemake/rewind/sound.json"), sys.argv[1:])
+    else:
+        STUDIES, DATASETS = load_all(config)
 except RewindError as error:
     raise WorkflowError(str(error)) from None
+
+
+onstart:
+    # Only now is it known that jobs run on this machine, and not on nodes that may have more GPUs.
+    if workflow.local_exec and (faults := gpu_faults(STUDIES)):
+        raise WorkflowError(faults)
+
 
 SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
 

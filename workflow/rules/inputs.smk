@@ -59,8 +59,8 @@ def origin(wildcards):
 
 
 def sanity_method(name):
-    chosen = STUDIES[name].sanity
-    return (chosen and chosen.method) or STUDIES[name].trained()[0]
+    """The method that is over-fitted, of a study that has the check."""
+    return STUDIES[name].sanity.method or STUDIES[name].trained()[0]
 
 
 def sanity_spec(name):
@@ -71,15 +71,8 @@ def sanity_spec(name):
 
 
 def weights_of(name):
-    """The backbone's weights file; one that is not there is told before the first job, where a job needs it."""
-    return told(check_weights, STUDIES[name])
-
-
-def told(find, chosen):
-    try:
-        return find(chosen)
-    except RewindError as error:
-        raise WorkflowError(str(error)) from None
+    """The backbone's weights file, if the study names one."""
+    return weights_file(STUDIES[name])
 
 
 def pretrained_of(name):
@@ -216,16 +209,9 @@ def table_inputs(name):
     return files
 
 
-def example_run(name):
-    """Method and seed that pictures of one run show."""
-    methods = STUDIES[name].trained() or list(STUDIES[name].methods)
-    chosen = STUDIES[name].figures.method or methods[0]
-    return chosen, dict(reversed(STUDIES[name].runs()))[chosen]
-
-
 def example_file(name, pattern):
     """A file of the run that pictures show."""
-    method, seed = example_run(name)
+    method, seed = STUDIES[name].pictured()
     return pattern.format(study=name, method=method, seed=seed)
 
 

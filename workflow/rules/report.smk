@@ -120,7 +120,7 @@ rule examples:
         "results/{study}/benchmarks/examples.tsv"
     params:
         dataset=lambda w: study(w).dataset,
-        run=lambda w: "{0}, seed {1}".format(*example_run(w.study)),
+        run=lambda w: "{0}, seed {1}".format(*study(w).pictured()),
         figures=lambda w: study(w).figures.model_dump(mode="json"),
         size=lambda w: min(study(w).frames.size, 112),
         setting=lambda w: example_setting(w.study),

@@ -30,7 +30,8 @@ def pool(setting: str, captions: pd.DataFrame, items: pd.DataFrame) -> Pool:
 
     - ``origin``: captions of originals × originals.
     - ``hard``: all captions × originals and twins.
-    - ``binary``: originals that have a twin, forward captions (as RTime-Binary counts them).
+    - ``binary``: originals whose twin has a caption too, forward captions (as RTime-Binary counts them); those whose
+      twin has none are counted by :func:`left_out`.
     - ``test``: all captions × all items.
 
     Raises:
@@ -53,6 +54,25 @@ def pool(setting: str, captions: pd.DataFrame, items: pd.DataFrame) -> Pool:
     if setting == "origin":
         return Pool(setting, rows[forward], columns[~is_twin])
     if setting == "binary":
-        paired = captions["video_id"].map(lambda v: twin_of(v) in known).to_numpy()
-        return Pool(setting, rows[forward & paired], columns, binary=True)
+        paired = forward & _described_twins(captions, items)
+        if not paired.any():
+            raise RewindError(
+                "evaluation.settings: 'binary' needs captions of a clip and of its time-reversed twin, and no twin "
+                "of the split has one; take binary out."
+            )
+        return Pool(setting, rows[paired], columns, binary=True)
     return Pool(setting, rows, columns)
+
+
+def left_out(captions: pd.DataFrame, items: pd.DataFrame) -> int:
+    """Captions of originals that Binary does not ask because their clip's twin is there without a caption."""
+    known, twins = set(items["item_id"]), set(items["item_id"][items["reversed"] == 1])
+    has_twin = captions["video_id"].map(lambda v: twin_of(v) in known).to_numpy(dtype=bool)
+    forward = ~captions["video_id"].isin(twins).to_numpy()
+    return int((forward & has_twin & ~_described_twins(captions, items)).sum())
+
+
+def _described_twins(captions: pd.DataFrame, items: pd.DataFrame) -> np.ndarray:
+    """Whether the twin of each caption's clip is an item and has a caption."""
+    described = set(captions["video_id"]) & set(items["item_id"])
+    return captions["video_id"].map(lambda v: twin_of(v) in described).to_numpy(dtype=bool)

@@ -16,6 +16,7 @@ from torch import Tensor
 from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.models.embeddings import EmbeddingTowers
 from rewind.models.retriever import Backbone, Features, Retriever
 from rewind.study.model import Evaluation
 from rewind.training.distributed import ALONE, World
@@ -106,7 +107,7 @@ class ZeroShotTask:
         Raises:
             RewindError: for a retriever without towers, or scores that are not numbers.
         """
-        backbone = _towers(retriever)
+        backbone = towers_of(retriever)
         retriever.eval().to(device)
         if self.frozen and isinstance(self.inputs, Pictures):
             self.inputs = encoded(backbone, self.inputs, self.keys.batch_size, device)
@@ -152,9 +153,14 @@ def encoded(backbone: Backbone, inputs: Inputs, size: int, device: torch.device)
     return CachedFrames(np.concatenate(frames), np.concatenate(masks))
 
 
-def _towers(retriever: Retriever) -> Backbone:
+def towers_of(retriever: Retriever) -> Backbone:
+    """The towers that encode prompts and images.
+
+    Raises:
+        RewindError: if there are none.
+    """
     backbone = getattr(retriever, "backbone", None)
-    if backbone is None:
+    if backbone is None or isinstance(backbone, EmbeddingTowers):
         raise RewindError(
             f"evaluation.zero_shot: {type(retriever).__name__} has no towers that would encode prompts and images; "
             "take such methods into a study of their own."

@@ -1,22 +1,26 @@
-"""The workflow's configuration: which studies run, on which data sets, and whether their sources are there."""
+"""The workflow's configuration: which studies run, on which data sets, and all that is wrong with them."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rewind.datasets.cifar10 import find_cifar10
-from rewind.errors import RewindError
+from rewind.errors import Faults, RewindError
 from rewind.files import digest
-from rewind.jobs.places import annotation_files, videos_folder
-from rewind.study import Dataset, Study, load_dataset, load_study
+from rewind.jobs import presence, sound, together
+from rewind.study import Dataset, Study, load_dataset, load_study, rules
+from rewind.study.keys import NAME
 from rewind.study.load import merge
 
 KNOWN = ("studies", "overrides")
+MAIN, STUDY, DATASET = "config/config.yaml", "config/studies/{}.yaml", "config/datasets/{}.yaml"
 
 
 def load_all(config: Mapping[str, Any]) -> tuple[dict[str, Study], dict[str, Dataset]]:
@@ -27,50 +31,162 @@ def load_all(config: Mapping[str, Any]) -> tuple[dict[str, Study], dict[str, Dat
             or with dotted keys), from ``config/config.yaml`` and the command line.
 
     Raises:
-        RewindError: naming every faulty key with its file.
+        Faults: every faulty key of every file, and what files ask of one another in vain.
     """
+    found = _Found()
+    studies, datasets = _read(config, found)
+    found.end()
+    return studies, datasets
+
+
+def load_checked(
+    config: Mapping[str, Any], memory: Path | None = None, wanted: Iterable[str] = ()
+) -> tuple[dict[str, Study], dict[str, Dataset]]:
+    """As :func:`load_all`; besides, every file that is named is there, and every part that is named can be made.
+
+    Args:
+        config: see :func:`load_all`.
+        memory: file that remembers which parts were found sound (see :mod:`rewind.jobs.sound`); None: none does.
+        wanted: what is asked for on the command line: a submission needs a file that nothing else does.
+
+    Raises:
+        Faults: everything that is wrong, of all studies and data sets at once.
+    """
+    found, wanted = _Found(), list(wanted)
+    studies, datasets = _read(config, found)
+    for dataset in datasets.values():
+        found.add(DATASET.format(dataset.name), presence.dataset_faults(dataset))
+    for study in studies.values():
+        found.add(STUDY.format(study.name), presence.study_faults(study))
+        dataset = datasets.get(study.dataset)
+        if dataset and any(target.startswith(f"results/{study.name}/submission/") for target in wanted):
+            found.add(DATASET.format(dataset.name), presence.submission_faults(study, dataset))
+    for name, lines in sound.faults(studies, datasets, memory).items():
+        found.add(STUDY.format(name), lines)
+    found.end()
+    return studies, datasets
+
+
+class _Found:
+    """Faults by file, in the order in which files were looked at."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, list[str]] = {}
+        self.drafts: dict[str, Any] = {}
+        self.left_out: dict[str, list[str]] = {}
+
+    def add(self, path: str, lines: Iterable[str]) -> None:
+        """Keep lines, but for those of keys that were refused already: a default stands there meanwhile."""
+        void = self.left_out.get(path, ())
+        self.files.setdefault(path, []).extend(line for line in lines if not _within(line, void))
+
+    @contextlib.contextmanager
+    def caught(self, path: str) -> Iterator[None]:
+        """Keep what the block refuses, and go on behind it."""
+        try:
+            yield
+        except Faults as error:
+            for name, lines in error.files.items():
+                self.add(name, lines)
+            self.drafts[path] = error.draft
+            self.left_out.setdefault(path, []).extend(error.left_out)
+        except RewindError as error:
+            self.add(path, [str(error).removeprefix(f"{path}: ")])
+
+    def end(self) -> None:
+        faults = Faults(self.files)
+        if faults.files:
+            raise faults
+
+
+def _read(config: Mapping[str, Any], found: _Found) -> tuple[dict[str, Study], dict[str, Dataset]]:
+    """Those studies and data sets that are sound by themselves; what is wrong goes to ``found``."""
+    with found.caught(MAIN):
+        _check_keys(config)
+    names: list[str] = []
+    with found.caught(MAIN):
+        names = _selected(config)
+    over: dict[str, dict[str, Any]] = {"studies": {}, "datasets": {}}
+    with found.caught(MAIN):
+        over = _overrides(config.get("overrides") or {})
+    studies: dict[str, Study] = {}
+    for name in names:
+        with found.caught(STUDY.format(name)):
+            studies[name] = load_study(name, overrides=over["studies"].get(name))
+        if draft := found.drafts.get(STUDY.format(name)):
+            studies[name] = draft
+            found.add(STUDY.format(name), rules.faults(draft))
+    datasets = _with_origins(dict.fromkeys(study.dataset for study in studies.values()), over["datasets"], found)
+    if len(studies) == len(names):
+        with found.caught(MAIN):
+            _check_overrides(over, studies, datasets, found)
+    for name, study in studies.items():
+        if study.dataset in datasets:
+            found.add(STUDY.format(name), together.faults(study, datasets[study.dataset]))
+    return studies, datasets
+
+
+def _check_keys(config: Mapping[str, Any]) -> None:
     for name in config:
         if name not in KNOWN:
             near = difflib.get_close_matches(str(name), KNOWN, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(KNOWN)}"
-            raise RewindError(f"config/config.yaml: {name}: unknown key; {hint}")
+            raise RewindError(f"{name}: unknown key; {hint}")
+
+
+def _selected(config: Mapping[str, Any]) -> list[str]:
     names = config.get("studies") or []
-    names = [names] if isinstance(names, str) else list(names)
-    if not names:
-        raise RewindError("config/config.yaml: studies: name at least one study, for example [demo].")
-    over = _overrides(config.get("overrides") or {})
-    studies = {name: load_study(name, overrides=over["studies"].get(name)) for name in names}
-    if "data" in studies:
-        raise RewindError(
-            "config/studies/data.yaml: a study cannot be called 'data': results/data holds the data sets."
-        )
-    used = _with_origins(dict.fromkeys(study.dataset for study in studies.values()), over["datasets"])
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not names:
+        raise RewindError("studies: name at least one study, for example [demo].")
+    for name in names:
+        if not re.fullmatch(NAME, str(name)):
+            raise RewindError(f"studies: {name!r} is no name of a file in config/studies (without .yaml).")
+        if name == "data":
+            raise RewindError("studies: a study cannot be called 'data': results/data holds the data sets.")
+        if names.count(name) > 1:
+            raise RewindError(f"studies: {name!r} is there twice; keep one.")
+    return [str(name) for name in names]
+
+
+def _check_overrides(
+    over: Mapping[str, Mapping[str, Any]], studies: Mapping[str, Study], used: Mapping[str, Dataset], found: _Found
+) -> None:
+    whole = found.files.keys() <= {MAIN}  # else a data set may be missing for another reason
     for kind, known in (("studies", studies), ("datasets", used)):
-        for name in over[kind]:
+        for name in over[kind] if whole else ():
             if name not in known:
                 raise RewindError(f"overrides.{kind}.{name}: not among the selected {kind} ({', '.join(known)}).")
-    return studies, used
 
 
-def _with_origins(names: Iterable[str], over: Mapping[str, Any]) -> dict[str, Dataset]:
-    """Data sets by name, and those that vectors are made from.
-
-    Raises:
-        RewindError: where vectors would be made from vectors.
-    """
+def _with_origins(names: Iterable[str], over: Mapping[str, Any], found: _Found) -> dict[str, Dataset]:
+    """Data sets by name, and those that vectors are made from."""
     datasets: dict[str, Dataset] = {}
     for name in names:
-        datasets[name] = chosen = load_dataset(name, overrides=over.get(name))
-        made_from = chosen.source.made_from if chosen.vectors else None
-        if made_from is None:
-            continue
-        origin = datasets[made_from.dataset] = load_dataset(made_from.dataset, overrides=over.get(made_from.dataset))
-        if origin.vectors:
-            raise RewindError(
-                f"config/datasets/{name}.yaml: source.made_from.dataset: {made_from.dataset} holds vectors itself; "
-                "name a data set of captioned clips or images."
-            )
+        with found.caught(DATASET.format(name)):
+            datasets[name] = chosen = load_dataset(name, overrides=over.get(name))
+            made_from = chosen.source.made_from if chosen.vectors else None
+            if made_from is None:
+                continue
+            with found.caught(DATASET.format(made_from.dataset)):
+                origin = load_dataset(made_from.dataset, overrides=over.get(made_from.dataset))
+                if origin.vectors:
+                    found.add(
+                        DATASET.format(name),
+                        [
+                            f"source.made_from.dataset: {made_from.dataset} holds vectors itself; name a data set of "
+                            "captioned clips or images."
+                        ],
+                    )
+                datasets[made_from.dataset] = origin
+        if draft := found.drafts.get(DATASET.format(name)):
+            datasets[name] = draft
     return datasets
+
+
+def _within(line: str, keys: Iterable[str]) -> bool:
+    """Whether a line is about one of the keys, or about a part of it."""
+    return any(line.startswith((f"{key}: ", f"{key}.")) for key in keys)
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -97,34 +213,15 @@ def check_sources(dataset: Dataset) -> None:
     """Stop before the first job where a data set's files are not there at all.
 
     Raises:
-        RewindError: naming what is missing, and how to get it.
+        Faults: naming what is missing, and how to get it.
     """
-    made = dataset.vectors and dataset.source.made_from is not None
-    if made or (dataset.made_here and not dataset.vectors):
-        return
-    missing = [path for path in annotation_files(dataset) if not Path(path).is_file()]
-    folder = videos_folder(dataset)
-    if not dataset.vectors and not folder.is_dir():
-        missing.append(f"{folder}/ (folder of source {'images' if dataset.items == 'images' else 'clips'})")
-    if missing:
-        lines = "\n".join(f"  - {path}" for path in missing)
-        how = f"\n{dataset.how_to_get.strip()}" if dataset.how_to_get else ""
-        raise RewindError(f"config/datasets/{dataset.name}.yaml: these are not there yet:\n{lines}{how}")
+    if lines := presence.dataset_faults(dataset):
+        raise Faults({DATASET.format(dataset.name): lines})
 
 
-def check_weights(study: Study) -> list[str]:
-    """The study's weights file, if it names one.
-
-    Raises:
-        RewindError: if it is not there.
-    """
-    weights = study.backbone.weights
-    if weights and not Path(weights).is_file():
-        raise RewindError(
-            f"config/studies/{study.name}.yaml: backbone.weights: {weights}: no such file. Put the weights of "
-            f"{study.backbone.architecture} there (docs/rtime.md, section 2, shows how), or correct the key."
-        )
-    return [weights] if weights else []
+def weights_file(study: Study) -> list[str]:
+    """The study's weights file, if it names one."""
+    return [study.backbone.weights] if study.backbone.weights else []
 
 
 def zero_shot_file(study: Study) -> list[str]:

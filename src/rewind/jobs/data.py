@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
+from rewind.jobs.together import NOISE
 from rewind.models.retriever import Backbone, Retriever, find
 from rewind.study import RunSpec
 from rewind.training.checkpoint import load_model
@@ -100,10 +101,7 @@ class DataFolder:
         """
         if self.spec.frames.noise:
             if self._features is not None or self._embeddings is not None:
-                raise RewindError(
-                    "noise: cached features and a data set's vectors are of the clips themselves; take visual out of "
-                    "training.freeze, or noise out of the method."
-                )
+                raise RewindError(f"noise: {NOISE}.")
             return Noise(items, self.spec.frames, self.max_frames)
         if self._embeddings is not None:
             return self._embeddings.items(items)
@@ -112,6 +110,17 @@ class DataFolder:
         if self.cache is not None:
             return StoredClips(items, self.cache, self.spec.frames, self.max_frames)
         return Clips(items, self.folder, self.spec.frames, self.max_frames)
+
+
+def check_method(spec: RunSpec) -> None:
+    """Refuse a method that its module refuses before it is run (``check(method, backbone)``), where there is one.
+
+    Raises:
+        RewindError: naming the key.
+    """
+    module = find(spec.method.model, "rewind.models", "methods.*.model")
+    if hasattr(module, "check"):
+        module.check(spec.method, spec.backbone)
 
 
 def build_retriever(data: DataFolder) -> Retriever:

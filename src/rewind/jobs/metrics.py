@@ -9,6 +9,7 @@ import pandas as pd
 
 from rewind.datasets.captions import load_split
 from rewind.evaluation.ranking import metrics, rank_table
+from rewind.evaluation.settings import left_out
 from rewind.files import write_csv, write_parquet
 
 Run = tuple[str, int]
@@ -26,6 +27,8 @@ def compute_metrics(
 ) -> None:
     """Ranks of every run (``<ranks>/<method>/seed<k>.parquet``) and one table of all metrics."""
     items, captions, _ = load_split(folder, dataset, "test")
+    if "binary" in settings and (count := left_out(captions, items)):
+        print(f"binary: {count:,} captions of clips whose twin has no caption are not asked")
     rows = []
     for (method, seed), path in similarity.items():
         with np.load(path, allow_pickle=False) as archive:

@@ -137,7 +137,8 @@ def _tables(folder: Path, prefix: str) -> list[str]:
 
 def _figures(pictures: list[Path], study: Study, results: Results) -> str:
     said = captions_of(study, results.labels)
-    empty = {"gap": results.gaps.empty, "pairs": results.pairs.empty}
+    empty = {"gap": results.gaps.empty, "pairs": results.pairs.empty, "training_curves": not results.trained()}
+    empty["rank_curve"] = set(study.evaluation.settings) == {"binary"}
     pictures = [path for path in pictures if not empty.get(path.stem, False)]
     return '<div class="figures">' + "\n".join(picture(path, said[path.stem]) for path in pictures) + "</div>"
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from rewind.files import read_csv
 from rewind.reporting.results import Results
-from rewind.study import Dataset, Study
+from rewind.study import Dataset, Method, Study
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         intervals=read_csv(files.intervals),
         pairs=read_csv(files.pairs, text=("first", "second")),
         labels=labels(study),
-        train={name: _train_text(method, dataset) for name, method in methods.items()},
+        train={name: _train_text(method, dataset, bool(study.pretraining)) for name, method in methods.items()},
         baselines=[name for name, method in methods.items() if method.baseline],
         confidence=study.statistics.confidence,
         columns=study.tables.columns,
@@ -89,8 +89,15 @@ def labels(study: Study) -> dict[str, str]:
     return {name: method.label or name for name, method in study.methods.items()}
 
 
-def _train_text(method, dataset: Dataset) -> str:
-    return method.train or ("–" if method.model == "chance" else dataset.title or dataset.name)
+UNLEARNT = ("chance", "bow", "clip_zero_shot", "zero_shot")
+"""Models to which a data set's training split shows nothing; those in closed form are fitted on it."""
+
+
+def _train_text(method: Method, dataset: Dataset, pretrained: bool) -> str:
+    if method.train:
+        return method.train
+    learnt = method.model not in UNLEARNT or (pretrained and method.model == "zero_shot")
+    return dataset.title or dataset.name if learnt else "–"
 
 
 def runs_of(given: Any, name: str) -> dict[tuple[str, int], str]:

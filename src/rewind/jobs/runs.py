@@ -15,7 +15,9 @@ import torch
 
 from rewind.errors import RewindError
 from rewind.files import digest, read_json, write_csv, write_json
-from rewind.jobs.data import DataFolder, Prepared, build_retriever, device
+from rewind.jobs.data import DataFolder, Prepared, build_retriever, check_method, device
+from rewind.jobs.splits import check_splits
+from rewind.jobs.together import FEATURES
 from rewind.jobs.validation import validator
 from rewind.jobs.zero_shot import validation_file, validation_task
 from rewind.models.baselines import pool
@@ -100,15 +102,17 @@ def _train_run(
     began = time.monotonic()
     seed_everything(job.seed, job.spec.method.training.deterministic)
     folder = job.folder()
+    check_splits(folder.folder, job.spec, job.name)
+    check_method(folder.spec)
     retriever = build_retriever(folder)
-    splits = [folder.split(name, retriever) for name in ("train", "valid")]
     state = job.state_file()
     if hasattr(retriever, "fit"):
-        _fit(retriever, *splits)
+        _fit(retriever, *(folder.split(name, retriever) for name in ("train", "valid")))
         rows = []
     elif not any(True for _ in retriever.parameters()):
         rows = []  # nothing to learn
     else:
+        splits = (folder.split(name, retriever) for name in ("train", "valid"))
         rows = _train(retriever, *splits, job, state, world)
     if world.rank:
         return {}
@@ -182,6 +186,6 @@ def _pooled_pairs(split: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
     """Prepared captions (n, dt) and the time-averaged features of their items (n, di)."""
     batch = split.inputs.batch(np.arange(len(split.items)))
     if "frames" not in batch:
-        raise RewindError("a closed-form baseline needs cached features: set training.freeze: [visual].")
+        raise RewindError(f"{FEATURES}.")
     described = torch.tensor(split.training_data().item_of_caption)
     return split.text, pool(batch["frames"], batch["mask"])[described]

@@ -9,6 +9,7 @@ from rewind.errors import RewindError
 from rewind.files import digest, write_json
 from rewind.jobs.data import Prepared, build_retriever, device
 from rewind.jobs.runs import Job
+from rewind.jobs.splits import check_splits
 from rewind.jobs.validation import validator
 from rewind.models.retriever import Retriever
 from rewind.study.model import Sanity
@@ -30,6 +31,7 @@ def sanity_check(job: Job, keys: Sanity, result: Path) -> None:
 def _sanity_check(job: Job, keys: Sanity, result: Path, world: World) -> None:
     seed_everything(job.seed, job.spec.method.training.deterministic)
     folder = job.folder()
+    check_splits(folder.folder, job.spec, job.name)
     retriever = build_retriever(folder)
     items, captions, _ = load_split(folder.folder, job.dataset, "train")
     originals = items[items["reversed"] == 0]

@@ -10,6 +10,7 @@ import pandas as pd
 
 from rewind.datasets.captions import load_split
 from rewind.datasets.rtime import truncated_share
+from rewind.evaluation.settings import left_out
 from rewind.files import read_csv, read_json, write_json, write_text
 from rewind.jobs.gap_tables import make_gap_tables
 from rewind.jobs.report import Files, load_results
@@ -59,7 +60,7 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
     return Footnotes(
         settings=_sizes(results),
         items=dataset.items,
-        backbone=_vectors(dataset) if dataset.vectors else _backbone(study),
+        backbone=_vectors(dataset, bool(results.trained())) if dataset.vectors else _backbone(study),
         pretraining=_pretraining(study, files),
         max_frames=None if images or dataset.vectors else best["max_frames"],
         frames_chosen=f"{best['chosen']} from {', '.join(map(str, tried))}" if tried else "",
@@ -104,29 +105,31 @@ def _sizes(results: Results) -> dict[str, dict[str, int]]:
 
 
 def _procedures(results: Results) -> dict[str, list[str]]:
-    """How intervals of trained methods were computed → their names."""
+    """How intervals of trained methods were computed → their names; of all methods where none is trained."""
     rows = results.intervals[results.intervals["metric"] == "R@1"].drop_duplicates("method").set_index("method")
     found: dict[str, list[str]] = {}
-    for method in results.trained():
+    for method in results.trained() or results.ordered():
         found.setdefault(rows.loc[method, "procedure"], []).append(results.labels[method])
     return found
 
 
-def _vectors(dataset: Dataset) -> str:
+def _vectors(dataset: Dataset, trained: bool = True) -> str:
     made = dataset.source.made_from
     origin = f", made by {made.text.name} (captions) and {made.image.name} ({dataset.items})" if made else ""
-    return f"none; the data set holds vectors{origin}, and only what maps them is trained"
+    learnt = "only what maps them is trained" if trained else "nothing is trained"
+    return f"none; the data set holds vectors{origin}, and {learnt}"
 
 
 def _backbone(study: Study) -> str:
     keys = study.backbone
     if keys.kind == "towers":
-        return (
-            f"frozen EfficientNet-Lite0 (ImageNet) and all-MiniLM-L6-v2 under trained projections of width {keys.width}"
-        )
+        projections = f" under trained projections of width {keys.width}" if study.trained() else ""
+        return f"frozen EfficientNet-Lite0 (ImageNet) and all-MiniLM-L6-v2{projections}"
     weights = (
         f"weights {keys.weights or keys.pretrained}" if keys.weights or keys.pretrained else "random initial weights"
     )
+    if not study.trained():
+        return f"{keys.kind} {keys.architecture}, {weights}" if _reads_towers(study) else ""
     frozen = study.training.freeze
     if keys.kind == "miniclip_towers":
         weights = "packaged ImageNet weights" if keys.architecture == "efficientnet_lite0" else weights
@@ -168,9 +171,13 @@ def _coverage(report: pd.DataFrame, items: str) -> str:
 
 
 def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
-    captions = load_split(folder, dataset.name, "test").captions["caption"].tolist()
+    test = load_split(folder, dataset.name, "test")
+    captions = test.captions["caption"].tolist()
     words = load_split(folder, dataset.name, "train").captions["caption"].tolist()
-    notes = [_repeated(study, read_csv(folder / "videos/report.csv"))] if study.frames.sampling == "stride" else []
+    notes = _untrained(study)
+    if "binary" in study.evaluation.settings and (count := left_out(test.captions, test.items)):
+        notes.append(f"Binary leaves out {count:,} captions of clips whose time-reversed twin has no caption")
+    notes += [_repeated(study, read_csv(folder / "videos/report.csv"))] if study.frames.sampling == "stride" else []
     if study.backbone.kind not in ("clip", "viclip", "miniclip_towers"):
         return notes
     tokenizer, most = make_tokenizer(study.text.tokenizer, words), study.text.max_words
@@ -181,6 +188,28 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
         ids = tokenizer.encode(captions, most)
         unknown = 100 * (ids == 1).sum() / max(1, (ids > 0).sum())
         notes.append(f"{unknown:.1f}% of the words of test captions stand in no training caption and are one token")
+    return notes
+
+
+def _reads_towers(study: Study) -> bool:
+    """Whether any method looks through the study's own backbone."""
+    own = ("chance", "bow", "clip_zero_shot")
+    return any(m.model not in own and "backbone" not in m.options for m in study.methods.values())
+
+
+def _untrained(study: Study) -> list[str]:
+    """What a reader must know of methods that nothing was trained for."""
+    notes, asked = [], {name: m for name, m in study.methods.items() if m.model == "zero_shot"}
+    if not study.trained():
+        notes.append(
+            "Nothing is trained by gradient descent: there are no training seeds, and error bars cover other queries "
+            "alone"
+        )
+    random = [method.label or name for name, method in asked.items() if method.options.get("untrained")]
+    if random:
+        notes.append(
+            f"{', '.join(random)}: a network with random weights, on purpose (untrained: true); what others are to beat"
+        )
     return notes
 
 

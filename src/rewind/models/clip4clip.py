@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -105,18 +106,24 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
         RewindError: for an unknown backbone or head.
     """
     towers = find(backbone.kind, "rewind.models", "backbone.kind").build(backbone, text, train_captions)
-    cls = HEADS.get(method.head)
-    if cls is None:
-        if "." not in method.head:
-            raise RewindError(f"methods.*.head: no head {method.head!r}; there are {', '.join(HEADS)}.")
-        cls = find(method.head, "rewind.models", "methods.*.head")
-    head = cls(towers.width, layers=method.head_layers, positions=POSITIONS)
+    head = head_class(method.head)(towers.width, layers=method.head_layers, positions=POSITIONS)
     if method.head_start == "clip" and hasattr(head, "start_from"):
         _start_from_text(head, towers, method)
     if stored := getattr(towers, "stored_head", None):  # the weights are a CLIP4Clip checkpoint
         _continue_from(stored, head, method.head, f"backbone.weights: {backbone.weights}")
         towers.stored_head = None
     return Clip4Clip(towers, head)
+
+
+def head_class(name: str) -> Callable[..., nn.Module]:
+    """A temporal head by its name or dotted path.
+
+    Raises:
+        RewindError: if there is none.
+    """
+    if name not in HEADS and "." not in name:
+        raise RewindError(f"methods.*.head: no head {name!r}; there are {', '.join(HEADS)}.")
+    return HEADS.get(name) or find(name, "rewind.models", "methods.*.head")
 
 
 def _start_from_text(head: nn.Module, towers: Backbone, method: Method) -> None:

@@ -165,4 +165,8 @@ def find(name: str, package: str, key: str) -> Any:
             return getattr(parent, attribute)
         return importlib.import_module(name)
     except (ImportError, AttributeError) as error:
-        raise RewindError(f"{key}: cannot find {name!r} ({error}).") from error
+        where = ""
+        if module:
+            where = " Modules of your own are looked for in the folders of PYTHONPATH and among installed packages:"
+            where += " start with `PYTHONPATH=<folder> snakemake …`."
+        raise RewindError(f"{key}: cannot find {name!r} ({error}).{where}") from error

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
@@ -16,6 +15,7 @@ from rewind.models.retriever import Backbone
 from rewind.models.tokens import up_to_the_end
 from rewind.models.viclip_files import load_viclip
 from rewind.models.viclip_towers import SIZES, Architecture, TextTower, VisionTower
+from rewind.models.weights import FORM_ALONE
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Text as TextKeys
 from rewind.text import Tokenizer, make_tokenizer
@@ -118,7 +118,7 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> ViCl
     if text.tokenizer == "words":
         size = size.model_copy(update={"text": size.text.model_copy(update={"vocabulary": tokenizer.vocabulary})})
     model = ViClip(size, tokenizer, text.max_words, keys.token_mask)
-    if keys.weights:
+    if keys.weights and not FORM_ALONE.get():
         load_viclip(model, keys.weights, keys.architecture)
     return model
 
@@ -138,7 +138,7 @@ def architecture(name: str) -> Architecture:
         raise RewindError(f"backbone.architecture: {name}: no such file.")
     try:
         size = Architecture.model_validate(json.loads(path.read_text()))
-    except (ValidationError, json.JSONDecodeError) as error:
+    except ValueError as error:  # of JSON, of its letters, or of its fields
         raise RewindError(f"backbone.architecture: {name}: {error}") from None
     for tower, at in ((size.vision, "vision"), (size.text, "text")):
         if tower.width % tower.heads:

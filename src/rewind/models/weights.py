@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models.architectures import names, other_pixels, published_beside, read, refused
 from rewind.models.families import CONSTANTS, check_family, family_of, is_clip4clip
-from rewind.models.hub import fetch
+from rewind.models.hub import check_tag, fetch
 from rewind.models.huggingface import check_beside, family_beside, from_huggingface, is_huggingface
 from rewind.models.patches import KERNEL, fit_patches
 from rewind.study import Backbone as BackboneKeys
@@ -25,6 +27,7 @@ from rewind.study import Backbone as BackboneKeys
 _OURS = "backbone.clip."
 _CANDIDATES = 3  # architectures named at most
 State = dict[str, Tensor]
+FORM_ALONE = ContextVar("form_alone", default=False)
 
 
 def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> State:
@@ -42,6 +45,10 @@ def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> Stat
         RewindError: if the weights cannot be read, belong to the other family, or do not fit; the first tensor that
             differs is named, and an architecture that fits where open_clip has one.
     """
+    if FORM_ALONE.get():
+        if keys.pretrained:
+            check_tag(keys, quick_gelu)
+        return {}
     if keys.pretrained:
         source = f"backbone.pretrained: {keys.pretrained}"
         state = fetch(keys, quick_gelu)
@@ -67,6 +74,17 @@ def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> Stat
         check_beside(path, model)
     _fill(model, towers, source)
     return state
+
+
+@contextlib.contextmanager
+def form_alone() -> Iterator[None]:
+    """In the block models are made of meta tensors and no weights are read: a study's keys are tried."""
+    before = FORM_ALONE.set(True)
+    try:
+        with torch.device("meta"):
+            yield
+    finally:
+        FORM_ALONE.reset(before)
 
 
 def read_state(path: str | Path, allow_torchscript: bool = False) -> State:

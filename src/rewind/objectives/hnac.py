@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from rewind.models.retriever import Features, Retriever
-from rewind.objectives.interface import OPTIONS, Loss, same_items, unit_vectors
+from rewind.objectives.interface import OPTIONS, Loss, check_vectors, same_items, unit_vectors
+from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
 
 SLOPE = 5.0  # of the sigmoid of a cosine
@@ -29,6 +30,10 @@ class Hnac:
 
     def __init__(self, options: Options) -> None:
         self.hard_negative_weight, self.temperature = options.hard_negative_weight, options.temperature
+
+    def check(self, retriever: Retriever, keys: Training) -> None:
+        """Refuse a retriever that does not compare vectors."""
+        check_vectors(retriever, "hnac")
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """Mean over both directions and the batch of

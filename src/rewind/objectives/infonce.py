@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rewind.models.retriever import Features, Retriever
-from rewind.objectives.interface import OPTIONS, Loss, same_items, unit_vectors
+from rewind.objectives.interface import OPTIONS, Loss, check_vectors, same_items, unit_vectors
 from rewind.study.keys import Keys, key, read_options
 
 __all__ = ["Loss", "build", "infonce"]
@@ -48,6 +48,7 @@ def build(options: Mapping[str, Any]) -> Callable[..., Loss]:
         with torch.autocast(left.device.type, enabled=False):
             return _symmetric(left @ right.T / temperature, batch["items"])
 
+    fixed.check = lambda retriever, keys: check_vectors(retriever, "infonce with a temperature")
     return fixed
 
 

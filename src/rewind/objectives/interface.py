@@ -39,6 +39,10 @@ class Objective(Protocol):
         Queues and other memory (tensors, numbers, strings, lists and dicts of them), saved and restored with the run.
         A step that runs out of GPU memory is tried again and calls the loss again.
 
+    ``check(retriever, keys)``
+        Before a study's first job, with a retriever of meta tensors (shapes without numbers) in evaluation mode: a
+        :class:`RewindError` where method, loss and ``keys`` (:class:`rewind.study.Training`) do not fit together.
+
     On several processes all of them see the same features and make the same calls.
     """
 
@@ -73,14 +77,25 @@ def unit_vectors(retriever: Any, text: Features, items: Features, loss: str) -> 
     Raises:
         RewindError: naming the method where it does not score by the cosine of two vectors.
     """
+    check_vectors(retriever, loss)
+    left, right = retriever.vectors(text, items)
+    return single(left), single(right)
+
+
+def check_vectors(retriever: Any, loss: str) -> None:
+    """Refuse a retriever that never compares two vectors.
+
+    Raises:
+        RewindError: naming the method.
+    """
     if not hasattr(retriever, "vectors"):
         kind = type(getattr(retriever, "retriever", retriever)).__name__
         raise RewindError(
             f"training.objective: {loss} needs the cosines of captions and items, but {kind} scores in another way (it "
             "has no vectors()). Train this method with infonce, or give it one vector per caption and per item."
         )
-    left, right = retriever.vectors(text, items)
-    return single(left), single(right)
+    if getattr(getattr(retriever, "head", None), "pairwise", False):
+        retriever.vectors({}, {})  # says why it has none
 
 
 def same_items(index: Tensor) -> Tensor:

@@ -16,8 +16,9 @@ from torch import Tensor
 from rewind.errors import RewindError
 from rewind.models.retriever import Features, Retriever
 from rewind.objectives.contrast import agreement, hardest, moment_distance, multi_positive
-from rewind.objectives.interface import OPTIONS, Loss, unit_vectors
+from rewind.objectives.interface import OPTIONS, Loss, check_vectors, unit_vectors
 from rewind.objectives.memory import Positives, Queue, newest_of_each
+from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
 
 
@@ -74,6 +75,19 @@ class MultiPositive:
         self.waiting: tuple[Tensor, ...] | None = None
         self.start_epoch(0)
 
+    def check(self, retriever: Retriever, keys: Training) -> None:
+        """Refuse a retriever that does not compare vectors, and a queue that is shorter than the batch."""
+        check_vectors(retriever, "multi_positive")
+        self._check_queue(keys.batch.size)
+
+    def _check_queue(self, size: int) -> None:
+        queue = self.options.queue
+        if queue and min(queue) < size:
+            raise RewindError(
+                f"{OPTIONS}.queue: {min(queue)} is less than a batch of {size}: it would hold a part of the last batch "
+                "alone. Give it some batches, or [] for none."
+            )
+
     def start_epoch(self, epoch: int, retriever: Retriever | None = None) -> None:
         """Temperature and length of the queue of an epoch, counted from 0."""
         self.tau = temperature(self.options, epoch)
@@ -91,11 +105,7 @@ class MultiPositive:
     def _loss(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         left, right = unit_vectors(retriever, text, items, "multi_positive")
         ids, keys = batch["items"], self.options
-        if keys.queue and min(keys.queue) < len(ids):
-            raise RewindError(
-                f"{OPTIONS}.queue: {min(keys.queue)} is less than a batch of {len(ids)}: it would hold a part of the "
-                "last batch alone. Give it some batches, or [] for none."
-            )
+        self._check_queue(len(ids))
         self._remember(batch["rows"])
         nce = self._contrast(left, right, ids)
         cosine = (1 - (left * right).sum(dim=1)).mean()

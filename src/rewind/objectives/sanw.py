@@ -19,8 +19,9 @@ from torch import Tensor
 
 from rewind.errors import RewindError
 from rewind.models.retriever import Features, Retriever, encode_all, encode_texts, single
-from rewind.objectives.interface import OPTIONS, Loss, unit_vectors
+from rewind.objectives.interface import OPTIONS, Loss, check_vectors, unit_vectors
 from rewind.objectives.sanw_statistics import TINY, last_batch, moments, summary
+from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
 
 _AT_ONCE = 64  # pairs that the teacher encodes
@@ -86,6 +87,10 @@ class Sanw:
         self.teacher: tuple[Tensor, Tensor] | None = None
         self.last: dict[str, float] = {}
         self.warned = False
+
+    def check(self, retriever: Retriever, keys: Training) -> None:
+        """Refuse a retriever that does not compare vectors."""
+        check_vectors(retriever, "sanw")
 
     @torch.no_grad()
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:

@@ -66,14 +66,14 @@ def sentences(facts: Footnotes, results: Results) -> list[str]:
         " (open_clip’s for ImageNet)" if first["templates"] in ("simple", "openai") else ""
     )
     trained = rows[rows["method"].isin(results.trained())]
+    spread = "Mean ± standard deviation over training seeds; in brackets" if len(trained) else "In brackets"
     procedures = "; ".join(dict.fromkeys(rows["procedure"]))
     return finished(
         [
             f"{first['images']:,} test images of {_data(rows)}, of which no method was shown one; the class whose "
             "prompts are nearest is the answer, in percent; a tie counts its share",
             template,
-            f"Mean ± standard deviation over training seeds; in brackets {100 * results.confidence:g}% intervals, not "
-            f"adjusted for their number: {procedures}",
+            f"{spread} {100 * results.confidence:g}% intervals, not adjusted for their number: {procedures}",
             _alike(rows),
             seed_caution(sorted(set(trained["seeds"]))) if len(trained) else "",
         ]

@@ -13,6 +13,7 @@ from rewind.errors import RewindError
 from rewind.files import digest, write_json
 from rewind.reporting.sheet import slug
 from rewind.search.console import as_json, median_times, table, times
+from rewind.search.query import refuse_empty
 from rewind.search.run import FinishedRun, open_run
 from rewind.search.searcher import Answer, Searcher, load_searcher
 from rewind.search.strips import Strips
@@ -29,7 +30,7 @@ class Wishes:
         top: hits of a query.
         split: gallery.
         index: file of the gallery's features, :data:`DEFAULT_INDEX` for the default one, None for none.
-        random: how many captions to draw instead of asking; 0: none.
+        random: how many captions to draw instead of asking; none: none.
         seed: of the drawing.
         save: folder for pictures and JSON.
         times: whether to tell how long a query took.
@@ -39,7 +40,7 @@ class Wishes:
     top: int = 5
     split: str = "test"
     index: str | None = None
-    random: int = 0
+    random: int | None = None
     seed: int = 0
     save: Path | None = None
     times: bool = False
@@ -51,10 +52,16 @@ def search(folder: Path, wishes: Wishes) -> None:
     Raises:
         RewindError: if the run cannot be searched or the one query that was given is refused.
     """
-    if wishes.top < 1 or wishes.random < 0:
-        raise RewindError("--top and --random: give a number of at least 1.")
+    if wishes.top < 1:
+        raise RewindError(f"--top {wishes.top}: give a number of hits, at least 1.")
+    if wishes.random is not None and wishes.random < 1:
+        raise RewindError(f"--random {wishes.random}: give a number of captions, at least 1.")
+    if not 0 <= wishes.seed < 2**32:
+        raise RewindError(f"--seed {wishes.seed}: give a whole number from 0 to {2**32 - 1:,}.")
     if wishes.random and wishes.query is not None:
         raise RewindError("--random draws captions by itself: leave out either it or the query.")
+    if wishes.query is not None:
+        refuse_empty(wishes.query)
     run, searcher = start(folder, wishes.split, wishes.index)
     desk = _Desk(run, searcher, wishes)
     if wishes.random:

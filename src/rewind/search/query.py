@@ -25,9 +25,18 @@ def check_query(query: str, backbone: Any) -> list[str]:
     Raises:
         RewindError: if it is empty, or the model knows none of its words: any ranking would be arbitrary.
     """
+    refuse_empty(query)
+    return _unknown(query, word_vocabulary(backbone)) + _cut(query, backbone)
+
+
+def refuse_empty(query: str) -> None:
+    """Refuse a query without a letter, which needs no model to be told.
+
+    Raises:
+        RewindError: if it is empty or blank.
+    """
     if not query.strip():
         raise RewindError("the query is empty; say in a few words what to look for.")
-    return _unknown(query, word_vocabulary(backbone)) + _cut(query, backbone)
 
 
 def _unknown(query: str, vocabulary: Any | None) -> list[str]:

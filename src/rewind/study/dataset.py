@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rewind.study.embeddings import EmbeddingsSource
-from rewind.study.keys import Keys, key, required
+from rewind.study.keys import DRAFT, NAME, SEEDS, Keys, key, once, required
 
 
 class SourceKeys(Keys):
@@ -36,7 +36,7 @@ class ShapesSource(SourceKeys):
     """The embedded default: moving shapes, drawn from a seed and described in RTime's JSON format."""
 
     format: Literal["shapes"] = required("Clips made on the spot.")
-    seed: int = key(0, "Seed of the drawing; another seed gives other clips.", ge=0)
+    seed: int = key(0, "Seed of the drawing; another seed gives other clips.", **SEEDS)
     clips: dict[Literal["train", "valid", "test"], int] = key(
         {"train": 380, "valid": 60, "test": 120}, "Original clips in each split; each also has its reversed twin."
     )
@@ -65,16 +65,21 @@ class EmojiSource(SourceKeys):
     format: Literal["emoji"] = required("Animated emoji, fetched with npm.")
     packages: list[Literal[1, 2, 3, 4]] = key([1, 2, 3, 4], "Which of the four packages to use; one gives a small run.")
     folder: str | None = key(None, "Folder that already holds the unpacked packages; without it npm fetches them.")
-    seed: int = key(0, "Seed of the split by subject.", ge=0)
+    seed: int = key(0, "Seed of the split by subject.", **SEEDS)
     test_share: float = key(0.5, "Share of subjects in the test split.", gt=0, lt=1)
     valid_share: float = key(0.1, "Share of subjects in the validation split.", gt=0, lt=1)
+
+    @field_validator("packages")
+    @classmethod
+    def _once(cls, packages: list[int]) -> list[int]:
+        return once(packages)
 
 
 class ImageSplit(SourceKeys):
     """Keys of a split by image."""
 
     items: ClassVar[Items] = "images"
-    seed: int = key(42, "Seed of the split by image.", ge=0)
+    seed: int = key(42, "Seed of the split by image.", **SEEDS)
     train_share: float = key(0.7, "Share of images in the training split.", gt=0, lt=1)
     valid_share: float = key(0.15, "Share of images in the validation split; the test split has the rest.", gt=0, lt=1)
 
@@ -129,7 +134,7 @@ class InternvidSource(SourceKeys):
     format: Literal["internvid"] = required("A CSV with the columns `YoutubeID` and `Caption`, one row per caption.")
     captions: str = required("The CSV file.")
     videos: str = required("Folder of the clips, named `<YoutubeID>.mp4`.")
-    seed: int = key(42, "Seed of the split of rows into 80% training, 10% validation and 10% test.", ge=0)
+    seed: int = key(42, "Seed of the split of rows into 80% training, 10% validation and 10% test.", **SEEDS)
 
     def files(self) -> list[str]:
         return [self.captions]
@@ -172,7 +177,7 @@ Source = Annotated[BuiltIn | ModuleSource, Field(union_mode="left_to_right")]
 class Video(Keys):
     """How source clips are normalised."""
 
-    fps: float = key(3.0, "Frames per second of the normalised clip.", gt=0, le=60)
+    fps: float = key(3.0, "Frames per second of the normalised clip.", ge=0.01, le=60)
     short_side: int = key(224, "Short side in pixels; the long side keeps the aspect, rounded to even.", ge=16, le=1080)
     qp: int = key(
         20,
@@ -181,7 +186,9 @@ class Video(Keys):
         ge=0,
         le=51,
     )
-    max_seconds: float = key(600.0, "Longer clips are refused: reversing holds all frames in memory.", gt=0)
+    max_seconds: float = key(
+        600.0, "Longer clips are refused: reversing holds all frames in memory.", ge=0.1, le=86_400
+    )
     shards: int = key(1, "Number of video jobs; choose some hundreds for 20,000 clips.", ge=1, le=5000)
     workers: int = key(2, "Parallel ffmpeg processes inside one video job.", ge=1, le=256)
 
@@ -205,7 +212,7 @@ class Image(Keys):
 class Dataset(Keys):
     """One dataset file."""
 
-    name: str = required("The file's name without `.yaml`; filled in by the reader.", pattern=r"^[A-Za-z0-9_\-]+$")
+    name: str = required("The file's name without `.yaml`; filled in by the reader.", pattern=NAME)
     title: str = key("", "Name for tables, for example `RTime`; the file's name if empty.")
     source: Source = required("Where the raw files are, by format.")
     reverse: bool = key(True, "Make a time-reversed twin of every clip that has a reverse caption.")
@@ -224,11 +231,18 @@ class Dataset(Keys):
     how_to_get: str = key("", "Printed when files are missing: where to get them and where to put them.")
 
     @model_validator(mode="after")
-    def _shares(self) -> Dataset:
+    def _shares(self, info: ValidationInfo) -> Dataset:
+        if (info.context or {}).get(DRAFT):
+            return self
+        found = []
         if isinstance(self.source, EmojiSource) and self.source.test_share + self.source.valid_share >= 1:
-            raise ValueError("source.test_share + source.valid_share must leave something to train on (sum below 1)")
+            found += ["source.test_share + source.valid_share must leave something to train on (sum below 1)"]
         if isinstance(self.source, ImageSplit) and self.source.train_share + self.source.valid_share >= 1:
-            raise ValueError("source.train_share + source.valid_share must leave something to test on (sum below 1)")
+            found += ["source.train_share + source.valid_share must leave something to test on (sum below 1)"]
+        if isinstance(self.source, ShapesSource) and (odd := [s for s, n in self.source.clips.items() if n < 0]):
+            found += [f"source.clips.{odd[0]}: a number of clips is needed, 0 or more"]
+        if found:
+            raise ValueError("\n".join(found))
         return self
 
     @property

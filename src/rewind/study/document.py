@@ -16,7 +16,8 @@ HEAD = """# Configuration
 
 `config.yaml` lists the **studies** to run. A study (`studies/<name>.yaml`) names a **dataset**
 (`datasets/<name>.yaml`), which is prepared once and shared by every study on it. Files are validated whole before
-anything runs: an unknown key is refused with its path and the nearest valid key.
+anything runs: unknown keys, keys that do not fit together, files that are not there, and models, heads, losses and
+samplers that cannot be made. Everything is told at once, each fault with the path of its key and what to do.
 
 Any key of any file can be changed on the command line, nested or dotted:
 

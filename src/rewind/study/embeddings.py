@@ -6,7 +6,10 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from rewind.study.keys import Keys, key, required
+from rewind.study.keys import NAME, SEEDS, Keys, key, required
+
+ENCODERS = {"text": ("minilm", "clip"), "image": ("efficientnet_lite0", "clip")}
+"""Built-in encoders of each side."""
 
 
 class Encoder(Keys):
@@ -27,7 +30,9 @@ class Encoder(Keys):
 class MadeFrom(Keys):
     """Vectors made here from another data set of captioned clips or images."""
 
-    dataset: str = required("Name of a file in `config/datasets`; its split is kept, its reversed twins are left out.")
+    dataset: str = required(
+        "Name of a file in `config/datasets`; its split is kept, its reversed twins are left out.", pattern=NAME
+    )
     text: Encoder = required("Encodes captions.")
     image: Encoder = required("Encodes images, or the frames of clips, whose mean is taken.")
     frames: int = key(8, "Frames of a clip that are encoded.", ge=1, le=512)
@@ -53,7 +58,7 @@ class EmbeddingsSource(Keys):
     )
     test: str | None = key(None, "npz of captions without images, which a submission is written for.")
     made_from: MadeFrom | None = key(None, "Make the vectors from another data set, instead of `train`, `captions`.")
-    seed: int = key(42, "Seed of the split by image.", ge=0)
+    seed: int = key(42, "Seed of the split by image.", **SEEDS)
     valid_share: float = key(0.1, "Share of images in the validation split.", gt=0, lt=1)
     test_share: float = key(0.1, "Share of images in the test split.", gt=0, lt=1)
     max_gb: float | None = key(

@@ -11,11 +11,20 @@ from rewind.errors import RewindError
 
 K = TypeVar("K", bound="Keys")
 
+NAME = r"^[A-Za-z0-9_\-]+$"
+"""Names of files and folders that we make: no path, no dot (``<method>.seed<k>``), nothing that Snakemake reads."""
+
+DRAFT = "draft"
+"""In a validation's context: what keys decide together is not looked at, single keys are."""
+
+SEEDS = {"ge": 0, "le": 2**32 - 1}
+"""Bounds of a seed: what NumPy, scikit-learn and torch all take."""
+
 
 class Keys(BaseModel):
-    """A block of a YAML file: unknown keys are refused, values cannot be changed once read."""
+    """A block of a YAML file: unknown keys, infinity and NaN are refused, values cannot be changed once read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def key(default: Any, description: str, **bounds: Any) -> Any:
@@ -52,3 +61,29 @@ def read_options(model: type[K], given: Mapping[str, Any], where: str, owner: st
     message = str(fault["msg"]).removeprefix("Value error, ")
     shown = "" if isinstance(fault.get("input"), dict) else f" (given: {fault.get('input')!r})"
     raise RewindError(f"{path}: {message}{shown}.")
+
+
+def once(values: list[Any]) -> list[Any]:
+    """The values as they are; one that is there twice is refused.
+
+    Raises:
+        ValueError: naming it.
+    """
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            raise ValueError(f"{value!r} is there twice; keep one")
+    return values
+
+
+def seeds(values: list[int]) -> list[int]:
+    """Seeds as they are, if each is one and there once.
+
+    Raises:
+        ValueError: naming the first that is not.
+    """
+    for value in values:
+        if not SEEDS["ge"] <= value <= SEEDS["le"]:
+            raise ValueError(f"{value} is no seed: give whole numbers from 0 to {SEEDS['le']:,}")
+        if values.count(value) > 1:
+            raise ValueError(f"the same seed twice is one run, not two: keep one {value}")
+    return values

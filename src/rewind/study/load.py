@@ -11,9 +11,10 @@ from typing import Any, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from rewind.errors import RewindError
+from rewind.errors import Faults, RewindError
 from rewind.study.dataset import BUILT_IN, Dataset
-from rewind.study.model import Study
+from rewind.study.keys import DRAFT
+from rewind.study.model import Method, Study
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -91,7 +92,7 @@ def load_study(name: str, folder: str | Path = "config/studies", overrides: Mapp
     """
     path = Path(folder) / f"{name}.yaml"
     raw = merge(merge(read_yaml(path), overrides or {}), {"name": name})
-    base = raw.get("training") or {}
+    base, given = raw.get("training") or {}, set(raw)
     raw.setdefault("sanity", {})  # on by default, and completed like the others
     blocks = [raw.get(part) for part in ("sanity", "sweep", "pretraining")]
     if isinstance(raw.get("methods"), dict):
@@ -102,7 +103,18 @@ def load_study(name: str, folder: str | Path = "config/studies", overrides: Mapp
     for block in blocks:
         if isinstance(block, dict) and isinstance(base, dict) and isinstance(block.get("training", {}), dict):
             block["training"] = merge(base, block.get("training", {}))
-    return _validate(Study, raw, path)
+    return _validate(Study, _without_training(raw, given), path)
+
+
+def _without_training(raw: dict[str, Any], given: set[str]) -> dict[str, Any]:
+    """Defaults of a study in which nothing is trained: one seed, and no over-fitting check."""
+    try:
+        methods = [Method.model_validate(block) for block in raw["methods"].values()]
+    except (KeyError, AttributeError, ValidationError):
+        return raw  # told with all other faults
+    if not all(method.baseline for method in methods):
+        return raw
+    return raw | {name: value for name, value in (("seeds", [0]), ("sanity", None)) if name not in given}
 
 
 def _validate(model: type[M], raw: dict[str, Any], path: Path) -> M:
@@ -110,8 +122,41 @@ def _validate(model: type[M], raw: dict[str, Any], path: Path) -> M:
         return model.model_validate(raw)
     except ValidationError as error:
         lines = [_explain(model, fault) for fault in error.errors() if not _of_another_format(raw, fault)]
-        unique = list(dict.fromkeys(lines))
-        raise RewindError(f"{path}:\n" + "\n".join(f"  {line}" for line in unique)) from None
+        unique = list(dict.fromkeys(line for part in lines for line in part.splitlines()))
+        lines = [line for line in unique if not _inherited(line, unique)]
+        left_out = {".".join(map(str, fault["loc"])) for fault in error.errors() if fault["loc"]}
+        raise Faults({str(path): lines}, _draft(model, raw, error), left_out) from None
+
+
+def _draft(model: type[M], raw: dict[str, Any], error: ValidationError) -> M | None:
+    """What the file says without its faulty keys; None where a key that it needs is among them."""
+    kept = copy.deepcopy(raw)
+    for _ in range(ROUNDS):
+        for fault in error.errors():
+            _leave_out(kept, fault["loc"][:-1] if fault["type"] == "missing" else fault["loc"])
+        try:
+            return model.model_validate(kept, context={DRAFT: True})
+        except ValidationError as further:
+            error = further
+    return None
+
+
+ROUNDS = 3  # a key that is left out may leave its block without what it needs
+
+
+def _leave_out(raw: dict[str, Any], where: tuple[int | str, ...]) -> None:
+    block = raw
+    for part in where[:-1]:
+        if not isinstance(block.get(part), dict):
+            break  # within a list, or behind a union's tag: the key that holds it goes
+        block = block[part]
+    block.pop(next((part for part in reversed(where) if part in block), None), None)
+
+
+def _inherited(line: str, lines: list[str]) -> bool:
+    """Whether a fault in a block's ``training`` is the study's own, which the block was completed with."""
+    block, training, rest = line.partition(".training.")
+    return bool(block and training) and f"training.{rest}" in lines
 
 
 def _of_another_format(raw: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
@@ -139,6 +184,8 @@ def _explain(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
         return f"{path}: this key is missing"
     message = str(fault["msg"]).removeprefix("Value error, ")
     given = fault.get("input")
+    if not fault["loc"] and fault["type"] == "value_error":
+        return message  # of several keys, which it names itself
     shown = "" if isinstance(given, dict) else f" (given: {given!r})"
     return f"{path}: {message}{shown}"
 

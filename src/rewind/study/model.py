@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
+from rewind.study import keys as kinds
 from rewind.study.backbone import Backbone
-from rewind.study.keys import Keys, key, required
-from rewind.study.report import Figures, Statistics, Tables, split_column
+from rewind.study.keys import DRAFT, NAME, SEEDS, Keys, key, required
+from rewind.study.report import Figures, Statistics, Tables
+from rewind.study.rules import faults
 from rewind.study.training import Training
 from rewind.study.zero_shot import ZeroShot
 
@@ -23,7 +26,10 @@ class Frames(Keys):
         "`stride`: ViCLIP's own, every so manieth from the first on; a shorter clip has frames several times.",
     )
     rate: float | None = key(
-        None, "Frames per second taken before `sampling` (CLIP4Clip's `feature_framerate`, 1); none: all frames.", gt=0
+        None,
+        "Frames per second taken before `sampling` (CLIP4Clip's `feature_framerate`, 1); none: all frames.",
+        ge=0.01,
+        le=1000,
     )
     size: int = key(224, "Side of the square model input in pixels.", ge=16, le=1024)
     fit: Literal["crop", "stretch"] = key(
@@ -83,8 +89,13 @@ class Method(Keys):
     train: str = key("", "What the table's Train column says; the dataset's title if empty.")
     options: dict[str, Any] = key({}, "Options of a baseline or of a model of your own.")
     noise: bool = key(False, "A control: this method sees noise in the place of every clip (as `frames.noise`).")
-    seeds: list[int] | None = key(None, "Seeds of this method where they differ from the study's.")
+    seeds: list[int] | None = key(None, "Seeds of this method where they differ from the study's.", min_length=1)
     training: Training = key(Training(), "Overrides of the study's `training` keys for this method.")
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds(cls, seeds: list[int] | None) -> list[int] | None:
+        return None if seeds is None else kinds.seeds(seeds)
 
     @property
     def baseline(self) -> bool:
@@ -96,7 +107,7 @@ class Sanity(Keys):
     """A tiny subset must be over-fitted before real runs start."""
 
     clips: int = key(200, "Training clips to over-fit (originals, one caption each).", ge=2, le=200)
-    method: str = key("", "Method to use; the first trained one if empty.")
+    method: str = key("", "Method to use, one that is trained; the first such if empty.")
     min_r1: float = key(0.9, "Training R@1 that must be reached; 0 reports it and lets everything pass.", ge=0, le=1)
     training: Training = key(Training(), "Overrides of the study's `training` keys for this check.")
 
@@ -104,17 +115,27 @@ class Sanity(Keys):
 class Sweep(Keys):
     """Choose `frames.max_frames` once, on validation, and freeze it for every method."""
 
-    max_frames: list[int] = required("Values to try.", min_length=1)
-    method: str = key("meanP", "Method that tries them.")
-    seed: int = key(0, "Its seed.", ge=0)
+    max_frames: list[int] = required("Values to try, 1 to 512 each.", min_length=1)
+    method: str = key("meanP", "Method that tries them, one that is trained.")
+    seed: int = key(0, "Its seed.", **SEEDS)
     training: Training = key(Training(), "Overrides of the study's `training` keys for the trials.")
+
+    @field_validator("max_frames")
+    @classmethod
+    def _numbers(cls, values: list[int]) -> list[int]:
+        for value in values:
+            if not 1 <= value <= 512:
+                raise ValueError(f"{value} is no number of frames from 1 to 512")
+        return kinds.once(values)
 
 
 class Pretraining(Keys):
     """Train the backbone once on the training split, before and shared by all runs, where no weights are at hand."""
 
     method: Method = key(Method(), "Method that is trained (its backbone is what is kept).")
-    seed: int = key(0, "Seed of the pre-training; it is shared by all runs, so their spread does not include it.", ge=0)
+    seed: int = key(
+        0, "Seed of the pre-training; it is shared by all runs, so their spread does not include it.", **SEEDS
+    )
     threads: int | None = key(None, "CPU threads of this one job; the study's if empty.", ge=1, le=512)
     max_frames: int | None = key(None, "Frames per clip while pre-training; the study's if empty.", ge=1, le=512)
     training: Training = key(Training(), "Overrides of the study's `training` keys.")
@@ -140,6 +161,11 @@ class Evaluation(Keys):
     pair_batch_size: int = key(4096, "Pairs scored at once by heads that look at pairs (tightTransf).", ge=1)
     zero_shot: ZeroShot | None = key(None, "Also tell labelled images apart by prompts, after each epoch and at last.")
 
+    @field_validator("settings", "directions")
+    @classmethod
+    def _once(cls, names: list[str]) -> list[str]:
+        return kinds.once(names)
+
 
 class Resources(Keys):
     """What one training job asks of the machine."""
@@ -156,17 +182,23 @@ class Resources(Keys):
 class Study(Keys):
     """One study file."""
 
-    name: str = required("The file's name without `.yaml`; filled in by the reader.", pattern=r"^[A-Za-z0-9_\-]+$")
+    name: str = required("The file's name without `.yaml`; filled in by the reader.", pattern=NAME)
     title: str = key("", "Heading of the report; the file's name if empty.")
-    dataset: str = required("Name of a file in `config/datasets`.")
+    dataset: str = required("Name of a file in `config/datasets`.", pattern=NAME)
     backbone: Backbone = key(Backbone(), "The towers under every head.")
     frames: Frames = key(Frames(), "Which frames of a clip the model sees.")
     text: Text = key(Text(), "How captions become tokens.")
     pretraining: Pretraining | None = key(None, "Train the backbone first, where no pretrained weights are at hand.")
     training: Training = key(Training(), "How every method is trained.")
-    methods: dict[str, Method] = required("The rows of the tables, in order.", min_length=1)
-    seeds: list[int] = key([0, 1, 2], "Training seeds, the same for all methods.", min_length=1)
-    sanity: Sanity | None = key(Sanity(), "The over-fitting check; `null` leaves it out.")
+    methods: dict[str, Method] = required(
+        "The rows of the tables, in order, by names of letters, digits, `-` and `_`.", min_length=1
+    )
+    seeds: list[int] = key(
+        [0, 1, 2], "Training seeds, the same for all methods; 0 alone where no method is trained.", min_length=1
+    )
+    sanity: Sanity | None = key(
+        Sanity(), "The over-fitting check; `null` leaves it out, as does a study without training."
+    )
     sweep: Sweep | None = key(None, "The sweep of `max_frames`; `null` leaves it out.")
     evaluation: Evaluation = key(Evaluation(), "Which queries search which gallery.")
     statistics: Statistics = key(Statistics(), "Intervals and comparisons.")
@@ -174,36 +206,35 @@ class Study(Keys):
     figures: Figures = key(Figures(), "Pictures.")
     resources: Resources = key(Resources(), "What one training job asks of the machine.")
 
+    @field_validator("seeds")
+    @classmethod
+    def _seeds(cls, seeds: list[int]) -> list[int]:
+        return kinds.seeds(seeds)
+
+    @field_validator("methods")
+    @classmethod
+    def _names(cls, methods: dict[str, Method]) -> dict[str, Method]:
+        if odd := [name for name in methods if not re.fullmatch(NAME, name)]:
+            raise ValueError(
+                f"{', '.join(map(repr, odd))}: a method's name is that of its folders: take letters, digits, - and _ "
+                "alone; `label` says what tables show"
+            )
+        return methods
+
     @model_validator(mode="after")
-    def _names_exist(self) -> Study:
-        for where, name in (
-            ("sanity.method", self.sanity and self.sanity.method),
-            ("sweep.method", self.sweep and self.sweep.method),
-            ("figures.method", self.figures.method),
-        ):
-            if name and name not in self.methods:
-                raise ValueError(f"{where}: no method {name!r}; there are {', '.join(self.methods)}")
-        for first, second in self.statistics.pairs or []:
-            for name in (first, second):
-                if name not in self.methods:
-                    raise ValueError(f"statistics.pairs: no method {name!r}; there are {', '.join(self.methods)}")
-        for column in self.tables.columns:
-            direction = split_column(column)[0]
-            if direction and direction not in self.evaluation.directions:
-                raise ValueError(f"tables.columns: {column!r}: {direction} is not among evaluation.directions")
-        if self.text.tokenizer == "miniclip" and self.backbone.kind == "clip":
-            raise ValueError("text.tokenizer: miniclip has no end token, where CLIP's text tower looks; use words")
-        if len(set(self.seeds)) != len(self.seeds):
-            raise ValueError("seeds: the same seed twice is one run, not two")
-        if self.tables.verdict:
-            seeds = {name: method.seeds or self.seeds for name, method in self.methods.items()}
-            compute = {name: method.training.compute() for name, method in self.methods.items()}
-            self.tables.verdict.check(self.trained(), seeds, self.pairs(), self.evaluation.settings, compute)
+    def _fits_together(self, info: ValidationInfo) -> Study:
+        if not (info.context or {}).get(DRAFT) and (found := faults(self)):
+            raise ValueError("\n".join(found))
         return self
 
     def runs(self) -> list[tuple[str, int]]:
         """Every (method, seed), in the order of the study file."""
         return [(name, seed) for name, method in self.methods.items() for seed in method.seeds or self.seeds]
+
+    def pictured(self) -> tuple[str, int]:
+        """Method and seed of the run that pictures of one run show: the first that is trained, if any is."""
+        method = self.figures.method or next(iter(self.trained() or self.methods))
+        return method, (self.methods[method].seeds or self.seeds)[0]
 
     def signature(self) -> dict[str, Any]:
         """The keys as plain values, without those on which no result depends."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from rewind.study.keys import Keys, key
+from rewind.study.keys import SEEDS, Keys, key, once
 from rewind.study.verdict import Verdict
 
 DIRECTIONS = ("text_to_item", "item_to_text")
@@ -25,10 +25,20 @@ class Statistics(Keys):
         ge=100,
         le=1_000_000,
     )
-    seed: int = key(0, "Seed of that bootstrap.", ge=0)
+    seed: int = key(0, "Seed of that bootstrap.", **SEEDS)
     pairs: list[tuple[str, str]] | None = key(
         None, "Pairs of methods to compare, the family of the Holm correction; none: all pairs of trained methods."
     )
+
+    @field_validator("pairs")
+    @classmethod
+    def _of_two(cls, pairs: list[tuple[str, str]] | None) -> list[tuple[str, str]] | None:
+        for place, (first, second) in enumerate(pairs or []):
+            if first == second:
+                raise ValueError(f"[{first}, {second}] compares a method with itself")
+            if {first, second} in map(set, (pairs or [])[:place]):
+                raise ValueError(f"[{first}, {second}] is there twice; keep one, in the order that is to be read")
+        return pairs
 
 
 class Tables(Keys):
@@ -60,7 +70,7 @@ class Tables(Keys):
                 )
             if metric not in METRICS and interval:
                 raise ValueError(f"column {column!r}: {metric} has no interval; ask for that of MdR")
-        return columns
+        return once(columns)
 
 
 def split_column(column: str) -> tuple[str, str, str]:
@@ -76,7 +86,7 @@ class Figures(Keys):
     examples: int = key(
         5, "Queries shown with their top-5 clips: hits, misses, and confusions with the twin.", ge=0, le=50
     )
-    method: str = key("", "Method whose first seed the examples show; the first trained one if empty.")
+    method: str = key("", "Method whose first seed the examples show; the first trained one if empty, or the first.")
     embedding: Literal["pca", "tsne", "umap"] = key(
         "pca", "How captions and items are laid out in the picture of the embedding space (`umap` needs umap-learn)."
     )

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from rewind.study.keys import Keys, key
+from rewind.study.keys import Keys, key, once
 
 
 class Batch(Keys):
@@ -122,6 +122,19 @@ class Training(Keys):
             "training.precision": self.precision,
             "training.gradient_checkpointing": self.gradient_checkpointing,
         }
+
+    @field_validator("betas")
+    @classmethod
+    def _below_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
+        for beta in betas:
+            if not 0 <= beta < 1:
+                raise ValueError(f"{beta:g} is no number from 0 to below 1")
+        return betas
+
+    @field_validator("freeze")
+    @classmethod
+    def _once(cls, towers: list[str]) -> list[str]:
+        return once(towers)
 
     @field_validator("micro_batch")
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from rewind.study.keys import Keys, key, required
@@ -26,15 +26,15 @@ class Verdict(Keys):
     )
     rounds: int = key(30, "Rounds of timing, in which every method makes two training steps in turn.", ge=5, le=1000)
 
-    def check(
+    def faults(
         self,
         trained: Sequence[str],
         seeds: Mapping[str, list[int]],
         pairs: Sequence[tuple[str, str]],
         settings: Sequence[str],
         compute: Mapping[str, Mapping[str, Any]],
-    ) -> None:
-        """Refuse keys that do not fit the study.
+    ) -> Iterator[str]:
+        """What does not fit the study, each with its key.
 
         Args:
             trained: the study's methods that are trained.
@@ -42,43 +42,42 @@ class Verdict(Keys):
             pairs: that are compared.
             settings: that are evaluated.
             compute: what each method computes with, key → value: steps are compared at equal compute.
-
-        Raises:
-            ValueError: naming the key.
         """
         where = "tables.verdict"
         named = {"baseline": [self.baseline], "methods": self.methods, "control": list(self.control.values())}
         for name, methods in named.items():
-            if odd := [method for method in methods if method not in trained]:
-                raise ValueError(f"{where}.{name}: no trained method {odd[0]!r}; there are {', '.join(trained)}")
+            for odd in (method for method in methods if method not in trained):
+                yield f"{where}.{name}: no trained method {odd!r}; there are {', '.join(trained)}"
         if self.baseline in self.methods or len(set(self.methods)) < len(self.methods):
-            raise ValueError(f"{where}.methods: each method once, without the baseline {self.baseline!r}")
-        self._check_control(where)
-        if odd := [method for method in self.methods if sorted(seeds[method]) != sorted(seeds[self.baseline])]:
-            raise ValueError(f"{where}.methods: {odd[0]!r} and {self.baseline!r} have different seeds")
+            yield f"{where}.methods: each method once, without the baseline {self.baseline!r}"
+        yield from self._control_faults(where)
+        if self.where(settings) not in settings or self.where(settings) == "binary":
+            yield f"{where}.setting: {self.where(settings)!r} is not evaluated, or is no ranked setting"
         tested = {frozenset(pair) for pair in pairs}
-        if odd := [method for method in self.methods if frozenset((method, self.baseline)) not in tested]:
-            raise ValueError(f"{where}.methods: statistics.pairs does not compare {odd[0]!r} with {self.baseline!r}")
         for method in self.methods:
+            if method not in trained or self.baseline not in trained or method == self.baseline:
+                continue  # told above
+            if sorted(seeds[method]) != sorted(seeds[self.baseline]):
+                yield f"{where}.methods: {method!r} and {self.baseline!r} have different seeds"
+            if frozenset((method, self.baseline)) not in tested:
+                yield f"{where}.methods: statistics.pairs does not compare {method!r} with {self.baseline!r}"
             for name, theirs in compute[self.baseline].items():
                 if (ours := compute[method][name]) != theirs:
-                    raise ValueError(
+                    yield (
                         f"{where}.methods: {method!r} has {name}: {ours}, {self.baseline!r} has {theirs}; steps can "
                         "only be compared at equal compute"
                     )
-        if self.where(settings) not in settings or self.where(settings) == "binary":
-            raise ValueError(f"{where}.setting: {self.where(settings)!r} is not evaluated, or is no ranked setting")
 
-    def _check_control(self, where: str) -> None:
+    def _control_faults(self, where: str) -> Iterator[str]:
         if not self.control:
             return
         wanted = [self.baseline, *self.methods]
         if lacking := [method for method in wanted if method not in self.control]:
-            raise ValueError(f"{where}.control: the counterpart of {lacking[0]!r} is missing")
+            yield f"{where}.control: the counterpart of {lacking[0]!r} is missing"
         if odd := [method for method in self.control if method not in wanted]:
-            raise ValueError(f"{where}.control: {odd[0]!r} is neither the baseline nor one of the methods")
-        if len(set(self.control.values()) | set(wanted)) < 2 * len(wanted):
-            raise ValueError(f"{where}.control: every counterpart must be a method of its own")
+            yield f"{where}.control: {odd[0]!r} is neither the baseline nor one of the methods"
+        if len(set(self.control.values()) | set(wanted)) < 2 * len(set(wanted)):
+            yield f"{where}.control: every counterpart must be a method of its own"
 
     def where(self, settings: Sequence[str]) -> str:
         """The setting that counts."""

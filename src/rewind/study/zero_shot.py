@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from rewind.study.keys import Keys, key, required
+from rewind.study.keys import Keys, key, once, required
 
 
 class ZeroShot(Keys):
@@ -40,4 +40,5 @@ class ZeroShot(Keys):
             for text in templates:
                 if text.count("{class}") != 1:
                     raise ValueError(f"{text!r} must hold {{class}} once")
+            once(templates)
         return templates

@@ -49,6 +49,11 @@ def seed_everything(seed: int, deterministic: bool = True) -> None:
 
 def freeze(retriever: Retriever, towers: list[str]) -> None:
     """Stop gradients into the named towers (``text``, ``visual``)."""
+    if towers and getattr(retriever, "backbone", None) is None:
+        raise RewindError(
+            f"training.freeze: {type(retriever).__name__} has no towers that could be frozen; give the method "
+            "training: {freeze: []}."
+        )
     for tower in towers:
         for parameter in getattr(retriever.backbone, f"{tower}_parameters")():
             parameter.requires_grad_(False)

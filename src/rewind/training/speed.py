@@ -5,10 +5,29 @@ from __future__ import annotations
 import torch
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Retriever
+from rewind.models.retriever import Backbone, Retriever
 from rewind.study import Training
 
 _PROGRAMS = 32  # compiled from one block at most
+
+
+_PARTS = {"gradient_checkpointing": "checkpoint_towers", "compile": "compile_towers"}
+
+
+def check_speed(retriever: Retriever, keys: Training) -> None:
+    """Refuse a retriever whose backbone lacks what the keys ask of it.
+
+    Raises:
+        RewindError: naming the key.
+    """
+    for key, method in _PARTS.items():
+        own = getattr(getattr(retriever, "backbone", None), method, None)
+        if not getattr(keys, key):
+            continue
+        if own is None:
+            raise RewindError(f"training.{key}: this method has no backbone with {method}(); remove the key.")
+        if getattr(own, "__func__", None) is getattr(Backbone, method):
+            own()  # says that it cannot
 
 
 def speed_up(retriever: Retriever, keys: Training) -> None:
@@ -20,21 +39,16 @@ def speed_up(retriever: Retriever, keys: Training) -> None:
     Raises:
         RewindError: if the retriever has no backbone that can, or if torch.compile does not work on this machine.
     """
-    for wanted, key, method in (
-        (keys.gradient_checkpointing, "gradient_checkpointing", "checkpoint_towers"),
-        (keys.compile, "compile", "compile_towers"),
-    ):
-        if not wanted:
+    check_speed(retriever, keys)
+    for key, method in _PARTS.items():
+        if not getattr(keys, key):
             continue
-        backbone = getattr(retriever, "backbone", None)
-        if not hasattr(backbone, method):
-            raise RewindError(f"training.{key}: this method has no backbone with {method}(); remove the key.")
         if key == "compile":
             _try_to_compile(next(retriever.parameters()).device)
             # Two towers, each with and without gradient, under autocast and not, of one row and of more: the default of
             # 8 programs is just too few, and beyond it torch quietly stops compiling.
             torch._dynamo.config.cache_size_limit = max(_PROGRAMS, torch._dynamo.config.cache_size_limit)
-        getattr(backbone, method)()
+        getattr(retriever.backbone, method)()
 
 
 def _try_to_compile(device: torch.device) -> None:

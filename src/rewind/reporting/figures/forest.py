@@ -58,7 +58,7 @@ def intervals(
                     _whisker(axes, place, here.loc[method], look[method], "estimate")
             half = setting == "binary" and metric == "R@1"
             _finish(axes, TITLES[setting], "accuracy (%)" if half else unit(metric), 50 if half else None)
-        _key(fig, confidence)
+        _key(fig, confidence, seeds=_several_seeds(rows))
     return fig
 
 
@@ -191,10 +191,16 @@ def _finish(axes: Axes, title: str, label: str, line: float | None) -> None:
     axes.margins(x=0.08)
 
 
-def _key(fig: Figure, confidence: float, tested: bool = False) -> None:
+def _several_seeds(rows: pd.DataFrame) -> bool:
+    """Whether an interval speaks of other training seeds; of one run it cannot."""
+    return "seeds" not in rows or bool((rows["seeds"] > 1).any())
+
+
+def _key(fig: Figure, confidence: float, tested: bool = False, seeds: bool = True) -> None:
     ink = {"color": style.FAINT, "solid_capstyle": "butt"}
+    over = "other seeds and queries" if seeds else "other queries"
     handles = [
-        Line2D([], [], linewidth=5.5, alpha=0.32, label=f"{100 * confidence:g}%, other seeds and queries", **ink),
+        Line2D([], [], linewidth=5.5, alpha=0.32, label=f"{100 * confidence:g}%, {over}", **ink),
         Line2D([], [], linewidth=1.3, label="these checkpoints, other queries", **ink),
     ]
     if tested:

@@ -38,6 +38,9 @@ def rank_curve(
     chosen = ranks[(ranks["direction"] == direction) & ranks["method"].isin(labels)]
     settings = [s for s in TITLES if s != "binary" and s in gallery and s in set(chosen["setting"])]
     if not settings:
+        if set(ranks["setting"]) == {"binary"}:
+            with style.applied():
+                return style.message("Binary alone ranks nothing: each query has two candidates.")
         raise RewindError(f"ranks: no row of {direction} in origin, hard or test to draw.")
     look = style.looks(labels, baselines)
     with style.applied():

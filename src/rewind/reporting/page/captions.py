@@ -9,14 +9,24 @@ from rewind.study import Study
 EMBEDDINGS = {"pca": "the two first principal components", "tsne": "t-SNE", "umap": "UMAP"}
 
 
+def _over(study: Study) -> str:
+    """What the primary intervals of a study are over."""
+    trained = study.trained()
+    if not trained:
+        return "other queries (nothing is trained, so there are no training seeds)"
+    if all(len(study.methods[method].seeds or study.seeds) == 1 for method in trained):
+        return "other queries alone (one training seed)"
+    return "other training seeds and other queries"
+
+
 def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
     """Name of a picture's file → its caption."""
-    method = study.figures.method or study.trained()[0]
-    run = f"{labels[method]}, seed {(study.methods[method].seeds or study.seeds)[0]}"
+    method, seed = study.pictured()
+    run = f"{labels[method]}, seed {seed}" if method in study.trained() else labels[method]
     confidence = f"{100 * study.statistics.confidence:g}%"
     return {
-        "intervals": f"R@1 of every method. Broad bar: {confidence} interval over other training seeds and other "
-        "queries; thin line: bootstrap over queries with these checkpoints. Numbers: the estimate.",
+        "intervals": f"R@1 of every method. Broad bar: {confidence} interval over {_over(study)}; thin line: bootstrap "
+        "over queries with these checkpoints. Numbers: the estimate.",
         "pairs": "Difference in R@1 of every declared pair, with the same two intervals. Filled squares differ after "
         "Holm's correction over the declared pairs; the intervals are not adjusted.",
         "gap": "Left: R@1 of the same queries in Origin's gallery and in Hard's, which holds the reversed twins. "

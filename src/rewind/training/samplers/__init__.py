@@ -12,6 +12,8 @@ A sampler is made by a module's ``build(options)`` and offers
 ``refresh_every`` and ``refresh(epoch, text_vectors, state) -> state``, optional
     After every so many epochs: a state made anew from the former one and the unit text vectors (n, D) of all captions
     under the weights of that moment.
+``check(keys)``, optional
+    Before a study's first job: a :class:`RewindError` where the sampler and ``training.batch`` do not fit together.
 ``describe(batches, state) -> dict[str, float]``, optional
     Of an epoch's batches: columns of ``history.csv``.
 

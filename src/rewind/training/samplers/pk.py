@@ -48,6 +48,20 @@ class PK:
         Raises:
             RewindError: where K does not divide the batch, or an epoch is one caption per image.
         """
+        self.check(keys)
+        rng = np.random.default_rng([seed, epoch])
+        by_item, turn = turns(item_of_caption, rng)
+        if keys.captions == "one":
+            by_item, turn = by_item[turn == 0], turn[turn == 0]
+        place = rng.permutation(int(item_of_caption.max()) + 1)[item_of_caption[by_item]]
+        return cut(by_item[np.lexsort((turn, place, turn // self.captions))], keys.size)
+
+    def check(self, keys: Batch) -> None:
+        """Refuse batches into which K captions of an image do not fit.
+
+        Raises:
+            RewindError: where K does not divide the batch, or an epoch is one caption per image.
+        """
         if keys.size % self.captions:
             raise RewindError(f"{WHERE}.captions: {self.captions} does not divide training.batch.size {keys.size}.")
         if keys.captions == "one" and self.captions > 1:
@@ -55,12 +69,6 @@ class PK:
                 f"{WHERE}.captions: {self.captions} captions of an image cannot meet where an epoch has one of each: "
                 "set training.batch.captions: all."
             )
-        rng = np.random.default_rng([seed, epoch])
-        by_item, turn = turns(item_of_caption, rng)
-        if keys.captions == "one":
-            by_item, turn = by_item[turn == 0], turn[turn == 0]
-        place = rng.permutation(int(item_of_caption.max()) + 1)[item_of_caption[by_item]]
-        return cut(by_item[np.lexsort((turn, place, turn // self.captions))], keys.size)
 
 
 def build(options: Mapping[str, Any]) -> PK:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rewind.errors import RewindError
-from rewind.study.keys import Keys, key, read_options
+from rewind.study.keys import SEEDS, Keys, key, read_options
 from rewind.study.training import Batch
 from rewind.training.batches import epoch_batches
 from rewind.training.data import TrainingData
@@ -36,7 +36,7 @@ class Options(Keys):
         2, "Epochs after which captions are clustered anew, by their text vectors; none: never.", ge=1
     )
     features: int = key(1000, "Words of the TF-IDF.", ge=1)
-    random_state: int = key(0, "Seed of k-means, the same for all runs.", ge=0)
+    random_state: int = key(0, "Seed of k-means, the same for all runs.", **SEEDS)
 
 
 class Topical:
@@ -56,8 +56,7 @@ class Topical:
         """
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        if keys.twins_together:
-            raise RewindError("training.batch.twins_together: sampler: topical puts topics together; set one of both.")
+        self.check(keys)
         if len(data.captions) != len(data.item_of_caption):
             raise RewindError("training.batch.sampler: topical reads captions, and this data has none.")
         try:
@@ -71,6 +70,15 @@ class Topical:
         state = self._clusters(points, _usable(self.options.clusters, rows, keys.size))
         self._say_what_is_small(np.bincount(state["cluster"]) * rows / len(data.captions), min(keys.size, rows))
         return state
+
+    def check(self, keys: Batch) -> None:
+        """Refuse a key of the batches that does not fit.
+
+        Raises:
+            RewindError: naming it.
+        """
+        if keys.twins_together:
+            raise RewindError("training.batch.twins_together: sampler: topical puts topics together; set one of both.")
 
     def refresh(self, epoch: int, text_vectors: np.ndarray, state: State) -> dict[str, np.ndarray]:
         """Clusters by text vectors (n, D) of unit length, as many as before."""

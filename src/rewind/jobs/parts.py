@@ -1,0 +1,190 @@
+"""Whether what a study names can be made: models, heads, losses, samplers, on tensors that have shapes alone.
+
+Every part is made by the code that makes it in a job, so a rule stands where it is used and nowhere else. Tensors of
+torch's ``meta`` device hold no numbers: a ViT-L takes a tenth of a second and no memory, and no weights are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rewind.errors import RewindError
+from rewind.jobs.together import Block, blocks
+from rewind.study import Dataset, RunSpec, Study
+
+WIDTH = 64  # of vectors whose width their file tells
+WORDS = ["a word", "another word"]  # a vocabulary has at least these
+PRETRAINED = "pretrained/model.safetensors"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One thing that the study makes a model for.
+
+    Attributes:
+        where: path of its block, for example ``methods.meanP``.
+        spec: its keys.
+        block: how it is trained; None where nothing is.
+    """
+
+    where: str
+    spec: RunSpec
+    block: Block | None
+
+
+def units(study: Study, dataset: Dataset) -> list[Unit]:
+    """Every model that a study will make."""
+    trained = {block.where: block for block in blocks(study)}
+    backbone = study.backbone
+    if dataset.vectors:
+        widths = {name: getattr(backbone, name) or WIDTH for name in ("text_width", "item_width")}
+        backbone = backbone.model_copy(update=widths)
+    start = {"weights": f"results/{study.name}/{PRETRAINED}", "pretrained": None} if study.pretraining else {}
+    found = []
+    for name in study.methods:
+        spec = study.run_spec(name).model_copy(update={"backbone": backbone.model_copy(update=start)})
+        found.append(Unit(f"methods.{name}", spec, trained.get(f"methods.{name}")))
+    first = study.run_spec(next(iter(study.methods))).model_copy(update={"backbone": backbone})
+    for where in ("sanity", "sweep", "pretraining"):
+        if block := trained.get(where):
+            method = block.method.model_copy(update={"training": block.training})
+            found.append(Unit(where, first.model_copy(update={"method": method}), block))
+    return found
+
+
+def faults(study: Study, unit: Unit) -> list[str]:
+    """What cannot be made of a unit, each with its key."""
+    found: list[str] = []
+    retriever = None
+    with _quiet():
+        with _caught(found, unit.spec):
+            retriever = _retriever(unit.spec)
+        with _caught(found, unit.spec):
+            _head(unit.spec)  # the towers' own faults are none of the head's
+        if unit.block is not None:
+            for check in _checks(unit, retriever):
+                with _caught(found, unit.spec):
+                    check()
+        if unit.where.startswith("methods.") and study.evaluation.zero_shot:
+            with _caught(found, unit.spec):
+                _zero_shot(study, unit, retriever)
+    return [_placed(line, study, unit) for line in found]
+
+
+def _retriever(spec: RunSpec) -> Any:
+    """The retriever on meta tensors; None for a module of the user's own, which is only looked for."""
+    from rewind.models.retriever import find
+    from rewind.models.weights import form_alone
+
+    method = spec.method
+    module = find(method.model, "rewind.models", "methods.*.model")
+    tower = find(spec.backbone.kind, "rewind.models", "backbone.kind")
+    for part, key in ((module, f"methods.*.model: {method.model}"), (tower, f"backbone.kind: {spec.backbone.kind}")):
+        if not hasattr(part, "build"):
+            raise RewindError(f"{key} has no `build(…)`, which makes it (docs/add-a-method.md)")
+    if hasattr(module, "check"):
+        module.check(method, spec.backbone)
+    own = method.options.get("backbone")
+    kinds = (method.model, spec.backbone.kind, str(own.get("kind", "")) if isinstance(own, dict) else "")
+    if any("." in name for name in kinds):
+        return None
+    with form_alone():
+        return module.build(method, spec.backbone, spec.text, WORDS).eval()
+
+
+def _head(spec: RunSpec) -> None:
+    from rewind.models.clip4clip import head_class
+
+    if spec.method.model == "clip4clip":
+        head_class(spec.method.head)
+
+
+def _checks(unit: Unit, retriever: Any) -> Iterator[Callable[[], None]]:
+    """What training does before its first step, as far as it needs no data."""
+    from rewind.objectives.interface import make_objective
+    from rewind.training.loop import freeze
+    from rewind.training.optim import freeze_layers
+    from rewind.training.order import make_sampler
+    from rewind.training.speed import check_speed
+
+    keys = unit.block.training
+
+    def objective() -> None:
+        made = make_objective(keys)
+        if retriever is not None and hasattr(made, "check"):
+            made.check(retriever, keys)
+
+    def sampler() -> None:
+        made = make_sampler(keys.batch)
+        if hasattr(made, "check"):
+            made.check(keys.batch)
+
+    yield objective
+    yield sampler
+    if retriever is not None:
+        yield lambda: freeze(retriever, keys.freeze)
+        yield lambda: freeze_layers(retriever, keys.freeze_layers)
+        yield lambda: check_speed(retriever, keys)
+
+
+def _zero_shot(study: Study, unit: Unit, retriever: Any) -> None:
+    from rewind.evaluation.zero_shot import towers_of
+
+    if retriever is not None and unit.where.partition(".")[2] in study.encoding():
+        towers_of(retriever)
+
+
+@contextlib.contextmanager
+def _caught(found: list[str], spec: RunSpec) -> Iterator[None]:
+    try:
+        yield
+    except RewindError as error:
+        found.append(str(error))
+    except Exception as error:
+        # Code of the user's own may want numbers, which a meta tensor has not: a rehearsal tries it for real.
+        if not any("." in name for name in (spec.method.head, spec.method.training.objective)):
+            found.append(f"backbone.architecture: {spec.backbone.architecture}: {type(error).__name__}: {error}")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What parts say in a job, they need not say here."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _placed(line: str, study: Study, unit: Unit) -> str:
+    """A message of a job, with the path of its key in the study's file."""
+    where = unit.where if unit.where.startswith("methods.") else _owner(study, unit)
+    line = re.sub(r"^methods(\.\*\.|: (?=options\.))", f"{where}.", line).rstrip(".")
+    line = re.sub(r"^methods: ", f"{where}: ", line)
+    path = re.match(r"training\.([a-z_]+(?:\.[a-z_]+)*)", line)
+    if path and unit.block:
+        known = _known(unit.block.training, path[1])
+        return unit.block.path(study, known) + line[len(f"training.{known}") :]
+    return line
+
+
+def _known(keys: Any, path: str) -> str:
+    """The part of a path that is a key: behind it are options of a part."""
+    names: list[str] = []
+    for name in path.split("."):
+        if not hasattr(keys, name):
+            break
+        keys = getattr(keys, name)
+        names.append(name)
+    return ".".join(names)
+
+
+def _owner(study: Study, unit: Unit) -> str:
+    """The method of the over-fitting check and the sweep, which stands under ``methods``."""
+    if unit.where == "pretraining":
+        return "pretraining.method"
+    return next(f"methods.{name}" for name, method in study.methods.items() if method is unit.block.method)

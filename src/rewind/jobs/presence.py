@@ -1,0 +1,123 @@
+"""Files that a study names: all that are absent, with their keys, before the first job."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rewind.datasets.annotations import format_module
+from rewind.datasets.cifar10 import find_cifar10
+from rewind.devices import MASK, allowed, list_gpus
+from rewind.errors import Faults, RewindError
+from rewind.jobs.places import annotation_files, videos_folder
+from rewind.study import Dataset, Study
+from rewind.study.embeddings import ENCODERS
+
+
+def absent_sources(dataset: Dataset) -> list[str]:
+    """Files and folders of a data set that are not there, as they are named; of one that is made here none."""
+    made = dataset.vectors and dataset.source.made_from is not None
+    if made or (dataset.made_here and not dataset.vectors):
+        return []
+    missing = [path for path in annotation_files(dataset) if not Path(path).is_file()]
+    folder = videos_folder(dataset)
+    if not dataset.vectors and not folder.is_dir():
+        missing.append(f"{folder}/ (folder of source {'images' if dataset.items == 'images' else 'clips'})")
+    return missing
+
+
+def dataset_faults(dataset: Dataset) -> list[str]:
+    """Absent files of a data set, as lines under its file's name."""
+    found = []
+    if missing := absent_sources(dataset):
+        how = [f"  {line}" for line in dataset.how_to_get.strip().splitlines()]
+        found = ["these are not there yet:", *(f"  - {path}" for path in missing), *how]
+    if "." in dataset.source.format:
+        try:
+            format_module(dataset)
+        except RewindError as error:
+            found.append(str(error).removeprefix(f"config/datasets/{dataset.name}.yaml: "))
+    made = dataset.source.made_from if dataset.vectors else None
+    for side in ("text", "image") if made else ():
+        encoder = getattr(made, side)
+        found += _file(f"source.made_from.{side}.weights", encoder.weights, encoder.architecture)
+        if encoder.name not in ENCODERS[side] and "." not in encoder.name:
+            known = ", ".join(ENCODERS[side])
+            found.append(
+                f"source.made_from.{side}.name: no encoder {encoder.name!r}; there are {known}, or a dotted path"
+            )
+        if encoder.name == "clip" and not encoder.weights:
+            found.append(
+                f"source.made_from.{side}.weights: clip needs a local weights file; random weights make vectors "
+                "without meaning"
+            )
+    return found
+
+
+def study_faults(study: Study) -> list[str]:
+    """Absent files and packages of a study, as lines under its file's name."""
+    return list(dict.fromkeys([*_weights(study), *_zero_shot(study), *_packages(study)]))
+
+
+def submission_faults(study: Study, dataset: Dataset) -> list[str]:
+    """Why no submission of a study can be written, as lines under its data set's file."""
+    path = dataset.source.test if dataset.vectors else None
+    if path and Path(path).is_file():
+        return []
+    return [
+        f"source.test: {path or 'empty'}: a submission of study {study.name} needs the npz of captions that it is for; "
+        "name it there, with format: embeddings."
+    ]
+
+
+def gpu_faults(studies: Mapping[str, Study]) -> str:
+    """Studies whose jobs want more GPUs than this machine shows, in words; where it shows none, jobs take the CPU."""
+    shown = len(allowed(list_gpus(), os.environ.get(MASK)))
+    greedy = {name: study.resources.gpus for name, study in studies.items() if study.resources.gpus > shown}
+    if not shown or not greedy:
+        return ""
+    remedy = "lower the key, or run on a machine that has them"
+    lines = {
+        f"config/studies/{name}.yaml": [f"resources.gpus: {count}, but this machine shows {shown}: {remedy}"]
+        for name, count in greedy.items()
+    }
+    return str(Faults(lines))
+
+
+def _weights(study: Study) -> Iterator[str]:
+    keys = study.backbone
+    yield from _file("backbone.weights", keys.weights, keys.architecture)
+    for name, method in study.methods.items():
+        where = f"methods.{name}.options"
+        own = method.options.get("backbone")
+        for path, block in ((where, method.options), (f"{where}.backbone", own if isinstance(own, dict) else {})):
+            weights, architecture = block.get("weights"), block.get("architecture", keys.architecture)
+            if isinstance(weights, str):
+                yield from _file(f"{path}.weights", weights, architecture)
+
+
+def _file(where: str, weights: str | None, architecture: str) -> Iterator[str]:
+    if weights and not Path(weights).is_file():
+        yield (
+            f"{where}: {weights}: no such file. Put the weights of {architecture} there (docs/rtime.md, section 2, "
+            "shows how), or correct the key."
+        )
+
+
+def _packages(study: Study) -> Iterator[str]:
+    if study.figures.embedding == "umap" and importlib.util.find_spec("umap") is None:
+        yield (
+            "figures.embedding: umap needs a package that is not installed: `pip install umap-learn`; or set the key "
+            "to pca or tsne."
+        )
+
+
+def _zero_shot(study: Study) -> Iterator[str]:
+    if study.evaluation.zero_shot is None:
+        return
+    try:
+        find_cifar10(study.evaluation.zero_shot.folder)
+    except RewindError as error:
+        yield str(error)

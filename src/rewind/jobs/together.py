@@ -1,0 +1,175 @@
+"""What a study asks of its data set: every fault that the keys of both files already decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rewind.study import Dataset, Method, RTimeSource, RunSpec, ShapesSource, Study, Training
+from rewind.study.dataset import EmojiSource, InternvidSource
+
+TWINS = ("origin", "hard", "binary")
+"""Settings that are about a clip and its time-reversed twin."""
+
+NOISE = (
+    "cached features and a data set's vectors are of the clips themselves; take visual out of training.freeze, or "
+    "noise out of the method"
+)
+FEATURES = "a closed-form baseline needs cached features: set training.freeze: [visual]"
+
+
+def faults(study: Study, dataset: Dataset) -> list[str]:
+    """Every fault as ``key: what is wrong; what to do``; none for a study that its data set can serve."""
+    found = [*_twins(study, dataset), *_splits(study, dataset), *_vectors(study, dataset), *_inputs(study, dataset)]
+    return list(dict.fromkeys([*found, *_pretraining(study), *_shares(study)]))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of ``training`` keys that something is trained with.
+
+    Attributes:
+        where: path of the block that holds ``training``, for example ``methods.meanP``.
+        method: what is trained.
+        training: with these keys.
+    """
+
+    where: str
+    method: Method
+    training: Training
+
+    def path(self, study: Study, key: str) -> str:
+        """Path of a training key in the file: the study's own block where its value is that."""
+        mine, whole = (_value(keys, key) for keys in (self.training, study.training))
+        return f"training.{key}" if mine == whole else f"{self.where}.training.{key}"
+
+
+def _value(keys: Any, path: str) -> Any:
+    for name in path.split("."):
+        keys = getattr(keys, name, None)
+    return keys
+
+
+def blocks(study: Study) -> list[Block]:
+    """Everything that a study trains: its methods, the over-fitting check, the sweep, the pre-training."""
+    trained = study.trained()
+    found = [Block(f"methods.{name}", study.methods[name], study.methods[name].training) for name in trained]
+    for where, keys in (("sanity", study.sanity), ("sweep", study.sweep)):
+        name = keys and (keys.method or next(iter(trained), ""))
+        if name in trained:
+            found.append(Block(where, study.methods[name], keys.training))
+    if study.pretraining:
+        found.append(Block("pretraining", study.pretraining.method, study.pretraining.training))
+    return found
+
+
+def _without_twins(dataset: Dataset) -> str:
+    """Why a data set can have no twins; empty where it may have some."""
+    if dataset.vectors:
+        return "holds vectors"
+    if dataset.items == "images":
+        return "holds images"
+    if isinstance(dataset.source, EmojiSource | InternvidSource):
+        return f"(format: {dataset.source.format}) brings no reverse captions"
+    return "" if dataset.reverse else "says reverse: false"
+
+
+def _twins(study: Study, dataset: Dataset) -> Iterator[str]:
+    why = _without_twins(dataset)
+    if not why:
+        return
+    reason = f"needs time-reversed twins, and config/datasets/{dataset.name}.yaml {why}"
+    for setting in study.evaluation.settings:
+        if setting in TWINS:
+            yield f"evaluation.settings: {setting!r} {reason}; use [test]"
+    for block in blocks(study):
+        if block.where != "sanity" and block.training.select_setting in TWINS:
+            chosen = block.training.select_setting
+            yield f"{block.path(study, 'select_setting')}: {chosen!r} {reason}; use test or auto"
+        if block.training.batch.twins_together:
+            yield f"{block.path(study, 'batch.twins_together')}: true {reason}; set it to false"
+
+
+def needed_splits(study: Study) -> dict[str, str]:
+    """Split → who needs it."""
+    needed: dict[str, str] = {}
+    for name in study.methods:
+        for split, who in needs(study.run_spec(name), f"method {name}").items():
+            needed.setdefault(split, who)
+    if study.pretraining:
+        for split in ("train", "valid"):
+            needed.setdefault(split, "pretraining learns from it")
+    if study.evaluation.cosine_gap:
+        needed.setdefault("valid", "evaluation.cosine_gap is computed on it too")
+    return needed
+
+
+def needs(spec: RunSpec, who: str) -> dict[str, str]:
+    """Split → why a run needs it, in words; ``who`` is the run."""
+    method = spec.method
+    found = {"test": f"{who} is evaluated on it"}
+    if not method.baseline:
+        return found | {"train": f"{who} learns from it", "valid": f"{who} chooses its checkpoint on it"}
+    if method.model in ("ridge", "translator"):
+        return found | {"train": f"{who} is fitted on it", "valid": f"{who} chooses its strength on it"}
+    if method.model == "zero_shot" and spec.text.tokenizer != "clip" and spec.backbone.kind != "towers":
+        found["train"] = f"{who} has its vocabulary from it (text.tokenizer: {spec.text.tokenizer})"
+    return found
+
+
+def _splits(study: Study, dataset: Dataset) -> Iterator[str]:
+    source = dataset.source
+    where = f"config/datasets/{dataset.name}.yaml"
+    for split, who in needed_splits(study).items():
+        if isinstance(source, ShapesSource) and not source.clips.get(split):
+            yield f"dataset: {where}: source.clips.{split} is 0 or not there, but {who}: give it some clips"
+        if isinstance(source, RTimeSource) and split not in source.annotations:
+            yield f"dataset: {where}: source.annotations.{split} is not there, but {who}: name its JSON file"
+
+
+def _vectors(study: Study, dataset: Dataset) -> Iterator[str]:
+    kind = study.backbone.kind
+    if not dataset.vectors:
+        return
+    where = f"config/datasets/{dataset.name}.yaml holds vectors"
+    if (
+        kind != "embeddings"
+        and "." not in kind
+        and any(m.model not in ("chance", "bow") for m in study.methods.values())
+    ):
+        yield f"backbone.kind: {kind} reads clips or images, and {where}; set kind: embeddings"
+    if study.evaluation.zero_shot:
+        yield f"evaluation.zero_shot: prompts and pictures need towers, and {where}; remove the key"
+    for name, method in study.methods.items():
+        if method.model == "clip_zero_shot" or "backbone" in method.options:
+            yield f"methods.{name}.model: {method.model} with towers of its own reads clips or images, and {where}"
+
+
+def _inputs(study: Study, dataset: Dataset) -> Iterator[str]:
+    """What a method reads: clips, features that are computed once, vectors."""
+    for name, method in study.methods.items():
+        cached = dataset.vectors or "visual" in method.training.freeze
+        if cached and (method.noise or study.frames.noise) and method.model != "bow":
+            yield f"{f'methods.{name}.noise' if method.noise else 'frames.noise'}: {NOISE}"
+        closed = method.model == "ridge" or (method.model == "translator" and method.baseline)
+        if closed and not cached:
+            yield f"methods.{name}.training.freeze: {FEATURES}"
+
+
+def _pretraining(study: Study) -> Iterator[str]:
+    kind = study.backbone.kind
+    if study.pretraining and kind in ("towers", "miniclip_towers", "embeddings"):
+        yield f"pretraining: kind: {kind} cannot start from a backbone of one's own; set pretraining: null"
+
+
+def _shares(study: Study) -> Iterator[str]:
+    """The global batch is shared equally by the GPUs of a job."""
+    gpus = study.resources.gpus
+    for block in blocks(study):
+        size = block.training.batch.size
+        if gpus > 1 and size % gpus:
+            yield (
+                f"{block.path(study, 'batch.size')}: {size} pairs cannot be shared equally by resources.gpus: {gpus}; "
+                "take a multiple, or fewer GPUs"
+            )

@@ -1,0 +1,86 @@
+"""What the keys of one study decide together: every fault, with its key, before anything is made."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from rewind.study.report import METRICS, split_column
+
+if TYPE_CHECKING:
+    from rewind.study.model import Study
+
+
+def faults(study: Study) -> list[str]:
+    """Every fault as ``key: what is wrong; what to do``, in the order of the keys; none for a sound study."""
+    found = [*_methods_named(study), *_pairs(study), *_trained(study), *_columns(study), *_text(study)]
+    if study.evaluation.zero_shot and not study.encoding():
+        found.append("evaluation.zero_shot: no method here has towers that encode prompts and images; set it to null")
+    if verdict := study.tables.verdict:
+        seeds = {name: method.seeds or study.seeds for name, method in study.methods.items()}
+        compute = {name: method.training.compute() for name, method in study.methods.items()}
+        found += verdict.faults(study.trained(), seeds, study.pairs(), study.evaluation.settings, compute)
+    return list(dict.fromkeys(found))
+
+
+def _unknown(where: str, name: str, methods: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, methods, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{where}: no method {name!r}; there are {', '.join(methods)}{hint}"
+
+
+def _methods_named(study: Study) -> Iterator[str]:
+    for where, name in (
+        ("sanity.method", study.sanity and study.sanity.method),
+        ("sweep.method", study.sweep and study.sweep.method),
+        ("figures.method", study.figures.method),
+    ):
+        if name and name not in study.methods:
+            yield _unknown(where, name, study.methods)
+
+
+def _pairs(study: Study) -> Iterator[str]:
+    for pair in study.statistics.pairs or []:
+        for name in pair:
+            if name not in study.methods:
+                yield _unknown("statistics.pairs", name, study.methods)
+
+
+def _trained(study: Study) -> Iterator[str]:
+    """What asks for a method that learns: the over-fitting check, the sweep, the pre-training."""
+    trained = study.trained()
+    for where, keys in (("sanity", study.sanity), ("sweep", study.sweep)):
+        if keys is None:
+            continue
+        name = keys.method
+        if name in study.methods and name not in trained:
+            others = f"name one that is: {', '.join(trained)}" if trained else "none here is"
+            yield (
+                f"{where}.method: {name!r} is not trained, so there is nothing to {_WANTED[where]}; {others}, or set "
+                f"{where}: null"
+            )
+        elif not name and not trained:
+            yield f"{where}: no method here is trained, so there is nothing to {_WANTED[where]}; set {where}: null"
+    if study.pretraining and study.pretraining.method.baseline:
+        model = study.pretraining.method.model
+        yield f"pretraining.method.model: {model} is not trained; name a model that is, for example clip4clip"
+
+
+_WANTED = {"sanity": "over-fit", "sweep": "try numbers of frames with"}
+
+
+def _columns(study: Study) -> Iterator[str]:
+    for column in study.tables.columns:
+        direction, metric, _ = split_column(column)
+        if direction and direction not in study.evaluation.directions:
+            yield f"tables.columns: {column!r}: {direction} is not among evaluation.directions"
+        first = study.evaluation.directions[0]
+        plain = " ".join(word for word in column.split() if word != first)
+        if plain != column and plain in study.tables.columns and metric in METRICS:
+            yield f"tables.columns: {column!r} and {plain!r} are the same column; keep one"
+
+
+def _text(study: Study) -> Iterator[str]:
+    if study.text.tokenizer == "miniclip" and study.backbone.kind == "clip":
+        yield "text.tokenizer: miniclip has no end token, where CLIP's text tower looks; use words"
