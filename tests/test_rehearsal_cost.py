@@ -125,7 +125,7 @@ def test_a_rehearsed_study_is_a_study_and_keeps_its_methods(name, tmp_path):
     study = load_study(name)
     towers = Towers(tmp_path / "weights", False, shrink.fewest_layers(study))
     towers.rehearsed = lambda keys, where, size: keys  # type: ignore[method-assign] # no weights are written here
-    keys = shrink.small(study, tmp_path, towers, 2)
+    keys = shrink.small(study, tmp_path, towers, 2, 0)
     (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(keys, sort_keys=False))
     small = load_study(name, tmp_path)
     assert list(small.methods) == list(study.methods) and small.pairs() == study.pairs()

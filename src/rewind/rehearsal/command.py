@@ -129,10 +129,11 @@ def _only(over: Mapping[str, Any], kind: str, names: set[str]) -> dict[str, Any]
 
 def _rehearse(name: str, study: Study, datasets: dict[str, Dataset], wishes: Wishes, cwd: Path) -> Rehearsal:
     print(f"{name}: laying down {Path('results/rehearsal') / name}", file=sys.stderr, flush=True)
-    stage = prepare(study, datasets, cwd, wishes.full, wishes.here)
+    stage = prepare(study, datasets, cwd, wishes.full, wishes.here, visible_gpus())
     for note in stage.notes:
         print(f"  {note}", file=sys.stderr, flush=True)
-    gpus = max([study.resources.gpus, 1])
+    # Where there is no GPU, none is waited for.
+    gpus = visible_gpus() or wishes.here * max(1, study.resources.gpus)
     outcome = run(stage.folder, cwd, wishes.here, gpus, targets(study, datasets[study.dataset], stage))
     results = stage.results(name)
     folders = {dataset: stage.folder / "results/data" / dataset for dataset in datasets}

@@ -43,7 +43,7 @@ class Stage:
         return self.folder / "results" / name
 
 
-def prepare(study: Study, datasets: Mapping[str, Dataset], cwd: Path, full: bool, cores: int) -> Stage:
+def prepare(study: Study, datasets: Mapping[str, Dataset], cwd: Path, full: bool, cores: int, gpus: int) -> Stage:
     """Lay down the working folder of a rehearsal, anew.
 
     Args:
@@ -51,12 +51,12 @@ def prepare(study: Study, datasets: Mapping[str, Dataset], cwd: Path, full: bool
         datasets: its data set, and the one that vectors are made from, by name; the study's own first.
         cwd: the folder where the workflow is run, and the process is.
         full: keep the depth of towers whose weights are not there.
-        cores: of this machine.
+        cores, gpus: of this machine.
     """
     folder = cwd / PLACE / study.name
     _clear(folder)
     towers = Towers(folder / "weights", full, shrink.fewest_layers(study))
-    keys = shrink.small(study, cwd, towers, cores)
+    keys = shrink.small(study, cwd, towers, cores, gpus)
     sizes = shrink.sizes(study, towers)
     notes = []
     for name, dataset in datasets.items():

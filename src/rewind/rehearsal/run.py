@@ -37,7 +37,7 @@ def run(folder: Path, checkout: Path, cores: int, gpus: int, targets: list[str])
     """
     snakefile, profile = checkout / "Snakefile", checkout / "profiles/default"
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--directory", str(folder)]
-    command += ["--cores", str(cores), "--resources", f"gpu={max(1, gpus)}", "--keep-going"]
+    command += ["--cores", str(cores), "--resources", f"gpu={gpus}", "--keep-going"]
     command += ["--workflow-profile", str(profile)] if profile.is_dir() else []
     paths = [str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}

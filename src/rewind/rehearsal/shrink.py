@@ -16,14 +16,14 @@ TITLE = "REHEARSAL"
 PREFIX = "rehearsal_"
 SEEDS = 2
 STEP_WORK = 0.1e12  # FLOPs of a step, forward and backward, that a rehearsal takes on
-LIGHT, HEAVY = Sizes(64, 12, 12), Sizes(8, 4, 6)
+LIGHT, HEAVY = Sizes(64, 12, 12), Sizes(8, 4, 4)
 LARGEST_BATCH = 128
 LIGHT_BATCH = 32  # a study whose steps of so many items are affordable makes more of them
 LIGHT_STEPS = 3, 2  # epochs, and steps in each
-HEAVY_STEPS = 2, 1
+HEAVY_STEPS = 1, 2
 
 
-def small(study: Study, cwd: Path, towers: Towers, cores: int) -> Keys:
+def small(study: Study, cwd: Path, towers: Towers, cores: int, gpus: int) -> Keys:
     """The keys of a study for its rehearsal, as plain values.
 
     Args:
@@ -31,6 +31,7 @@ def small(study: Study, cwd: Path, towers: Towers, cores: int) -> Keys:
         cwd: where its relative paths begin.
         towers: decides what stands in for weights.
         cores: of this machine; a job that asks for more threads gets one, so that others run beside it.
+        gpus: of this machine; a job that asks for more gets these.
     """
     keys = absolute(study.model_dump(mode="json"), cwd)
     keys.pop("name")
@@ -45,12 +46,13 @@ def small(study: Study, cwd: Path, towers: Towers, cores: int) -> Keys:
     for block in _training_blocks(keys):
         _few_steps(block, cap, *(LIGHT_STEPS if cap >= LIGHT_BATCH else HEAVY_STEPS))
     if keys["sanity"]:
-        keys["sanity"] |= {"clips": min(keys["sanity"]["clips"], 16), "min_r1": 0.0}
+        keys["sanity"] |= {"clips": min(keys["sanity"]["clips"], 8), "min_r1": 0.0}
     if keys["tables"]["verdict"]:
         keys["tables"]["verdict"]["rounds"] = 5
     keys["tables"]["prefix"] = PREFIX
     keys["frames"]["workers"] = min(keys["frames"]["workers"], 1)
-    keys["resources"] |= {"require_gpu": False}
+    asked = keys["resources"]["gpus"]
+    keys["resources"] |= {"require_gpu": False, "gpus": min(asked, gpus) if gpus else asked}
     for holder, name in (
         (keys["resources"], "threads"),
         (keys["resources"], "feature_threads"),

@@ -56,6 +56,7 @@ class Towers:
         if given and Path(given).is_file():
             return keys
         kind = keys.get("kind") or "clip"
+        keys = keys | {"architecture": keys.get("architecture") or Backbone().architecture}
         found = self._shallow(keys, kind, where, size)
         if not given and not tag:
             return found
@@ -68,12 +69,13 @@ class Towers:
         LAYOUTS[kind](found, path)
         said = f"{where}.weights: {given}: not there" if given else f"{where}.pretrained: {tag}: not fetched"
         self.notes.append(f"{said}; random weights stand in for it")
-        return found | {"weights": str(path), "pretrained": None, "allow_torchscript": False}
+        # OpenAI's files show whose they are; of others the study says it.
+        family = {"family": "open_clip"} if kind == "clip" and not _quick(found) else {}
+        return found | {"weights": str(path), "pretrained": None, "allow_torchscript": False} | family
 
     def _shallow(self, keys: Keys, kind: str, where: str, size: int) -> Keys:
-        name = keys.get("architecture") or Backbone().architecture
-        shorten = SHORTENED.get(kind)
-        if self.full or shorten is None or (work.per_item({**keys, "architecture": name}, 1, size) or 0) < DEEP_WORK:
+        name, shorten = keys["architecture"], SHORTENED.get(kind)
+        if self.full or shorten is None or (work.per_item(keys, 1, size) or 0) < DEEP_WORK:
             return keys
         config, share = shorten(name, *self.least)
         if share == 1:
@@ -111,12 +113,15 @@ def _clip(keys: Keys, path: Path) -> None:
     chosen = {name: keys[name] for name in ("architecture", "patch") if name in keys}
     model = clip.build(Backbone(kind="clip", **chosen), Text(tokenizer="clip", max_words=4), []).clip
     state = {name: value.half() for name, value in model.state_dict().items()}
-    quick = clip.architecture(keys["architecture"]).get("quick_gelu", False)
-    if keys.get("family", "openai") == "openai" and quick:
+    if _quick(keys):
         sizes = (224, model.positional_embedding.shape[0], len(model.token_embedding.weight))
         names = ("input_resolution", "context_length", "vocab_size")
         state |= {name: torch.tensor(size) for name, size in zip(names, sizes, strict=True)}
     _save(state, path)
+
+
+def _quick(keys: Keys) -> bool:
+    return bool(clip.architecture(keys["architecture"]).get("quick_gelu", False))
 
 
 def _viclip(keys: Keys, path: Path) -> None:
