@@ -23,10 +23,14 @@ def rates(study: Study, **changes) -> Rates:
     )
     few = Counts({"train": 16, "valid": 10, "test": 20}, {"train": 80, "valid": 10, "test": 20}, 23, "", True)
     given = {
-        "steps": {"meanP": Steps(2.0, 6.0, 4, 12, 0, None), "tightTransf": Steps(2.0, 6.0, 4, 12, 0, None)},
+        "steps": {
+            "meanP": Steps(2.0, 6.0, 4, 12, 0, None, 10**6),
+            "tightTransf": Steps(2.0, 6.0, 4, 12, 0, None, 10**6),
+        },
         "gpus": 0,
         "tflops": 100.0,
         "share": 1.0,
+        "missing": 0,
         "cores": 2,
         "threads": {"runs": 1, "pretraining": 1},
     }
@@ -78,7 +82,7 @@ def test_a_gpu_that_nobody_timed_is_a_guess_and_says_so():
     flops = 3 * 128 * work.per_item({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 12, 224)
     assert seconds == pytest.approx(flops / 100e12)
     assert any("TFLOP/s" in guess for guess in at.guesses)
-    timed = rates(study, gpus=4, steps={"meanP": Steps(2.0, 6.0, 128, 12, 1, 900.0)})
+    timed = rates(study, gpus=4, steps={"meanP": Steps(2.0, 6.0, 128, 12, 1, 900.0, 10**6)})
     assert timed.step(timed.steps["meanP"], study.methods["meanP"], study.training, 12, 128) == 2.0
     assert not timed.guesses
 
@@ -110,10 +114,15 @@ def test_measurements_are_read_from_what_jobs_left(tmp_path):
     assert (jobs["train"].method, jobs["train"].memory, jobs["train"].inside) == ("a", 526.5, 3.1)
     assert jobs["train"].start == pytest.approx(3.4) and jobs["sweep"].memory is None
     (tmp_path / "history.csv").write_text("epoch,seconds,clips_per_second\n1,4.0,4\n2,2.0,8\n")
-    record = {"spec": {"method": {"training": {"batch": {"size": 8}}}}, "max_frames": 4, "hardware": {"gpus": 0}}
+    record = {
+        "spec": {"method": {"training": {"batch": {"size": 8}}}},
+        "max_frames": 4,
+        "hardware": {"gpus": 0},
+        "parameters": 7,
+    }
     (tmp_path / "run.json").write_text(json.dumps(record | {"peak_gpu_memory_mb": None}))
     steps = steps_of(tmp_path / "history.csv", tmp_path / "run.json")
-    assert steps == Steps(1.0, 6.0, 8, 4, 0, None), "16 captions an epoch are two steps of 8; the second is warm"
+    assert steps == Steps(1.0, 6.0, 8, 4, 0, None, 7), "16 captions an epoch are two steps of 8; the second is warm"
     (tmp_path / "history.csv").write_text("\n")
     assert steps_of(tmp_path / "history.csv", tmp_path / "run.json") is None, "a baseline"
 

@@ -179,12 +179,12 @@ def _cost(
             counts, few = whole, here
     parts.append(_measured(results, own, counts, few, frames, rounds))
     steps = _steps(results, study)
-    share = min(stage.shares.values(), default=1.0)
+    share, missing = min(stage.shares.values(), default=1.0), max(stage.missing.values(), default=0)
     threads = {"runs": stage.study["resources"]["threads"]}
     pretraining = stage.study["pretraining"]
     threads["pretraining"] = (pretraining and pretraining["threads"]) or threads["runs"]
     machine = wishes.machine
-    rates = Rates(study, counts, few, steps, machine.gpus, machine.tflops, share, machine.cores, threads)
+    rates = Rates(study, counts, few, steps, machine.gpus, machine.tflops, share, missing, machine.cores, threads)
     return estimate(study, parts, rates, machine, outcome.seconds, wishes.here, frames)
 
 

@@ -15,6 +15,7 @@ from rewind.study import Dataset, Study
 
 # Files of a data set and of a study that grow with its items, and with its square of test items.
 GROWING = {"videos": "originals", "source": "originals", "made": "items", "features": "frames"}
+TRAINED_BYTES = 16  # of a parameter: its value, its gradient, AdamW's two moments
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Cost:
         wall: seconds from first job to last, on the machine that was asked about.
         disk: bytes of results.
         memory: MB of the largest job.
-        gpu_memory: MB on a GPU of the largest job, None where no GPU was here.
+        gpu_memory: MB on a GPU of the largest job; without a GPU here, of its weights, gradients and AdamW alone.
         counts: of the data set.
         guesses: what is not measured, a sentence each.
     """
@@ -110,14 +111,16 @@ def estimate(
         guesses.insert(0, f"the data set's size: {rates.counts.said}")
     if study.training.patience:
         guesses.append("no run stops early (training.patience)")
-    memory = max((row.memory for row in rows if row.memory is not None), default=None)
-    gpu_memory = max((s.gpu_memory for s in rates.steps.values() if s.gpu_memory is not None), default=None)
+    memory, gpu_memory = _memory(study, rows, rates, parts[-1])
+    guesses = [*guesses, *(guess for guess in rates.guesses if guess not in guesses)]
     total = wall_time(planned, machine.cores, machine.gpus)
     return Cost(rows, total, _disk(study, parts, rates, frames), memory, gpu_memory, rates.counts, guesses)
 
 
 def _whole(rule: str, jobs: list[Job], study: Study, part: Measured, rates: Rates, frames: int) -> list[Planned]:
     """The jobs of a rule in the whole study."""
+    if rule in stages.ON_REQUEST:
+        return []
     stage = stage_of(rule)
     threads, gpus = _asks(rule, study, part.dataset)
 
@@ -199,6 +202,23 @@ def _asks(rule: str, study: Study, dataset: Dataset) -> tuple[int, int]:
     return 1, 0
 
 
+def _memory(study: Study, rows: list[Row], rates: Rates, part: Measured) -> tuple[float | None, float | None]:
+    """MB of the largest job, on the machine and on its GPU."""
+    here = max((row.memory for row in rows if row.memory is not None), default=None)
+    if here is not None and rates.missing:
+        rates.guess("memory: 16 bytes for each parameter of the layers that were left out")
+        here += rates.missing * TRAINED_BYTES / 1e6
+    if here is not None and study.frames.keep_in_memory:
+        more = part.whole["frames"] - part.rehearsed["frames"]
+        here += max(0.0, more) * study.frames.size**2 * 3 / 1e6
+    timed = [steps.gpu_memory for steps in rates.steps.values() if steps.gpu_memory is not None]
+    if timed or not rates.gpus:
+        return here, max(timed, default=None)
+    rates.guess("GPU memory: of weights, gradients and AdamW alone; activations take what is left (micro_batch: auto)")
+    most = max((steps.parameters for steps in rates.steps.values()), default=0)
+    return here, (most + rates.missing) * TRAINED_BYTES / 1e6
+
+
 def _disk(study: Study, parts: list[Measured], rates: Rates, frames: int) -> float:
     """Bytes below ``results`` at the end."""
     total = 0.0
@@ -216,7 +236,9 @@ def _growth(name: str, study: Study, part: Measured) -> float:
     if name in GROWING:
         key = GROWING[name]
         return part.whole[key] / max(1.0, part.rehearsed[key])
-    if name in ("similarity", "cosines", "trec"):
+    if name in stages.ON_REQUEST:
+        return 0.0
+    if name in ("similarity", "cosines"):
         runs = len(study.runs()) / max(1, sum(job.rule == "similarity" for job in part.jobs))
         return runs * part.whole["pairs"] / max(1.0, part.rehearsed["pairs"])
     if name == "runs":

@@ -31,6 +31,7 @@ class Stage:
         notes: what stands in for what, a sentence each.
         sizes: originals of each split.
         shares: of towers that were made shallow, the share of visual layers that is left, by architecture.
+        missing: likewise, parameters that were left out.
     """
 
     folder: Path
@@ -38,6 +39,7 @@ class Stage:
     notes: list[str]
     sizes: Sizes
     shares: dict[str, float]
+    missing: dict[str, int]
 
     def results(self, name: str) -> Path:
         return self.folder / "results" / name
@@ -70,7 +72,7 @@ def prepare(study: Study, datasets: Mapping[str, Dataset], cwd: Path, full: bool
         notes.append(said)
     _write(folder / "config/studies" / f"{study.name}.yaml", keys)
     _write(folder / "config/config.yaml", {"studies": [study.name]})
-    return Stage(folder, keys, [*notes, *towers.notes], sizes, towers.shares)
+    return Stage(folder, keys, [*notes, *towers.notes], sizes, towers.shares, towers.missing)
 
 
 def _clear(folder: Path) -> None:

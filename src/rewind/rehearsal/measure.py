@@ -73,6 +73,7 @@ class Steps:
         frames: frames of a clip.
         gpus: that it ran on.
         gpu_memory: MB at most, None on a CPU.
+        parameters: of the model.
     """
 
     seconds: float
@@ -81,6 +82,7 @@ class Steps:
     frames: int
     gpus: int
     gpu_memory: float | None
+    parameters: int
 
 
 def steps_of(history: Path, record: Path) -> Steps | None:
@@ -92,10 +94,9 @@ def steps_of(history: Path, record: Path) -> Steps | None:
     seen = (rows["seconds"] * rows["clips_per_second"]).round()
     batch = int(min(size, seen.max()))
     per_step = (rows["seconds"] / (seen / batch).clip(lower=1)).min()
-    gpus = found["hardware"]["gpus"]
-    return Steps(
-        float(per_step), float(rows["seconds"].sum()), batch, found["max_frames"], gpus, found["peak_gpu_memory_mb"]
-    )
+    gpus, memory = found["hardware"]["gpus"], found["peak_gpu_memory_mb"]
+    trained = float(rows["seconds"].sum())
+    return Steps(float(per_step), trained, batch, found["max_frames"], gpus, memory, found["parameters"])
 
 
 def bytes_below(folder: Path) -> int:

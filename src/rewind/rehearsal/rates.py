@@ -25,6 +25,7 @@ class Rates:
         gpus: GPUs that the whole study will have.
         tflops: that one of them sustains, for steps that no GPU here has timed.
         share: of its visual layers that the rehearsed tower had.
+        missing: parameters that it had not.
         cores: that the whole study will have.
         threads: CPU threads that the rehearsal's jobs had, and ``pretraining``'s where they are others.
         guesses: what the numbers rest on besides measurement; filled while they are asked for.
@@ -37,6 +38,7 @@ class Rates:
     gpus: int
     tflops: float
     share: float
+    missing: int
     cores: int
     threads: dict[str, int]
     guesses: dict[str, None] = field(default_factory=dict)

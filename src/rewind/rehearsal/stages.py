@@ -67,6 +67,7 @@ STAGES = {
     "tables": Stage(20),
     "page": Stage(21, "test"),
 }
+ON_REQUEST = ("trec", "submission", "efficiency")  # walked in a rehearsal, no part of a study otherwise
 LAST = max(stage.level for stage in STAGES.values())
 
 

@@ -19,6 +19,7 @@ from rewind.rehearsal import work
 from rewind.study import Backbone, Text
 
 Keys = dict[str, Any]
+Short = tuple[Keys, float, int]  # sizes, share of the visual layers that is left, parameters that are not
 DEEP_WORK = 1e9  # FLOPs of a frame above which towers are made shallow
 
 
@@ -33,13 +34,15 @@ class Towers:
 
     Attributes:
         notes: a sentence for each stand-in and each tower made shallow.
-        shares: by original architecture, the share of its visual layers that is left.
+        shares: by architecture as rehearsed, the share of its visual layers that is left.
+        missing: likewise, parameters that were left out.
     """
 
     def __init__(self, folder: Path, full: bool, least: tuple[int, int] = (1, 1)) -> None:
         self.folder, self.full, self.least = folder, full, least
         self.notes: list[str] = []
         self.shares: dict[str, float] = {}
+        self.missing: dict[str, int] = {}
 
     def rehearsed(self, keys: Keys, where: str, size: int) -> Keys:
         """A block of keys like a study's ``backbone``, with stand-ins for weights that are not there.
@@ -77,35 +80,45 @@ class Towers:
         name, shorten = keys["architecture"], SHORTENED.get(kind)
         if self.full or shorten is None or (work.per_item(keys, 1, size) or 0) < DEEP_WORK:
             return keys
-        config, share = shorten(name, *self.least)
+        config, share, missing = shorten(name, *self.least)
         if share == 1:
             return keys
         path = self.folder / "architectures" / f"{Path(name).stem}-shallow.json"
         write_json(path, config)
         self.notes.append(f"{where}.architecture: {name} keeps {share:.0%} of its visual layers (--full keeps all)")
-        self.shares[str(path)] = share
+        self.shares[str(path)], self.missing[str(path)] = share, missing
         return keys | {"architecture": str(path)}
 
 
-def _short_clip(name: str, visual: int, text: int) -> tuple[Keys, float]:
+def _short_clip(name: str, visual: int, text: int) -> Short:
     config = json.loads(json.dumps(clip.architecture(name)))
     before = config["vision_cfg"].get("layers", 12)
-    for tower, least in (("vision_cfg", visual), ("text_cfg", text)):
+    missing = 0
+    for tower, least, width in (("vision_cfg", visual, 768), ("text_cfg", text, 512)):
         depth = config[tower].get("layers", 12)
         config[tower]["layers"] = min(depth, least) if isinstance(depth, int) else [1] * len(depth)
+        if isinstance(depth, int):
+            missing += (depth - config[tower]["layers"]) * _block(config[tower].get("width", width))
     after = config["vision_cfg"]["layers"]
-    return config, after / before if isinstance(before, int) else len(before) / sum(before)
+    return config, after / before if isinstance(before, int) else len(before) / sum(before), missing
 
 
-def _short_viclip(name: str, visual: int, text: int) -> tuple[Keys, float]:
+def _short_viclip(name: str, visual: int, text: int) -> Short:
     config = viclip.architecture(name).model_dump()
-    before = config["vision"]["layers"]
-    config["vision"]["layers"] = min(before, visual)
-    config["text"]["layers"] = min(config["text"]["layers"], text)
-    return config, config["vision"]["layers"] / before
+    before, missing = config["vision"]["layers"], 0
+    for tower, least in (("vision", visual), ("text", text)):
+        depth = config[tower]["layers"]
+        config[tower]["layers"] = min(depth, least)
+        missing += (depth - config[tower]["layers"]) * _block(config[tower]["width"])
+    return config, config["vision"]["layers"] / before, missing
 
 
-SHORTENED: Mapping[str, Callable[[str, int, int], tuple[Keys, float]]] = {"clip": _short_clip, "viclip": _short_viclip}
+def _block(width: int) -> int:
+    """Parameters of a transformer's block: attention 4 w², the rest 8 w², biases left out."""
+    return 12 * width**2
+
+
+SHORTENED: Mapping[str, Callable[[str, int, int], Short]] = {"clip": _short_clip, "viclip": _short_viclip}
 
 
 def _clip(keys: Keys, path: Path) -> None:
