@@ -39,7 +39,7 @@ $(STUDIES): $(VENV)/.ready-towers
 	@cat results/$@/tables/summary.txt
 
 test: $(VENV)/.ready-dev $(VENV)/.ready-towers
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 rehearse: $(VENV)/.ready-towers
 	$(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json

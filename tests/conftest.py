@@ -25,3 +25,9 @@ def shared() -> Path:
     if not SHARED.exists():
         pytest.skip(f"reference data not present at {SHARED}")
     return SHARED
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with whole workflows first: one that begins last would keep a single process busy at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

@@ -133,8 +133,8 @@ OTHER_MEAN = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("{", "no JSON"),
-        ([1], "a mapping of keys"),
+        ("{", "not valid JSON"),
+        ([1], "a JSON object with embed_dim"),
         ({"embed_dim": 8, "text_cfg": {}}, "not open_clip's format: no vision_cfg"),
         (SMALL | {"init_logit_bias": -1.0}, "it has init_logit_bias: -1.0"),
         (SMALL | {"text_cfg": {"proj_bias": True}}, "it has text_cfg.proj_bias: True"),

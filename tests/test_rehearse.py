@@ -10,8 +10,12 @@ import pandas as pd
 import pytest
 
 from rewind.files import write_text
+from rewind.rehearsal.command import load, price, wishes
+from rewind.rehearsal.folder import Stage
 from rewind.rehearsal.formats.table import stand_in
 from rewind.rehearsal.pictures import Sizes
+from rewind.rehearsal.run import Outcome
+from rewind.study.load import read_yaml
 from test_workflow import Workflow
 
 DATASET = """
@@ -23,13 +27,14 @@ STUDY = """
 dataset: mine
 backbone: {architecture: config/models/tiny.json}
 frames: {max_frames: 2, size: 32}
-text: {tokenizer: words}
+text: {tokenizer: words, max_words: 24}
 training: {epochs: 30, lr: 1.0e-3, batch: {size: 16}}
 methods:
   meanP: {head: meanP}
   chance: {model: chance, seeds: [0]}
 seeds: [3, 4, 5]
 sanity: null
+figures: {examples: 1}
 resources: {require_gpu: true, threads: 1}
 """
 
@@ -48,38 +53,48 @@ def checkout(tmp_path_factory) -> Workflow:
     return workflow
 
 
+@pytest.fixture(scope="module")
+def broken(checkout) -> subprocess.CompletedProcess:
+    """A rehearsal whose last stage breaks: all others are walked on the user's own clips."""
+    script = checkout.folder / "workflow/scripts/page.py"
+    script.write_text(script.read_text().replace("make_page(\n", "raise KeyError(0)\n    make_page(\n"))
+    return rehearse(checkout, "mine", "--cores", "8", "--json", "told.json")
+
+
 @pytest.mark.slow
-def test_every_stage_is_walked_and_priced(checkout):
-    done = rehearse(checkout, "mine", "--cores", "8", "--json", "price.json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    folder = checkout.folder / "results/rehearsal/mine"
-    results = folder / "results/mine"
-    assert "the first of your own videos (64 train, 12 valid, 12 test)" in done.stderr
-    assert "every stage of every method ended" in done.stdout and "Nothing in this folder is a result" in done.stdout
-    assert "The whole study on 8 cores: about" in done.stdout
+def test_a_fault_in_the_last_stage_is_found_in_time(checkout, broken):
+    assert broken.returncode == 1 and "Failed: page" in broken.stdout and "KeyError: 0" in broken.stdout
+    (told,) = json.loads((checkout.folder / "told.json").read_text())
+    assert told["failed"] == ["page"] and not told["ended"] and told["whole_study"] is None
+    assert {"train": 3, "similarity": 3, "tables": 1, "trec": 1}.items() <= {
+        s["stage"]: s["jobs"] for s in told["stages"]
+    }.items()
+
+
+@pytest.mark.slow
+def test_every_stage_before_it_was_walked_on_the_users_clips(checkout, broken):
+    results = checkout.folder / "results/rehearsal/mine/results/mine"
+    assert "the first of your own videos (64 train, 12 valid, 12 test)" in broken.stderr
     assert not (checkout.folder / "results/mine").exists(), "real results are left alone"
-    assert (results / "report.html").read_text().count("REHEARSAL") > 3 and (results / "trec").is_dir()
     tables = list((results / "tables").glob("*.md"))
     assert tables and all(path.name.startswith("rehearsal_") and "REHEARSAL" in path.read_text() for path in tables)
     assert {path.parent.name for path in results.glob("runs/meanP/*/run.json")} == {"seed3", "seed4"}
-    (price,) = json.loads((checkout.folder / "price.json").read_text())
-    whole = price["whole_study"]
-    assert price["ended"] and whole["counts"]["known"] and whole["counts"]["originals"] == 97
-    rows = {row["rule"]: row for row in whole["rows"]}
-    assert rows["train"]["jobs"] == 3 and rows["train"]["whole_jobs"] == 4
-    assert rows["train"]["whole_seconds"] > rows["train"]["seconds"] > 0
     history = pd.read_csv(results / "runs/meanP/seed3/history.csv")
     assert len(history) == 3, "30 epochs are three here"
 
 
 @pytest.mark.slow
-def test_a_fault_in_the_last_stage_is_found_in_time(checkout):
-    script = checkout.folder / "workflow/scripts/page.py"
-    before = script.read_text()
-    script.write_text(before.replace("make_page(\n", "raise KeyError(0)\n    make_page(\n"))
-    done = rehearse(checkout, "mine")
-    script.write_text(before)
-    assert done.returncode == 1 and "Failed: page" in done.stdout and "KeyError: 0" in done.stdout, done.stdout
+def test_the_whole_is_priced_by_what_was_measured(checkout, broken, monkeypatch):
+    monkeypatch.chdir(checkout.folder)
+    study, datasets = load("mine")
+    folder = checkout.folder / "results/rehearsal/mine"
+    stage = Stage(folder, read_yaml(folder / "config/studies/mine.yaml"), [], Sizes(64, 12, 12), {}, {})
+    folders = {"mine": folder / "results/data/mine"}
+    cost = price(study, datasets, stage, folders, wishes(8, 0, None, False, None), Outcome(0, 60.0, [], ""))
+    assert cost.counts.known and cost.counts.originals == 97 and cost.counts.items["train"] == 140
+    rows = {row.rule: row for row in cost.rows}
+    assert (rows["train"].jobs, rows["train"].whole_jobs) == (3, 4) and rows["trec"].whole_jobs == 0
+    assert rows["train"].whole_seconds > rows["train"].seconds > 0 and cost.wall > 0 and cost.disk > 0
 
 
 def test_what_cannot_be_rehearsed_is_said(checkout, tmp_path):

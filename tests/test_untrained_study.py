@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-import rewind.compat  # noqa: F401 - before open_clip
+from rewind.compat import open_clip
 from test_workflow import Workflow
 
 STUDY = """
@@ -46,8 +46,6 @@ COLOURS = {"red": (220, 30, 30), "green": (20, 200, 60), "blue": (30, 40, 220), 
 
 def make_data(folder: Path) -> None:
     """Twelve captioned pictures, all of the test split, and weights of a network that somebody trained elsewhere."""
-    from open_clip.model import CLIP
-
     (folder / "pictures").mkdir(parents=True)
     with (folder / "mine.csv").open("w", newline="") as stream:
         rows = csv.writer(stream)
@@ -59,7 +57,8 @@ def make_data(folder: Path) -> None:
             rows.writerows([f"item{n}", f"{n}.png", "test", text] for text in (f"a {name} thing", f"{name} thing {n}"))
     torch.manual_seed(0)
     (folder / "tiny.json").write_text(json.dumps(TINY))
-    save_file({k: v.contiguous() for k, v in CLIP(**TINY).state_dict().items()}, folder / "tiny.safetensors")
+    state = open_clip("model").CLIP(**TINY).state_dict()
+    save_file({name: value.contiguous() for name, value in state.items()}, folder / "tiny.safetensors")
 
 
 @pytest.fixture(scope="module")

@@ -103,9 +103,11 @@ def read(name: str) -> Config:
     try:
         config = json.loads(path.read_text())
     except ValueError as error:
-        raise RewindError(f"backbone.architecture: {name}: no JSON: {error}.") from None
+        raise RewindError(f"backbone.architecture: {name}: not valid JSON ({error}).") from None
     if not isinstance(config, dict):
-        raise RewindError(f"backbone.architecture: {name}: a mapping of keys is expected at the top.")
+        raise RewindError(
+            f"backbone.architecture: {name}: a JSON object with embed_dim, vision_cfg, text_cfg is needed."
+        )
     return config
 
 

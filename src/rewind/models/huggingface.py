@@ -143,5 +143,5 @@ def _beside(path: Path, name: str) -> dict[str, Any] | None:
     try:
         found = json.loads(file.read_text())
     except ValueError as error:
-        raise RewindError(f"{file}: no JSON: {error}.") from None
+        raise RewindError(f"{file}: not valid JSON ({error}).") from None
     return found if isinstance(found, dict) else None

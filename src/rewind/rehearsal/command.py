@@ -139,7 +139,7 @@ def _rehearse(name: str, study: Study, datasets: dict[str, Dataset], wishes: Wis
     folders = {dataset: stage.folder / "results/data" / dataset for dataset in datasets}
     jobs = [job for folder in (*folders.values(), results) for job in jobs_in(folder)]
     sanity = read_json(results / "sanity.json") if (results / "sanity.json").is_file() else None
-    cost = _cost(study, datasets, stage, folders, wishes, outcome) if outcome.code == 0 else None
+    cost = price(study, datasets, stage, folders, wishes, outcome) if outcome.code == 0 else None
     return Rehearsal(name, stage, outcome, jobs, cost, sanity)
 
 
@@ -156,7 +156,7 @@ def targets(study: Study, dataset: Dataset, stage: Stage) -> list[str]:
     return found
 
 
-def _cost(
+def price(
     study: Study,
     datasets: dict[str, Dataset],
     stage: Stage,
@@ -164,6 +164,14 @@ def _cost(
     wishes: Wishes,
     outcome: Outcome,
 ) -> Cost:
+    """What the whole study will cost, by the files that its rehearsal left.
+
+    Args:
+        study, datasets: the real ones.
+        stage: the rehearsal, and ``folders`` of its data sets' results by name.
+        wishes: the machine that is asked about.
+        outcome: how long the rehearsal took.
+    """
     results = stage.results(study.name)
     frames = max(study.sweep.max_frames) if study.sweep else study.frames.max_frames
     rounds = study.tables.verdict.rounds if study.tables.verdict else 1

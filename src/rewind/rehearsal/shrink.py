@@ -18,7 +18,7 @@ SEEDS = 2
 STEP_WORK = 0.1e12  # FLOPs of a step, forward and backward, that a rehearsal takes on
 LIGHT, HEAVY = Sizes(64, 12, 12), Sizes(8, 4, 4)
 LARGEST_BATCH = 128
-LIGHT_BATCH = 32  # a study whose steps of so many items are affordable makes more of them
+LIGHT_BATCH = 64  # a study whose steps of so many items are affordable makes more of them
 LIGHT_STEPS = 3, 2  # epochs, and steps in each
 HEAVY_STEPS = 1, 2
 
