@@ -266,3 +266,9 @@ def test_gpus_that_this_machine_has_not_are_refused_before_the_first_job(checkou
     text = done.stdout + done.stderr
     assert done.returncode and "resources.gpus: 2, but this machine shows 1" in text and "Traceback" not in text
     assert not (checkout / "results/data/shapes/source/ready.json").exists()
+
+
+def test_a_study_has_no_name_of_the_workflows_own_folders(checkout: Path) -> None:
+    Path("config/studies/rehearsal.yaml").write_text(yaml.safe_dump(STUDY))
+    with pytest.raises(RewindError, match=r"name: results/rehearsal is a folder of the workflow's own"):
+        load_all({"studies": ["rehearsal"]})

@@ -179,6 +179,9 @@ class Resources(Keys):
     mem_mb: int = key(4000, "Memory per training job, for schedulers.", ge=100)
 
 
+RESERVED = ("data", "rehearsal")  # folders below results that are no study's
+
+
 class Study(Keys):
     """One study file."""
 
@@ -210,6 +213,13 @@ class Study(Keys):
     @classmethod
     def _seeds(cls, seeds: list[int]) -> list[int]:
         return kinds.seeds(seeds)
+
+    @field_validator("name")
+    @classmethod
+    def _own_folder(cls, name: str) -> str:
+        if name in RESERVED:
+            raise ValueError(f"results/{name} is a folder of the workflow's own; give the study's file another name")
+        return name
 
     @field_validator("methods")
     @classmethod
