@@ -62,29 +62,35 @@ def test_a_run_costs_its_steps_its_validations_and_its_start():
     assert found == pytest.approx(14 + 10 * 1250 * 2 + 10 * 90 * 0.5 / 3)
 
 
-def test_steps_grow_with_batch_frames_layers_and_pairs():
+def test_items_cost_by_frames_and_layers_and_pairs_by_themselves():
     study = Study.model_validate(PIXELS)
     mean, tight = study.methods["meanP"], study.methods["tightTransf"]
-    at = rates(study)
-    steps, keys = at.steps["meanP"], study.training
-    assert at.step(steps, mean, keys, 12, 8) == pytest.approx(4.0)
-    assert at.step(steps, mean, keys, 24, 4) == pytest.approx(4.0)
-    assert at.step(steps, tight, keys, 12, 8) == pytest.approx(8.0), "pairs: the square of the batch"
-    assert rates(study, share=0.5).step(steps, mean, keys, 12, 4) == pytest.approx(4.0)
+    slow = {"meanP": Steps(2.0, 6.0, 4, 12, 0, None, 1), "tightTransf": Steps(3.0, 6.0, 4, 12, 0, None, 1)}
+    at, keys = rates(study, steps=slow), study.training
+    # A step of 4 is three forward passes: 2 s are 1/6 s an item; the second more of 16 pairs 1/48 s each.
+    assert at.forward(slow["meanP"], mean, keys, 12) == pytest.approx((1 / 6, 0))
+    assert at.forward(slow["meanP"], mean, keys, 24) == pytest.approx((1 / 3, 0))
+    assert at.forward(slow["tightTransf"], tight, keys, 12) == pytest.approx((1 / 6, 1 / 48))
+    shallow = rates(study, steps=slow, share=0.5)
+    assert shallow.forward(slow["tightTransf"], tight, keys, 12) == pytest.approx((1 / 3, 1 / 48)), (
+        "pairs have no tower"
+    )
     frozen = keys.model_copy(update={"freeze": ["visual"]})
-    assert rates(study, share=0.5).step(steps, mean, frozen, 12, 4) == pytest.approx(2.0), "no tower in its steps"
+    assert shallow.forward(slow["meanP"], mean, frozen, 12) == pytest.approx((1 / 6, 0)), "no tower in its steps"
+    job = Job("similarity", "tightTransf.seed0", 10.0, 5.0, None)
+    assert at.scoring(job, 200, 20, 12) == pytest.approx(10 + 180 / 6 + (200**2 - 20**2) / 48)
 
 
 def test_a_gpu_that_nobody_timed_is_a_guess_and_says_so():
     study = Study.model_validate(PIXELS)
     at = rates(study, gpus=4)
-    seconds = at.step(at.steps["meanP"], study.methods["meanP"], study.training, 12, 128)
-    flops = 3 * 128 * work.per_item({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 12, 224)
+    seconds, _ = at.forward(at.steps["meanP"], study.methods["meanP"], study.training, 12)
+    flops = work.per_item({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 12, 224)
     assert seconds == pytest.approx(flops / 100e12)
     assert any("TFLOP/s" in guess for guess in at.guesses)
     timed = rates(study, gpus=4, steps={"meanP": Steps(2.0, 6.0, 128, 12, 1, 900.0, 10**6)})
-    assert timed.step(timed.steps["meanP"], study.methods["meanP"], study.training, 12, 128) == 2.0
-    assert not timed.guesses
+    found = timed.forward(timed.steps["meanP"], study.methods["meanP"], study.training, 12)
+    assert found == pytest.approx((2 / 3 / 128, 0)) and not timed.guesses
 
 
 def test_captions_of_an_epoch():

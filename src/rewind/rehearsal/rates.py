@@ -65,31 +65,41 @@ class Rates:
         if steps is None:
             return job.seconds
         batch = min(keys.batch.size, max(rows, 1))
-        step = self.step(steps, self._method(method), keys, frames, batch)
+        item, pair = self.forward(steps, self._method(method), keys, frames)
+        step = (1 + BACKWARD) * (batch * item + batch**2 * pair)
+        few = self.rehearsed.items.get("valid", 0)
+        validation = max(0, valid - few) * item + max(0, valid**2 - few**2) * pair
+        fixed = max(0.0, job.seconds - (steps.trained if job.rule != "sanity" else 0.0))
         validations = -(-keys.epochs // keys.evaluate_every)
-        own = max(0, valid - self.rehearsed.items.get("valid", 0))
-        scoring = validations * own * step / batch / (1 + BACKWARD)
-        known = steps if job.rule != "sanity" else None
-        fixed = max(0.0, job.seconds - (known.trained if known else 0.0))
-        return fixed + keys.epochs * max(1, rows // batch) * step + scoring
+        return fixed + keys.epochs * max(1, rows // batch) * step + validations * validation
 
-    def step(self, steps: Steps, method: Method, keys: Training, frames: int, batch: int) -> float:
-        """Seconds of one step of the whole study."""
+    def forward(self, steps: Steps, method: Method, keys: Training, frames: int) -> tuple[float, float]:
+        """Seconds that an item and its caption, and a pair of both, take in a forward pass of the whole study."""
         flops = self.pixels(method, keys, frames)
         if self.gpus and not steps.gpus:
             if flops:
-                self.guess(f"a GPU sustains {self.tflops:g} TFLOP/s (--gpu-tflops); no GPU was here to be timed")
-                return flops * batch * (1 + BACKWARD) / (self.tflops * 1e12)
+                self.guess(
+                    f"a GPU sustains {self.tflops:g} TFLOP/s (--gpu-tflops) in the visual tower, and the rest takes no "
+                    "time; no GPU was here to be timed"
+                )
+                return flops / (self.tflops * 1e12), 0.0
             self.guess("steps on cached features and vectors take as long on a GPU as on this CPU")
-        if steps.rows != batch:
-            self.guess("a step's time grows with its batch (heads that score pairs: with its square)")
-        power = 2 if pairwise(method) else 1
         share = self.share if flops else 1.0
         if share < 1:
             self.guess("a tower's time grows with its layers, of which the rehearsal had few")
-        return (
-            self._evenly(method) * steps.seconds * (batch / steps.rows) ** power * frames / max(1, steps.frames) / share
-        )
+        pairs = self._pairs(steps, method)
+        each = self._evenly(method) * frames / max(1, steps.frames) / (1 + BACKWARD)
+        return each * (steps.seconds - pairs) / steps.rows / share, each * pairs / steps.rows**2
+
+    def _pairs(self, steps: Steps, method: Method) -> float:
+        """Seconds of a step in which a head scored pairs: what the fastest method without such a head does not need."""
+        if not pairwise(method):
+            return 0.0
+        self.guess("what a head that scores pairs takes more than others grows with the square of the batch")
+        others = [
+            s for name, s in self.steps.items() if name in self.study.methods and not pairwise(self._method(name))
+        ]
+        return max(0.0, steps.seconds - min((s.seconds / s.rows * steps.rows for s in others), default=0.0))
 
     def _evenly(self, method: Method) -> float:
         """What more threads than the rehearsal had make of a step's time."""
@@ -113,12 +123,8 @@ class Rates:
         steps, method = self.of(job.method), self._method(job.method)
         if steps is None or method.baseline:
             return job.start + job.inside * max(1.0, items / max(1, rehearsed)) ** (0.5 if method.baseline else 1.0)
-        if pairwise(method):
-            pair = self.step(steps, method, method.training, frames, 1) / (1 + BACKWARD)
-            return job.seconds + (items**2 - rehearsed**2) * pair
-        batch = method.training.batch.size
-        one = self.step(steps, method, method.training, frames, batch) / batch / (1 + BACKWARD)
-        return job.seconds + max(0, items - rehearsed) * one
+        item, pair = self.forward(steps, method, method.training, frames)
+        return job.seconds + max(0, items - rehearsed) * item + max(0, items**2 - rehearsed**2) * pair
 
     def _method(self, name: str) -> Method:
         if name == "pretraining":
