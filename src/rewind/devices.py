@@ -122,6 +122,11 @@ def _full(entry: str, gpus: list[str]) -> str:
     return meant[0] if len(meant) == 1 else entry
 
 
+def visible_gpus() -> int:
+    """GPUs that jobs on this machine may lease."""
+    return len(allowed(list_gpus(), os.environ.get(MASK)))
+
+
 @contextlib.contextmanager
 def lease(
     count: int,

@@ -45,7 +45,7 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
             pool.shutdown(cancel_futures=True)
     for split in SPLITS:
         entries = _named(split, splits[split])
-        write_json(folder / f"{split}.json", {name: _annotation(entry) for name, entry in entries.items()})
+        write_json(folder / f"{split}.json", {name: annotation(entry) for name, entry in entries.items()})
 
 
 def read(dataset: Dataset, sources: str) -> Annotations:
@@ -57,7 +57,8 @@ def _named(split: str, entries: list[Entry]) -> dict[str, Entry]:
     return {f"{split}{number:04}": entry for number, entry in enumerate(entries)}
 
 
-def _annotation(entry: Entry) -> dict[str, object]:
+def annotation(entry: Entry) -> dict[str, object]:
+    """An entry as RTime's JSON has it."""
     forward, reverse = entry.captions(False), entry.captions(True)
     return {
         "temporal": True,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rewind.datasets.annotations import format_module
 from rewind.datasets.cifar10 import find_cifar10
-from rewind.devices import MASK, allowed, list_gpus
+from rewind.devices import visible_gpus
 from rewind.errors import Faults, RewindError
 from rewind.jobs.places import annotation_files, videos_folder
 from rewind.study import Dataset, Study
@@ -74,7 +73,7 @@ def submission_faults(study: Study, dataset: Dataset) -> list[str]:
 
 def gpu_faults(studies: Mapping[str, Study]) -> str:
     """Studies whose jobs want more GPUs than this machine shows, in words; where it shows none, jobs take the CPU."""
-    shown = len(allowed(list_gpus(), os.environ.get(MASK)))
+    shown = visible_gpus()
     greedy = {name: study.resources.gpus for name, study in studies.items() if study.resources.gpus > shown}
     if not shown or not greedy:
         return ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rewind.datasets.annotations import SPLITS
-from rewind.devices import MASK, allowed, list_gpus
+from rewind.devices import visible_gpus
 from rewind.errors import RewindError
 from rewind.files import read_csv, read_json
 from rewind.jobs.config import load_all
@@ -66,11 +66,6 @@ def wishes(cores: int | None, gpus: int | None, tflops: float | None, full: bool
         counts = (train, valid, test)
     machine = Machine(cores or here, visible_gpus() if gpus is None else gpus, tflops or GUESS_TFLOPS)
     return Wishes(min(here, machine.cores), machine, full, counts)
-
-
-def visible_gpus() -> int:
-    """GPUs that jobs on this machine may lease."""
-    return len(allowed(list_gpus(), os.environ.get(MASK)))
 
 
 @dataclass
@@ -129,11 +124,12 @@ def _only(over: Mapping[str, Any], kind: str, names: set[str]) -> dict[str, Any]
 
 def _rehearse(name: str, study: Study, datasets: dict[str, Dataset], wishes: Wishes, cwd: Path) -> Rehearsal:
     print(f"{name}: laying down {Path('results/rehearsal') / name}", file=sys.stderr, flush=True)
-    stage = prepare(study, datasets, cwd, wishes.full, wishes.here, visible_gpus())
+    shown = visible_gpus()
+    stage = prepare(study, datasets, cwd, wishes.full, wishes.here, shown)
     for note in stage.notes:
         print(f"  {note}", file=sys.stderr, flush=True)
     # Where there is no GPU, none is waited for.
-    gpus = visible_gpus() or wishes.here * max(1, study.resources.gpus)
+    gpus = shown or wishes.here * max(1, study.resources.gpus)
     outcome = run(stage.folder, cwd, wishes.here, gpus, targets(study, datasets[study.dataset], stage))
     results = stage.results(name)
     folders = {dataset: stage.folder / "results/data" / dataset for dataset in datasets}
@@ -186,7 +182,7 @@ def price(
         if dataset is own:
             counts, few = whole, here
     parts.append(_measured(results, own, counts, few, frames, rounds))
-    steps = _steps(results, study)
+    steps = _steps(results)
     share, missing = min(stage.shares.values(), default=1.0), max(stage.missing.values(), default=0)
     threads = {"runs": stage.study["resources"]["threads"]}
     pretraining = stage.study["pretraining"]
@@ -232,18 +228,13 @@ def rehearsed(folder: Path, name: str) -> Counts:
     return Counts(table["split"].value_counts().to_dict(), captions, originals, "the rehearsal", True)
 
 
-def _steps(results: Path, study: Study) -> dict[str, Steps]:
+def _steps(results: Path) -> dict[str, Steps]:
     """The fastest steps of every method and of the pre-training."""
     found: dict[str, Steps] = {}
-    records = [(study_method(path), path) for path in sorted(results.glob("runs/*/seed*/run.json"))]
+    records = [(path.parents[1].name, path) for path in sorted(results.glob("runs/*/seed*/run.json"))]
     records += [("pretraining", path) for path in results.glob("pretrained/run.json")]
     for method, record in records:
         steps = steps_of(record.with_name("history.csv"), record)
         if steps and (method not in found or steps.seconds < found[method].seconds):
             found[method] = steps
     return found
-
-
-def study_method(record: Path) -> str:
-    """Method of ``runs/<method>/seed<k>/run.json``."""
-    return record.parents[1].name

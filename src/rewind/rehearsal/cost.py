@@ -13,7 +13,7 @@ from rewind.rehearsal.schedule import Planned, wall_time
 from rewind.rehearsal.stages import stage_of
 from rewind.study import Dataset, Study
 
-# Files of a data set and of a study that grow with its items, and with its square of test items.
+# Folders below results → the quantity that their files grow with.
 GROWING = {"videos": "originals", "source": "originals", "made": "items", "features": "frames"}
 TRAINED_BYTES = 16  # of a parameter: its value, its gradient, AdamW's two moments
 
@@ -114,7 +114,7 @@ def estimate(
     memory, gpu_memory = _memory(study, rows, rates, parts[-1])
     guesses = [*guesses, *(guess for guess in rates.guesses if guess not in guesses)]
     total = wall_time(planned, machine.cores, machine.gpus)
-    return Cost(rows, total, _disk(study, parts, rates, frames), memory, gpu_memory, rates.counts, guesses)
+    return Cost(rows, total, _disk(study, parts, rates), memory, gpu_memory, rates.counts, guesses)
 
 
 def _whole(rule: str, jobs: list[Job], study: Study, part: Measured, rates: Rates, frames: int) -> list[Planned]:
@@ -131,7 +131,7 @@ def _whole(rule: str, jobs: list[Job], study: Study, part: Measured, rates: Rate
         return [plan(s, not study.methods[m].baseline) for m, s in _per_run(rule, jobs, study, part, rates, frames)]
     if stage.trains:
         return [plan(_trial(rule, job, study, rates)) for job in jobs]
-    count = stages.jobs_of(rule, study, part.dataset, len(jobs))
+    count = stages.jobs_of(rule, part.dataset, len(jobs))
     start = sum(job.start for job in jobs) / len(jobs)
     inside = sum(job.inside for job in jobs)
     if stage.grows:
@@ -219,7 +219,7 @@ def _memory(study: Study, rows: list[Row], rates: Rates, part: Measured) -> tupl
     return here, (most + rates.missing) * TRAINED_BYTES / 1e6
 
 
-def _disk(study: Study, parts: list[Measured], rates: Rates, frames: int) -> float:
+def _disk(study: Study, parts: list[Measured], rates: Rates) -> float:
     """Bytes below ``results`` at the end."""
     total = 0.0
     for part in parts:

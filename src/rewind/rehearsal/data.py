@@ -15,6 +15,7 @@ from rewind.errors import RewindError
 from rewind.files import write_text
 from rewind.jobs.config import check_sources
 from rewind.jobs.places import sources_folder, videos_folder
+from rewind.jobs.presence import dataset_faults
 from rewind.rehearsal.formats import format_of, stand_in
 from rewind.rehearsal.pictures import Sizes
 from rewind.rehearsal.shrink import TITLE, absolute
@@ -35,7 +36,8 @@ class Counts:
         items: by split, reversed twins included.
         captions: by split.
         originals: source files that are normalised.
-        said: where the numbers are from; ``measured`` for the user's own annotations.
+        said: where the numbers are from.
+        known: whether they are the data set's own, and not guessed.
     """
 
     items: dict[str, int]
@@ -84,11 +86,7 @@ def there(dataset: Dataset) -> bool:
     """Whether the files that a user brings are there."""
     if dataset.made_here and not dataset.vectors:
         return False
-    try:
-        check_sources(dataset)
-    except RewindError:
-        return False
-    return True
+    return not dataset_faults(dataset)
 
 
 def _part(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
@@ -135,8 +133,7 @@ def _stand_in(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
 def counts_of(dataset: Dataset, origin: Dataset | None = None) -> Counts | None:
     """Sizes of the whole data set: counted in the user's annotations, else as published; None where nobody knows."""
     if origin is not None:  # vectors are made of originals alone
-        of = counts_of(origin)
-        return of and Counts(of.items, of.captions, of.originals, of.said, of.known)
+        return counts_of(origin)
     source = dataset.source
     if source.format == "shapes":
         items = {split: (1 + dataset.reverse) * count for split, count in source.clips.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rewind.rehearsal.data import Counts
-from rewind.study import Dataset, Study
+from rewind.study import Dataset
 
 ZERO_SHOT_IMAGES = 10_000
 REHEARSED_IMAGES = 20
@@ -92,7 +92,7 @@ def quantities(counts: Counts, frames: int, labelled: int, rounds: int) -> dict[
     }
 
 
-def jobs_of(rule: str, study: Study, dataset: Dataset, rehearsed: int) -> int:
+def jobs_of(rule: str, dataset: Dataset, rehearsed: int) -> int:
     """Jobs of a rule in the whole study, where they are not counted by runs."""
     if rule == "video_shard":
         return dataset.media.shards

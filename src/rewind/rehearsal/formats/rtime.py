@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rewind.datasets.annotations import SPLITS
+from rewind.datasets.shapes import annotation
 from rewind.files import write_json
 from rewind.rehearsal.formats import Published
-from rewind.rehearsal.pictures import Sizes, StandIn, draw_clip, invent
+from rewind.rehearsal.pictures import Sizes, draw_clip, invent
 
 # 21,537 videos, originals and reversed ones, with 210,000 captions; 500 and 1,000 originals of valid and test have one
 # human caption in each direction.
@@ -21,22 +22,9 @@ def stand_in(source: dict[str, Any], folder: Path, sizes: Sizes) -> dict[str, An
     for clip in clips:
         draw_clip(clip, folder / "videos" / f"{clip.name}.mp4")
     for split in SPLITS:
-        entries = {clip.name: _entry(clip) for clip in clips if clip.split == split}
+        entries = {clip.name: annotation(clip.entry) for clip in clips if clip.split == split}
         if split == "train":
             next(iter(entries.values()))["reverse"] = False
         write_json(folder / f"{split}.json", entries)
     annotations = {split: str(folder / f"{split}.json") for split in SPLITS}
     return {"annotations": annotations, "videos": str(folder / "videos"), "reversed_videos": None}
-
-
-def _entry(clip: StandIn) -> dict[str, Any]:
-    forward, reverse = clip.entry.captions(False), clip.entry.captions(True)
-    return {
-        "temporal": True,
-        "reverse": True,
-        "forward_captions": forward[:1],
-        "reverse_captions": reverse[:1],
-        "forward_rewrites": forward[1:],
-        "reverse_rewrites": reverse[1:],
-        "url": "",
-    }
