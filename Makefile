@@ -13,7 +13,7 @@ STUDIES := emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 # Every study file, from raw files to the page, on a handful of items.
 REHEARSED ?= $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 
-.PHONY: help demo $(STUDIES) test rehearse rehearse-studies lint format docs clean
+.PHONY: help demo $(STUDIES) test rehearse rehearse-studies published lint format docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo 'make translator_stamps   a map from caption vectors to image vectors'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
 	@echo 'make rehearse   every study on a handful of items: does it reach its last stage?'
+	@echo 'make published   do README.md and docs/ print what is stored in docs/published?'
 	@echo 'make docs     write config/README.md  make format   format the code'
 
 demo: $(VENV)/.ready
@@ -62,6 +63,10 @@ format: $(VENV)/.ready-dev
 
 docs: $(VENV)/.ready
 	$(BIN)/python -m rewind.study.document > config/README.md
+
+# What documents print of finished studies; `rewind publish STUDY` brings them up to date after a run.
+published: $(VENV)/.ready
+	$(BIN)/rewind publish --check
 
 clean:
 	rm -rf results .snakemake

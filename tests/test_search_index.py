@@ -65,7 +65,7 @@ def test_a_stale_index_is_made_anew(runs, capsys, part):
 
 def test_an_edit_of_the_code_makes_an_index_stale(runs, capsys, monkeypatch):
     search(capsys, runs / "meanP/seed0", "red", "--index")
-    monkeypatch.setattr("rewind.search.gallery.fingerprint", lambda script, *modules: " ".join(modules))
+    monkeypatch.setattr("rewind.search.gallery.total", lambda stage, parts: " ".join(parts))
     err = search(capsys, runs / "meanP/seed0", "red", "--index")[2]
     assert "stale, of another code; made anew" in err
 

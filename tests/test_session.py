@@ -1,4 +1,4 @@
-"""Logs, messages, fingerprints, files."""
+"""Logs, messages, files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rewind.errors import RewindError
 from rewind.files import atomic, check_id, read_csv, write_csv
 from rewind.jobs.session import session
 from rewind.progress import Progress, clock
-from rewind.provenance import fingerprint, imported, reached
 from rewind.text import ClipTokenizer, WordTokenizer
 
 SCRIPTS = ROOT / "workflow/scripts"
@@ -56,27 +55,6 @@ def test_scripts_are_short_and_only_unpack_and_call():
         lines = path.read_text().splitlines()
         assert len(lines) < 40, path
         assert not any(line.startswith(("def ", "class ")) for line in lines), path
-
-
-def test_a_script_reaches_what_it_imports_and_no_more():
-    tables, train = reached(SCRIPTS / "tables.py"), reached(SCRIPTS / "train.py")
-    assert {"rewind.reporting.latex", "rewind.files", "rewind"} <= tables
-    assert "rewind.training.loop" in train and not any(name.startswith("rewind.reporting") for name in train)
-    videos = reached(SCRIPTS / "video_shard.py")
-    assert "rewind.video.transcode" in videos
-    assert not any(name.startswith(("rewind.models", "rewind.training", "rewind.study.model")) for name in videos)
-
-
-def test_names_found_at_run_time_count_too():
-    script = SCRIPTS / "train.py"
-    assert fingerprint(script) != fingerprint(script, "rewind.models.towers")
-    assert fingerprint(script, "rewind.models.towers") == fingerprint(script, "rewind.models.towers")
-    assert fingerprint(script, "someone.elses") == fingerprint(script)
-
-
-def test_imports_are_read_without_running_them():
-    source = "import rewind.files\nfrom rewind.study import Dataset\nimport numpy\nfrom rewind import errors\n"
-    assert imported(source) == {"rewind.files", "rewind.study", "rewind.study.Dataset", "rewind", "rewind.errors"}
 
 
 def test_a_half_written_file_never_appears(tmp_path):

@@ -14,6 +14,7 @@ from rewind.jobs.statistics import compute_statistics
 from rewind.statistics.blocks import check_ranks
 from rewind.statistics.bootstrap import Resamples, percentile_interval, two_sided_p
 from rewind.statistics.comparisons import GAPS, INTERVALS, PAIRS, compare
+from rewind.statistics.pairs import NOTHING_SAID
 from rewind.statistics.parts import Clusters
 from rewind.study.model import Statistics
 
@@ -63,13 +64,14 @@ def test_resampled_means_equal_a_plain_loop():
 
 @pytest.mark.parametrize("spread", [3, 60])
 def test_resampled_medians_equal_a_plain_loop(spread):
+    """Every order of two tied items is looked at: a tied query counts half at each of its places."""
     rng = np.random.default_rng(2)
     ids = rng.permutation(np.arange(15) // 3)
-    table = rng.integers(1, spread, (2, 15)) / 2
+    higher, ties = rng.integers(0, spread, (2, 15)), rng.integers(0, 2, (2, 15))
     draws = Resamples.draw(Clusters.of(ids), 60, seed=1)
-    for b, found in enumerate(draws.medians(table)):
+    for b, found in enumerate(draws.medians(higher, ties)):
         rows = [i for c in range(5) for i in np.flatnonzero(ids == c).tolist() * int(draws.weights[b, c])]
-        pooled = np.sort(table[:, rows].ravel())
+        pooled = np.sort(np.concatenate([1 + higher[:, rows], 1 + (higher + ties)[:, rows]], axis=None))
         assert found == pooled[int(np.ceil(len(pooled) / 2)) - 1]
 
 
@@ -152,13 +154,15 @@ def test_one_and_two_seeds_are_labelled():
     assert alone["low"] < alone["difference"] < alone["high"] and 0 < alone["boot_p"] <= 1
 
 
-def test_exact_ties_have_an_interval_of_one_point():
-    """An order-blind method in Binary: every query is tied with its twin, in every seed."""
+def test_exact_ties_are_not_beyond_doubt():
+    """An order-blind method in Binary: every query is tied with its twin, in every seed; other queries may not be."""
     tied = {s: ranks(np.zeros(20, int), setting="binary", ties=1) for s in range(3)}
     found = compare({"a": tied, "b": tied}, [("a", "b")], KEYS)
     row = found.intervals.set_index(["method", "metric"]).loc[("a", "R@1")]
-    assert row["estimate"] == row["low"] == row["high"] == row["boot_low"] == row["boot_high"] == 50
-    assert (found.pairs["p"] == 1).all()
+    assert row["estimate"] == row["boot_low"] == row["boot_high"] == 50
+    unseen = 1 - 0.025 ** (1 / row["clusters"])
+    assert (row["low"], row["high"]) == pytest.approx((50 * (1 - unseen), 50 * (1 + unseen)))
+    assert (found.pairs["p"] == 1).all() and (found.pairs["low"] < 0).all() and (found.pairs["high"] > 0).all()
 
 
 def test_the_effect_is_the_share_of_queries_won_less_that_lost():
@@ -177,6 +181,8 @@ def gap_runs():
         for seed in range(3):
             origin = ranks(rng.integers(0, 6, 40), clusters=np.arange(40), setting="origin")
             hard = ranks(rng.integers(0, 6, 80), clusters=np.arange(80) // 2, setting="hard")
+            hard.loc[::2, "higher"] = origin["higher"].to_numpy() + hard["higher"][::2].to_numpy() // 5  # never fewer
+            hard["rank"] = 1 + hard["higher"]
             hard["query_id"] = [f"q{i // 2:04}{'_rev' * (i % 2)}" for i in range(80)]
             runs[method][seed] = pd.concat([hard, origin], ignore_index=True)
     return runs
@@ -197,8 +203,12 @@ def test_gaps_compare_the_same_queries_of_the_same_runs():
     seed = values.mean(axis=1).var(ddof=1) / 3
     inner = values - values.mean(axis=1, keepdims=True)
     overlap = ((inner - inner.mean(axis=0)) ** 2).sum() / (3 * 2 * 40 * 39)
-    half = stats.t.ppf(0.975, row["df"]) * (seed + max(raw - overlap, 0)) ** 0.5
-    assert row["high"] - row["gap"] == pytest.approx(half)
+    variance = seed + raw - overlap if raw - overlap > raw / 10 else max(seed, raw)
+    share, shrink = row["gap"] / 100, stats.t.ppf(0.975, row["df"]) ** 2 * variance / 1e4
+    shrink /= share * (1 - share)  # Wilson's interval: a gap of R@k is a share, more clips never help
+    half = (shrink * share * (1 - share) + shrink**2 / 4) ** 0.5
+    ends = [100 * (share + shrink / 2 + sign * half) / (1 + shrink) for sign in (-1, 1)]
+    assert (row["low"], row["high"]) == pytest.approx(tuple(ends))
 
 
 def test_without_both_settings_there_is_no_gap():
@@ -225,7 +235,7 @@ def written(folder, runs):
 
 def stage(folder, runs, out="out", pairs=(("a", "b"),)):
     paths = [folder / out / f"{name}.csv" for name in ("intervals", "pairs", "gaps")]
-    compute_statistics(runs, str(folder / "ranks"), list(pairs), KEYS, *map(str, paths))
+    compute_statistics(runs, str(folder / "ranks"), list(pairs), KEYS, NOTHING_SAID, *map(str, paths))
     return paths
 
 

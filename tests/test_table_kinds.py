@@ -46,13 +46,14 @@ def test_without_pairs_or_gaps_their_tables_are_left_out():
 def test_a_pair_is_a_difference_with_its_interval_both_ps_effect_and_bootstrap():
     table = of_kind("table_pairs_hard")
     head, _, *rows = shown(table)
-    assert head == ["Pair", "Difference", "p", "Holm’s p", "Effect", "Bootstrap these checkpoints"]
-    assert rows[0] == ["*T2V*", "", "", "", "", ""] and rows[4][0] == "*V2T*" and len(rows) == 8
+    assert head == ["Pair", "Difference", "p", "Holm’s p", "Detectable", "Effect", "Bootstrap these checkpoints"]
+    assert rows[0] == ["*T2V*", "", "", "", "", "", ""] and rows[4][0] == "*V2T*" and len(rows) == 8
     assert rows[1] == [
         "meanP − seqLSTM",
         r"&numsp;−9.2 \[−11.2, −6.2\]",
         "&numsp;0.067",
         "0.200",
+        "4.5",
         "+0.12",
         r"\[−10.2, −8.2\]",
     ]

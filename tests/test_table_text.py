@@ -50,7 +50,7 @@ def test_markdown_as_printed(tmp_path):
     assert rows[2][0] == "seqTransf <sup>c</sup>"
     assert rows[2][2] == "**40.5**±0.7 <sup>a,b</sup>"
     assert rows[2][5] == "19.9±0.2"  # MdR is not tested: never bold, never marked
-    assert rows[2][6] == "&numsp;**79.5**±0.7 <sup>a,b</sup>"  # MnR: lower is better
+    assert rows[2][6] == "&numsp;79.5±0.7"  # R@1 decides
     assert rows[3][0] == "*Baselines*"
     assert rows[4][:3] == ["chance", "RTime", "&numsp;0.1"]  # no letter, no ±, at the point of the others
     assert len(rows) == 5

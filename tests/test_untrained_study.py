@@ -29,7 +29,7 @@ methods:
   bow: {model: bow}
   chance: {model: chance}
 evaluation: {settings: [test]}
-statistics: {resamples: 200, pairs: [[ours, bow]]}
+statistics: {resamples: 200, pairs: [[ours, theirs], [ours, bow]]}
 figures: {examples: 2}
 """
 DATASET = """
@@ -81,10 +81,13 @@ def test_from_weights_to_the_report_without_a_seed(finished: Workflow) -> None:
     scores = [np.load(results / f"similarity/{name}/seed0.npz")["similarity"] for name in ("ours", "theirs")]
     np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-4, err_msg="the same weights by two ways")
     pairs = pd.read_csv(results / "statistics/pairs.csv")
-    assert len(pairs) and pairs["p"].isna().all(), "one run each: queries alone, no claim about methods"
+    assert len(pairs) and pairs["p"].notna().all() and (pairs["procedure"].str.startswith("these models")).all()
+    assert (pairs.loc[pairs["second"] == "theirs", "p"] == 1).all(), "the same weights"
     table = (results / "tables/table_A_test.md").read_text(encoding="utf-8")
     assert "there are no training seeds, and error bars cover other queries alone" in table
-    assert re.search(r"^\| Ours +\| – +\|", table, re.M), "nothing was trained on the data set"
+    assert "No letters: 12 clusters of queries, and 20 are needed for them" in table
+    assert "these models, other queries: t over clusters of queries" in table
+    assert re.search(r"^\| Ours <sup>a</sup> +\| – +\|", table, re.M), "nothing was trained on the data set"
     page = unescape((results / "report.html").read_text(encoding="utf-8"))
     captions = dict(re.findall(r'<figure id="figure-(\w+)">.*?<figcaption>(.*?)</figcaption>', page, re.S))
     assert "over other queries (nothing is trained" in captions["intervals"] and "training_curves" not in captions

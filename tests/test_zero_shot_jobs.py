@@ -95,7 +95,7 @@ def test_a_row_per_run_and_an_interval_per_method(tmp_path: Path) -> None:
     runs = {("a", 0): [1, 0, 1, 1], ("a", 1): [1, 1, 1, 1], ("b", 0): [0, 0.5, 0, 1]}
     files = {run: credits(tmp_path / f"{n}.npz", values) for n, (run, values) in enumerate(runs.items())}
     rows, ends = tmp_path / "zero_shot.csv", tmp_path / "statistics.csv"
-    join_zero_shot(files, ZeroShot(folder="x"), 0.95, str(rows), str(ends))
+    join_zero_shot(files, ZeroShot(folder="x"), 0.95, [], str(rows), str(ends))
     table = pd.read_csv(rows)
     assert table["accuracy"].tolist() == [75, 100, 37.5] and table["seed"].tolist() == [0, 1, 0]
     assert (table["templates"] == "a photo of a {class}").all() and (table["images"] == 4).all()
@@ -105,15 +105,19 @@ def test_a_row_per_run_and_an_interval_per_method(tmp_path: Path) -> None:
     assert "two seeds only" in found.loc["a", "procedure"] and "this checkpoint" in found.loc["b", "procedure"]
     odd = files | {("b", 0): credits(tmp_path / "odd.npz", [1, 0, 0, 0], "def")}
     with pytest.raises(RewindError, match="are of different images"):
-        join_zero_shot(odd, ZeroShot(folder="x"), 0.95, str(rows), str(ends))
+        join_zero_shot(odd, ZeroShot(folder="x"), 0.95, [], str(rows), str(ends))
 
 
-def test_one_checkpoints_interval_is_students(tmp_path: Path) -> None:
+def test_one_checkpoints_interval_is_wilsons(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((1, 400)) < 0.3
     found, percent = accuracy_interval(values, 0.9), 100.0 * values[0]
-    half = stats.t.ppf(0.95, 399) * percent.std(ddof=1) / 20
+    count = percent.mean() / 100 * (1 - percent.mean() / 100) / (percent.std(ddof=1) / 2000) ** 2
+    t, share = stats.t.ppf(0.95, 399), percent.mean() / 100
+    middle, half = share + t**2 / 2 / count, t * (share * (1 - share) / count + (t / 2 / count) ** 2) ** 0.5
     assert found["estimate"] == pytest.approx(percent.mean()) and found["df"] == pytest.approx(399)
-    assert (found["low"], found["high"]) == pytest.approx((percent.mean() - half, percent.mean() + half))
+    ends = tuple(100 * (middle + sign * half) / (1 + t**2 / count) for sign in (-1, 1))
+    assert (found["low"], found["high"]) == pytest.approx(ends)
+    assert accuracy_interval(values, 0.9, fixed=True)["procedure"] == "these models, other images"
 
 
 def study(**zero_shot) -> Study:

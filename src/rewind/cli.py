@@ -36,11 +36,26 @@ def _parser() -> argparse.ArgumentParser:
     power.add_argument("study", type=Path, help="study file: config/studies/<study>.yaml")
     power.add_argument("--setting", help="setting of the evaluation; the study's first")
     power.add_argument("--seeds", type=int, help="seeds per method; the study's")
-    power.add_argument("--queries", type=int, help="test queries; as in the results, or 1,000")
-    power.add_argument("--cluster-size", type=int, help="queries that succeed or fail together; as in the results")
-    power.add_argument("--seed-sd", type=float, help="± of R@1 over seeds in points; as in the results, or 1")
-    power.add_argument("--r1", type=float, help="R@1 in percent; as in the results, or 40")
+    power.add_argument("--queries", type=int, help="test queries; as in the results, or counted in the data set")
+    power.add_argument("--cluster-size", type=int, help="queries that succeed or fail together; counted too")
+    power.add_argument("--seed-sd", type=float, help="± of R@1 over seeds in points; as in the results, or assumed")
+    power.add_argument("--r1", type=float, help="R@1 in percent; as in the results, or 40 (binary: 60)")
+    power.add_argument("--alike", type=float, help="correlation of two methods; as in the results, or 0.6 to 0.95")
     power.set_defaults(command=_power)
+    publish = commands.add_parser(
+        "publish", help="store a finished study's results, and print README.md and docs/ from what is stored"
+    )
+    publish.add_argument("source", nargs="?", metavar="STUDY", help="a study, or a benchmark; none: documents alone")
+    publish.add_argument("--from", dest="results", type=Path, metavar="PATH", help="its results; results/<study>")
+    publish.add_argument("--name", help="folder of this machine's results; by its instructions (avx512) or GPU")
+    publish.add_argument("--check", action="store_true", help="write nothing; 1 if documents print anything else")
+    publish.add_argument(
+        "--compare",
+        nargs="*",
+        metavar="NAME",
+        help="two machines' results beside each other, and where they part",
+    )
+    publish.set_defaults(command=_publish)
     rehearse = commands.add_parser(
         "rehearse", help="every stage of a study on a handful of items, and what all will cost"
     )
@@ -66,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1", help="address to listen at; this machine alone")
     serve.add_argument("--port", type=int, default=8000, help="8000; 0 takes a free one")
     serve.set_defaults(command=_serve)
+    why = commands.add_parser("why", help="what is stale here, and which key, code or file changed")
+    why.add_argument("target", nargs="*", help="studies, files of results, or rules; all that config.yaml asks for")
+    why.set_defaults(command=_why)
+    accept = commands.add_parser("accept", help="declare that edits of code change no number of results that are here")
+    accept.add_argument("target", nargs="+", help="studies, files of results, or rules")
+    accept.set_defaults(command=_accept)
     return parser
 
 
@@ -105,12 +126,28 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _power(options: argparse.Namespace) -> int:
-    from rewind.jobs.power import Wishes, detection
+    from rewind.jobs.power import detection
+    from rewind.jobs.power_known import Places, Wishes
     from rewind.study import load_study
 
-    wishes = Wishes(options.setting, options.seeds, options.queries, options.cluster_size, options.seed_sd, options.r1)
-    print(detection(load_study(options.study.stem, options.study.parent), wishes))
+    wishes = Wishes(
+        setting=options.setting,
+        seeds=options.seeds,
+        queries=options.queries,
+        cluster=options.cluster_size,
+        seed_sd=options.seed_sd,
+        r1=options.r1,
+        alike=options.alike,
+    )
+    study = load_study(options.study.stem, options.study.parent)
+    print(detection(study, wishes, Places(datasets=options.study.parent.parent / "datasets")))
     return 0
+
+
+def _publish(options: argparse.Namespace) -> int:
+    from rewind.publishing.command import Wishes, publish
+
+    return publish(Wishes(options.source, options.results, options.name, options.check, options.compare))
 
 
 def _rehearse(options: argparse.Namespace) -> int:
@@ -118,6 +155,18 @@ def _rehearse(options: argparse.Namespace) -> int:
 
     said = wishes(options.cores, options.gpus, options.gpu_tflops, options.full, options.items)
     return rehearse(options.study, said, options.json)
+
+
+def _why(options: argparse.Namespace) -> int:
+    from rewind.staleness.command import why
+
+    return why(options.target)
+
+
+def _accept(options: argparse.Namespace) -> int:
+    from rewind.staleness.command import accept
+
+    return accept(options.target)
 
 
 def _search(options: argparse.Namespace) -> int:

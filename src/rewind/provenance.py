@@ -1,20 +1,16 @@
-"""What ran, on what, from which code and data."""
+"""What ran, on what, from which data; which code computed it is :mod:`rewind.identity`."""
 
 from __future__ import annotations
 
-import ast
-import functools
+import datetime
 import hashlib
 import importlib
-import importlib.util
 import os
 import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import grimp
 
 from rewind.command import command
 from rewind.errors import RewindError
@@ -39,84 +35,6 @@ PACKAGES = (
 )
 
 
-@functools.cache
-def _graph() -> grimp.ImportGraph:
-    return grimp.build_graph("rewind", cache_dir=None)
-
-
-def reached(script: Path) -> set[str]:
-    """Library modules that a script's imports reach, transitively; packages count with their ``__init__``."""
-    direct = imported(script.read_text())
-    graph = _graph()
-    modules = {name for name in direct if name in graph.modules}
-    for name in list(modules):
-        modules |= graph.find_upstream_modules(name)
-    return modules | {parent for name in modules for parent in _parents(name)}
-
-
-def imported(source: str) -> set[str]:
-    """Names under ``rewind`` that a script imports; ``from rewind.a import b`` may mean the module ``rewind.a.b``."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in names if name.split(".")[0] == "rewind"}
-
-
-def _parents(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:n]) for n in range(1, len(parts))]
-
-
-def fingerprint(script: str | Path, *modules: str) -> str:
-    """Content hash of a script, the library modules it reaches, and further ``modules`` found at run time.
-
-    Snakemake does not see edits in imported modules; rules pass this as ``params: code=…``. Touching a file or a fresh
-    checkout changes nothing, an edit changes it for exactly the rules whose scripts reach the module. A module of the
-    user's own counts with its file, not with what it imports.
-    """
-    script = Path(script)
-    names = reached(script)
-    whole = hashlib.sha256(script.read_bytes())
-    for module in modules:
-        if module in _graph().modules:
-            names |= {module} | _graph().find_upstream_modules(module)
-        elif path := _foreign_file(module):
-            whole.update(module.encode() + b"\0" + path.read_bytes())
-    for name in sorted(names):
-        whole.update(name.encode() + b"\0" + _module_file(name).read_bytes())
-    return whole.hexdigest()[:16]
-
-
-def fingerprint_of(module: str) -> str:
-    """Content hash of one library module and of all that it imports."""
-    whole = hashlib.sha256()
-    for name in sorted({module} | _graph().find_upstream_modules(module)):
-        whole.update(name.encode() + b"\0" + _module_file(name).read_bytes())
-    return whole.hexdigest()[:16]
-
-
-def _foreign_file(name: str) -> Path | None:
-    """File of a module outside the library, or of the module that holds the attribute ``name``."""
-    for candidate in (name, name.rpartition(".")[0]):
-        try:
-            found = importlib.util.find_spec(candidate) if candidate else None
-        except ImportError:
-            continue
-        if found is not None and found.origin and Path(found.origin).is_file():
-            return Path(found.origin)
-    return None
-
-
-@functools.cache
-def _module_file(name: str) -> Path:
-    root = Path(__file__).parent
-    stem = root.joinpath(*name.split(".")[1:])
-    return stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
-
-
 def file_hash(path: str | Path) -> str:
     """sha256 of a file, 16 hex digits."""
     whole = hashlib.sha256()
@@ -127,8 +45,9 @@ def file_hash(path: str | Path) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, commit, machine and the user's command, for ``run.json``; what is not there is None."""
+    """Versions, commit, day, machine and the user's command, for ``run.json``; what is not there is None."""
     return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in PACKAGES if _installed(name)},
         "ffmpeg": _ffmpeg(),
@@ -144,7 +63,8 @@ def environment() -> dict[str, Any]:
 def hardware() -> dict[str, Any]:
     """Devices as torch sees them now, the CUDA and cuDNN that it was built with, whether products are in TF32.
 
-    What a CPU build or a CPU does not have is None.
+    Also the CPU's cores that this process may use, and the vector instructions that torch and oneDNN compute with:
+    others round otherwise, and training on a CPU ends at other weights. What a CPU (build) does not have is None.
     """
     import torch
 
@@ -156,6 +76,9 @@ def hardware() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
         "tf32": _tf32(torch.backends.cuda.matmul.allow_tf32) if devices else None,
+        "cores": len(os.sched_getaffinity(0)),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "onednn_max": os.environ.get("ONEDNN_MAX_CPU_ISA"),
     }
 
 

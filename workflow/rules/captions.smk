@@ -31,6 +31,6 @@ rule captions:
             mode="json",
             include={"name", "source", "reverse"} | ({"image"} if dataset(w).items == "images" else set()),
         ),
-        code=lambda w: code("captions.py", named("rewind.datasets", dataset(w).source.format)),
+        code=lambda w: code(w, "captions", named("rewind.datasets", dataset(w).source.format)),
     script:
         "../scripts/captions.py"

@@ -9,7 +9,7 @@ from rewind.errors import RewindError
 from rewind.jobs.config import listing, load_all, load_checked, weights_file, zero_shot_file
 from rewind.jobs.places import annotation_files
 from rewind.jobs.presence import gpu_faults
-from rewind.provenance import fingerprint, fingerprint_of
+from rewind.study import comparing
 
 # Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for is there. Jobs
 # that read the workflow anew on another machine need only the keys.
@@ -37,6 +37,8 @@ wildcard_constraints:
     seed=r"\d+",
     frames=r"\d+",
     shard=r"\d+",
+    # Of a pre-training, and of what rests on it: nothing where there is one for all seeds, or none.
+    part=r"(?:/seed\d+)?",
 
 
 def of_kind(vectors):
@@ -55,31 +57,3 @@ def dataset(wildcards):
 def data_folder(name):
     """Folder of the data set that a study uses."""
     return f"results/data/{STUDIES[name].dataset}"
-
-
-def code(script, *modules):
-    """Content hash of a script and of the library modules it reaches (Snakemake does not look into imports)."""
-    return fingerprint(SCRIPTS / script, *modules)
-
-
-def run_modules(name, method):
-    """Modules that a run finds by name, which its script therefore does not import."""
-    return modules_of(STUDIES[name], STUDIES[name].methods[method])
-
-
-def modules_of(chosen, method):
-    found = [
-        named("rewind.models", method.model),
-        named("rewind.models", chosen.backbone.kind),
-        named("rewind.objectives", method.training.objective),
-        named("rewind.training.samplers", method.training.batch.sampler),
-    ]
-    own = method.options.get("backbone")
-    if isinstance(own, dict):
-        found.append(named("rewind.models", own.get("kind", "clip")))
-    return found + [method.head] * ("." in method.head)
-
-
-def named(package, name):
-    """Full name of a built-in module, or a dotted path as it is."""
-    return name if "." in name else f"{package}.{name}"

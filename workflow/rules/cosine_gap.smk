@@ -10,7 +10,7 @@ rule cosines:
     """Cosines of captions and clips of validation and test, each by itself and after cross-attention of its pair."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
-        unpack(lambda w: cache_files(w.study, w.method)),
+        unpack(lambda w: cache_files(w.study, w.method, w.seed)),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         best="results/{study}/sweep/best.json",
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
@@ -31,7 +31,7 @@ rule cosines:
     params:
         spec=lambda w: evaluation_spec(w.study, w.method),
         dataset=lambda w: study(w).dataset,
-        code=lambda w: code("cosines.py", *run_modules(w.study, w.method)),
+        code=lambda w: model_code(w, "cosines", w.method),
     script:
         "../scripts/cosines.py"
 
@@ -56,7 +56,8 @@ rule cosine_gap:
         dataset=lambda w: study(w).dataset,
         settings=lambda w: study(w).statistics.model_dump(mode="json"),
         pairs=lambda w: study(w).pairs(),
-        code=lambda w: code("cosine_gap.py"),
+        random=lambda w: comparing.random(study(w)),
+        code=lambda w: code(w, "cosine_gap"),
     script:
         "../scripts/cosine_gap.py"
 
@@ -73,6 +74,6 @@ rule gap_figure:
         "results/{study}/benchmarks/gap_figure.tsv"
     params:
         study=lambda w: study(w).signature(),
-        code=lambda w: code("gap_figure.py"),
+        code=lambda w: code(w, "gap_figure"),
     script:
         "../scripts/gap_figure.py"

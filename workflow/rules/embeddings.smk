@@ -44,7 +44,7 @@ rule embed:
         _gpus=lambda w: making_gpus(w.dataset),
     params:
         made_from=lambda w: origin(w).model_dump(mode="json", exclude={"threads"}),
-        code=lambda w: code("embed.py", *[e.name for e in (origin(w).text, origin(w).image) if "." in e.name]),
+        code=lambda w: code(w, "embed", *[e.name for e in (origin(w).text, origin(w).image) if "." in e.name]),
     script:
         "../scripts/embed.py"
 
@@ -63,6 +63,6 @@ rule vector_report:
         dataset=of_kind(vectors=True),
     params:
         dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source"}),
-        code=lambda w: code("vector_report.py", "rewind.datasets.embeddings"),
+        code=lambda w: code(w, "vector_report", "rewind.datasets.embeddings"),
     script:
         "../scripts/vector_report.py"

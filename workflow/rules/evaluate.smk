@@ -9,7 +9,7 @@ rule similarity:
     """Score every test caption against every test clip."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "test")),
-        unpack(lambda w: cache_files(w.study, w.method)),
+        unpack(lambda w: cache_files(w.study, w.method, w.seed)),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         best="results/{study}/sweep/best.json",
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
@@ -31,7 +31,7 @@ rule similarity:
     params:
         spec=lambda w: evaluation_spec(w.study, w.method),
         dataset=lambda w: study(w).dataset,
-        code=lambda w: code("similarity.py", *run_modules(w.study, w.method)),
+        code=lambda w: model_code(w, "similarity", w.method),
     script:
         "../scripts/similarity.py"
 
@@ -54,7 +54,7 @@ rule metrics:
         dataset=lambda w: study(w).dataset,
         settings=lambda w: study(w).evaluation.settings,
         directions=lambda w: study(w).evaluation.directions,
-        code=lambda w: code("metrics.py"),
+        code=lambda w: code(w, "metrics"),
     script:
         "../scripts/metrics.py"
 
@@ -76,6 +76,6 @@ rule trec:
         dataset=lambda w: study(w).dataset,
         settings=lambda w: study(w).evaluation.settings,
         directions=lambda w: study(w).evaluation.directions,
-        code=lambda w: code("trec.py"),
+        code=lambda w: code(w, "trec"),
     script:
         "../scripts/trec.py"

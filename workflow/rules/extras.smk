@@ -72,4 +72,5 @@ def measured(name):
     """Method and first seed of those methods that read what the first one reads."""
     first = next(iter(STUDIES[name].methods))
     runs = dict(reversed(STUDIES[name].runs()))
+    # What is read of another pre-training has the same shape, and shapes are all that is timed.
     return [(m, runs[m]) for m in STUDIES[name].methods if cache_files(name, m) == cache_files(name, first)]

@@ -23,8 +23,8 @@ rule frames:
             "max_frames": int(w.frames),
             **study(w).frames.model_dump(mode="json", include={"size", "sampling", "rate", "fit"}),
         },
-        # Any edit that the script reaches runs the job again, but only an edit of how frames are read decodes again.
-        frame_code=fingerprint_of("rewind.video.frames"),
-        code=lambda w: code("frames.py"),
+        # An edit of the stage runs the job again, but only an edit of how frames are read decodes again.
+        frame_code=lambda w: code(w, "frame"),
+        code=lambda w: code(w, "frames"),
     script:
         "../scripts/frames.py"

@@ -1,6 +1,7 @@
 """Input files and parameter slices of rules: what a job reads, and exactly the keys it depends on."""
 
 from rewind.reporting.page.assets import assets_hash
+from rewind.study import pretraining
 
 PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
@@ -75,8 +76,35 @@ def weights_of(name):
     return weights_file(STUDIES[name])
 
 
-def pretrained_of(name):
-    return f"results/{name}/pretrained/model.safetensors" if STUDIES[name].pretraining else []
+def pretrained_of(name, method="", seed=None):
+    """Weights of the pre-training that a run starts from, if it does; of the study's first without a run."""
+    chosen = STUDIES[name]
+    elsewhere = method and not pretraining.starts(chosen.methods[method])
+    return [] if elsewhere or not chosen.pretraining else pretraining.weights(chosen, method, seed)
+
+
+def named_part(wildcards):
+    """The part of a path that names a pre-training, where the study has such a one."""
+    chosen = study(wildcards)
+    if bool(wildcards.part) != pretraining.by_seed(chosen):
+        how = (
+            ("the same towers for all seeds", "without")
+            if wildcards.part
+            else ("towers of each seed", "with")
+        )
+        raise WorkflowError(f"{chosen.name} has {how[0]}: ask for the file {how[1]} seed<k>/ in its path.")
+    return wildcards.part
+
+
+def part_weights(wildcards):
+    """Weights of the pre-training that a path names, if the study has any."""
+    part = named_part(wildcards)
+    chosen = study(wildcards)
+    return f"results/{chosen.name}/pretrained{part}/model.safetensors" if chosen.pretraining else []
+
+
+def pretraining_seed(wildcards):
+    return pretraining.seed_of(study(wildcards), named_part(wildcards))
 
 
 def frame_candidates(name):
@@ -85,13 +113,12 @@ def frame_candidates(name):
     return chosen.sweep.max_frames if chosen.sweep else [chosen.frames.max_frames]
 
 
-def feature_files(name, method, frames=None):
+def feature_files(name, method, seed=None, frames=None):
     """Caches for a frozen visual tower: of one number of frames, or of all that the sweep may choose."""
     if not uses_features(name, method):
         return []
-    return [
-        f"results/{name}/features/frames{n}.npz" for n in ([frames] if frames else frame_candidates(name))
-    ]
+    folder = f"results/{name}/features{pretraining.part(STUDIES[name], method, seed)}"
+    return [f"{folder}/frames{n}.npz" for n in ([frames] if frames else frame_candidates(name))]
 
 
 def store_files(name, numbers):
@@ -115,12 +142,12 @@ def vectors_of(name):
     return [f"results/data/{chosen}/source/embeddings.json"] if DATASETS[chosen].vectors else []
 
 
-def cache_files(name, method, frames=None):
+def cache_files(name, method, seed=None, frames=None):
     """What a run reads instead of clips: vectors, features of a frozen tower, or else a frame store."""
     if vectors := vectors_of(name):
         return {"vectors": vectors}
     if uses_features(name, method):
-        return {"features": feature_files(name, method, frames)}
+        return {"features": feature_files(name, method, seed, frames)}
     return {"store": store_files(name, [int(frames)] if frames else frame_candidates(name))}
 
 
@@ -141,13 +168,17 @@ def sanity_features(name):
     method = sanity_method(name)
     if vectors_of(name):
         return []
-    return [] if STUDIES[name].pretraining else feature_files(name, method, STUDIES[name].frames.max_frames)
+    most = STUDIES[name].frames.max_frames
+    return [] if STUDIES[name].pretraining else feature_files(name, method, frames=most)
 
 
-def run_inputs(name, method, frames=None):
-    """Files that a run learns from; without a number of frames it reads the sweep's choice."""
+def run_inputs(name, method, seed=None, frames=None):
+    """Files that a run learns from; without a number of frames it reads the sweep's choice.
+
+    Without a seed it starts from the study's first pre-training.
+    """
     files = {"item_table": f"{data_folder(name)}/items.csv", **captions_of(name, "train", "valid")}
-    files |= cache_files(name, method, frames)
+    files |= cache_files(name, method, seed, frames)
     if not frames:
         files["best"] = f"results/{name}/sweep/best.json"
         if validates_zero_shot(name, method):
@@ -156,7 +187,7 @@ def run_inputs(name, method, frames=None):
     if STUDIES[name].sanity:
         files["sanity"] = f"results/{name}/sanity.json"
     if STUDIES[name].pretraining:
-        files["pretrained"] = pretrained_of(name)
+        files["pretrained"] = pretrained_of(name, method, seed)
     return files
 
 
@@ -192,8 +223,13 @@ def report_inputs(name):
         "videos": f"{data_folder(name)}/videos/report.csv",
     }
     if STUDIES[name].pretraining:
-        files["pretraining"] = f"{folder}/pretrained/run.json"
+        files["pretraining"] = pretraining_records(name)
     return files | gap_inputs(name)
+
+
+def pretraining_records(name):
+    """``run.json`` of every pre-training, in the order of their seeds."""
+    return [f"results/{name}/pretrained{part}/run.json" for part in pretraining.parts(STUDIES[name])]
 
 
 def table_inputs(name):
@@ -220,6 +256,12 @@ def example_setting(name):
     settings = STUDIES[name].evaluation.settings
     ranked = [setting for setting in ("hard", "origin", "test") if setting in settings]
     return (ranked or settings)[0]
+
+
+def pictured_run(name):
+    """What pictures of one run call it."""
+    method, seed = STUDIES[name].pictured()
+    return ", ".join([method, f"seed {seed}", *filter(None, [pretraining.condition(STUDIES[name])])])
 
 
 def pictures(names, suffixes=("png", "pdf")):

@@ -28,7 +28,8 @@ rule tables:
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
-        code=lambda w: code("tables.py"),
+        accepted=lambda w: accepted(w.study),
+        code=lambda w: code(w, "tables"),
     script:
         "../scripts/tables.py"
 
@@ -49,7 +50,7 @@ rule figures:
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
-        code=lambda w: code("figures.py"),
+        code=lambda w: code(w, "figures"),
     script:
         "../scripts/figures.py"
 
@@ -71,7 +72,7 @@ rule batches:
     params:
         runs=lambda w: topical_runs(w.study),
         study=lambda w: study(w).signature(),
-        code=lambda w: code("batches.py"),
+        code=lambda w: code(w, "batches"),
     script:
         "../scripts/batches.py"
 
@@ -80,7 +81,7 @@ rule embedding:
     """Vectors of test captions and items: of the run that pictures show, or of any other by name."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "test")),
-        unpack(lambda w: cache_files(w.study, w.method)),
+        unpack(lambda w: cache_files(w.study, w.method, w.seed)),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         best="results/{study}/sweep/best.json",
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
@@ -100,7 +101,7 @@ rule embedding:
     params:
         spec=lambda w: evaluation_spec(w.study, w.method),
         dataset=lambda w: study(w).dataset,
-        code=lambda w: code("embedding.py", *run_modules(w.study, w.method)),
+        code=lambda w: model_code(w, "embedding", w.method),
     script:
         "../scripts/embedding.py"
 
@@ -120,11 +121,11 @@ rule examples:
         "results/{study}/benchmarks/examples.tsv"
     params:
         dataset=lambda w: study(w).dataset,
-        run=lambda w: "{0}, seed {1}".format(*study(w).pictured()),
+        run=lambda w: pictured_run(w.study),
         figures=lambda w: study(w).figures.model_dump(mode="json"),
         size=lambda w: min(study(w).frames.size, 112),
         setting=lambda w: example_setting(w.study),
-        code=lambda w: code("examples.py"),
+        code=lambda w: code(w, "examples"),
     script:
         "../scripts/examples.py"
 
@@ -154,6 +155,6 @@ rule page:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
         assets=assets_hash(),
-        code=lambda w: code("page.py"),
+        code=lambda w: code(w, "page"),
     script:
         "../scripts/page.py"

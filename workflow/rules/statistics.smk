@@ -26,6 +26,7 @@ rule statistics:
         runs=lambda w: study(w).runs(),
         settings=lambda w: study(w).statistics.model_dump(mode="json"),
         pairs=lambda w: study(w).pairs(),
-        code=lambda w: code("statistics.py"),
+        random=lambda w: comparing.random(study(w)),
+        code=lambda w: code(w, "statistics"),
     script:
         "../scripts/statistics.py"

@@ -34,14 +34,16 @@ rule sanity:
         dataset=lambda w: study(w).dataset,
         max_frames=lambda w: study(w).frames.max_frames,
         state="results/{study}/.state/sanity.pt",
-        code=lambda w: code("sanity.py", *run_modules(w.study, sanity_method(w.study))),
+        code=lambda w: trial_code(
+            w, "sanity", study(w).methods[sanity_method(w.study)], study(w).sanity.training
+        ),
     script:
         "../scripts/sanity.py"
 
 
 use rule train as sweep_trial with:
     input:
-        unpack(lambda w: run_inputs(w.study, study(w).sweep.method, w.frames)),
+        unpack(lambda w: run_inputs(w.study, study(w).sweep.method, frames=w.frames)),
     output:
         model=temp("results/{study}/sweep/frames{frames}.safetensors"),
         history="results/{study}/sweep/frames{frames}.csv",
@@ -65,7 +67,9 @@ use rule train as sweep_trial with:
         seed=lambda w: study(w).sweep.seed,
         max_frames=lambda w: int(w.frames),
         state="results/{study}/.state/sweep/frames{frames}.pt",
-        code=lambda w: code("train.py", *run_modules(w.study, study(w).sweep.method)),
+        code=lambda w: trial_code(
+            w, "train", study(w).methods[study(w).sweep.method], study(w).sweep.training
+        ),
 
 
 rule sweep:
@@ -85,6 +89,6 @@ rule sweep:
         "results/{study}/benchmarks/sweep.tsv"
     params:
         default=lambda w: study(w).frames.max_frames,
-        code=lambda w: code("sweep.py"),
+        code=lambda w: code(w, "sweep"),
     script:
         "../scripts/sweep.py"

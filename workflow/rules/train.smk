@@ -1,14 +1,16 @@
 """Training: one job per (method, seed), resumable at any moment.
 
 Requires: prepared data, sanity.json, sweep/best.json, where used the pre-trained backbone and cached features.
-Produces: runs/<method>/seed<k>/{model.safetensors,history.csv,run.json,metrics.csv}.
+Produces: runs/<method>/seed<k>/{model.safetensors,history.csv,run.json,metrics.csv}; before them, where a study
+pre-trains, pretrained/seed<k>/{model.safetensors,history.csv,run.json} and features/seed<k>/frames<n>.npz, or, where the
+pre-training is shared or there is none, the same without seed<k>.
 """
 
 
 rule train:
     """Train one method with one seed; the best checkpoint on validation is kept."""
     input:
-        unpack(lambda w: run_inputs(w.study, w.method)),
+        unpack(lambda w: run_inputs(w.study, w.method, w.seed)),
     output:
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
         history="results/{study}/runs/{method}/seed{seed}/history.csv",
@@ -34,7 +36,7 @@ rule train:
         seed=lambda w: int(w.seed),
         max_frames=None,
         state="results/{study}/.state/runs/{method}.seed{seed}.pt",
-        code=lambda w: code("train.py", *run_modules(w.study, w.method)),
+        code=lambda w: run_code(w, "train", w.method),
     script:
         "../scripts/train.py"
 
@@ -47,13 +49,13 @@ use rule train as pretrain with:
         weights=lambda w: weights_of(w.study),
         sanity=lambda w: f"results/{w.study}/sanity.json" if study(w).sanity else [],
     output:
-        model="results/{study}/pretrained/model.safetensors",
-        history="results/{study}/pretrained/history.csv",
-        record="results/{study}/pretrained/run.json",
+        model="results/{study}/pretrained{part}/model.safetensors",
+        history="results/{study}/pretrained{part}/history.csv",
+        record="results/{study}/pretrained{part}/run.json",
     log:
-        "results/{study}/logs/pretrain.log",
+        "results/{study}/logs/pretrain{part}.log",
     benchmark:
-        "results/{study}/benchmarks/pretrain.tsv"
+        "results/{study}/benchmarks/pretrain{part}.tsv"
     threads: lambda w: study(w).pretraining.threads or study(w).resources.threads
     resources:
         gpu=lambda w: study(w).resources.gpus,
@@ -65,27 +67,27 @@ use rule train as pretrain with:
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: pretraining_spec(w.study),
-        name="pre-training",
+        name="pre-training{part}",
         dataset=lambda w: study(w).dataset,
-        seed=lambda w: study(w).pretraining.seed,
+        seed=lambda w: pretraining_seed(w),
         max_frames=lambda w: study(w).pretraining.max_frames or study(w).frames.max_frames,
-        state="results/{study}/.state/pretrained.pt",
-        code=lambda w: code("train.py", *modules_of(study(w), study(w).pretraining.method)),
+        state="results/{study}/.state/pretrained{part}.pt",
+        code=lambda w: trial_code(w, "train", study(w).pretraining.method, study(w).pretraining.training),
 
 
 rule features:
-    """Frame features of a frozen visual tower, computed once for all runs."""
+    """Frame features of a frozen visual tower, computed once for all runs that start from the same weights."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        pretrained=lambda w: pretrained_of(w.study),
+        pretrained=lambda w: part_weights(w),
         store=lambda w: store_files(w.study, [int(w.frames)]),
     output:
-        "results/{study}/features/frames{frames}.npz",
+        "results/{study}/features{part}/frames{frames}.npz",
     log:
-        "results/{study}/logs/features/frames{frames}.log",
+        "results/{study}/logs/features{part}/frames{frames}.log",
     benchmark:
-        "results/{study}/benchmarks/features/frames{frames}.tsv"
+        "results/{study}/benchmarks/features{part}/frames{frames}.tsv"
     threads: lambda w: study(w).resources.feature_threads or study(w).resources.threads
     resources:
         gpu=lambda w: min(1, study(w).resources.gpus),
@@ -99,7 +101,11 @@ rule features:
         dataset=lambda w: study(w).dataset,
         max_frames=lambda w: int(w.frames),
         code=lambda w: code(
-            "features.py", "rewind.models.clip4clip", named("rewind.models", study(w).backbone.kind)
+            w,
+            "features",
+            "rewind.models.clip4clip",
+            named("rewind.models", study(w).backbone.kind),
+            heads=["meanP"],
         ),
     script:
         "../scripts/features.py"

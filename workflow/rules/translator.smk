@@ -9,7 +9,7 @@ rule submission:
     """Vectors of a test npz: `snakemake results/translator/submission/geometry_adapter.seed0.csv`."""
     input:
         unpack(lambda w: captions_of(w.study, "train")),
-        unpack(lambda w: cache_files(w.study, w.method)),
+        unpack(lambda w: cache_files(w.study, w.method, w.seed)),
         npz=lambda w: submission_captions(w.study),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         best="results/{study}/sweep/best.json",
@@ -30,7 +30,7 @@ rule submission:
     params:
         spec=lambda w: evaluation_spec(w.study, w.method),
         dataset=lambda w: study(w).dataset,
-        code=lambda w: code("submission.py", *run_modules(w.study, w.method)),
+        code=lambda w: model_code(w, "submission", w.method),
     script:
         "../scripts/submission.py"
 
@@ -39,7 +39,7 @@ rule efficiency:
     """Sizes and times of every method's first run, measured: let nothing else run beside it (`--cores 1`)."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "test")),
-        unpack(lambda w: cache_files(w.study, measured(w.study)[0][0])),
+        unpack(lambda w: cache_files(w.study, *measured(w.study)[0])),
         item_table=lambda w: f"{data_folder(w.study)}/items.csv",
         best="results/{study}/sweep/best.json",
         models=lambda w: [
@@ -61,11 +61,11 @@ rule efficiency:
         methods=lambda w: [
             (m, study(w).methods[m].label or m, evaluation_spec(w.study, m)) for m, _ in measured(w.study)
         ],
-        title=lambda w: DATASETS[study(w).dataset].title,
+        title=lambda w: ", ".join(
+            filter(None, [DATASETS[study(w).dataset].title, pretraining.condition(study(w))])
+        ),
         prefix=lambda w: study(w).tables.prefix,
         dataset=lambda w: study(w).dataset,
-        code=lambda w: code(
-            "efficiency.py", *[n for m, _ in measured(w.study) for n in run_modules(w.study, m)]
-        ),
+        code=lambda w: model_code(w, "efficiency", *(m for m, _ in measured(w.study))),
     script:
         "../scripts/efficiency.py"

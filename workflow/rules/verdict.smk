@@ -29,9 +29,7 @@ rule step_time:
         threads=lambda w: study(w).resources.threads,
         dataset=lambda w: study(w).dataset,
         seed=lambda w: study(w).seeds[0],
-        code=lambda w: code(
-            "step_time.py", *(m for name in timed_methods(w.study) for m in run_modules(w.study, name))
-        ),
+        code=lambda w: run_code(w, "step_time", *timed_methods(w.study)),
     script:
         "../scripts/step_time.py"
 
@@ -51,6 +49,6 @@ rule control:
         verdict=lambda w: verdict(w).model_dump(mode="json"),
         setting=lambda w: verdict(w).where(study(w).evaluation.settings),
         confidence=lambda w: study(w).statistics.confidence,
-        code=lambda w: code("control.py"),
+        code=lambda w: code(w, "control"),
     script:
         "../scripts/control.py"

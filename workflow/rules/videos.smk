@@ -4,7 +4,7 @@ Requires: annotation files and a folder of source clips or images (or a data set
 Produces: results/data/<dataset>/videos/<id>.* and videos/report.csv.
 """
 
-MAKERS = {"videos": "rewind.video.transcode", "images": "rewind.video.images"}
+MAKERS = {"videos": "clip", "images": "image"}
 
 
 rule sources:
@@ -23,7 +23,7 @@ rule sources:
     params:
         dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source", "reverse"}),
         workers=lambda w: dataset(w).media.workers,
-        code=lambda w: code("sources.py", named("rewind.datasets", dataset(w).source.format)),
+        code=lambda w: code(w, "sources", named("rewind.datasets", dataset(w).source.format)),
     script:
         "../scripts/sources.py"
 
@@ -44,7 +44,7 @@ rule inventory:
             include={"name", "source", "reverse", "how_to_get", dataset(w).items.removesuffix("s")},
         ),
         listing=lambda w: listing(dataset(w)),
-        code=lambda w: code("inventory.py", named("rewind.datasets", dataset(w).source.format)),
+        code=lambda w: code(w, "inventory", named("rewind.datasets", dataset(w).source.format)),
     script:
         "../scripts/inventory.py"
 
@@ -63,9 +63,9 @@ rule video_shard:
     params:
         kind=lambda w: dataset(w).items,
         media=lambda w: dataset(w).media.model_dump(mode="json", exclude={"shards", "workers"}),
-        # Any edit that the script reaches runs the shard again, but only an edit of what makes a clip remakes clips.
-        clip_code=lambda w: fingerprint_of(MAKERS[dataset(w).items]),
-        code=lambda w: code("video_shard.py"),
+        # An edit of the stage runs the shard again, but only an edit of what makes a clip remakes clips.
+        clip_code=lambda w: code(w, MAKERS[dataset(w).items]),
+        code=lambda w: code(w, "video_shard", items=dataset(w).items),
     script:
         "../scripts/video_shard.py"
 
@@ -89,6 +89,6 @@ rule videos:
         max_missing=lambda w: dataset(w).max_missing,
         how_to_get=lambda w: dataset(w).how_to_get,
         kind=lambda w: dataset(w).items,
-        code=lambda w: code("videos.py"),
+        code=lambda w: code(w, "videos"),
     script:
         "../scripts/videos.py"

@@ -29,7 +29,7 @@ rule zero_shot:
     params:
         spec=lambda w: zero_shot_spec(w.study, w.method),
         dataset=lambda w: study(w).dataset,
-        code=lambda w: code("zero_shot.py", *run_modules(w.study, w.method)),
+        code=lambda w: model_code(w, "zero_shot", w.method),
     script:
         "../scripts/zero_shot.py"
 
@@ -49,6 +49,7 @@ rule zero_shot_table:
         runs=lambda w: zero_shot_methods(w.study),
         settings=lambda w: study(w).evaluation.zero_shot.model_dump(mode="json"),
         confidence=lambda w: study(w).statistics.confidence,
-        code=lambda w: code("zero_shot_table.py"),
+        fixed=lambda w: comparing.fixed(study(w)),
+        code=lambda w: code(w, "zero_shot_table"),
     script:
         "../scripts/zero_shot_table.py"

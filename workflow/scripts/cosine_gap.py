@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from rewind.jobs.cosine_gap import compute_cosine_gap
 from rewind.jobs.session import session
+from rewind.statistics.pairs import Random
 from rewind.study.model import Statistics
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ with session(snakemake.log[0], snakemake.threads):
         dict(zip(runs, snakemake.input.cosines, strict=True)),
         [(first, second) for first, second in snakemake.params.pairs],
         Statistics(**snakemake.params.settings),
+        Random.of(snakemake.params.random),
         output.table,
         output.intervals,
         output.pairs,

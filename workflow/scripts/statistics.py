@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from rewind.jobs.session import session
 from rewind.jobs.statistics import compute_statistics
+from rewind.statistics.pairs import Random
 from rewind.study.model import Statistics
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ with session(snakemake.log[0], snakemake.threads):
         snakemake.input.ranks,
         [(first, second) for first, second in snakemake.params.pairs],
         Statistics(**snakemake.params.settings),
+        Random.of(snakemake.params.random),
         snakemake.output.intervals,
         snakemake.output.pairs,
         snakemake.output.gaps,

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 with session(snakemake.log[0], snakemake.threads):
     params, output = snakemake.params, snakemake.output
     runs = {(method, seed): path for (method, seed), path in zip(params.runs, snakemake.input, strict=True)}
-    join_zero_shot(runs, ZeroShot(**params.settings), params.confidence, output.runs, output.intervals)
+    join_zero_shot(runs, ZeroShot(**params.settings), params.confidence, params.fixed, output.runs, output.intervals)

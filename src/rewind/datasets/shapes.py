@@ -43,6 +43,12 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
                 job.result()
         finally:
             pool.shutdown(cancel_futures=True)
+    write_annotations(source, folder)
+
+
+def write_annotations(source: ShapesSource, folder: Path) -> None:
+    """Write ``folder/{train,valid,test}.json``; no clip is needed for them."""
+    splits = compose(source.clips, source.paraphrases, source.seed)
     for split in SPLITS:
         entries = _named(split, splits[split])
         write_json(folder / f"{split}.json", {name: annotation(entry) for name, entry in entries.items()})

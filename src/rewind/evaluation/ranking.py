@@ -15,6 +15,7 @@ from rewind.errors import RewindError
 from rewind.evaluation.settings import Pool, pool
 
 CUTOFFS = (1, 5, 10)
+ROUNDING = 1e-9  # a share of exactly one half may be rounded
 
 
 def rank_table(
@@ -68,33 +69,51 @@ def reciprocal_rank(higher: np.ndarray, ties: np.ndarray) -> np.ndarray:
     return (harmonic[last] - harmonic[np.asarray(higher, dtype=int)]) / (ties + 1)
 
 
-def query_values(ranks: pd.DataFrame, metric: str) -> np.ndarray:
-    """A metric's value per query: R@k and MRR as 0–1, ranks as they are."""
+def median_of(higher: np.ndarray, ties: np.ndarray) -> float:
+    """Median rank over queries and over the orders that tied items can be put in, all equally likely.
+
+    Without ties it is the usual median. It is no mean of expected ranks: a query that ties two items is first or
+    second, never 1.5th.
+
+    Args:
+        higher, ties: of any shape; several seeds' queries are pooled.
+
+    Returns:
+        The smallest r with R@r ≥ ½; where that is exactly ½, the mean of r and the next rank that occurs.
+    """
+    higher, ties = (np.asarray(part, dtype=int).ravel() for part in (higher, ties))
+    last = int((higher + ties).max()) + 1
+    weight = 1 / (ties + 1)
+    change = np.bincount(higher, weight, last + 1) - np.bincount(higher + ties + 1, weight, last + 1)
+    mass = np.cumsum(change)[:last]  # expected number of queries at each rank from 1
+    reached = np.cumsum(mass) / len(higher)
+    first = int((reached >= 0.5 - ROUNDING).argmax())
+    following = int((reached > 0.5 + ROUNDING).argmax())
+    return 1 + (first + following) / 2
+
+
+def scores(ranks: pd.DataFrame) -> dict[str, float]:
+    """Those of the :func:`metrics` that validation reads too, by themselves: a further metric trains nothing again."""
     higher, ties = ranks["higher"].to_numpy(), ranks["ties"].to_numpy()
-    if metric == "MRR":
-        return reciprocal_rank(higher, ties)
-    if metric in ("MnR", "MdR"):
-        return ranks["rank"].to_numpy(dtype=float)
-    if metric.startswith("R@"):
-        return recall_at(int(metric[2:]), higher, ties)
-    raise RewindError(f"unknown metric {metric!r}; there are R@k, MdR, MnR and MRR.")
+    found = {f"R@{k}": 100 * float(recall_at(k, higher, ties).mean()) for k in CUTOFFS}
+    return found | {
+        "MdR": median_of(higher, ties),
+        "MnR": float(ranks["rank"].mean()),
+        "MRR": float(reciprocal_rank(higher, ties).mean()),
+    }
 
 
 def metrics(ranks: pd.DataFrame) -> dict[str, float]:
     """All metrics of one run in one setting and direction.
 
     R@k in percent, with the values that count every tie as a hit (``_optimistic``) or as a miss (``_pessimistic``)
-    beside the expectation; MdR the median, P75 the third quartile and MnR the mean of expected ranks; MRR between 0
-    and 1.
+    beside the expectation; MdR the median over queries and orders of ties (:func:`median_of`), P75 the third quartile
+    and MnR the mean of expected ranks; MRR between 0 and 1.
     """
     higher, ties = ranks["higher"].to_numpy(), ranks["ties"].to_numpy()
     row: dict[str, float] = {"queries": len(ranks), "gallery": int(ranks["gallery"].max())}
-    for k in CUTOFFS:
-        row[f"R@{k}"] = 100 * float(recall_at(k, higher, ties).mean())
-    row["MdR"] = float(np.median(ranks["rank"]))
-    row["P75"] = float(np.percentile(ranks["rank"], 75))
-    row["MnR"] = float(ranks["rank"].mean())
-    row["MRR"] = float(reciprocal_rank(higher, ties).mean())
+    found = scores(ranks) | {"P75": float(np.percentile(ranks["rank"], 75))}
+    row |= {name: found[name] for name in (*(f"R@{k}" for k in CUTOFFS), "MdR", "P75", "MnR", "MRR")}
     for k in CUTOFFS:
         row[f"R@{k}_optimistic"] = 100 * float((higher < k).mean())
         row[f"R@{k}_pessimistic"] = 100 * float((higher + ties < k).mean())

@@ -12,6 +12,7 @@ from rewind.files import write_csv
 from rewind.reporting import style
 from rewind.reporting.figures.curves import training_curves
 from rewind.study import Study
+from rewind.study.pretraining import condition
 
 COLUMNS = (
     "topical_pct",
@@ -44,4 +45,5 @@ def report_batches(study: Study, histories: Mapping[tuple[str, int], str], table
         raise RewindError(f"{study.name}: no history.csv says what batches were; train these runs again.")
     write_csv(table, stacked.dropna(subset=said, how="all")[["method", "seed", "epoch", *said]])
     labels = {name: method.label or name for name, method in study.methods.items() if not method.baseline}
-    style.save(training_curves(stacked, labels, values=[name for name in SHOWN if name in said]), stem)
+    figure = training_curves(stacked, labels, values=[name for name in SHOWN if name in said])
+    style.save(style.given(figure, condition(study)), stem)

@@ -10,11 +10,12 @@ import pandas as pd
 
 from rewind.datasets.captions import load_split
 from rewind.evaluation.cosine_gap import EDGES, INDEPENDENT, PAIRED, Gap, cosine_gap
-from rewind.evaluation.ranking import metrics, rank_table
+from rewind.evaluation.ranking import rank_table, scores
 from rewind.files import write_csv
 from rewind.jobs.cosines import SPLITS
 from rewind.jobs.ranks import Run
 from rewind.statistics.cosine_gaps import compare_gaps
+from rewind.statistics.pairs import Random
 from rewind.study.report import Statistics
 
 RECALLS = ("R@1", "R@5", "R@10")
@@ -28,6 +29,7 @@ def compute_cosine_gap(
     cosines: dict[Run, str],
     pairs: list[tuple[str, str]],
     keys: Statistics,
+    random: Random,
     table: str,
     intervals: str,
     differences: str,
@@ -50,7 +52,7 @@ def compute_cosine_gap(
             place = {"method": run[0], "seed": run[1], "split": split, "scoring": scoring}
             rows.append(place | _row(gap, matrix, these, those, path))
             bins.append(_counted(gap, place))
-    intervals_table, pairs_table = compare_gaps(found, clusters, pairs, keys.confidence)
+    intervals_table, pairs_table = compare_gaps(found, clusters, pairs, keys.confidence, random)
     write_csv(table, pd.DataFrame(rows, columns=list(RUNS)))
     write_csv(intervals, intervals_table)
     write_csv(differences, pairs_table)
@@ -75,9 +77,9 @@ def _clusters(captions: pd.DataFrame, items: pd.DataFrame) -> tuple[np.ndarray, 
 
 def _row(gap: Gap, matrix: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, path: str) -> dict:
     ranks = rank_table(matrix, captions, items, ["test"], ["text_to_item"], path)
-    scores = metrics(ranks)
+    found = scores(ranks)
     means = {"gap": gap.gap, "positive": gap.positive.mean(), "negative": gap.negative.mean()}
-    return {"captions": len(captions), "items": len(items)} | means | {name: scores[name] for name in RECALLS}
+    return {"captions": len(captions), "items": len(items)} | means | {name: found[name] for name in RECALLS}
 
 
 def _counted(gap: Gap, place: dict) -> pd.DataFrame:

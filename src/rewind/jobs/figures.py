@@ -31,10 +31,11 @@ def make_figures(
     way = directions(results, study.evaluation.settings[0])[0]
     named = {"labels": results.labels, "baselines": results.baselines}
     selected = f"valid_{study.training.select_metric}"
+    metric = "R@1" if "binary" in study.evaluation.settings else results.primary  # Binary's is accuracy
     tested = {"direction": way, "confidence": results.confidence}
     drawn = {
-        "intervals": forest.intervals(results.intervals, **named, **tested),
-        "pairs": forest.pairs(results.pairs, results.labels, **tested),
+        "intervals": forest.intervals(results.intervals, **named, **tested, metric=metric),
+        "pairs": forest.pairs(results.pairs, results.labels, **tested, metric=metric),
         "gap": gap.gap_slope(results.intervals, results.gaps, **named, **tested),
         "training_curves": curves.training_curves(_histories(histories), **named, values=(selected, "loss")),
         "rank_curve": ranks.rank_curve(
@@ -42,7 +43,7 @@ def make_figures(
         ),
     }
     for name, figure in drawn.items():
-        style.save(figure, folder / name)
+        style.save(style.given(figure, results.given), folder / name)
 
 
 def _histories(histories: Mapping[tuple[str, int], str]) -> pd.DataFrame:

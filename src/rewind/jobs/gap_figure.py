@@ -9,8 +9,10 @@ from rewind.jobs.report import GapFiles, labels
 from rewind.reporting import style
 from rewind.reporting.figures.densities import densities
 from rewind.study import Study
+from rewind.study.pretraining import condition
 
 
 def make_gap_figure(study: Study, files: GapFiles, result: Path) -> None:
     """Densities of cosines, as PNG and PDF beside ``result``."""
-    style.save(densities(read_csv(files.counts), labels(study)), result.with_suffix(""))
+    figure = densities(read_csv(files.counts), labels(study))
+    style.save(style.given(figure, condition(study)), result.with_suffix(""))

@@ -11,6 +11,7 @@ from rewind.reporting.cosine_gap_table import GapResults
 from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.tables import Published, write
 from rewind.study import Study
+from rewind.study.pretraining import condition
 
 
 def gap_results(study: Study, files: GapFiles) -> GapResults:
@@ -31,12 +32,14 @@ def make_gap_tables(study: Study, facts: Footnotes, files: GapFiles, folder: str
     if results.runs.empty:
         return ""
     noise = [label for name, label in labels(study).items() if study.methods[name].noise or study.frames.noise]
-    sheet = cosine_gap_table.sheet(results, dataset)
+    given = condition(study)
+    sheet = cosine_gap_table.sheet(results, dataset).given(given)
     said = cosine_gap_notes.gap_sentences(facts, results, noise)
     prefix = study.tables.prefix
     write(folder, Published("table_cosine_gap", sheet, said, cosine_gap_table.numbers(results)), prefix)
     if len(results.pairs):
-        pairs, said = cosine_gap_table.pair_sheet(results, dataset), cosine_gap_notes.pair_sentences(facts, results)
+        pairs = cosine_gap_table.pair_sheet(results, dataset).given(given)
+        said = cosine_gap_notes.pair_sentences(facts, results)
         numbers = cosine_gap_table.pair_numbers(results)
         write(folder, Published("table_cosine_gap_pairs", pairs, said, numbers), prefix)
     return plain.render(cosine_gap_table.short(sheet))

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from rewind.errors import RewindError
-from rewind.jobs.session import redirected, settle, told
+from rewind.jobs.numerics import settle
+from rewind.jobs.session import redirected, told
 
 
 def on_all_gpus(

@@ -56,13 +56,13 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
         "tables": section("tables", "Tables", *_tables(made.tables, study.tables.prefix)),
         "figures": section("figures", "Figures", _figures(made.pictures, study, results)),
         "runs": section("runs", "Runs", *_runs(files, results)),
-        "sweep": section("sweep", "Number of frames", *_sweep(files, made.sweep)),
+        "sweep": section("sweep", "Number of frames", *_sweep(files, made.sweep, results.given)),
         "coverage": section("coverage", "Coverage", *_coverage(files, data, _noun(dataset))),
     }
     names = {"sweep": "Number of frames"}
     page = Page(
         title=study.title or study.name,
-        subtitle=_subtitle(study, dataset, split),
+        subtitle=_under(_subtitle(study, dataset, split), results.given),
         sections=sections,
         names=names,
         explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items),
@@ -167,7 +167,7 @@ def _runs(files: Files, results: Results) -> list[str]:
     numbers = ("trained parameters", "best epoch", "seconds", "memory (MB)")
     table = pd.DataFrame(rows, dtype=object)
     return [
-        grid(table, "Every run, from its run.json", numbers),
+        grid(table, _under("Every run, from its run.json", results.given), numbers),
         paragraph("Commits: " + "; ".join(f"{name} ({count} runs)" for name, count in commits.items()) + "."),
         paragraph("Packages: " + "; ".join(versions) + "."),
         paragraph("Content of the data set: " + "; ".join(data) + "."),
@@ -179,13 +179,17 @@ def _devices(record: dict[str, Any]) -> list[str]:
     return (record.get("hardware") or {}).get("devices", [])
 
 
-def _sweep(files: Files, table: str) -> list[str]:
+def _under(title: str, given: str) -> str:
+    return f"{title}, {given}" if given else title
+
+
+def _sweep(files: Files, table: str, given: str) -> list[str]:
     best = read_json(files.best)
     chosen = paragraph(f"{best['max_frames']} frames a clip, chosen {best['chosen']}.")
     rows = read_csv(table)
     if "valid_sum" not in rows or rows.empty:
         return [chosen]
-    return [chosen, grid(rows.astype(object), "Validation scores of the sweep", tuple(rows.columns))]
+    return [chosen, grid(rows.astype(object), _under("Validation scores of the sweep", given), tuple(rows.columns))]
 
 
 def _coverage(files: Files, data: Path, noun: str) -> list[str]:

@@ -16,11 +16,10 @@ from typing import Any
 
 from rewind.errors import RewindError
 from rewind.jobs.together import Block, blocks
-from rewind.study import Dataset, RunSpec, Study
+from rewind.study import Dataset, RunSpec, Study, pretraining
 
 WIDTH = 64  # of vectors whose width their file tells
 WORDS = ["a word", "another word"]  # a vocabulary has at least these
-PRETRAINED = "pretrained/model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,12 @@ def units(study: Study, dataset: Dataset) -> list[Unit]:
     if dataset.vectors:
         widths = {name: getattr(backbone, name) or WIDTH for name in ("text_width", "item_width")}
         backbone = backbone.model_copy(update=widths)
-    start = {"weights": f"results/{study.name}/{PRETRAINED}", "pretrained": None} if study.pretraining else {}
+    # No weights are read here: those of the first seed stand for all.
+    start = {"weights": pretraining.weights(study), "pretrained": None} if study.pretraining else {}
     found = []
-    for name in study.methods:
-        spec = study.run_spec(name).model_copy(update={"backbone": backbone.model_copy(update=start)})
+    for name, method in study.methods.items():
+        own = start if pretraining.starts(method) else {}
+        spec = study.run_spec(name).model_copy(update={"backbone": backbone.model_copy(update=own)})
         found.append(Unit(f"methods.{name}", spec, trained.get(f"methods.{name}")))
     first = study.run_spec(next(iter(study.methods))).model_copy(update={"backbone": backbone})
     for where in ("sanity", "sweep", "pretraining"):

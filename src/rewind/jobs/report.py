@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from rewind.files import read_csv
 from rewind.reporting.results import Results
-from rewind.study import Dataset, Method, Study
+from rewind.study import Dataset, Method, Study, comparing
+from rewind.study.pretraining import ELSEWHERE, condition, seeds
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,10 @@ class Files:
         records: ``run.json`` of every run, by method and seed.
         best: the sweep's choice.
         videos: the data set's video report.
-        pretrained: ``run.json`` of the pre-training, if there was one.
+        pretrained: ``run.json`` of every pre-training, by seed; none where there was none.
         zero_shot, step_time, control: CSV files of studies that have them.
         gap: cosine gaps, where the study asks for them.
+        accepted: sentences on edits of code that somebody declared to change no number.
     """
 
     metrics: str
@@ -51,11 +53,12 @@ class Files:
     records: Mapping[tuple[str, int], str]
     best: str
     videos: str
-    pretrained: str | None = None
+    pretrained: Mapping[int, str] = field(default_factory=dict)
     zero_shot: str | None = None
     step_time: str | None = None
     control: str | None = None
     gap: GapFiles | None = None
+    accepted: list[str] = field(default_factory=list)
 
 
 def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
@@ -67,7 +70,9 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         pairs=read_csv(files.pairs, text=("first", "second")),
         labels=labels(study),
         train={name: _train_text(method, dataset, bool(study.pretraining)) for name, method in methods.items()},
-        baselines=[name for name, method in methods.items() if method.baseline],
+        baselines=[name for name in methods if name not in comparing.compared(study)],
+        fixed=comparing.fixed(study),
+        primary=comparing.primary(study),
         confidence=study.statistics.confidence,
         columns=study.tables.columns,
         gaps=read_csv(files.gaps),
@@ -77,6 +82,7 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         verdict=study.tables.verdict if files.step_time else None,
         step_time=_optional(files.step_time, ("baseline",)),
         control=_optional(files.control, ("baseline", "control", "control_baseline")),
+        given=condition(study),
     )
 
 
@@ -89,7 +95,7 @@ def labels(study: Study) -> dict[str, str]:
     return {name: method.label or name for name, method in study.methods.items()}
 
 
-UNLEARNT = ("chance", "bow", "clip_zero_shot", "zero_shot")
+UNLEARNT = (*ELSEWHERE, "zero_shot")
 """Models to which a data set's training split shows nothing; those in closed form are fitted on it."""
 
 
@@ -117,9 +123,12 @@ def report_files(given: Any) -> Files:
         records=runs_of(given, "records"),
         best=inputs.best,
         videos=inputs.videos,
-        pretrained=inputs.get("pretraining"),
+        pretrained=dict(
+            zip(seeds(Study.model_validate(given.params.study)), inputs.get("pretraining", ()), strict=True)
+        ),
         zero_shot=inputs.get("zero_shot"),
         step_time=inputs.get("step_time"),
         control=inputs.get("control"),
         gap=gap_files(inputs),
+        accepted=list(given.params.get("accepted") or ()),
     )

@@ -1,4 +1,4 @@
-"""Training jobs: a run of a study, a sweep's trial, the pre-training."""
+"""Training jobs: a run of a study, a sweep's trial, a pre-training."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Job:
         state: the undeclared state file.
         code: fingerprint of the code.
         cache: cached features of frozen towers, or the index of a frame store, if any.
-        pretrained: weights made by the study's own pre-training, if any.
+        pretrained: weights made by the study's own pre-training that the run starts from, if any.
     """
 
     name: str
@@ -120,19 +120,29 @@ def _train_run(
     write_csv(history, pd.DataFrame(rows))
     if metrics is not None:
         write_csv(metrics, epoch_metrics(rows))
-    parameters = list(retriever.parameters())
     best = next((row for row in rows if row["epoch"] == rows[-1]["best_epoch"]), {})
-    content = {
+    scores = {"best": _numbers(best), "last": _numbers(rows[-1] if rows else {})}
+    content = _record(job, retriever, scores, rows, world, time.monotonic() - began)
+    write_json(record, content)
+    state.remove()
+    return content
+
+
+def _record(
+    job: Job, retriever: Retriever, scores: dict[str, Any], rows: list[dict], world: World, seconds: float
+) -> dict[str, Any]:
+    """What ran, on what and how long, around the scores that it found. No result follows from it."""
+    parameters = list(retriever.parameters())
+    return {
         "run": job.name,
         "seed": job.seed,
         "max_frames": job.max_frames,
         "spec": job.spec.model_dump(mode="json"),
         "parameters": sum(p.numel() for p in parameters),
         "trained_parameters": sum(p.numel() for p in parameters if p.requires_grad),
-        "best": _numbers(best),
-        "last": _numbers(rows[-1] if rows else {}),
+        **scores,
         "processes": world.size,
-        "seconds": round(time.monotonic() - began, 2),
+        "seconds": round(seconds, 2),
         "examples_per_second": _throughput(rows),
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "peak_gpu_memory_mb": torch.cuda.max_memory_allocated() // 2**20 if torch.cuda.is_available() else None,
@@ -141,9 +151,6 @@ def _train_run(
         "data_digest": job.content(),
         "hardware": hardware(),
     } | environment()
-    write_json(record, content)
-    state.remove()
-    return content
 
 
 def _numbers(row: dict[str, float]) -> dict[str, float | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from rewind.errors import RewindError
+from rewind.jobs.numerics import settle
 
 
 class _Tee:
@@ -115,31 +115,3 @@ def _lacking(devices: list[str], usable: int) -> str:
     if not usable:
         return f"torch cannot use the {count} of this job (a build for the CPU, or a driver that does not fit it)"
     return f"torch sees {usable} of the {count} of this job" if usable < len(devices) else ""
-
-
-def settle(threads: int) -> None:
-    """Set up torch in a process that computes: CPU threads, memory, and on a GPU products of float32 in TF32.
-
-    TF32 rounds the factors of a product to 10 bits and sums in float32, many times as fast. It is for jobs on a GPU
-    alone, and ``NVIDIA_TF32_OVERRIDE=0``, NVIDIA's own switch, forbids it; ``run.json`` says which it was.
-    """
-    import torch
-
-    torch.set_num_threads(threads)
-    keep_memory()
-    if torch.cuda.is_available():
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True
-
-
-def keep_memory() -> None:
-    """Let this process keep the memory that tensors free, as far as the C library can be asked (glibc).
-
-    Otherwise every large tensor is fetched from the kernel and zeroed anew: more than half of the time of an
-    EfficientNet on a CPU.
-    """
-    mmap_threshold, trim_threshold = -3, -1  # of mallopt(3)
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(mmap_threshold, 1 << 30)
-        libc.mallopt(trim_threshold, (1 << 31) - 1)

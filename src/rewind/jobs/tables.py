@@ -19,8 +19,10 @@ from rewind.reporting.method_json import method_metrics
 from rewind.reporting.results import Results
 from rewind.reporting.tables import published, summary, write
 from rewind.study import Dataset, Study
+from rewind.study.pretraining import by_seed, condition, starts
 from rewind.text import make_tokenizer
 
+NO_SEEDS = ": there are no training seeds, and error bars cover other queries alone"
 IMAGE_NETWORKS = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-Lite0"}
 
 
@@ -66,14 +68,20 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         frames_chosen=f"{best['chosen']} from {', '.join(map(str, tried))}" if tried else "",
         decoding=_decoding(study, dataset, trained[0]["packages"]),
         hardware=_hardware(trained),
-        seeds={results.labels[name]: study.methods[name].seeds or study.seeds for name in results.trained()},
+        seeds={results.labels[name]: study.methods[name].seeds or study.seeds for name in _seeded(study)},
         procedures=_procedures(results),
         bootstrap=results.intervals["boot_procedure"].iloc[0],
         family=len(study.pairs()),
         coverage=_coverage(read_csv(files.videos), "source images" if images else "source clips"),
         data=list(dict.fromkeys(found for record in trained if (found := record.get("data_digest")))),
-        notes=_notes(study, dataset, Path(files.videos).parents[1]),
+        notes=[*_notes(study, dataset, Path(files.videos).parents[1]), *files.accepted],
     )
+
+
+def _seeded(study: Study) -> list[str]:
+    """Methods whose rows are over training seeds: their own, or those of the towers that they start from."""
+    towers = [name for name, method in study.methods.items() if by_seed(study) and starts(method)]
+    return study.trained() or towers
 
 
 def _decoding(study: Study, dataset: Dataset, packages: dict[str, str]) -> dict[str, Any]:
@@ -105,10 +113,10 @@ def _sizes(results: Results) -> dict[str, dict[str, int]]:
 
 
 def _procedures(results: Results) -> dict[str, list[str]]:
-    """How intervals of trained methods were computed → their names; of all methods where none is trained."""
+    """How intervals of compared methods were computed → their names; of all methods where none is."""
     rows = results.intervals[results.intervals["metric"] == "R@1"].drop_duplicates("method").set_index("method")
     found: dict[str, list[str]] = {}
-    for method in results.trained() or results.ordered():
+    for method in results.compared() or results.ordered():
         found.setdefault(rows.loc[method, "procedure"], []).append(results.labels[method])
     return found
 
@@ -142,13 +150,14 @@ def _backbone(study: Study) -> str:
 
 def _pretraining(study: Study, files: Files) -> str:
     keys = study.pretraining
-    if keys is None or files.pretrained is None:
+    if keys is None or not files.pretrained:
         return ""
-    record = read_json(files.pretrained)
-    return (
-        f"backbone trained with {keys.method.head} for {keys.training.epochs} epochs on the training split (seed "
-        f"{keys.seed}, best epoch {record['best']['epoch']}), shared by all runs: the spread over seeds leaves it out"
-    )
+    best = {seed: read_json(path)["best"]["epoch"] for seed, path in files.pretrained.items()}
+    said = f"backbone trained with {keys.method.head} for {keys.training.epochs} epochs on the training split, "
+    listed = "; ".join(f"seed {seed}: best epoch {epoch}" for seed, epoch in best.items())
+    if keys.shared:
+        return said + f"once for all runs ({listed}): everything is {condition(study)}, and the spread leaves it out"
+    return said + f"anew for each seed ({listed}), from which all methods of that seed start"
 
 
 def _hardware(records: list[dict[str, Any]]) -> dict[str, int]:
@@ -193,18 +202,15 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
 
 def _reads_towers(study: Study) -> bool:
     """Whether any method looks through the study's own backbone."""
-    own = ("chance", "bow", "clip_zero_shot")
-    return any(m.model not in own and "backbone" not in m.options for m in study.methods.values())
+    return any(map(starts, study.methods.values()))
 
 
 def _untrained(study: Study) -> list[str]:
     """What a reader must know of methods that nothing was trained for."""
     notes, asked = [], {name: m for name, m in study.methods.items() if m.model == "zero_shot"}
     if not study.trained():
-        notes.append(
-            "Nothing is trained by gradient descent: there are no training seeds, and error bars cover other queries "
-            "alone"
-        )
+        what = "Nothing but the backbone is" if study.pretraining else "Nothing is"
+        notes.append(f"{what} trained by gradient descent" + ("" if by_seed(study) else NO_SEEDS))
     random = [method.label or name for name, method in asked.items() if method.options.get("untrained")]
     if random:
         notes.append(

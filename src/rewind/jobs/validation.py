@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rewind.evaluation.ranking import CUTOFFS, metrics, rank_table
+from rewind.evaluation.ranking import CUTOFFS, rank_table, scores
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.evaluation.zero_shot import ZeroShotTask
 from rewind.jobs.data import Prepared
@@ -35,9 +35,9 @@ def validator(
         setting = "hard" if (split.items["reversed"] == 1).any() else "test"
 
     def validate(retriever: Retriever) -> dict[str, float]:
-        scores = similarity_matrix(retriever, split.text, split.inputs, keys, device, world, workers)
-        ranks = rank_table(scores, split.captions, split.items, [setting], [FORWARD, BACKWARD], "validation")
-        row, back = (metrics(ranks[ranks["direction"] == direction]) for direction in (FORWARD, BACKWARD))
+        similarity = similarity_matrix(retriever, split.text, split.inputs, keys, device, world, workers)
+        ranks = rank_table(similarity, split.captions, split.items, [setting], [FORWARD, BACKWARD], "validation")
+        row, back = (scores(ranks[ranks["direction"] == direction]) for direction in (FORWARD, BACKWARD))
         shown = {f"valid_{name}": row[name] for name in (*(f"R@{k}" for k in CUTOFFS), "MdR", "MnR", "MRR")}
         shown |= {f"valid_{BACKWARD} R@{k}": back[f"R@{k}"] for k in CUTOFFS}
         shown["valid_mean R@1"] = (row["R@1"] + back["R@1"]) / 2

@@ -12,8 +12,10 @@ from rewind.statistics.accuracy import accuracy_interval
 from rewind.study.zero_shot import ZeroShot
 
 
-def join_zero_shot(runs: dict[Run, str], keys: ZeroShot, confidence: float, rows: str, intervals: str) -> None:
-    """One row per run, and one per method with its interval over training seeds and images.
+def join_zero_shot(
+    runs: dict[Run, str], keys: ZeroShot, confidence: float, fixed: list[str], rows: str, intervals: str
+) -> None:
+    """One row per run, and one per method with its interval over training seeds and images (of ``fixed``: images).
 
     Raises:
         RewindError: if two runs classified different images.
@@ -39,6 +41,7 @@ def join_zero_shot(runs: dict[Run, str], keys: ZeroShot, confidence: float, rows
     grouped = {method: np.stack([c for (m, _), c in found.items() if m == method]) for method in methods}
     most = {method: max(count for (m, _), count in alike.items() if m == method) for method in methods}
     table = [
-        {"method": m} | content | {"alike": most[m]} | accuracy_interval(c, confidence) for m, c in grouped.items()
+        {"method": m} | content | {"alike": most[m]} | accuracy_interval(c, confidence, m in fixed)
+        for m, c in grouped.items()
     ]
     write_csv(intervals, pd.DataFrame(table))

@@ -229,10 +229,10 @@ def rehearsed(folder: Path, name: str) -> Counts:
 
 
 def _steps(results: Path) -> dict[str, Steps]:
-    """The fastest steps of every method and of the pre-training."""
+    """The fastest steps of every method and of any pre-training."""
     found: dict[str, Steps] = {}
     records = [(path.parents[1].name, path) for path in sorted(results.glob("runs/*/seed*/run.json"))]
-    records += [("pretraining", path) for path in results.glob("pretrained/run.json")]
+    records += [("pretraining", path) for path in sorted(results.glob("pretrained/**/run.json"))]
     for method, record in records:
         steps = steps_of(record.with_name("history.csv"), record)
         if steps and (method not in found or steps.seconds < found[method].seconds):

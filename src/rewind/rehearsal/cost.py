@@ -12,9 +12,11 @@ from rewind.rehearsal.rates import Rates, rows_of_epoch
 from rewind.rehearsal.schedule import Planned, wall_time
 from rewind.rehearsal.stages import stage_of
 from rewind.study import Dataset, Study
+from rewind.study.pretraining import seeds
 
-# Folders below results → the quantity that their files grow with.
+# Folders below results → the quantity that their files grow with; those of every pre-training.
 GROWING = {"videos": "originals", "source": "originals", "made": "items", "features": "frames"}
+PER_PRETRAINING = ("pretrained", "features")
 TRAINED_BYTES = 16  # of a parameter: its value, its gradient, AdamW's two moments
 
 
@@ -129,18 +131,26 @@ def _whole(rule: str, jobs: list[Job], study: Study, part: Measured, rates: Rate
 
     if stage.per_run:
         return [plan(s, not study.methods[m].baseline) for m, s in _per_run(rule, jobs, study, part, rates, frames)]
+    copies = _pretrainings(study, part) if stage.per_pretraining else 1.0
     if stage.trains:
-        return [plan(_trial(rule, job, study, rates)) for job in jobs]
-    count = stages.jobs_of(rule, part.dataset, len(jobs))
+        each = [_trial(rule, job, study, rates) for job in jobs]
+        return [plan(each[at % len(each)]) for at in range(round(len(each) * copies))]
+    count = round(stages.jobs_of(rule, part.dataset, len(jobs)) * copies)
     start = sum(job.start for job in jobs) / len(jobs)
-    inside = sum(job.inside for job in jobs)
+    inside = sum(job.inside for job in jobs) * copies
     if stage.grows:
         inside *= max(1.0, part.whole[stage.grows] / max(1.0, part.rehearsed[stage.grows]))
         if stage.grows != "rounds":
             rates.guess("items of the whole data set take as long to prepare as those of the rehearsal")
     else:
-        inside *= count / len(jobs)
+        inside *= count / (len(jobs) * copies)
     return [plan(start + inside / count)] * count
+
+
+def _pretrainings(study: Study, part: Measured) -> float:
+    """How many times as many pre-trainings the whole study has as its rehearsal; 1 without any."""
+    rehearsed = sum(job.rule == "pretrain" for job in part.jobs)
+    return len(seeds(study)) / rehearsed if rehearsed else 1.0
 
 
 def _per_run(
@@ -167,7 +177,7 @@ def _per_run(
 
 
 def _trial(rule: str, job: Job, study: Study, rates: Rates) -> float:
-    """Seconds of the over-fitting check, of a sweep's trial, or of the pre-training."""
+    """Seconds of the over-fitting check, of a sweep's trial, or of a pre-training."""
     counts, valid = rates.counts, rates.counts.items.get("valid", 0)
     if rule == "sanity":
         keys = study.sanity.training
@@ -233,9 +243,10 @@ def _disk(study: Study, parts: list[Measured], rates: Rates) -> float:
 
 
 def _growth(name: str, study: Study, part: Measured) -> float:
+    copies = _pretrainings(study, part) if name in PER_PRETRAINING else 1.0
     if name in GROWING:
         key = GROWING[name]
-        return part.whole[key] / max(1.0, part.rehearsed[key])
+        return copies * part.whole[key] / max(1.0, part.rehearsed[key])
     if name in stages.ON_REQUEST:
         return 0.0
     if name in ("similarity", "cosines"):
@@ -245,4 +256,4 @@ def _growth(name: str, study: Study, part: Measured) -> float:
         return len(study.runs()) / max(1, sum(job.rule == "train" for job in part.jobs))
     if name == "frames":
         return 0.0  # computed, not scaled
-    return 1.0
+    return copies

@@ -22,6 +22,7 @@ class Stage(NamedTuple):
         level: rules of a lower level have ended before; those of one level run side by side.
         grows: quantity (see :func:`quantities`) that the time inside its jobs follows; empty: it stays.
         per_run: whether there is a job for every run.
+        per_pretraining: whether there are jobs for every pre-training of a study that has any.
         trains: whether its jobs step as training does.
     """
 
@@ -29,6 +30,7 @@ class Stage(NamedTuple):
     grows: str = ""
     per_run: bool = False
     trains: bool = False
+    per_pretraining: bool = False
 
 
 STAGES = {
@@ -42,8 +44,8 @@ STAGES = {
     "captions": Stage(8),
     "frames": Stage(9, "frames"),
     "sanity": Stage(10, trains=True),
-    "pretrain": Stage(11, trains=True),
-    "features": Stage(12, "frames"),
+    "pretrain": Stage(11, trains=True, per_pretraining=True),
+    "features": Stage(12, "frames", per_pretraining=True),
     "sweep_trial": Stage(13, trains=True),
     "sweep": Stage(14),
     "train": Stage(15, per_run=True, trains=True),

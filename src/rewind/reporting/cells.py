@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.reporting.results import METRICS, Results, check, directions, interval, values
-from rewind.reporting.significance import judge
+from rewind.reporting.results import METRICS, Results, check, directions, estimate, interval, values
+from rewind.reporting.significance import Verdict, judge
 from rewind.study.report import COLUMNS, split_column
 
 TITLES = {"origin": "Origin", "hard": "Hard", "binary": "Binary", "test": "Test"}
@@ -50,26 +50,39 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One method. A baseline has no letter."""
+    """One method. A baseline has no letter; ``fixed``: one model, which cannot be trained again."""
 
     method: str
     label: str
     train: str
     letter: str
     baseline: bool
+    fixed: bool
     cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A setting's table before it is printed; ``dataset`` is the title of the data, for the caption."""
+    """A setting's table before it is printed.
+
+    Attributes:
+        dataset: title of the data, for the caption.
+        deciding: the metric whose columns have letters.
+        tested: whether any two methods were compared.
+        few: clusters of queries where there are too few for letters, else None.
+        blind: least and greatest of the smallest differences that the study could see, of bold methods of a column to
+            the best of it, or of all pairs where there are too few clusters; None where nothing calls for them.
+    """
 
     setting: str
     dataset: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     confidence: float
+    deciding: str
     tested: bool
+    few: int | None = None
+    blind: tuple[float, float] | None = None
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -79,7 +92,7 @@ class Table:
     @property
     def seeds(self) -> list[int]:
         """How many seeds trained methods have, each number once."""
-        return sorted({cell.seeds for row in self.rows if not row.baseline for cell in row.cells})
+        return sorted({cell.seeds for row in self.rows if not (row.baseline or row.fixed) for cell in row.cells})
 
     @property
     def marked(self) -> bool:
@@ -90,8 +103,9 @@ class Table:
 def build(results: Results, setting: str, dataset: str = "") -> Table:
     """The table of one setting.
 
-    Trained methods come in the study's order, then baselines. Bold in a column are the best value and the values that
-    are not significantly worse, where at least one method is; nothing is bold elsewhere.
+    Trained methods come in the study's order, then fixed models, then baselines. Letters and bold stand in the columns
+    of the deciding metric: bold are the best value and, above the first that is shown to be worse, those that are not;
+    nothing is bold where no method is.
 
     Raises:
         RewindError: from :func:`rewind.reporting.results.check`, for a setting without a table, or for a column of
@@ -102,7 +116,7 @@ def build(results: Results, setting: str, dataset: str = "") -> Table:
     check(results, setting)
     ways = directions(results, setting)
     columns = binary_columns(results, ways) if setting == "binary" else ranked_columns(results, ways)
-    letters = dict(zip(results.trained(), letter_names(len(results.trained())), strict=True))
+    letters = dict(zip(results.compared(), letter_names(len(results.compared())), strict=True))
     judged = [_column_cells(results, setting, column, letters) for column in columns]
     rows = tuple(
         Row(
@@ -111,11 +125,25 @@ def build(results: Results, setting: str, dataset: str = "") -> Table:
             results.train[method],
             letters.get(method, ""),
             method in results.baselines,
+            method in results.fixed,
             tuple(cells[method] for cells, _ in judged),
         )
         for method in results.ordered()
     )
-    return Table(setting, dataset, columns, rows, results.confidence, any(tested for _, tested in judged))
+    verdicts = [verdict for _, verdict in judged]
+    few = [verdict.few for verdict in verdicts if verdict.few is not None]
+    blind = [size for verdict in verdicts for size in verdict.blind]
+    return Table(
+        setting,
+        dataset,
+        columns,
+        rows,
+        results.confidence,
+        results.deciding(setting),
+        any(verdict.tested for verdict in verdicts),
+        min(few) if few else None,
+        (min(blind), max(blind)) if blind else None,
+    )
 
 
 def ranked_columns(results: Results, ways: list[str]) -> tuple[Column, ...]:
@@ -160,7 +188,7 @@ def numbers(results: Results, setting: str) -> pd.DataFrame:
     methods that it is significantly better than, separated by blanks), bold (1 or 0).
     """
     check(results, setting)
-    keys = {method: method for method in results.trained()}
+    keys = {method: method for method in results.compared()}
     rows = []
     for direction in directions(results, setting):
         chosen = (results.metrics["setting"] == setting) & (results.metrics["direction"] == direction)
@@ -181,8 +209,8 @@ def numbers(results: Results, setting: str) -> pd.DataFrame:
 
 def _column_cells(
     results: Results, setting: str, column: Column, letters: dict[str, str]
-) -> tuple[dict[str, Cell], bool]:
-    """Every method's cell, and whether any two methods were compared."""
+) -> tuple[dict[str, Cell], Verdict]:
+    """Every method's cell, and how the methods compare."""
     plain = {method: _cell(results, method, setting, column) for method in results.labels}
     estimates = {method: plain[method].estimate for method in letters}
     verdict = judge(results, setting, column.direction, column.metric, estimates)
@@ -192,7 +220,7 @@ def _column_cells(
         beats = tuple(letters[other] for other in letters if other in won)
         best = method in verdict.best
         cells[method] = Cell(cell.estimate, cell.std, cell.low, cell.high, cell.seeds, beats, best)
-    return cells, verdict.tested
+    return cells, verdict
 
 
 def _cell(results: Results, method: str, setting: str, column: Column) -> Cell:
@@ -202,4 +230,4 @@ def _cell(results: Results, method: str, setting: str, column: Column) -> Cell:
     if method in results.baselines:  # a closed form has no seeds to vary, and chance no queries either
         std = std if std > 1e-9 else np.nan
         low, high = (low, high) if high > low else (np.nan, np.nan)
-    return Cell(float(seeds.mean()), std, low, high, len(seeds))
+    return Cell(estimate(results, method, setting, column.direction, column.metric), std, low, high, len(seeds))

@@ -19,7 +19,7 @@ class Footnotes:
             clusters that the queries are resampled in.
         items: what is searched, in the plural: ``videos`` or ``images``.
         backbone: the towers, for example ``CLIP ViT-B/32 (OpenAI weights)``.
-        pretraining: what they were trained on before, and that it was shared by all runs.
+        pretraining: what they were trained on before, and whether once or anew for each seed.
         max_frames: frames per clip.
         frames_chosen: how that number was chosen, for example ``on validation from 12, 16 and 24``.
         decoding: ``fps``, ``short_side`` (pixels), ``sampling``, ``decoders`` (name → version); any of them.
@@ -117,7 +117,7 @@ def seed_caution(counts: list[int]) -> str:
     if counts == [1]:
         return (
             "One training seed per method: nothing here speaks of other seeds, and no p-value is given for a "
-            "difference between methods"
+            "difference between methods that were trained"
         )
     if counts and counts[0] == 1:
         return "A method with one training seed is a single checkpoint: its pairs have no p-value"

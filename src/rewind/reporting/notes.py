@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from rewind.reporting.cells import TITLES, Table
@@ -13,7 +14,14 @@ from rewind.reporting.footnotes import (
     seed_sentence,
     study_sentences,
 )
-from rewind.reporting.results import DIRECTIONS, LOWER_IS_BETTER, Results, directions, short_direction
+from rewind.reporting.results import DIRECTIONS, Results, directions, short_direction
+from rewind.reporting.setting_table import decimals
+from rewind.reporting.sheet import number
+from rewind.reporting.significance import LETTERS_FROM
+
+KEY = "* best, or not shown to be worse and above the first that is; (a) significantly better than method a"
+WIDTH = 120  # of a terminal's lines
+ENDS = 5  # queries
 
 
 def sentences(facts: Footnotes, table: Table) -> list[str]:
@@ -25,7 +33,11 @@ def sentences(facts: Footnotes, table: Table) -> list[str]:
             _reading(table),
             _spread(table),
             _intervals(table),
+            _near_the_ends(facts, table),
             _marks(facts, table),
+            few_sentence(table),
+            blind_sentence(table),
+            families_sentence(table),
             procedure_sentence(facts, table.tested),
             seed_caution(table.seeds),
             *study_sentences(facts),
@@ -36,10 +48,11 @@ def sentences(facts: Footnotes, table: Table) -> list[str]:
 def pair_sentences(facts: Footnotes, results: Results, setting: str) -> list[str]:
     """The notes of a setting's table of pairs."""
     counts, ways = _seed_counts(results), tuple(directions(results, setting))
-    unit = "accuracy in percent" if setting == "binary" else "R@1 in percent"
+    metric = results.deciding(setting)
+    unit = "accuracy in percent" if setting == "binary" else f"{metric} in percent" if "@" in metric else metric
     level = f"{1 - results.confidence:.3g}"
     family = f" over {_pairs(facts.family)}" if facts.family else ""
-    tested = counts != [1]
+    tested = bool(results.pairs.loc[results.pairs["setting"] == setting, "p"].notna().any())
     return finished(
         [
             _queries(facts, setting, ways),
@@ -47,6 +60,10 @@ def pair_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
             f"Difference: the first method minus the second, {unit}; in brackets its {_percent(results)} interval, not "
             "adjusted for the number of pairs",
             f"Holm’s p: adjusted{family}, in each search direction by itself; bold: below {level}" if tested else "",
+            "Detectable: the smallest true difference that this comparison finds in 80% of studies, as the first of "
+            "its family"
+            if tested
+            else "",
             "Effect: the share of queries where the first does better minus the share where it does worse, −1 to 1",
             procedure_sentence(facts, tested),
             _bootstrap(facts, results),
@@ -106,6 +123,10 @@ def _pairs(count: int) -> str:
     return f"{count:,} {'pair' if count == 1 else 'pairs'}"
 
 
+def _clusters(count: int) -> str:
+    return f"{count:,} {'cluster' if count == 1 else 'clusters'}"
+
+
 def _bootstrap(facts: Footnotes, results: Results) -> str:
     if not facts.bootstrap:
         return ""
@@ -119,7 +140,7 @@ def _queries(facts: Footnotes, setting: str, directions: tuple[str, ...]) -> str
     title, queries, items = TITLES[setting], counts.get("queries"), counts.get("items")
     clusters = counts.get("clusters")
     what = f"{items:,} {facts.items}" if items is not None else facts.items
-    apart = f" (in {clusters:,} clusters)" if clusters and clusters != queries else ""
+    apart = f" (in {_clusters(clusters)})" if clusters and clusters != queries else ""
     if setting == "binary":
         number = f"{queries:,} queries{apart} on {what}" if queries is not None else what
         choice = "each a choice between two (a clip or its reverse, or their captions)"
@@ -138,9 +159,11 @@ def _reading(table: Table) -> str:
     shown = {column.metric for column in table.columns}
     ratio = "; MRR is the mean reciprocal rank" if "MRR" in shown else ""
     ratio += "; P75 is the rank that three quarters of the queries reach" if "P75" in shown else ""
+    median = ", the median that of all seeds’ queries" if "MdR" in shown and max(table.seeds, default=1) > 1 else ""
     return (
-        f"R@k in percent; MdR and MnR are the median and mean rank{ratio}; ↑ higher is better, ↓ lower is better; "
-        "ranks are expectations under random order of ties"
+        f"R@k in percent; MdR and MnR are the median and mean rank{median}{ratio}; ↑ higher is better, ↓ lower is "
+        "better; "
+        "tied items are in random order, and metrics their expectation"
     )
 
 
@@ -158,30 +181,83 @@ def _intervals(table: Table) -> str:
     shown = [column.metric for column in table.columns if column.interval]
     if not shown:
         return ""
-    pooled = "; that of MdR is of the median over all seeds’ ranks" if "MdR" in shown else ""
-    return f"In brackets {100 * table.confidence:g}% intervals, not adjusted for their number{pooled}"
+    return f"In brackets {100 * table.confidence:g}% intervals, not adjusted for their number"
+
+
+def _near_the_ends(facts: Footnotes, table: Table) -> str:
+    """Where a handful of queries decides, intervals are what they promise only roughly (docs/calibration.md)."""
+    queries = facts.settings.get(table.setting, {}).get("queries") or 0
+    shown = [at for at, column in enumerate(table.columns) if column.interval and column.metric.startswith("R@")]
+    values = [row.cells[at].estimate for row in table.rows if not row.baseline for at in shown]
+    near = [value for value in values if 0 < queries * min(value, 100 - value) / 100 < ENDS]
+    if not near:
+        return ""
+    return f"Within {ENDS} queries of 0% or 100% an interval covers its value only roughly as often as it says"
 
 
 def _marks(facts: Footnotes, table: Table) -> str:
+    if table.few is not None:
+        return ""
     if not table.tested:
         return "No differences between methods are tested, so nothing is bold" if facts.procedures else ""
+    what = "accuracy" if table.setting == "binary" else table.deciding
     level = f"p < {1 - table.confidence:.3g} after Holm’s correction"
     level += f" over {_pairs(facts.family)}" if facts.family else ""
     if not table.marked:
-        return f"No two methods differ significantly ({level}), so nothing is bold"
+        return f"No two methods differ significantly in {what} ({level}), so nothing is bold"
     return (
-        "A raised letter marks a value that is significantly better than that of the method with this letter "
-        f"({level}); bold: the best value of a column and those tested against it that are not significantly worse, "
-        f"where any method is{_wide(table)}"
+        f"Letters and bold are given for {what} alone, the metric that decides here. A raised letter marks a value "
+        f"that is significantly better than that of the method with this letter ({level}); bold: the best value of a "
+        "column and, above the first that is shown to be worse, those tested against it that are not"
     )
 
 
-def _wide(table: Table) -> str:
-    """A bold value can be worse than one that is not: it varies too much to be told from the best."""
-    for at, column in enumerate(table.columns):
-        cells = [row.cells[at] for row in table.rows if not row.baseline]
-        sign = -1 if column.metric in LOWER_IS_BETTER else 1
-        bold = [sign * cell.estimate for cell in cells if cell.best]
-        if bold and any(sign * cell.estimate > min(bold) for cell in cells if not cell.best):
-            return " (so a worse value can be bold if it varies more over seeds)"
-    return ""
+def key(table: Table) -> str:
+    """What the marks of a table say, for a terminal, and what they do not."""
+    if table.few is not None:
+        return textwrap.fill(few_sentence(table), WIDTH)
+    if not table.marked:
+        return ""
+    blind = textwrap.fill(blind_sentence(table).replace("Bold", "*", 1).replace("a bold", "a marked"), WIDTH)
+    return f"{KEY}\n{blind}" if blind else KEY
+
+
+def few_sentence(table: Table) -> str:
+    """Why there are no letters, and what a study of this size could see."""
+    if table.few is None:
+        return ""
+    text = f"No letters: {_clusters(table.few)} of queries, and {LETTERS_FROM} are needed for them"
+    return f"{text}. {_seen(table, 'two methods')}" if table.blind else text
+
+
+def blind_sentence(table: Table) -> str:
+    """What bold does not say: how large a difference it may hide."""
+    if table.few is not None or not table.blind or not table.marked:
+        return ""
+    return f"Bold does not mean as good as the best. {_seen(table, 'a bold value and the best')}"
+
+
+def seen(table: Table) -> str:
+    """``9.1 to 14.2 points of R@1``: what the study could just see; of shares no more than all."""
+    what = "accuracy" if table.setting == "binary" else table.deciding
+    digits = decimals(table.deciding)
+    points = f"points of {what}" if table.deciding.startswith("R@") else f"in {what}"
+    share = table.deciding.startswith("R@")
+    low, high = ("more than 100" if share and end > 100 else number(end, digits) for end in table.blind)
+    return f"{low} {points}" if low == high else f"{low} to {high} {points}"
+
+
+def _seen(table: Table, between: str) -> str:
+    return f"Between {between} this study finds a difference of {seen(table)} in 80% of cases, smaller ones less often"
+
+
+def families_sentence(table: Table) -> str:
+    """Over how many families a table's letters go."""
+    columns = {column.direction for column in table.columns if column.metric == table.deciding}
+    if not table.tested or len(columns) < 2:
+        return ""
+    level = f"{100 * (1 - table.confidence):g}%"
+    return (
+        f"Each search direction is a family of its own: in one a false letter stands in at most {level} of studies, in "
+        f"one or the other in at most {2 * 100 * (1 - table.confidence):g}%"
+    )

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from rewind.reporting.results import Results, check, directions
-from rewind.reporting.setting_table import place
+from rewind.reporting.setting_table import decimals, place
 from rewind.reporting.sheet import Entry, Head, Part, Sheet, bounds, number, p_value, slug
-
-METRIC = "R@1"
 
 
 def numbers(results: Results, setting: str) -> pd.DataFrame:
@@ -27,7 +25,7 @@ def numbers(results: Results, setting: str) -> pd.DataFrame:
 
 
 def sheet(results: Results, setting: str, dataset: str = "") -> Sheet:
-    """A row per pair, a part per search direction; R@1 alone is printed.
+    """A row per pair, a part per search direction; the deciding metric alone is printed.
 
     Args:
         results: the study's numbers; some pair was compared in this setting.
@@ -35,33 +33,40 @@ def sheet(results: Results, setting: str, dataset: str = "") -> Sheet:
         dataset: title of the data, for the caption.
     """
     rows = numbers(results, setting)
-    ways = directions(results, setting)
+    ways, metric = directions(results, setting), results.deciding(setting)
+    digits = decimals(metric)
     level = round(1 - results.confidence, 12)
     parts = []
     for way in ways:
-        chosen = rows[(rows["direction"] == way) & (rows["metric"] == METRIC)]
+        chosen = rows[(rows["direction"] == way) & (rows["metric"] == metric)]
         if len(chosen):
-            lines = tuple(_line(row, level) for row in chosen.itertuples())
+            lines = tuple(_line(row, level, digits) for row in chosen.itertuples())
             parts.append(Part(results.short(way) if len(ways) > 1 else "", lines))
-    what = "accuracy" if setting == "binary" else METRIC
+    what = "accuracy" if setting == "binary" else metric
     heads = (
         Head("Pair", number=False),
         Head("Difference"),
-        *(Head(title) for title in ("p", "Holm’s p", "Effect")),
+        *(Head(title) for title in ("p", "Holm’s p", "Detectable", "Effect")),
         Head("these checkpoints", group="Bootstrap"),
     )
     title = f"{place(dataset, setting)}: differences in {what}"
     return Sheet("Pairs", title, slug(dataset, setting, "pairs"), heads, tuple(parts))
 
 
-def _line(row, level: float) -> tuple[Entry, ...]:
+def _line(row, level: float, digits: int) -> tuple[Entry, ...]:
     significant = bool(row.p_holm < level)
-    low_high = bounds(row.boot_low, row.boot_high, signed=True)
+    low_high = bounds(row.boot_low, row.boot_high, digits, signed=True)
     return (
         Entry(f"{row.first_label} − {row.second_label}"),
-        Entry(number(row.difference, signed=True), "", bounds(row.low, row.high, signed=True), bold=significant),
+        Entry(
+            number(row.difference, digits, signed=True),
+            "",
+            bounds(row.low, row.high, digits, signed=True),
+            bold=significant,
+        ),
         Entry(p_value(row.p)),
         Entry(p_value(row.p_holm), bold=significant),
+        Entry("> 100" if row.metric.startswith("R@") and row.detectable > 100 else number(row.detectable, digits)),
         Entry(number(row.effect, 2, signed=True)),
         Entry("", interval=low_high),
     )

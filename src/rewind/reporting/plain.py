@@ -5,8 +5,8 @@ from __future__ import annotations
 from rewind.reporting.sheet import Entry, Sheet
 
 
-def render(sheet: Sheet, key: str = "") -> str:
-    """The table aligned at the points, ``*`` before a bold value, letters in brackets; ``key`` says what they mean."""
+def render(sheet: Sheet) -> str:
+    """The table aligned at the points, ``*`` before a bold value, letters in brackets; its key says what they mean."""
     titles = [head.name for head in sheet.heads]
     columns = [_numbers(sheet, at) if head.number else _labels(sheet, at) for at, head in enumerate(sheet.heads)]
     widths = [max(len(cell) for cell in [title, *cells]) for title, cells in zip(titles, columns, strict=True)]
@@ -20,7 +20,7 @@ def render(sheet: Sheet, key: str = "") -> str:
         lines += [rule, part.title] if part.title else [rule]
         lines += rows[at : at + len(part.rows)]
         at += len(part.rows)
-    return "\n".join([*lines, *([key] if key else [])]) + "\n"
+    return "\n".join([*lines, *([sheet.key] if sheet.key else [])]) + "\n"
 
 
 def _labels(sheet: Sheet, at: int) -> list[str]:

@@ -22,7 +22,7 @@ _PAIR = ("first", "second", "setting", "direction", "metric")
 _NEEDED = {
     "metrics.csv": (*_RUN, "queries", "gallery", *METRICS, "R@1_pessimistic"),
     "intervals.csv": ("method", "setting", "direction", "metric", "estimate", *_ENDS),
-    "pairs.csv": (*_PAIR, "difference", *_ENDS, "p", "p_holm", "family", "effect", *_BOOT),
+    "pairs.csv": (*_PAIR, "difference", *_ENDS, "p", "p_holm", "family", "clusters", "detectable", "effect", *_BOOT),
     "gaps.csv": ("method", "direction", "metric", "queries", "gap", *_ENDS, *_BOOT),
 }
 
@@ -38,6 +38,8 @@ class Results:
         labels: method → name in the tables, in table order.
         train: method → text of the Train column.
         baselines: methods that come last, are never bold and are not compared.
+        fixed: methods that are one model, which cannot be trained again; they are compared over queries alone.
+        primary: the metric that earns letters and bold, as the study's key ``statistics.primary``.
         confidence: of the intervals; a pair differs significantly where ``p_holm < 1 - confidence``.
         columns: template of ranked tables, as the study's key ``tables.columns``.
         gaps: Origin − Hard, one row per method, direction, metric; may be empty.
@@ -47,6 +49,7 @@ class Results:
         verdict: which methods are to win over which; the next two belong to it.
         step_time: one row per method that was timed.
         control: differences between gaps, one row per method, direction, metric; empty without a control.
+        given: what all numbers are conditional on, for every caption; empty for nothing.
     """
 
     metrics: pd.DataFrame
@@ -55,6 +58,8 @@ class Results:
     labels: Mapping[str, str]
     train: Mapping[str, str]
     baselines: Collection[str] = ()
+    fixed: Collection[str] = ()
+    primary: str = "R@1"
     confidence: float = 0.95
     columns: Sequence[str] = tuple(Tables().columns)
     gaps: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -64,6 +69,7 @@ class Results:
     verdict: Verdict | None = None
     step_time: pd.DataFrame = field(default_factory=pd.DataFrame)
     control: pd.DataFrame = field(default_factory=pd.DataFrame)
+    given: str = ""
 
     @cached_property
     def runs(self) -> dict[tuple[str, str, str], pd.DataFrame]:
@@ -84,12 +90,20 @@ class Results:
         return short_direction(direction, self.items)
 
     def trained(self) -> list[str]:
-        """Methods that are not baselines, in order."""
-        return [method for method in self.labels if method not in self.baselines]
+        """Methods that were trained and could be again, in order."""
+        return [m for m in self.labels if m not in self.baselines and m not in self.fixed]
+
+    def compared(self) -> list[str]:
+        """Methods that earn letters, in table order: trained ones, then fixed models."""
+        return self.trained() + [m for m in self.labels if m in self.fixed and m not in self.baselines]
 
     def ordered(self) -> list[str]:
         """All methods in table order: baselines last."""
-        return self.trained() + [method for method in self.labels if method in self.baselines]
+        return self.compared() + [method for method in self.labels if method in self.baselines]
+
+    def deciding(self, setting: str) -> str:
+        """The metric that earns letters in a setting: the primary one, in Binary accuracy."""
+        return "R@1" if setting == "binary" else self.primary
 
 
 def short_direction(direction: str, items: str) -> str:
@@ -130,13 +144,21 @@ def interval(results: Results, method: str, setting: str, direction: str, metric
         return np.nan, np.nan
     row, estimate, low, high = found[0]
     mean = values(results, method, setting, direction, metric).mean()
-    # The estimate of MdR is the median of the pooled ranks, not a mean over seeds.
+    # The estimate of MdR is the median of all seeds' queries, not a mean over seeds.
     if metric != "MdR" and not np.isclose(mean, estimate, rtol=1e-6, atol=1e-6):
         raise RewindError(
             f"intervals.csv, row {row}: {where} is {estimate}, but its seeds in metrics.csv average {mean}; "
             "the two files are of different runs. Run the statistics again."
         )
     return float(low), float(high)
+
+
+def estimate(results: Results, method: str, setting: str, direction: str, metric: str) -> float:
+    """The number that stands for a method: the mean over seeds, of MdR the median of all seeds' queries."""
+    found = results.ends.get((method, setting, direction, metric), [])
+    if metric == "MdR" and found:
+        return float(found[0][1])
+    return float(values(results, method, setting, direction, metric).mean())
 
 
 def values(results: Results, method: str, setting: str, direction: str, metric: str) -> np.ndarray:

@@ -16,8 +16,12 @@ def sheet(table: Table, searched: str) -> Sheet:
     """
     heads = (Head("Method", number=False), Head("Train", number=False), *map(_head, table.columns))
     split = (
-        ("", [row for row in table.rows if not row.baseline]),
-        ("Baselines", [r for r in table.rows if r.baseline]),
+        ("", [row for row in table.rows if not (row.baseline or row.fixed)]),
+        ("Fixed models", [row for row in table.rows if row.fixed and not row.baseline]),
+        ("Baselines", [row for row in table.rows if row.baseline]),
+    )
+    split = tuple(
+        (title if any(rows for _, rows in split[:at]) else "", rows) for at, (title, rows) in enumerate(split)
     )
     parts = tuple(Part(title, tuple(_line(row, table.columns) for row in rows)) for title, rows in split if rows)
     title = f"{_place(table)}: {searched}"

@@ -70,6 +70,7 @@ class Sheet:
         slug: for labels and anchors: lower-case letters, digits and hyphens.
         heads: of the columns.
         parts: in order; none is empty.
+        key: what its marks say, for a terminal; other markups have notes.
     """
 
     number: str
@@ -77,11 +78,16 @@ class Sheet:
     slug: str
     heads: tuple[Head, ...]
     parts: tuple[Part, ...]
+    key: str = ""
 
     @property
     def heading(self) -> str:
         """``Table B. RTime, Hard: text→video retrieval``."""
         return f"{self.number}. {self.title}" if self.number else self.title
+
+    def given(self, condition: str) -> Sheet:
+        """The table with what all its numbers are conditional on in its caption; unchanged without."""
+        return replace(self, title=f"{self.title}, {condition}") if condition else self
 
     @property
     def grouped(self) -> bool:

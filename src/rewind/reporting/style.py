@@ -122,6 +122,15 @@ def message(text: str) -> Figure:
     return fig
 
 
+def given(fig: Figure, condition: str) -> Figure:
+    """The figure with what all of it is conditional on at its top; unchanged without."""
+    if condition:
+        with applied():
+            above = [text for text in (fig.get_suptitle(), plain(condition)) if text]
+            fig.suptitle("; ".join(above), fontsize=7, color=FAINT)
+    return fig
+
+
 def legend_below(fig: Figure, axes: Axes, columns: int) -> None:
     """One legend under all panels, outside the data, from the handles of ``axes``, in rows of equal length."""
     handles, names = axes.get_legend_handles_labels()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -26,8 +26,6 @@ from rewind.reporting.markup import MARKUPS
 from rewind.reporting.results import Results
 from rewind.reporting.sheet import Sheet
 
-KEY = "* best, or not significantly worse than the best, where any method is; (a) significantly better than method a"
-
 
 @dataclass(frozen=True)
 class Published:
@@ -46,7 +44,7 @@ def stem(setting: str) -> str:
 
 
 def published(results: Results, settings: Iterable[str], facts: Footnotes, dataset: str = "") -> Iterator[Published]:
-    """Every table that a study's numbers give, in reading order.
+    """Every table that a study's numbers give, in reading order, under the condition that they all share.
 
     Args:
         results: the study's numbers.
@@ -57,14 +55,19 @@ def published(results: Results, settings: Iterable[str], facts: Footnotes, datas
     Raises:
         RewindError: for numbers that cannot stand in one table (see :func:`rewind.reporting.results.check`).
     """
-    settings = list(settings)
+    for table in _all(results, list(settings), facts, dataset):
+        yield replace(table, sheet=table.sheet.given(results.given))
+
+
+def _all(results: Results, settings: list[str], facts: Footnotes, dataset: str) -> Iterator[Published]:
     for setting in settings:
         table = build(results, setting, dataset)
-        printed = setting_table.sheet(table, words(table, facts.items))
-        yield Published(stem(setting), printed, notes.sentences(facts, table), numbers(results, setting))
+        yield Published(
+            stem(setting), _sheet(table, facts.items), notes.sentences(facts, table), numbers(results, setting)
+        )
     if results.verdict:
         said = verdict_notes.sentences(facts, results)
-        yield Published("table_verdict", verdict_table.sheet(results, dataset), said, verdict_table.numbers(results))
+        yield Published("table_verdict", _verdict(results, dataset), said, verdict_table.numbers(results))
     if len(results.zero_shot):
         said, rows = zero_shot_table.sentences(facts, results), zero_shot_table.numbers(results)
         yield Published("table_zero_shot", zero_shot_table.sheet(results), said, rows)
@@ -95,17 +98,22 @@ def write(folder: str | Path, table: Published, prefix: str = "") -> list[Path]:
 def summary(results: Results, settings: Iterable[str], items: str = "videos", dataset: str = "") -> str:
     """Tables of several settings, verdict, zero-shot accuracy and gaps, as aligned text for the end of a run."""
     tables = [build(results, setting, dataset) for setting in settings if setting in TITLES]
-    texts = [
-        plain.render(setting_table.sheet(table, words(table, items)), KEY if table.marked else "") for table in tables
-    ]
+    shown = [_sheet(table, items) for table in tables]
     if results.verdict:
-        reasons = "\n".join(verdict_notes.outcomes(results))
-        texts.append(plain.render(verdict_table.sheet(results, dataset), reasons))
+        shown.append(_verdict(results, dataset))
     if len(results.zero_shot):
-        texts.append(plain.render(zero_shot_table.sheet(results)))
+        shown.append(zero_shot_table.sheet(results))
     if len(results.gaps):
-        texts.append(plain.render(gap_table.sheet(results, dataset)))
-    return "\n".join(texts)
+        shown.append(gap_table.sheet(results, dataset))
+    return "\n".join(plain.render(sheet.given(results.given)) for sheet in shown)
+
+
+def _sheet(table: Table, items: str) -> Sheet:
+    return replace(setting_table.sheet(table, words(table, items)), key=notes.key(table))
+
+
+def _verdict(results: Results, dataset: str) -> Sheet:
+    return replace(verdict_table.sheet(results, dataset), key="\n".join(verdict_notes.outcomes(results)))
 
 
 def words(table: Table, items: str) -> str:

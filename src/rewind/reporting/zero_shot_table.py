@@ -66,7 +66,8 @@ def sentences(facts: Footnotes, results: Results) -> list[str]:
         " (open_clip’s for ImageNet)" if first["templates"] in ("simple", "openai") else ""
     )
     trained = rows[rows["method"].isin(results.trained())]
-    spread = "Mean ± standard deviation over training seeds; in brackets" if len(trained) else "In brackets"
+    several = len(trained) or rows["std"].notna().any()  # towers that were pre-trained with several seeds
+    spread = "Mean ± standard deviation over training seeds; in brackets" if several else "In brackets"
     procedures = "; ".join(dict.fromkeys(rows["procedure"]))
     return finished(
         [

@@ -13,9 +13,11 @@ import pandas as pd
 import torch
 
 from rewind.files import atomic, digest
+from rewind.identity.marks import Identity, total
+from rewind.identity.stages import instead
 from rewind.models.retriever import Backbone, Features, Retriever, concatenate
 from rewind.progress import Progress
-from rewind.provenance import file_hash, fingerprint
+from rewind.provenance import file_hash
 from rewind.search.run import FinishedRun
 from rewind.training.inputs import Inputs
 
@@ -54,14 +56,15 @@ def encode_items(retriever: Retriever, inputs: Inputs, size: int, device: torch.
 
 def mark_of(run: FinishedRun, items: pd.DataFrame, cache: Path | None) -> Mark:
     """What the features of ``items`` follow from, by name: the model, the data, the keys, and the code."""
-    modules = [_module(run.spec.method.model), _module(run.spec.backbone.kind)]
-    modules += [run.spec.method.head] * ("." in run.spec.method.head)
+    method = run.spec.method
+    modules = [_module(method.model), _module(run.spec.backbone.kind), *[method.head] * ("." in method.head)]
+    chosen = instead(None if "." in method.model else [method.head])
     rows = items[["item_id", "path", "reversed"]].to_numpy().tolist()
     return {
         "model": file_hash(run.model),
         "data": digest(rows, file_hash(cache) if cache else _clips(run.data, items)),
         "keys": _keys(run),
-        "code": fingerprint(__file__, *modules),
+        "code": total("gallery", Identity().parts("gallery", modules, chosen)),
     }
 
 

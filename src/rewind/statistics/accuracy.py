@@ -11,25 +11,26 @@ from rewind.statistics.inference import one
 from rewind.statistics.parts import parts
 
 
-def accuracy_interval(credits: np.ndarray, confidence: float) -> dict[str, Any]:
+def accuracy_interval(credits: np.ndarray, confidence: float, fixed: bool = False) -> dict[str, Any]:
     """Mean accuracy in percent with its interval, as :func:`rewind.statistics.inference.one` has it.
 
     Args:
         credits: (S, n) what each of n items counts in each of S seeds, 0 to 1.
         confidence: of the interval.
+        fixed: one model, which cannot be trained again.
 
     Returns:
         ``seeds``, ``estimate``, ``std`` (over seeds; NaN for one), ``low``, ``high``, ``procedure``, ``df``.
     """
     percent = 100 * np.asarray(credits, dtype=float)
-    found = one(parts(percent, np.ones(percent.shape[1], dtype=int)), confidence)
+    found = one(parts(percent, np.ones(percent.shape[1], dtype=int), fixed), confidence, least=0, most=100)
     seeds = percent.mean(axis=1)
     return {
         "seeds": len(seeds),
         "estimate": float(found.estimate),
         "std": float(seeds.std(ddof=1)) if len(seeds) > 1 else np.nan,
-        "low": float(max(0.0, found.low)),
-        "high": float(min(100.0, found.high)),
-        "procedure": labels.accuracy(len(seeds)),
+        "low": float(found.low),
+        "high": float(found.high),
+        "procedure": labels.accuracy(len(seeds), fixed),
         "df": float(found.df),
     }

@@ -17,7 +17,7 @@ Runs = dict[str, dict[int, pd.DataFrame]]
 """Rank tables by method and seed."""
 
 MEAN_METRICS = tuple(metric for metric in METRICS if metric != "MdR")
-_COLUMNS = ("query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id")
+_COLUMNS = ("query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id", "gallery")
 _KEY = ["setting", "direction", "query_id"]
 
 
@@ -29,7 +29,8 @@ class Block:
         setting, direction: which.
         queries: (Q,) ids, sorted.
         clusters: of these queries.
-        higher, ties: method → (S, Q).
+        higher, ties: method → (S, Q), seeds in ascending order.
+        gallery: items that a query searches.
     """
 
     setting: str
@@ -38,6 +39,13 @@ class Block:
     clusters: Clusters
     higher: dict[str, np.ndarray]
     ties: dict[str, np.ndarray]
+    gallery: int
+
+    def range(self) -> tuple[np.ndarray, np.ndarray]:
+        """(K,) least and (K,) greatest value that each of ``MEAN_METRICS`` can have."""
+        ends = {"MRR": (0.0, 1.0), "MnR": (1.0, float(self.gallery))}
+        least, most = zip(*(ends.get(metric, (0.0, 100.0)) for metric in MEAN_METRICS), strict=True)
+        return np.array(least), np.array(most)
 
     def values(self, method: str, metric: str) -> np.ndarray:
         """(S, Q) values of a metric per query, R@k in percent."""
@@ -109,7 +117,7 @@ def _places(table: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _block(runs: Runs, setting: str, direction: str) -> Block:
-    chosen = {m: {s: _select(t, setting, direction) for s, t in seeds.items()} for m, seeds in runs.items()}
+    chosen = {m: {s: _select(seeds[s], setting, direction) for s in sorted(seeds)} for m, seeds in runs.items()}
     _check_same_queries(chosen, f"{setting} {direction}")
     first = next(iter(next(iter(chosen.values())).values()))
     return Block(
@@ -119,6 +127,7 @@ def _block(runs: Runs, setting: str, direction: str) -> Block:
         Clusters.of(first["cluster_id"].to_numpy()),
         {m: np.stack([t["higher"].to_numpy() for t in seeds.values()]) for m, seeds in chosen.items()},
         {m: np.stack([t["ties"].to_numpy() for t in seeds.values()]) for m, seeds in chosen.items()},
+        int(first["gallery"].max()),
     )
 
 

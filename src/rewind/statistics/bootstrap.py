@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rewind.evaluation.ranking import recall_at
 from rewind.statistics.parts import Clusters
 
 PROCEDURE = "cluster bootstrap over queries, these checkpoints"
@@ -41,41 +42,43 @@ class Resamples:
                 2²⁴ stay exact, so that a resampled difference of hits that is 0 is exactly 0.
 
         Returns:
-            (B, K) float32: the sum over the drawn clusters' queries divided by their number.
+            (B, K) float32: the sum over the drawn clusters' queries divided by their number. NaN with one cluster,
+            which is the same in every resample.
         """
+        if len(self.clusters.sizes) < 2:
+            return np.full((len(self.weights), len(totals)), np.nan, dtype=np.float32)
         sizes = self.clusters.sizes.astype(np.float32)
         return (self.weights @ totals.T.astype(np.float32)) / (self.weights @ sizes)[:, None]
 
-    def medians(self, ranks: np.ndarray) -> np.ndarray:
-        """Resampled lower medians of per-query ranks.
+    def medians(self, higher: np.ndarray, ties: np.ndarray) -> np.ndarray:
+        """Resampled medians: the smallest r where R@r of the drawn queries, all seeds pooled, is ½ or more.
 
         Args:
-            ranks: (S, Q) expected ranks of S seeds; their pooled median is taken.
+            higher, ties: (S, Q) of S seeds.
 
         Returns:
-            (B,)
+            (B,), NaN with one cluster.
         """
-        levels, codes = np.unique(ranks, return_inverse=True)
-        codes = codes.reshape(ranks.shape)
-        half = self.weights @ (self.clusters.sizes * (len(ranks) / 2)).astype(np.float32)
-        middle = np.sort(codes, axis=None)
+        if len(self.clusters.sizes) < 2:
+            return np.full(len(self.weights), np.nan)
+        half = self.weights @ (self.clusters.sizes * (len(higher) / 2)).astype(np.float32) * np.float32(1 - 1e-6)
+        places = np.sort(np.concatenate([higher, higher + ties], axis=None)) + 1
         for reach in (0.1, 0.5):  # a resampled median is nearly always near the median; else look everywhere
-            first, last = (middle[int(q * (middle.size - 1))] for q in (0.5 - reach, 0.5 + reach))
-            cumulative = self.weights @ self._cumulative(codes, first, last)
+            first, last = (int(places[int(q * (places.size - 1))]) for q in (0.5 - reach, 0.5 + reach))
+            cumulative = self.weights @ self._hits(higher, ties, first, last)
             inside = cumulative[:, -1] >= half
-            if first > 0:
+            if first > 1:
                 inside &= cumulative[:, 0] < half
             if inside.all():
                 break
-        return levels[first + (cumulative >= half[:, None]).argmax(axis=1)]
+        return (first + (cumulative >= half[:, None]).argmax(axis=1)).astype(float)
 
-    def _cumulative(self, codes: np.ndarray, first: int, last: int) -> np.ndarray:
-        """(C, last − first + 1) ranks of each cluster, over all seeds, at or below each of these levels."""
-        width, count = last - first + 1, len(self.clusters.sizes)
-        cluster = np.repeat(np.arange(count), self.clusters.sizes)
-        clipped = np.clip(codes[:, self.clusters.order] - first, 0, width)  # the last column is beyond
-        cells = np.bincount((cluster * (width + 1) + clipped).ravel(), minlength=count * (width + 1))
-        return cells.reshape(count, width + 1)[:, :width].cumsum(axis=1).astype(np.float32)
+    def _hits(self, higher: np.ndarray, ties: np.ndarray, first: int, last: int) -> np.ndarray:
+        """(C, last − first + 1) sums over each cluster's queries and all seeds of R@r, r from first to last."""
+        found = np.empty((last - first + 1, len(self.clusters.sizes)), dtype=np.float32)
+        for at, r in enumerate(range(first, last + 1)):
+            found[at] = self.clusters.totals(recall_at(r, higher, ties).sum(axis=0))
+        return found.T
 
 
 def draw_weights(clusters: int, resamples: int, seed: int) -> np.ndarray:
@@ -101,8 +104,9 @@ def percentile_interval(samples: np.ndarray, confidence: float) -> tuple[np.ndar
 def two_sided_p(samples: np.ndarray) -> np.ndarray:
     """Bootstrap p of a difference from 0 along axis 0: ``2 · (1 + count beyond 0) / (B + 1)``, never 0, at most 1.
 
-    Resamples exactly at 0 count on both sides, so two identical methods give p = 1.
+    Resamples exactly at 0 count on both sides, so two identical methods give p = 1. NaN where the samples are.
     """
     b = len(samples)
     below, above = (samples <= 0).sum(axis=0), (samples >= 0).sum(axis=0)
-    return np.minimum(1.0, 2 * (1 + np.minimum(below, above)) / (b + 1))
+    p = np.minimum(1.0, 2 * (1 + np.minimum(below, above)) / (b + 1))
+    return np.where(np.isnan(samples).any(axis=0), np.nan, p)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -10,13 +11,27 @@ import pandas as pd
 from rewind.errors import RewindError
 from rewind.statistics import rivals
 from rewind.statistics.bootstrap import draw_weights
-from rewind.statistics.inference import difference, holm, one
-from rewind.statistics.parts import parts
-from rewind.statistics.simulation import METRICS, Design, cluster_totals, draw_ranks, truth, values
+from rewind.statistics.inference import difference, holm, one, paired
+from rewind.statistics.parts import parts, stack
+from rewind.statistics.simulation import (
+    KNOWN_METRICS,
+    METRICS,
+    ONCE,
+    PER_SEED,
+    Design,
+    cluster_totals,
+    draw_ranks,
+    truth,
+    values,
+)
 
 OURS = "seeds and queries"
 RIVALS = ("query bootstrap", "Multi-Bootstrap", "Fisher", "Student")
-MEASURES = ("coverage", "type I", "family-wise", "power")
+TABLE = ("R@1", "R@5", "R@10", "MnR")  # the columns of a table in which letters may stand
+MEASURES = (
+    *("coverage", "type I", "family-wise", "letter anywhere", "power", "kept"),
+    *("zero width", "zero width, difference", "p = 0"),
+)
 _BATCH = 3_000_000  # ranks drawn at once
 
 
@@ -35,14 +50,22 @@ def calibrate(
         design: the studies.
         replicates: how many of them.
         seed: the same seed gives the same figures.
-        metrics: of ``METRICS``.
+        metrics: of ``KNOWN_METRICS``.
         procedures: ``OURS`` and names of ``RIVALS``; all see the same studies.
         confidence: of intervals; tests are at 1 − confidence.
         resamples: of the rivals. Their draws are shared by the studies of a batch.
 
     Returns:
-        Columns procedure, metric, measure, rate, trials. ``coverage`` of each method's mean; ``type I`` of pairs that
-        do not differ; ``family-wise``, any such error in a study after Holm; ``power`` for pairs that differ.
+        Columns procedure, metric, measure, rate, error (its standard error over studies, whose methods and pairs are
+        not independent), trials. The measures:
+
+        - ``coverage`` of each method's mean, by the interval that a table prints;
+        - ``type I`` of pairs that do not differ; ``family-wise``, any such error in a study after Holm;
+        - ``letter anywhere``, any such error in any column of a table (``TABLE``, where all of them are asked for and
+          no methods differ; metric ``any``), Holm's correction being made within each;
+        - ``power`` for pairs that differ; ``kept``, such a pair's worse method is not shown to be worse after Holm, so
+          that it keeps what marks the best;
+        - ``zero width``, an interval of a mean that is a point; the same of a difference; ``p = 0``.
 
     Raises:
         RewindError: for a design that cannot be simulated or an unknown name.
@@ -51,19 +74,21 @@ def calibrate(
     rng = np.random.default_rng(seed)
     pairs = np.array(list(combinations(range(design.methods), 2)))
     counts: dict[tuple[str, str, str], np.ndarray] = {}
+    known = {metric: truth(design, metric) for metric in metrics}
     tools = _Tools(design, pairs, 1 - confidence, resamples, rng, procedures)
     for size in _batches(design, replicates, procedures):
         ranks = draw_ranks(design, size, rng)
+        letters = []
         for metric in metrics:
-            known = truth(design, metric)
-            null = np.isclose(known[pairs[:, 0]], known[pairs[:, 1]], rtol=1e-12)
-            per_query = values(ranks, metric)
-            for procedure, found in tools.run(per_query, metric):
-                for measure, hits in _score(*found, known, null):
-                    total = counts.setdefault((procedure, metric, measure), np.zeros(2))
-                    total += (hits.sum(), hits.size)
-    rows = [(*key, total[0] / total[1], int(total[1])) for key, total in counts.items() if total[1]]
-    return pd.DataFrame(rows, columns=["procedure", "metric", "measure", "rate", "trials"])
+            for procedure, found in tools.run(values(ranks, metric), metric):
+                for measure, hits in _score(found, known[metric], pairs):
+                    _count(counts, (procedure, metric, measure), hits)
+                if procedure == OURS and metric in TABLE and _null(known[metric], pairs).all():
+                    letters.append(found["after Holm"].any(axis=1))
+        if len(letters) == len(TABLE):
+            _count(counts, (OURS, "any", "letter anywhere"), np.any(letters, axis=0))
+    rows = [_row(key, total) for key, total in counts.items()]
+    return pd.DataFrame(rows, columns=["procedure", "metric", "measure", "rate", "error", "trials"])
 
 
 class _Tools:
@@ -76,46 +101,94 @@ class _Tools:
         if "Fisher" in names:
             self.signs = rng.choice(np.array([-1, 1], dtype=np.float32), size=(resamples, design.queries))
 
-    def run(self, per_query: np.ndarray, metric: str):
-        """Yield (procedure, (rejected (R, P), rejected after Holm or None, ends (R, M) or None))."""
+    def run(self, per_query: np.ndarray, metric: str) -> Iterator[tuple[str, dict]]:
+        """Yield each procedure with what it found: ``called`` (R, P) and perhaps ``ends``, two (R, M).
+
+        Ours has ``after Holm``, ``estimate``, ``p`` and ``apart``, the two ends of differences, all (R, P), too.
+        """
         totals = cluster_totals(self.design, per_query)
         if OURS in self.names:
-            yield OURS, self._ours(totals, metric)
+            yield OURS, self._ours(totals.astype(float), metric)
         queries = self.design.queries
         if "query bootstrap" in self.names:
             called, ends = rivals.query_bootstrap(totals, self.pairs, self.weights, queries, self.level)
-            yield "query bootstrap", (called, None, ends)
+            yield "query bootstrap", {"called": called, "ends": ends}
         if "Multi-Bootstrap" in self.names:
             called, ends = rivals.multi_bootstrap(totals, self.pairs, self.weights, queries, self.level, self.rng)
-            yield "Multi-Bootstrap", (called, None, ends)
+            yield "Multi-Bootstrap", {"called": called, "ends": ends}
         if {"Fisher", "Student"} & set(self.names):
             averaged = per_query.mean(axis=2)
             apart = averaged[:, self.pairs[:, 0]] - averaged[:, self.pairs[:, 1]]
             if "Fisher" in self.names:
-                yield "Fisher", (rivals.fisher(apart, self.signs, self.level), None, None)
+                yield "Fisher", {"called": rivals.fisher(apart, self.signs, self.level)}
             if "Student" in self.names:
-                yield "Student", (rivals.student(apart, self.level), None, None)
+                yield "Student", {"called": rivals.student(apart, self.level)}
 
-    def _ours(self, totals: np.ndarray, metric: str):
-        found = parts(totals, np.full(self.design.clusters, self.design.cluster))
-        interval = one(found, 1 - self.level, metric == "MnR")
-        first, second = (found[:, self.pairs[:, side]] for side in (0, 1))
-        p = difference(first, second, 1 - self.level).p
-        return p <= self.level, holm(p) <= self.level, (interval.low, interval.high)
+    def _ours(self, totals: np.ndarray, metric: str) -> dict:
+        sizes = np.full(self.design.clusters, self.design.cluster)
+        seeds = self.design.seeds_each
+        least, most = (1.0, float(self.design.gallery)) if metric == "MnR" else (0.0, 1.0)
+        each = [totals[:, method, :n] for method, n in enumerate(seeds)]
+        found = stack([parts(part, sizes, fixed=n == 1) for part, n in zip(each, seeds, strict=True)])  # (M, R)
+        alone = one(found, 1 - self.level, metric == "MnR", least, most)
+        ends = alone.low, alone.high
+        if self.design.pretraining_sd and self.design.pretraining == PER_SEED and len(set(seeds)) == 1 < seeds[0]:
+            between = stack([parts(each[a] - each[b], sizes) for a, b in self.pairs])
+            apart = paired(between, 1 - self.level, most - least)  # (P, R)
+        else:
+            apart = difference(found[self.pairs[:, 0]], found[self.pairs[:, 1]], 1 - self.level, most - least)
+        p = apart.p.T
+        return {
+            "called": p <= self.level,
+            "after Holm": holm(p) <= self.level,
+            "ends": tuple(end.T for end in ends),
+            "estimate": apart.estimate.T,
+            "apart": (apart.low.T, apart.high.T),
+            "p": p,
+        }
 
 
-def _score(called: np.ndarray, after_holm: np.ndarray | None, ends, known: np.ndarray, null: np.ndarray):
+def _null(known: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """(P,) pairs that do not differ."""
+    return np.isclose(known[pairs[:, 0]], known[pairs[:, 1]], rtol=1e-12)
+
+
+def _score(found: dict, known: np.ndarray, pairs: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (measure, hits) of a batch."""
-    if ends is not None:
-        yield "coverage", (ends[0] <= known) & (known <= ends[1])
-    yield "type I", called[:, null]
-    yield "power", called[:, ~null]
-    if after_holm is not None and null.any():
-        yield "family-wise", after_holm[:, null].any(axis=1)
+    null = _null(known, pairs)
+    if "ends" in found:
+        low, high = found["ends"]
+        yield "coverage", (low <= known) & (known <= high)
+    yield "type I", found["called"][:, null]
+    yield "power", found["called"][:, ~null]
+    if "after Holm" not in found:
+        return
+    yield "zero width", low == high
+    yield "zero width, difference", found["apart"][0] == found["apart"][1]
+    yield "p = 0", found["p"] == 0
+    if null.any():
+        yield "family-wise", found["after Holm"][:, null].any(axis=1)
+    true = np.sign(known[pairs[:, 0]] - known[pairs[:, 1]])
+    shown = found["after Holm"] & (np.sign(found["estimate"]) == true)
+    yield "kept", ~shown[:, ~null]
+
+
+def _count(counts: dict, key: tuple[str, str, str], hits: np.ndarray) -> None:
+    """Add a batch's hits, (R,) or (R, …): hits, trials, studies, and the sums of a study's rate and of its square."""
+    if hits.size:
+        rates = hits.reshape(len(hits), -1).mean(axis=1)
+        total = counts.setdefault(key, np.zeros(5))
+        total += (hits.sum(), hits.size, len(hits), rates.sum(), np.square(rates).sum())
+
+
+def _row(key: tuple[str, str, str], total: np.ndarray) -> tuple:
+    hits, trials, studies, rates, squares = total
+    variance = max(0.0, squares / studies - (rates / studies) ** 2)
+    return (*key, hits / trials, float(np.sqrt(variance / studies)), int(trials))
 
 
 def _batches(design: Design, replicates: int, procedures: tuple[str, ...]) -> list[int]:
-    per_study = design.methods * design.seeds * design.queries
+    per_study = design.methods * max(design.seeds_each) * design.queries
     # A resampled array is (B, R, M, S), which bounds the studies of a batch too.
     most = 200 if set(procedures) & set(RIVALS) else replicates
     size = max(1, min(most, _BATCH // per_study, replicates))
@@ -128,11 +201,22 @@ def _check(design: Design, metrics: tuple[str, ...], procedures: tuple[str, ...]
             f"simulation: {design.queries} queries are no 3 or more whole clusters of {design.cluster}; choose a "
             "multiple."
         )
-    if design.seeds < 2 or design.methods < 2:
-        raise RewindError("simulation: claims about methods need at least 2 methods with 2 seeds each.")
+    for name, given in (("seeds", design.seeds), ("seed_sd", design.seed_sd)):
+        if isinstance(given, tuple) and len(given) != design.methods:
+            raise RewindError(f"simulation: {name} {given} are not one number for each of {design.methods} methods.")
+    seeds = design.seeds_each
+    if design.methods < 2 or min(seeds) < 1:
+        raise RewindError("simulation: at least 2 methods with a seed each are needed.")
+    if min(seeds) == 1 and (max(seeds) > 1 or np.any(design.shift_sd) or design.pretraining_sd):
+        raise RewindError(
+            "simulation: one seed is a fixed model: seeds are 1 for every method, seed_sd and pretraining_sd are 0."
+        )
+    if set(procedures) & set(RIVALS) and len(set(seeds)) > 1:
+        raise RewindError(f"simulation: with unequal seeds there is only the procedure {OURS!r}.")
     if not 0 < design.r1 < 100 or not 0 < design.r1 + design.difference < 100:
         raise RewindError(f"simulation: R@1 of {design.r1} and a difference of {design.difference} leave 0–100%.")
-    for name, known in ((metrics, METRICS), (procedures, (OURS, *RIVALS))):
+    names = ((metrics, KNOWN_METRICS), (procedures, (OURS, *RIVALS)), ((design.pretraining,), (PER_SEED, ONCE)))
+    for name, known in names:
         odd = sorted(set(name) - set(known))
         if odd:
             raise RewindError(f"simulation: {odd[0]!r} is unknown; there are {', '.join(known)}.")

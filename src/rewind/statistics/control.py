@@ -45,7 +45,7 @@ def shrinkage(
         for method in methods:
             four = (method, baseline, control[method], control[baseline])
             place = dict(zip(COLUMNS, (*four, setting, block.direction), strict=False))
-            result = combination([found[name] for name in four], (1, -1, -1, 1), confidence)
+            result = combination([found[name] for name in four], (1, -1, -1, 1), confidence, 200.0)
             gap, other = (found[a].mean - found[b].mean for a, b in (four[:2], four[2:]))
             procedure = labels.pair(*(min(len(block.higher[name]) for name in two) for two in (four[:2], four[2:])))
             for k, metric in enumerate(METRICS):

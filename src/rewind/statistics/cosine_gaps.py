@@ -14,8 +14,9 @@ import pandas as pd
 
 from rewind.evaluation.cosine_gap import Gap
 from rewind.statistics import labels
-from rewind.statistics.inference import difference, holm, one
-from rewind.statistics.parts import Parts, parts, stack
+from rewind.statistics.inference import holm, one
+from rewind.statistics.pairs import NOTHING_SAID, Random, compare_pair
+from rewind.statistics.parts import parts
 
 QUANTITIES = ("gap", "positive", "negative")
 INTERVALS = (
@@ -51,6 +52,7 @@ def compare_gaps(
     clusters: Mapping[str, tuple[np.ndarray, np.ndarray]],
     pairs: list[tuple[str, str]],
     confidence: float,
+    random: Random = NOTHING_SAID,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Intervals of gap, positive and negative mean of every method, and differences in gap of every pair.
 
@@ -59,6 +61,7 @@ def compare_gaps(
         clusters: split → clusters of its captions and of its items, counted from 0.
         pairs: the declared family. Holm's correction runs over those of it that a split and scoring have.
         confidence: of the intervals.
+        random: which methods are fixed models, and whether seeds go in pairs.
     """
     intervals, differences = [], []
     for (split, scoring), methods in found.items():
@@ -66,22 +69,24 @@ def compare_gaps(
         count = int(items.max()) + 1
         sizes = np.bincount(captions, minlength=count)
         place = {"split": split, "scoring": scoring}
-        error = {}
-        for method, seeds in methods.items():
-            totals = np.stack([gap_totals(gap, captions, items, count) for gap in seeds], axis=1)  # (3, S, C)
-            error[method] = parts(totals, sizes)
-            intervals += _interval_rows(method, place, totals, error[method], sizes, confidence)
+        totals = {
+            method: np.stack([gap_totals(gap, captions, items, count) for gap in seeds], axis=1)  # (3, S, C)
+            for method, seeds in methods.items()
+        }
+        for method, each in totals.items():
+            intervals += _interval_rows(method, place, each, sizes, confidence, method in random.fixed)
         there = [pair for pair in pairs if pair[0] in methods and pair[1] in methods]
         if there:
-            runs = {method: len(seeds) for method, seeds in methods.items()}
-            differences += _pair_rows(there, place, error, runs, confidence)
+            differences += _pair_rows(
+                there, place, {m: each[0] for m, each in totals.items()}, sizes, confidence, random
+            )
     return pd.DataFrame(intervals, columns=list(INTERVALS)), pd.DataFrame(differences, columns=list(PAIRS))
 
 
 def _interval_rows(
-    method: str, place: dict[str, str], totals: np.ndarray, error: Parts, sizes: np.ndarray, confidence: float
+    method: str, place: dict[str, str], totals: np.ndarray, sizes: np.ndarray, confidence: float, fixed: bool
 ) -> list[dict]:
-    result, seeds = one(error, confidence), totals.shape[1]
+    result, seeds = one(parts(totals, sizes, fixed), confidence), totals.shape[1]
     per_seed = totals.sum(axis=-1) / sizes.sum()
     size = {"seeds": seeds, "captions": int(sizes.sum()), "clusters": len(sizes)}
     return [
@@ -90,7 +95,7 @@ def _interval_rows(
         | size
         | {"estimate": result.estimate[k], "low": result.low[k], "high": result.high[k]}
         | {"std": float(per_seed[k].std(ddof=1)) if seeds > 1 else np.nan}
-        | {"procedure": labels.method(seeds), "df": result.df[k], "seed_share": result.seed_share[k]}
+        | {"procedure": labels.method(seeds, fixed=fixed), "df": result.df[k], "seed_share": result.seed_share[k]}
         for k, quantity in enumerate(QUANTITIES)
     ]
 
@@ -98,17 +103,19 @@ def _interval_rows(
 def _pair_rows(
     pairs: list[tuple[str, str]],
     place: dict[str, str],
-    error: dict[str, Parts],
-    seeds: dict[str, int],
+    totals: dict[str, np.ndarray],
+    sizes: np.ndarray,
     confidence: float,
+    random: Random,
 ) -> list[dict]:
-    first, second = (stack([error[pair[side]] for pair in pairs])[:, 0] for side in (0, 1))
-    result = difference(first, second, confidence)
-    adjusted = holm(result.p)
+    """``totals``: method → (S, C) of the gap."""
+    found = [compare_pair(totals, pair, sizes, confidence, random) for pair in pairs]
+    adjusted = holm(np.array([float(result.p) for result, _ in found]))
     return [
-        {"first": a, "second": b, "difference": result.estimate[at], "low": result.low[at], "high": result.high[at]}
+        {"first": a, "second": b, "difference": float(result.estimate)}
+        | {"low": float(result.low), "high": float(result.high)}
         | place
-        | {"p": result.p[at], "p_holm": adjusted[at], "procedure": labels.pair(seeds[a], seeds[b])}
-        | {"family": len(pairs), "df": result.df[at]}
-        for at, (a, b) in enumerate(pairs)
+        | {"p": float(result.p), "p_holm": adjusted[at], "procedure": procedure}
+        | {"family": len(pairs), "df": float(result.df)}
+        for at, ((a, b), (result, procedure)) in enumerate(zip(pairs, found, strict=True))
     ]

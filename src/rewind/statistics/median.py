@@ -1,4 +1,4 @@
-"""The median rank: its estimate from all seeds' ranks pooled, its interval by inversion (Woodruff, 1952).
+"""The median rank: of all seeds' queries pooled, its interval by inversion (Woodruff, 1952).
 
 A median of whole numbers has no useful standard error, so it is not tested.
 """
@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from rewind.evaluation.ranking import recall_at
+from rewind.evaluation.ranking import ROUNDING, median_of, recall_at
 from rewind.statistics.inference import one
 from rewind.statistics.parts import Clusters, parts
 
 BLOCK = 64  # cut-offs looked at together
-_HALF = 0.5 - 1e-9  # a share of exactly one half may be rounded below it
+_HALF = 0.5 - ROUNDING
 
 
 def median_rank(
-    higher: np.ndarray, ties: np.ndarray, clusters: Clusters, confidence: float
+    higher: np.ndarray, ties: np.ndarray, clusters: Clusters, confidence: float, fixed: bool = False
 ) -> tuple[float, float, float]:
     """Median rank with the ends of its interval.
 
@@ -24,22 +24,23 @@ def median_rank(
         higher, ties: (S, Q) of all seeds.
         clusters: of the queries.
         confidence: of the interval.
+        fixed: as for :func:`rewind.statistics.parts.parts`.
 
     Returns:
-        The smallest r with pooled R@r ≥ ½; the smallest r where the upper, and where the lower, end of the interval
-        of R@r is ≥ ½. With one cluster the ends are NaN.
+        The pooled median (:func:`rewind.evaluation.ranking.median_of`); the smallest r where the upper, and where the
+        lower, end of the interval of R@r is ≥ ½. An end that no r reaches (few clusters) is NaN.
     """
     last = int((higher + ties).max()) + 1
-    found: list[float | None] = [None, None, None]
+    found: list[float | None] = [None, None]
     for start in range(1, last + 1, BLOCK):
         cutoffs = np.arange(start, min(start + BLOCK, last + 1))
         hits = recall_at(cutoffs[:, None, None], higher[None], ties[None])
-        shares = one(parts(clusters.totals(hits), clusters.sizes), confidence)
-        for place, share in enumerate((shares.estimate, shares.high, shares.low)):
+        shares = one(parts(clusters.totals(hits), clusters.sizes, fixed), confidence, least=0, most=1)
+        for place, share in enumerate((shares.high, shares.low)):
             reached = share >= _HALF
             if found[place] is None and reached.any():
                 found[place] = float(cutoffs[reached.argmax()])
         if None not in found:
             break
-    estimate, low, high = (np.nan if value is None else value for value in found)
-    return estimate, low, high
+    low, high = (np.nan if value is None else value for value in found)
+    return median_of(higher, ties), low, high

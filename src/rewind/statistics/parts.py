@@ -47,7 +47,7 @@ class Parts:
     Attributes:
         mean: (…) mean over seeds of the means over queries.
         seed: (…) A, the variance of the mean between seeds; it holds the seed × query interaction. 0 for one seed.
-        seed_df: (…) S − 1, the degrees of freedom of A; 0 for one seed.
+        seed_df: (…) S − 1, the degrees of freedom of A; 0 for one seed, infinite for a fixed model, which has none.
         overlap: (…) E, the interaction as it is counted in the query part too. 0 for one seed.
         residuals: (…, C) deviation of each cluster from the mean, averaged over seeds; they sum to 0.
     """
@@ -63,12 +63,13 @@ class Parts:
         return Parts(self.mean[at], self.seed[at], self.seed_df[at], self.overlap[at], self.residuals[at])
 
 
-def parts(totals: np.ndarray, sizes: np.ndarray) -> Parts:
+def parts(totals: np.ndarray, sizes: np.ndarray, fixed: bool = False) -> Parts:
     """Parts of a method's error.
 
     Args:
         totals: (…, S, C) sums of the per-query values of each seed in each cluster.
         sizes: (C,) queries of each cluster.
+        fixed: a model that cannot be trained again, S = 1: queries are all that is random.
 
     Returns:
         Its leading axes are those of ``totals``.
@@ -83,7 +84,7 @@ def parts(totals: np.ndarray, sizes: np.ndarray) -> Parts:
     averaged = np.where(np.abs(averaged) <= ROUNDING * size[..., None], 0, averaged)
     if seeds == 1:
         none = np.zeros_like(mean)
-        return Parts(mean, none, none, none, averaged)
+        return Parts(mean, none, np.full_like(mean, np.inf) if fixed else none, none, averaged)
     seed = per_seed.var(axis=-1, ddof=1) / seeds
     seed = np.where(seed <= (ROUNDING * size) ** 2, 0, seed)
     beyond = np.square(residuals - averaged[..., None, :]).sum(axis=(-2, -1))

@@ -1,7 +1,8 @@
 """What difference of R@1 a study can detect, from the latent normal model of ``simulation`` on normal theory.
 
 The variances of the model are exact; the test's estimates of them are drawn as χ² variables, and given these the
-power is a normal probability. No ranks are simulated, so this takes milliseconds.
+power is a normal probability. No ranks are simulated, so this takes milliseconds. What a comparison that was made
+could have seen needs no model: ``seen``.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr, stdtrit
 
+from rewind.statistics.inference import LEFT
+from rewind.statistics.seen import smallest_seen
 from rewind.statistics.simulation import Design, agreement
 
 DRAWS = 4096
+ALIKE = (0.6, 0.95)  # what two methods' shared query effects may correlate by, where no result tells
+SPREAD = (0.5, 2.0)  # what the seeds' spread may be of a guess
 
 
 @dataclass(frozen=True)
@@ -39,18 +44,17 @@ class Variances:
 
 def variances(design: Design) -> Variances:
     """The model's variances; with a cluster size that does not divide the queries, clusters of that size on average."""
-    p, shared, alike, together = design.r1 / 100, design.shared, design.alike, design.together
-
-    def within(correlation: float) -> float:
-        """Sum over a cluster of the covariances of one query's hit with the others', per query."""
-        other = (design.cluster - 1) * _covariance(p, correlation * together) if design.cluster > 1 else 0.0
-        return _covariance(p, correlation) + other
-
+    shared = design.shared
     return Variances(
         shift=(design.seed_sd / 100) ** 2,
-        retrained=max(0.0, within(1.0) - within(shared)) / design.queries,
-        query=2 * (within(shared) - within(shared * alike)) / design.queries,
+        retrained=max(0.0, _within(design, 1.0) - _within(design, shared)) / design.queries,
+        query=2 * (_within(design, shared) - _within(design, shared * design.alike)) / design.queries,
     )
+
+
+def query_correlation(design: Design, alike: float) -> float:
+    """Correlation over clusters of two methods' hits, seeds averaged out, whose latent correlation is ``alike``."""
+    return _within(design, design.shared * alike) / _within(design, design.shared)
 
 
 def with_spread(design: Design, total: float) -> Design:
@@ -85,6 +89,42 @@ def detectable(design: Design, wanted: float = 0.8, level: float = 0.05, seed: i
     return 100 * float(brentq(lambda points: _power(drawn, points) - wanted, 0, 1, xtol=1e-6))
 
 
+def queries_alone(design: Design, wanted: float = 0.8, level: float = 0.05) -> float:
+    """Smallest difference in points of R@1 that these queries let be seen, however many seeds there are.
+
+    With one seed (``design.seeds`` is 1) of these two fixed models; else seeds are taken for many, so that nothing but
+    the queries is left of the error. inf above 100 points; NaN where nothing can be said.
+    """
+    found = variances(design)
+    variance = found.query + (2 * found.retrained if design.seeds == 1 else 0.0)
+    if variance <= 0 or design.queries / design.cluster <= 1:
+        return float("nan")
+    points = 100 * float(smallest_seen(variance, design.queries / design.cluster - 1, level, wanted))
+    return points if points <= 100 else float("inf")
+
+
+def seen_with(
+    clusters: int, cluster: float = 1, r1: float = 40.0, level: float = 0.05, wanted: float = 0.8
+) -> tuple[float, float]:
+    """What so few clusters let be seen, in points of R@1: least and greatest over what methods may be like.
+
+    That is how alike they are (``ALIKE``) and how often seeds disagree (never, or on the usual share of queries).
+
+    For a study that has too few clusters to compare anything: how great a difference would have to be, with seeds
+    without number.
+
+    Args:
+        clusters: of queries; at least 2.
+        cluster: queries of each.
+        r1: R@1 of the methods in percent.
+        level, wanted: as in :func:`queries_alone`, alone of its family.
+    """
+    base = Design(queries=round(clusters * cluster), cluster=cluster, r1=r1)
+    cases = [replace(base, alike=alike, disagreement=share) for alike in ALIKE for share in (0.0, base.disagreement)]
+    found = [queries_alone(case, wanted, level) for case in cases]
+    return min(found), max(found)
+
+
 def _draws(design: Design, level: float, seed: int) -> tuple[float, np.ndarray]:
     """Standard error of the difference, and draws of what it must exceed to be called."""
     found, seeds, clusters = variances(design), design.seeds, design.queries / design.cluster
@@ -93,7 +133,8 @@ def _draws(design: Design, level: float, seed: int) -> tuple[float, np.ndarray]:
     overlap = 2 * found.retrained / seeds
     raw = (found.query + overlap) * rng.chisquare(clusters - 1, DRAWS) / (clusters - 1)
     seed_part = runs.sum(axis=0)
-    variance = seed_part + np.maximum(raw - overlap, 0)
+    left = raw - overlap
+    variance = np.where(left > LEFT * raw, seed_part + left, np.maximum(seed_part, raw))
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.nan_to_num(seed_part / variance)
         f = np.where(seed_part > 0, seed_part**2 / ((runs**2).sum(axis=0) / (seeds - 1)), 1)
@@ -105,6 +146,13 @@ def _draws(design: Design, level: float, seed: int) -> tuple[float, np.ndarray]:
 def _power(drawn: tuple[float, np.ndarray], difference: float) -> float:
     error, bar = drawn
     return float((ndtr((difference - bar) / error) + ndtr((-difference - bar) / error)).mean())
+
+
+def _within(design: Design, correlation: float) -> float:
+    """Sum over a cluster of the covariances of one query's hit with the others', per query."""
+    p = design.r1 / 100
+    other = (design.cluster - 1) * _covariance(p, correlation * design.together) if design.cluster > 1 else 0.0
+    return _covariance(p, correlation) + other
 
 
 def _covariance(p: float, correlation: float) -> float:

@@ -15,6 +15,7 @@ from rewind.errors import Faults, RewindError
 from rewind.study.dataset import BUILT_IN, Dataset
 from rewind.study.keys import DRAFT
 from rewind.study.model import Method, Study
+from rewind.study.pretraining import starts
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -107,14 +108,20 @@ def load_study(name: str, folder: str | Path = "config/studies", overrides: Mapp
 
 
 def _without_training(raw: dict[str, Any], given: set[str]) -> dict[str, Any]:
-    """Defaults of a study in which nothing is trained: one seed, and no over-fitting check."""
+    """Defaults of a study in which no method is trained: no over-fitting check, and one seed.
+
+    Methods that start from a pre-training of each seed have a row for each.
+    """
     try:
         methods = [Method.model_validate(block) for block in raw["methods"].values()]
     except (KeyError, AttributeError, ValidationError):
         return raw  # told with all other faults
     if not all(method.baseline for method in methods):
         return raw
-    return raw | {name: value for name, value in (("seeds", [0]), ("sanity", None)) if name not in given}
+    keys = raw.get("pretraining")
+    seeded = isinstance(keys, dict) and keys.get("shared") is not True and any(map(starts, methods))
+    defaults: dict[str, Any] = {"sanity": None} if seeded else {"sanity": None, "seeds": [0]}
+    return raw | {name: value for name, value in defaults.items() if name not in given}
 
 
 def _validate(model: type[M], raw: dict[str, Any], path: Path) -> M:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
+from rewind.study import comparing
 from rewind.study import keys as kinds
 from rewind.study.backbone import Backbone
 from rewind.study.keys import DRAFT, NAME, SEEDS, Keys, key, required
@@ -89,6 +90,11 @@ class Method(Keys):
     train: str = key("", "What the table's Train column says; the dataset's title if empty.")
     options: dict[str, Any] = key({}, "Options of a baseline or of a model of your own.")
     noise: bool = key(False, "A control: this method sees noise in the place of every clip (as `frames.noise`).")
+    fixed: bool = key(
+        False,
+        "This is one model that cannot be trained again, say a checkpoint without its recipe: its row speaks of this "
+        "model alone, and its intervals and tests are over other queries. It has one seed.",
+    )
     seeds: list[int] | None = key(None, "Seeds of this method where they differ from the study's.", min_length=1)
     training: Training = key(Training(), "Overrides of the study's `training` keys for this method.")
 
@@ -130,13 +136,20 @@ class Sweep(Keys):
 
 
 class Pretraining(Keys):
-    """Train the backbone once on the training split, before and shared by all runs, where no weights are at hand."""
+    """Train the backbone first, on the training split, where no weights are at hand: once for each seed."""
 
     method: Method = key(Method(), "Method that is trained (its backbone is what is kept).")
-    seed: int = key(
-        0, "Seed of the pre-training; it is shared by all runs, so their spread does not include it.", **SEEDS
+    shared: bool = key(
+        False,
+        "Once for all runs instead. Their spread then leaves it out, and every table and figure says in its caption "
+        "that it is given one pre-training.",
     )
-    threads: int | None = key(None, "CPU threads of this one job; the study's if empty.", ge=1, le=512)
+    seed: int | None = key(
+        None,
+        "Seed of a `shared` pre-training, 0 if empty. Otherwise a run starts from the pre-training of its own seed.",
+        **SEEDS,
+    )
+    threads: int | None = key(None, "CPU threads of such a job; the study's if empty.", ge=1, le=512)
     max_frames: int | None = key(None, "Frames per clip while pre-training; the study's if empty.", ge=1, le=512)
     training: Training = key(Training(), "Overrides of the study's `training` keys.")
 
@@ -251,10 +264,10 @@ class Study(Keys):
         return self.model_dump(mode="json", exclude=READING)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """The declared family of comparisons; all pairs of trained methods where none is declared."""
+        """The declared family of comparisons; all pairs of compared methods where none is declared."""
         if self.statistics.pairs is not None:
             return list(self.statistics.pairs)
-        names = self.trained()
+        names = comparing.compared(self)
         return [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
 
     def run_spec(self, method: str, training: Training | None = None) -> RunSpec:
@@ -297,5 +310,5 @@ class RunSpec(Keys):
 
 
 TOWERLESS = ("ridge", "chance", "bow")
-BASELINES = (*TOWERLESS, "clip_zero_shot", "zero_shot")
+BASELINES = (*TOWERLESS, *comparing.MODELS)
 CLOSED_HEADS = ("ridge", "geometry")  # of a translator

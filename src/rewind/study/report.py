@@ -26,8 +26,16 @@ class Statistics(Keys):
         le=1_000_000,
     )
     seed: int = key(0, "Seed of that bootstrap.", **SEEDS)
+    primary: Literal["R@1", "R@5", "R@10", "MRR", "MnR"] | None = key(
+        None,
+        "The metric that decides, named before anything is run: it alone earns letters and bold in tables (in Binary "
+        "that is accuracy). Others have intervals, and tests in `statistics/pairs.csv`. None: R@1 or, where no column "
+        "shows that, the first column that is tested.",
+    )
     pairs: list[tuple[str, str]] | None = key(
-        None, "Pairs of methods to compare, the family of the Holm correction; none: all pairs of trained methods."
+        None,
+        "Pairs of methods to compare, the family of the Holm correction; none: all pairs of trained methods and of "
+        "models that are scored as they are (`zero_shot`, `clip_zero_shot`).",
     )
 
     @field_validator("pairs")

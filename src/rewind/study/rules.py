@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def faults(study: Study) -> list[str]:
     """Every fault as ``key: what is wrong; what to do``, in the order of the keys; none for a sound study."""
-    found = [*_methods_named(study), *_pairs(study), *_trained(study), *_columns(study), *_text(study)]
+    found = [*_methods_named(study), *_pairs(study), *_trained(study), *_fixed(study), *_columns(study), *_text(study)]
     if study.evaluation.zero_shot and not study.encoding():
         found.append("evaluation.zero_shot: no method here has towers that encode prompts and images; set it to null")
     if verdict := study.tables.verdict:
@@ -65,9 +65,24 @@ def _trained(study: Study) -> Iterator[str]:
     if study.pretraining and study.pretraining.method.baseline:
         model = study.pretraining.method.model
         yield f"pretraining.method.model: {model} is not trained; name a model that is, for example clip4clip"
+    if study.pretraining and study.pretraining.seed is not None and not study.pretraining.shared:
+        yield (
+            f"pretraining.seed: {study.pretraining.seed}, but each run starts from the pre-training of its own seed; "
+            "take the key out, or share one pre-training by pretraining.shared: true"
+        )
 
 
 _WANTED = {"sanity": "over-fit", "sweep": "try numbers of frames with"}
+
+
+def _fixed(study: Study) -> Iterator[str]:
+    for name, method in study.methods.items():
+        seeds = method.seeds or study.seeds
+        if method.fixed and len(seeds) > 1:
+            yield (
+                f"methods.{name}.fixed: one model has one seed, and this has {len(seeds)}; set methods.{name}.seeds: "
+                f"[{seeds[0]}], or take fixed out"
+            )
 
 
 def _columns(study: Study) -> Iterator[str]:
@@ -79,6 +94,13 @@ def _columns(study: Study) -> Iterator[str]:
         plain = " ".join(word for word in column.split() if word != first)
         if plain != column and plain in study.tables.columns and metric in METRICS:
             yield f"tables.columns: {column!r} and {plain!r} are the same column; keep one"
+
+    primary = study.statistics.primary
+    if primary and primary not in {split_column(column)[1] for column in study.tables.columns}:
+        yield (
+            f"statistics.primary: {primary} alone earns letters, and no column of tables.columns shows it; add the "
+            "column or name another metric"
+        )
 
 
 def _text(study: Study) -> Iterator[str]:

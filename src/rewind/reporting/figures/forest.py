@@ -207,7 +207,7 @@ def _key(fig: Figure, confidence: float, tested: bool = False, seeds: bool = Tru
         mark = {"linestyle": "none", "markersize": 5}
         handles += [
             Line2D([], [], marker="s", color=style.INK, label="differs: Holm's p below the level", **mark),
-            Line2D([], [], marker="o", color="white", markeredgecolor=style.GREY, label="does not differ", **mark),
+            Line2D([], [], marker="o", color="white", markeredgecolor=style.GREY, label="not shown to differ", **mark),
         ]
     columns = 1 if fig.get_size_inches()[0] < style.DOUBLE else 2
     fig.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=7)

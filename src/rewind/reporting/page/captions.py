@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rewind.study import Study
+from rewind.study.pretraining import by_seed, condition, seeds
 
 EMBEDDINGS = {"pca": "the two first principal components", "tsne": "t-SNE", "umap": "UMAP"}
 
@@ -12,8 +13,11 @@ EMBEDDINGS = {"pca": "the two first principal components", "tsne": "t-SNE", "uma
 def _over(study: Study) -> str:
     """What the primary intervals of a study are over."""
     trained = study.trained()
-    if not trained:
-        return "other queries (nothing is trained, so there are no training seeds)"
+    if not trained and not by_seed(study):
+        what = "nothing but the backbone" if study.pretraining else "nothing"
+        return f"other queries ({what} is trained, so there are no training seeds)"
+    if not trained and len(seeds(study)) > 1:
+        return "other seeds of the pre-training and other queries"
     if all(len(study.methods[method].seeds or study.seeds) == 1 for method in trained):
         return "other queries alone (one training seed)"
     return "other training seeds and other queries"
@@ -24,7 +28,8 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
     method, seed = study.pictured()
     run = f"{labels[method]}, seed {seed}" if method in study.trained() else labels[method]
     confidence = f"{100 * study.statistics.confidence:g}%"
-    return {
+    given = condition(study)
+    said = {
         "intervals": f"R@1 of every method. Broad bar: {confidence} interval over {_over(study)}; thin line: bootstrap "
         "over queries with these checkpoints. Numbers: the estimate.",
         "pairs": "Difference in R@1 of every declared pair, with the same two intervals. Filled squares differ after "
@@ -43,3 +48,4 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
         "diagonal, and a frame holds a clip and its twin.",
         "embedding": f"Captions and items of {run} in {EMBEDDINGS[study.figures.embedding]} of their vectors.",
     }
+    return {name: f"{text} {given.capitalize()}." if given else text for name, text in said.items()}

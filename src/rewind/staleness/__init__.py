@@ -1,0 +1,1 @@
+"""What would run again and why, and edits that are accepted as changing nothing."""

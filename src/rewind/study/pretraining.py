@@ -1,0 +1,73 @@
+"""Which pre-training a run starts from: one of its own seed, or one for all where the study says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rewind.study.model import Method, Study
+
+ELSEWHERE = ("chance", "bow", "clip_zero_shot")
+"""Models that never look through the study's backbone."""
+GIVEN = "given one pre-training"
+
+
+def starts(method: Method) -> bool:
+    """Whether a method starts from the study's backbone, and so from its pre-training."""
+    return method.model not in ELSEWHERE and "backbone" not in method.options
+
+
+def by_seed(study: Study) -> bool:
+    """Whether the study pre-trains, once for each seed."""
+    return study.pretraining is not None and not study.pretraining.shared
+
+
+def seeds(study: Study) -> list[int]:
+    """Seeds of the study's pre-trainings: of all runs that start from one, the study's own first; none without.
+
+    Stages without a seed of their own take the first.
+    """
+    if study.pretraining is None:
+        return []
+    if study.pretraining.shared:
+        return [study.pretraining.seed or 0]
+    needed = [seed for m in study.methods.values() if starts(m) for seed in m.seeds or study.seeds]
+    return [s for s in study.seeds if s in needed] + sorted(set(needed) - set(study.seeds)) or study.seeds[:1]
+
+
+def part(study: Study, method: str = "", seed: int | str | None = None) -> str:
+    """What follows ``pretrained`` and ``features`` in the paths of a run's pre-training and of what rests on it.
+
+    Args:
+        study: with pre-training or without.
+        method, seed: of the run; without them, or for a method that starts elsewhere, of the first pre-training.
+
+    Returns:
+        ``/seed<k>``; nothing where there is one for all, or none.
+    """
+    if not by_seed(study):
+        return ""
+    own = seed is not None and method in study.methods and starts(study.methods[method])
+    return f"/seed{seed if own else seeds(study)[0]}"
+
+
+def parts(study: Study) -> list[str]:
+    """:func:`part` of every pre-training, in the order of their seeds; none without."""
+    if not by_seed(study):
+        return [""] if study.pretraining else []
+    return [f"/seed{seed}" for seed in seeds(study)]
+
+
+def seed_of(study: Study, named: str) -> int:
+    """The seed of a pre-training whose :func:`part` is named."""
+    return int(named.removeprefix("/seed")) if named else seeds(study)[0]
+
+
+def weights(study: Study, method: str = "", seed: int | str | None = None) -> str:
+    """Path of the weights of a run's pre-training; see :func:`part`."""
+    return f"results/{study.name}/pretrained{part(study, method, seed)}/model.safetensors"
+
+
+def condition(study: Study) -> str:
+    """What every caption says where all runs share one pre-training; else nothing."""
+    return GIVEN if study.pretraining is not None and study.pretraining.shared else ""

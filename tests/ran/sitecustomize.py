@@ -1,0 +1,74 @@
+"""Put on PYTHONPATH, it writes down which functions of the library a job ran: ``$REWIND_RAN/<stage>.<pid>.json``.
+
+``$REWIND_NEVER`` names what never counts for a result, and what only that calls is left out.
+
+Python imports a module of this name at its start, so jobs are those of a user, script, process and all.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from types import CodeType, FrameType
+
+_SEEN: set[CodeType] = set()
+_NEVER = set(filter(None, os.environ.get("REWIND_NEVER", "").split(",")))
+_STARTS = {"rewind.jobs.session", "rewind.jobs.launch"}
+_FUNCTION = 0x1  # CO_OPTIMIZED: bodies of modules and classes have it not
+
+
+def _note(frame: FrameType, event: str, argument: object) -> None:
+    if event == "call" and frame.f_code not in _SEEN and not _beneath_what_never_counts(frame):
+        _SEEN.add(frame.f_code)
+
+
+def _beneath_what_never_counts(frame: FrameType | None) -> bool:
+    """Whether only a record or a refusal asked for this call; what starts jobs has the whole job beneath it."""
+    while frame is not None:
+        module, name = _place(frame.f_code)
+        if module not in _STARTS and (module in _NEVER or f"{module}:{name.split('.')[0]}" in _NEVER):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _place(code: CodeType) -> tuple[str, str]:
+    """Module and name of a function of the library; nothing of any other."""
+    _, inside, path = code.co_filename.rpartition("/src/rewind/")
+    if not inside or not code.co_flags & _FUNCTION:
+        return "", ""
+    return ".".join(["rewind", *path.removesuffix(".py").split("/")]).removesuffix(".__init__"), code.co_qualname
+
+
+def _write(stage: str, folder: str) -> None:
+    sys.setprofile(None)
+    found = {":".join(place) for code in list(_SEEN) if (place := _place(code))[0]}
+    with open(os.path.join(folder, f"{stage}.{os.getpid()}.json"), "w") as stream:
+        json.dump(sorted(found), stream)
+
+
+def _watch(stage: str, folder: str) -> None:
+    """Begin where the job's session does: its imports before are many, and compute nothing."""
+    from rewind.jobs import session
+
+    begin = session.session
+
+    @contextlib.contextmanager
+    def watched(*arguments: object) -> Iterator[None]:
+        with begin(*arguments):
+            threading.setprofile(_note)
+            sys.setprofile(_note)
+            yield
+
+    session.session = watched
+    atexit.register(_write, stage, folder)
+
+
+if folder := os.environ.get("REWIND_RAN"):
+    script = next((part for part in sys.orig_argv if re.search(r"\.\w+\.py$", part)), "")
+    if stage := re.search(r"\.(\w+)\.py$", script):
+        _watch(stage[1], folder)

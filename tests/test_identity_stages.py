@@ -1,0 +1,229 @@
+"""Which edit makes which stage stale: on a copy of this checkout's code, without running any of it."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from rewind.identity.marks import Identity, total
+from rewind.identity.stages import NEVER, STAGES, instead
+from rewind.jobs.runs import Job
+from rewind.study import Backbone, Frames, Method, RunSpec, Text
+from rewind.study.model import Evaluation
+from rewind.training.checkpoint import StateFile
+
+RUN = ("rewind.models.clip4clip", "rewind.models.clip", "rewind.objectives.infonce", "rewind.training.samplers.uniform")
+MODEL = RUN[:2]
+SHAPES = ("rewind.datasets.shapes",)
+CLIPS = {"sources", "inventory", "video_shard", "captions"}
+TRAINED = {"train seqTransf", "train meanP", "train zero-shot", "sanity", "step_time"}
+
+
+def identities(identity: Identity) -> dict[str, dict[str, str]]:
+    """Every stage as a study on clips has it; training and scoring of two heads, and with zero-shot validation."""
+    seq, mean = (instead([head]) for head in ("seqTransf", "meanP"))
+    found = {
+        "train seqTransf": identity.parts("train", RUN, seq),
+        "train meanP": identity.parts("train", RUN, mean),
+        "train zero-shot": identity.parts("train", RUN, instead(["meanP"], zero_shot=True)),
+        "similarity seqTransf": identity.parts("similarity", MODEL, seq),
+        "similarity meanP": identity.parts("similarity", MODEL, mean),
+    }
+    for stage in STAGES.keys() - {"train", "similarity", "gallery"}:
+        named = SHAPES if stage in CLIPS - {"video_shard"} else RUN if stage in ("sanity", "step_time") else ()
+        named = MODEL if stage in ("features", "cosines", "zero_shot", "embedding", "efficiency") else named
+        chosen = instead(["meanP"], items="videos" if stage == "video_shard" else "")
+        found[stage] = identity.parts(stage, named, chosen)
+    return found
+
+
+class Checkout:
+    """A copy of the code, and which stages an edit makes stale."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("src", "workflow"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        self.identity = Identity(self.folder / "src/rewind", self.folder / "workflow/scripts")
+        self.before = identities(self.identity)
+
+    def now(self, edited: str = "") -> dict[str, dict[str, str]]:
+        """Identities in a fresh reading of an edited module, or of all."""
+        fresh = Identity(self.folder / "src/rewind", self.folder / "workflow/scripts")
+        if edited:
+            name = ".".join(Path(edited).relative_to("src").with_suffix("").parts)
+            fresh.reader._read = {known: read for known, read in self.identity.reader._read.items() if known != name}
+        return identities(fresh)
+
+    def stale(self, path: str, edit: Callable[[str], str]) -> set[str]:
+        file = self.folder / path
+        text = file.read_text()
+        assert edit(text) != text, path
+        file.write_text(edit(text))
+        after = self.now(path if path.startswith("src/") else "")
+        file.write_text(text)
+        return {stage for stage, parts in self.before.items() if parts != after[stage]}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    return Checkout(tmp_path_factory.mktemp("checkout"))
+
+
+def replaced(old: str, new: str) -> Callable[[str], str]:
+    def edit(text: str) -> str:
+        assert old in text
+        return text.replace(old, new, 1)
+
+    return edit
+
+
+def comment(text: str) -> str:
+    return text + "\n# an edit\n"
+
+
+def docstring(text: str) -> str:
+    start = ast.parse(text).body[0]
+    assert isinstance(start, ast.Expr), "a module begins with its docstring"
+    return '"""Said otherwise."""\n' + "\n".join(text.splitlines()[start.end_lineno :]) + "\n"
+
+
+def new_source(text: str) -> str:
+    """A further data format among the keys."""
+    own = 'class ZipSource(SourceKeys):\n    format: Literal["zip"]\n\n    def files(self):\n        return []\n\n\n'
+    text = replaced("class ModuleSource(", own + "class ModuleSource(")(text)
+    return replaced("BuiltIn | ModuleSource", "BuiltIn | ZipSource | ModuleSource")(text)
+
+
+@pytest.mark.parametrize("edit", [comment, docstring])
+def test_comments_and_docstrings_make_nothing_stale(checkout, edit):
+    files = sorted((checkout.folder / "src/rewind").rglob("*.py")) + sorted(
+        (checkout.folder / "workflow/scripts").glob("*.py")
+    )
+    texts = {path: path.read_text() for path in files}
+    for path, text in texts.items():
+        if path.name != "__init__.py":
+            path.write_text(edit(text))
+    after = checkout.now()
+    for path, text in texts.items():
+        path.write_text(text)
+    assert after == checkout.before
+
+
+@pytest.mark.parametrize(
+    ("path", "edit"),
+    [
+        ("src/rewind/study/verdict.py", replaced("rounds: int", "rounds_of_steps: int")),
+        ("src/rewind/study/dataset.py", new_source),
+        ("src/rewind/study/report.py", replaced("class Tables(Keys):", "class Tables(Keys):\n    extra: int = 3\n")),
+        ("src/rewind/errors.py", replaced("LISTED = 10", "LISTED = 12")),
+        ("src/rewind/progress.py", replaced("every: float = 5.0", "every: float = 1.0")),
+        ("src/rewind/provenance.py", replaced('"torchvision",', "")),
+        ("src/rewind/jobs/runs.py", replaced('"run": job.name,', '"run": job.name, "mood": "good",')),
+        ("src/rewind/jobs/splits.py", replaced("def check_splits(", "def check_splits_(")),
+        ("src/rewind/devices.py", replaced("def lease(", "def lease_(")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_keys_messages_and_plumbing_make_nothing_stale(checkout, path, edit):
+    assert checkout.stale(path, edit) == set()
+
+
+def test_what_trains_makes_training_stale(checkout):
+    edit = replaced("falling = 0.5 *", "falling = 0.4 *")
+    assert checkout.stale("src/rewind/training/optim.py", edit) == TRAINED
+    assert checkout.stale("src/rewind/objectives/infonce.py", replaced("/ 2)", "/ 3)")) == TRAINED
+
+
+def test_an_edit_of_a_head_retrains_that_head_alone(checkout):
+    edit = replaced("        return x + frames\n\n    def start_from", "        return x\n\n    def start_from")
+    assert checkout.stale("src/rewind/models/temporal.py", edit) == {"train seqTransf", "similarity seqTransf"}
+    parts = checkout.before["train seqTransf"]
+    assert "rewind.models.temporal:SeqTransf.forward" in parts and "rewind.models.temporal:Block.attend" in parts
+
+
+def test_what_makes_clips_makes_clips_stale(checkout):
+    edit = replaced('"format", "yuv420p"', '"format", "yuv444p"')
+    assert checkout.stale("src/rewind/video/transcode.py", edit) == {"video_shard", "clip"}
+    edit = replaced("Resampling.BICUBIC", "Resampling.BILINEAR")
+    assert checkout.stale("src/rewind/video/images.py", edit) == {"image"}, "a data set of clips makes no images"
+
+
+def test_what_reads_cifar_counts_where_it_is_read(checkout):
+    edit = replaced("def read_cifar10(", "def read_cifar10(_=0, *, ")
+    assert checkout.stale("src/rewind/datasets/cifar10.py", edit) == {"train zero-shot", "zero_shot"}
+
+
+def test_a_further_metric_is_computed_and_trains_nothing(checkout):
+    edit = replaced(
+        "    return row\n", '    row["R@100"] = float(recall_at(100, higher, ties).mean())\n    return row\n'
+    )
+    assert checkout.stale("src/rewind/evaluation/ranking.py", edit) == {"metrics"}
+
+
+def test_words_of_tables_are_what_tables_are(checkout):
+    unread = replaced("def ", "_EXTRA = 1\n\n\ndef ")
+    assert checkout.stale("src/rewind/reporting/tables.py", unread) == set(), "nothing reads it"
+    said = replaced("adjusted for the number of pairs", "adjusted for the family")
+    assert checkout.stale("src/rewind/reporting/notes.py", said) == {"tables"}
+
+
+def test_a_script_that_hands_over_something_else_is_stale(checkout):
+    edit = replaced("snakemake.params.setting,", "snakemake.params.settings,")
+    assert checkout.stale("workflow/scripts/examples.py", edit) == {"examples"}
+
+
+def test_a_state_goes_on_over_edits_that_do_not_count_and_over_no_others(checkout, tmp_path):
+    def state(parts: dict[str, str]) -> StateFile:
+        job = Job("seqTransf/seed0", spec(), 0, tmp_path, "none", 2, tmp_path / "state.pt", total("train", parts))
+        return job.state_file()
+
+    def spec() -> RunSpec:
+        backbone = Backbone(architecture="config/models/tiny.json")
+        return RunSpec(backbone=backbone, frames=Frames(), text=Text(), evaluation=Evaluation(), method=Method())
+
+    (tmp_path / "captions").mkdir()
+    for name in ("items.csv", "captions/none_train.csv", "captions/none_valid.csv"):
+        (tmp_path / name).write_text("")
+    state(checkout.before["train seqTransf"]).save({"epoch": 3})
+    path = checkout.folder / "src/rewind/models/temporal.py"
+    text = path.read_text()
+    path.write_text(docstring(comment(text)).replace("a clip of {count} frames", "{count} frames"))
+    words = checkout.now("src/rewind/models/temporal.py")["train seqTransf"]
+    path.write_text(text.replace("return x + frames", "return x"))
+    other = checkout.now("src/rewind/models/temporal.py")["train seqTransf"]
+    path.write_text(text)
+    assert state(words).load() == {"epoch": 3}
+    assert state(other).load() is None and (tmp_path / "state.other.pt").is_file()
+
+
+def test_the_table_has_every_script_and_every_function_that_scripts_call():
+    scripts = {path.stem: path for path in (ROOT / "workflow/scripts").glob("*.py")}
+    assert STAGES.keys() - scripts.keys() == {"clip", "image", "frame", "gallery"} and scripts.keys() <= STAGES.keys()
+    for stage, path in scripts.items():
+        called = {
+            f"{node.module}:{alias.name}"
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("rewind.jobs")
+            for alias in node.names
+            if alias.name[0].islower()
+        }
+        missing = {one for one in called if one not in STAGES[stage].roots and one.partition(":")[0] not in NEVER}
+        assert missing == set(), f"{stage}: not among its roots"
+        assert STAGES[stage].why
+
+
+def test_nothing_of_the_library_runs_when_it_is_imported():
+    """An import counts by what is used of it: so it may do nothing else."""
+    identity = Identity()
+    known = {"rewind.__main__", "rewind.identity.spelling", "rewind.identity.units", "rewind.study.document"}
+    known |= {"rewind.study.load"}  # how YAML is read
+    for path in sorted((ROOT / "src/rewind").rglob("*.py")):
+        name = ".".join(["rewind", *path.relative_to(ROOT / "src/rewind").with_suffix("").parts])
+        module = identity.reader.module(name.removesuffix(".__init__"))
+        assert name in known or not (module.units["(import)"].parts or module.stars), name

@@ -1,0 +1,184 @@
+"""A seed is the whole pipeline: every run starts from the pre-training of its own seed, unless one is shared."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from conftest import ROOT
+from figure_texts import assert_legible
+from rewind.errors import RewindError
+from rewind.rehearsal.cost import Machine, Measured, estimate
+from rewind.rehearsal.measure import Job
+from rewind.reporting import style
+from rewind.reporting.figures import curves
+from rewind.reporting.footnotes import Footnotes
+from rewind.reporting.page.captions import captions_of
+from rewind.reporting.tables import published, summary, write
+from rewind.study import Study, load_study
+from rewind.study.pretraining import GIVEN, part, seeds
+from table_numbers import FACTS, results
+from test_rehearsal_cost import rates
+from test_workflow import Workflow
+
+PLAIN = """
+dataset: shapes
+backbone: {architecture: config/models/tiny.json}
+frames: {max_frames: 3, size: 32}
+text: {tokenizer: words, max_words: 24}
+pretraining: {shared: true, seed: 4, training: {epochs: 1, lr: 1.0e-3, batch: {size: 8}}}
+methods:
+  plain: {model: zero_shot, label: Plain}
+"""
+HEADS = {"dataset": "shapes", "name": "s", "methods": {"a": {}, "b": {"seeds": [7, 1]}, "c": {"model": "chance"}}}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Workflow:
+    workflow = Workflow(tmp_path_factory.mktemp("checkout"))
+    (workflow.folder / "config/studies/plain.yaml").write_text(PLAIN)
+    return workflow
+
+
+def planned(workflow: Workflow, over: str = "", study: str = "mini") -> dict[str, set[str]]:
+    """Output → inputs of every job that a dry run lists, one output a job."""
+    text = workflow.run("-n", "--config", f"studies=[{study}]", f"overrides={{studies.{study}: {{{over}}}}}")
+    jobs = re.findall(r"^    input: (.*)\n    output: (.*)$", text, re.M)
+    return {made.split(", ")[0]: set(given.split(", ")) for given, made in jobs}
+
+
+def models(plan: dict[str, set[str]]) -> list[str]:
+    return sorted(path.split("/", 2)[2] for path in plan if "/pretrained" in path)
+
+
+@pytest.mark.slow
+def test_every_run_starts_from_the_pre_training_of_its_seed(checkout):
+    plan = planned(checkout)
+    assert models(plan) == [f"pretrained/seed{seed}/model.safetensors" for seed in (0, 1)]
+    for method in ("meanP", "seqLSTM"):
+        for seed in (0, 1):
+            given = plan[f"results/mini/runs/{method}/seed{seed}/model.safetensors"]
+            own = {f"results/mini/features/seed{seed}/frames{n}.npz" for n in (3, 4)}
+            own.add(f"results/mini/pretrained/seed{seed}/model.safetensors")
+            assert {path for path in given if "features" in path or "pretrained" in path} == own
+            scored = plan[f"results/mini/similarity/{method}/seed{seed}.npz"]
+            assert {path for path in scored if "features" in path} == {path for path in own if "features" in path}
+    assert "results/mini/features/seed0/frames3.npz" in plan["results/mini/sweep/frames3.safetensors"]
+    assert not any("pretrained" in p for p in plan["results/mini/runs/chance/seed0/model.safetensors"])
+    assert {p for p in plan["results/mini/tables"] if "pretrained" in p} == {
+        f"results/mini/pretrained/seed{seed}/run.json" for seed in (0, 1)
+    }
+
+
+@pytest.mark.slow
+def test_a_method_with_seeds_of_its_own_brings_their_pre_trainings(checkout):
+    plan = planned(checkout, "methods.seqLSTM.seeds: [5, 1], methods.plain: {model: zero_shot}")
+    assert models(plan) == [f"pretrained/seed{seed}/model.safetensors" for seed in (0, 1, 5)]
+    five = plan["results/mini/runs/seqLSTM/seed5/model.safetensors"]
+    assert {"results/mini/pretrained/seed5/model.safetensors", "results/mini/features/seed5/frames4.npz"} <= five
+    assert "results/mini/pretrained/seed0/model.safetensors" in plan["results/mini/sweep/frames4.safetensors"]
+    plain = [path for path in plan if "/runs/plain/" in path]
+    assert len(plain) == 2, "what learns nothing itself still has a row for each seed of the towers"
+    assert "results/mini/pretrained/seed1/model.safetensors" in plan["results/mini/runs/plain/seed1/model.safetensors"]
+
+
+@pytest.mark.slow
+def test_a_shared_pre_training_is_one(checkout):
+    plan = planned(checkout, "pretraining.shared: true, pretraining.seed: 3")
+    assert models(plan) == ["pretrained/model.safetensors"]
+    assert {p for p in plan if "/features/" in p} == {f"results/mini/features/frames{n}.npz" for n in (3, 4)}
+    for seed in (0, 1):
+        given = plan[f"results/mini/runs/meanP/seed{seed}/model.safetensors"]
+        assert {"results/mini/pretrained/model.safetensors", "results/mini/features/frames4.npz"} <= given
+
+
+@pytest.mark.slow
+def test_what_cannot_be_meant_is_refused_with_its_remedy(checkout):
+    text = checkout.run("-n", "--config", "overrides={studies.mini.pretraining.seed: 3}", ok=False)
+    assert "pretraining.seed: 3, but each run starts from the pre-training of its own seed" in text
+    assert "pretraining.shared: true" in text and "Traceback" not in text
+    text = checkout.run("-n", "results/mini/pretrained/model.safetensors", ok=False)
+    assert "mini has towers of each seed: ask for the file with seed<k>/ in its path" in text
+
+
+@pytest.mark.slow
+def test_a_shared_pre_training_stands_in_every_caption_of_a_run(checkout):
+    small = "overrides={datasets.shapes.source.clips: {train: 8, valid: 2, test: 3}}"
+    made = [f"results/plain/{name}" for name in ("tables", "figures/intervals.png")]
+    output = checkout.run(*made, "--config", "studies=[plain]", small)
+    folder = checkout.folder / "results/plain"
+    assert f"Table A. Shapes, Origin: text→video retrieval, {GIVEN}" in output
+    for stem in ("table_A_origin", "table_B_hard", "table_binary", "table_gap", "table_seeds_hard"):
+        text = {kind: (folder / f"tables/{stem}.{kind}").read_text() for kind in ("md", "tex", "html")}
+        assert text["md"].splitlines()[0].endswith(f"{GIVEN}**"), stem
+        assert re.search(rf"^\\caption{{.*{GIVEN}\.}}$", text["tex"], re.M), stem
+        assert re.search(rf"<caption>.*{GIVEN}</caption>", text["html"]), stem
+    notes = (folder / "tables/table_A_origin.md").read_text()
+    assert "once for all runs (seed 4: best epoch 1): everything is given one pre-training" in notes
+    assert "Nothing but the backbone is trained by gradient descent: there are no training seeds" in notes
+
+
+def test_seeds_and_paths():
+    each = Study.model_validate(HEADS | {"seeds": [2, 0], "pretraining": {}})
+    assert seeds(each) == [2, 0, 1, 7], "the study's own first; chance needs none"
+    assert part(each, "b", 7) == "/seed7" and part(each) == part(each, "c", 5) == "/seed2"
+    once = Study.model_validate(HEADS | {"pretraining": {"shared": True}})
+    assert seeds(once) == [0] and part(once, "b", 7) == ""
+    assert not seeds(Study.model_validate(HEADS)) and part(Study.model_validate(HEADS), "a", 1) == ""
+
+
+@pytest.mark.parametrize(("keys", "count"), [("{}", 3), ("{shared: true}", 1)])
+def test_rows_of_towers_that_nothing_trains_further(tmp_path, keys, count):
+    (tmp_path / "s.yaml").write_text(f"dataset: d\nmethods: {{a: {{model: zero_shot}}}}\npretraining: {keys}\n")
+    assert len(load_study("s", tmp_path).runs()) == count
+
+
+def test_without_pre_training_nothing_names_a_seed(tmp_path):
+    (tmp_path / "s.yaml").write_text("dataset: d\nmethods: {a: {model: zero_shot}}\n")
+    found = load_study("s", tmp_path)
+    assert found.runs() == [("a", 0)] and found.signature()["pretraining"] is None
+    with pytest.raises(RewindError, match=r"pretraining\.seed: 1, but each run .* pretraining\.shared: true"):
+        load_study("demo", ROOT / "config/studies", {"pretraining.seed": 1})
+
+
+def test_every_table_and_its_text_say_it(tmp_path):
+    tables = list(published(results(given=GIVEN), ["hard"], Footnotes.from_json(FACTS)))
+    assert len(tables) >= 3
+    for table in tables:
+        for path in write(tmp_path, table)[:-1]:
+            assert path.read_text().count(GIVEN) >= 1, path
+    assert summary(results(given=GIVEN), ["hard"]).splitlines()[0].endswith(GIVEN)
+    assert GIVEN not in summary(results(), ["hard"])
+
+
+def test_pictures_say_it_at_their_top_and_under_them():
+    history = curves.pd.DataFrame(
+        {"epoch": [1, 2] * 2, "seed": [0, 0, 1, 1], "method": "a", "valid_sum": [1.0, 2, 3, 4], "loss": [4.0, 3, 2, 1]}
+    )
+    drawn = curves.training_curves(history, {"a": "A"})
+    said = style.given(drawn, GIVEN).get_suptitle()
+    assert said.startswith("line: mean over seeds") and said.endswith(GIVEN)
+    assert_legible(drawn)
+    alone = style.given(style.message("Nothing to draw."), GIVEN)
+    assert alone.get_suptitle() == GIVEN and not style.given(style.message("x"), "").get_suptitle()
+    once = Study.model_validate(HEADS | {"pretraining": {"shared": True}})
+    assert all(text.endswith("Given one pre-training.") for text in captions_of(once, {"a": "A"}).values())
+
+
+def test_a_rehearsals_two_pre_trainings_price_the_whole_studys(tmp_path):
+    keys = HEADS | {"methods": {"a": {"training": {"freeze": ["visual"]}}}, "pretraining": {}, "seeds": [0, 1, 2, 3]}
+    each = Study.model_validate(keys)
+    jobs = [Job("pretrain", f"seed{seed}", 9.0, 5.0, None) for seed in (0, 1)]
+    jobs += [Job("features", f"seed{seed}/frames8", 9.0, 5.0, None) for seed in (0, 1)]
+    same = {"frames": 10.0}
+    measured = Measured(tmp_path, None, jobs, same, same)
+    cost = estimate(each, [measured], rates(each), Machine(2, 0, 100.0), 40.0, 2, 8)
+    rows = {row.rule: row for row in cost.rows}
+    assert rows["pretrain"].whole_jobs == rows["features"].whole_jobs == 4
+    assert rows["features"].whole_seconds == pytest.approx(4 * 9.0)
+    once = each.model_copy(update={"pretraining": each.pretraining.model_copy(update={"shared": True})})
+    one = dataclasses.replace(measured, jobs=[job for job in jobs if "seed0" in job.name])
+    rows = {row.rule: row for row in estimate(once, [one], rates(once), Machine(2, 0, 100.0), 40.0, 2, 8).rows}
+    assert rows["pretrain"].whole_jobs == rows["features"].whole_jobs == 1

@@ -1,0 +1,82 @@
+"""What rules pass as ``code``: the sum of the code that computes their outputs, see src/rewind/identity/stages.py.
+
+A rule names what its study chooses by a string, since no import says it.
+"""
+
+import atexit
+
+from rewind.identity.accepted import Accepted
+from rewind.identity.marks import Identity, remember
+from rewind.identity.stages import instead
+
+IDENTITY = Identity(scripts=SCRIPTS, memory=Path(".snakemake/rewind/modules.json"))
+ACCEPTED = Accepted()
+if workflow.is_main_process:
+    atexit.register(IDENTITY.reader.memory.keep)
+
+
+def code(wildcards, stage, *modules, **chosen):
+    """The identity of a stage; ``modules`` are found by name at run time, for ``chosen`` see ``instead``."""
+    mark = remember(stage, IDENTITY.parts(stage, modules, instead(**chosen)))
+    # Where somebody accepted an edit, the output keeps the sum that it was made with.
+    return ACCEPTED.recorded(stage, dict(wildcards.items()), mark)
+
+
+def accepted(name):
+    """What tables say of edits that somebody declared to change no number."""
+    return ACCEPTED.sentences(name, STUDIES[name].dataset)
+
+
+def run_code(wildcards, stage, *names):
+    """The identity of a stage that trains methods of a study as they are declared."""
+    chosen = study(wildcards)
+    keys = chosen.evaluation.zero_shot
+    validated = keys is not None and keys.validation_images != 0
+    return method_code(wildcards, stage, *(chosen.methods[name] for name in names), zero_shot=validated)
+
+
+def trial_code(wildcards, stage, method, training):
+    """The identity of a stage that trains a method with other keys."""
+    return method_code(wildcards, stage, method.model_copy(update={"training": training}))
+
+
+def method_code(wildcards, stage, *methods, zero_shot=False):
+    modules = [name for method in methods for name in trained_modules(study(wildcards), method)]
+    return code(wildcards, stage, *modules, heads=heads_of(methods), zero_shot=zero_shot)
+
+
+def model_code(wildcards, stage, *names):
+    """The identity of a stage that runs models of methods; how they were trained is no part of it."""
+    methods = [study(wildcards).methods[name] for name in names]
+    modules = [name for method in methods for name in model_modules(study(wildcards), method)]
+    return code(wildcards, stage, *modules, heads=heads_of(methods))
+
+
+def model_modules(chosen, method):
+    """Modules of a method's model."""
+    found = [named("rewind.models", method.model), named("rewind.models", chosen.backbone.kind)]
+    own = method.options.get("backbone")
+    if isinstance(own, dict):
+        found.append(named("rewind.models", own.get("kind", "clip")))
+    return found + [method.head] * ("." in method.head)
+
+
+def trained_modules(chosen, method):
+    """The same, with its loss and its sampler."""
+    return [
+        *model_modules(chosen, method),
+        named("rewind.objectives", method.training.objective),
+        named("rewind.training.samplers", method.training.batch.sampler),
+    ]
+
+
+def heads_of(methods):
+    """Heads that methods look up by name; None where a model of the user's own may look up any."""
+    if any("." in method.model for method in methods):
+        return None
+    return [m.head for m in methods if m.model == "clip4clip" and "." not in m.head]
+
+
+def named(package, name):
+    """Full name of a built-in module, or a dotted path as it is."""
+    return name if "." in name else f"{package}.{name}"
