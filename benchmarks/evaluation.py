@@ -15,7 +15,7 @@ import time
 import torch
 
 from rewind.evaluation.similarity import similarity_matrix
-from rewind.jobs.session import keep_memory
+from rewind.jobs.numerics import keep_memory
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.retriever import Backbone
 from rewind.models.temporal import HEADS

@@ -41,8 +41,8 @@ def run(kind: str, method: str, threads: int, folder: Path) -> None:
         max_frames=frames,
         state=folder / f"{kind}.pt",
         code="benchmark",
-        cache=STUDY / f"features/frames{frames}.npz" if kind == "cached" else None,
-        pretrained=STUDY / "pretrained/model.safetensors",
+        cache=STUDY / f"features/seed0/frames{frames}.npz" if kind == "cached" else None,
+        pretrained=STUDY / "pretrained/seed0/model.safetensors",
     )
     began = time.monotonic()
     record = train_run(job, folder / f"{kind}.safetensors", folder / f"{kind}.csv", folder / f"{kind}.json")

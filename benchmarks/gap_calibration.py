@@ -1,6 +1,7 @@
 """How often intervals and tests of cosine gaps err, on simulated studies whose truth is known.
 
     python benchmarks/gap_calibration.py [--studies 2000] [--items 5 20 40 200] [--seeds 1 3] [--seed-sd 0 0.3]
+        [--out results/gap_calibration.csv]
 
 Items are Gaussian vectors around a common mean; a caption is its item's vector, times how well this item is told
 (gamma) and times the closeness of the run (normal over seeds), plus noise. Two methods with the same closeness see the
@@ -12,10 +13,13 @@ values (as if items played no part as candidates of others).
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from rewind.evaluation.cosine_gap import Gap, cosine_gap
+from rewind.files import write_csv
 from rewind.statistics.cosine_gaps import compare_gaps
 from rewind.statistics.inference import one
 from rewind.statistics.parts import parts
@@ -64,23 +68,44 @@ def _unit(values: np.ndarray) -> np.ndarray:
     return values / np.linalg.norm(values, axis=-1, keepdims=True)
 
 
+def published(table: pd.DataFrame) -> dict[str, str]:
+    """What documents print of the figures (``rewind publish gap_calibration``): name → a table in Markdown."""
+    heads = ["items", "seeds", "spread of seeds", "covers", "false difference", "covers, if items were no candidates"]
+    rows = [
+        [f"{row.items:.0f}", f"{row.seeds:.0f}", f"{row.seed_sd:g}", *map(_share, (row.covers, row.false, row.alone))]
+        for row in table.sort_values(["seeds", "seed_sd", "items"], ascending=[False, True, True]).itertuples(
+            index=False
+        )
+    ]
+    return {"grid": "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, ["---"] * len(heads), *rows))}
+
+
+def _share(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.3f}".removeprefix("0")
+
+
 def main() -> None:
-    """Print a row per cell."""
+    """Measure every cell, save it, print all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("results/gap_calibration.csv"), help="figures")
     parser.add_argument("--studies", type=int, default=2000)
     parser.add_argument("--items", type=int, nargs="+", default=[5, 20, 40, 200])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 3])
     parser.add_argument("--seed-sd", type=float, nargs="+", default=[0.0, 0.3])
     keys = parser.parse_args()
-    print("items  seeds  seed sd   covers  false difference  covers, rows alone")
+    found = []
     for spread in keys.seed_sd:
         rng = np.random.default_rng(0)
         truth = np.mean([runs(rng, *items(rng, 400), 1, spread)[0].gap for _ in range(400)])
         for seeds in keys.seeds:
             for count in keys.items:
-                covers, false, rows = cell(keys.studies, count, seeds, spread, float(truth))
-                shown = f"{false:.3f}" if seeds > 1 else "  –  "
-                print(f"{count:5}  {seeds:5}  {spread:7.1f}   {covers:.3f}   {shown:>15}  {rows:18.3f}", flush=True)
+                covers, false, alone = cell(keys.studies, count, seeds, spread, float(truth))
+                place = {"items": count, "seeds": seeds, "seed_sd": spread, "studies": keys.studies}
+                # A single seed has no test.
+                shares = {"covers": covers, "false": false if seeds > 1 else np.nan, "alone": alone}
+                found.append(place | shares)
+                write_csv(keys.out, pd.DataFrame(found))
+    print(published(pd.DataFrame(found))["grid"], f"all figures: {keys.out}", sep="\n\n")
 
 
 if __name__ == "__main__":
