@@ -1,0 +1,1 @@
+"""What the documents print of finished studies: stored small, rendered again by the product's own tables, checked."""
