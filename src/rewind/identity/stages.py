@@ -23,6 +23,7 @@ NEVER = frozenset(
         "rewind.compat",  # how packages are imported
         "rewind.study.keys",  # how keys are declared and refused
         "rewind.study.load",  # how files of keys are read
+        "rewind.study.rules",  # which keys are refused together
         "rewind.jobs.splits",  # refuses a run, or lets it go on as it is
         "rewind.jobs.together",  # the same
         "rewind.jobs.launch",  # starts processes; what they do together is rewind.training.distributed
@@ -40,8 +41,8 @@ CLIP, IMAGE = "rewind.video.transcode:transcode", "rewind.video.images:normalise
 _TRAINING = ("rewind.jobs.script:training_job", "rewind.jobs.numerics:settle")
 _DATA = ("rewind.jobs.script:data_folder", "rewind.jobs.numerics:settle")
 # Scripts hand these on as objects: of classes that read keys their methods count alone.
-_DATASET, _STUDY = "rewind.study.dataset:Dataset", "rewind.study.model:Study"
-_REPORT = ("rewind.jobs.report:report_files", "rewind.jobs.report:runs_of", _STUDY, _DATASET)
+_DATASET, _STUDY, _METHOD = "rewind.study.dataset:Dataset", "rewind.study.model:Study", "rewind.study.model:Method"
+_REPORT = ("rewind.jobs.report:report_files", "rewind.jobs.report:runs_of", _STUDY, _METHOD, _DATASET)
 
 
 @dataclass(frozen=True)
