@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from rewind.errors import RewindError
+from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Retriever, encode_all, encode_texts
 from rewind.study.model import Evaluation
-from rewind.training.inputs import Inputs
 
 INDEPENDENT, PAIRED = "independent", "pair_conditioned"
 EDGES = np.linspace(-1, 1, 201)

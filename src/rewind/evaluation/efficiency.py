@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Features, Retriever, encode_all
-from rewind.training.inputs import Inputs
 
 SHOWN = 10  # results a query asks for
 WARM_UP, ROUNDS, LEAST_SECONDS = 5, 20, 0.5

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Features, Retriever, concatenate
 from rewind.study.model import Evaluation
-from rewind.training.inputs import Inputs
 
 
 class Vectors(NamedTuple):

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from rewind.errors import RewindError
+from rewind.feeding.inputs import Inputs, load
 from rewind.models.retriever import Features, Retriever
 from rewind.study.model import Evaluation
 from rewind.training.distributed import ALONE, World
-from rewind.training.inputs import Inputs, load
 
 
 @torch.inference_mode()

@@ -16,11 +16,11 @@ from torch import Tensor
 from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.feeding.inputs import CachedFrames, Inputs
 from rewind.models.embeddings import EmbeddingTowers
 from rewind.models.retriever import Backbone, Features, Retriever
 from rewind.study.model import Evaluation
 from rewind.training.distributed import ALONE, World
-from rewind.training.inputs import CachedFrames, Inputs
 
 
 def prompts(classes: Sequence[str], templates: str | Sequence[str]) -> list[str]:

@@ -23,8 +23,8 @@ NEVER = frozenset(
         "rewind.compat",  # how packages are imported
         "rewind.study.keys",  # how keys are declared and refused
         "rewind.study.load",  # how files of keys are read
+        "rewind.study.together",  # refuses a study, or lets it go on as it is
         "rewind.jobs.splits",  # refuses a run, or lets it go on as it is
-        "rewind.jobs.together",  # the same
         "rewind.jobs.launch",  # starts processes; what they do together is rewind.training.distributed
         "rewind.jobs.runs:_record",  # run.json, around the scores
         "rewind.jobs.session",  # logs, leases and messages of a job
@@ -103,7 +103,11 @@ STAGES: Mapping[str, Stage] = {
     "image": Stage((IMAGE,), "what makes an image, likewise"),
     "frame": Stage(("rewind.video.frames",), "what decides the pixels of a stored frame"),
     "gallery": Stage(
-        ("rewind.search.gallery:encode_items", "rewind.search.gallery:TowerFeatures", "rewind.jobs.data:DataFolder"),
+        (
+            "rewind.search.gallery:encode_items",
+            "rewind.search.gallery:TowerFeatures",
+            "rewind.feeding.folder:DataFolder",
+        ),
         "what makes the features of a search index",
     ),
 }

@@ -7,8 +7,8 @@ import pandas as pd
 
 from rewind.datasets.captions import load_split
 from rewind.evaluation.cosine_gap import cosine_matrices
+from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, device, trained_retriever
 
 SPLITS = ("valid", "test")
 

@@ -10,8 +10,8 @@ import pandas as pd
 import torch
 
 from rewind.evaluation.efficiency import query_costs, sizes
+from rewind.feeding.folder import DataFolder, trained_retriever
 from rewind.files import write_csv, write_text
-from rewind.jobs.data import DataFolder, trained_retriever
 from rewind.reporting.efficiency_table import COLUMNS, notes, sheet
 from rewind.reporting.markup import MARKUPS
 from rewind.study import RunSpec

@@ -12,8 +12,8 @@ import torch
 from rewind.datasets.annotations import SPLITS
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
+from rewind.feeding.folder import device
 from rewind.files import atomic, write_csv, write_text
-from rewind.jobs.data import device
 from rewind.models.encoders import ImageEncoder, image_encoder, text_encoder
 from rewind.progress import Progress
 from rewind.study.embeddings import MadeFrom

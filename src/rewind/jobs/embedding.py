@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rewind.evaluation.embedding import vectors
+from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, device, trained_retriever
 
 
 def compute_embedding(data: DataFolder, model: str, result: str) -> None:

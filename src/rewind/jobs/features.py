@@ -8,8 +8,8 @@ import torch
 
 from rewind.datasets.annotations import SPLITS
 from rewind.datasets.captions import load_split
+from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.files import atomic
-from rewind.jobs.data import DataFolder, build_retriever, device
 from rewind.progress import Progress
 
 

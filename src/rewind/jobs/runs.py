@@ -14,20 +14,21 @@ import pandas as pd
 import torch
 
 from rewind.errors import RewindError
+from rewind.feeding.folder import DataFolder, Prepared, build_retriever, check_method, device
 from rewind.files import digest, read_json, write_csv, write_json
-from rewind.jobs.data import DataFolder, Prepared, build_retriever, check_method, device
 from rewind.jobs.splits import check_splits
-from rewind.jobs.together import FEATURES
 from rewind.jobs.validation import validator
 from rewind.jobs.zero_shot import validation_file, validation_task
 from rewind.models.baselines import pool
+from rewind.models.checkpoint import save_model
 from rewind.models.retriever import Retriever
 from rewind.provenance import environment, file_hash, hardware
 from rewind.study import RunSpec
-from rewind.training.checkpoint import StateFile, save_model
+from rewind.study.together import FEATURES
 from rewind.training.distributed import ALONE, World, joined
 from rewind.training.epoch_metrics import epoch_metrics
 from rewind.training.loop import seed_everything, train
+from rewind.training.state import StateFile
 
 
 @dataclass

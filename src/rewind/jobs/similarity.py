@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, device, trained_retriever
 from rewind.training.distributed import World, joined
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from rewind.datasets.cifar10 import find_cifar10, read_cifar10
 from rewind.evaluation.zero_shot import ZeroShotTask
+from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, device, trained_retriever
 from rewind.study import RunSpec
 from rewind.study.model import Evaluation
 from rewind.training.distributed import World, joined

@@ -43,7 +43,7 @@ class Retriever(nn.Module):
         ``parameter_groups(keys: Training) -> list[dict]`` (``params``, ``lr``, ``weight_decay``) where there is one.
 
         What starts from the training split (a map fitted in closed form) offers ``prepare(data)``, called once with a
-        :class:`rewind.training.data.TrainingData` before the first step, and again before a run is resumed.
+        :class:`rewind.feeding.training_data.TrainingData` before the first step, and again before a run is resumed.
 
         A retriever that scores by the cosine of two vectors also offers ``vectors(text, items)``: unit vectors (n, D)
         and (m, D) whose dot products times ``exp(logit_scale)`` are its ``similarity``. Some losses need them.

@@ -126,7 +126,7 @@ class Translator(Retriever):
         """Fit geometry on the training pairs, before the first step; nothing for heads without it.
 
         Args:
-            data: a :class:`rewind.training.data.TrainingData`.
+            data: a :class:`rewind.feeding.training_data.TrainingData`.
         """
         if self.geometry is not None:
             fit_geometry(self.geometry, _Pairs(data), self.keys.eps)

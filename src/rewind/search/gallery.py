@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from rewind.feeding.inputs import Inputs
 from rewind.files import atomic, digest
 from rewind.identity.marks import Identity, total
 from rewind.identity.stages import instead
@@ -19,7 +20,6 @@ from rewind.models.retriever import Backbone, Features, Retriever, concatenate
 from rewind.progress import Progress
 from rewind.provenance import file_hash
 from rewind.search.run import FinishedRun
-from rewind.training.inputs import Inputs
 
 FEATURE = "feature:"  # what names of feature arrays begin with in an index
 Mark = dict[str, str]

@@ -14,14 +14,14 @@ import torch
 from rewind.datasets.annotations import SPLITS, twin_of
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
-from rewind.jobs.data import DataFolder, build_retriever, device
+from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.models.baselines import PooledBaseline
+from rewind.models.checkpoint import load_model
 from rewind.models.retriever import Backbone, Features, Retriever, find
 from rewind.search.encoder import query_encoder
 from rewind.search.gallery import TowerFeatures, encode_items, indexed, mark_of
 from rewind.search.query import check_query, word_vocabulary
 from rewind.search.run import FinishedRun
-from rewind.training.checkpoint import load_model
 
 ALL = "all"
 Say = Callable[[str], None]

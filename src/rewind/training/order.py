@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from rewind.errors import RewindError
+from rewind.feeding.inputs import load
+from rewind.feeding.training_data import TrainingData
 from rewind.models.retriever import Features, Retriever, find
 from rewind.study import Training
 from rewind.study.training import Batch
-from rewind.training.data import TrainingData
 from rewind.training.distributed import World
 from rewind.training.grad_cache import random_state, set_random_state
-from rewind.training.inputs import load
 
 State = dict[str, np.ndarray]
 _CAPTIONS_AT_ONCE = 256

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
-from rewind.jobs.together import NOISE
+from rewind.feeding.embeddings import INDEX, Embeddings
+from rewind.feeding.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
+from rewind.feeding.training_data import TrainingData
+from rewind.models.checkpoint import load_model
 from rewind.models.retriever import Backbone, Retriever, find
 from rewind.study import RunSpec
-from rewind.training.checkpoint import load_model
-from rewind.training.data import TrainingData
-from rewind.training.embeddings import INDEX, Embeddings
-from rewind.training.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
+from rewind.study.together import NOISE
 
 
 @dataclass

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Features
-from rewind.training.inputs import Inputs
 
 
 @dataclass
