@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
+from rewind.distributed import World, joined
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.feeding.inputs import CachedFrames
@@ -18,7 +19,6 @@ from rewind.objectives.infonce import Loss, infonce
 from rewind.objectives.sanw import build
 from rewind.study import Training
 from rewind.study.model import Evaluation
-from rewind.training.distributed import World, joined
 from rewind.training.grad_cache import exact_step
 from rewind.training.loop import TrainingData, train
 from rewind.training.micro_batch import MicroBatch

@@ -13,6 +13,7 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rewind.distributed import World, joined
 from rewind.errors import RewindError
 from rewind.evaluation.cosine_gap import cosine_gap, cosine_matrices
 from rewind.feeding.inputs import CachedFrames
@@ -26,7 +27,6 @@ from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method, Text, Training
 from rewind.study.model import Evaluation
 from rewind.training.batches import epoch_batches
-from rewind.training.distributed import World, joined
 from rewind.training.grad_cache import exact_step
 from rewind.training.loop import seed_everything
 from rewind.training.optim import parameter_groups

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rewind.distributed import ALONE, World
 from rewind.errors import RewindError
 from rewind.feeding.inputs import Inputs, load
 from rewind.models.retriever import Features, Retriever
 from rewind.study.model import Evaluation
-from rewind.training.distributed import ALONE, World
 
 
 @torch.inference_mode()

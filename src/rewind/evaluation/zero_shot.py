@@ -14,13 +14,13 @@ from PIL import Image
 from torch import Tensor
 
 from rewind.compat import open_clip
+from rewind.distributed import ALONE, World
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.feeding.inputs import CachedFrames, Inputs
 from rewind.models.embeddings import EmbeddingTowers
 from rewind.models.retriever import Backbone, Features, Retriever
 from rewind.study.model import Evaluation
-from rewind.training.distributed import ALONE, World
 
 
 def prompts(classes: Sequence[str], templates: str | Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ NEVER = frozenset(
         "rewind.study.load",  # how files of keys are read
         "rewind.study.together",  # refuses a study, or lets it go on as it is
         "rewind.jobs.splits",  # refuses a run, or lets it go on as it is
-        "rewind.jobs.launch",  # starts processes; what they do together is rewind.training.distributed
+        "rewind.jobs.launch",  # starts processes; what they do together is rewind.distributed
         "rewind.jobs.runs:_record",  # run.json, around the scores
         "rewind.jobs.session",  # logs, leases and messages of a job
         "rewind.jobs.numerics:keep_memory",  # speed alone

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from rewind.distributed import ALONE, World, joined
 from rewind.errors import RewindError
 from rewind.feeding.folder import DataFolder, Prepared, build_retriever, check_method, device
 from rewind.files import digest, read_json, write_csv, write_json
@@ -25,7 +26,6 @@ from rewind.models.retriever import Retriever
 from rewind.provenance import environment, file_hash, hardware
 from rewind.study import RunSpec
 from rewind.study.together import FEATURES
-from rewind.training.distributed import ALONE, World, joined
 from rewind.training.epoch_metrics import epoch_metrics
 from rewind.training.loop import seed_everything, train
 from rewind.training.state import StateFile

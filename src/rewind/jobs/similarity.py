@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rewind.distributed import World, joined
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
-from rewind.training.distributed import World, joined
 
 
 def compute_similarity(data: DataFolder, model: str, result: str) -> None:

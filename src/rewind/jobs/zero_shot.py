@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from rewind.datasets.cifar10 import find_cifar10, read_cifar10
+from rewind.distributed import World, joined
 from rewind.evaluation.zero_shot import ZeroShotTask
 from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
 from rewind.study import RunSpec
 from rewind.study.model import Evaluation
-from rewind.training.distributed import World, joined
 
 
 def validation_file(keys: Evaluation) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from rewind.distributed import ALONE, World
 from rewind.errors import RewindError
 from rewind.feeding.training_data import TrainingData
 from rewind.files import write_json
@@ -17,7 +18,6 @@ from rewind.models.retriever import Retriever
 from rewind.objectives.interface import Objective, make_objective
 from rewind.progress import Progress
 from rewind.study import Training
-from rewind.training.distributed import ALONE, World
 from rewind.training.grad_cache import random_state, set_random_state
 from rewind.training.optim import make_optimiser
 from rewind.training.order import Order, text_vectors

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rewind.distributed import World
 from rewind.errors import RewindError
 from rewind.feeding.inputs import load
 from rewind.feeding.training_data import TrainingData
 from rewind.models.retriever import Features, Retriever, find
 from rewind.study import Training
 from rewind.study.training import Batch
-from rewind.training.distributed import World
 from rewind.training.grad_cache import random_state, set_random_state
 
 State = dict[str, np.ndarray]
