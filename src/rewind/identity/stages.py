@@ -103,11 +103,7 @@ STAGES: Mapping[str, Stage] = {
     "image": Stage((IMAGE,), "what makes an image, likewise"),
     "frame": Stage(("rewind.video.frames",), "what decides the pixels of a stored frame"),
     "gallery": Stage(
-        (
-            "rewind.search.gallery:encode_items",
-            "rewind.search.gallery:TowerFeatures",
-            "rewind.feeding.folder:DataFolder",
-        ),
+        ("rewind.search.gallery:encode_items", "rewind.feeding.folder:DataFolder"),
         "what makes the features of a search index",
     ),
 }

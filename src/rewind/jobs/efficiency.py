@@ -56,7 +56,7 @@ def _measure(run: Measured, data: DataFolder) -> list[dict]:
     parameters, megabytes = sizes(retriever)
     rows = []
     for device, name in _devices():
-        for cost in query_costs(retriever, split.text, split.inputs, BATCHES, device, name):
+        for cost in query_costs(retriever, split.text, split.inputs, BATCHES, device, name, data.spec.frames.workers):
             timed = asdict(cost)
             timed |= {"forward_ms": timed.pop("forward"), "search_ms": timed.pop("search")}
             head = {"method": run.method, "label": run.label, "parameters": parameters, "mb": megabytes}

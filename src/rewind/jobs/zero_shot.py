@@ -47,7 +47,7 @@ def compute_zero_shot(data: DataFolder, model: str, result: str) -> None:
 def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
     retriever = trained_retriever(data, model)
     task, sha256 = _task(data.spec, None, False)
-    found = task.credits(retriever, device(), world)
+    found = task.credits(retriever, device(), world, data.spec.frames.workers)
     if world.rank == 0:
         alike = f"; {task.alike} classes read alike: their names are no words of this vocabulary" if task.alike else ""
         print(f"zero-shot: {100 * found.mean():.2f}% of {len(found):,} images{alike}")

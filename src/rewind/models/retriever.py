@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -125,18 +124,6 @@ class Backbone(nn.Module):
 def concatenate(parts: list[Features]) -> Features:
     """Join features of consecutive batches along dim 0."""
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
-def encode_texts(retriever: Retriever, text: Tensor, size: int, device: torch.device) -> Features:
-    """Features of all prepared captions (n, ...), ``size`` at once."""
-    return concatenate([retriever.encode_text({"text": part.to(device)}) for part in text.split(size)])
-
-
-def encode_all(retriever: Retriever, inputs: Any, size: int, device: torch.device) -> Features:
-    """Features of all items of ``inputs`` (``len`` and ``batch(rows)``), ``size`` at once."""
-    starts = range(0, len(inputs), size)
-    batches = (inputs.batch(np.arange(at, min(at + size, len(inputs)))) for at in starts)
-    return concatenate([retriever.encode_items({n: v.to(device) for n, v in batch.items()}) for batch in batches])
 
 
 def scatter(features: Tensor, real: Tensor) -> Tensor:
