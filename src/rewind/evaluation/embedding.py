@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rewind.feeding.encode import encode_all, encode_texts
 from rewind.feeding.inputs import Inputs
-from rewind.models.retriever import Features, Retriever
+from rewind.models.retriever import Features, Retriever, masked_mean
 from rewind.study.model import Evaluation
 
 
@@ -59,9 +59,7 @@ def vectors(
 def pooled(features: Features) -> Features:
     """Features on the CPU in float32, with ``frames`` (n, T, D) averaged over ``mask``."""
     if "frames" in features and "mask" in features:
-        weights = features["mask"].float().unsqueeze(-1)
-        mean = (features["frames"].float() * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
-        return {"mean": mean.cpu()}
+        return {"mean": masked_mean(features["frames"], features["mask"]).cpu()}
     return {name: value.float().cpu() for name, value in features.items()}
 
 

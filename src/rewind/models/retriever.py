@@ -133,6 +133,12 @@ def scatter(features: Tensor, real: Tensor) -> Tensor:
     return full
 
 
+def masked_mean(frames: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Mean over real frames: (n, T, F) and mask (n, T) → (n, F), summed and given as ``dtype``; without any, zero."""
+    weights = mask.to(frames.device, dtype).unsqueeze(-1)
+    return (frames.to(dtype) * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+
+
 def single(value: Tensor) -> Tensor:
     """Half precision as float32; float32 and float64 as they are."""
     return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
