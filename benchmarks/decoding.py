@@ -29,9 +29,9 @@ import torch
 from PIL import Image
 
 from rewind.compat import torchvision
+from rewind.feeding.inputs import Clips, Inputs, StoredClips, load
 from rewind.jobs.frames import make_store
 from rewind.study import Frames, Video
-from rewind.training.inputs import Clips, Inputs, StoredClips, load
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
 from rewind.video.prepare import prepare_shard
 from rewind.video.store import View

@@ -15,12 +15,12 @@ import time
 import torch
 
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.feeding.inputs import CachedFrames
 from rewind.jobs.numerics import keep_memory
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.retriever import Backbone
 from rewind.models.temporal import HEADS
 from rewind.study.model import Evaluation
-from rewind.training.inputs import CachedFrames
 
 WIDTH, FRAMES, BLOCK = 512, 12, 16
 

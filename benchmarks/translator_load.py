@@ -26,13 +26,13 @@ import torch
 
 from rewind.datasets.captions import load_split
 from rewind.datasets.embeddings import make_sources, read
-from rewind.jobs.data import Prepared
+from rewind.feeding.embeddings import Embeddings
+from rewind.feeding.folder import Prepared
+from rewind.feeding.training_data import TrainingData
 from rewind.jobs.videos import make_captions, report_vectors
 from rewind.models.translator import make
 from rewind.objectives.interface import make_objective
 from rewind.study import Dataset, load_study
-from rewind.training.data import TrainingData
-from rewind.training.embeddings import Embeddings
 from rewind.training.grad_cache import exact_step
 from rewind.training.loop import seed_everything
 from rewind.training.optim import make_optimiser

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from conftest import ROOT
 from rewind.cli import main
+from rewind.feeding.folder import DataFolder
 from rewind.files import write_csv
-from rewind.jobs.data import DataFolder
 from rewind.jobs.features import compute_features
 from rewind.jobs.runs import Job, train_run
 from rewind.models.retriever import Backbone

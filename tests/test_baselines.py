@@ -11,8 +11,7 @@ from torch import Tensor
 
 from rewind.errors import RewindError
 from rewind.models import chance, ridge
-from rewind.models.baselines import pool
-from rewind.models.retriever import concatenate
+from rewind.models.retriever import concatenate, masked_mean
 
 TEXT, ITEM = 12, 20
 
@@ -140,7 +139,7 @@ def test_constant_features_do_not_divide_by_zero() -> None:
 def test_pooling_sees_only_real_frames(lengths: list[int], seed: int) -> None:
     frames = torch.randn(len(lengths), 6, 4, generator=torch.Generator().manual_seed(seed))
     mask = (torch.arange(6) < torch.tensor(lengths)[:, None]).long()
-    pooled = pool(frames, mask)
+    pooled = masked_mean(frames, mask)
     for row, clip, length in zip(pooled, frames, lengths, strict=True):
         expected = clip[:length].mean(0) if length else torch.zeros(4)
         torch.testing.assert_close(row, expected)

@@ -13,12 +13,12 @@ from torch import nn
 from broken_runs import BreakingFile, Interrupt
 from rewind.compat import open_clip
 from rewind.errors import RewindError
+from rewind.feeding.inputs import CachedFrames
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.temporal import HEADS
 from rewind.study import Training
 from rewind.training.bert_adam import BertAdam, bert_lr_factor
-from rewind.training.inputs import CachedFrames
 from rewind.training.loop import TrainingData, train
 from rewind.training.optim import make_optimiser, parameter_groups
 

@@ -17,11 +17,11 @@ from rewind.errors import RewindError
 from rewind.evaluation.ranking import metrics, rank_table
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.models import bow
+from rewind.models.checkpoint import load_model, save_model
 from rewind.models.clip import build as build_clip
 from rewind.models.clip_zero_shot import build as zero_shot
 from rewind.study import Backbone, Method, Text
 from rewind.study.model import Evaluation
-from rewind.training.checkpoint import load_model, save_model
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "miniclip.json").read_text())["bow_baseline"]
 CPU = torch.device("cpu")

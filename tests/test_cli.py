@@ -16,6 +16,7 @@ from rewind.compat import open_clip
 from rewind.doctor import Finding, show
 from rewind.errors import RewindError
 from rewind.files import write_json
+from rewind.models.checkpoint import save_model
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.clip4clip_files import read_clip4clip
@@ -23,7 +24,6 @@ from rewind.models.temporal import HEADS
 from rewind.provenance import environment, hardware
 from rewind.study import Backbone, Frames, Method, RunSpec, Text
 from rewind.study.model import Evaluation
-from rewind.training.checkpoint import save_model
 
 CONFIG = {
     "embed_dim": 64,

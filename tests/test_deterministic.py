@@ -13,8 +13,8 @@ import hashlib, sys
 import numpy as np, torch
 from rewind.models.clip4clip import build
 from rewind.study import Backbone, Method, Text, Training
-from rewind.training.checkpoint import StateFile
-from rewind.training.inputs import CachedFrames
+from rewind.training.state import StateFile
+from rewind.feeding.inputs import CachedFrames
 from rewind.training.loop import TrainingData, seed_everything, train
 
 wanted, state = sys.argv[1] == "True", sys.argv[2]

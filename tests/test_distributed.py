@@ -11,18 +11,18 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
+from rewind.distributed import World, joined
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.feeding.inputs import CachedFrames
 from rewind.objectives.infonce import Loss, infonce
 from rewind.objectives.sanw import build
 from rewind.study import Training
 from rewind.study.model import Evaluation
-from rewind.training.checkpoint import StateFile
-from rewind.training.distributed import World, joined
 from rewind.training.grad_cache import exact_step
-from rewind.training.inputs import CachedFrames
 from rewind.training.loop import TrainingData, train
 from rewind.training.micro_batch import MicroBatch
+from rewind.training.state import StateFile
 from test_grad_cache import CAPTIONS, CPU, HEADS, Noisy, batch_of, error, gradients, noisy_batch, tiny
 from test_micro_batch import later_is_better, short_of_memory_above
 

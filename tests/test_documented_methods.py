@@ -14,17 +14,17 @@ import torch
 import torch.multiprocessing as mp
 
 from conftest import ROOT
+from rewind.distributed import World, joined
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.feeding.inputs import CachedFrames
 from rewind.models.retriever import Retriever, find
 from rewind.objectives.interface import make_objective
 from rewind.study import Method, Study
 from rewind.study.load import load_study
 from rewind.study.model import Evaluation
-from rewind.training.checkpoint import StateFile
-from rewind.training.distributed import World, joined
 from rewind.training.grad_cache import exact_step
-from rewind.training.inputs import CachedFrames
 from rewind.training.loop import TrainingData, seed_everything, train
+from rewind.training.state import StateFile
 from test_grad_cache import CAPTIONS, CPU, batch_of, error, gradients
 
 BLOCK = re.compile(r"`((?:mylab|config)/[\w/]+\.(?:py|yaml))`:\n\n```(?:python|yaml)\n(.*?)```", re.DOTALL)

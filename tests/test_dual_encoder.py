@@ -13,9 +13,12 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rewind.distributed import World, joined
 from rewind.errors import RewindError
 from rewind.evaluation.cosine_gap import cosine_gap, cosine_matrices
+from rewind.feeding.inputs import CachedFrames
 from rewind.models import dual_encoder, zero_shot
+from rewind.models.checkpoint import load_model, save_model
 from rewind.models.cross_attention import CrossAttention
 from rewind.models.dual_encoder import DualEncoder
 from rewind.models.retriever import Backbone, scatter
@@ -24,10 +27,7 @@ from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method, Text, Training
 from rewind.study.model import Evaluation
 from rewind.training.batches import epoch_batches
-from rewind.training.checkpoint import load_model, save_model
-from rewind.training.distributed import World, joined
 from rewind.training.grad_cache import exact_step
-from rewind.training.inputs import CachedFrames
 from rewind.training.loop import seed_everything
 from rewind.training.optim import parameter_groups
 

@@ -13,8 +13,8 @@ from PIL import Image
 from rewind.datasets.captions import ITEM_COLUMNS
 from rewind.datasets.embeddings import make_sources, read
 from rewind.errors import RewindError
+from rewind.feeding.folder import DataFolder
 from rewind.files import write_csv, write_json
-from rewind.jobs.data import DataFolder
 from rewind.jobs.embed import challenge_arrays, make_vectors
 from rewind.jobs.embedding import compute_embedding
 from rewind.jobs.examples import Run, blank, make_pictures

@@ -6,10 +6,10 @@ import torch
 from torch.nn import functional as F
 
 from rewind.evaluation.embedding import vectors
+from rewind.feeding.inputs import CachedFrames
 from rewind.models.chance import Chance
 from rewind.models.retriever import Retriever
 from rewind.study.model import Evaluation
-from rewind.training.inputs import CachedFrames
 
 CPU, KEYS = torch.device("cpu"), Evaluation(batch_size=4)
 

@@ -17,13 +17,13 @@ from rewind.datasets.digest import vectors_digest
 from rewind.datasets.embedding_rows import split_images
 from rewind.datasets.embeddings import make_sources, read, write_rows
 from rewind.errors import RewindError
+from rewind.feeding.embeddings import Embeddings
 from rewind.files import read_json
 from rewind.jobs.config import check_sources, load_all
 from rewind.jobs.videos import make_captions, report_vectors
 from rewind.study import load_dataset
 from rewind.study.dataset import Dataset
 from rewind.study.embeddings import EmbeddingsSource
-from rewind.training.embeddings import Embeddings
 
 GOLDEN = Path(__file__).parent / "golden"
 CHALLENGE = GOLDEN / "challenge"

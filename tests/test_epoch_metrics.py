@@ -11,13 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from rewind.feeding.folder import Prepared
+from rewind.feeding.inputs import CachedFrames
 from rewind.files import write_csv
-from rewind.jobs.data import Prepared
 from rewind.jobs.validation import validator
 from rewind.models.retriever import Retriever
 from rewind.study.model import Evaluation
 from rewind.training.epoch_metrics import epoch_metrics
-from rewind.training.inputs import CachedFrames
 from test_grad_cache import CPU
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "sanw.npz")

@@ -15,7 +15,7 @@ from rewind.identity.stages import NEVER, STAGES, instead
 from rewind.jobs.runs import Job
 from rewind.study import Backbone, Frames, Method, RunSpec, Text
 from rewind.study.model import Evaluation
-from rewind.training.checkpoint import StateFile
+from rewind.training.state import StateFile
 
 RUN = ("rewind.models.clip4clip", "rewind.models.clip", "rewind.objectives.infonce", "rewind.training.samplers.uniform")
 MODEL = RUN[:2]

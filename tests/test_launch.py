@@ -13,9 +13,9 @@ import psutil
 import pytest
 import torch
 
+from rewind.distributed import joined
 from rewind.errors import RewindError
 from rewind.jobs.launch import on_all_gpus
-from rewind.training.distributed import joined
 
 
 def meet(folder: str) -> None:

@@ -11,15 +11,15 @@ from torch import nn
 
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.feeding.inputs import CachedFrames
 from rewind.models.retriever import Retriever
 from rewind.objectives.infonce import infonce
 from rewind.study import Training
 from rewind.study.model import Evaluation
-from rewind.training.checkpoint import StateFile
 from rewind.training.grad_cache import exact_step
-from rewind.training.inputs import CachedFrames
 from rewind.training.loop import TrainingData, train
 from rewind.training.micro_batch import MicroBatch
+from rewind.training.state import StateFile
 from test_grad_cache import CAPTIONS, CPU, HEADS, Noisy, batch_of, error, gradients, noisy_batch, tiny
 
 # --- GPU memory

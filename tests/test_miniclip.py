@@ -12,6 +12,8 @@ from torch import nn
 
 from rewind.compat import torchvision
 from rewind.errors import RewindError
+from rewind.feeding.inputs import CachedFrames
+from rewind.models.checkpoint import load_model, save_model
 from rewind.models.image_towers import ImageTower, ResNet18, load_tower
 from rewind.models.miniclip import MiniClip, build
 from rewind.models.miniclip_text import TOWERS
@@ -19,9 +21,8 @@ from rewind.models.miniclip_towers import MiniTowers
 from rewind.objectives.infonce import infonce
 from rewind.study import Backbone, Method, Text, Training
 from rewind.text import MiniclipTokenizer
-from rewind.training.checkpoint import StateFile, load_model, save_model
-from rewind.training.inputs import CachedFrames
 from rewind.training.loop import TrainingData, freeze, seed_everything, train
+from rewind.training.state import StateFile
 
 GOLDEN = Path(__file__).parent / "golden"
 NUMBERS = json.loads((GOLDEN / "miniclip.json").read_text())

@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 from conftest import ROOT
 from rewind.errors import RewindError
+from rewind.feeding.embeddings import Vectors
+from rewind.feeding.training_data import TrainingData
 from rewind.models.chance import Chance
 from rewind.models.translator import TranslatorOptions, make
 from rewind.objectives.contrast import hardest, multi_positive
@@ -20,10 +22,8 @@ from rewind.objectives.memory import Positives, Queue, newest_of_each
 from rewind.objectives.multi_positive import Options, build, queue_length, temperature
 from rewind.study import Training
 from rewind.study.document import _block
-from rewind.training.checkpoint import StateFile
-from rewind.training.data import TrainingData
-from rewind.training.embeddings import Vectors
 from rewind.training.loop import seed_everything, train
+from rewind.training.state import StateFile
 
 PLAIN = {"queue": [8], "queue_from": 1, "hard_negatives": 0, "cross_batch": 0, "cosine": 0, "moment": 0, "agreement": 0}
 

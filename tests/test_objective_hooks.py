@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from broken_runs import BreakingFile, Interrupt
+from rewind.distributed import ALONE
 from rewind.errors import RewindError
 from rewind.models.chance import make
 from rewind.objectives.infonce import infonce
 from rewind.objectives.interface import Loss, make_objective, unit_vectors
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
-from rewind.training.distributed import ALONE
 from rewind.training.grad_cache import exact_step
 from rewind.training.loop import train
 from rewind.training.pairs import SharedPairs

@@ -16,9 +16,9 @@ import yaml
 from safetensors.torch import save_file
 
 from conftest import ROOT
+from rewind.feeding.inputs import MOST_THREADS, load
 from rewind.study import Study
 from rewind.study.load import load_study
-from rewind.training.inputs import MOST_THREADS, load
 
 PAGE = " ".join((ROOT / "docs/rtime.md").read_text(encoding="utf-8").split())
 STUDIES = [path.stem for path in sorted((ROOT / "config/studies").glob("*.yaml"))]

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from broken_runs import BreakingFile, Interrupt
+from rewind.distributed import World
 from rewind.errors import RewindError
 from rewind.study import Training
 from rewind.study.training import Batch
 from rewind.training.batches import epoch_batches
-from rewind.training.distributed import World
 from rewind.training.loop import train
 from rewind.training.order import Order, make_sampler, text_vectors
 from test_grad_cache import CPU

@@ -184,7 +184,7 @@ class Split:
     """As much of the training data as the teacher asks for."""
 
     def __init__(self, batch) -> None:
-        self.text, self.inputs, self.given = batch["text"], self, batch
+        self.text, self.inputs, self.given, self.workers = batch["text"], self, batch, 0
 
     def __len__(self) -> int:
         return len(self.text)

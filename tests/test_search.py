@@ -14,8 +14,8 @@ from PIL import Image
 
 import search_runs
 from rewind.errors import RewindError
+from rewind.feeding.folder import DataFolder
 from rewind.files import read_csv, write_csv
-from rewind.jobs.data import DataFolder
 from rewind.jobs.similarity import compute_similarity
 from rewind.search.console import described, printable, table
 from rewind.search.picture import answer_picture

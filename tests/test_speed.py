@@ -16,6 +16,8 @@ from conftest import ROOT
 from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.feeding.inputs import CachedFrames
+from rewind.models.checkpoint import load_model, save_model
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip, build
 from rewind.models.retriever import Backbone as AnyBackbone
@@ -24,9 +26,7 @@ from rewind.objectives.infonce import infonce
 from rewind.study import Backbone, Method, Text, Training
 from rewind.study.model import Evaluation
 from rewind.training import speed
-from rewind.training.checkpoint import load_model, save_model
 from rewind.training.grad_cache import exact_step
-from rewind.training.inputs import CachedFrames
 from rewind.training.optim import make_optimiser
 from rewind.training.speed import speed_up
 

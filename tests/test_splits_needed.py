@@ -9,8 +9,8 @@ import pytest
 
 from rewind.errors import Faults
 from rewind.jobs.splits import check_splits
-from rewind.jobs.together import needed_splits
 from rewind.study import Study
+from rewind.study.together import needed_splits
 
 METHODS = {
     "net": {"head": "meanP"},

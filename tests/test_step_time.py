@@ -12,8 +12,8 @@ import torch
 from rewind.jobs.runs import Job
 from rewind.jobs.step_time import WARM_UP, Stepper, interleaved, measure_steps, summarised
 from rewind.training.batches import epoch_batches
-from rewind.training.checkpoint import StateFile
 from rewind.training.loop import train
+from rewind.training.state import StateFile
 from search_runs import make_data, spec_of
 from slow_losses import WAIT
 from test_training import data, keys, retriever

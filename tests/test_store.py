@@ -21,11 +21,11 @@ import pytest
 import torch
 
 from rewind.errors import RewindError
+from rewind.feeding.inputs import Clips, StoredClips
 from rewind.files import read_csv, write_csv
 from rewind.jobs import frames as job
 from rewind.jobs.frames import make_store
 from rewind.study import Frames, Video
-from rewind.training.inputs import Clips, StoredClips
 from rewind.video import ffmpeg
 from rewind.video.store import Store, View, verify
 from rewind.video.transcode import transcode

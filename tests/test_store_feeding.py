@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rewind.training.inputs import CachedFrames, Clips, StoredClips, load
+from rewind.feeding.inputs import CachedFrames, Clips, StoredClips, load
 
 CPU = torch.device("cpu")
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from rewind.feeding.inputs import Clips, StoredClips
 from rewind.files import write_json
 from rewind.jobs.script import data_folder
 from rewind.provenance import file_hash
-from rewind.training.inputs import Clips, StoredClips
 from rewind.video.store import View, write_index
 from test_workflow import Workflow
 

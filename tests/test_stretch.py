@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rewind.feeding.inputs import Clips, Noise
 from rewind.models.image_towers import MEAN, STD
 from rewind.study import Frames, Video
-from rewind.training.inputs import Clips, Noise
 from rewind.video import ffmpeg
 from rewind.video.frames import frame_indices, sample_clip
 from rewind.video.stretch import stretch_square

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from broken_runs import BreakingFile, Interrupt
 from rewind.errors import RewindError
+from rewind.feeding.training_data import TrainingData
 from rewind.study.training import Batch
-from rewind.training.data import TrainingData
 from rewind.training.loop import train
 from rewind.training.order import make_sampler
 from rewind.training.samplers.topical import build

@@ -13,12 +13,13 @@ import torch
 from broken_runs import BreakingFile, Interrupt
 from conftest import ROOT
 from rewind.errors import RewindError
+from rewind.feeding.inputs import CachedFrames, cached_frames
+from rewind.models.checkpoint import load_model, save_model
 from rewind.models.clip4clip import build
 from rewind.study import Backbone, Method, Text, Training
-from rewind.training.checkpoint import StateFile, load_model, save_model
-from rewind.training.inputs import CachedFrames, cached_frames
 from rewind.training.loop import TrainingData, seed_everything, train
 from rewind.training.optim import lr_factor, make_optimiser, parameter_groups
+from rewind.training.state import StateFile
 
 CAPTIONS = [
     f"a {colour} {shape} {verb}" for colour in ("red", "blue") for shape in ("ring", "star") for verb in ("up", "down")

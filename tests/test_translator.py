@@ -13,7 +13,9 @@ from rewind.datasets.archive import Archive
 from rewind.errors import RewindError
 from rewind.evaluation.efficiency import query_costs, sizes
 from rewind.evaluation.embedding import vectors
-from rewind.jobs.data import _with_widths
+from rewind.feeding.embeddings import Vectors
+from rewind.feeding.folder import _with_widths
+from rewind.feeding.training_data import TrainingData
 from rewind.jobs.submission import check_rows, translated, write_rows
 from rewind.models.embeddings import build as build_towers
 from rewind.models.translator import Geometry, build, make
@@ -22,11 +24,9 @@ from rewind.reporting.efficiency_table import COLUMNS, notes, sheet
 from rewind.reporting.markup import MARKUPS
 from rewind.study import Backbone, Method, RunSpec, Text, Training
 from rewind.study.model import Evaluation
-from rewind.training.checkpoint import StateFile
-from rewind.training.data import TrainingData
-from rewind.training.embeddings import Vectors
 from rewind.training.loop import seed_everything, train
 from rewind.training.optim import lr_factor
+from rewind.training.state import StateFile
 
 CHALLENGE = Path(__file__).parent / "golden" / "challenge"
 KEYS = Training(epochs=5, lr=1e-2, micro_batch=None, batch={"size": 8})

@@ -12,9 +12,9 @@ from scipy import stats
 
 from labelled_images import write_cifar10
 from rewind.errors import RewindError
+from rewind.feeding.folder import DataFolder
 from rewind.files import write_npz
 from rewind.jobs.config import zero_shot_file
-from rewind.jobs.data import DataFolder
 from rewind.jobs.runs import Job, train_run
 from rewind.jobs.zero_shot import compute_zero_shot
 from rewind.jobs.zero_shot_table import join_zero_shot

@@ -97,6 +97,7 @@ rule embedding:
         _gpus=lambda w: encoding_gpus(w.study, w.method),
         runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
+        workers=lambda w: study(w).frames.workers,
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, w.method),

@@ -55,6 +55,7 @@ rule efficiency:
     resources:
         gpu=lambda w: min(1, study(w).resources.gpus),
         _gpus=lambda w: min(1, study(w).resources.gpus),
+        workers=lambda w: study(w).frames.workers,
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, measured(w.study)[0][0]),

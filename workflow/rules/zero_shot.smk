@@ -25,6 +25,7 @@ rule zero_shot:
         _gpus=lambda w: sharing_gpus(w.study, w.method),
         runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
+        workers=lambda w: study(w).frames.workers,
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: zero_shot_spec(w.study, w.method),

@@ -15,4 +15,5 @@ with session(snakemake.log[0], snakemake.threads, snakemake.resources.gpu):
         MadeFrom(**snakemake.params.made_from),
         Path(snakemake.input.item_table).parent,
         Path(snakemake.output.vectors).parent,
+        workers=snakemake.threads - 1,  # the job itself encodes
     )

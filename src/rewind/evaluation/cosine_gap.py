@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Retriever, encode_all, encode_texts
+from rewind.feeding.encode import encode_all, encode_texts
+from rewind.feeding.inputs import Inputs
+from rewind.models.retriever import Retriever
 from rewind.study.model import Evaluation
-from rewind.training.inputs import Inputs
 
 INDEPENDENT, PAIRED = "independent", "pair_conditioned"
 EDGES = np.linspace(-1, 1, 201)
@@ -78,6 +79,7 @@ def cosine_matrices(
     item_of_caption: np.ndarray,
     keys: Evaluation,
     device: torch.device,
+    workers: int = 0,
 ) -> dict[str, np.ndarray]:
     """Cosines of every caption with every item, float32 (Q, M), by how the vectors were made.
 
@@ -92,12 +94,13 @@ def cosine_matrices(
         item_of_caption: (Q,) row of each caption's item.
         keys: ``batch_size``.
         device: where it is computed.
+        workers: decoding processes.
     """
     if not hasattr(retriever, "vectors") or getattr(getattr(retriever, "head", None), "pairwise", False):
         return {}
     retriever.eval().to(device)
-    captions = encode_texts(retriever, text, keys.batch_size, device)
-    items = encode_all(retriever, inputs, keys.batch_size, device)
+    captions = encode_texts(retriever.encode_text, text, keys.batch_size, device)
+    items = encode_all(retriever.encode_items, inputs, keys.batch_size, device, workers=workers)
     left, right = retriever.vectors(captions, items)
     found = {INDEPENDENT: _cosines(left, right)}
     if getattr(retriever, "attention", None) is not None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rewind.models.retriever import Features, Retriever, encode_all
-from rewind.training.inputs import Inputs
+from rewind.feeding.encode import encode_all
+from rewind.feeding.inputs import Inputs
+from rewind.models.retriever import Features, Retriever
 
 SHOWN = 10  # results a query asks for
 WARM_UP, ROUNDS, LEAST_SECONDS = 5, 20, 0.5
@@ -48,7 +49,13 @@ def sizes(retriever: Retriever) -> tuple[int, float]:
 
 @torch.inference_mode()
 def query_costs(
-    retriever: Retriever, text: Tensor, inputs: Inputs, batches: list[int], device: torch.device, name: str
+    retriever: Retriever,
+    text: Tensor,
+    inputs: Inputs,
+    batches: list[int],
+    device: torch.device,
+    name: str,
+    workers: int = 0,
 ) -> list[Cost]:
     """Measure batches of queries against the whole gallery; encoding and searching apart, warmed up.
 
@@ -59,9 +66,10 @@ def query_costs(
         batches: numbers of queries at once.
         device: where.
         name: of the device, for the table.
+        workers: decoding processes; none runs any more while something is timed.
     """
     retriever.eval().to(device)
-    gallery = encode_all(retriever, inputs, ITEMS_AT_ONCE, device)
+    gallery = encode_all(retriever.encode_items, inputs, ITEMS_AT_ONCE, device, workers=workers)
     costs = []
     for batch in batches:
         queries = text[torch.arange(batch) % len(text)].to(device)

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rewind.models.retriever import Features, Retriever, concatenate
+from rewind.feeding.encode import encode_all, encode_texts
+from rewind.feeding.inputs import Inputs
+from rewind.models.retriever import Features, Retriever, masked_mean
 from rewind.study.model import Evaluation
-from rewind.training.inputs import Inputs
 
 
 class Vectors(NamedTuple):
@@ -27,7 +28,9 @@ class Vectors(NamedTuple):
 
 
 @torch.inference_mode()
-def vectors(retriever: Retriever, text: Tensor, inputs: Inputs, keys: Evaluation, device: torch.device) -> Vectors:
+def vectors(
+    retriever: Retriever, text: Tensor, inputs: Inputs, keys: Evaluation, device: torch.device, workers: int = 0
+) -> Vectors:
     """Encode every caption and item once.
 
     Args:
@@ -36,14 +39,12 @@ def vectors(retriever: Retriever, text: Tensor, inputs: Inputs, keys: Evaluation
         inputs: the items.
         keys: ``batch_size``.
         device: where it is computed.
+        workers: decoding processes.
     """
     retriever.eval().to(device)
     size = keys.batch_size
-    captions = concatenate(
-        [pooled(retriever.encode_text({"text": part.to(device)})) for part in torch.split(text, size)]
-    )
-    rows = [np.arange(at, min(at + size, len(inputs))) for at in range(0, len(inputs), size)]
-    items = concatenate([pooled(retriever.encode_items(_on(inputs.batch(part), device))) for part in rows])
+    captions = encode_texts(lambda batch: pooled(retriever.encode_text(batch)), text, size, device)
+    items = encode_all(lambda batch: pooled(retriever.encode_items(batch)), inputs, size, device, workers=workers)
     space = _space(captions, items)
     if space == "joint" and hasattr(retriever, "vectors"):  # what is compared, where features are not of unit length
         captions, items = (
@@ -58,9 +59,7 @@ def vectors(retriever: Retriever, text: Tensor, inputs: Inputs, keys: Evaluation
 def pooled(features: Features) -> Features:
     """Features on the CPU in float32, with ``frames`` (n, T, D) averaged over ``mask``."""
     if "frames" in features and "mask" in features:
-        weights = features["mask"].float().unsqueeze(-1)
-        mean = (features["frames"].float() * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
-        return {"mean": mean.cpu()}
+        return {"mean": masked_mean(features["frames"], features["mask"]).cpu()}
     return {name: value.float().cpu() for name, value in features.items()}
 
 
@@ -75,7 +74,3 @@ def _only(features: Features) -> Tensor | None:
     """The vectors, if the features are one vector a row and nothing else."""
     values = list(features.values())
     return values[0] if len(values) == 1 and values[0].dim() == 2 else None
-
-
-def _on(batch: Features, device: torch.device) -> Features:
-    return {name: value.to(device, non_blocking=True) for name, value in batch.items()}

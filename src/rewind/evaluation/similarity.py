@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rewind.distributed import ALONE, World
 from rewind.errors import RewindError
+from rewind.feeding.encode import encode_all, encode_texts
+from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Features, Retriever
 from rewind.study.model import Evaluation
-from rewind.training.distributed import ALONE, World
-from rewind.training.inputs import Inputs, load
 
 
 @torch.inference_mode()
@@ -47,7 +47,8 @@ def similarity_matrix(
     """
     retriever.eval().to(device)
     with _advised(f"{keys.batch_size} rows encoded at once", "evaluation.batch_size"):
-        captions, items = _both(retriever, text, inputs, keys, device, world, workers)
+        captions = encode_texts(retriever.encode_text, text, keys.batch_size, device, world)
+        items = encode_all(retriever.encode_items, inputs, keys.batch_size, device, world, workers)
     with _advised(f"{keys.pair_batch_size:,} pairs scored at once", "evaluation.pair_batch_size"):
         return _all_pairs(retriever, captions, items, len(text), len(inputs), keys.pair_batch_size, world)
 
@@ -58,56 +59,6 @@ def _advised(what: str, key: str) -> Iterator[None]:
         yield
     except torch.cuda.OutOfMemoryError as error:
         raise RewindError(f"out of GPU memory with {what}: lower {key} (scores stay the same).") from error
-
-
-def _both(
-    retriever: Retriever,
-    text: Tensor,
-    inputs: Inputs,
-    keys: Evaluation,
-    device: torch.device,
-    world: World,
-    workers: int,
-) -> tuple[Features, Features]:
-    """Features of all captions and of all items."""
-    captions = _features(
-        lambda batches: (retriever.encode_text({"text": text[rows].to(device)}) for rows in batches),
-        len(text),
-        keys.batch_size,
-        world,
-    )
-    items = _features(
-        lambda batches: (
-            retriever.encode_items({name: value.to(device, non_blocking=True) for name, value in batch.items()})
-            for batch in load(partial(_slice, inputs), batches, inputs, min(workers, len(batches)), device)
-        ),
-        len(inputs),
-        keys.batch_size,
-        world,
-    )
-    return captions, items
-
-
-def _slice(inputs: Inputs, rows: slice) -> Features:
-    return inputs.batch(np.arange(rows.start, rows.stop))
-
-
-def _features(encode: Callable[[list[slice]], Iterator[Features]], count: int, size: int, world: World) -> Features:
-    """Features of ``count`` rows in batches of ``size``; batch i is made by rank i mod ``world.size``."""
-    batches = [slice(at, min(at + size, count)) for at in range(0, count, size)]
-    mine = batches[world.rank :: world.size]
-    parts = dict(zip((rows.start for rows in mine), encode(mine), strict=True))
-    if world.size == 1:
-        return {name: torch.cat([part[name] for part in parts.values()]) for name in parts[0]}
-    first = parts.get(0, {})  # rank 0 has it
-    whole = {}
-    for name, (shape, dtype) in world.agree({n: (v.shape[1:], v.dtype) for n, v in first.items()}).items():
-        # Rows of other ranks are zeros here, so that the sum over ranks is exact.
-        own = torch.zeros(count, *shape, dtype=dtype, device=world.device)
-        for at, part in parts.items():
-            own[at : at + len(part[name])] = part[name]
-        whole[name] = world.sum(own)
-    return whole
 
 
 def _all_pairs(

@@ -14,13 +14,14 @@ from PIL import Image
 from torch import Tensor
 
 from rewind.compat import open_clip
+from rewind.distributed import ALONE, World
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.feeding.encode import encode_all, encode_texts, in_memory, tower_features
+from rewind.feeding.inputs import CachedFrames, Inputs
 from rewind.models.embeddings import EmbeddingTowers
 from rewind.models.retriever import Backbone, Features, Retriever
 from rewind.study.model import Evaluation
-from rewind.training.distributed import ALONE, World
-from rewind.training.inputs import CachedFrames, Inputs
 
 
 def prompts(classes: Sequence[str], templates: str | Sequence[str]) -> list[str]:
@@ -110,7 +111,7 @@ class ZeroShotTask:
         backbone = towers_of(retriever)
         retriever.eval().to(device)
         if self.frozen and isinstance(self.inputs, Pictures):
-            self.inputs = encoded(backbone, self.inputs, self.keys.batch_size, device)
+            self.inputs = encoded(backbone, self.inputs, self.keys.batch_size, device, workers)
         text = backbone.prepare_text(self.texts)
         self.alike = _alike(text, len(self.classes))
         scores = similarity_matrix(retriever, text, self.inputs, self.keys, device, world, workers)
@@ -134,23 +135,22 @@ class ZeroShotTask:
             return np.ones(classes)
         image = {name: value.to(device) for name, value in self.inputs.batch(np.arange(1)).items()}
         items = retriever.encode_items(image)
-        batches = [retriever.encode_text({"text": rows.to(device)}) for rows in text.split(size)]
+
+        def vector(batch: Features) -> Features:
+            return {"text": retriever.vectors(retriever.encode_text(batch), items)[0]}
+
         try:
-            vectors = torch.cat([retriever.vectors(batch, items)[0] for batch in batches]).double()
+            vectors = encode_texts(vector, text, size, device)["text"].double()
         except RewindError:  # a class that has vectors with other heads alone
             return np.ones(classes)
         return vectors.reshape(classes, -1, vectors.shape[-1]).mean(dim=1).norm(dim=-1).cpu().numpy()
 
 
 @torch.inference_mode()
-def encoded(backbone: Backbone, inputs: Inputs, size: int, device: torch.device) -> CachedFrames:
+def encoded(backbone: Backbone, inputs: Inputs, size: int, device: torch.device, workers: int = 0) -> CachedFrames:
     """Features of a frozen visual tower, as its runs have them of their own items."""
-    frames, masks = [], []
-    for at in range(0, len(inputs), size):
-        batch = inputs.batch(np.arange(at, min(at + size, len(inputs))))
-        frames.append(backbone.clip_features(batch["pixels"].to(device), batch["mask"].to(device)).cpu().numpy())
-        masks.append(batch["mask"].numpy())
-    return CachedFrames(np.concatenate(frames), np.concatenate(masks))
+    found = encode_all(lambda batch: in_memory(tower_features(backbone, batch)), inputs, size, device, workers=workers)
+    return CachedFrames(found["frames"].numpy(), found["mask"].numpy())
 
 
 def towers_of(retriever: Retriever) -> Backbone:

@@ -24,9 +24,9 @@ NEVER = frozenset(
         "rewind.study.keys",  # how keys are declared and refused
         "rewind.study.load",  # how files of keys are read
         "rewind.study.rules",  # which keys are refused together
+        "rewind.study.together",  # refuses a study, or lets it go on as it is
         "rewind.jobs.splits",  # refuses a run, or lets it go on as it is
-        "rewind.jobs.together",  # the same
-        "rewind.jobs.launch",  # starts processes; what they do together is rewind.training.distributed
+        "rewind.jobs.launch",  # starts processes; what they do together is rewind.distributed
         "rewind.jobs.runs:_record",  # run.json, around the scores
         "rewind.jobs.session",  # logs, leases and messages of a job
         "rewind.jobs.numerics:keep_memory",  # speed alone
@@ -104,7 +104,7 @@ STAGES: Mapping[str, Stage] = {
     "image": Stage((IMAGE,), "what makes an image, likewise"),
     "frame": Stage(("rewind.video.frames",), "what decides the pixels of a stored frame"),
     "gallery": Stage(
-        ("rewind.search.gallery:encode_items", "rewind.search.gallery:TowerFeatures", "rewind.jobs.data:DataFolder"),
+        ("rewind.search.gallery:encode_items", "rewind.feeding.folder:DataFolder"),
         "what makes the features of a search index",
     ),
 }

@@ -14,8 +14,8 @@ import yaml
 from rewind.datasets.cifar10 import find_cifar10
 from rewind.errors import Faults, RewindError
 from rewind.files import digest
-from rewind.jobs import presence, sound, together
-from rewind.study import Dataset, Study, load_dataset, load_study, rules
+from rewind.jobs import presence, sound
+from rewind.study import Dataset, Study, load_dataset, load_study, rules, together
 from rewind.study.keys import NAME
 from rewind.study.load import merge
 

@@ -7,8 +7,8 @@ import pandas as pd
 
 from rewind.datasets.captions import load_split
 from rewind.evaluation.cosine_gap import cosine_matrices
+from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, device, trained_retriever
 
 SPLITS = ("valid", "test")
 
@@ -26,7 +26,8 @@ def compute_cosines(data: DataFolder, model: str, result: str) -> None:
         split = data.prepare(items, captions, retriever)
         place = pd.Series(np.arange(len(items)), index=items["item_id"])
         own = place[captions["video_id"]].to_numpy()
-        found = cosine_matrices(retriever, split.text, split.inputs, own, data.spec.evaluation, device())
+        keys = data.spec.evaluation
+        found = cosine_matrices(retriever, split.text, split.inputs, own, keys, device(), split.workers)
         arrays |= {f"{name}_{scoring}": matrix for scoring, matrix in found.items()}
         arrays[f"{name}_query_ids"] = captions["caption_id"].to_numpy(dtype=str)
         arrays[f"{name}_item_ids"] = items["item_id"].to_numpy(dtype=str)

@@ -10,8 +10,8 @@ import pandas as pd
 import torch
 
 from rewind.evaluation.efficiency import query_costs, sizes
+from rewind.feeding.folder import DataFolder, trained_retriever
 from rewind.files import write_csv, write_text
-from rewind.jobs.data import DataFolder, trained_retriever
 from rewind.reporting.efficiency_table import COLUMNS, notes, sheet
 from rewind.reporting.markup import MARKUPS
 from rewind.study import RunSpec
@@ -56,7 +56,7 @@ def _measure(run: Measured, data: DataFolder) -> list[dict]:
     parameters, megabytes = sizes(retriever)
     rows = []
     for device, name in _devices():
-        for cost in query_costs(retriever, split.text, split.inputs, BATCHES, device, name):
+        for cost in query_costs(retriever, split.text, split.inputs, BATCHES, device, name, data.spec.frames.workers):
             timed = asdict(cost)
             timed |= {"forward_ms": timed.pop("forward"), "search_ms": timed.pop("search")}
             head = {"method": run.method, "label": run.label, "parameters": parameters, "mb": megabytes}

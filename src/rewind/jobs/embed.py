@@ -12,19 +12,22 @@ import torch
 from rewind.datasets.annotations import SPLITS
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
+from rewind.feeding.encode import encode_all
+from rewind.feeding.folder import device
+from rewind.feeding.inputs import Clips
 from rewind.files import atomic, write_csv, write_text
-from rewind.jobs.data import device
 from rewind.models.encoders import ImageEncoder, image_encoder, text_encoder
+from rewind.models.retriever import Features
 from rewind.progress import Progress
+from rewind.study import Frames
 from rewind.study.embeddings import MadeFrom
-from rewind.video.frames import sample_clip
 
 AT_ONCE = 16  # clips or images
 MOST_LABELS = 2 * 10**8  # bytes of the label matrix; a larger one is left out, since captions.txt says the same
 
 
 @torch.inference_mode()
-def make_vectors(keys: MadeFrom, data: Path, folder: Path) -> None:
+def make_vectors(keys: MadeFrom, data: Path, folder: Path, workers: int = 0) -> None:
     """Encode every usable original of a data set and its captions.
 
     Writes ``train.npz`` and ``captions.txt`` in the challenge's format, and ``splits.csv`` with the split of every
@@ -34,6 +37,7 @@ def make_vectors(keys: MadeFrom, data: Path, folder: Path) -> None:
         keys: the data set and its encoders.
         data: its results folder.
         folder: where the files go; the results folder of the new data set is above it.
+        workers: decoding processes.
 
     Raises:
         RewindError: for an encoder that is not there, or a vector that is not finite.
@@ -41,7 +45,7 @@ def make_vectors(keys: MadeFrom, data: Path, folder: Path) -> None:
     items, captions = _originals(data, keys.dataset)
     on = device()
     text = text_encoder(keys.text, on)(captions["caption"].tolist()).cpu().numpy()
-    images = _images(image_encoder(keys.image, on), items, data, keys)
+    images = _images(image_encoder(keys.image, on), items, data, keys, workers)
     text = _checked(text, captions["caption_id"], keys.text.name, keys.unit)
     images = _checked(images, items["item_id"], keys.image.name, keys.unit)
     items = items.assign(path=[os.path.relpath(data / path, folder.parent) for path in items["path"]])
@@ -98,18 +102,16 @@ def _originals(data: Path, name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     return items, captions[captions["video_id"].isin(items["item_id"])].reset_index(drop=True)
 
 
-def _images(encode: ImageEncoder, items: pd.DataFrame, data: Path, keys: MadeFrom) -> np.ndarray:
-    progress, parts = Progress("vectors", len(items), "images"), []
-    for at in range(0, len(items), AT_ONCE):
-        some = [
-            sample_clip(data / path, keys.frames, keys.size, "uniform", None)
-            for path in items["path"][at : at + AT_ONCE]
-        ]
-        most = max(int(mask.sum()) for _, mask in some)  # frames of an image: 1, whatever keys.frames is
-        pixels, mask = (torch.from_numpy(np.stack(arrays)) for arrays in zip(*some, strict=True))
-        parts.append(encode(pixels[:, :most], mask[:, :most]).cpu().numpy())
-        progress.advance(len(some))
-    return np.concatenate(parts)
+def _images(encode: ImageEncoder, items: pd.DataFrame, data: Path, keys: MadeFrom, workers: int) -> np.ndarray:
+    def vectors(batch: Features) -> Features:
+        most = int(batch["mask"].sum(1).max())  # frames of an image: 1, whatever keys.frames is
+        return {"vectors": encode(batch["pixels"][:, :most], batch["mask"][:, :most]).cpu()}
+
+    clips = Clips(items, data, Frames(sampling="uniform", rate=None, fit="crop", size=keys.size), keys.frames)
+    progress = Progress("vectors", len(items), "images")
+    here = torch.device("cpu")  # an encoder moves what it is given
+    found = encode_all(vectors, clips, AT_ONCE, here, workers=workers, done=progress.advance)
+    return found["vectors"].numpy()
 
 
 def _checked(vectors: np.ndarray, ids: pd.Series, encoder: str, unit: bool) -> np.ndarray:

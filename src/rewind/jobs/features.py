@@ -8,8 +8,9 @@ import torch
 
 from rewind.datasets.annotations import SPLITS
 from rewind.datasets.captions import load_split
+from rewind.feeding.encode import encode_all, in_memory, tower_features
+from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.files import atomic
-from rewind.jobs.data import DataFolder, build_retriever, device
 from rewind.progress import Progress
 
 
@@ -24,20 +25,19 @@ def compute_features(data: DataFolder, path: str) -> None:
     backbone = retriever.backbone.eval().to(device())
     splits = [load_split(data.folder, data.dataset, split) for split in SPLITS]
     items = pd.concat([split.items for split in splits], ignore_index=True)
-    inputs = data.inputs(items)
     progress = Progress("features", len(items), "clips")
-    frames, masks = [], []
-    size = data.spec.evaluation.batch_size
-    for at in range(0, len(items), size):
-        batch = inputs.batch(np.arange(at, min(at + size, len(items))))
-        mask = batch["mask"]
-        frames.append(backbone.clip_features(batch["pixels"].to(device()), mask.to(device())).cpu().numpy())
-        masks.append(mask.numpy())
-        progress.advance(len(mask))
+    found = encode_all(
+        lambda batch: in_memory(tower_features(backbone, batch)),
+        data.inputs(items),
+        data.spec.evaluation.batch_size,
+        device(),
+        workers=data.spec.frames.workers,
+        done=progress.advance,
+    )
     arrays = {
         "item_ids": items["item_id"].to_numpy(dtype=str),
-        "frames": np.concatenate(frames),
-        "mask": np.concatenate(masks),
+        "frames": found["frames"].numpy(),
+        "mask": found["mask"].numpy(),
     }
     if backbone.caches_text:
         captions = pd.concat([split.captions for split in splits], ignore_index=True)

@@ -23,7 +23,7 @@ def on_all_gpus(
 ) -> None:
     """Run ``work(*arguments)`` here, or, where the job was granted several GPUs, in one process for each.
 
-    The processes find one another by torchrun's environment variables (see :func:`rewind.training.distributed.joined`).
+    The processes find one another by torchrun's environment variables (see :func:`rewind.distributed.joined`).
     All write on into this job's log, where ranks other than 0 only say what failed. If one fails, the others are ended.
 
     Args:

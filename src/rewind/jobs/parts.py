@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewind.errors import RewindError
-from rewind.jobs.together import Block, blocks
 from rewind.study import Dataset, RunSpec, Study, pretraining
+from rewind.study.together import Block, blocks
 
 WIDTH = 64  # of vectors whose width their file tells
 WORDS = ["a word", "another word"]  # a vocabulary has at least these

@@ -13,21 +13,21 @@ import numpy as np
 import pandas as pd
 import torch
 
+from rewind.distributed import ALONE, World, joined
 from rewind.errors import RewindError
+from rewind.feeding.folder import DataFolder, Prepared, build_retriever, check_method, device
 from rewind.files import digest, read_json, write_csv, write_json
-from rewind.jobs.data import DataFolder, Prepared, build_retriever, check_method, device
 from rewind.jobs.splits import check_splits
-from rewind.jobs.together import FEATURES
 from rewind.jobs.validation import validator
 from rewind.jobs.zero_shot import validation_file, validation_task
-from rewind.models.baselines import pool
-from rewind.models.retriever import Retriever
+from rewind.models.checkpoint import save_model
+from rewind.models.retriever import Retriever, masked_mean
 from rewind.provenance import environment, file_hash, hardware
 from rewind.study import RunSpec
-from rewind.training.checkpoint import StateFile, save_model
-from rewind.training.distributed import ALONE, World, joined
+from rewind.study.together import FEATURES
 from rewind.training.epoch_metrics import epoch_metrics
 from rewind.training.loop import seed_everything, train
+from rewind.training.state import StateFile
 
 
 @dataclass
@@ -195,4 +195,4 @@ def _pooled_pairs(split: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
     if "frames" not in batch:
         raise RewindError(f"{FEATURES}.")
     described = torch.tensor(split.training_data().item_of_caption)
-    return split.text, pool(batch["frames"], batch["mask"])[described]
+    return split.text, masked_mean(batch["frames"], batch["mask"])[described]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from rewind.datasets.captions import load_split
+from rewind.distributed import World, joined
 from rewind.errors import RewindError
+from rewind.feeding.folder import Prepared, build_retriever, device
 from rewind.files import digest, write_json
-from rewind.jobs.data import Prepared, build_retriever, device
 from rewind.jobs.runs import Job
 from rewind.jobs.splits import check_splits
 from rewind.jobs.validation import validator
 from rewind.models.retriever import Retriever
 from rewind.study.model import Sanity
-from rewind.training.checkpoint import StateFile
-from rewind.training.distributed import World, joined
 from rewind.training.loop import seed_everything, train
+from rewind.training.state import StateFile
 
 
 def sanity_check(job: Job, keys: Sanity, result: Path) -> None:

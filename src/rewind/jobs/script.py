@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rewind.feeding.folder import DataFolder
 from rewind.files import read_json
-from rewind.jobs.data import DataFolder
 from rewind.jobs.runs import Job
 from rewind.study import RunSpec
 

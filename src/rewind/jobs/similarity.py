@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rewind.distributed import World, joined
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, device, trained_retriever
-from rewind.training.distributed import World, joined
 
 
 def compute_similarity(data: DataFolder, model: str, result: str) -> None:
@@ -20,8 +20,8 @@ def compute_similarity(data: DataFolder, model: str, result: str) -> None:
 def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
     retriever = trained_retriever(data, model)
     split = data.split("test", retriever)
-    keys, workers = data.spec.evaluation, data.spec.frames.workers
-    scores = similarity_matrix(retriever, split.text, split.inputs, keys, device(), world, workers)
+    keys = data.spec.evaluation
+    scores = similarity_matrix(retriever, split.text, split.inputs, keys, device(), world, split.workers)
     if world.rank == 0:
         write_npz(
             result,

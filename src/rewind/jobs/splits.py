@@ -10,8 +10,8 @@ import pandas as pd
 from rewind.datasets.captions import USABLE
 from rewind.errors import Faults
 from rewind.files import read_csv
-from rewind.jobs.together import TWINS, needs
 from rewind.study import RunSpec
+from rewind.study.together import TWINS, needs
 
 
 def check_splits(folder: Path, spec: RunSpec, name: str) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from rewind.feeding.folder import build_retriever, device
+from rewind.feeding.training_data import TrainingData
 from rewind.files import write_csv
-from rewind.jobs.data import build_retriever, device
 from rewind.jobs.runs import Job
 from rewind.models.retriever import Features, Retriever
 from rewind.objectives.interface import make_objective
@@ -23,7 +24,6 @@ from rewind.progress import Progress
 from rewind.provenance import hardware
 from rewind.study import Training
 from rewind.training.batches import epoch_batches
-from rewind.training.data import TrainingData
 from rewind.training.loop import freeze, seed_everything
 from rewind.training.micro_batch import MicroBatch
 from rewind.training.optim import make_optimiser

@@ -13,10 +13,10 @@ from rewind.datasets.archive import Archive
 from rewind.datasets.embedding_rows import TEXT, caption_ids
 from rewind.datasets.embeddings import check_matrix, check_vectors
 from rewind.errors import RewindError
+from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.files import atomic
-from rewind.jobs.data import DataFolder, build_retriever, device
+from rewind.models.checkpoint import load_model
 from rewind.models.retriever import Retriever
-from rewind.training.checkpoint import load_model
 
 HEAD = ["id", "embedding"]
 TOLERANCE = 1e-5  # of a vector's length

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from rewind.distributed import ALONE, World
 from rewind.evaluation.ranking import CUTOFFS, rank_table, scores
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.evaluation.zero_shot import ZeroShotTask
-from rewind.jobs.data import Prepared
+from rewind.feeding.folder import Prepared
 from rewind.models.retriever import Retriever
 from rewind.study.model import Evaluation
-from rewind.training.distributed import ALONE, World
 from rewind.training.loop import Validate
 
 FORWARD, BACKWARD = "text_to_item", "item_to_text"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from rewind.datasets.cifar10 import find_cifar10, read_cifar10
+from rewind.distributed import World, joined
 from rewind.evaluation.zero_shot import ZeroShotTask
+from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
-from rewind.jobs.data import DataFolder, device, trained_retriever
 from rewind.study import RunSpec
 from rewind.study.model import Evaluation
-from rewind.training.distributed import World, joined
 
 
 def validation_file(keys: Evaluation) -> str | None:
@@ -47,7 +47,7 @@ def compute_zero_shot(data: DataFolder, model: str, result: str) -> None:
 def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
     retriever = trained_retriever(data, model)
     task, sha256 = _task(data.spec, None, False)
-    found = task.credits(retriever, device(), world)
+    found = task.credits(retriever, device(), world, data.spec.frames.workers)
     if world.rank == 0:
         alike = f"; {task.alike} classes read alike: their names are no words of this vocabulary" if task.alike else ""
         print(f"zero-shot: {100 * found.mean():.2f}% of {len(found):,} images{alike}")

@@ -1,4 +1,4 @@
-"""What the closed-form baselines share: pooled features, cosine similarity, checked options."""
+"""What the closed-form baselines share: cosine similarity, checked options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Features, Retriever
+from rewind.models.retriever import Features, Retriever, masked_mean
 
 
 class PooledBaseline(Retriever):
@@ -32,17 +32,11 @@ class PooledBaseline(Retriever):
 
     def encode_items(self, batch: Features) -> Features:
         """``frames`` (n, T, F) and ``mask`` (n, T) → ``items`` (n, d), of unit length."""
-        return {"items": F.normalize(self.map_items(pool(batch["frames"], batch["mask"])), dim=1)}
+        return {"items": F.normalize(self.map_items(masked_mean(batch["frames"], batch["mask"])), dim=1)}
 
     def similarity(self, text: Features, items: Features) -> Tensor:
         """Cosines of all pairs, (n_text, n_items)."""
         return text["text"] @ items["items"].T
-
-
-def pool(frames: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the real frames: (n, T, F) and mask (n, T) → float32 (n, F); without frames, zero."""
-    weights = mask.to(frames.device).float()[..., None]
-    return (frames.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 def check_options(options: Mapping[str, Any], known: tuple[str, ...], method: str) -> None:

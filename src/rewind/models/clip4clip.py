@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Backbone, Features, Retriever, find, single
+from rewind.models.retriever import Backbone, Features, Retriever, find, masked_mean, single
 from rewind.models.temporal import HEADS
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
@@ -46,8 +46,7 @@ class Clip4Clip(Retriever):
         frames = F.normalize(single(self.head(frames, mask)), dim=-1)
         # Summed in double precision and rounded once: the order of summation leaves no trace, so a clip and its exact
         # mirror get the same mean, bit for bit.
-        weights = mask.double().unsqueeze(-1)
-        mean = (frames.double() * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+        mean = masked_mean(frames, mask, torch.float64)
         return {"video": F.normalize(mean.to(frames.dtype), dim=-1)}
 
     def similarity(self, text: Features, items: Features) -> Tensor:

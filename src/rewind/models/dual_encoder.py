@@ -13,7 +13,7 @@ from torch import Tensor
 from rewind.errors import RewindError
 from rewind.models.clip4clip import POSITIONS, Clip4Clip
 from rewind.models.cross_attention import CrossAttention
-from rewind.models.retriever import Backbone, Features, find, single
+from rewind.models.retriever import Backbone, Features, find, masked_mean, single
 from rewind.models.temporal import HEADS
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
@@ -41,9 +41,7 @@ class DualEncoder(Clip4Clip):
     def encode_items(self, batch: Features) -> Features:
         """``video`` (n, D), not normalised."""
         frames = single(self.backbone.encode_frames(self._frame_features(batch)))
-        weights = batch["mask"].double().unsqueeze(-1)
-        mean = (frames.double() * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
-        return {"video": mean.to(frames.dtype)}
+        return {"video": masked_mean(frames, batch["mask"], torch.float64).to(frames.dtype)}
 
     def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
         """Unit vectors (n, D) and (m, D); in training with cross-attention those of :meth:`pair_vectors`."""

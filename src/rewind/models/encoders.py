@@ -10,8 +10,7 @@ from torch import Tensor
 
 from rewind.errors import RewindError
 from rewind.models import towers
-from rewind.models.baselines import pool
-from rewind.models.retriever import find
+from rewind.models.retriever import find, masked_mean
 from rewind.study import Backbone, Text
 from rewind.study.embeddings import Encoder
 
@@ -50,7 +49,7 @@ def image_encoder(keys: Encoder, device: torch.device) -> ImageEncoder:
 
         def encode(pixels: Tensor, mask: Tensor) -> Tensor:
             features = network(pixels.flatten(0, 1).to(device)).unflatten(0, mask.shape)
-            return pool(features, mask.to(device))
+            return masked_mean(features, mask.to(device))
 
         return encode
     if keys.name == "clip":
@@ -58,7 +57,7 @@ def image_encoder(keys: Encoder, device: torch.device) -> ImageEncoder:
 
         def encode_frames(pixels: Tensor, mask: Tensor) -> Tensor:
             with _keys_of("image"):
-                return pool(clip.clip_features(pixels.to(device), mask.to(device)), mask.to(device))
+                return masked_mean(clip.clip_features(pixels.to(device), mask.to(device)), mask.to(device))
 
         return encode_frames
     return _own(keys, "image", "efficientnet_lite0")(keys, device)

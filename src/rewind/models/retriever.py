@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -43,7 +42,7 @@ class Retriever(nn.Module):
         ``parameter_groups(keys: Training) -> list[dict]`` (``params``, ``lr``, ``weight_decay``) where there is one.
 
         What starts from the training split (a map fitted in closed form) offers ``prepare(data)``, called once with a
-        :class:`rewind.training.data.TrainingData` before the first step, and again before a run is resumed.
+        :class:`rewind.feeding.training_data.TrainingData` before the first step, and again before a run is resumed.
 
         A retriever that scores by the cosine of two vectors also offers ``vectors(text, items)``: unit vectors (n, D)
         and (m, D) whose dot products times ``exp(logit_scale)`` are its ``similarity``. Some losses need them.
@@ -127,23 +126,17 @@ def concatenate(parts: list[Features]) -> Features:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def encode_texts(retriever: Retriever, text: Tensor, size: int, device: torch.device) -> Features:
-    """Features of all prepared captions (n, ...), ``size`` at once."""
-    return concatenate([retriever.encode_text({"text": part.to(device)}) for part in text.split(size)])
-
-
-def encode_all(retriever: Retriever, inputs: Any, size: int, device: torch.device) -> Features:
-    """Features of all items of ``inputs`` (``len`` and ``batch(rows)``), ``size`` at once."""
-    starts = range(0, len(inputs), size)
-    batches = (inputs.batch(np.arange(at, min(at + size, len(inputs)))) for at in starts)
-    return concatenate([retriever.encode_items({n: v.to(device) for n, v in batch.items()}) for batch in batches])
-
-
 def scatter(features: Tensor, real: Tensor) -> Tensor:
     """Features of real frames (r, F) at their places in clips: bool (n, T) with r places → (n, T, F), else zero."""
     full = features.new_zeros(*real.shape, features.shape[-1])
     full[real] = features
     return full
+
+
+def masked_mean(frames: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Mean over real frames: (n, T, F) and mask (n, T) → (n, F), summed and given as ``dtype``; without any, zero."""
+    weights = mask.to(frames.device, dtype).unsqueeze(-1)
+    return (frames.to(dtype) * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
 
 
 def single(value: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class Ridge(PooledBaseline):
 
         Args:
             text: prepared features of the training captions (n, dt).
-            items: features of each caption's item, pooled by :func:`rewind.models.baselines.pool` (n, di).
+            items: features of each caption's item, pooled by :func:`rewind.models.retriever.masked_mean` (n, di).
             valid_text: the same of the validation captions (v, dt); needed where no ``alpha`` was given.
             valid_items: the item of each validation caption (v, di).
 

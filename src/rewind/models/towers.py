@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from rewind import study
 from rewind.errors import RewindError
-from rewind.models.retriever import Backbone
+from rewind.models.retriever import Backbone, masked_mean
 
 TEXT_WIDTH = 384
 FRAME_WIDTH = 1280
@@ -114,8 +114,7 @@ class SentenceEncoder(nn.Module):
         mask = torch.tensor([row.attention_mask for row in encoded], device=device)
         embedded = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=device))
         hidden = self.layers(self.norm(embedded), src_key_padding_mask=mask == 0)
-        weights = mask[..., None].to(hidden.dtype)
-        return F.normalize((hidden * weights).sum(1) / weights.sum(1), dim=1)
+        return F.normalize(masked_mean(hidden, mask, hidden.dtype), dim=1)
 
 
 class FrameEncoder(nn.Module):

@@ -16,11 +16,10 @@ from torch.nn import functional as F
 
 from rewind.errors import RewindError
 from rewind.models import ridge
-from rewind.models.baselines import pool
 from rewind.models.embeddings import NO_TOWER, widths
 from rewind.models.moments import ROWS, moments, split
 from rewind.models.procrustes import EPS, whitened_procrustes
-from rewind.models.retriever import Features, Retriever, single
+from rewind.models.retriever import Features, Retriever, masked_mean, single
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method, Training
 from rewind.study import Text as TextKeys
@@ -101,7 +100,7 @@ class Translator(Retriever):
         """``frames`` (n, T, dy) and ``mask`` (n, T) → ``items`` (n, dy), not normalised."""
         if "frames" not in batch:
             raise RewindError(f"model: translator: {NO_TOWER}")
-        return {"items": pool(batch["frames"], batch["mask"])}
+        return {"items": masked_mean(batch["frames"], batch["mask"])}
 
     def translate(self, text: Tensor) -> Tensor:
         """Vectors (n, dx) of captions → unit vectors (n, dy) in the space of images."""
@@ -126,7 +125,7 @@ class Translator(Retriever):
         """Fit geometry on the training pairs, before the first step; nothing for heads without it.
 
         Args:
-            data: a :class:`rewind.training.data.TrainingData`.
+            data: a :class:`rewind.feeding.training_data.TrainingData`.
         """
         if self.geometry is not None:
             fit_geometry(self.geometry, _Pairs(data), self.keys.eps)
@@ -183,7 +182,7 @@ class _Pairs:
         rows = torch.arange(len(self.data.text)).split(ROWS)
         for part in rows:
             batch = self.data.inputs.batch(self.data.item_of_caption[part.numpy()])
-            yield self.data.text[part], pool(batch["frames"], batch["mask"])
+            yield self.data.text[part], masked_mean(batch["frames"], batch["mask"])
 
 
 def _linear(dx: int, dy: int, keys: TranslatorOptions) -> nn.Module:

@@ -27,8 +27,8 @@ class Objective(Protocol):
 
     ``prepare(retriever, data, device)``
         Once before training, with the weights that training starts from, also before a run is resumed: for example
-        features of a teacher. ``data`` is a :class:`rewind.training.data.TrainingData`. Random numbers drawn here leave
-        those of the run alone.
+        features of a teacher. ``data`` is a :class:`rewind.feeding.training_data.TrainingData`. Random numbers drawn
+        here leave those of the run alone.
     ``start_epoch(epoch, retriever)``
         Before the first step of every epoch, counted from 0, and before a run goes on in the middle of one, ahead of
         ``load_state_dict``. What it sets must follow from the epoch alone.

@@ -18,7 +18,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Features, Retriever, encode_all, encode_texts, single
+from rewind.feeding.encode import encode_all, encode_texts
+from rewind.models.retriever import Features, Retriever, single
 from rewind.objectives.interface import OPTIONS, Loss, check_vectors, unit_vectors
 from rewind.objectives.sanw_statistics import TINY, last_batch, moments, summary
 from rewind.study import Training
@@ -99,8 +100,8 @@ class Sanw:
             return
         training = retriever.training
         retriever.eval()
-        texts = encode_texts(retriever, data.text, _AT_ONCE, device)
-        items = encode_all(retriever, data.inputs, _AT_ONCE, device)
+        texts = encode_texts(retriever.encode_text, data.text, _AT_ONCE, device)
+        items = encode_all(retriever.encode_items, data.inputs, _AT_ONCE, device, workers=data.workers)
         self.teacher = unit_vectors(retriever, texts, items, "sanw")
         retriever.train(training)
 

@@ -12,46 +12,41 @@ import numpy as np
 import pandas as pd
 import torch
 
+from rewind.feeding.encode import encode_all, tower_features
+from rewind.feeding.inputs import Inputs
 from rewind.files import atomic, digest
 from rewind.identity.marks import Identity, total
 from rewind.identity.stages import instead
-from rewind.models.retriever import Backbone, Features, Retriever, concatenate
+from rewind.models.retriever import Backbone, Features, Retriever
 from rewind.progress import Progress
 from rewind.provenance import file_hash
 from rewind.search.run import FinishedRun
-from rewind.training.inputs import Inputs
 
 FEATURE = "feature:"  # what names of feature arrays begin with in an index
 Mark = dict[str, str]
 
 
-class TowerFeatures:
-    """Clips as the frame features of a backbone, for baselines that read nothing else."""
-
-    def __init__(self, clips: Inputs, backbone: Backbone) -> None:
-        self.clips, self.backbone = clips, backbone
-
-    def __len__(self) -> int:
-        return len(self.clips)
-
-    def batch(self, rows: np.ndarray) -> Features:
-        """``frames`` (n, T, F) and ``mask`` (n, T)."""
-        batch = self.clips.batch(rows)
-        if "frames" in batch:
-            return batch
-        return {"frames": self.backbone.clip_features(batch["pixels"], batch["mask"]), "mask": batch["mask"]}
-
-
 @torch.inference_mode()
-def encode_items(retriever: Retriever, inputs: Inputs, size: int, device: torch.device) -> Features:
-    """Features of all items, in batches of ``size``, on ``device``."""
-    progress, parts = Progress("gallery", len(inputs), "items"), []
-    for at in range(0, len(inputs), size):
-        batch = inputs.batch(np.arange(at, min(at + size, len(inputs))))
-        parts.append(retriever.encode_items({name: value.to(device) for name, value in batch.items()}))
-        if not getattr(inputs, "copies", False):  # what is only copied is there at once
-            progress.advance(len(batch["mask"]))
-    return concatenate(parts)
+def encode_items(
+    retriever: Retriever, inputs: Inputs, size: int, device: torch.device, workers: int, towers: Backbone | None = None
+) -> Features:
+    """Features of all items, in batches of ``size``, on ``device``.
+
+    Args:
+        retriever: the model.
+        inputs: the items.
+        size: items of a batch.
+        device: where they are encoded.
+        workers: decoding processes.
+        towers: make frame features for a baseline that reads nothing else.
+    """
+
+    def encode(batch: Features) -> Features:
+        return retriever.encode_items(tower_features(towers, batch) if towers is not None else batch)
+
+    progress = Progress("gallery", len(inputs), "items")
+    copied = getattr(inputs, "copies", False)  # what is only copied is there at once
+    return encode_all(encode, inputs, size, device, workers=workers, done=None if copied else progress.advance)
 
 
 def mark_of(run: FinishedRun, items: pd.DataFrame, cache: Path | None) -> Mark:

@@ -14,14 +14,14 @@ import torch
 from rewind.datasets.annotations import SPLITS, twin_of
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
-from rewind.jobs.data import DataFolder, build_retriever, device
+from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.models.baselines import PooledBaseline
+from rewind.models.checkpoint import load_model
 from rewind.models.retriever import Backbone, Features, Retriever, find
 from rewind.search.encoder import query_encoder
-from rewind.search.gallery import TowerFeatures, encode_items, indexed, mark_of
+from rewind.search.gallery import encode_items, indexed, mark_of
 from rewind.search.query import check_query, word_vocabulary
 from rewind.search.run import FinishedRun
-from rewind.training.checkpoint import load_model
 
 ALL = "all"
 Say = Callable[[str], None]
@@ -188,9 +188,9 @@ def load_searcher(run: FinishedRun, split: str = "test", index: Path | None = No
 
     def make() -> Features:
         inputs = replace(folder, cache=cache).inputs(items)
-        if isinstance(retriever, PooledBaseline):
-            inputs = TowerFeatures(inputs, backbone)
-        return encode_items(retriever, inputs, run.spec.evaluation.batch_size, on)
+        towers = backbone if isinstance(retriever, PooledBaseline) else None
+        keys = run.spec
+        return encode_items(retriever, inputs, keys.evaluation.batch_size, on, keys.frames.workers, towers)
 
     features = indexed(index, items, mark_of(run, items, cache), make, say) if index else make()
     searcher = Searcher(retriever, backbone, items, captions, features, run.spec.evaluation.pair_batch_size, on)
@@ -219,7 +219,7 @@ def _backbone(retriever: Retriever, folder: DataFolder) -> Backbone:
         )
     # A closed-form baseline reads features of towers that it does not hold.
     make = find(keys.kind, "rewind.models", "backbone.kind").build
-    return make(keys, folder.spec.text, folder.train_captions()).eval().requires_grad_(False)
+    return make(keys, folder.spec.text, folder.train_captions()).to(device()).eval().requires_grad_(False)
 
 
 def _check_words(run: FinishedRun, strict: bool, say: Say) -> None:

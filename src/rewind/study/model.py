@@ -41,7 +41,9 @@ class Frames(Keys):
     noise: bool = key(
         False, "A control: noise in the place of every clip, the same for an item throughout; no clip is read."
     )
-    workers: int = key(0, "Decoding processes beside each training job; 0 decodes in the job itself.", ge=0, le=256)
+    workers: int = key(
+        0, "Decoding processes beside each job that trains or encodes; 0 decodes in the job itself.", ge=0, le=256
+    )
     store: bool = key(
         False,
         "Decode every clip once into memory-mapped shards (clips × frames × size² × 3 bytes on disk), from which all "

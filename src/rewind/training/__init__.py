@@ -1,1 +1,1 @@
-"""Training: inputs, batches, optimiser, resumable loop."""
+"""Training: batches, optimiser, resumable loop."""

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from rewind.distributed import ALONE, World
 from rewind.errors import RewindError
 from rewind.models.retriever import Features, Retriever, concatenate
 from rewind.objectives.interface import Loss, Objective
-from rewind.training.distributed import ALONE, World
 from rewind.training.pairs import SharedPairs
 
 INPUTS = ("pixels", "frames")  # entries of a batch that stay on their rank: large, and only encoders read them

@@ -10,20 +10,19 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from rewind.distributed import ALONE, World
 from rewind.errors import RewindError
+from rewind.feeding.training_data import TrainingData
 from rewind.files import write_json
 from rewind.models.retriever import Retriever
 from rewind.objectives.interface import Objective, make_objective
 from rewind.progress import Progress
 from rewind.study import Training
-from rewind.training.checkpoint import StateFile
-from rewind.training.data import TrainingData
-from rewind.training.distributed import ALONE, World
 from rewind.training.grad_cache import random_state, set_random_state
 from rewind.training.optim import make_optimiser
 from rewind.training.order import Order, text_vectors
 from rewind.training.speed import speed_up
-from rewind.training.state import RunState
+from rewind.training.state import RunState, StateFile
 from rewind.training.step import training_step
 
 __all__ = ["TrainingData", "Validate", "freeze", "seed_everything", "train"]

@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rewind.distributed import World
 from rewind.errors import RewindError
+from rewind.feeding.encode import encode_texts
+from rewind.feeding.inputs import load
+from rewind.feeding.training_data import TrainingData
 from rewind.models.retriever import Features, Retriever, find
 from rewind.study import Training
 from rewind.study.training import Batch
-from rewind.training.data import TrainingData
-from rewind.training.distributed import World
 from rewind.training.grad_cache import random_state, set_random_state
-from rewind.training.inputs import load
 
 State = dict[str, np.ndarray]
 _CAPTIONS_AT_ONCE = 256
@@ -136,15 +137,17 @@ def text_vectors(retriever: Retriever, text: Tensor, device: torch.device) -> np
     """
     before, training = random_state(device), retriever.training
     retriever.eval()
-    parts = []
-    for part in text.split(_CAPTIONS_AT_ONCE):
-        found = retriever.encode_text({"text": part.to(device)})
+
+    def vector(batch: Features) -> Features:
+        found = retriever.encode_text(batch)
         if set(found) != {"text"} or found["text"].ndim != 2:
             raise RewindError(
                 f"training.batch.sampler_options: {type(retriever).__name__} has no one vector per caption, from which "
                 "batches could be made anew: set refresh_every: null."
             )
-        parts.append(torch.nn.functional.normalize(found["text"].float(), dim=-1).cpu())
+        return {"text": torch.nn.functional.normalize(found["text"].float(), dim=-1).cpu()}
+
+    vectors = encode_texts(vector, text, _CAPTIONS_AT_ONCE, device)["text"].numpy()
     retriever.train(training)
     set_random_state(before, device)
-    return torch.cat(parts).numpy()
+    return vectors

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from rewind.distributed import World
 from rewind.models.retriever import Features, Retriever
-from rewind.training.distributed import World
 
 
 class SharedPairs:

@@ -1,13 +1,16 @@
-"""The state of a run in progress: what is saved, and restored where a killed run goes on."""
+"""The state of a run in progress: what is saved, in a file that survives any kill, and restored where a run goes on."""
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from rewind.errors import RewindError
+from rewind.files import atomic
 from rewind.models.retriever import Retriever
 from rewind.objectives.interface import Objective
 from rewind.study import Training
@@ -130,3 +133,43 @@ class RunState:
 
 TAKEN = frozenset({"epoch", "loss", "lr", "seconds", "clips_per_second", "logit_scale", "best_epoch"})
 """Columns of the history that the loop writes."""
+
+
+class StateFile:
+    """The undeclared file from which a killed run resumes.
+
+    It carries the fingerprint of the code, the configuration and the data that wrote it. State of another fingerprint
+    is never mixed in: it is set aside (``<name>.other.pt``), the run says so and begins anew.
+    """
+
+    def __init__(self, path: str | Path, fingerprint: str) -> None:
+        self.path, self.fingerprint = Path(path), fingerprint
+
+    def load(self) -> dict[str, Any] | None:
+        """The saved state, or None if there is none of this fingerprint."""
+        if not self.path.exists():
+            return None
+        try:
+            saved = torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception as error:  # any unreadable file means the same thing here
+            print(f"{self.path}: this training state cannot be read ({error}); {self._set_aside()}")
+            return None
+        if saved["fingerprint"] != self.fingerprint:
+            print(f"{self.path}: this training state is of other code, configuration or data; {self._set_aside()}")
+            return None
+        return saved["state"]
+
+    def _set_aside(self) -> str:
+        kept = self.path.with_suffix(".other.pt")
+        with contextlib.suppress(FileNotFoundError):  # another process of this run did it
+            self.path.replace(kept)
+        return f"it is kept as {kept.name}, and training starts anew."
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace the saved state, atomically."""
+        with atomic(self.path) as draft:
+            torch.save({"fingerprint": self.fingerprint, "state": state}, draft)
+
+    def remove(self) -> None:
+        """Forget the state of a finished run."""
+        self.path.unlink(missing_ok=True)

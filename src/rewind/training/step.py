@@ -7,10 +7,10 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from rewind.distributed import ALONE, World
 from rewind.models.retriever import Features, Retriever
 from rewind.objectives.interface import Objective
 from rewind.study import Training
-from rewind.training.distributed import ALONE, World
 from rewind.training.grad_cache import StepLoss, exact_step
 from rewind.training.micro_batch import MicroBatch
 

@@ -8,7 +8,7 @@ A sampler is made by a module's ``build(options)`` and offers
     ``refresh`` gave, else empty.
 ``prepare(data, keys, seed) -> state``, optional
     Once, before a run begins anew: NumPy arrays of numbers that the order depends on. ``data`` is the
-    :class:`rewind.training.data.TrainingData`.
+    :class:`rewind.feeding.training_data.TrainingData`.
 ``refresh_every`` and ``refresh(epoch, text_vectors, state) -> state``, optional
     After every so many epochs: a state made anew from the former one and the unit text vectors (n, D) of all captions
     under the weights of that moment.

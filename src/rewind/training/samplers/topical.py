@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from rewind.errors import RewindError
+from rewind.feeding.training_data import TrainingData
 from rewind.study.keys import SEEDS, Keys, key, read_options
 from rewind.study.training import Batch
 from rewind.training.batches import epoch_batches
-from rewind.training.data import TrainingData
 
 WHERE = "training.batch.sampler_options"
 State = Mapping[str, np.ndarray]

@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Features
 
 CPU = torch.device("cpu")
 PATIENCE = timedelta(hours=6)  # the other ranks wait while rank 0 validates
@@ -48,7 +47,7 @@ class World:
         each = rows // self.size
         return slice(self.rank * each, (self.rank + 1) * each)
 
-    def gather(self, features: Features) -> Features:
+    def gather(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """Rows of all ranks in their order: (n, ...) of each → (size · n, ...). No gradient flows back."""
         return {name: self._gather(value.detach()) for name, value in features.items()}
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Features
-from rewind.training.inputs import Inputs
 
 
 @dataclass
@@ -23,6 +23,7 @@ class TrainingData:
         cluster_of_item: (m,) cluster of each item.
         caption_ids: names for messages.
         captions: the captions themselves, for samplers and losses that read them.
+        workers: processes that may decode items where all of them are encoded.
     """
 
     inputs: Inputs
@@ -31,6 +32,7 @@ class TrainingData:
     cluster_of_item: np.ndarray
     caption_ids: list[str]
     captions: list[str] = field(default_factory=list)
+    workers: int = 0
 
     def batch(self, rows: np.ndarray) -> Features:
         """Everything that a step needs of some captions: ``rows``, ``text``, ``items`` and the items' input."""

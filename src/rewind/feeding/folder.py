@@ -12,23 +12,24 @@ from torch import Tensor
 
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
-from rewind.jobs.together import NOISE
+from rewind.feeding.embeddings import INDEX, Embeddings
+from rewind.feeding.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
+from rewind.feeding.training_data import TrainingData
+from rewind.models.checkpoint import load_model
 from rewind.models.retriever import Backbone, Retriever, find
 from rewind.study import RunSpec
-from rewind.training.checkpoint import load_model
-from rewind.training.data import TrainingData
-from rewind.training.embeddings import INDEX, Embeddings
-from rewind.training.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
+from rewind.study.together import NOISE
 
 
 @dataclass
 class Prepared:
-    """One split as a model needs it."""
+    """One split as a model needs it; ``workers`` processes may decode it."""
 
     items: pd.DataFrame
     captions: pd.DataFrame
     inputs: Inputs
     text: Tensor
+    workers: int = 0
 
     def training_data(self) -> TrainingData:
         """The split in the form of the training loop."""
@@ -41,6 +42,7 @@ class Prepared:
             cluster_of_item=clusters,
             caption_ids=self.captions["caption_id"].tolist(),
             captions=self.captions["caption"].tolist(),
+            workers=self.workers,
         )
 
 
@@ -91,7 +93,7 @@ class DataFolder:
             text = cached_text(self._features, captions, str(self.cache))
         else:
             text = _prepare_text(retriever, captions["caption"].tolist())
-        return Prepared(items, captions, self.inputs(items), text)
+        return Prepared(items, captions, self.inputs(items), text, self.spec.frames.workers)
 
     def inputs(self, items: pd.DataFrame) -> Inputs:
         """What a model sees of ``items``, from where it is cheapest.

@@ -1,0 +1,42 @@
+"""The file of a finished model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from rewind.errors import RewindError
+from rewind.files import atomic
+
+
+def save_model(path: str | Path, model: nn.Module, metadata: dict[str, str]) -> None:
+    """Write a model's state dict as safetensors, atomically; the same weights and metadata give the same bytes."""
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    with atomic(path) as draft:
+        # One entry: the format keeps several in no fixed order.
+        save_file(state, draft, metadata={"rewind": json.dumps(metadata, sort_keys=True)})
+
+
+def load_model(path: str | Path, model: nn.Module) -> None:
+    """Load a file written by :func:`save_model`; every key must fit.
+
+    Raises:
+        RewindError: naming the first key or shape that differs, or what the model's own ``check_state`` refuses.
+    """
+    state = load_file(path)
+    with safe_open(path, "pt") as file:
+        made = json.loads((file.metadata() or {}).get("rewind", "{}")).get("method", "unknown")
+    if hasattr(model, "check_state"):  # it knows what no shape shows, such as a vocabulary
+        model.check_state(state, str(path))
+    own = model.state_dict()
+    wrong = sorted(own.keys() ^ state.keys()) + [n for n in own if n in state and own[n].shape != state[n].shape]
+    if wrong:
+        raise RewindError(
+            f"{path}: not a checkpoint of this method: {len(wrong)} tensors differ, first {wrong[0]!r}; it was made by "
+            f"the run {made}. Name the run of the method and study that you mean, or train it again."
+        )
+    model.load_state_dict(state)
