@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from rewind.files import write_json
-from rewind.jobs.script import data_folder
+from rewind.jobs.unpack import data_folder
 from rewind.provenance import file_hash
 from rewind.training.inputs import Clips, StoredClips
 from rewind.video.store import View, write_index

@@ -28,9 +28,6 @@ onstart:
         raise WorkflowError(faults)
 
 
-SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
-
-
 wildcard_constraints:
     study="|".join(STUDIES),
     dataset="|".join(DATASETS),

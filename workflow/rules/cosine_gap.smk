@@ -33,7 +33,7 @@ rule cosines:
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "cosines", w.method),
     script:
-        "../scripts/cosines.py"
+        "../scripts/job.py"
 
 
 rule cosine_gap:
@@ -59,21 +59,21 @@ rule cosine_gap:
         random=lambda w: comparing.random(study(w)),
         code=lambda w: code(w, "cosine_gap"),
     script:
-        "../scripts/cosine_gap.py"
+        "../scripts/job.py"
 
 
-rule gap_figure:
+rule cosine_gap_figure:
     """Densities of cosines of pairs and of non-pairs, a row per method."""
     input:
         unpack(lambda w: gap_inputs(w.study)),
     output:
         report(pictures(["cosine_gap"]), category="Figures", caption="../report/cosine_gap_figure.rst"),
     log:
-        "results/{study}/logs/gap_figure.log",
+        "results/{study}/logs/cosine_gap_figure.log",
     benchmark:
-        "results/{study}/benchmarks/gap_figure.tsv"
+        "results/{study}/benchmarks/cosine_gap_figure.tsv"
     params:
         study=lambda w: study(w).signature(),
-        code=lambda w: code(w, "gap_figure"),
+        code=lambda w: code(w, "cosine_gap_figure"),
     script:
-        "../scripts/gap_figure.py"
+        "../scripts/job.py"

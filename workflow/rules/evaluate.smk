@@ -33,7 +33,7 @@ rule similarity:
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "similarity", w.method),
     script:
-        "../scripts/similarity.py"
+        "../scripts/job.py"
 
 
 rule metrics:
@@ -56,7 +56,7 @@ rule metrics:
         directions=lambda w: study(w).evaluation.directions,
         code=lambda w: code(w, "metrics"),
     script:
-        "../scripts/metrics.py"
+        "../scripts/job.py"
 
 
 rule trec:
@@ -78,4 +78,4 @@ rule trec:
         directions=lambda w: study(w).evaluation.directions,
         code=lambda w: code(w, "trec"),
     script:
-        "../scripts/trec.py"
+        "../scripts/job.py"

@@ -27,4 +27,4 @@ rule frames:
         frame_code=lambda w: code(w, "frame"),
         code=lambda w: code(w, "frames"),
     script:
-        "../scripts/frames.py"
+        "../scripts/job.py"

@@ -31,7 +31,7 @@ rule tables:
         accepted=lambda w: accepted(w.study),
         code=lambda w: code(w, "tables"),
     script:
-        "../scripts/tables.py"
+        "../scripts/job.py"
 
 
 rule figures:
@@ -52,7 +52,7 @@ rule figures:
         dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
         code=lambda w: code(w, "figures"),
     script:
-        "../scripts/figures.py"
+        "../scripts/job.py"
 
 
 rule batches:
@@ -74,10 +74,10 @@ rule batches:
         study=lambda w: study(w).signature(),
         code=lambda w: code(w, "batches"),
     script:
-        "../scripts/batches.py"
+        "../scripts/job.py"
 
 
-rule embedding:
+rule export_vectors:
     """Vectors of test captions and items: of the run that pictures show, or of any other by name."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "test")),
@@ -88,9 +88,9 @@ rule embedding:
     output:
         "results/{study}/embedding/{method}.seed{seed}.npz",
     log:
-        "results/{study}/logs/embedding/{method}.seed{seed}.log",
+        "results/{study}/logs/export_vectors/{method}.seed{seed}.log",
     benchmark:
-        "results/{study}/benchmarks/embedding/{method}.seed{seed}.tsv"
+        "results/{study}/benchmarks/export_vectors/{method}.seed{seed}.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: encoding_gpus(w.study, w.method),
@@ -101,9 +101,9 @@ rule embedding:
     params:
         spec=lambda w: evaluation_spec(w.study, w.method),
         dataset=lambda w: study(w).dataset,
-        code=lambda w: model_code(w, "embedding", w.method),
+        code=lambda w: model_code(w, "export_vectors", w.method),
     script:
-        "../scripts/embedding.py"
+        "../scripts/job.py"
 
 
 rule examples:
@@ -127,7 +127,7 @@ rule examples:
         setting=lambda w: example_setting(w.study),
         code=lambda w: code(w, "examples"),
     script:
-        "../scripts/examples.py"
+        "../scripts/job.py"
 
 
 rule page:
@@ -157,4 +157,4 @@ rule page:
         assets=assets_hash(),
         code=lambda w: code(w, "page"),
     script:
-        "../scripts/page.py"
+        "../scripts/job.py"

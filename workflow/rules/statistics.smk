@@ -29,4 +29,4 @@ rule statistics:
         random=lambda w: comparing.random(study(w)),
         code=lambda w: code(w, "statistics"),
     script:
-        "../scripts/statistics.py"
+        "../scripts/job.py"

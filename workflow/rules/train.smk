@@ -38,7 +38,7 @@ rule train:
         state="results/{study}/.state/runs/{method}.seed{seed}.pt",
         code=lambda w: run_code(w, "train", w.method),
     script:
-        "../scripts/train.py"
+        "../scripts/job.py"
 
 
 use rule train as pretrain with:
@@ -67,6 +67,7 @@ use rule train as pretrain with:
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: pretraining_spec(w.study),
+        act="train",
         name="pre-training{part}",
         dataset=lambda w: study(w).dataset,
         seed=lambda w: pretraining_seed(w),
@@ -108,4 +109,4 @@ rule features:
             heads=["meanP"],
         ),
     script:
-        "../scripts/features.py"
+        "../scripts/job.py"

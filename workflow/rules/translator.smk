@@ -32,7 +32,7 @@ rule submission:
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "submission", w.method),
     script:
-        "../scripts/submission.py"
+        "../scripts/job.py"
 
 
 rule efficiency:
@@ -68,4 +68,4 @@ rule efficiency:
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "efficiency", *(m for m, _ in measured(w.study))),
     script:
-        "../scripts/efficiency.py"
+        "../scripts/job.py"

@@ -31,7 +31,7 @@ rule zero_shot:
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "zero_shot", w.method),
     script:
-        "../scripts/zero_shot.py"
+        "../scripts/job.py"
 
 
 rule zero_shot_table:
@@ -52,4 +52,4 @@ rule zero_shot_table:
         fixed=lambda w: comparing.fixed(study(w)),
         code=lambda w: code(w, "zero_shot_table"),
     script:
-        "../scripts/zero_shot_table.py"
+        "../scripts/job.py"

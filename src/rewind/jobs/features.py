@@ -10,7 +10,14 @@ from rewind.datasets.annotations import SPLITS
 from rewind.datasets.captions import load_split
 from rewind.files import atomic
 from rewind.jobs.data import DataFolder, build_retriever, device
+from rewind.jobs.given import Given
+from rewind.jobs.unpack import data_folder
 from rewind.progress import Progress
+
+
+def features(given: Given) -> None:
+    """Rule ``features``."""
+    compute_features(data_folder(given), given.output[0])
 
 
 @torch.inference_mode()

@@ -14,6 +14,7 @@ from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.files import atomic, write_csv, write_text
 from rewind.jobs.data import device
+from rewind.jobs.given import Given
 from rewind.models.encoders import ImageEncoder, image_encoder, text_encoder
 from rewind.progress import Progress
 from rewind.study.embeddings import MadeFrom
@@ -21,6 +22,12 @@ from rewind.video.frames import sample_clip
 
 AT_ONCE = 16  # clips or images
 MOST_LABELS = 2 * 10**8  # bytes of the label matrix; a larger one is left out, since captions.txt says the same
+
+
+def encode_dataset(given: Given) -> None:
+    """Rule ``encode_dataset``."""
+    folder = Path(given.output.vectors).parent
+    make_vectors(MadeFrom(**given.params.made_from), Path(given.input.item_table).parent, folder)
 
 
 @torch.inference_mode()
