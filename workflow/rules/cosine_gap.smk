@@ -9,11 +9,7 @@ figures/cosine_gap.{png,pdf}.
 rule cosines:
     """Cosines of captions and clips of validation and test, each by itself and after cross-attention of its pair."""
     input:
-        unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
-        unpack(lambda w: cache_files(w.study, w.method, w.seed)),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        best="results/{study}/sweep/best.json",
-        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        unpack(lambda w: model_inputs(w, "train", "valid", "test")),
     output:
         "results/{study}/cosines/{method}/seed{seed}.npz",
     log:
@@ -39,9 +35,9 @@ rule cosines:
 rule cosine_gap:
     """How much closer captions are to their own clips than to others: every run, intervals, tests, counts."""
     input:
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         captions=lambda w: list(captions_of(w.study, "valid", "test").values()),
-        cosines=lambda w: per_run(w.study, "results/{study}/cosines/{method}/seed{seed}.npz"),
+        cosines=lambda w: per_run(w.study, rules.cosines.output[0]),
     output:
         table=report("results/{study}/cosine_gap.csv", category="Results", caption="../report/cosine_gap.rst"),
         intervals="results/{study}/statistics/cosine_gap.csv",

@@ -12,8 +12,8 @@ rule tables:
         unpack(lambda w: report_inputs(w.study)),
         unpack(lambda w: table_inputs(w.study)),
         unpack(lambda w: captions_of(w.study, "train", "test")),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),
+        item_table=item_table,
+        records=lambda w: per_run(w.study, rules.train.output.record),
     output:
         tables=report(
             directory("results/{study}/tables"),
@@ -38,9 +38,9 @@ rule figures:
     """Intervals, pairs, the gap between Origin and Hard, training curves, cumulative rank curve."""
     input:
         unpack(lambda w: report_inputs(w.study)),
-        ranks="results/{study}/ranks",
-        records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),
-        histories=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/history.csv"),
+        ranks=rules.metrics.output.ranks,
+        records=lambda w: per_run(w.study, rules.train.output.record),
+        histories=lambda w: per_run(w.study, rules.train.output.history),
     output:
         report(pictures(PICTURES), category="Figures", caption="../report/figures.rst"),
     log:
@@ -80,11 +80,7 @@ rule batches:
 rule export_vectors:
     """Vectors of test captions and items: of the run that pictures show, or of any other by name."""
     input:
-        unpack(lambda w: captions_of(w.study, "train", "test")),
-        unpack(lambda w: cache_files(w.study, w.method, w.seed)),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        best="results/{study}/sweep/best.json",
-        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        unpack(lambda w: model_inputs(w, "train", "test")),
     output:
         "results/{study}/embedding/{method}.seed{seed}.npz",
     log:
@@ -110,9 +106,9 @@ rule examples:
     """What one run found, a corner of its similarities, its space of captions and items."""
     input:
         captions=lambda w: captions_of(w.study, "test")["test"],
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        similarity=lambda w: example_file(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
-        embedding=lambda w: example_file(w.study, "results/{study}/embedding/{method}.seed{seed}.npz"),
+        item_table=item_table,
+        similarity=lambda w: example_file(w.study, rules.similarity.output[0]),
+        embedding=lambda w: example_file(w.study, rules.export_vectors.output[0]),
     output:
         report(pictures(PICTURES_OF_A_RUN), category="Figures", caption="../report/examples.rst"),
     log:
@@ -135,10 +131,10 @@ rule page:
     input:
         unpack(lambda w: report_inputs(w.study)),
         captions=lambda w: captions_of(w.study, "test")["test"],
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        ranks="results/{study}/ranks",
-        similarity=lambda w: per_run(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
-        records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),
+        item_table=item_table,
+        ranks=rules.metrics.output.ranks,
+        similarity=lambda w: per_run(w.study, rules.similarity.output[0]),
+        records=lambda w: per_run(w.study, rules.train.output.record),
         tables="results/{study}/tables",
         pictures=lambda w: [
             f"results/{w.study}/figures/{name}.png" for name in study_pictures(w.study) + PICTURES_OF_A_RUN

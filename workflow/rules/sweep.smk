@@ -12,7 +12,7 @@ rule sanity:
         features=lambda w: sanity_features(w.study),
         store=lambda w: sanity_store(w.study),
         vectors=lambda w: vectors_of(w.study),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         weights=lambda w: weights_of(w.study),
     output:
         "results/{study}/sanity.json",

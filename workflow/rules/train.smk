@@ -44,7 +44,7 @@ rule train:
 use rule train as pretrain with:
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         store=lambda w: store_files(w.study, [pretraining_frames(w.study)]),
         weights=lambda w: weights_of(w.study),
         sanity=lambda w: f"results/{w.study}/sanity.json" if study(w).sanity else [],
@@ -80,7 +80,7 @@ rule features:
     """Frame features of a frozen visual tower, computed once for all runs that start from the same weights."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         pretrained=lambda w: part_weights(w),
         store=lambda w: store_files(w.study, [int(w.frames)]),
     output:

@@ -37,7 +37,7 @@ rule step_time:
 rule control:
     """Gaps to the baseline, and how much smaller they are between the methods' counterparts."""
     input:
-        ranks="results/{study}/ranks",
+        ranks=rules.metrics.output.ranks,
     output:
         "results/{study}/statistics/control.csv",
     log:

@@ -9,9 +9,9 @@ rule zero_shot:
     """Classify labelled images by prompts with one run's model."""
     input:
         unpack(lambda w: captions_of(w.study, "train")),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        best="results/{study}/sweep/best.json",
-        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        item_table=item_table,
+        best=rules.sweep.output.best,
+        model=rules.train.output.model,
         images=lambda w: zero_shot_input(w.study),
     output:
         "results/{study}/zero_shot/{method}/seed{seed}.npz",
