@@ -69,7 +69,8 @@ published: $(VENV)/.ready
 	$(BIN)/rewind publish --check
 
 clean:
-	rm -rf results .snakemake
+	rm -rf .snakemake
+	[ ! -d results ] || find results/ -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

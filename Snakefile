@@ -29,6 +29,12 @@ include: "workflow/rules/translator.smk"
 include: "workflow/rules/report.smk"
 
 
+# Last, so that they can use what stands above: rules of the user's own.
+for path in CUSTOM_RULES:
+
+    include: path
+
+
 report: "workflow/report/workflow.rst"
 
 

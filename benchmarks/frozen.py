@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 
 from rewind.files import read_json
-from rewind.jobs.runs import Job, train_run
+from rewind.jobs.train import train_run
+from rewind.jobs.training_job import Job
 from rewind.study import load_study
 
 STUDY = Path("results/demo")

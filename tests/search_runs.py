@@ -15,7 +15,8 @@ from rewind.cli import main
 from rewind.feeding.folder import DataFolder
 from rewind.files import write_csv
 from rewind.jobs.features import compute_features
-from rewind.jobs.runs import Job, train_run
+from rewind.jobs.train import train_run
+from rewind.jobs.training_job import Job
 from rewind.models.retriever import Backbone
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Frames, Method, RunSpec, Text

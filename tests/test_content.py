@@ -16,8 +16,8 @@ from PIL import Image as Picture
 from conftest import ROOT
 from rewind.datasets.digest import clips_digest, vectors_digest
 from rewind.files import read_csv, write_csv, write_json
-from rewind.jobs.runs import Job
 from rewind.jobs.tables import _hardware
+from rewind.jobs.training_job import Job
 from rewind.reporting.footnotes import Footnotes, finished, study_sentences
 from rewind.study import Video
 from rewind.study.load import load_study

@@ -15,14 +15,15 @@ from rewind.datasets.embeddings import make_sources, read
 from rewind.errors import RewindError
 from rewind.feeding.folder import DataFolder
 from rewind.files import write_csv, write_json
-from rewind.jobs.embed import challenge_arrays, make_vectors
-from rewind.jobs.embedding import compute_embedding
+from rewind.jobs.encode_dataset import challenge_arrays, make_vectors
 from rewind.jobs.examples import Run, blank, make_pictures
+from rewind.jobs.export_vectors import write_run_vectors
 from rewind.jobs.metrics import compute_metrics
-from rewind.jobs.runs import Job, train_run
 from rewind.jobs.similarity import compute_similarity
 from rewind.jobs.submission import write_submission
 from rewind.jobs.tables import _vectors
+from rewind.jobs.train import train_run
+from rewind.jobs.training_job import Job
 from rewind.jobs.videos import make_captions, report_vectors
 from rewind.models import encoders
 from rewind.search.run import open_run
@@ -100,7 +101,7 @@ def test_vectors_keep_their_lengths_and_type_where_asked(pictures):
 
 
 def test_a_large_label_matrix_is_left_out(monkeypatch):
-    monkeypatch.setattr("rewind.jobs.embed.MOST_LABELS", 5)
+    monkeypatch.setattr("rewind.jobs.encode_dataset.MOST_LABELS", 5)
     made = challenge_arrays(np.ones((3, 2)), np.ones((2, 2)), np.array(["a", "b"]), pd.Series(list("xyz")), np.zeros(3))
     assert "captions/label" not in made
 
@@ -182,7 +183,7 @@ def test_from_the_challenge_to_its_submission(tmp_path, monkeypatch):
         ridge = spec.model_copy(update={"method": spec.method.model_copy(update={"head": "ridge", "options": {}})})
         other = DataFolder(data, "challenge", ridge, 1, data / "source/embeddings.json")
         write_submission(other, model, str(CHALLENGE / "test.clean.npz"), "submission.csv")
-    compute_embedding(folder, model, "results/t/e.npz")
+    write_run_vectors(folder, model, "results/t/e.npz")
     shown = Run("adapter, seed 0", "results/t/s.npz", "results/t/e.npz")
     make_pictures(data, "challenge", shown, "test", Figures(heatmap=3), 64, Path("results/t/figures"))
     assert Path("results/t/figures/examples.png").is_file()

@@ -12,13 +12,11 @@ import torch
 
 from conftest import ROOT
 from rewind.files import read_csv
-from rewind.jobs.cosine_gap import compute_cosine_gap
-from rewind.jobs.cosines import compute_cosines
-from rewind.jobs.gap_figure import make_gap_figure
-from rewind.jobs.gap_tables import make_gap_tables
+from rewind.jobs.cosine_gap import compute_cosine_gap, compute_cosines, make_cosine_gap_figure, make_cosine_gap_tables
 from rewind.jobs.report import GapFiles, gap_files
-from rewind.jobs.runs import Job, train_run
 from rewind.jobs.tables import _repeated
+from rewind.jobs.train import train_run
+from rewind.jobs.training_job import Job
 from rewind.models.chance import Chance
 from rewind.models.viclip_towers import Architecture, TextSize, VisionSize
 from rewind.reporting.cosine_gap_table import GapResults, sheet
@@ -144,7 +142,7 @@ def test_statistics_agree_with_the_runs(walls) -> None:
 
 def test_tables_and_the_picture(walls, tmp_path) -> None:
     _, study, files = walls
-    text = make_gap_tables(study, Footnotes(), files, tmp_path, "Walls")
+    text = make_cosine_gap_tables(study, Footnotes(), files, tmp_path, "Walls")
     assert "Before training" in text and "Sees the answer Cosine gap" in text and "R@5" not in text
     said = (tmp_path / "table_cosine_gap.md").read_text()
     for words in (
@@ -162,7 +160,7 @@ def test_tables_and_the_picture(walls, tmp_path) -> None:
     pairs = (tmp_path / "table_cosine_gap_pairs.md").read_text()
     assert "HNAC + cross-attention − InfoNCE" in pairs and "Holm" in pairs
     assert {path.suffix for path in tmp_path.glob("table_cosine_gap.*")} == {".md", ".tex", ".html", ".csv"}
-    make_gap_figure(study, files, tmp_path / "cosine_gap.png")
+    make_cosine_gap_figure(study, files, tmp_path / "cosine_gap.png")
     sizes = [(tmp_path / f"cosine_gap.{kind}").stat().st_size for kind in ("png", "pdf")]
     assert min(sizes) > 5_000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from rewind.errors import RewindError
 from rewind.identity.marks import Identity, total
-from rewind.identity.stages import NEVER, STAGES, instead
-from rewind.jobs.runs import Job
+from rewind.identity.stages import RULES, STAGES, instead
+from rewind.jobs.given import Given, Named
+from rewind.jobs.runner import function, job_of
+from rewind.jobs.training_job import Job
 from rewind.study import Backbone, Frames, Method, RunSpec, Text
 from rewind.study.model import Evaluation
 from rewind.training.state import StateFile
@@ -36,7 +40,7 @@ def identities(identity: Identity) -> dict[str, dict[str, str]]:
     }
     for stage in STAGES.keys() - {"train", "similarity", "gallery"}:
         named = SHAPES if stage in CLIPS - {"video_shard"} else RUN if stage in ("sanity", "step_time") else ()
-        named = MODEL if stage in ("features", "cosines", "zero_shot", "embedding", "efficiency") else named
+        named = MODEL if stage in ("features", "cosines", "zero_shot", "export_vectors", "efficiency") else named
         chosen = instead(["meanP"], items="videos" if stage == "video_shard" else "")
         found[stage] = identity.parts(stage, named, chosen)
     return found
@@ -47,14 +51,13 @@ class Checkout:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("src", "workflow"):
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        self.identity = Identity(self.folder / "src/rewind", self.folder / "workflow/scripts")
+        shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        self.identity = Identity(self.folder / "src/rewind")
         self.before = identities(self.identity)
 
     def now(self, edited: str = "") -> dict[str, dict[str, str]]:
         """Identities in a fresh reading of an edited module, or of all."""
-        fresh = Identity(self.folder / "src/rewind", self.folder / "workflow/scripts")
+        fresh = Identity(self.folder / "src/rewind")
         if edited:
             name = ".".join(Path(edited).relative_to("src").with_suffix("").parts)
             fresh.reader._read = {known: read for known, read in self.identity.reader._read.items() if known != name}
@@ -102,9 +105,7 @@ def new_source(text: str) -> str:
 
 @pytest.mark.parametrize("edit", [comment, docstring])
 def test_comments_and_docstrings_make_nothing_stale(checkout, edit):
-    files = sorted((checkout.folder / "src/rewind").rglob("*.py")) + sorted(
-        (checkout.folder / "workflow/scripts").glob("*.py")
-    )
+    files = sorted((checkout.folder / "src/rewind").rglob("*.py"))
     texts = {path: path.read_text() for path in files}
     for path, text in texts.items():
         if path.name != "__init__.py":
@@ -124,9 +125,11 @@ def test_comments_and_docstrings_make_nothing_stale(checkout, edit):
         ("src/rewind/errors.py", replaced("LISTED = 10", "LISTED = 12")),
         ("src/rewind/progress.py", replaced("every: float = 5.0", "every: float = 1.0")),
         ("src/rewind/provenance.py", replaced('"torchvision",', "")),
-        ("src/rewind/jobs/runs.py", replaced('"run": job.name,', '"run": job.name, "mood": "good",')),
+        ("src/rewind/jobs/train.py", replaced('"run": job.name,', '"run": job.name, "mood": "good",')),
         ("src/rewind/jobs/splits.py", replaced("def check_splits(", "def check_splits_(")),
         ("src/rewind/devices.py", replaced("def lease(", "def lease_(")),
+        ("src/rewind/jobs/runner.py", replaced("def do(", "def do_(")),
+        ("src/rewind/jobs/given.py", replaced("def get(", "def get_(")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -173,9 +176,9 @@ def test_words_of_tables_are_what_tables_are(checkout):
     assert checkout.stale("src/rewind/reporting/notes.py", said) == {"tables"}
 
 
-def test_a_script_that_hands_over_something_else_is_stale(checkout):
-    edit = replaced("snakemake.params.setting,", "snakemake.params.settings,")
-    assert checkout.stale("workflow/scripts/examples.py", edit) == {"examples"}
+def test_a_job_that_reads_another_parameter_is_stale(checkout):
+    edit = replaced("params.dataset, run, params.setting, keys", "params.dataset, run, params.settings, keys")
+    assert checkout.stale("src/rewind/jobs/examples.py", edit) == {"examples"}
 
 
 def test_a_state_goes_on_over_edits_that_do_not_count_and_over_no_others(checkout, tmp_path):
@@ -202,20 +205,27 @@ def test_a_state_goes_on_over_edits_that_do_not_count_and_over_no_others(checkou
     assert state(other).load() is None and (tmp_path / "state.other.pt").is_file()
 
 
-def test_the_table_has_every_script_and_every_function_that_scripts_call():
-    scripts = {path.stem: path for path in (ROOT / "workflow/scripts").glob("*.py")}
-    assert STAGES.keys() - scripts.keys() == {"clip", "image", "frame", "gallery"} and scripts.keys() <= STAGES.keys()
-    for stage, path in scripts.items():
-        called = {
-            f"{node.module}:{alias.name}"
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.ImportFrom) and node.module.startswith("rewind.jobs")
-            for alias in node.names
-            if alias.name[0].islower()
-        }
-        missing = {one for one in called if one not in STAGES[stage].roots and one.partition(":")[0] not in NEVER}
-        assert missing == set(), f"{stage}: not among its roots"
-        assert STAGES[stage].why
+def rules() -> dict[str, str]:
+    """Rules of the workflow that run a job, as they are named, with their text; those that inherit from another too."""
+    texts = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
+    begun = re.split(r"^(?:use rule \w+ as |rule )(\w+)(?: with)?:$", texts, flags=re.M)
+    return dict(zip(begun[1::2], begun[2::2], strict=True))
+
+
+def test_every_rule_finds_the_function_of_its_name_and_no_job_is_left_over():
+    found = set()
+    for rule, text in rules().items():
+        act = re.search(r"^        act=\"(\w+)\"", text, re.M)
+        assert (act is None) == (rule in RULES), f"{rule}: says whose job it runs, if it has none of its own"
+        for name in (rule, f"a_module_{rule}"):
+            given = Given(name, *[Named([], {})] * 2, Named([], {"act": act[1]} if act else {}), {}, 1, {}, "log")
+            assert function(given).__name__ == job_of(given) == (act[1] if act else rule)
+        found.add(job_of(given))
+    assert found == set(RULES) and all(RULES[name].why for name in RULES)
+    clash = [(one, other) for one in RULES for other in RULES if other.endswith(f"_{one}")]
+    assert clash == [], "a prefix would turn one into the other"
+    with pytest.raises(RewindError, match=r"rule mine: no job is called 'mine'.*`params: act="):
+        job_of(Given("mine", *[Named([], {})] * 3, {}, 1, {}, "log"))
 
 
 def test_nothing_of_the_library_runs_when_it_is_imported():

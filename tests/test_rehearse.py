@@ -56,8 +56,7 @@ def checkout(tmp_path_factory) -> Workflow:
 @pytest.fixture(scope="module")
 def broken(checkout) -> subprocess.CompletedProcess:
     """A rehearsal whose last stage breaks: all others are walked on the user's own clips."""
-    script = checkout.folder / "workflow/scripts/page.py"
-    script.write_text(script.read_text().replace("make_page(\n", "raise KeyError(0)\n    make_page(\n"))
+    checkout.edit("src/rewind/jobs/page.py", "    inputs = given.input\n", "    raise KeyError(0)\n")
     return rehearse(checkout, "mine", "--cores", "8", "--json", "told.json")
 
 

@@ -85,18 +85,18 @@ def test_training_asks_for_its_gpus_and_a_day(jobs):
 
 
 def test_a_job_of_one_process_asks_for_one_gpu(jobs):
-    assert jobs[1]["features", "demo", ""]["gpu"] == jobs[1]["embedding", "demo", "seqTransf"]["gpu"] == 1
+    assert jobs[1]["features", "demo", ""]["gpu"] == jobs[1]["export_vectors", "demo", "seqTransf"]["gpu"] == 1
     assert jobs[1]["step_time", "sanw_stamps", ""]["gpu"] == jobs[1]["efficiency", "translator_stamps", ""]["gpu"] == 1
 
 
 def test_packaged_networks_make_vectors_on_a_cpu(jobs):
-    assert jobs[1]["embed", "stamps_vectors", ""]["gpu"] == 0
+    assert jobs[1]["encode_dataset", "stamps_vectors", ""]["gpu"] == 0
 
 
 def test_every_rule_that_may_use_a_gpu_is_looked_at_here(jobs):
     """A new one must be listed, so that what it asks is thought about."""
-    known = {"train", "pretrain", "sweep_trial", "sanity", "features", "similarity", "embedding", "cosines", "embed"}
-    known |= {"efficiency", "step_time"}
+    known = {"train", "pretrain", "sweep_trial", "sanity", "features", "similarity", "export_vectors", "cosines"}
+    known |= {"encode_dataset", "efficiency", "step_time"}
     assert {rule for (rule, _, _), found in jobs[1].items() if "gpu" in found} == known
     named = [path.name for path in (ROOT / "workflow/rules").glob("*.smk") if "        gpu=" in path.read_text()]
     texts = "".join((ROOT / "workflow/rules" / name).read_text() for name in named)

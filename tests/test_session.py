@@ -7,14 +7,11 @@ import sys
 import pandas as pd
 import pytest
 
-from conftest import ROOT
 from rewind.errors import RewindError
 from rewind.files import atomic, check_id, read_csv, write_csv
 from rewind.jobs.session import session
 from rewind.progress import Progress, clock
 from rewind.text import ClipTokenizer, WordTokenizer
-
-SCRIPTS = ROOT / "workflow/scripts"
 
 
 def test_output_goes_to_console_and_log(tmp_path, capsys):
@@ -48,13 +45,6 @@ def test_a_job_that_must_have_a_gpu_does_not_start_without(tmp_path, monkeypatch
     assert "resources.require_gpu is set, but no GPU is visible here" in text and "Traceback" not in text
     with session(tmp_path / "c.log", gpus=0, require_gpu=True):
         pass  # a closed form never uses one
-
-
-def test_scripts_are_short_and_only_unpack_and_call():
-    for path in SCRIPTS.glob("*.py"):
-        lines = path.read_text().splitlines()
-        assert len(lines) < 40, path
-        assert not any(line.startswith(("def ", "class ")) for line in lines), path
 
 
 def test_a_half_written_file_never_appears(tmp_path):

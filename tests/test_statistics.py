@@ -9,7 +9,7 @@ from scipy import stats
 
 from rewind.errors import RewindError
 from rewind.files import write_parquet
-from rewind.jobs.ranks import ranks_path
+from rewind.jobs.metrics import ranks_path
 from rewind.jobs.statistics import compute_statistics
 from rewind.statistics.blocks import check_ranks
 from rewind.statistics.bootstrap import Resamples, percentile_interval, two_sided_p

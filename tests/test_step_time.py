@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from rewind.jobs.runs import Job
 from rewind.jobs.step_time import WARM_UP, Stepper, interleaved, measure_steps, summarised
+from rewind.jobs.training_job import Job
 from rewind.training.batches import epoch_batches
 from rewind.training.loop import train
 from rewind.training.state import StateFile

@@ -8,8 +8,8 @@ import pytest
 
 from rewind.errors import RewindError
 from rewind.files import write_parquet
-from rewind.jobs.control import compute_control
-from rewind.jobs.ranks import ranks_path
+from rewind.jobs.metrics import ranks_path
+from rewind.jobs.statistics import compute_control
 from rewind.reporting import tables
 from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.verdict import judge

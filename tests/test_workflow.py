@@ -41,7 +41,7 @@ statistics: {resamples: 200}
 figures: {examples: 2, method: seqLSTM}
 """
 DATA = {"sources", "inventory", "video_shard", "videos", "captions"}
-REPORT = {"tables", "figures", "examples", "embedding", "page"}
+REPORT = {"tables", "figures", "examples", "export_vectors", "page"}
 RESULTS = {"similarity", "metrics", "statistics", *REPORT}
 TRAINING = {"sanity", "pretrain", "features", "features_sweep", "sweep_trial", "sweep", "train"}
 
@@ -212,8 +212,11 @@ def test_comments_make_nothing_stale_and_editing_tables_renders_tables_again(wor
 
 
 @pytest.mark.slow
-def test_editing_a_script_reruns_its_rule(workflow):
-    workflow.edit("workflow/scripts/examples.py", "snakemake.params.size,", "int(snakemake.params.size),")
+def test_editing_how_a_job_reads_its_parameters_reruns_it_and_editing_what_runs_jobs_nothing(workflow):
+    workflow.edit("workflow/scripts/job.py", "run(Given.of(snakemake))", "run(Given.of(snakemake), None)")
+    workflow.edit("src/rewind/jobs/runner.py", "do(given)\n\n", "do(given, None)\n\n")
+    assert workflow.stale() == {}
+    workflow.edit("src/rewind/jobs/examples.py", "params.setting, keys,", "str(params.setting), keys,")
     assert workflow.stale() == {"examples": 1, "page": 1}
 
 

@@ -15,9 +15,9 @@ from rewind.errors import RewindError
 from rewind.feeding.folder import DataFolder
 from rewind.files import write_npz
 from rewind.jobs.config import zero_shot_file
-from rewind.jobs.runs import Job, train_run
-from rewind.jobs.zero_shot import compute_zero_shot
-from rewind.jobs.zero_shot_table import join_zero_shot
+from rewind.jobs.train import train_run
+from rewind.jobs.training_job import Job
+from rewind.jobs.zero_shot import compute_zero_shot, join_zero_shot
 from rewind.statistics.accuracy import accuracy_interval
 from rewind.study import Backbone, Study, Text
 from rewind.study.zero_shot import ZeroShot

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 
-# The whole workflow runs in one pinned environment (envs/), which `make` or the container provides.
+# The whole workflow runs in one pinned environment (envs/), which `make` or the container provides; docs/cluster.md,
+# "Container", says why no rule names it.
 ACCEPTED = {"Specify a conda environment or container for each rule."}
 FINDING = re.compile(r"^    \* (?P<title>.+?):?$")
 

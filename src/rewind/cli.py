@@ -32,6 +32,15 @@ def _parser() -> argparse.ArgumentParser:
     verify = commands.add_parser("verify", help="check a frame store against its checksums")
     verify.add_argument("index", type=Path, help="results/<study>/frames/frames<n>/index.json")
     verify.set_defaults(command=_verify)
+    job = commands.add_parser(
+        "job",
+        help="one job of the workflow again, alone in this process: `python -m pdb -m rewind job FILE` steps into it",
+        description="Does the job that makes FILE once more, with what it was given when Snakemake last started it. It "
+        "writes below another folder: results and Snakemake's records stay as they are.",
+    )
+    job.add_argument("target", metavar="FILE", help="an output of the job, for example results/demo/metrics.csv")
+    job.add_argument("--out", type=Path, metavar="FOLDER", help="where it writes; a new temporary folder")
+    job.set_defaults(command=_job)
     power = commands.add_parser("power", help="what difference of R@1 a study can detect")
     power.add_argument("study", type=Path, help="study file: config/studies/<study>.yaml")
     power.add_argument("--setting", help="setting of the evaluation; the study's first")
@@ -123,6 +132,12 @@ def _verify(options: argparse.Namespace) -> int:
     verify(options.index)
     print(f"{options.index}: every shard has the bytes that it was written with")
     return 0
+
+
+def _job(options: argparse.Namespace) -> int:
+    from rewind.jobs.alone import again
+
+    return again(options.target, options.out)
 
 
 def _power(options: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import json
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from types import CodeType, FrameType
 
 _SEEN: set[CodeType] = set()
 _NEVER = set(filter(None, os.environ.get("REWIND_NEVER", "").split(",")))
-_STARTS = {"rewind.jobs.session", "rewind.jobs.launch"}
+_STARTS = {"rewind.jobs.runner", "rewind.jobs.session", "rewind.jobs.launch"}
 _FUNCTION = 0x1  # CO_OPTIMIZED: bodies of modules and classes have it not
 
 
@@ -44,18 +43,24 @@ def _place(code: CodeType) -> tuple[str, str]:
     return ".".join(["rewind", *path.removesuffix(".py").split("/")]).removesuffix(".__init__"), code.co_qualname
 
 
-def _write(stage: str, folder: str) -> None:
+def _write(stages: list[str], folder: str) -> None:
     sys.setprofile(None)
+    (stage,) = stages
     found = {":".join(place) for code in list(_SEEN) if (place := _place(code))[0]}
     with open(os.path.join(folder, f"{stage}.{os.getpid()}.json"), "w") as stream:
         json.dump(sorted(found), stream)
 
 
-def _watch(stage: str, folder: str) -> None:
+def _watch(folder: str) -> None:
     """Begin where the job's session does: its imports before are many, and compute nothing."""
-    from rewind.jobs import session
+    from rewind.jobs import runner
 
-    begin = session.session
+    begin, find = runner.session, runner.function
+    stages = []
+
+    def named(given: object) -> object:
+        stages.append(runner.job_of(given))
+        return find(given)
 
     @contextlib.contextmanager
     def watched(*arguments: object) -> Iterator[None]:
@@ -64,11 +69,9 @@ def _watch(stage: str, folder: str) -> None:
             sys.setprofile(_note)
             yield
 
-    session.session = watched
-    atexit.register(_write, stage, folder)
+    runner.session, runner.function = watched, named
+    atexit.register(_write, stages, folder)
 
 
-if folder := os.environ.get("REWIND_RAN"):
-    script = next((part for part in sys.orig_argv if re.search(r"\.\w+\.py$", part)), "")
-    if stage := re.search(r"\.(\w+)\.py$", script):
-        _watch(stage[1], folder)
+if (folder := os.environ.get("REWIND_RAN")) and any(part.endswith(".job.py") for part in sys.orig_argv):
+    _watch(folder)

@@ -33,4 +33,4 @@ rule captions:
         ),
         code=lambda w: code(w, "captions", named("rewind.datasets", dataset(w).source.format)),
     script:
-        "../scripts/captions.py"
+        "../scripts/job.py"

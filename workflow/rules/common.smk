@@ -6,18 +6,22 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from rewind.errors import RewindError
-from rewind.jobs.config import listing, load_all, load_checked, weights_file, zero_shot_file
+from rewind.jobs.config import custom_rules, listing, load_all, load_checked, weights_file, zero_shot_file
 from rewind.jobs.places import annotation_files
 from rewind.jobs.presence import gpu_faults
 from rewind.study import comparing
+
+# Where this workflow is a module of another one, files of keys that are not there are its own.
+HOME = Path(str(workflow.current_basedir)).parents[1]
 
 # Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for is there. Jobs
 # that read the workflow anew on another machine need only the keys.
 try:
     if workflow.is_main_process:
-        STUDIES, DATASETS = load_checked(config, Path(".snakemake/rewind/sound.json"), sys.argv[1:])
+        STUDIES, DATASETS = load_checked(config, Path(".snakemake/rewind/sound.json"), sys.argv[1:], HOME)
     else:
-        STUDIES, DATASETS = load_all(config)
+        STUDIES, DATASETS = load_all(config, HOME)
+    CUSTOM_RULES = custom_rules(config)
 except RewindError as error:
     raise WorkflowError(str(error)) from None
 
@@ -26,9 +30,6 @@ onstart:
     # Only now is it known that jobs run on this machine, and not on nodes that may have more GPUs.
     if workflow.local_exec and (faults := gpu_faults(STUDIES)):
         raise WorkflowError(faults)
-
-
-SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
 
 
 wildcard_constraints:

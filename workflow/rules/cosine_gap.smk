@@ -9,11 +9,7 @@ figures/cosine_gap.{png,pdf}.
 rule cosines:
     """Cosines of captions and clips of validation and test, each by itself and after cross-attention of its pair."""
     input:
-        unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
-        unpack(lambda w: cache_files(w.study, w.method, w.seed)),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        best="results/{study}/sweep/best.json",
-        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        unpack(lambda w: model_inputs(w, "train", "valid", "test")),
     output:
         "results/{study}/cosines/{method}/seed{seed}.npz",
     log:
@@ -34,15 +30,15 @@ rule cosines:
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "cosines", w.method),
     script:
-        "../scripts/cosines.py"
+        "../scripts/job.py"
 
 
 rule cosine_gap:
     """How much closer captions are to their own clips than to others: every run, intervals, tests, counts."""
     input:
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         captions=lambda w: list(captions_of(w.study, "valid", "test").values()),
-        cosines=lambda w: per_run(w.study, "results/{study}/cosines/{method}/seed{seed}.npz"),
+        cosines=lambda w: per_run(w.study, rules.cosines.output[0]),
     output:
         table=report("results/{study}/cosine_gap.csv", category="Results", caption="../report/cosine_gap.rst"),
         intervals="results/{study}/statistics/cosine_gap.csv",
@@ -60,21 +56,21 @@ rule cosine_gap:
         random=lambda w: comparing.random(study(w)),
         code=lambda w: code(w, "cosine_gap"),
     script:
-        "../scripts/cosine_gap.py"
+        "../scripts/job.py"
 
 
-rule gap_figure:
+rule cosine_gap_figure:
     """Densities of cosines of pairs and of non-pairs, a row per method."""
     input:
         unpack(lambda w: gap_inputs(w.study)),
     output:
         report(pictures(["cosine_gap"]), category="Figures", caption="../report/cosine_gap_figure.rst"),
     log:
-        "results/{study}/logs/gap_figure.log",
+        "results/{study}/logs/cosine_gap_figure.log",
     benchmark:
-        "results/{study}/benchmarks/gap_figure.tsv"
+        "results/{study}/benchmarks/cosine_gap_figure.tsv"
     params:
         study=lambda w: study(w).signature(),
-        code=lambda w: code(w, "gap_figure"),
+        code=lambda w: code(w, "cosine_gap_figure"),
     script:
-        "../scripts/gap_figure.py"
+        "../scripts/job.py"

@@ -16,9 +16,11 @@ use rule sources as vectors with:
         "results/data/{dataset}/benchmarks/vectors.tsv"
     wildcard_constraints:
         dataset=of_kind(vectors=True),
+    params:
+        act="sources",
 
 
-rule embed:
+rule encode_dataset:
     """Encode captions and pictures of a prepared data set with frozen networks, into the challenge's files."""
     input:
         item_table=lambda w: f"results/data/{origin(w).dataset}/items.csv",
@@ -33,9 +35,9 @@ rule embed:
         captions="results/data/{dataset}/made/captions.txt",
         splits="results/data/{dataset}/made/splits.csv",
     log:
-        "results/data/{dataset}/logs/embed.log",
+        "results/data/{dataset}/logs/encode_dataset.log",
     benchmark:
-        "results/data/{dataset}/benchmarks/embed.tsv"
+        "results/data/{dataset}/benchmarks/encode_dataset.tsv"
     wildcard_constraints:
         dataset=of_kind(vectors=True),
     threads: lambda w: origin(w).threads
@@ -44,9 +46,11 @@ rule embed:
         _gpus=lambda w: making_gpus(w.dataset),
     params:
         made_from=lambda w: origin(w).model_dump(mode="json", exclude={"threads"}),
-        code=lambda w: code(w, "embed", *[e.name for e in (origin(w).text, origin(w).image) if "." in e.name]),
+        code=lambda w: code(
+            w, "encode_dataset", *[e.name for e in (origin(w).text, origin(w).image) if "." in e.name]
+        ),
     script:
-        "../scripts/embed.py"
+        "../scripts/job.py"
 
 
 rule vector_report:
@@ -65,4 +69,4 @@ rule vector_report:
         dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source"}),
         code=lambda w: code(w, "vector_report", "rewind.datasets.embeddings"),
     script:
-        "../scripts/vector_report.py"
+        "../scripts/job.py"

@@ -8,11 +8,7 @@ Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.parquet, metri
 rule similarity:
     """Score every test caption against every test clip."""
     input:
-        unpack(lambda w: captions_of(w.study, "train", "test")),
-        unpack(lambda w: cache_files(w.study, w.method, w.seed)),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        best="results/{study}/sweep/best.json",
-        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        unpack(lambda w: model_inputs(w, "train", "test")),
     output:
         "results/{study}/similarity/{method}/seed{seed}.npz",
     log:
@@ -33,15 +29,15 @@ rule similarity:
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "similarity", w.method),
     script:
-        "../scripts/similarity.py"
+        "../scripts/job.py"
 
 
 rule metrics:
     """Ranks with honest ties for every query, and all metrics of every run."""
     input:
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         captions=lambda w: captions_of(w.study, "test")["test"],
-        similarity=lambda w: per_run(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
+        similarity=lambda w: per_run(w.study, rules.similarity.output[0]),
     output:
         table=report("results/{study}/metrics.csv", category="Results", caption="../report/metrics.rst"),
         ranks=directory("results/{study}/ranks"),
@@ -56,15 +52,15 @@ rule metrics:
         directions=lambda w: study(w).evaluation.directions,
         code=lambda w: code(w, "metrics"),
     script:
-        "../scripts/metrics.py"
+        "../scripts/job.py"
 
 
 rule trec:
     """Files for other evaluation tools, up to gigabytes, so only where asked: `snakemake results/demo/trec`."""
     input:
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         captions=lambda w: captions_of(w.study, "test")["test"],
-        similarity=lambda w: per_run(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
+        similarity=lambda w: per_run(w.study, rules.similarity.output[0]),
     output:
         files=directory("results/{study}/trec"),
     log:
@@ -78,4 +74,4 @@ rule trec:
         directions=lambda w: study(w).evaluation.directions,
         code=lambda w: code(w, "trec"),
     script:
-        "../scripts/trec.py"
+        "../scripts/job.py"

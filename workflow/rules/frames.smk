@@ -8,7 +8,7 @@ Produces: frames/frames<n>/index.json, written last; the shards that it names li
 rule frames:
     """Decode every usable clip once, for all runs of the study."""
     input:
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         # Clips that were made anew have a report of their own, even where items.csv stays as it is.
         report=lambda w: f"{data_folder(w.study)}/videos/report.csv",
     output:
@@ -27,4 +27,4 @@ rule frames:
         frame_code=lambda w: code(w, "frame"),
         code=lambda w: code(w, "frames"),
     script:
-        "../scripts/frames.py"
+        "../scripts/job.py"

@@ -9,7 +9,7 @@ from rewind.identity.accepted import Accepted
 from rewind.identity.marks import Identity, remember
 from rewind.identity.stages import instead
 
-IDENTITY = Identity(scripts=SCRIPTS, memory=Path(".snakemake/rewind/modules.json"))
+IDENTITY = Identity(memory=Path(".snakemake/rewind/modules.json"))
 ACCEPTED = Accepted()
 if workflow.is_main_process:
     atexit.register(IDENTITY.reader.memory.keep)

@@ -12,6 +12,23 @@ def captions_of(name, *splits):
     return {split: f"{folder}/captions/{STUDIES[name].dataset}_{split}.csv" for split in splits}
 
 
+def item_table(wildcards):
+    """``items.csv`` of the data set that a study uses."""
+    return rules.captions.output.item_table.format(dataset=study(wildcards).dataset)
+
+
+def model_inputs(wildcards, *splits):
+    """What a job reads that runs the model of one run over splits."""
+    name, method, seed = wildcards.study, wildcards.method, wildcards.seed
+    return {
+        **captions_of(name, *splits),
+        **cache_files(name, method, seed),
+        "item_table": item_table(wildcards),
+        "best": rules.sweep.output.best.format(study=name),
+        "model": rules.train.output.model.format(study=name, method=method, seed=seed),
+    }
+
+
 def uses_features(name, method):
     """Whether a method's visual tower is frozen, so that its features are computed once."""
     return "visual" in STUDIES[name].methods[method].training.freeze
@@ -180,7 +197,7 @@ def run_inputs(name, method, seed=None, frames=None):
     files = {"item_table": f"{data_folder(name)}/items.csv", **captions_of(name, "train", "valid")}
     files |= cache_files(name, method, seed, frames)
     if not frames:
-        files["best"] = f"results/{name}/sweep/best.json"
+        files["best"] = rules.sweep.output.best.format(study=name)
         if validates_zero_shot(name, method):
             files["zero_shot"] = zero_shot_input(name)
     files["weights"] = weights_of(name)
@@ -215,11 +232,9 @@ def evaluation_spec(name, method):
 def report_inputs(name):
     folder = f"results/{name}"
     files = {
-        "metrics": f"{folder}/metrics.csv",
-        "intervals": f"{folder}/statistics/intervals.csv",
-        "pairs": f"{folder}/statistics/pairs.csv",
-        "gaps": f"{folder}/statistics/gaps.csv",
-        "best": f"{folder}/sweep/best.json",
+        "metrics": rules.metrics.output.table.format(study=name),
+        **{part: path.format(study=name) for part, path in rules.statistics.output.items()},
+        "best": rules.sweep.output.best.format(study=name),
         "videos": f"{data_folder(name)}/videos/report.csv",
     }
     if STUDIES[name].pretraining:

@@ -12,8 +12,8 @@ rule tables:
         unpack(lambda w: report_inputs(w.study)),
         unpack(lambda w: table_inputs(w.study)),
         unpack(lambda w: captions_of(w.study, "train", "test")),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),
+        item_table=item_table,
+        records=lambda w: per_run(w.study, rules.train.output.record),
     output:
         tables=report(
             directory("results/{study}/tables"),
@@ -31,16 +31,16 @@ rule tables:
         accepted=lambda w: accepted(w.study),
         code=lambda w: code(w, "tables"),
     script:
-        "../scripts/tables.py"
+        "../scripts/job.py"
 
 
 rule figures:
     """Intervals, pairs, the gap between Origin and Hard, training curves, cumulative rank curve."""
     input:
         unpack(lambda w: report_inputs(w.study)),
-        ranks="results/{study}/ranks",
-        records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),
-        histories=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/history.csv"),
+        ranks=rules.metrics.output.ranks,
+        records=lambda w: per_run(w.study, rules.train.output.record),
+        histories=lambda w: per_run(w.study, rules.train.output.history),
     output:
         report(pictures(PICTURES), category="Figures", caption="../report/figures.rst"),
     log:
@@ -52,7 +52,7 @@ rule figures:
         dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
         code=lambda w: code(w, "figures"),
     script:
-        "../scripts/figures.py"
+        "../scripts/job.py"
 
 
 rule batches:
@@ -74,23 +74,19 @@ rule batches:
         study=lambda w: study(w).signature(),
         code=lambda w: code(w, "batches"),
     script:
-        "../scripts/batches.py"
+        "../scripts/job.py"
 
 
-rule embedding:
+rule export_vectors:
     """Vectors of test captions and items: of the run that pictures show, or of any other by name."""
     input:
-        unpack(lambda w: captions_of(w.study, "train", "test")),
-        unpack(lambda w: cache_files(w.study, w.method, w.seed)),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        best="results/{study}/sweep/best.json",
-        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        unpack(lambda w: model_inputs(w, "train", "test")),
     output:
         "results/{study}/embedding/{method}.seed{seed}.npz",
     log:
-        "results/{study}/logs/embedding/{method}.seed{seed}.log",
+        "results/{study}/logs/export_vectors/{method}.seed{seed}.log",
     benchmark:
-        "results/{study}/benchmarks/embedding/{method}.seed{seed}.tsv"
+        "results/{study}/benchmarks/export_vectors/{method}.seed{seed}.tsv"
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: encoding_gpus(w.study, w.method),
@@ -102,18 +98,18 @@ rule embedding:
     params:
         spec=lambda w: evaluation_spec(w.study, w.method),
         dataset=lambda w: study(w).dataset,
-        code=lambda w: model_code(w, "embedding", w.method),
+        code=lambda w: model_code(w, "export_vectors", w.method),
     script:
-        "../scripts/embedding.py"
+        "../scripts/job.py"
 
 
 rule examples:
     """What one run found, a corner of its similarities, its space of captions and items."""
     input:
         captions=lambda w: captions_of(w.study, "test")["test"],
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        similarity=lambda w: example_file(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
-        embedding=lambda w: example_file(w.study, "results/{study}/embedding/{method}.seed{seed}.npz"),
+        item_table=item_table,
+        similarity=lambda w: example_file(w.study, rules.similarity.output[0]),
+        embedding=lambda w: example_file(w.study, rules.export_vectors.output[0]),
     output:
         report(pictures(PICTURES_OF_A_RUN), category="Figures", caption="../report/examples.rst"),
     log:
@@ -128,7 +124,7 @@ rule examples:
         setting=lambda w: example_setting(w.study),
         code=lambda w: code(w, "examples"),
     script:
-        "../scripts/examples.py"
+        "../scripts/job.py"
 
 
 rule page:
@@ -136,10 +132,10 @@ rule page:
     input:
         unpack(lambda w: report_inputs(w.study)),
         captions=lambda w: captions_of(w.study, "test")["test"],
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        ranks="results/{study}/ranks",
-        similarity=lambda w: per_run(w.study, "results/{study}/similarity/{method}/seed{seed}.npz"),
-        records=lambda w: per_run(w.study, "results/{study}/runs/{method}/seed{seed}/run.json"),
+        item_table=item_table,
+        ranks=rules.metrics.output.ranks,
+        similarity=lambda w: per_run(w.study, rules.similarity.output[0]),
+        records=lambda w: per_run(w.study, rules.train.output.record),
         tables="results/{study}/tables",
         pictures=lambda w: [
             f"results/{w.study}/figures/{name}.png" for name in study_pictures(w.study) + PICTURES_OF_A_RUN
@@ -158,4 +154,4 @@ rule page:
         assets=assets_hash(),
         code=lambda w: code(w, "page"),
     script:
-        "../scripts/page.py"
+        "../scripts/job.py"

@@ -9,7 +9,7 @@ rule statistics:
     """Error over training seeds and queries, with a bootstrap over queries beside it; Holm's correction over pairs."""
     input:
         metrics="results/{study}/metrics.csv",
-        ranks="results/{study}/ranks",
+        ranks=rules.metrics.output.ranks,
     output:
         intervals=report(
             "results/{study}/statistics/intervals.csv", category="Results", caption="../report/intervals.rst"
@@ -29,4 +29,4 @@ rule statistics:
         random=lambda w: comparing.random(study(w)),
         code=lambda w: code(w, "statistics"),
     script:
-        "../scripts/statistics.py"
+        "../scripts/job.py"

@@ -12,7 +12,7 @@ rule sanity:
         features=lambda w: sanity_features(w.study),
         store=lambda w: sanity_store(w.study),
         vectors=lambda w: vectors_of(w.study),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         weights=lambda w: weights_of(w.study),
     output:
         "results/{study}/sanity.json",
@@ -38,7 +38,7 @@ rule sanity:
             w, "sanity", study(w).methods[sanity_method(w.study)], study(w).sanity.training
         ),
     script:
-        "../scripts/sanity.py"
+        "../scripts/job.py"
 
 
 use rule train as sweep_trial with:
@@ -62,6 +62,7 @@ use rule train as sweep_trial with:
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: study(w).run_spec(study(w).sweep.method, study(w).sweep.training).signature(),
+        act="train",
         name="sweep/frames{frames}",
         dataset=lambda w: study(w).dataset,
         seed=lambda w: study(w).sweep.seed,
@@ -91,4 +92,4 @@ rule sweep:
         default=lambda w: study(w).frames.max_frames,
         code=lambda w: code(w, "sweep"),
     script:
-        "../scripts/sweep.py"
+        "../scripts/job.py"

@@ -38,13 +38,13 @@ rule train:
         state="results/{study}/.state/runs/{method}.seed{seed}.pt",
         code=lambda w: run_code(w, "train", w.method),
     script:
-        "../scripts/train.py"
+        "../scripts/job.py"
 
 
 use rule train as pretrain with:
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         store=lambda w: store_files(w.study, [pretraining_frames(w.study)]),
         weights=lambda w: weights_of(w.study),
         sanity=lambda w: f"results/{w.study}/sanity.json" if study(w).sanity else [],
@@ -67,6 +67,7 @@ use rule train as pretrain with:
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
         spec=lambda w: pretraining_spec(w.study),
+        act="train",
         name="pre-training{part}",
         dataset=lambda w: study(w).dataset,
         seed=lambda w: pretraining_seed(w),
@@ -79,7 +80,7 @@ rule features:
     """Frame features of a frozen visual tower, computed once for all runs that start from the same weights."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
+        item_table=item_table,
         pretrained=lambda w: part_weights(w),
         store=lambda w: store_files(w.study, [int(w.frames)]),
     output:
@@ -108,4 +109,4 @@ rule features:
             heads=["meanP"],
         ),
     script:
-        "../scripts/features.py"
+        "../scripts/job.py"

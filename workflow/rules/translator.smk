@@ -8,12 +8,8 @@ Produces: submission/<method>.seed<k>.csv; efficiency/{efficiency.csv,table_effi
 rule submission:
     """Vectors of a test npz: `snakemake results/translator/submission/geometry_adapter.seed0.csv`."""
     input:
-        unpack(lambda w: captions_of(w.study, "train")),
-        unpack(lambda w: cache_files(w.study, w.method, w.seed)),
+        unpack(lambda w: model_inputs(w, "train")),
         npz=lambda w: submission_captions(w.study),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        best="results/{study}/sweep/best.json",
-        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
     output:
         "results/{study}/submission/{method}.seed{seed}.csv",
     log:
@@ -32,7 +28,7 @@ rule submission:
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "submission", w.method),
     script:
-        "../scripts/submission.py"
+        "../scripts/job.py"
 
 
 rule efficiency:
@@ -40,8 +36,8 @@ rule efficiency:
     input:
         unpack(lambda w: captions_of(w.study, "train", "test")),
         unpack(lambda w: cache_files(w.study, *measured(w.study)[0])),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        best="results/{study}/sweep/best.json",
+        item_table=item_table,
+        best=rules.sweep.output.best,
         models=lambda w: [
             f"results/{w.study}/runs/{m}/seed{s}/model.safetensors" for m, s in measured(w.study)
         ],
@@ -69,4 +65,4 @@ rule efficiency:
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "efficiency", *(m for m, _ in measured(w.study))),
     script:
-        "../scripts/efficiency.py"
+        "../scripts/job.py"

@@ -31,13 +31,13 @@ rule step_time:
         seed=lambda w: study(w).seeds[0],
         code=lambda w: run_code(w, "step_time", *timed_methods(w.study)),
     script:
-        "../scripts/step_time.py"
+        "../scripts/job.py"
 
 
 rule control:
     """Gaps to the baseline, and how much smaller they are between the methods' counterparts."""
     input:
-        ranks="results/{study}/ranks",
+        ranks=rules.metrics.output.ranks,
     output:
         "results/{study}/statistics/control.csv",
     log:
@@ -51,4 +51,4 @@ rule control:
         confidence=lambda w: study(w).statistics.confidence,
         code=lambda w: code(w, "control"),
     script:
-        "../scripts/control.py"
+        "../scripts/job.py"

@@ -25,7 +25,7 @@ rule sources:
         workers=lambda w: dataset(w).media.workers,
         code=lambda w: code(w, "sources", named("rewind.datasets", dataset(w).source.format)),
     script:
-        "../scripts/sources.py"
+        "../scripts/job.py"
 
 
 rule inventory:
@@ -46,7 +46,7 @@ rule inventory:
         listing=lambda w: listing(dataset(w)),
         code=lambda w: code(w, "inventory", named("rewind.datasets", dataset(w).source.format)),
     script:
-        "../scripts/inventory.py"
+        "../scripts/job.py"
 
 
 rule video_shard:
@@ -67,7 +67,7 @@ rule video_shard:
         clip_code=lambda w: code(w, MAKERS[dataset(w).items]),
         code=lambda w: code(w, "video_shard", items=dataset(w).items),
     script:
-        "../scripts/video_shard.py"
+        "../scripts/job.py"
 
 
 rule videos:
@@ -91,4 +91,4 @@ rule videos:
         kind=lambda w: dataset(w).items,
         code=lambda w: code(w, "videos"),
     script:
-        "../scripts/videos.py"
+        "../scripts/job.py"

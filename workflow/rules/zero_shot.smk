@@ -9,9 +9,9 @@ rule zero_shot:
     """Classify labelled images by prompts with one run's model."""
     input:
         unpack(lambda w: captions_of(w.study, "train")),
-        item_table=lambda w: f"{data_folder(w.study)}/items.csv",
-        best="results/{study}/sweep/best.json",
-        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        item_table=item_table,
+        best=rules.sweep.output.best,
+        model=rules.train.output.model,
         images=lambda w: zero_shot_input(w.study),
     output:
         "results/{study}/zero_shot/{method}/seed{seed}.npz",
@@ -32,7 +32,7 @@ rule zero_shot:
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "zero_shot", w.method),
     script:
-        "../scripts/zero_shot.py"
+        "../scripts/job.py"
 
 
 rule zero_shot_table:
@@ -53,4 +53,4 @@ rule zero_shot_table:
         fixed=lambda w: comparing.fixed(study(w)),
         code=lambda w: code(w, "zero_shot_table"),
     script:
-        "../scripts/zero_shot_table.py"
+        "../scripts/job.py"

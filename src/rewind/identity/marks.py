@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import hashlib
@@ -13,7 +12,6 @@ from pathlib import Path
 from rewind.files import digest, write_json
 from rewind.identity.follow import Parts, follow
 from rewind.identity.modules import Reader
-from rewind.identity.spelling import Names, spell
 from rewind.identity.stages import NEVER, STAGES
 
 STORE = Path(".snakemake/rewind/identity")
@@ -25,13 +23,11 @@ class Identity:
 
     Args:
         library: folder of the package ``rewind``; this one's.
-        scripts: folder of the workflow's scripts, which hand parameters to functions; None: they are left out.
         memory: see :class:`rewind.identity.modules.Reader`.
     """
 
-    def __init__(self, library: Path | None = None, scripts: Path | None = None, memory: Path | None = None) -> None:
+    def __init__(self, library: Path | None = None, memory: Path | None = None) -> None:
         self.reader = Reader(library or Path(__file__).parents[1], NEVER, memory)
-        self.scripts = scripts
 
     def parts(self, stage: str, named: Iterable[str] = (), instead: Mapping[str, Iterable[str]] | None = None) -> Parts:
         """The parts of a stage's identity.
@@ -46,16 +42,7 @@ class Identity:
 
     @functools.cache  # noqa: B019 - one object lives as long as the process
     def _parts(self, stage: str, named: tuple[str, ...], instead: tuple[tuple[str, tuple[str, ...]], ...]) -> Parts:
-        found = follow(self.reader, (*STAGES[stage].roots, *named), dict(instead))
-        return self._script(stage) | found
-
-    def _script(self, stage: str) -> Parts:
-        """A script hands parameters over, so its text counts, but not what its names reach: roots say that."""
-        path = self.scripts and self.scripts / f"{stage}.py"
-        if not path or not path.is_file():
-            return {}
-        body = ast.parse(path.read_bytes(), filename=str(path)).body
-        return {f"workflow/scripts/{path.name}": digest(spell(body, Names()).text)}
+        return follow(self.reader, (*STAGES[stage].roots, *named), dict(instead))
 
 
 def total(stage: str, parts: Parts) -> str:

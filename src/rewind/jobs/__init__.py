@@ -1,1 +1,1 @@
-"""What the workflow's scripts call: one function a stage, from files to files."""
+"""What the workflow's rules run: a function of each rule's name, from files to files."""

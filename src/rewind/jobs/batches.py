@@ -9,6 +9,8 @@ import pandas as pd
 
 from rewind.errors import RewindError
 from rewind.files import write_csv
+from rewind.jobs.given import Given
+from rewind.jobs.unpack import by_run
 from rewind.reporting import style
 from rewind.reporting.figures.curves import training_curves
 from rewind.study import Study
@@ -24,6 +26,13 @@ COLUMNS = (
     "largest_cluster",
 )
 SHOWN = ("topical_pct", "largest_cluster_pct", "largest_cluster")
+
+
+def batches(given: Given) -> None:
+    """Rule ``batches``."""
+    table, picture = given.output
+    histories = by_run(given, given.input)
+    report_batches(Study(**given.params.study), histories, Path(table), Path(picture).with_suffix(""))
 
 
 def report_batches(study: Study, histories: Mapping[tuple[str, int], str], table: Path, stem: Path) -> None:

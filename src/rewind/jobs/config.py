@@ -19,28 +19,32 @@ from rewind.study import Dataset, Study, load_dataset, load_study, rules, togeth
 from rewind.study.keys import NAME
 from rewind.study.load import merge
 
-KNOWN = ("studies", "overrides")
+KNOWN = ("studies", "overrides", "custom_rules")
 MAIN, STUDY, DATASET = "config/config.yaml", "config/studies/{}.yaml", "config/datasets/{}.yaml"
 
 
-def load_all(config: Mapping[str, Any]) -> tuple[dict[str, Study], dict[str, Dataset]]:
+def load_all(config: Mapping[str, Any], home: Path | None = None) -> tuple[dict[str, Study], dict[str, Dataset]]:
     """The selected studies and their data sets, validated whole.
 
     Args:
         config: ``studies`` (names) and ``overrides`` (``{studies: {name: {...}}, datasets: {name: {...}}}``, nested
             or with dotted keys), from ``config/config.yaml`` and the command line.
+        home: the workflow's own folder, where it is run from another (see :mod:`rewind.study.places`).
 
     Raises:
         Faults: every faulty key of every file, and what files ask of one another in vain.
     """
     found = _Found()
-    studies, datasets = _read(config, found)
+    studies, datasets = _read(config, found, home)
     found.end()
     return studies, datasets
 
 
 def load_checked(
-    config: Mapping[str, Any], memory: Path | None = None, wanted: Iterable[str] = ()
+    config: Mapping[str, Any],
+    memory: Path | None = None,
+    wanted: Iterable[str] = (),
+    home: Path | None = None,
 ) -> tuple[dict[str, Study], dict[str, Dataset]]:
     """As :func:`load_all`; besides, every file that is named is there, and every part that is named can be made.
 
@@ -48,12 +52,13 @@ def load_checked(
         config: see :func:`load_all`.
         memory: file that remembers which parts were found sound (see :mod:`rewind.jobs.sound`); None: none does.
         wanted: what is asked for on the command line: a submission needs a file that nothing else does.
+        home: see :func:`load_all`.
 
     Raises:
         Faults: everything that is wrong, of all studies and data sets at once.
     """
     found, wanted = _Found(), list(wanted)
-    studies, datasets = _read(config, found)
+    studies, datasets = _read(config, found, home)
     for dataset in datasets.values():
         found.add(DATASET.format(dataset.name), presence.dataset_faults(dataset))
     for study in studies.values():
@@ -99,7 +104,7 @@ class _Found:
             raise faults
 
 
-def _read(config: Mapping[str, Any], found: _Found) -> tuple[dict[str, Study], dict[str, Dataset]]:
+def _read(config: Mapping[str, Any], found: _Found, home: Path | None) -> tuple[dict[str, Study], dict[str, Dataset]]:
     """Those studies and data sets that are sound by themselves; what is wrong goes to ``found``."""
     with found.caught(MAIN):
         _check_keys(config)
@@ -112,11 +117,11 @@ def _read(config: Mapping[str, Any], found: _Found) -> tuple[dict[str, Study], d
     studies: dict[str, Study] = {}
     for name in names:
         with found.caught(STUDY.format(name)):
-            studies[name] = load_study(name, overrides=over["studies"].get(name))
+            studies[name] = load_study(name, overrides=over["studies"].get(name), home=home)
         if draft := found.drafts.get(STUDY.format(name)):
             studies[name] = draft
             found.add(STUDY.format(name), rules.faults(draft))
-    datasets = _with_origins(dict.fromkeys(study.dataset for study in studies.values()), over["datasets"], found)
+    datasets = _with_origins(dict.fromkeys(study.dataset for study in studies.values()), over["datasets"], found, home)
     if len(studies) == len(names):
         with found.caught(MAIN):
             _check_overrides(over, studies, datasets, found)
@@ -132,6 +137,24 @@ def _check_keys(config: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(str(name), KNOWN, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(KNOWN)}"
             raise RewindError(f"{name}: unknown key; {hint}")
+
+
+def custom_rules(config: Mapping[str, Any]) -> list[str]:
+    """Files of further rules that the user names, as whole paths.
+
+    Raises:
+        RewindError: if they are no list, or one is not there.
+    """
+    names = config.get("custom_rules") or []
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list):
+        raise RewindError(f"{MAIN}: custom_rules: a list of files with rules is expected, for example [mine/more.smk].")
+    for name in names:
+        if not Path(str(name)).is_file():
+            raise RewindError(
+                f"{MAIN}: custom_rules: {name}: no such file in {Path.cwd()}; correct it, or leave it out."
+            )
+    return [str(Path(str(name)).absolute()) for name in names]
 
 
 def _selected(config: Mapping[str, Any]) -> list[str]:
@@ -159,17 +182,19 @@ def _check_overrides(
                 raise RewindError(f"overrides.{kind}.{name}: not among the selected {kind} ({', '.join(known)}).")
 
 
-def _with_origins(names: Iterable[str], over: Mapping[str, Any], found: _Found) -> dict[str, Dataset]:
+def _with_origins(
+    names: Iterable[str], over: Mapping[str, Any], found: _Found, home: Path | None
+) -> dict[str, Dataset]:
     """Data sets by name, and those that vectors are made from."""
     datasets: dict[str, Dataset] = {}
     for name in names:
         with found.caught(DATASET.format(name)):
-            datasets[name] = chosen = load_dataset(name, overrides=over.get(name))
+            datasets[name] = chosen = load_dataset(name, overrides=over.get(name), home=home)
             made_from = chosen.source.made_from if chosen.vectors else None
             if made_from is None:
                 continue
             with found.caught(DATASET.format(made_from.dataset)):
-                origin = load_dataset(made_from.dataset, overrides=over.get(made_from.dataset))
+                origin = load_dataset(made_from.dataset, overrides=over.get(made_from.dataset), home=home)
                 if origin.vectors:
                     found.add(
                         DATASET.format(name),

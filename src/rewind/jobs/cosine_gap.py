@@ -1,4 +1,4 @@
-"""From cosines of all runs to cosine gaps, their intervals and tests, and how cosines are distributed."""
+"""Cosines of runs, cosine gaps with intervals and tests, and what is drawn and said of them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,84 @@ import numpy as np
 import pandas as pd
 
 from rewind.datasets.captions import load_split
-from rewind.evaluation.cosine_gap import EDGES, INDEPENDENT, PAIRED, Gap, cosine_gap
+from rewind.evaluation import cosine_gap as evaluation
+from rewind.evaluation.cosine_gap import EDGES, INDEPENDENT, PAIRED, Gap, cosine_matrices
 from rewind.evaluation.ranking import rank_table, scores
-from rewind.files import write_csv
-from rewind.jobs.cosines import SPLITS
-from rewind.jobs.ranks import Run
+from rewind.feeding.folder import DataFolder, device, trained_retriever
+from rewind.files import read_csv, write_csv, write_npz
+from rewind.jobs.given import Given
+from rewind.jobs.metrics import Run
+from rewind.jobs.report import GapFiles, gap_files, labels
+from rewind.jobs.unpack import by_run, data_folder, pairs_of
+from rewind.reporting import cosine_gap_notes, cosine_gap_table, plain, style
+from rewind.reporting.cosine_gap_table import GapResults
+from rewind.reporting.figures.densities import densities
+from rewind.reporting.footnotes import Footnotes
+from rewind.reporting.tables import Published, write
 from rewind.statistics.cosine_gaps import compare_gaps
 from rewind.statistics.pairs import Random
+from rewind.study import Study
+from rewind.study.pretraining import condition
 from rewind.study.report import Statistics
 
+SPLITS = ("valid", "test")
 RECALLS = ("R@1", "R@5", "R@10")
 RUNS = ("method", "seed", "split", "scoring", "captions", "items", "gap", "positive", "negative", *RECALLS)
 COUNTS = ("method", "seed", "split", "scoring", "low", "high", "positives", "negatives")
 
 
+def cosines(given: Given) -> None:
+    """Rule ``cosines``."""
+    compute_cosines(data_folder(given), given.input.model, given.output[0])
+
+
+def cosine_gap(given: Given) -> None:
+    """Rule ``cosine_gap``."""
+    params, output = given.params, given.output
+    compute_cosine_gap(
+        Path(given.input.item_table).parent,
+        params.dataset,
+        by_run(given, given.input.cosines),
+        pairs_of(given),
+        Statistics(**params.settings),
+        Random.of(params.random),
+        output.table,
+        output.intervals,
+        output.pairs,
+        output.counts,
+    )
+
+
+def cosine_gap_figure(given: Given) -> None:
+    """Rule ``cosine_gap_figure``."""
+    make_cosine_gap_figure(Study(**given.params.study), gap_files(given.input), Path(given.output[0]))
+
+
+def compute_cosines(data: DataFolder, model: str, result: str) -> None:
+    """Write ``<split>_<scoring>`` float32 (captions, items), ``<split>_query_ids`` and ``<split>_item_ids``.
+
+    Items without a caption take no part. A method that compares no vectors has ids alone.
+    """
+    retriever = trained_retriever(data, model)
+    arrays = {}
+    for name in SPLITS:
+        items, captions, _ = load_split(data.folder, data.dataset, name)
+        items = items[items["item_id"].isin(captions["video_id"])].reset_index(drop=True)
+        split = data.prepare(items, captions, retriever)
+        place = pd.Series(np.arange(len(items)), index=items["item_id"])
+        own = place[captions["video_id"]].to_numpy()
+        keys = data.spec.evaluation
+        found = cosine_matrices(retriever, split.text, split.inputs, own, keys, device(), split.workers)
+        arrays |= {f"{name}_{scoring}": matrix for scoring, matrix in found.items()}
+        arrays[f"{name}_query_ids"] = captions["caption_id"].to_numpy(dtype=str)
+        arrays[f"{name}_item_ids"] = items["item_id"].to_numpy(dtype=str)
+    write_npz(result, **arrays)
+
+
 def compute_cosine_gap(
     folder: Path,
     dataset: str,
-    cosines: dict[Run, str],
+    files: dict[Run, str],
     pairs: list[tuple[str, str]],
     keys: Statistics,
     random: Random,
@@ -43,11 +103,11 @@ def compute_cosine_gap(
     for split in SPLITS:
         items, captions, _ = load_split(folder, dataset, split)
         items, captions = items.set_index("item_id", drop=False), captions.set_index("caption_id", drop=False)
-        for run, path, scoring, matrix, queries, gallery in _matrices(cosines, split):
+        for run, path, scoring, matrix, queries, gallery in _matrices(files, split):
             these, those = captions.loc[queries], items.loc[gallery]
             own, mine = _clusters(these, those)
             clusters[split] = mine[own], mine
-            gap = cosine_gap(matrix, own, mine, f"{path}: {split}, {scoring}")
+            gap = evaluation.cosine_gap(matrix, own, mine, f"{path}: {split}, {scoring}")
             found.setdefault((split, scoring), {}).setdefault(run[0], []).append(gap)
             place = {"method": run[0], "seed": run[1], "split": split, "scoring": scoring}
             rows.append(place | _row(gap, matrix, these, those, path))
@@ -59,10 +119,10 @@ def compute_cosine_gap(
     write_csv(counts, pd.concat(bins) if bins else pd.DataFrame(columns=list(COUNTS)))
 
 
-def _matrices(cosines: dict[Run, str], split: str) -> Iterator[tuple]:
+def _matrices(files: dict[Run, str], split: str) -> Iterator[tuple]:
     """Every run's matrices of a split, with its query and item ids; one at a time in memory."""
     for scoring in (INDEPENDENT, PAIRED):
-        for run, path in cosines.items():
+        for run, path in files.items():
             with np.load(path, allow_pickle=False) as archive:
                 if f"{split}_{scoring}" in archive.files:
                     names = (f"{split}_{scoring}", f"{split}_query_ids", f"{split}_item_ids")
@@ -86,3 +146,40 @@ def _counted(gap: Gap, place: dict) -> pd.DataFrame:
     table = pd.DataFrame({"low": EDGES[:-1], "high": EDGES[1:], "positives": gap.counts[0], "negatives": gap.counts[1]})
     table = table[(table["positives"] > 0) | (table["negatives"] > 0)].round({"low": 2, "high": 2})
     return table.assign(**place)[list(COUNTS)]
+
+
+def make_cosine_gap_figure(study: Study, files: GapFiles, result: Path) -> None:
+    """Densities of cosines, as PNG and PDF beside ``result``."""
+    figure = densities(read_csv(files.counts), labels(study))
+    style.save(style.given(figure, condition(study)), result.with_suffix(""))
+
+
+def gap_results(study: Study, files: GapFiles) -> GapResults:
+    """The numbers with the names that tables give them."""
+    return GapResults(
+        runs=read_csv(files.runs),
+        intervals=read_csv(files.intervals),
+        pairs=read_csv(files.pairs, text=("first", "second")),
+        labels=labels(study),
+        baselines=[name for name, method in study.methods.items() if method.baseline],
+        confidence=study.statistics.confidence,
+    )
+
+
+def make_cosine_gap_tables(study: Study, facts: Footnotes, files: GapFiles, folder: str | Path, dataset: str) -> str:
+    """Write the tables of gaps and of their differences; returns the first as plain text."""
+    results = gap_results(study, files)
+    if results.runs.empty:
+        return ""
+    noise = [label for name, label in labels(study).items() if study.methods[name].noise or study.frames.noise]
+    given = condition(study)
+    sheet = cosine_gap_table.sheet(results, dataset).given(given)
+    said = cosine_gap_notes.gap_sentences(facts, results, noise)
+    prefix = study.tables.prefix
+    write(folder, Published("table_cosine_gap", sheet, said, cosine_gap_table.numbers(results)), prefix)
+    if len(results.pairs):
+        pairs = cosine_gap_table.pair_sheet(results, dataset).given(given)
+        said = cosine_gap_notes.pair_sentences(facts, results)
+        numbers = cosine_gap_table.pair_numbers(results)
+        write(folder, Published("table_cosine_gap_pairs", pairs, said, numbers), prefix)
+    return plain.render(cosine_gap_table.short(sheet))

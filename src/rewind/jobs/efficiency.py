@@ -12,6 +12,8 @@ import torch
 from rewind.evaluation.efficiency import query_costs, sizes
 from rewind.feeding.folder import DataFolder, trained_retriever
 from rewind.files import write_csv, write_text
+from rewind.jobs.given import Given
+from rewind.jobs.unpack import data_folder
 from rewind.reporting.efficiency_table import COLUMNS, notes, sheet
 from rewind.reporting.markup import MARKUPS
 from rewind.study import RunSpec
@@ -26,6 +28,16 @@ class Measured(NamedTuple):
     label: str
     spec: RunSpec
     model: str
+
+
+def efficiency(given: Given) -> None:
+    """Rule ``efficiency``."""
+    params = given.params
+    runs = [
+        Measured(name, label, RunSpec(**spec), model)
+        for (name, label, spec), model in zip(params.methods, given.input.models, strict=True)
+    ]
+    measure_runs(runs, data_folder(given), params.title, Path(given.output.files), params.prefix)
 
 
 def measure_runs(runs: list[Measured], data: DataFolder, dataset: str, folder: Path, prefix: str = "") -> None:

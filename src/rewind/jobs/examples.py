@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import rank_table
+from rewind.jobs.given import Given
 from rewind.reporting import style
 from rewind.reporting.examples import retrieval_examples
 from rewind.reporting.figures.embedding import embedding_space
@@ -32,6 +33,14 @@ class Run:
     name: str
     similarity: str
     embedding: str
+
+
+def examples(given: Given) -> None:
+    """Rule ``examples``."""
+    params, inputs = given.params, given.input
+    run = Run(params.run, inputs.similarity, inputs.embedding)
+    keys, folder = Figures(**params.figures), Path(given.output[0]).parent
+    make_pictures(Path(inputs.item_table).parent, params.dataset, run, params.setting, keys, params.size, folder)
 
 
 def make_pictures(data: Path, dataset: str, run: Run, setting: str, keys: Figures, size: int, folder: Path) -> None:

@@ -11,7 +11,14 @@ from rewind.datasets.captions import load_split
 from rewind.feeding.encode import encode_all, in_memory, tower_features
 from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.files import atomic
+from rewind.jobs.given import Given
+from rewind.jobs.unpack import data_folder
 from rewind.progress import Progress
+
+
+def features(given: Given) -> None:
+    """Rule ``features``."""
+    compute_features(data_folder(given), given.output[0])
 
 
 @torch.inference_mode()

@@ -7,12 +7,25 @@ from pathlib import Path
 
 import pandas as pd
 
-from rewind.jobs.ranks import read_ranks
-from rewind.jobs.report import Files, load_results
+from rewind.jobs.given import Given
+from rewind.jobs.metrics import read_ranks
+from rewind.jobs.report import Files, load_results, of_every_run, report_files
 from rewind.reporting import style
 from rewind.reporting.figures import curves, forest, gap, ranks
 from rewind.reporting.results import directions
 from rewind.study import Dataset, Study
+
+
+def figures(given: Given) -> None:
+    """Rule ``figures``."""
+    make_figures(
+        Study(**given.params.study),
+        Dataset(**given.params.dataset),
+        report_files(given),
+        of_every_run(given, "histories"),
+        given.input.ranks,
+        Path(given.output[0]).parent,
+    )
 
 
 def make_figures(

@@ -18,6 +18,7 @@ from rewind.datasets.annotations import TWIN_SUFFIX
 from rewind.datasets.captions import USABLE
 from rewind.errors import RewindError
 from rewind.files import digest, read_csv, write_json
+from rewind.jobs.given import Given
 from rewind.progress import Progress
 from rewind.video.store import VERSION, Clip, Shard, View, shard_name, write_index, write_shard
 
@@ -25,6 +26,12 @@ SHARD_BYTES = 256 * 2**20
 MOST_SHARDS = 256  # a reader keeps every shard open
 
 Family = list[Clip]
+
+
+def frames(given: Given) -> None:
+    """Rule ``frames``."""
+    params = given.params
+    make_store(given.input.item_table, given.output[0], View(**params.view), params.frame_code, given.threads)
 
 
 def make_store(

@@ -13,8 +13,9 @@ import pandas as pd
 
 from rewind.files import read_csv, read_json, write_text
 from rewind.jobs.examples import picture_of, read_similarity
-from rewind.jobs.ranks import read_ranks
-from rewind.jobs.report import Files, load_results
+from rewind.jobs.given import Given
+from rewind.jobs.metrics import read_ranks
+from rewind.jobs.report import Files, load_results, of_every_run, report_files
 from rewind.reporting.explorer import Explorer
 from rewind.reporting.lists import Split
 from rewind.reporting.page.captions import captions_of
@@ -36,6 +37,21 @@ class Made:
     ranks: str
     similarity: dict[tuple[str, int], str]
     sweep: str
+
+
+def page(given: Given) -> None:
+    """Rule ``page``."""
+    inputs = given.input
+    pictures = [Path(path) for path in [*inputs.pictures, *inputs.get("gap_pictures", [])]]
+    made = Made(Path(inputs.tables), pictures, inputs.ranks, of_every_run(given, "similarity"), inputs.sweep)
+    make_page(
+        Study(**given.params.study),
+        Dataset(**given.params.dataset),
+        report_files(given),
+        made,
+        Path(inputs.item_table).parent,
+        Path(given.output[0]),
+    )
 
 
 def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Path, result: Path) -> None:

@@ -12,8 +12,8 @@ from scipy.special import chdtri
 
 from rewind.errors import RewindError
 from rewind.files import read_csv
+from rewind.jobs.metrics import ranks_path, read_ranks
 from rewind.jobs.queries import asked
-from rewind.jobs.ranks import ranks_path, read_ranks
 from rewind.statistics.blocks import Block, blocks
 from rewind.statistics.likeness import likeness
 from rewind.statistics.power import ALIKE, SPREAD, variances

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
 from rewind.files import read_csv
+from rewind.jobs.given import Given, Named
 from rewind.reporting.results import Results
 from rewind.study import Dataset, Method, Study, comparing
 from rewind.study.pretraining import ELSEWHERE, condition, seeds
@@ -24,7 +24,7 @@ class GapFiles:
     counts: str
 
 
-def gap_files(inputs: Any) -> GapFiles | None:
+def gap_files(inputs: Named) -> GapFiles | None:
     """The files among a rule's inputs, if the study asks for the gap."""
     names = ("gap_runs", "gap_intervals", "gap_pairs", "gap_counts")
     found = [inputs.get(name) for name in names]
@@ -106,13 +106,13 @@ def _train_text(method: Method, dataset: Dataset, pretrained: bool) -> str:
     return dataset.title or dataset.name if learnt else "–"
 
 
-def runs_of(given: Any, name: str) -> dict[tuple[str, int], str]:
+def of_every_run(given: Given, name: str) -> dict[tuple[str, int], str]:
     """Input files of all runs, by method and seed, in the order of the study."""
     study = Study.model_validate(given.params.study)
     return dict(zip(study.runs(), given.input.get(name), strict=True))
 
 
-def report_files(given: Any) -> Files:
+def report_files(given: Given) -> Files:
     """The inputs of tables and figures."""
     inputs = given.input
     return Files(
@@ -120,7 +120,7 @@ def report_files(given: Any) -> Files:
         intervals=inputs.intervals,
         pairs=inputs.pairs,
         gaps=inputs.gaps,
-        records=runs_of(given, "records"),
+        records=of_every_run(given, "records"),
         best=inputs.best,
         videos=inputs.videos,
         pretrained=dict(

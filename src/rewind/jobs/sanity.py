@@ -9,13 +9,21 @@ from rewind.distributed import World, joined
 from rewind.errors import RewindError
 from rewind.feeding.folder import Prepared, build_retriever, device
 from rewind.files import digest, write_json
-from rewind.jobs.runs import Job
+from rewind.jobs.given import Given
+from rewind.jobs.launch import on_all_gpus
 from rewind.jobs.splits import check_splits
+from rewind.jobs.training_job import Job, training_job
 from rewind.jobs.validation import validator
 from rewind.models.retriever import Retriever
 from rewind.study.model import Sanity
 from rewind.training.loop import seed_everything, train
 from rewind.training.state import StateFile
+
+
+def sanity(given: Given) -> None:
+    """Rule ``sanity``."""
+    job, keys = training_job(given), Sanity(**given.params.settings)
+    on_all_gpus(sanity_check, job, keys, given.output[0], log=given.log)
 
 
 def sanity_check(job: Job, keys: Sanity, result: Path) -> None:

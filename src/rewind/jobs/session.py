@@ -56,7 +56,7 @@ def session(
     path.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with path.open("w", encoding="utf-8") as stream, redirected(stream):
-        with told(), _machine(threads, gpus, require_gpu):
+        with told(), machine(threads, gpus, require_gpu):
             yield
         print(f"finished in {time.monotonic() - began:.1f} s", file=stream)
 
@@ -82,7 +82,8 @@ def redirected(stream: TextIO) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _machine(threads: int, gpus: int | None, require_gpu: bool) -> Iterator[None]:
+def machine(threads: int, gpus: int | None, require_gpu: bool) -> Iterator[None]:
+    """What a job may use: threads, and GPUs where it may need some; see :func:`session`."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS repeats its bits; read when CUDA starts

@@ -6,6 +6,14 @@ from rewind.distributed import World, joined
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
+from rewind.jobs.given import Given
+from rewind.jobs.launch import on_all_gpus
+from rewind.jobs.unpack import data_folder
+
+
+def similarity(given: Given) -> None:
+    """Rule ``similarity``."""
+    on_all_gpus(compute_similarity, data_folder(given), given.input.model, given.output[0], log=given.log)
 
 
 def compute_similarity(data: DataFolder, model: str, result: str) -> None:

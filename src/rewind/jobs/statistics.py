@@ -1,12 +1,40 @@
-"""From ranks to intervals and tests."""
+"""From ranks to intervals and tests, and to the verdict's control: gaps between methods, and how much smaller they
+are between their counterparts.
+"""
 
 from __future__ import annotations
 
 from rewind.files import write_csv
-from rewind.jobs.ranks import Run, read_ranks
+from rewind.jobs.given import Given
+from rewind.jobs.metrics import Run, read_ranks
+from rewind.jobs.unpack import pairs_of, runs_of
 from rewind.statistics.comparisons import compare
+from rewind.statistics.control import shrinkage
 from rewind.statistics.pairs import Random
 from rewind.study.report import Statistics
+from rewind.study.verdict import Verdict
+
+
+def statistics(given: Given) -> None:
+    """Rule ``statistics``."""
+    params, output = given.params, given.output
+    compute_statistics(
+        runs_of(given),
+        given.input.ranks,
+        pairs_of(given),
+        Statistics(**params.settings),
+        Random.of(params.random),
+        output.intervals,
+        output.pairs,
+        output.gaps,
+    )
+
+
+def control(given: Given) -> None:
+    """Rule ``control``."""
+    params = given.params
+    keys = Verdict(**params.verdict)
+    compute_control(runs_of(given), given.input.ranks, keys, params.setting, params.confidence, given.output[0])
 
 
 def compute_statistics(
@@ -24,3 +52,9 @@ def compute_statistics(
     write_csv(intervals, found.intervals)
     write_csv(differences, found.pairs)
     write_csv(gaps, found.gaps)
+
+
+def compute_control(runs: list[Run], ranks: str, keys: Verdict, setting: str, confidence: float, result: str) -> None:
+    """Write ``statistics/control.csv``; ``runs`` are those of the verdict's methods and of their counterparts."""
+    tables = read_ranks(runs, ranks)
+    write_csv(result, shrinkage(tables, keys.baseline, keys.methods, keys.control, setting, confidence))

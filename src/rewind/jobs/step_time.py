@@ -17,7 +17,8 @@ import torch
 from rewind.feeding.folder import build_retriever, device
 from rewind.feeding.training_data import TrainingData
 from rewind.files import write_csv
-from rewind.jobs.runs import Job
+from rewind.jobs.given import Given
+from rewind.jobs.training_job import Job, timed_jobs
 from rewind.models.retriever import Features, Retriever
 from rewind.objectives.interface import make_objective
 from rewind.progress import Progress
@@ -31,6 +32,11 @@ from rewind.training.speed import speed_up
 from rewind.training.step import training_step
 
 WARM_UP = 3  # rounds that are not counted: kernels are chosen, memory is fetched
+
+
+def step_time(given: Given) -> None:
+    """Rule ``step_time``."""
+    measure_steps(timed_jobs(given), given.params.baseline, given.params.rounds, given.output[0])
 
 
 def measure_steps(jobs: Mapping[str, Job], baseline: str, rounds: int, result: str) -> None:

@@ -15,11 +15,18 @@ from rewind.datasets.embeddings import check_matrix, check_vectors
 from rewind.errors import RewindError
 from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.files import atomic
+from rewind.jobs.given import Given
+from rewind.jobs.unpack import data_folder
 from rewind.models.checkpoint import load_model
 from rewind.models.retriever import Retriever
 
 HEAD = ["id", "embedding"]
 TOLERANCE = 1e-5  # of a vector's length
+
+
+def submission(given: Given) -> None:
+    """Rule ``submission``."""
+    write_submission(data_folder(given), given.input.model, given.input.npz, given.output[0])
 
 
 def write_submission(data: DataFolder, model: str, npz: str, result: str) -> None:

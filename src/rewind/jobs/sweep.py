@@ -5,8 +5,14 @@ from __future__ import annotations
 import pandas as pd
 
 from rewind.files import read_json, write_csv, write_json
+from rewind.jobs.given import Given
 
 COLUMNS = ["max_frames", "valid_sum", "valid_R@1", "valid_R@5", "valid_R@10", "valid_MdR", "valid_MnR", "epoch"]
+
+
+def sweep(given: Given) -> None:
+    """Rule ``sweep``."""
+    choose_frames(list(given.input), given.params.default, given.output.table, given.output.best)
 
 
 def choose_frames(records: list[str], default: int, table: str, best: str) -> None:

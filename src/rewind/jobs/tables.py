@@ -12,8 +12,9 @@ from rewind.datasets.captions import load_split
 from rewind.datasets.rtime import truncated_share
 from rewind.evaluation.settings import left_out
 from rewind.files import read_csv, read_json, write_json, write_text
-from rewind.jobs.gap_tables import make_gap_tables
-from rewind.jobs.report import Files, load_results
+from rewind.jobs.cosine_gap import make_cosine_gap_tables
+from rewind.jobs.given import Given
+from rewind.jobs.report import Files, load_results, report_files
 from rewind.reporting.footnotes import Footnotes, coverage
 from rewind.reporting.method_json import method_metrics
 from rewind.reporting.results import Results
@@ -24,6 +25,13 @@ from rewind.text import make_tokenizer
 
 NO_SEEDS = ": there are no training seeds, and error bars cover other queries alone"
 IMAGE_NETWORKS = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-Lite0"}
+
+
+def tables(given: Given) -> None:
+    """Rule ``tables``."""
+    study, dataset = Study(**given.params.study), Dataset(**given.params.dataset)
+    folder = Path(given.output.tables)
+    make_tables(study, dataset, report_files(given), folder, folder / "summary.txt")
 
 
 def make_tables(study: Study, dataset: Dataset, files: Files, folder: str, overview: str) -> None:
@@ -45,7 +53,7 @@ def make_tables(study: Study, dataset: Dataset, files: Files, folder: str, overv
             )
     text = summary(results, study.evaluation.settings, dataset.items, title)
     if files.gap:
-        text += "\n" + make_gap_tables(study, facts, files.gap, folder, title)
+        text += "\n" + make_cosine_gap_tables(study, facts, files.gap, folder, title)
     write_text(overview, text)
     print(text)
 

@@ -14,9 +14,16 @@ from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.evaluation.trec import DEPTH, qrels, run, task
 from rewind.files import atomic
+from rewind.jobs.given import Given
+from rewind.jobs.metrics import Run
+from rewind.jobs.unpack import by_run
 
-Run = tuple[str, int]
-"""Method and seed."""
+
+def trec(given: Given) -> None:
+    """Rule ``trec``."""
+    params, folder = given.params, Path(given.input.item_table).parent
+    similarity = by_run(given, given.input.similarity)
+    export(folder, params.dataset, params.settings, params.directions, similarity, Path(given.output.files))
 
 
 def export(

@@ -11,23 +11,58 @@ from rewind.datasets.captions import USABLE, write_captions
 from rewind.datasets.digest import clips_digest, vectors_digest
 from rewind.datasets.embedding_files import INDEX
 from rewind.files import read_csv, read_json, write_csv, write_json
+from rewind.jobs.given import Given
 from rewind.jobs.places import sources_folder, videos_folder
 from rewind.study.dataset import Dataset, Image, Video
-from rewind.video.inventory import inventory
+from rewind.video.inventory import inventory as listed
 from rewind.video.prepare import REPORT_COLUMNS, check_coverage, file_suffix, prepare_shard
+
+
+def sources(given: Given) -> None:
+    """Rule ``sources``, and ``vectors`` of data sets that hold these."""
+    workers = {"workers": given.params.workers}
+    dataset = Dataset(**given.params.dataset, video=workers, image=workers)
+    make_sources(dataset, given.params.code, given.output.ready)
+
+
+def inventory(given: Given) -> None:
+    """Rule ``inventory``."""
+    make_inventory(Dataset(**given.params.dataset), given.output[0])
+
+
+def video_shard(given: Given) -> None:
+    """Rule ``video_shard``."""
+    params, shard = given.params, int(given.wildcards["shard"])
+    settings = (Image if params.kind == "images" else Video)(**params.media)
+    make_shard(given.input[0], shard, settings, params.clip_code, given.threads, given.output[0])
+
+
+def videos(given: Given) -> None:
+    """Rule ``videos``."""
+    params = given.params
+    join_reports(list(given.input), params.max_missing, params.how_to_get, params.kind, given.output[0])
+
+
+def vector_report(given: Given) -> None:
+    """Rule ``vector_report``."""
+    report_vectors(Dataset(**given.params.dataset), given.output[0])
+
+
+def captions(given: Given) -> None:
+    """Rule ``captions``."""
+    make_captions(Dataset(**given.params.dataset), given.input.report, given.output.item_table)
 
 
 def make_sources(dataset: Dataset, code: str, ready: str) -> None:
     """Make or fetch source files; each format resumes what it left, and removes what other settings made."""
-    folder = sources_folder(dataset.name)
-    format_module(dataset).make_sources(dataset, folder)
+    format_module(dataset).make_sources(dataset, Path(ready).parent)
     write_json(ready, {"dataset": dataset.name, "source": dataset.source.model_dump(mode="json"), "code": code})
 
 
 def make_inventory(dataset: Dataset, path: str) -> None:
     """List the items that the annotations name and where each source is."""
     annotations = read_annotations(dataset, str(sources_folder(dataset.name)))
-    rows = inventory(dataset, annotations, videos_folder(dataset))
+    rows = listed(dataset, annotations, videos_folder(dataset))
     found = int((rows["source"] != "").sum())
     print(f"{dataset.name}: {found:,} of {len(rows):,} source {_noun(dataset.items)} found")
     write_csv(path, rows)
@@ -37,7 +72,7 @@ def make_shard(path: str, shard: int, settings: Video | Image, code: str, worker
     """Normalise the items of one shard; those that ``code`` made from the same source stay."""
     rows = read_csv(path)
     rows = rows[rows["shard"] == shard].reset_index(drop=True)
-    write_csv(result, prepare_shard(rows, Path(path).parent, settings, code, workers))
+    write_csv(result, prepare_shard(rows, Path(result).parents[1], settings, code, workers))
 
 
 def join_reports(shards: list[str], max_missing: float, how_to_get: str, items: str, result: str) -> None:

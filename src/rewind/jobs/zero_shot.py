@@ -1,16 +1,36 @@
-"""Zero-shot classification: what every validation of a run scores, and what its finished model does."""
+"""Zero-shot classification: what every validation of a run scores, what its finished model does, and a table of all."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
 from rewind.datasets.cifar10 import find_cifar10, read_cifar10
 from rewind.distributed import World, joined
+from rewind.errors import RewindError
 from rewind.evaluation.zero_shot import ZeroShotTask
 from rewind.feeding.folder import DataFolder, device, trained_retriever
-from rewind.files import write_npz
+from rewind.files import write_csv, write_npz
+from rewind.jobs.given import Given
+from rewind.jobs.launch import on_all_gpus
+from rewind.jobs.metrics import Run
+from rewind.jobs.unpack import by_run, data_folder
+from rewind.statistics.accuracy import accuracy_interval
 from rewind.study import RunSpec
 from rewind.study.model import Evaluation
+from rewind.study.zero_shot import ZeroShot
+
+
+def zero_shot(given: Given) -> None:
+    """Rule ``zero_shot``."""
+    on_all_gpus(compute_zero_shot, data_folder(given), given.input.model, given.output[0], log=given.log)
+
+
+def zero_shot_table(given: Given) -> None:
+    """Rule ``zero_shot_table``."""
+    params, output = given.params, given.output
+    files, keys = by_run(given, given.input), ZeroShot(**params.settings)
+    join_zero_shot(files, keys, params.confidence, params.fixed, output.runs, output.intervals)
 
 
 def validation_file(keys: Evaluation) -> str | None:
@@ -52,3 +72,38 @@ def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
         alike = f"; {task.alike} classes read alike: their names are no words of this vocabulary" if task.alike else ""
         print(f"zero-shot: {100 * found.mean():.2f}% of {len(found):,} images{alike}")
         write_npz(result, credits=found, labels=task.labels, alike=np.array(task.alike), sha256=np.array(sha256))
+
+
+def join_zero_shot(
+    runs: dict[Run, str], keys: ZeroShot, confidence: float, fixed: list[str], rows: str, intervals: str
+) -> None:
+    """One row per run, and one per method with its interval over training seeds and images (of ``fixed``: images).
+
+    Raises:
+        RewindError: if two runs classified different images.
+    """
+    found, digests, alike = {}, {}, {}
+    for run, path in runs.items():
+        with np.load(path, allow_pickle=False) as archive:
+            found[run], digests[run], alike[run] = archive["credits"], str(archive["sha256"]), int(archive["alike"])
+    first = next(iter(digests))
+    for run, sha256 in digests.items():
+        if sha256 != digests[first] or len(found[run]) != len(found[first]):
+            raise RewindError(f"{runs[first]} and {runs[run]} are of different images; delete both and run again.")
+    templates = keys.templates if isinstance(keys.templates, str) else "; ".join(keys.templates)
+    content = {"data": keys.data, "templates": templates, "images": len(found[first])}
+    table = [
+        {"method": run[0], "seed": run[1]}
+        | content
+        | {"accuracy": 100 * credits.mean(), "alike": alike[run], "sha256": digests[run]}
+        for run, credits in found.items()
+    ]
+    write_csv(rows, pd.DataFrame(table))
+    methods = dict.fromkeys(method for method, _ in found)
+    grouped = {method: np.stack([c for (m, _), c in found.items() if m == method]) for method in methods}
+    most = {method: max(count for (m, _), count in alike.items() if m == method) for method in methods}
+    table = [
+        {"method": m} | content | {"alike": most[m]} | accuracy_interval(c, confidence, m in fixed)
+        for m, c in grouped.items()
+    ]
+    write_csv(intervals, pd.DataFrame(table))

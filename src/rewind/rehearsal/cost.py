@@ -197,7 +197,7 @@ def _asks(rule: str, study: Study, dataset: Dataset) -> tuple[int, int]:
     stage = stage_of(rule)
     if rule in ("sources", "video_shard"):
         return dataset.media.workers, 0
-    if rule == "embed":
+    if rule == "encode_dataset":
         return dataset.source.made_from.threads if dataset.vectors and dataset.source.made_from else 1, 1
     if rule == "frames":
         return max(1, study.frames.workers), 0
@@ -207,7 +207,7 @@ def _asks(rule: str, study: Study, dataset: Dataset) -> tuple[int, int]:
         return study.resources.feature_threads or study.resources.threads, study.resources.gpus
     if rule == "step_time":
         return 1024, min(1, study.resources.gpus)
-    if stage.per_run or stage.trains or rule in ("embedding", "submission", "efficiency"):
+    if stage.per_run or stage.trains or rule in ("export_vectors", "submission", "efficiency"):
         return study.resources.threads, study.resources.gpus
     return 1, 0
 

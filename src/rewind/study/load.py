@@ -15,6 +15,7 @@ from rewind.errors import Faults, RewindError
 from rewind.study.dataset import BUILT_IN, Dataset
 from rewind.study.keys import DRAFT
 from rewind.study.model import Method, Study
+from rewind.study.places import at_home, found
 from rewind.study.pretraining import starts
 
 M = TypeVar("M", bound=BaseModel)
@@ -72,27 +73,39 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_dataset(
-    name: str, folder: str | Path = "config/datasets", overrides: Mapping[str, Any] | None = None
+    name: str,
+    folder: str | Path = "config/datasets",
+    overrides: Mapping[str, Any] | None = None,
+    home: Path | None = None,
 ) -> Dataset:
     """Read and validate ``<folder>/<name>.yaml`` under ``overrides`` (nested, or with dotted keys).
+
+    What is not in the working folder is looked for in ``home``, see :mod:`rewind.study.places`.
 
     Raises:
         RewindError: naming every fault with its file and key.
     """
     path = Path(folder) / f"{name}.yaml"
-    return _validate(Dataset, merge(merge(read_yaml(path), overrides or {}), {"name": name}), path)
+    raw = merge(merge(read_yaml(found(path, home)), overrides or {}), {"name": name})
+    return _validate(Dataset, at_home(raw, home), path)
 
 
-def load_study(name: str, folder: str | Path = "config/studies", overrides: Mapping[str, Any] | None = None) -> Study:
+def load_study(
+    name: str,
+    folder: str | Path = "config/studies",
+    overrides: Mapping[str, Any] | None = None,
+    home: Path | None = None,
+) -> Study:
     """Read and validate ``<folder>/<name>.yaml`` under ``overrides`` (nested, or with dotted keys).
 
+    What is not in the working folder is looked for in ``home``, see :mod:`rewind.study.places`.
     Every block with its own ``training`` (methods, sanity, sweep, pretraining) is completed from the study's.
 
     Raises:
         RewindError: naming every fault with its file and key.
     """
     path = Path(folder) / f"{name}.yaml"
-    raw = merge(merge(read_yaml(path), overrides or {}), {"name": name})
+    raw = at_home(merge(merge(read_yaml(found(path, home)), overrides or {}), {"name": name}), home)
     base, given = raw.get("training") or {}, set(raw)
     raw.setdefault("sanity", {})  # on by default, and completed like the others
     blocks = [raw.get(part) for part in ("sanity", "sweep", "pretraining")]

@@ -13,7 +13,7 @@ from rewind.datasets.archive import Archive
 from rewind.datasets.embedding_files import raw_files
 from rewind.datasets.embedding_rows import IMAGES, TEXT, make_plan
 from rewind.files import write_npz
-from rewind.jobs.embed import write_challenge
+from rewind.jobs.encode_dataset import write_challenge
 from rewind.rehearsal.formats import Published
 from rewind.rehearsal.pictures import Sizes
 from rewind.study.dataset import Dataset

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import resource
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,73 +14,28 @@ import torch
 
 from rewind.distributed import ALONE, World, joined
 from rewind.errors import RewindError
-from rewind.feeding.folder import DataFolder, Prepared, build_retriever, check_method, device
-from rewind.files import digest, read_json, write_csv, write_json
+from rewind.feeding.folder import Prepared, build_retriever, check_method, device
+from rewind.files import write_csv, write_json
+from rewind.jobs.given import Given
+from rewind.jobs.launch import on_all_gpus
 from rewind.jobs.splits import check_splits
+from rewind.jobs.training_job import Job, training_job
 from rewind.jobs.validation import validator
-from rewind.jobs.zero_shot import validation_file, validation_task
+from rewind.jobs.zero_shot import validation_task
 from rewind.models.checkpoint import save_model
 from rewind.models.retriever import Retriever, masked_mean
-from rewind.provenance import environment, file_hash, hardware
-from rewind.study import RunSpec
+from rewind.provenance import environment, hardware
 from rewind.study.together import FEATURES
+from rewind.training import loop
 from rewind.training.epoch_metrics import epoch_metrics
-from rewind.training.loop import seed_everything, train
 from rewind.training.state import StateFile
 
 
-@dataclass
-class Job:
-    """One training job as the workflow describes it.
-
-    Attributes:
-        name: for messages, for example ``seqTransf/seed0``.
-        spec: the keys it depends on.
-        seed: its seed.
-        data: ``results/data/<dataset>``.
-        dataset: the dataset's name.
-        max_frames: frames per clip.
-        state: the undeclared state file.
-        code: fingerprint of the code.
-        cache: cached features of frozen towers, or the index of a frame store, if any.
-        pretrained: weights made by the study's own pre-training that the run starts from, if any.
-    """
-
-    name: str
-    spec: RunSpec
-    seed: int
-    data: Path
-    dataset: str
-    max_frames: int
-    state: Path
-    code: str
-    cache: Path | None = None
-    pretrained: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.pretrained is not None:
-            backbone = self.spec.backbone.model_copy(update={"weights": str(self.pretrained)})
-            self.spec = self.spec.model_copy(update={"backbone": backbone})
-
-    def folder(self) -> DataFolder:
-        return DataFolder(Path(self.data), self.dataset, self.spec, self.max_frames, self.cache)
-
-    def hashes(self) -> dict[str, str]:
-        """Content hashes of the files that the run learns from."""
-        captions = Path(self.data) / "captions"
-        paths = [Path(self.data) / "items.csv", *(captions / f"{self.dataset}_{s}.csv" for s in ("train", "valid"))]
-        weights = self.spec.backbone.weights  # the study's own pre-training included
-        paths += [Path(path) for path in (self.cache, weights, validation_file(self.spec.evaluation)) if path]
-        return {str(path): file_hash(path) for path in paths}
-
-    def content(self) -> str | None:
-        """Content hash of the data set's clips, images or vectors; none where they were made without one."""
-        report = Path(self.data) / "captions" / "report.json"
-        return read_json(report).get("digest") if report.is_file() else None
-
-    def state_file(self) -> StateFile:
-        mark = digest(self.code, self.spec.signature(), self.seed, self.max_frames, self.hashes(), self.content())
-        return StateFile(self.state, mark)
+def train(given: Given) -> None:
+    """Rule ``train``; also a trial of the sweep, and a pre-training."""
+    output = given.output
+    files = (output.model, output.history, output.record, output.get("metrics"))
+    on_all_gpus(train_run, training_job(given), *files, log=given.log)
 
 
 def train_run(job: Job, model: Path, history: Path, record: Path, metrics: Path | None = None) -> dict[str, Any]:
@@ -100,7 +54,7 @@ def _train_run(
     job: Job, model: Path, history: Path, record: Path, metrics: Path | None, world: World
 ) -> dict[str, Any]:
     began = time.monotonic()
-    seed_everything(job.seed, job.spec.method.training.deterministic)
+    loop.seed_everything(job.seed, job.spec.method.training.deterministic)
     folder = job.folder()
     check_splits(folder.folder, job.spec, job.name)
     check_method(folder.spec)
@@ -170,7 +124,7 @@ def _train(
     keys, workers = job.spec.method.training, job.spec.frames.workers
     zero_shot = validation_task(job.spec)
     validate = validator(valid, keys.select_setting, job.spec.evaluation, device(), world, workers, zero_shot)
-    return train(
+    return loop.train(
         retriever,
         train_split.training_data(),
         keys,

@@ -16,6 +16,7 @@ from rewind.feeding.encode import encode_all
 from rewind.feeding.folder import device
 from rewind.feeding.inputs import Clips
 from rewind.files import atomic, write_csv, write_text
+from rewind.jobs.given import Given
 from rewind.models.encoders import ImageEncoder, image_encoder, text_encoder
 from rewind.models.retriever import Features
 from rewind.progress import Progress
@@ -24,6 +25,13 @@ from rewind.study.embeddings import MadeFrom
 
 AT_ONCE = 16  # clips or images
 MOST_LABELS = 2 * 10**8  # bytes of the label matrix; a larger one is left out, since captions.txt says the same
+
+
+def encode_dataset(given: Given) -> None:
+    """Rule ``encode_dataset``."""
+    folder = Path(given.output.vectors).parent
+    data, workers = Path(given.input.item_table).parent, given.threads - 1  # the job itself encodes
+    make_vectors(MadeFrom(**given.params.made_from), data, folder, workers)
 
 
 @torch.inference_mode()

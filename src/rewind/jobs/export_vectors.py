@@ -5,9 +5,16 @@ from __future__ import annotations
 from rewind.evaluation.embedding import vectors
 from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
+from rewind.jobs.given import Given
+from rewind.jobs.unpack import data_folder
 
 
-def compute_embedding(data: DataFolder, model: str, result: str) -> None:
+def export_vectors(given: Given) -> None:
+    """Rule ``export_vectors``."""
+    write_run_vectors(data_folder(given), given.input.model, given.output[0])
+
+
+def write_run_vectors(data: DataFolder, model: str, result: str) -> None:
     """Write ``text``, ``items``, ``space``, ``query_ids`` and ``item_ids`` of the test split."""
     retriever = trained_retriever(data, model)
     split = data.split("test", retriever)
