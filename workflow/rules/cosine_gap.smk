@@ -51,7 +51,7 @@ rule cosine_gap:
     params:
         runs=lambda w: study(w).runs(),
         dataset=lambda w: study(w).dataset,
-        settings=lambda w: study(w).statistics.model_dump(mode="json"),
+        settings=lambda w: study(w).statistics.signature(),
         pairs=lambda w: study(w).pairs(),
         random=lambda w: comparing.random(study(w)),
         code=lambda w: code(w, "cosine_gap"),

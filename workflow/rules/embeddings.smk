@@ -45,7 +45,7 @@ rule encode_dataset:
         gpu=lambda w: making_gpus(w.dataset),
         _gpus=lambda w: making_gpus(w.dataset),
     params:
-        made_from=lambda w: origin(w).model_dump(mode="json", exclude={"threads"}),
+        made_from=lambda w: origin(w).signature(exclude={"threads"}),
         code=lambda w: code(
             w, "encode_dataset", *[e.name for e in (origin(w).text, origin(w).image) if "." in e.name]
         ),
@@ -66,7 +66,7 @@ rule vector_report:
     wildcard_constraints:
         dataset=of_kind(vectors=True),
     params:
-        dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source"}),
+        dataset=lambda w: dataset(w).signature(include={"name", "source"}),
         code=lambda w: code(w, "vector_report", "rewind.datasets.embeddings"),
     script:
         "../scripts/job.py"

@@ -15,7 +15,7 @@ def validates_zero_shot(name, method):
 def zero_shot_spec(name, method):
     """What a run's zero-shot accuracy depends on besides the model."""
     spec = evaluation_spec(name, method)
-    keys = STUDIES[name].evaluation.zero_shot.model_dump(mode="json", exclude={"validation_images"})
+    keys = STUDIES[name].evaluation.zero_shot.signature(exclude={"validation_images"})
     return spec | {"evaluation": spec["evaluation"] | {"zero_shot": keys}}
 
 

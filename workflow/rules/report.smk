@@ -27,7 +27,7 @@ rule tables:
         "results/{study}/benchmarks/tables.tsv"
     params:
         study=lambda w: study(w).signature(),
-        dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
+        dataset=lambda w: DATASETS[study(w).dataset].signature(),
         accepted=lambda w: accepted(w.study),
         code=lambda w: code(w, "tables"),
     script:
@@ -49,7 +49,7 @@ rule figures:
         "results/{study}/benchmarks/figures.tsv"
     params:
         study=lambda w: study(w).signature(),
-        dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
+        dataset=lambda w: DATASETS[study(w).dataset].signature(),
         code=lambda w: code(w, "figures"),
     script:
         "../scripts/job.py"
@@ -119,7 +119,7 @@ rule examples:
     params:
         dataset=lambda w: study(w).dataset,
         run=lambda w: pictured_run(w.study),
-        figures=lambda w: study(w).figures.model_dump(mode="json"),
+        figures=lambda w: study(w).figures.signature(),
         size=lambda w: min(study(w).frames.size, 112),
         setting=lambda w: example_setting(w.study),
         code=lambda w: code(w, "examples"),
@@ -150,7 +150,7 @@ rule page:
         "results/{study}/benchmarks/page.tsv"
     params:
         study=lambda w: study(w).signature(),
-        dataset=lambda w: DATASETS[study(w).dataset].model_dump(mode="json"),
+        dataset=lambda w: DATASETS[study(w).dataset].signature(),
         assets=assets_hash(),
         code=lambda w: code(w, "page"),
     script:

@@ -24,7 +24,7 @@ rule statistics:
         "results/{study}/benchmarks/statistics.tsv"
     params:
         runs=lambda w: study(w).runs(),
-        settings=lambda w: study(w).statistics.model_dump(mode="json"),
+        settings=lambda w: study(w).statistics.signature(),
         pairs=lambda w: study(w).pairs(),
         random=lambda w: comparing.random(study(w)),
         code=lambda w: code(w, "statistics"),

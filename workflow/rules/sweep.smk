@@ -29,7 +29,7 @@ rule sanity:
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
-        settings=lambda w: study(w).sanity.model_dump(mode="json"),
+        settings=lambda w: study(w).sanity.signature(),
         spec=lambda w: sanity_spec(w.study),
         dataset=lambda w: study(w).dataset,
         max_frames=lambda w: study(w).frames.max_frames,

@@ -46,7 +46,7 @@ rule control:
         "results/{study}/benchmarks/control.tsv"
     params:
         runs=lambda w: [run for run in study(w).runs() if run[0] in controlled_methods(w.study)],
-        verdict=lambda w: verdict(w).model_dump(mode="json"),
+        verdict=lambda w: verdict(w).signature(),
         setting=lambda w: verdict(w).where(study(w).evaluation.settings),
         confidence=lambda w: study(w).statistics.confidence,
         code=lambda w: code(w, "control"),

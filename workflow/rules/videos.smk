@@ -21,7 +21,7 @@ rule sources:
         dataset=of_kind(vectors=False),
     threads: lambda w: dataset(w).media.workers
     params:
-        dataset=lambda w: dataset(w).model_dump(mode="json", include={"name", "source", "reverse"}),
+        dataset=lambda w: dataset(w).signature(include={"name", "source", "reverse"}),
         workers=lambda w: dataset(w).media.workers,
         code=lambda w: code(w, "sources", named("rewind.datasets", dataset(w).source.format)),
     script:
@@ -62,7 +62,7 @@ rule video_shard:
     threads: lambda w: dataset(w).media.workers
     params:
         kind=lambda w: dataset(w).items,
-        media=lambda w: dataset(w).media.model_dump(mode="json", exclude={"shards", "workers"}),
+        media=lambda w: dataset(w).media.signature(exclude={"shards", "workers"}),
         # An edit of the stage runs the shard again, but only an edit of what makes a clip remakes clips.
         clip_code=lambda w: code(w, MAKERS[dataset(w).items]),
         code=lambda w: code(w, "video_shard", items=dataset(w).items),

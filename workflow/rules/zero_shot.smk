@@ -48,7 +48,7 @@ rule zero_shot_table:
         "results/{study}/benchmarks/zero_shot.tsv"
     params:
         runs=lambda w: zero_shot_methods(w.study),
-        settings=lambda w: study(w).evaluation.zero_shot.model_dump(mode="json"),
+        settings=lambda w: study(w).evaluation.zero_shot.signature(),
         confidence=lambda w: study(w).statistics.confidence,
         fixed=lambda w: comparing.fixed(study(w)),
         code=lambda w: code(w, "zero_shot_table"),

@@ -48,7 +48,7 @@ def _sanity_check(job: Job, keys: Sanity, result: Path, world: World) -> None:
     described = described.drop_duplicates("caption")  # two clips under one caption cannot both come first
     chosen = chosen[chosen["item_id"].isin(described["video_id"])].reset_index(drop=True)
     split = folder.prepare(chosen, described.reset_index(drop=True), retriever)
-    state = StateFile(job.state, digest(job.state_file().fingerprint, keys.model_dump(mode="json")))
+    state = StateFile(job.state, digest(job.state_file().fingerprint, keys.signature()))
     rows = _train_on_itself(retriever, split, job, state, world)
     best = max(row.get("valid_R@1", 0.0) for row in rows) / 100
     print(f"sanity: training R@1 {best:.3f} on {len(chosen)} clips (at least {keys.min_r1} needed)")

@@ -56,7 +56,7 @@ def captions(given: Given) -> None:
 def make_sources(dataset: Dataset, code: str, ready: str) -> None:
     """Make or fetch source files; each format resumes what it left, and removes what other settings made."""
     format_module(dataset).make_sources(dataset, Path(ready).parent)
-    write_json(ready, {"dataset": dataset.name, "source": dataset.source.model_dump(mode="json"), "code": code})
+    write_json(ready, {"dataset": dataset.name, "source": dataset.source.signature(), "code": code})
 
 
 def make_inventory(dataset: Dataset, path: str) -> None:

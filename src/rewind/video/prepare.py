@@ -94,7 +94,7 @@ def prepare_shard(rows: pd.DataFrame, out: Path, settings: Settings, code: str, 
     jobs = [_job(row, out, suffix) for row in rows.to_dict("records")]
     _sweep(out, {job.item_id for job in jobs})
     program = images.version() if isinstance(settings, Image) else ffmpeg.version()
-    mark = digest(settings.model_dump(mode="json", exclude=_MACHINE), program, code)
+    mark = digest(settings.signature(exclude=_MACHINE), program, code)
     named = ("images", "images") if isinstance(settings, Image) else ("videos", "clips")
     made = _run_all(jobs, lambda job: _prepare(job, settings, mark), workers, Progress(named[0], len(jobs), named[1]))
     table = pd.DataFrame([one.row() for one in made], columns=list(REPORT_COLUMNS))
