@@ -136,10 +136,14 @@ def _bootstrap(
     columns: list[tuple[np.ndarray, int]], draws: Resamples, confidence: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ends and p, each (P, K), of P pairs' (K, C) totals and the numbers that these are divided by."""
-    shape, scale = (len(columns), -1), np.array([[number] for _, number in columns], dtype=float)
-    samples = draws.means(np.concatenate([total for total, _ in columns]))
-    low, high = (ends.astype(float).reshape(shape) / scale for ends in percentile_interval(samples, confidence))
-    return low, high, two_sided_p(samples).reshape(shape)
+    scale = np.array([number for _, number in columns], dtype=float)
+    found = []
+    for totals in np.stack([total for total, _ in columns], axis=1):  # by itself: a further metric moves no last digit
+        samples = draws.means(totals)
+        ends = (end.astype(float) / scale for end in percentile_interval(samples, confidence))
+        found.append((*ends, two_sided_p(samples)))
+    low, high, p = (np.stack(part, axis=1) for part in zip(*found, strict=True))
+    return low, high, p
 
 
 def _whole(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, int]:
