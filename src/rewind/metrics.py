@@ -201,6 +201,18 @@ METRICS = by_name(
     ),
     Metric("MnR", "MnR is the mean rank", RANKS, lambda ranks: ranks, lower_is_better=True, skewed=True, usual=True),
     Metric("MRR", "MRR is the mean reciprocal rank", SHARE, reciprocal, usual=True),
+    # A query has one answer, so the best ranking is worth 1 and nothing is left to divide by (Järvelin and Kekäläinen,
+    # 2002, with the discount of Burges et al., 2005, as trec_eval has it).
+    *each(
+        (10,),
+        lambda k: Metric(
+            f"nDCG@{k}",
+            "nDCG@k is the mean of 1/log₂(1 + rank) of the ranks up to k, and of 0 beyond",
+            SHARE,
+            lambda ranks: (ranks <= k) / np.log2(1 + ranks),
+            family="nDCG@k",
+        ),
+    ),
 )
 """Name → entry, in the order of files and messages."""
 
