@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rewind.evaluation.ranking import median_of
+from rewind.metrics import median_of
 from rewind.statistics.bounds import unseen_p, wilson
 from rewind.statistics.calibration import calibrate
 from rewind.statistics.inference import difference, one, paired

@@ -162,11 +162,25 @@ def test_what_reads_cifar_counts_where_it_is_read(checkout):
     assert checkout.stale("src/rewind/datasets/cifar10.py", edit) == {"train zero-shot", "zero_shot"}
 
 
+ENTRY = '    Metric("hits@3", "hits@3 in percent", PERCENT, hits(3)),\n'
+SCORED = {"similarity meanP", "similarity seqTransf"}
+REPORTS = {"tables", "figures", "page"}
+
+
 def test_a_further_metric_is_computed_and_trains_nothing(checkout):
-    edit = replaced(
-        "    return row\n", '    row["R@100"] = float(recall_at(100, higher, ties).mean())\n    return row\n'
-    )
-    assert checkout.stale("src/rewind/evaluation/ranking.py", edit) == {"metrics"}
+    edit = replaced('    Metric("MRR"', ENTRY + '    Metric("MRR"')
+    stale = checkout.stale("src/rewind/metrics.py", edit)
+    assert stale == {"metrics", "statistics", "control", *REPORTS} and not stale & (TRAINED | SCORED)
+    trained = {part for stage in TRAINED for part in checkout.before[stage] if part.startswith("rewind.metrics:")}
+    assert trained == {f"rewind.metrics:{name}" for name in ("expected", "hits", "reciprocal", "median_of", "ROUNDING")}
+    edit = replaced("MRR is the mean reciprocal rank", "MRR is the mean of 1/rank")
+    assert not checkout.stale("src/rewind/metrics.py", edit) & (TRAINED | SCORED)
+
+
+def test_what_validation_computes_makes_training_stale(checkout):
+    stale = checkout.stale("src/rewind/metrics.py", replaced("return 1 / ranks", "return 2 / ranks"))
+    assert {*TRAINED - {"step_time"}, "metrics"} < stale, "steps are timed without validation"
+    assert not stale & SCORED
 
 
 def test_words_of_tables_are_what_tables_are(checkout):

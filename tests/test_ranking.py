@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import metrics, rank_table, recall_at, reciprocal_rank
+from rewind.evaluation.ranking import metrics, rank_table
+from rewind.metrics import expected, hits, recall_at, reciprocal
 
 
 def tables(n: int, twins: bool = False):
@@ -62,7 +63,8 @@ def test_ties_are_an_expectation_over_their_orders(higher, ties, k):
     places = list(itertools.chain(range(higher + 1, higher + ties + 2)))  # where the truth may stand
     array = np.array([higher]), np.array([ties])
     assert recall_at(k, *array)[0] == pytest.approx(np.mean([place <= k for place in places]))
-    assert reciprocal_rank(*array)[0] == pytest.approx(np.mean([1 / place for place in places]))
+    assert expected(hits(k), *array)[0] == recall_at(k, *array)[0]
+    assert expected(reciprocal, *array)[0] == pytest.approx(np.mean([1 / place for place in places]))
 
 
 @settings(max_examples=40)

@@ -11,6 +11,7 @@ from rewind.errors import RewindError
 from rewind.files import write_parquet
 from rewind.jobs.metrics import ranks_path
 from rewind.jobs.statistics import compute_statistics
+from rewind.metrics import TESTED
 from rewind.statistics.blocks import check_ranks
 from rewind.statistics.bootstrap import Resamples, percentile_interval, two_sided_p
 from rewind.statistics.comparisons import GAPS, INTERVALS, PAIRS, compare
@@ -124,14 +125,7 @@ def test_a_clear_winner_is_found_and_the_bootstraps_p_is_never_zero():
 def test_intervals_hold_the_mean_over_seeds():
     runs = random_runs("a", 3)
     intervals = compare(runs, [], KEYS).intervals
-    assert tuple(intervals.columns) == INTERVALS and list(intervals["metric"]) == [
-        "R@1",
-        "R@5",
-        "R@10",
-        "MnR",
-        "MRR",
-        "MdR",
-    ]
+    assert tuple(intervals.columns) == INTERVALS and list(intervals["metric"]) == [*TESTED, "MdR"]
     per_seed = [100 * (t["higher"] < 1).mean() for t in runs["a"].values()]
     row = intervals.set_index("metric").loc["R@1"]
     assert row["estimate"] == pytest.approx(np.mean(per_seed)) and row["std"] == pytest.approx(np.std(per_seed, ddof=1))
@@ -191,7 +185,7 @@ def gap_runs():
 def test_gaps_compare_the_same_queries_of_the_same_runs():
     runs = gap_runs()
     gaps = compare(runs, [], KEYS).gaps
-    assert tuple(gaps.columns) == GAPS and len(gaps) == 2 * 5 and (gaps["queries"] == 40).all()
+    assert tuple(gaps.columns) == GAPS and len(gaps) == 2 * len(TESTED) and (gaps["queries"] == 40).all()
     row = gaps.set_index(["method", "metric"]).loc[("a", "R@1")]
     per_seed = []
     for table in runs["a"].values():

@@ -147,5 +147,5 @@ def test_p75_is_a_column_without_an_interval(tmp_path):
     write(tmp_path, {"dataset": "d", "methods": {"a": {}}, "tables": {"columns": ["MRR interval", "P75"]}}, "s")
     assert load_study("s", tmp_path).tables.columns[1] == "P75"
     write(tmp_path, {"dataset": "d", "methods": {"a": {}}, "tables": {"columns": ["P75 interval"]}}, "s")
-    with pytest.raises(RewindError, match="P75 has no interval; ask for that of MdR"):
+    with pytest.raises(RewindError, match="P75 has no interval; take `interval` out"):
         load_study("s", tmp_path)

@@ -1,8 +1,7 @@
-"""Ranks with honest ties, and the metrics that are computed from them.
+"""Ranks with honest ties, and the metrics that are computed from them (:mod:`rewind.metrics`).
 
-A query has ``higher`` items scored above its truth and ``ties`` other items scored equal to it. Under a random order
-of the tied items R@k is ``clip((k − higher) / (ties + 1), 0, 1)``, the rank is ``1 + higher + ties / 2``, and the
-reciprocal rank is the mean of 1/r over the tied places.
+A query has ``higher`` items scored above its truth and ``ties`` other items scored equal to it; under a random order of
+the tied items its rank is ``1 + higher + ties / 2``.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import pandas as pd
 from rewind.datasets.annotations import twin_of
 from rewind.errors import RewindError
 from rewind.evaluation.settings import Pool, pool
+from rewind.metrics import METRICS, expected, hits, median_of, reciprocal
 
-CUTOFFS = (1, 5, 10)
-ROUNDING = 1e-9  # a share of exactly one half may be rounded
+CUTOFFS = (1, 5, 10)  # of the recalls that validation reads
 
 
 def rank_table(
@@ -57,66 +56,30 @@ def rank_table(
     return table[["query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id", "gallery"]]
 
 
-def recall_at(k: int, higher: np.ndarray, ties: np.ndarray) -> np.ndarray:
-    """Probability that the truth is among the first k, per query."""
-    return np.clip((k - higher) / (ties + 1), 0, 1)
-
-
-def reciprocal_rank(higher: np.ndarray, ties: np.ndarray) -> np.ndarray:
-    """Expected 1/rank per query: the mean of 1/r over r = higher + 1 … higher + ties + 1."""
-    last = (higher + ties + 1).astype(int)
-    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, last.max(initial=0) + 1))])
-    return (harmonic[last] - harmonic[np.asarray(higher, dtype=int)]) / (ties + 1)
-
-
-def median_of(higher: np.ndarray, ties: np.ndarray) -> float:
-    """Median rank over queries and over the orders that tied items can be put in, all equally likely.
-
-    Without ties it is the usual median. It is no mean of expected ranks: a query that ties two items is first or
-    second, never 1.5th.
-
-    Args:
-        higher, ties: of any shape; several seeds' queries are pooled.
-
-    Returns:
-        The smallest r with R@r ≥ ½; where that is exactly ½, the mean of r and the next rank that occurs.
-    """
-    higher, ties = (np.asarray(part, dtype=int).ravel() for part in (higher, ties))
-    last = int((higher + ties).max()) + 1
-    weight = 1 / (ties + 1)
-    change = np.bincount(higher, weight, last + 1) - np.bincount(higher + ties + 1, weight, last + 1)
-    mass = np.cumsum(change)[:last]  # expected number of queries at each rank from 1
-    reached = np.cumsum(mass) / len(higher)
-    first = int((reached >= 0.5 - ROUNDING).argmax())
-    following = int((reached > 0.5 + ROUNDING).argmax())
-    return 1 + (first + following) / 2
-
-
 def scores(ranks: pd.DataFrame) -> dict[str, float]:
     """Those of the :func:`metrics` that validation reads too, by themselves: a further metric trains nothing again."""
     higher, ties = ranks["higher"].to_numpy(), ranks["ties"].to_numpy()
-    found = {f"R@{k}": 100 * float(recall_at(k, higher, ties).mean()) for k in CUTOFFS}
+    found = {f"R@{k}": 100 * float(expected(hits(k), higher, ties).mean()) for k in CUTOFFS}
     return found | {
         "MdR": median_of(higher, ties),
         "MnR": float(ranks["rank"].mean()),
-        "MRR": float(reciprocal_rank(higher, ties).mean()),
+        "MRR": float(expected(reciprocal, higher, ties).mean()),
     }
 
 
 def metrics(ranks: pd.DataFrame) -> dict[str, float]:
-    """All metrics of one run in one setting and direction.
+    """All metrics of one run in one setting and direction, an entry of :data:`rewind.metrics.METRICS` each.
 
-    R@k in percent, with the values that count every tie as a hit (``_optimistic``) or as a miss (``_pessimistic``)
-    beside the expectation; MdR the median over queries and orders of ties (:func:`median_of`), P75 the third quartile
-    and MnR the mean of expected ranks; MRR between 0 and 1.
+    Of those with ``bounds``, the values that count every tie as a hit (``_optimistic``) or as a miss
+    (``_pessimistic``) are beside the expectation.
     """
     higher, ties = ranks["higher"].to_numpy(), ranks["ties"].to_numpy()
     row: dict[str, float] = {"queries": len(ranks), "gallery": int(ranks["gallery"].max())}
-    found = scores(ranks) | {"P75": float(np.percentile(ranks["rank"], 75))}
-    row |= {name: found[name] for name in (*(f"R@{k}" for k in CUTOFFS), "MdR", "P75", "MnR", "MRR")}
-    for k in CUTOFFS:
-        row[f"R@{k}_optimistic"] = 100 * float((higher < k).mean())
-        row[f"R@{k}_pessimistic"] = 100 * float((higher + ties < k).mean())
+    row |= {name: metric.value(higher, ties) for name, metric in METRICS.items()}
+    for name, metric in METRICS.items():
+        if metric.bounds:
+            row[f"{name}_optimistic"] = metric.value(higher, 0 * ties)
+            row[f"{name}_pessimistic"] = metric.value(higher + ties, 0 * ties)
     return row
 
 

@@ -13,7 +13,7 @@ from rewind.jobs.report import Files, load_results, of_every_run, report_files
 from rewind.reporting import style
 from rewind.reporting.figures import curves, forest, gap, ranks
 from rewind.reporting.results import directions
-from rewind.study import Dataset, Study
+from rewind.study import Dataset, Study, comparing
 
 
 def figures(given: Given) -> None:
@@ -44,7 +44,7 @@ def make_figures(
     way = directions(results, study.evaluation.settings[0])[0]
     named = {"labels": results.labels, "baselines": results.baselines}
     selected = f"valid_{study.training.select_metric}"
-    metric = "R@1" if "binary" in study.evaluation.settings else results.primary  # Binary's is accuracy
+    metric = comparing.drawn(study)
     tested = {"direction": way, "confidence": results.confidence}
     drawn = {
         "intervals": forest.intervals(results.intervals, **named, **tested, metric=metric),

@@ -38,7 +38,7 @@ def validator(
         similarity = similarity_matrix(retriever, split.text, split.inputs, keys, device, world, workers)
         ranks = rank_table(similarity, split.captions, split.items, [setting], [FORWARD, BACKWARD], "validation")
         row, back = (scores(ranks[ranks["direction"] == direction]) for direction in (FORWARD, BACKWARD))
-        shown = {f"valid_{name}": row[name] for name in (*(f"R@{k}" for k in CUTOFFS), "MdR", "MnR", "MRR")}
+        shown = {f"valid_{name}": score for name, score in row.items()}
         shown |= {f"valid_{BACKWARD} R@{k}": back[f"R@{k}"] for k in CUTOFFS}
         shown["valid_mean R@1"] = (row["R@1"] + back["R@1"]) / 2
         if zero_shot is not None:

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.reporting.results import METRICS, Results, check, directions, estimate, interval, values
+from rewind.metrics import ACCURACY, METRICS, STRICT
+from rewind.reporting.results import Results, check, directions, estimate, interval, values
 from rewind.reporting.significance import Verdict, judge
-from rewind.study.report import COLUMNS, split_column
+from rewind.study.report import split_column
 
 TITLES = {"origin": "Origin", "hard": "Hard", "binary": "Binary", "test": "Test"}
 LETTERS = {"origin": "A", "hard": "B", "test": "A"}
@@ -155,8 +156,8 @@ def ranked_columns(results: Results, ways: list[str]) -> tuple[Column, ...]:
     columns = []
     for template in results.columns:
         direction, metric, shown = split_column(template)
-        if metric not in COLUMNS:
-            raise RewindError(f"tables.columns: {template!r}: unknown metric; there are {', '.join(COLUMNS)}.")
+        if metric not in METRICS:
+            raise RewindError(f"tables.columns: {template!r}: unknown metric; there are {', '.join(METRICS)}.")
         if direction and direction not in ways:
             raise RewindError(
                 f"tables.columns: {template!r}: {direction} was not evaluated; add it to evaluation.directions, or "
@@ -170,7 +171,7 @@ def ranked_columns(results: Results, ways: list[str]) -> tuple[Column, ...]:
 
 def binary_columns(results: Results, ways: list[str]) -> tuple[Column, ...]:
     """Accuracy (a tie counts one half) with its interval, and strict (a tie is wrong), per direction."""
-    kinds = (("accuracy", "R@1", True), ("strict", "R@1_pessimistic", False))
+    kinds = (("accuracy", ACCURACY, True), ("strict", STRICT, False))
     return tuple(Column(name, metric, way, ci, results.short(way)) for way in ways for name, metric, ci in kinds)
 
 
@@ -181,7 +182,8 @@ def letter_names(n: int) -> list[str]:
 
 
 def numbers(results: Results, setting: str) -> pd.DataFrame:
-    """The table's CSV: one row per method, direction and metric, at full precision, MRR included.
+    """The table's CSV: one row per method, direction and metric, at full precision, those included that
+    the study does not show.
 
     Columns: method, label, setting, direction, metric, queries, gallery, seeds, estimate (mean over seeds),
     std (over seeds, empty for one run), low, high (empty where there is no interval), beats (keys of the
@@ -193,7 +195,7 @@ def numbers(results: Results, setting: str) -> pd.DataFrame:
     for direction in directions(results, setting):
         chosen = (results.metrics["setting"] == setting) & (results.metrics["direction"] == direction)
         first = results.metrics[chosen].iloc[0]
-        for metric in (*METRICS, "R@1_pessimistic"):
+        for metric in (*results.evaluated(), STRICT):
             cells, _ = _column_cells(results, setting, Column(metric, metric, direction), keys)
             for method in results.ordered():
                 cell = cells[method]

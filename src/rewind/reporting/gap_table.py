@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
+from rewind.metrics import ACCURACY, METRICS
 from rewind.reporting.results import DIRECTIONS, Results
 from rewind.reporting.setting_table import decimals
 from rewind.reporting.sheet import MISSING, Entry, Head, Part, Sheet, bounds, number, slug
-
-METRICS = ("R@1", "R@5", "R@10", "MnR")
 
 
 def numbers(results: Results) -> pd.DataFrame:
@@ -19,6 +18,11 @@ def numbers(results: Results) -> pd.DataFrame:
     rows = results.gaps.sort_values("method", key=lambda m: m.map(order), kind="stable", ignore_index=True)
     rows.insert(0, "label", rows["method"].map(results.labels))
     return rows
+
+
+def metrics(results: Results) -> list[str]:
+    """Of the metrics that the study's tables show, those that are means over queries, which have a gap."""
+    return [metric for metric in results.shown() if METRICS[metric].tested] or [ACCURACY]
 
 
 def sheet(results: Results, dataset: str = "") -> Sheet:
@@ -36,14 +40,14 @@ def sheet(results: Results, dataset: str = "") -> Sheet:
         methods = dict.fromkeys(method for method, _ in cells)
         lines = tuple(_line(results, method, cells) for method in methods)
         parts.append(Part(results.short(way) if len(ways) > 1 else "", lines))
-    heads = (Head("Method", number=False), *map(Head, METRICS))
+    heads = (Head("Method", number=False), *map(Head, metrics(results)))
     title = ", ".join(part for part in (dataset, "Origin − Hard") if part)
     return Sheet("Gap", title, slug(dataset, "gap"), heads, tuple(parts))
 
 
 def _line(results: Results, method: str, cells: dict) -> tuple[Entry, ...]:
     exact = method in results.baselines  # chance has a gap without error
-    entries = (_entry(cells.get((method, metric)), metric, exact) for metric in METRICS)
+    entries = (_entry(cells.get((method, metric)), metric, exact) for metric in metrics(results))
     return (Entry(results.labels[method]), *entries)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from rewind.metrics import METRICS, known
+from rewind.reporting import gap_table, seed_table
 from rewind.reporting.cells import TITLES, Table
 from rewind.reporting.footnotes import (
     Footnotes,
@@ -49,7 +51,7 @@ def pair_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
     """The notes of a setting's table of pairs."""
     counts, ways = _seed_counts(results), tuple(directions(results, setting))
     metric = results.deciding(setting)
-    unit = "accuracy in percent" if setting == "binary" else f"{metric} in percent" if "@" in metric else metric
+    unit = "accuracy in percent" if setting == "binary" else f"{metric} in percent" if known(metric).percent else metric
     level = f"{1 - results.confidence:.3g}"
     family = f" over {_pairs(facts.family)}" if facts.family else ""
     tested = bool(results.pairs.loc[results.pairs["setting"] == setting, "p"].notna().any())
@@ -81,8 +83,7 @@ def gap_sentences(facts: Footnotes, results: Results) -> list[str]:
             short_sentence(facts, ways) if len(ways) > 1 else "",
             "Origin’s queries, once in its gallery and once with the time-reversed twins beside it: the first minus "
             "the second, in the same runs",
-            "R@k in percent, 0 means that twins cost nothing and above 0 that they do; MnR in ranks, below 0 that they "
-            "do",
+            _losses(gap_table.metrics(results)),
             f"In brackets {_percent(results)} intervals, not adjusted for their number",
             procedure_sentence(facts, tested=False),
             seed_caution(_seed_counts(results)),
@@ -96,7 +97,7 @@ def seed_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
     reading = (
         "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
         if setting == "binary"
-        else "R@k in percent, MdR and MnR in ranks, MRR from 0 to 1, as expectations under random order of ties; "
+        else f"{units(seed_table.columns(results, setting).values())}, as expectations under random order of ties; "
         "strict counts every tie as a miss"
     )
     ways = tuple(directions(results, setting))
@@ -108,6 +109,22 @@ def short_sentence(facts: Footnotes, ways: Sequence[str]) -> str:
     one = facts.items.removesuffix("s")
     meant = {"text_to_item": f"text→{one}", "item_to_text": f"{one}→text"}
     return "; ".join(f"{short_direction(way, facts.items)}: {meant[way]}" for way in ways)
+
+
+def units(metrics: Iterable[str]) -> str:
+    """``R@k in percent, MdR and MnR in ranks``."""
+    found: dict[str, dict[str, None]] = {}
+    for metric in map(known, metrics):
+        found.setdefault(metric.unit.said, {})[metric.family or metric.name] = None
+    return ", ".join(f"{' and '.join(names)} {said}" for said, names in found.items())
+
+
+def _losses(metrics: list[str]) -> str:
+    """What the sign of a gap means."""
+    falls, rises = ([m for m in metrics if METRICS[m].lower_is_better is lower] for lower in (False, True))
+    said = [f"{units(falls)}, 0 means that twins cost nothing and above 0 that they do"] if falls else []
+    zero = "" if falls else "0 means that twins cost nothing and "
+    return "; ".join(said + ([f"{units(rises)}, {zero}below 0 that they do"] if rises else []))
 
 
 def _seed_counts(results: Results) -> list[int]:
@@ -156,14 +173,12 @@ def _queries(facts: Footnotes, setting: str, directions: tuple[str, ...]) -> str
 def _reading(table: Table) -> str:
     if table.setting == "binary":
         return "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
-    shown = {column.metric for column in table.columns}
-    ratio = "; MRR is the mean reciprocal rank" if "MRR" in shown else ""
-    ratio += "; P75 is the rank that three quarters of the queries reach" if "P75" in shown else ""
-    median = ", the median that of all seeds’ queries" if "MdR" in shown and max(table.seeds, default=1) > 1 else ""
+    several = max(table.seeds, default=1) > 1
+    shown = dict.fromkeys(known(column.metric) for column in table.columns)
+    said = [m.sentence + (", of all seeds’ queries together" if m.pooled and several else "") for m in shown]
     return (
-        f"R@k in percent; MdR and MnR are the median and mean rank{median}{ratio}; ↑ higher is better, ↓ lower is "
-        "better; "
-        "tied items are in random order, and metrics their expectation"
+        f"{'; '.join(dict.fromkeys(said))}; ↑ higher is better, ↓ lower is better; tied items are in random order, and "
+        "metrics their expectation"
     )
 
 
@@ -187,7 +202,7 @@ def _intervals(table: Table) -> str:
 def _near_the_ends(facts: Footnotes, table: Table) -> str:
     """Where a handful of queries decides, intervals are what they promise only roughly (docs/calibration.md)."""
     queries = facts.settings.get(table.setting, {}).get("queries") or 0
-    shown = [at for at, column in enumerate(table.columns) if column.interval and column.metric.startswith("R@")]
+    shown = [at for at, column in enumerate(table.columns) if column.interval and known(column.metric).percent]
     values = [row.cells[at].estimate for row in table.rows if not row.baseline for at in shown]
     near = [value for value in values if 0 < queries * min(value, 100 - value) / 100 < ENDS]
     if not near:
@@ -241,8 +256,8 @@ def seen(table: Table) -> str:
     """``9.1 to 14.2 points of R@1``: what the study could just see; of shares no more than all."""
     what = "accuracy" if table.setting == "binary" else table.deciding
     digits = decimals(table.deciding)
-    points = f"points of {what}" if table.deciding.startswith("R@") else f"in {what}"
-    share = table.deciding.startswith("R@")
+    share = known(table.deciding).percent
+    points = f"points of {what}" if share else f"in {what}"
     low, high = ("more than 100" if share and end > 100 else number(end, digits) for end in table.blind)
     return f"{low} {points}" if low == high else f"{low} to {high} {points}"
 

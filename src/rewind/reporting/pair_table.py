@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from rewind.metrics import known
 from rewind.reporting.results import Results, check, directions
 from rewind.reporting.setting_table import decimals, place
 from rewind.reporting.sheet import Entry, Head, Part, Sheet, bounds, number, p_value, slug
@@ -66,7 +67,7 @@ def _line(row, level: float, digits: int) -> tuple[Entry, ...]:
         ),
         Entry(p_value(row.p)),
         Entry(p_value(row.p_holm), bold=significant),
-        Entry("> 100" if row.metric.startswith("R@") and row.detectable > 100 else number(row.detectable, digits)),
+        Entry("> 100" if known(row.metric).percent and row.detectable > 100 else number(row.detectable, digits)),
         Entry(number(row.effect, 2, signed=True)),
         Entry("", interval=low_high),
     )

@@ -10,17 +10,16 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.study.report import DIRECTIONS, METRICS, Tables
+from rewind.metrics import ACCURACY, ESTIMATED, STRICT, known
+from rewind.study.report import DIRECTIONS, Tables, split_column
 from rewind.study.verdict import Verdict
-
-LOWER_IS_BETTER = frozenset({"MdR", "MnR", "P75"})
 
 _RUN = ["method", "seed", "setting", "direction"]
 _ENDS = ("low", "high", "procedure")
 _BOOT = ("boot_low", "boot_high")
 _PAIR = ("first", "second", "setting", "direction", "metric")
 _NEEDED = {
-    "metrics.csv": (*_RUN, "queries", "gallery", *METRICS, "R@1_pessimistic"),
+    "metrics.csv": (*_RUN, "queries", "gallery", ACCURACY, STRICT),  # an earlier version wrote fewer metrics
     "intervals.csv": ("method", "setting", "direction", "metric", "estimate", *_ENDS),
     "pairs.csv": (*_PAIR, "difference", *_ENDS, "p", "p_holm", "family", "clusters", "detectable", "effect", *_BOOT),
     "gaps.csv": ("method", "direction", "metric", "queries", "gap", *_ENDS, *_BOOT),
@@ -59,7 +58,7 @@ class Results:
     train: Mapping[str, str]
     baselines: Collection[str] = ()
     fixed: Collection[str] = ()
-    primary: str = "R@1"
+    primary: str = ACCURACY
     confidence: float = 0.95
     columns: Sequence[str] = tuple(Tables().columns)
     gaps: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -103,7 +102,15 @@ class Results:
 
     def deciding(self, setting: str) -> str:
         """The metric that earns letters in a setting: the primary one, in Binary accuracy."""
-        return "R@1" if setting == "binary" else self.primary
+        return ACCURACY if setting == "binary" else self.primary
+
+    def evaluated(self) -> list[str]:
+        """Metrics with an interval that ``metrics.csv`` has; a file of an earlier version lacks later ones."""
+        return [metric for metric in ESTIMATED if metric in self.metrics]
+
+    def shown(self) -> list[str]:
+        """Metrics of the study's columns, each once."""
+        return list(dict.fromkeys(split_column(column)[1] for column in self.columns))
 
 
 def short_direction(direction: str, items: str) -> str:
@@ -136,7 +143,7 @@ def interval(results: Results, method: str, setting: str, direction: str, metric
     """Low and high end, NaN where a baseline or a metric that is never tested has none."""
     found = results.ends.get((method, setting, direction, metric), [])
     where = f"method {method!r}, {setting}, {direction}, {metric}"
-    if not found and metric in METRICS and method not in results.baselines and not results.intervals.empty:
+    if not found and metric in ESTIMATED and method not in results.baselines and not results.intervals.empty:
         raise RewindError(f"intervals.csv: no row for {where}; run the statistics again.")
     if len(found) > 1:
         raise RewindError(f"intervals.csv, row {found[1][0]}: {where} is there twice.")
@@ -144,8 +151,8 @@ def interval(results: Results, method: str, setting: str, direction: str, metric
         return np.nan, np.nan
     row, estimate, low, high = found[0]
     mean = values(results, method, setting, direction, metric).mean()
-    # The estimate of MdR is the median of all seeds' queries, not a mean over seeds.
-    if metric != "MdR" and not np.isclose(mean, estimate, rtol=1e-6, atol=1e-6):
+    # The estimate of a pooled metric is that of all seeds' queries, not a mean over seeds.
+    if not known(metric).pooled and not np.isclose(mean, estimate, rtol=1e-6, atol=1e-6):
         raise RewindError(
             f"intervals.csv, row {row}: {where} is {estimate}, but its seeds in metrics.csv average {mean}; "
             "the two files are of different runs. Run the statistics again."
@@ -154,9 +161,9 @@ def interval(results: Results, method: str, setting: str, direction: str, metric
 
 
 def estimate(results: Results, method: str, setting: str, direction: str, metric: str) -> float:
-    """The number that stands for a method: the mean over seeds, of MdR the median of all seeds' queries."""
+    """The number that stands for a method: the mean over seeds; of MdR, the median of all seeds' queries."""
     found = results.ends.get((method, setting, direction, metric), [])
-    if metric == "MdR" and found:
+    if found and known(metric).pooled:
         return float(found[0][1])
     return float(values(results, method, setting, direction, metric).mean())
 
@@ -212,7 +219,7 @@ def _check_seeds(rows: pd.DataFrame, seeds: Mapping[str, Collection[int]]) -> No
 
 
 def _check_values(rows: pd.DataFrame) -> None:
-    for metric in (*METRICS, "R@1_pessimistic"):
+    for metric in (name for name in (*ESTIMATED, STRICT) if name in rows):
         bad = rows[~np.isfinite(rows[metric].astype(float))]
         if len(bad):
             row = bad.iloc[0]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
+from rewind.metrics import METRICS, STRICT
 from rewind.reporting.cells import binary_columns
-from rewind.reporting.results import METRICS, Results, check, directions
+from rewind.reporting.results import Results, check, directions
 from rewind.reporting.setting_table import arrow, decimals, place
 from rewind.reporting.sheet import Entry, Head, Part, Sheet, number, slug
-
-STRICT = "R@1_pessimistic"
 
 
 def numbers(results: Results, setting: str) -> pd.DataFrame:
@@ -36,25 +35,26 @@ def sheet(results: Results, setting: str, dataset: str = "") -> Sheet:
         dataset: title of the data, for the caption.
     """
     rows, ways = numbers(results, setting), directions(results, setting)
-    columns = _columns(results, setting)
+    titles = columns(results, setting)
     parts = []
     for way in ways:
         chosen = rows[rows["direction"] == way].to_dict("records")
-        lines = tuple(_line(row, list(columns.values())) for row in chosen)
+        lines = tuple(_line(row, list(titles.values())) for row in chosen)
         parts.append(Part(results.short(way) if len(ways) > 1 else "", lines))
     heads = (
         Head("Method", number=False),
         Head("Seed"),
-        *(Head(title, arrow(metric)) for title, metric in columns.items()),
+        *(Head(title, arrow(metric)) for title, metric in titles.items()),
     )
     return Sheet("Seeds", f"{place(dataset, setting)}: every run", slug(dataset, setting, "seeds"), heads, tuple(parts))
 
 
-def _columns(results: Results, setting: str) -> dict[str, str]:
-    """Title → metric."""
+def columns(results: Results, setting: str) -> dict[str, str]:
+    """Title → metric: the usual ones, others with an interval that the study's tables show, and strict R@1."""
     if setting == "binary":
         return {column.title: column.metric for column in binary_columns(results, ["text_to_item"])}
-    return {metric: metric for metric in METRICS} | {"R@1 strict": STRICT}
+    shown = [m for m in results.evaluated() if METRICS[m].usual or m in results.shown()]
+    return {metric: metric for metric in shown} | {"R@1 strict": STRICT}
 
 
 def _line(row: dict, metrics: list[str]) -> tuple[Entry, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rewind.metrics import known
 from rewind.reporting.cells import LETTERS, TITLES, Cell, Column, Row, Table
-from rewind.reporting.results import LOWER_IS_BETTER
 from rewind.reporting.sheet import Entry, Head, Part, Sheet, bounds, number, slug
 
 
@@ -30,12 +30,12 @@ def sheet(table: Table, searched: str) -> Sheet:
 
 def arrow(metric: str) -> str:
     """Which way is better."""
-    return "↓" if metric in LOWER_IS_BETTER else "↑"
+    return "↓" if known(metric).lower_is_better else "↑"
 
 
 def decimals(metric: str) -> int:
-    """Digits after the point: MRR is between 0 and 1."""
-    return 3 if metric == "MRR" else 1
+    """Digits after the point."""
+    return known(metric).unit.digits
 
 
 def place(dataset: str, setting: str) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from rewind.reporting.results import LOWER_IS_BETTER, Results
+from rewind.metrics import known
+from rewind.reporting.results import Results
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def judge(results: Results, setting: str, direction: str, metric: str, estimates
         return Verdict()
     if table["clusters"].min() < LETTERS_FROM:
         return Verdict(few=int(table["clusters"].min()), blind=tuple(table["detectable"].dropna()))
-    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    sign = -1.0 if known(metric).lower_is_better else 1.0
     level = round(1 - results.confidence, 12)
     beats: dict[str, set[str]] = {}
     equals: dict[str, set[str]] = {}

@@ -9,14 +9,12 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import recall_at, reciprocal_rank
+from rewind.metrics import METRICS, TESTED
 from rewind.statistics.parts import Clusters
-from rewind.study.report import METRICS
 
 Runs = dict[str, dict[int, pd.DataFrame]]
 """Rank tables by method and seed."""
 
-MEAN_METRICS = tuple(metric for metric in METRICS if metric != "MdR")
 _COLUMNS = ("query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id", "gallery")
 _KEY = ["setting", "direction", "query_id"]
 
@@ -42,21 +40,15 @@ class Block:
     gallery: int
 
     def range(self) -> tuple[np.ndarray, np.ndarray]:
-        """(K,) least and (K,) greatest value that each of ``MEAN_METRICS`` can have."""
-        ends = {"MRR": (0.0, 1.0), "MnR": (1.0, float(self.gallery))}
-        least, most = zip(*(ends.get(metric, (0.0, 100.0)) for metric in MEAN_METRICS), strict=True)
+        """(K,) least and (K,) greatest value that each metric that is tested can have."""
+        least, most = zip(*(METRICS[metric].range(self.gallery) for metric in TESTED), strict=True)
         return np.array(least), np.array(most)
 
     def values(self, method: str, metric: str) -> np.ndarray:
         """(S, Q) values of a metric per query, R@k in percent."""
-        higher, ties = self.higher[method], self.ties[method]
-        if metric == "MRR":
-            return reciprocal_rank(higher, ties)
-        if metric == "MnR":
-            return 1 + higher + ties / 2
-        return 100 * recall_at(int(metric.removeprefix("R@")), higher, ties)
+        return METRICS[metric].per_query(self.higher[method], self.ties[method])
 
-    def totals(self, method: str, metrics: tuple[str, ...] = MEAN_METRICS) -> np.ndarray:
+    def totals(self, method: str, metrics: tuple[str, ...] = TESTED) -> np.ndarray:
         """(K, S, C) sums of metrics over each cluster's queries."""
         return self.clusters.totals(np.stack([self.values(method, metric) for metric in metrics]))
 

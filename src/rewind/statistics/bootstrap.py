@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rewind.evaluation.ranking import recall_at
+from rewind.metrics import recall_at
 from rewind.statistics.parts import Clusters
 
 PROCEDURE = "cluster bootstrap over queries, these checkpoints"

@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
+from rewind.metrics import METRICS as ENTRIES
+from rewind.metrics import TESTED
 from rewind.statistics import rivals
 from rewind.statistics.bootstrap import draw_weights
 from rewind.statistics.inference import difference, holm, one, paired
 from rewind.statistics.parts import parts, stack
 from rewind.statistics.simulation import (
-    KNOWN_METRICS,
     METRICS,
     ONCE,
     PER_SEED,
@@ -50,7 +51,7 @@ def calibrate(
         design: the studies.
         replicates: how many of them.
         seed: the same seed gives the same figures.
-        metrics: of ``KNOWN_METRICS``.
+        metrics: of those that are tested (:mod:`rewind.metrics`).
         procedures: ``OURS`` and names of ``RIVALS``; all see the same studies.
         confidence: of intervals; tests are at 1 − confidence.
         resamples: of the rivals. Their draws are shared by the studies of a batch.
@@ -127,10 +128,10 @@ class _Tools:
     def _ours(self, totals: np.ndarray, metric: str) -> dict:
         sizes = np.full(self.design.clusters, self.design.cluster)
         seeds = self.design.seeds_each
-        least, most = (1.0, float(self.design.gallery)) if metric == "MnR" else (0.0, 1.0)
+        least, most = ENTRIES[metric].unit.range(self.design.gallery)
         each = [totals[:, method, :n] for method, n in enumerate(seeds)]
         found = stack([parts(part, sizes, fixed=n == 1) for part, n in zip(each, seeds, strict=True)])  # (M, R)
-        alone = one(found, 1 - self.level, metric == "MnR", least, most)
+        alone = one(found, 1 - self.level, ENTRIES[metric].skewed, least, most)
         ends = alone.low, alone.high
         if self.design.pretraining_sd and self.design.pretraining == PER_SEED and len(set(seeds)) == 1 < seeds[0]:
             between = stack([parts(each[a] - each[b], sizes) for a, b in self.pairs])
@@ -215,7 +216,7 @@ def _check(design: Design, metrics: tuple[str, ...], procedures: tuple[str, ...]
         raise RewindError(f"simulation: with unequal seeds there is only the procedure {OURS!r}.")
     if not 0 < design.r1 < 100 or not 0 < design.r1 + design.difference < 100:
         raise RewindError(f"simulation: R@1 of {design.r1} and a difference of {design.difference} leave 0–100%.")
-    names = ((metrics, KNOWN_METRICS), (procedures, (OURS, *RIVALS)), ((design.pretraining,), (PER_SEED, ONCE)))
+    names = ((metrics, TESTED), (procedures, (OURS, *RIVALS)), ((design.pretraining,), (PER_SEED, ONCE)))
     for name, known in names:
         odd = sorted(set(name) - set(known))
         if odd:

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import median_of
+from rewind.metrics import MEDIAN, METRICS, TESTED, median_of
 from rewind.statistics import bootstrap, labels
-from rewind.statistics.blocks import MEAN_METRICS, Block, Runs, blocks
+from rewind.statistics.blocks import Block, Runs, blocks
 from rewind.statistics.bootstrap import Resamples, draw_weights, percentile_interval
 from rewind.statistics.inference import one
 from rewind.statistics.median import median_rank
@@ -19,7 +19,8 @@ from rewind.statistics.pairs import NOTHING_SAID, PAIRS, Random, pair_rows
 from rewind.statistics.parts import Parts, parts
 from rewind.study.model import Statistics
 
-SKEWED = np.array([metric == "MnR" for metric in MEAN_METRICS])
+SKEWED = np.array([METRICS[metric].skewed for metric in TESTED])
+LOWER = np.array([METRICS[metric].lower_is_better for metric in TESTED])
 INTERVALS = (
     *("method", "setting", "direction", "metric", "seeds", "queries", "clusters", "estimate", "std", "low", "high"),
     *("procedure", "df", "seed_share", "boot_low", "boot_high", "boot_procedure"),
@@ -97,7 +98,7 @@ def _interval_rows(
         | {"low": low[k], "high": high[k], "df": result.df[k], "seed_share": result.seed_share[k]}
         | {"procedure": labels.method(per_seed.shape[1], SKEWED[k], fixed)}
         | {"boot_low": boot_low[k], "boot_high": boot_high[k], "boot_procedure": bootstrap.PROCEDURE}
-        for k, metric in enumerate(MEAN_METRICS)
+        for k, metric in enumerate(TESTED)
     ]
     return [*rows, place | _median_row(block, method, draws, confidence, random)]
 
@@ -108,7 +109,7 @@ def _median_row(block: Block, method: str, draws: Resamples, confidence: float, 
     low, high = (estimate, estimate) if method in random.exact else (low, high)
     boot_low, boot_high = percentile_interval(draws.medians(higher, ties), confidence)
     return {
-        "metric": "MdR",
+        "metric": MEDIAN,
         "estimate": estimate,
         "std": _std(np.array([median_of(*seed) for seed in zip(higher, ties, strict=True)])),
         "low": low,
@@ -129,17 +130,17 @@ def _gap_rows(origin: Block, hard: Block, draws: Resamples, confidence: float, r
     """
     at = _positions(origin, hard)
     least, most = hard.range()
-    signs = np.where(SKEWED, -1, 1)
+    signs = np.where(LOWER, -1, 1)
     ends = np.sort([0 * signs, signs * (most - least)], axis=0)
     rows = []
     for method in origin.higher:
-        gap = [origin.values(method, metric) - hard.values(method, metric)[:, at] for metric in MEAN_METRICS]
+        gap = [origin.values(method, metric) - hard.values(method, metric)[:, at] for metric in TESTED]
         totals = origin.clusters.totals(np.stack(gap))
         result = one(parts(totals, origin.clusters.sizes, method in random.fixed), confidence, SKEWED, *ends)
         low, high = (result.estimate,) * 2 if method in random.exact else (result.low, result.high)
         boot_low, boot_high = _bootstrap_means(totals, draws, confidence)
         place = {"method": method, "direction": origin.direction} | _size(origin, method)
-        for k, metric in enumerate(MEAN_METRICS):
+        for k, metric in enumerate(TESTED):
             rows.append(
                 place
                 | {"metric": metric, "gap": result.estimate[k], "low": low[k], "high": high[k]}

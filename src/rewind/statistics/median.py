@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rewind.evaluation.ranking import ROUNDING, median_of, recall_at
+from rewind.metrics import ROUNDING, median_of, recall_at
 from rewind.statistics.inference import one
 from rewind.statistics.parts import Clusters, parts
 
@@ -27,7 +27,7 @@ def median_rank(
         fixed: as for :func:`rewind.statistics.parts.parts`.
 
     Returns:
-        The pooled median (:func:`rewind.evaluation.ranking.median_of`); the smallest r where the upper, and where the
+        The pooled median (:func:`rewind.metrics.median_of`); the smallest r where the upper, and where the
         lower, end of the interval of R@r is ≥ ½. An end that no r reaches (few clusters) is NaN.
     """
     last = int((higher + ties).max()) + 1

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from rewind.metrics import METRICS, TESTED
 from rewind.statistics import bootstrap, labels
-from rewind.statistics.blocks import MEAN_METRICS, Block
+from rewind.statistics.blocks import Block
 from rewind.statistics.bootstrap import Resamples, percentile_interval, two_sided_p
 from rewind.statistics.inference import Inference, difference, holm, paired
 from rewind.statistics.parts import parts
 from rewind.statistics.seen import smallest_seen
 
-LOWER_IS_BETTER = frozenset({"MnR"})
 POWER = 0.8  # of the column ``detectable``
 PAIRS = (
     *("first", "second", "setting", "direction", "metric", "difference", "low", "high", "p", "p_holm", "procedure"),
@@ -105,7 +105,7 @@ def pair_rows(
     seen = smallest_seen(together["variance"], together["df"], (1 - confidence) / len(pairs), POWER)
     rows = []
     for at, (a, b) in enumerate(pairs):
-        for k, metric in enumerate(MEAN_METRICS):
+        for k, metric in enumerate(TESTED):
             rows.append(
                 {"first": a, "second": b, "setting": block.setting, "direction": block.direction, "metric": metric}
                 | {"difference": together["estimate"][at, k]}
@@ -127,7 +127,7 @@ def net_share(block: Block, first: str, second: str, metric: str) -> float:
     ``first``.
     """
     a, b = (block.values(method, metric).mean(axis=0) for method in (first, second))
-    gain = (b - a) if metric in LOWER_IS_BETTER else (a - b)
+    gain = (b - a) if METRICS[metric].lower_is_better else (a - b)
     small = 1e-9 * np.maximum(np.abs(a), np.abs(b))  # rounding decides nothing
     return float((gain > small).mean() - (gain < -small).mean())
 
@@ -136,10 +136,14 @@ def _bootstrap(
     columns: list[tuple[np.ndarray, int]], draws: Resamples, confidence: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ends and p, each (P, K), of P pairs' (K, C) totals and the numbers that these are divided by."""
-    shape, scale = (len(columns), -1), np.array([[number] for _, number in columns], dtype=float)
-    samples = draws.means(np.concatenate([total for total, _ in columns]))
-    low, high = (ends.astype(float).reshape(shape) / scale for ends in percentile_interval(samples, confidence))
-    return low, high, two_sided_p(samples).reshape(shape)
+    scale = np.array([number for _, number in columns], dtype=float)
+    found = []
+    for totals in np.stack([total for total, _ in columns], axis=1):  # by itself: a further metric moves no last digit
+        samples = draws.means(totals)
+        ends = (end.astype(float) / scale for end in percentile_interval(samples, confidence))
+        found.append((*ends, two_sided_p(samples)))
+    low, high, p = (np.stack(part, axis=1) for part in zip(*found, strict=True))
+    return low, high, p
 
 
 def _whole(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, int]:

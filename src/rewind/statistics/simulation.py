@@ -23,8 +23,9 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 from scipy.stats import multivariate_normal
 
+from rewind.metrics import METRICS as ENTRIES
+
 METRICS = ("R@1", "R@10", "MRR", "MnR")
-KNOWN_METRICS = ("R@1", "R@5", "R@10", "MRR", "MnR")
 PER_SEED, ONCE = "per seed", "once"
 SLOPE = float(np.log(10) / (ndtri(0.8) - ndtri(0.4)))
 _REFERENCE = 0.4  # R@1 at which ``disagreement`` is meant
@@ -173,12 +174,8 @@ def draw_ranks(design: Design, replicates: int, rng: np.random.Generator) -> np.
 
 
 def values(ranks: np.ndarray, metric: str) -> np.ndarray:
-    """A metric's value per query, float32; R@k as 0 or 1."""
-    if metric == "MnR":
-        return ranks
-    if metric == "MRR":
-        return 1 / ranks
-    return (ranks <= float(metric.removeprefix("R@"))).astype(np.float32)
+    """A metric's worth per query, float32; R@k as 0 or 1."""
+    return ENTRIES[metric].worth(ranks).astype(np.float32, copy=False)
 
 
 def cluster_totals(design: Design, per_query: np.ndarray) -> np.ndarray:
@@ -190,11 +187,8 @@ def truth(design: Design, metric: str) -> np.ndarray:
     """(M,) the mean over all seeds and queries that the simulated samples are drawn from."""
     cutoffs = np.arange(1, design.gallery)
     below = ndtr((np.log(cutoffs) - design.starts[:, None]) / design.spread)  # P(rank ≤ r), r < gallery
-    if metric.startswith("R@"):
-        return below[:, int(metric.removeprefix("R@")) - 1]
     at = np.diff(below, prepend=0, append=1, axis=1)
-    ranks = np.arange(1, design.gallery + 1)
-    return at @ (1 / ranks if metric == "MRR" else ranks)
+    return at @ ENTRIES[metric].worth(np.arange(1, design.gallery + 1)).astype(float)
 
 
 def _effects(design: Design, lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

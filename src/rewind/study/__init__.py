@@ -16,12 +16,10 @@ from rewind.study.dataset import (
 )
 from rewind.study.load import load_dataset, load_study
 from rewind.study.model import BASELINES, Backbone, Frames, Method, RunSpec, Study, Text
-from rewind.study.report import METRICS
 from rewind.study.training import Training
 
 __all__ = [
     "BASELINES",
-    "METRICS",
     "Backbone",
     "Dataset",
     "EmojiSource",

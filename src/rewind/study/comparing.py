@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rewind.metrics import ACCURACY, METRICS
 from rewind.study import pretraining
 from rewind.study.report import split_column
 
@@ -34,8 +35,13 @@ def compared(study: Study) -> list[str]:
 def primary(study: Study) -> str:
     """The metric that earns letters."""
     shown = [split_column(column)[1] for column in study.tables.columns]
-    tested = [metric for metric in shown if metric not in ("MdR", "P75")]
-    return study.statistics.primary or ("R@1" if "R@1" in shown else next(iter(tested), "R@1"))
+    tested = [metric for metric in shown if METRICS[metric].tested]
+    return study.statistics.primary or (ACCURACY if ACCURACY in shown else next(iter(tested), ACCURACY))
+
+
+def drawn(study: Study) -> str:
+    """The metric of pictures: the one that earns letters, in a study of Binary accuracy."""
+    return ACCURACY if "binary" in study.evaluation.settings else primary(study)
 
 
 def random(study: Study) -> dict[str, Any]:

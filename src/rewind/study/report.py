@@ -7,12 +7,11 @@ from typing import Literal
 
 from pydantic import field_validator
 
+from rewind.metrics import METRICS, TESTED
 from rewind.study.keys import SEEDS, Keys, key, once
 from rewind.study.verdict import Verdict
 
 DIRECTIONS = ("text_to_item", "item_to_text")
-METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "MRR")
-COLUMNS = (*METRICS, "P75")  # P75 has no interval and is not tested
 
 
 class Statistics(Keys):
@@ -26,7 +25,7 @@ class Statistics(Keys):
         le=1_000_000,
     )
     seed: int = key(0, "Seed of that bootstrap.", **SEEDS)
-    primary: Literal["R@1", "R@5", "R@10", "MRR", "MnR"] | None = key(
+    primary: Literal[TESTED] | None = key(
         None,
         "The metric that decides, named before anything is run: it alone earns letters and bold in tables (in Binary "
         "that is accuracy). Others have intervals, and tests in `statistics/pairs.csv`. None: R@1 or, where no column "
@@ -54,7 +53,7 @@ class Tables(Keys):
 
     columns: list[str] = key(
         ["R@1", "R@5", "R@10", "MdR", "MnR"],
-        "Columns in order. Each is a metric (R@1, R@5, R@10, MdR, MnR, MRR, or P75, the third quartile of ranks), with "
+        f"Columns in order. Each is a metric ({', '.join(METRICS)}; docs/statistics.md says what they are), with "
         "`text_to_item` or `item_to_text` before it where it is not the first search direction, and `interval` after "
         "it to show its interval.",
         min_length=1,
@@ -69,15 +68,15 @@ class Tables(Keys):
     def _known(cls, columns: list[str]) -> list[str]:
         for column in columns:
             direction, metric, interval = split_column(column)
-            if metric not in COLUMNS or direction not in ("", *DIRECTIONS) or interval not in ("", "interval"):
-                near = difflib.get_close_matches(metric, COLUMNS, n=1)
+            if metric not in METRICS or direction not in ("", *DIRECTIONS) or interval not in ("", "interval"):
+                near = difflib.get_close_matches(metric, METRICS, n=1)
                 hint = f"did you mean {near[0]!r}? " if near and near[0] != metric else ""
                 raise ValueError(
                     f"column {column!r}: {hint}A column is [text_to_item|item_to_text] <metric> [interval], the "
-                    f"metric one of {', '.join(COLUMNS)}"
+                    f"metric one of {', '.join(METRICS)}"
                 )
-            if metric not in METRICS and interval:
-                raise ValueError(f"column {column!r}: {metric} has no interval; ask for that of MdR")
+            if interval and not METRICS[metric].interval:
+                raise ValueError(f"column {column!r}: {metric} has no interval; take `interval` out")
         return once(columns)
 
 

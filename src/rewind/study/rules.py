@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rewind.study.report import METRICS, split_column
+from rewind.study.report import split_column
 
 if TYPE_CHECKING:
     from rewind.study.model import Study
@@ -87,12 +87,12 @@ def _fixed(study: Study) -> Iterator[str]:
 
 def _columns(study: Study) -> Iterator[str]:
     for column in study.tables.columns:
-        direction, metric, _ = split_column(column)
+        direction = split_column(column)[0]
         if direction and direction not in study.evaluation.directions:
             yield f"tables.columns: {column!r}: {direction} is not among evaluation.directions"
         first = study.evaluation.directions[0]
         plain = " ".join(word for word in column.split() if word != first)
-        if plain != column and plain in study.tables.columns and metric in METRICS:
+        if plain != column and plain in study.tables.columns:
             yield f"tables.columns: {column!r} and {plain!r} are the same column; keep one"
 
     primary = study.statistics.primary

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from rewind.errors import RewindError
+from rewind.metrics import ACCURACY, known
 from rewind.reporting import style
 from rewind.reporting.cells import TITLES
 from rewind.reporting.style import Look
@@ -56,7 +57,7 @@ def intervals(
             for place, method in enumerate(order):
                 if method in here.index:
                     _whisker(axes, place, here.loc[method], look[method], "estimate")
-            half = setting == "binary" and metric == "R@1"
+            half = setting == "binary" and metric == ACCURACY
             _finish(axes, TITLES[setting], "accuracy (%)" if half else unit(metric), 50 if half else None)
         _key(fig, confidence, seeds=_several_seeds(rows))
     return fig
@@ -119,7 +120,7 @@ def settings_of(rows: pd.DataFrame, where: str, metric: str, direction: str) -> 
 
 def unit(metric: str) -> str:
     """``R@1 (%)``."""
-    return f"{metric} (%)" if metric.startswith("R@") else metric
+    return f"{metric} (%)" if known(metric).percent else metric
 
 
 def bar(axes: Axes, place: float, row: Mapping[str, Any], color: str) -> None:
@@ -134,12 +135,13 @@ def _whisker(axes: Axes, place: int, row: pd.Series, look: Look, value: str, fil
     face = look.color if filled else "white"
     edge = {"markeredgecolor": "white" if filled else look.color, "markeredgewidth": 0.7 if filled else 1.2}
     axes.plot(row[value], place, marker=look.marker, color=face, markersize=5.5, linestyle="none", **edge)
-    _beside(axes, place, f"{row[value]:.1f}" if value == "estimate" else signed(row[value]))
+    digits = known(row["metric"]).unit.digits
+    _beside(axes, place, f"{row[value]:.{digits}f}" if value == "estimate" else signed(row[value], digits))
 
 
-def signed(value: float) -> str:
+def signed(value: float, digits: int) -> str:
     """``+1.5`` or ``−1.5``, with a true minus sign."""
-    return f"{value:+.1f}".replace("-", "−")
+    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def _pair(axes: Axes, place: int, row: pd.Series, confidence: float) -> None:
@@ -230,4 +232,4 @@ def _baselines_last(labels: Mapping[str, str], baselines: Collection[str]) -> li
 
 
 def _points(metric: str) -> str:
-    return f"{metric} (points)" if metric.startswith("R@") else metric
+    return f"{metric} (points)" if known(metric).percent else metric

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rewind.errors import RewindError
+from rewind.metrics import known
 from rewind.reporting import style
 from rewind.reporting.figures.forest import DASHED, bar, by, chosen, signed, unit
 
@@ -55,16 +56,17 @@ def gap_slope(
         order += [m for m in labels if m in rows.index and m in baselines]
         look = style.looks(labels, baselines)
         fig = style.figure(style.DOUBLE, max(2.6, 1.1 + 0.27 * len(order)))
+        digits = known(metric).unit.digits
         left, right = fig.subplots(1, 2, width_ratios=(1, 1.1))
-        _slopes(left, order, start["estimate"], rows["gap"], {m: style.plain(labels[m]) for m in order}, look)
+        _slopes(left, order, start["estimate"], rows["gap"], {m: style.plain(labels[m]) for m in order}, look, digits)
         left.set_ylabel(unit(metric))
-        _gaps(right, order, rows, [style.plain(labels[m]) for m in order], look)
-        points = f"{metric}, points" if metric.startswith("R@") else metric
+        _gaps(right, order, rows, [style.plain(labels[m]) for m in order], look, digits)
+        points = f"{metric}, points" if known(metric).percent else metric
         right.set_xlabel(f"Origin − Hard ({points}); bar: {100 * confidence:g}%, line: these checkpoints")
     return fig
 
 
-def _slopes(axes: Axes, order, start, gap, names, look) -> None:
+def _slopes(axes: Axes, order, start, gap, names, look, digits: int) -> None:
     ends = {method: start[method] - gap[method] for method in order}
     for method in order:
         axes.plot([0, 1], [start[method], ends[method]], **look[method].line())
@@ -78,7 +80,7 @@ def _slopes(axes: Axes, order, start, gap, names, look) -> None:
     places = _apart([ends[m] for m in order], SPACE * (high - low))
     for method, place in zip(order, places, strict=True):
         axes.annotate(
-            f"{names[method]} {ends[method]:.1f}",
+            f"{names[method]} {ends[method]:.{digits}f}",
             (1, ends[method]),
             (1.12, place),
             va="center",
@@ -88,14 +90,14 @@ def _slopes(axes: Axes, order, start, gap, names, look) -> None:
         )
 
 
-def _gaps(axes: Axes, order, rows, names, look) -> None:
+def _gaps(axes: Axes, order, rows, names, look, digits: int) -> None:
     for place, method in enumerate(order):
         row, drawn = rows.loc[method], look[method]
         bar(axes, place, row, drawn.color)
         edge = {"markeredgecolor": "white", "markeredgewidth": 0.7, "markersize": 5.5}
         axes.plot(row["gap"], place, marker=drawn.marker, color=drawn.color, linestyle="none", **edge)
         where = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7, "annotation_clip": False}
-        axes.annotate(signed(row["gap"]), (1.02, place), **where)
+        axes.annotate(signed(row["gap"], digits), (1.02, place), **where)
     axes.axvline(0, color="black", linewidth=0.8, linestyle=DASHED, zorder=1)
     axes.set_yticks(range(len(order)), names)
     axes.set_ylim(len(order) - 0.4, -0.6)

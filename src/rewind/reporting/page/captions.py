@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rewind.study import Study
+from rewind.study import Study, comparing
 from rewind.study.pretraining import by_seed, condition, seeds
 
 EMBEDDINGS = {"pca": "the two first principal components", "tsne": "t-SNE", "umap": "UMAP"}
@@ -28,12 +28,12 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
     method, seed = study.pictured()
     run = f"{labels[method]}, seed {seed}" if method in study.trained() else labels[method]
     confidence = f"{100 * study.statistics.confidence:g}%"
-    given = condition(study)
+    given, metric = condition(study), comparing.drawn(study)
     said = {
-        "intervals": f"R@1 of every method. Broad bar: {confidence} interval over {_over(study)}; thin line: bootstrap "
-        "over queries with these checkpoints. Numbers: the estimate.",
-        "pairs": "Difference in R@1 of every declared pair, with the same two intervals. Filled squares differ after "
-        "Holm's correction over the declared pairs; the intervals are not adjusted.",
+        "intervals": f"{metric} of every method. Broad bar: {confidence} interval over {_over(study)}; thin line: "
+        "bootstrap over queries with these checkpoints. Numbers: the estimate.",
+        "pairs": f"Difference in {metric} of every declared pair, with the same two intervals. Filled squares differ "
+        "after Holm's correction over the declared pairs; the intervals are not adjusted.",
         "gap": "Left: R@1 of the same queries in Origin's gallery and in Hard's, which holds the reversed twins. "
         "Right: the difference within each run, with its intervals.",
         "cosine_gap": "Cosines of test captions with their own clips (pairs) and with those of other clusters "
