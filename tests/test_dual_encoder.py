@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from rewind.errors import RewindError
 from rewind.evaluation.cosine_gap import cosine_gap, cosine_matrices
 from rewind.models import dual_encoder, zero_shot
+from rewind.models.backbone import Backbone, scatter
 from rewind.models.cross_attention import CrossAttention
 from rewind.models.dual_encoder import DualEncoder
-from rewind.models.retriever import Backbone, scatter
 from rewind.objectives import hnac, infonce
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method, Text, Training

@@ -93,14 +93,14 @@ def cosine_matrices(
         keys: ``batch_size``.
         device: where it is computed.
     """
-    if not hasattr(retriever, "vectors") or getattr(getattr(retriever, "head", None), "pairwise", False):
+    if not retriever.compares_vectors:
         return {}
     retriever.eval().to(device)
     captions = encode_texts(retriever, text, keys.batch_size, device)
     items = encode_all(retriever, inputs, keys.batch_size, device)
     left, right = retriever.vectors(captions, items)
     found = {INDEPENDENT: _cosines(left, right)}
-    if getattr(retriever, "attention", None) is not None:
+    if retriever.attends_to_pairs:
         own = torch.tensor(item_of_caption, device=device)
         first = np.unique(item_of_caption, return_index=True)[1]
         left, right = retriever.pair_vectors(captions, {name: value[own] for name, value in items.items()})

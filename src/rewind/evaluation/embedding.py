@@ -45,7 +45,7 @@ def vectors(retriever: Retriever, text: Tensor, inputs: Inputs, keys: Evaluation
     rows = [np.arange(at, min(at + size, len(inputs))) for at in range(0, len(inputs), size)]
     items = concatenate([pooled(retriever.encode_items(_on(inputs.batch(part), device))) for part in rows])
     space = _space(captions, items)
-    if space == "joint" and hasattr(retriever, "vectors"):  # what is compared, where features are not of unit length
+    if space == "joint" and retriever.compares_vectors:  # what is compared, where features are not of unit length
         captions, items = (
             {name: value} for name, value in zip(("text", "items"), retriever.vectors(captions, items), strict=True)
         )

@@ -21,7 +21,7 @@ from rewind.jobs.together import FEATURES
 from rewind.jobs.validation import validator
 from rewind.jobs.zero_shot import validation_file, validation_task
 from rewind.models.baselines import pool
-from rewind.models.retriever import Retriever
+from rewind.models.retriever import Retriever, offers
 from rewind.provenance import environment, file_hash, hardware
 from rewind.study import RunSpec
 from rewind.training.checkpoint import StateFile, save_model
@@ -106,7 +106,7 @@ def _train_run(
     check_method(folder.spec)
     retriever = build_retriever(folder)
     state = job.state_file()
-    if hasattr(retriever, "fit"):
+    if offers(retriever.fit):
         _fit(retriever, *(folder.split(name, retriever) for name in ("train", "valid")))
         rows = []
     elif not any(True for _ in retriever.parameters()):

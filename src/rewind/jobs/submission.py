@@ -15,7 +15,7 @@ from rewind.datasets.embeddings import check_matrix, check_vectors
 from rewind.errors import RewindError
 from rewind.files import atomic
 from rewind.jobs.data import DataFolder, build_retriever, device
-from rewind.models.retriever import Retriever
+from rewind.models.retriever import Retriever, offers
 from rewind.training.checkpoint import load_model
 
 HEAD = ["id", "embedding"]
@@ -30,7 +30,7 @@ def write_submission(data: DataFolder, model: str, npz: str, result: str) -> Non
             that does not hold what was written.
     """
     retriever = build_retriever(data)
-    if not hasattr(retriever, "translate"):
+    if not offers(retriever.translate):
         raise RewindError(
             f"a submission needs a method that maps captions to image vectors; {type(retriever).__name__} does not: "
             "name a method with model: translator (not ridge, which compares centred vectors)."

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rewind.errors import RewindError
 from rewind.models.dual_encoder import DualEncoder, own_backbone
+from rewind.models.making import make_towers
 from rewind.models.plain_vectors import PlainVectors
-from rewind.models.retriever import Retriever, find
+from rewind.models.retriever import Retriever
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
@@ -34,7 +35,7 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     keys = own_backbone(method, backbone)
     if keys.kind == "embeddings":
         return PlainVectors.of(keys)
-    return _fixed(DualEncoder(find(keys.kind, "rewind.models", "backbone.kind").build(keys, text, train_captions)))
+    return _fixed(DualEncoder(make_towers(keys, text, train_captions)))
 
 
 def check(method: Method, backbone: BackboneKeys) -> None:

@@ -28,6 +28,8 @@ Mark = dict[str, str]
 class TowerFeatures:
     """Clips as the frame features of a backbone, for baselines that read nothing else."""
 
+    copies = False
+
     def __init__(self, clips: Inputs, backbone: Backbone) -> None:
         self.clips, self.backbone = clips, backbone
 
@@ -49,7 +51,7 @@ def encode_items(retriever: Retriever, inputs: Inputs, size: int, device: torch.
     for at in range(0, len(inputs), size):
         batch = inputs.batch(np.arange(at, min(at + size, len(inputs))))
         parts.append(retriever.encode_items({name: value.to(device) for name, value in batch.items()}))
-        if not getattr(inputs, "copies", False):  # what is only copied is there at once
+        if not inputs.copies:  # what is only copied is there at once
             progress.advance(len(batch["mask"]))
     return concatenate(parts)
 

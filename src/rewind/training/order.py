@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Features, Retriever, find
+from rewind.models.retriever import Features, Retriever
 from rewind.study import Training
-from rewind.study.training import Batch
 from rewind.training.data import TrainingData
 from rewind.training.distributed import World
 from rewind.training.grad_cache import random_state, set_random_state
 from rewind.training.inputs import load
+from rewind.training.samplers.interface import State, make_sampler
 
-State = dict[str, np.ndarray]
 _CAPTIONS_AT_ONCE = 256
-
-
-def make_sampler(keys: Batch) -> Any:
-    """The sampler that ``training.batch.sampler`` names, with its options.
-
-    Raises:
-        RewindError: if there is no such sampler, or it has no such option.
-    """
-    found = find(keys.sampler, "rewind.training.samplers", "training.batch.sampler")
-    if not hasattr(found, "build"):
-        raise RewindError(f"training.batch.sampler: {keys.sampler} has no `build(options)`, which makes a sampler.")
-    return found.build(dict(keys.sampler_options))
 
 
 class Order:
@@ -53,11 +39,11 @@ class Order:
     ) -> None:
         self.data, self.keys, self.seed, self.world, self.epochs = data, keys.batch, seed, world, keys.epochs
         self.sampler, self.most = make_sampler(keys.batch), keys.epoch_steps
-        self.every: int | None = getattr(self.sampler, "refresh_every", None)
+        self.every = self.sampler.refresh_every
         self.state: State = {}
         if saved is not None:
             self.state = {name: value.numpy() for name, value in saved.items()}
-        elif hasattr(self.sampler, "prepare"):
+        else:
             self._put(lambda: self.sampler.prepare(data, keys.batch, seed))
         self.epoch, self.batches = 0, self._of(0)
         self.per_epoch = len(self.batches)
@@ -96,8 +82,6 @@ class Order:
 
     def describe(self, epoch: int) -> dict[str, float]:
         """What the sampler says of an epoch's batches: columns of the history."""
-        if not hasattr(self.sampler, "describe"):
-            return {}
         return self.sampler.describe(self.whole(epoch), self.state)
 
     def _put(self, make: Callable[[], State]) -> None:
