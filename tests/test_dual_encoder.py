@@ -240,7 +240,7 @@ def test_zero_shot_learns_nothing_and_is_kept_in_its_file(tmp_path) -> None:
 def test_bad_options_are_told(options: dict, match: str) -> None:
     with pytest.raises(RewindError, match=match):
         built(**options)
-    with pytest.raises(RewindError, match="zero_shot has backbone and untrained alone"):
+    with pytest.raises(RewindError, match="zero_shot has backbone, text, unit_frames, untrained alone"):
         built(0, zero_shot, heads=2)
 
 
