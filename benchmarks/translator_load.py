@@ -36,7 +36,7 @@ from rewind.study import Dataset, load_study
 from rewind.training.grad_cache import exact_step
 from rewind.training.loop import seed_everything
 from rewind.training.optim import make_optimiser
-from rewind.training.order import make_sampler
+from rewind.training.samplers.interface import make_sampler
 
 CAPTIONS, IMAGES, TEXT_WIDTH, IMAGE_WIDTH = 125_000, 25_000, 1024, 1536
 NAME, DATA = "synthetic", Path("results/data/synthetic")

@@ -14,6 +14,7 @@ from broken_runs import BreakingFile, Interrupt
 from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.feeding.inputs import CachedFrames
+from rewind.models.backbone import Backbone
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.temporal import HEADS
@@ -169,7 +170,7 @@ def test_freezing_more_blocks_than_there_are_is_refused():
 
 def test_freezing_layers_of_a_backbone_without_blocks_is_refused():
     retriever = model()
-    retriever.backbone = nn.Linear(2, 2)
+    retriever.backbone = Backbone()
     with pytest.raises(RewindError, match=r"training\.freeze_layers: this backbone has no transformer blocks"):
         make_optimiser(retriever, Training(freeze_layers=1), steps=5)
 

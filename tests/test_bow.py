@@ -18,8 +18,13 @@ from rewind.evaluation.ranking import metrics, rank_table
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.models import bow
 from rewind.models.checkpoint import load_model, save_model
+from rewind.models.clip import Clip
 from rewind.models.clip import build as build_clip
+from rewind.models.clip4clip import Clip4Clip
 from rewind.models.clip_zero_shot import build as zero_shot
+from rewind.models.making import make_retriever
+from rewind.models.temporal import HEADS
+from rewind.models.towers import freeze
 from rewind.study import Backbone, Method, Text
 from rewind.study.model import Evaluation
 
@@ -99,16 +104,55 @@ def test_it_takes_no_options() -> None:
         bow.build(Method(model="bow", options={"n": 2}), Backbone(), Text(), [])
 
 
-def test_clip_as_it_is_reads_its_own_weights(tmp_path: Path) -> None:
+@pytest.fixture
+def tiny(tmp_path: Path) -> tuple[Clip, dict[str, str]]:
+    """A small CLIP, and the keys that name its weights."""
     config = json.loads((ROOT / "config/models/tiny.json").read_text())
     config["text_cfg"] |= {"vocab_size": 49408}
-    tiny = str(tmp_path / "tiny.json")
-    Path(tiny).write_text(json.dumps(config))
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(config))
     torch.manual_seed(3)
-    clip = build_clip(Backbone(architecture=tiny), Text(tokenizer="clip", max_words=8), [])
-    weights = tmp_path / "clip.pt"
-    torch.save(clip.clip.state_dict(), weights)
-    options = {"architecture": tiny, "weights": str(weights), "family": "openai"}
+    clip = build_clip(Backbone(architecture=str(path)), Text(tokenizer="clip", max_words=8), [])
+    torch.save(clip.clip.state_dict(), tmp_path / "clip.pt")
+    return clip, {"architecture": str(path), "weights": str(tmp_path / "clip.pt"), "family": "openai"}
+
+
+def test_clip_zero_shot_is_zero_shot_with_a_backbone_of_its_own(tiny: tuple[Clip, dict[str, str]]) -> None:
+    """Bit for bit what the former model computed: meanP over frames, CLIP's own tokens."""
+    options = {"backbone": tiny[1], "text": {"tokenizer": "clip"}, "unit_frames": True}
+    towers = build_clip(Backbone(**tiny[1]), Text(tokenizer="clip", max_words=24), [])
+    former = freeze(Clip4Clip(towers, HEADS["meanP"](towers.width, layers=1, positions=77)))
+    named = Method(model="clip_zero_shot", options=tiny[1]), Method(model="zero_shot", options=options)
+    models = [make_retriever(method, Backbone(kind="towers"), Text(tokenizer="words"), []) for method in named]
+    pixels = torch.randint(0, 256, (4, 3, 3, 32, 32), dtype=torch.uint8)
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]])
+
+    def scores(model: Clip4Clip) -> torch.Tensor:
+        text = model.encode_text({"text": model.backbone.prepare_text(["a cat", "two red mugs " * 9])})
+        return model.similarity(text, model.encode_items({"pixels": pixels, "mask": mask}))
+
+    wanted = scores(former)
+    assert all(torch.equal(scores(model), wanted) for model in models) and wanted.std() > 0
+    assert not models[0].state_dict() and models[1].state_dict().keys() == dict(models[1].named_buffers()).keys() - {
+        "backbone.mean",
+        "backbone.std",
+        "backbone.clip.attn_mask",
+    }
+    plain = make_retriever(Method(model="zero_shot", options=options | {"unit_frames": False}), Backbone(), Text(), [])
+    assert not torch.equal(scores(plain), wanted), "frames' lengths count"
+    for changed, message in (
+        ({"text": {"tokeniser": "clip"}}, r"methods\.\*\.options\.text\.tokeniser"),
+        ({"unit_frames": 1}, r"options\.unit_frames: 1 is not true or false"),
+        ({"backbone": tiny[1] | {"weights": "gone.pt"}}, r"methods\.\*\.options\.backbone\.weights: gone\.pt: no such"),
+    ):
+        with pytest.raises(RewindError, match=message):
+            make_retriever(Method(model="zero_shot", options=options | changed), Backbone(), Text(), [])
+    with pytest.raises(RewindError, match=r"options\.text: it goes with options\.backbone"):
+        make_retriever(Method(model="zero_shot", options={"text": {}}), Backbone(**tiny[1]), Text(), [])
+
+
+def test_clip_as_it_is_reads_its_own_weights(tmp_path: Path, tiny: tuple[Clip, dict[str, str]]) -> None:
+    clip, options = tiny
     model = zero_shot(Method(options=options), Backbone(kind="towers"), Text(), [])
     assert not list(model.parameters()) and not model.state_dict()
     pixels = torch.randint(0, 256, (2, 1, 3, 32, 32), dtype=torch.uint8)
@@ -122,7 +166,7 @@ def test_clip_as_it_is_reads_its_own_weights(tmp_path: Path) -> None:
     load_model(tmp_path / "model.safetensors", model)
     for options_, message in (
         ({}, "needs weights"),
-        (options | {"weights": "gone.pt"}, r"clip_zero_shot\): backbone\.weights: gone\.pt: no such file"),
+        (options | {"weights": "gone.pt"}, r"methods\.\*\.options\.weights: gone\.pt: no such file"),
         (options | {"wieghts": "x"}, r"options\.wieghts"),
     ):
         with pytest.raises(RewindError, match=message):

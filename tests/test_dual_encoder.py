@@ -18,10 +18,10 @@ from rewind.errors import RewindError
 from rewind.evaluation.cosine_gap import cosine_gap, cosine_matrices
 from rewind.feeding.inputs import CachedFrames
 from rewind.models import dual_encoder, zero_shot
+from rewind.models.backbone import Backbone, scatter
 from rewind.models.checkpoint import load_model, save_model
 from rewind.models.cross_attention import CrossAttention
 from rewind.models.dual_encoder import DualEncoder
-from rewind.models.retriever import Backbone, scatter
 from rewind.objectives import hnac, infonce
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method, Text, Training
@@ -240,7 +240,7 @@ def test_zero_shot_learns_nothing_and_is_kept_in_its_file(tmp_path) -> None:
 def test_bad_options_are_told(options: dict, match: str) -> None:
     with pytest.raises(RewindError, match=match):
         built(**options)
-    with pytest.raises(RewindError, match="zero_shot has backbone and untrained alone"):
+    with pytest.raises(RewindError, match="zero_shot has backbone, text, unit_frames, untrained alone"):
         built(0, zero_shot, heads=2)
 
 

@@ -16,6 +16,7 @@ from rewind.errors import RewindError
 from rewind.feeding.embeddings import Vectors
 from rewind.feeding.training_data import TrainingData
 from rewind.models.chance import Chance
+from rewind.models.retriever import Retriever
 from rewind.models.translator import TranslatorOptions, make
 from rewind.objectives.contrast import hardest, multi_positive
 from rewind.objectives.memory import Positives, Queue, newest_of_each
@@ -28,7 +29,7 @@ from rewind.training.state import StateFile
 PLAIN = {"queue": [8], "queue_from": 1, "hard_negatives": 0, "cross_batch": 0, "cosine": 0, "moment": 0, "agreement": 0}
 
 
-class Given:
+class Given(Retriever):
     """A retriever whose vectors are what it is given."""
 
     def vectors(self, text, items):

@@ -12,7 +12,7 @@ from rewind.errors import RewindError
 from rewind.jobs.config import check_sources
 from rewind.jobs.places import sources_folder, videos_folder
 from rewind.jobs.videos import make_sources
-from rewind.rehearsal.formats import stand_in
+from rewind.rehearsal.formats import format_of
 from rewind.rehearsal.formats.embeddings import part as vectors_part
 from rewind.rehearsal.pictures import Sizes
 from rewind.study import Dataset
@@ -38,7 +38,7 @@ SOURCES = {
 def small(name: str, folder: Path) -> Dataset:
     given = {"format": name.split()[0]} | SOURCES[name]
     source = TypeAdapter(Source).validate_python(given).model_dump(mode="json")
-    keys = stand_in(source["format"], source, folder, SIZES)
+    keys = format_of(source["format"]).stand_in(source, folder, SIZES)
     reverse = source["format"] in ("rtime", "table", "shapes") and source.get("items") != "images"
     return Dataset(name="few", source=source | keys, reverse=reverse)
 

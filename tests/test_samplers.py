@@ -13,7 +13,8 @@ from rewind.study import Training
 from rewind.study.training import Batch
 from rewind.training.batches import epoch_batches
 from rewind.training.loop import train
-from rewind.training.order import Order, make_sampler, text_vectors
+from rewind.training.order import Order, text_vectors
+from rewind.training.samplers.interface import make_sampler
 from test_grad_cache import CPU
 from test_micro_batch import later_is_better
 from test_training import data, keys, retriever, same

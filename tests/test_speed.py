@@ -17,10 +17,11 @@ from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.feeding.inputs import CachedFrames
+from rewind.models.backbone import Backbone as AnyBackbone
 from rewind.models.checkpoint import load_model, save_model
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip, build
-from rewind.models.retriever import Backbone as AnyBackbone
+from rewind.models.retriever import Retriever
 from rewind.models.temporal import MeanP
 from rewind.objectives.infonce import infonce
 from rewind.study import Backbone, Method, Text, Training
@@ -119,7 +120,7 @@ def test_a_tower_that_is_no_transformer_says_so(capsys):
 @pytest.mark.parametrize("key", ["gradient_checkpointing", "compile"])
 def test_models_that_cannot_are_told(key, monkeypatch):
     monkeypatch.setattr(speed, "_try_to_compile", lambda device: None)
-    model = nn.ModuleDict({"head": nn.Linear(2, 2)})
+    model = Retriever()
     speed_up(model, Training())  # nothing is asked for
     with pytest.raises(RewindError, match=rf"training\.{key}: this method has no backbone .*remove the key"):
         speed_up(model, Training(**{key: True}))

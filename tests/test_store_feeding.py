@@ -48,7 +48,7 @@ def test_batches_come_in_order(copies, workers):
 
 
 def test_which_inputs_are_copies():
-    assert StoredClips.copies and CachedFrames.copies and not getattr(Clips, "copies", False)
+    assert StoredClips.copies and CachedFrames.copies and not Clips.copies
 
 
 def test_the_next_batch_is_made_while_the_caller_works_but_not_all_of_them():

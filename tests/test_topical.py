@@ -12,7 +12,7 @@ from rewind.errors import RewindError
 from rewind.feeding.training_data import TrainingData
 from rewind.study.training import Batch
 from rewind.training.loop import train
-from rewind.training.order import make_sampler
+from rewind.training.samplers.interface import make_sampler
 from rewind.training.samplers.topical import build
 from test_grad_cache import CPU
 from test_micro_batch import later_is_better

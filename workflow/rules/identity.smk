@@ -55,7 +55,7 @@ def model_code(wildcards, stage, *names):
 def model_modules(chosen, method):
     """Modules of a method's model."""
     found = [named("rewind.models", method.model), named("rewind.models", chosen.backbone.kind)]
-    own = method.options.get("backbone")
+    own = method.own_backbone
     if isinstance(own, dict):
         found.append(named("rewind.models", own.get("kind", "clip")))
     return found + [method.head] * ("." in method.head)

@@ -96,14 +96,14 @@ def cosine_matrices(
         device: where it is computed.
         workers: decoding processes.
     """
-    if not hasattr(retriever, "vectors") or getattr(getattr(retriever, "head", None), "pairwise", False):
+    if not retriever.compares_vectors:
         return {}
     retriever.eval().to(device)
     captions = encode_texts(retriever.encode_text, text, keys.batch_size, device)
     items = encode_all(retriever.encode_items, inputs, keys.batch_size, device, workers=workers)
     left, right = retriever.vectors(captions, items)
     found = {INDEPENDENT: _cosines(left, right)}
-    if getattr(retriever, "attention", None) is not None:
+    if retriever.attends_to_pairs:
         own = torch.tensor(item_of_caption, device=device)
         first = np.unique(item_of_caption, return_index=True)[1]
         left, right = retriever.pair_vectors(captions, {name: value[own] for name, value in items.items()})

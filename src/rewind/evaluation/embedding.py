@@ -46,7 +46,7 @@ def vectors(
     captions = encode_texts(lambda batch: pooled(retriever.encode_text(batch)), text, size, device)
     items = encode_all(lambda batch: pooled(retriever.encode_items(batch)), inputs, size, device, workers=workers)
     space = _space(captions, items)
-    if space == "joint" and hasattr(retriever, "vectors"):  # what is compared, where features are not of unit length
+    if space == "joint" and retriever.compares_vectors:  # what is compared, where features are not of unit length
         captions, items = (
             {name: value} for name, value in zip(("text", "items"), retriever.vectors(captions, items), strict=True)
         )

@@ -131,7 +131,7 @@ class ZeroShotTask:
         scores are averaged, and the length is 1.
         """
         classes, size = len(self.classes), self.keys.batch_size
-        if not hasattr(retriever, "vectors") or len(text) == classes:
+        if not retriever.compares_vectors or len(text) == classes:
             return np.ones(classes)
         image = {name: value.to(device) for name, value in self.inputs.batch(np.arange(1)).items()}
         items = retriever.encode_items(image)
@@ -139,10 +139,7 @@ class ZeroShotTask:
         def vector(batch: Features) -> Features:
             return {"text": retriever.vectors(retriever.encode_text(batch), items)[0]}
 
-        try:
-            vectors = encode_texts(vector, text, size, device)["text"].double()
-        except RewindError:  # a class that has vectors with other heads alone
-            return np.ones(classes)
+        vectors = encode_texts(vector, text, size, device)["text"].double()
         return vectors.reshape(classes, -1, vectors.shape[-1]).mean(dim=1).norm(dim=-1).cpu().numpy()
 
 
@@ -159,7 +156,7 @@ def towers_of(retriever: Retriever) -> Backbone:
     Raises:
         RewindError: if there are none.
     """
-    backbone = getattr(retriever, "backbone", None)
+    backbone = retriever.backbone
     if backbone is None or isinstance(backbone, EmbeddingTowers):
         raise RewindError(
             f"evaluation.zero_shot: {type(retriever).__name__} has no towers that would encode prompts and images; "

@@ -16,7 +16,8 @@ from rewind.feeding.embeddings import INDEX, Embeddings
 from rewind.feeding.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
 from rewind.feeding.training_data import TrainingData
 from rewind.models.checkpoint import load_model
-from rewind.models.retriever import Backbone, Retriever, find
+from rewind.models.making import make_retriever, maker
+from rewind.models.retriever import Retriever
 from rewind.study import RunSpec
 from rewind.study.together import NOISE
 
@@ -85,8 +86,9 @@ class DataFolder:
 
     def prepare(self, items: pd.DataFrame, captions: pd.DataFrame, retriever: Retriever) -> Prepared:
         """Inputs and text of any items and captions."""
-        if hasattr(retriever, "from_captions"):  # it reads no pictures
-            return Prepared(items, captions, *retriever.from_captions(items, captions))
+        given = retriever.from_captions(items, captions)
+        if given is not None:
+            return Prepared(items, captions, *given)
         if self._embeddings is not None:
             text = self._embeddings.text(captions)
         elif self._features is not None and "text" in self._features:
@@ -115,21 +117,18 @@ class DataFolder:
 
 
 def check_method(spec: RunSpec) -> None:
-    """Refuse a method that its module refuses before it is run (``check(method, backbone)``), where there is one.
+    """Refuse a method that its module refuses before it is run.
 
     Raises:
         RewindError: naming the key.
     """
-    module = find(spec.method.model, "rewind.models", "methods.*.model")
-    if hasattr(module, "check"):
-        module.check(spec.method, spec.backbone)
+    maker(spec.method.model).check(spec.method, spec.backbone)
 
 
 def build_retriever(data: DataFolder) -> Retriever:
     """The untrained retriever of a run; new parameters come from torch's global generator."""
     spec = data.spec
-    module = find(spec.method.model, "rewind.models", "methods.*.model")
-    return module.build(spec.method, spec.backbone, spec.text, data.train_captions())
+    return make_retriever(spec.method, spec.backbone, spec.text, data.train_captions())
 
 
 def trained_retriever(data: DataFolder, model: str | Path) -> Retriever:
@@ -161,7 +160,7 @@ def _with_widths(spec: RunSpec, embeddings: Embeddings) -> RunSpec:
 
 
 def _prepare_text(retriever: Retriever, captions: list[str]) -> Tensor:
-    backbone: Backbone | None = getattr(retriever, "backbone", None)
+    backbone = retriever.backbone
     return backbone.prepare_text(captions) if backbone is not None else torch.zeros(len(captions), 1)
 
 

@@ -23,8 +23,11 @@ from rewind.video.store import Store, View
 class Inputs(Protocol):
     """Gives the model's input for items by their row number.
 
-    Where a batch is no more than a copy of memory, a class says ``copies = True`` (see :func:`load`).
+    Attributes:
+        copies: whether a batch is no more than a copy of memory (see :func:`load`).
     """
+
+    copies: bool
 
     def __len__(self) -> int: ...
 
@@ -39,6 +42,8 @@ class Clips:
         folder: folder of the dataset's prepared files.
         frames: which frames; their number is ``max_frames``.
     """
+
+    copies = False
 
     def __init__(self, items: pd.DataFrame, folder: str | Path, frames: Frames, max_frames: int) -> None:
         self.paths = [Path(folder) / path for path in items["path"]]
@@ -96,6 +101,8 @@ class Noise:
 
     No clip is read. Every item has ``max_frames`` frames, drawn from the hash of its id.
     """
+
+    copies = False
 
     def __init__(self, items: pd.DataFrame, frames: Frames, max_frames: int) -> None:
         self.seeds = [int(digest("noise", item), 16) for item in items["item_id"]]
@@ -176,7 +183,7 @@ def load(
         workers: how many batches are made at a time; 0: decode in the calling thread.
         device: where batches will go.
     """
-    if getattr(inputs, "copies", False):
+    if inputs.copies:
         return _ahead(make, keys, max(1, min(workers, MOST_THREADS)))
     loader = torch.utils.data.DataLoader(
         _Made(make),

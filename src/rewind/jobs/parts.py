@@ -80,23 +80,19 @@ def faults(study: Study, unit: Unit) -> list[str]:
 
 def _retriever(spec: RunSpec) -> Any:
     """The retriever on meta tensors; None for a module of the user's own, which is only looked for."""
-    from rewind.models.retriever import find
+    from rewind.models.making import make_retriever, maker, towers_module
     from rewind.models.weights import form_alone
 
     method = spec.method
-    module = find(method.model, "rewind.models", "methods.*.model")
-    tower = find(spec.backbone.kind, "rewind.models", "backbone.kind")
-    for part, key in ((module, f"methods.*.model: {method.model}"), (tower, f"backbone.kind: {spec.backbone.kind}")):
-        if not hasattr(part, "build"):
-            raise RewindError(f"{key} has no `build(…)`, which makes it (docs/add-a-method.md)")
-    if hasattr(module, "check"):
-        module.check(method, spec.backbone)
-    own = method.options.get("backbone")
+    made_by = maker(method.model)
+    towers_module(spec.backbone.kind)
+    made_by.check(method, spec.backbone)
+    own = method.own_backbone
     kinds = (method.model, spec.backbone.kind, str(own.get("kind", "")) if isinstance(own, dict) else "")
     if any("." in name for name in kinds):
         return None
     with form_alone():
-        return module.build(method, spec.backbone, spec.text, WORDS).eval()
+        return make_retriever(method, spec.backbone, spec.text, WORDS).eval()
 
 
 def _head(spec: RunSpec) -> None:
@@ -111,20 +107,18 @@ def _checks(unit: Unit, retriever: Any) -> Iterator[Callable[[], None]]:
     from rewind.objectives.interface import make_objective
     from rewind.training.loop import freeze
     from rewind.training.optim import freeze_layers
-    from rewind.training.order import make_sampler
+    from rewind.training.samplers.interface import make_sampler
     from rewind.training.speed import check_speed
 
     keys = unit.block.training
 
     def objective() -> None:
         made = make_objective(keys)
-        if retriever is not None and hasattr(made, "check"):
+        if retriever is not None:
             made.check(retriever, keys)
 
     def sampler() -> None:
-        made = make_sampler(keys.batch)
-        if hasattr(made, "check"):
-            made.check(keys.batch)
+        make_sampler(keys.batch).check(keys.batch)
 
     yield objective
     yield sampler

@@ -11,7 +11,7 @@ from rewind.files import read_csv
 from rewind.jobs.given import Given, Named
 from rewind.reporting.results import Results
 from rewind.study import Dataset, Method, Study, comparing
-from rewind.study.pretraining import ELSEWHERE, condition, seeds
+from rewind.study.pretraining import ELSEWHERE, condition, seeds, starts
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ def labels(study: Study) -> dict[str, str]:
     return {name: method.label or name for name, method in study.methods.items()}
 
 
-UNLEARNT = (*ELSEWHERE, "zero_shot")
+UNLEARNT = (*ELSEWHERE, *comparing.MODELS)
 """Models to which a data set's training split shows nothing; those in closed form are fitted on it."""
 
 
 def _train_text(method: Method, dataset: Dataset, pretrained: bool) -> str:
     if method.train:
         return method.train
-    learnt = method.model not in UNLEARNT or (pretrained and method.model == "zero_shot")
+    learnt = method.model not in UNLEARNT or (pretrained and method.model in comparing.MODELS and starts(method))
     return dataset.title or dataset.name if learnt else "–"
 
 

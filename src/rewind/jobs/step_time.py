@@ -77,11 +77,9 @@ class Stepper:
         per_epoch = max(1, len(data.item_of_caption) // keys.batch.size)
         self.optimiser, self.schedule = make_optimiser(retriever, keys, per_epoch * keys.epochs)
         speed_up(retriever, keys)
-        if hasattr(self.objective, "prepare"):
-            self.objective.prepare(retriever, data, place)
+        self.objective.prepare(retriever, data, place)
         retriever.start_epoch(0)
-        if hasattr(self.objective, "start_epoch"):
-            self.objective.start_epoch(0, retriever)
+        self.objective.start_epoch(0, retriever)
         self.scaler = torch.amp.GradScaler(place.type, enabled=keys.precision == "fp16")
         self.micro_batch = MicroBatch(keys.micro_batch)
         retriever.train()

@@ -18,7 +18,7 @@ from rewind.files import atomic
 from rewind.jobs.given import Given
 from rewind.jobs.unpack import data_folder
 from rewind.models.checkpoint import load_model
-from rewind.models.retriever import Retriever
+from rewind.models.retriever import Retriever, offers
 
 HEAD = ["id", "embedding"]
 TOLERANCE = 1e-5  # of a vector's length
@@ -37,7 +37,7 @@ def write_submission(data: DataFolder, model: str, npz: str, result: str) -> Non
             that does not hold what was written.
     """
     retriever = build_retriever(data)
-    if not hasattr(retriever, "translate"):
+    if not offers(retriever.translate):
         raise RewindError(
             f"a submission needs a method that maps captions to image vectors; {type(retriever).__name__} does not: "
             "name a method with model: translator (not ridge, which compares centred vectors)."

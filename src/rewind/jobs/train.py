@@ -23,7 +23,7 @@ from rewind.jobs.training_job import Job, training_job
 from rewind.jobs.validation import validator
 from rewind.jobs.zero_shot import validation_task
 from rewind.models.checkpoint import save_model
-from rewind.models.retriever import Retriever, masked_mean
+from rewind.models.retriever import Retriever, masked_mean, offers
 from rewind.provenance import environment, hardware
 from rewind.study.together import FEATURES
 from rewind.training import loop
@@ -60,7 +60,7 @@ def _train_run(
     check_method(folder.spec)
     retriever = build_retriever(folder)
     state = job.state_file()
-    if hasattr(retriever, "fit"):
+    if offers(retriever.fit):
         _fit(retriever, *(folder.split(name, retriever) for name in ("train", "valid")))
         rows = []
     elif not any(True for _ in retriever.parameters()):

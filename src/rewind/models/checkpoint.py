@@ -11,6 +11,7 @@ from torch import nn
 
 from rewind.errors import RewindError
 from rewind.files import atomic
+from rewind.models.retriever import Retriever
 
 
 def save_model(path: str | Path, model: nn.Module, metadata: dict[str, str]) -> None:
@@ -21,7 +22,7 @@ def save_model(path: str | Path, model: nn.Module, metadata: dict[str, str]) -> 
         save_file(state, draft, metadata={"rewind": json.dumps(metadata, sort_keys=True)})
 
 
-def load_model(path: str | Path, model: nn.Module) -> None:
+def load_model(path: str | Path, model: Retriever) -> None:
     """Load a file written by :func:`save_model`; every key must fit.
 
     Raises:
@@ -30,8 +31,7 @@ def load_model(path: str | Path, model: nn.Module) -> None:
     state = load_file(path)
     with safe_open(path, "pt") as file:
         made = json.loads((file.metadata() or {}).get("rewind", "{}")).get("method", "unknown")
-    if hasattr(model, "check_state"):  # it knows what no shape shows, such as a vocabulary
-        model.check_state(state, str(path))
+    model.check_state(state, str(path))
     own = model.state_dict()
     wrong = sorted(own.keys() ^ state.keys()) + [n for n in own if n in state and own[n].shape != state[n].shape]
     if wrong:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models.architectures import architecture
+from rewind.models.backbone import Backbone, scatter
 from rewind.models.clip4clip_files import check_towers, head_part
 from rewind.models.patches import encode_clips, see_neighbours, sees_neighbours
-from rewind.models.retriever import Backbone, scatter
 from rewind.models.tokens import up_to_the_end
 from rewind.models.weights import is_clip4clip, load_weights
 from rewind.study import Backbone as BackboneKeys
@@ -37,8 +37,6 @@ class Clip(Backbone):
     Attributes:
         stored_head: name and state dict of the head that came with the weights, if they are a CLIP4Clip checkpoint.
     """
-
-    stored_head: tuple[str, dict[str, Tensor]] | None = None
 
     def __init__(self, model: nn.Module, tokenizer, max_words: int) -> None:
         super().__init__()

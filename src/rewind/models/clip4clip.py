@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.models.making import make_towers
 from rewind.models.retriever import Backbone, Features, Retriever, find, masked_mean, single
 from rewind.models.temporal import HEADS
 from rewind.study import Backbone as BackboneKeys
@@ -58,6 +59,11 @@ class Clip4Clip(Retriever):
         with torch.autocast(left.device.type, enabled=False):
             return self.backbone.logit_scale.exp() * left @ right.T
 
+    @property
+    def compares_vectors(self) -> bool:
+        """Whether the head is a loose one."""
+        return not self.head.pairwise
+
     def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
         """Unit vectors (n, D) of the texts and (m, D) of the items, whose cosines loose heads score by.
 
@@ -104,11 +110,11 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     Raises:
         RewindError: for an unknown backbone or head.
     """
-    towers = find(backbone.kind, "rewind.models", "backbone.kind").build(backbone, text, train_captions)
+    towers = make_towers(backbone, text, train_captions)
     head = head_class(method.head)(towers.width, layers=method.head_layers, positions=POSITIONS)
     if method.head_start == "clip" and hasattr(head, "start_from"):
         _start_from_text(head, towers, method)
-    if stored := getattr(towers, "stored_head", None):  # the weights are a CLIP4Clip checkpoint
+    if stored := towers.stored_head:  # the weights are a CLIP4Clip checkpoint
         _continue_from(stored, head, method.head, f"backbone.weights: {backbone.weights}")
         towers.stored_head = None
     return Clip4Clip(towers, head)
@@ -126,7 +132,7 @@ def head_class(name: str) -> Callable[..., nn.Module]:
 
 
 def _start_from_text(head: nn.Module, towers: Backbone, method: Method) -> None:
-    blocks = towers.text_blocks() if hasattr(towers, "text_blocks") else {}
+    blocks = towers.text_blocks()
     width = blocks["positional_embedding"].shape[1] if blocks else None
     layers = len({name.split(".")[2] for name in blocks if name.startswith("transformer.resblocks.")})
     if width != towers.width or layers < method.head_layers:

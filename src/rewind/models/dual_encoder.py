@@ -13,7 +13,8 @@ from torch import Tensor
 from rewind.errors import RewindError
 from rewind.models.clip4clip import POSITIONS, Clip4Clip
 from rewind.models.cross_attention import CrossAttention
-from rewind.models.retriever import Backbone, Features, find, masked_mean, single
+from rewind.models.making import make_towers
+from rewind.models.retriever import Backbone, Features, masked_mean, single
 from rewind.models.temporal import HEADS
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
@@ -33,6 +34,11 @@ class DualEncoder(Clip4Clip):
     def __init__(self, backbone: Backbone, attention: CrossAttention | None = None) -> None:
         super().__init__(backbone, HEADS["meanP"](backbone.width, layers=1, positions=POSITIONS))
         self.attention = attention
+
+    @property
+    def attends_to_pairs(self) -> bool:
+        """Whether it has cross-attention."""
+        return self.attention is not None
 
     def encode_text(self, batch: Features) -> Features:
         """``text`` (n, D), not normalised."""
@@ -77,7 +83,7 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     options = method.options
     _check(options)
     keys = own_backbone(method, backbone)
-    towers = find(keys.kind, "rewind.models", "backbone.kind").build(keys, text, train_captions)
+    towers = make_towers(keys, text, train_captions)
     attention = CrossAttention(towers.width, options.get("heads", 4)) if options.get("cross_attention") else None
     return DualEncoder(towers, attention)
 

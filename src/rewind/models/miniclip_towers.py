@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.models.backbone import Backbone, scatter
 from rewind.models.image_towers import ImageTower, load_tower
 from rewind.models.miniclip_text import TOWERS
-from rewind.models.retriever import Backbone, scatter
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Text as TextKeys
 from rewind.text import MiniclipTokenizer, make_tokenizer

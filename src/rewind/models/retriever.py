@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.models.backbone import Backbone
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rewind.study import Training
 
 Features = dict[str, Tensor]
 """Whatever a head needs, every tensor batched on dim 0, so that features of several batches can be concatenated."""
 
 
 class Retriever(nn.Module):
-    """Scores every caption against every item."""
+    """Scores every caption against every item.
+
+    A subclass writes the first three methods. All that follows them has a default: it is written where a retriever
+    needs it, and docs/add-a-method.md lists it. :func:`offers` tells a hook that was written from its default.
+
+    Attributes:
+        backbone: the towers, None where there are none: captions are prepared, towers frozen and learning rates chosen
+            by them.
+        pairs_at_once: pairs whose activations are held at a time in training, where scoring pairs is done in chunks;
+            None: it is not. ``training.micro_batch`` lowers it for a step where GPU memory runs out.
+        attends_to_pairs: whether :meth:`pair_vectors` has vectors.
+    """
+
+    backbone: Backbone | None
+    pairs_at_once: int | None = None
+    attends_to_pairs: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not hasattr(type(self), "backbone"):  # on the object: an attribute of the class would hide the module
+            self.backbone = None
+
+    # What every retriever writes
 
     def encode_text(self, batch: Features) -> Features:
         """Features of a batch of captions (``batch['text']`` as made by ``prepare_text``)."""
@@ -34,103 +63,131 @@ class Retriever(nn.Module):
         """Logits of all pairs, (n_text, n_items)."""
         raise NotImplementedError
 
-    def start_epoch(self, epoch: int) -> None:
-        """Called before the first step of every epoch, counted from 0, and before a run goes on in the middle of one.
+    # Vectors
 
-        For what is trained from some epoch on: what this sets must follow from the epoch alone. A parameter that is
-        frozen at first must be in the optimiser from the start, which takes its groups from a method
-        ``parameter_groups(keys: Training) -> list[dict]`` (``params``, ``lr``, ``weight_decay``) where there is one.
+    @property
+    def compares_vectors(self) -> bool:
+        """Whether it scores by the cosine of the two :meth:`vectors`. Losses of cosines and the cosine gap ask this.
 
-        What starts from the training split (a map fitted in closed form) offers ``prepare(data)``, called once with a
-        :class:`rewind.feeding.training_data.TrainingData` before the first step, and again before a run is resumed.
-
-        A retriever that scores by the cosine of two vectors also offers ``vectors(text, items)``: unit vectors (n, D)
-        and (m, D) whose dot products times ``exp(logit_scale)`` are its ``similarity``. Some losses need them.
+        The default: whether ``vectors`` was written. To be overridden where that is not so for every head.
         """
+        return offers(self.vectors)
 
+    def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
+        """Unit vectors (n, D) of captions and (m, D) of items; times ``exp(logit_scale)`` they give ``similarity``.
 
-class Backbone(nn.Module):
-    """A text tower and a frame tower under a shared width.
+        Called in the step by losses of cosines, and after training for the cosine gap, the picture of the embedding
+        and zero-shot prompts, where :attr:`compares_vectors`.
 
-    What can be cached when a tower is frozen is a step of its own: ``prepare_text`` before ``encode_text``,
-    ``clip_features`` before ``encode_frames``.
-    """
+        Raises:
+            RewindError: where there are none; a loss that needs them is refused with this message.
+        """
+        raise RewindError(f"methods.*.model: {type(self).__name__} has no vectors(): it does not compare two vectors.")
 
-    width: int
-    feature_width: int
-    text_width: int | None = None  # of prepared text, where that is a feature vector and not token ids
-    caches_text: bool = False  # whether prepared text is worth keeping beside frame features
-    logit_scale: nn.Parameter
+    def outputs(self, text: Features, items: Features) -> tuple[Tensor, Tensor] | None:
+        """:meth:`vectors` before they have unit length, (n, D) and (m, D), for losses that look at lengths.
 
-    def prepare_text(self, captions: list[str]) -> Tensor:
-        """Tensor of one row per caption (token ids, or features of a frozen sentence encoder)."""
-        raise NotImplementedError
+        Called in the step by ``multi_positive``. None, the default: it takes the unit vectors.
+        """
+        return None
 
-    def encode_text(self, prepared: Tensor) -> Tensor:
-        """(n, width), not normalised."""
-        raise NotImplementedError
+    def pair_vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
+        """Unit vectors (n, D) of captions and of items, row i of both a pair, that have attended to each other.
 
-    def frame_features(self, pixels: Tensor) -> Tensor:
-        """uint8 RGB frames (n, 3, S, S), each by itself → (n, feature_width)."""
-        raise NotImplementedError
+        Called for the cosine gap where :attr:`attends_to_pairs`.
+        """
+        raise RewindError(f"methods.*.model: {type(self).__name__} has no pair_vectors().")
 
-    def clip_features(self, pixels: Tensor, mask: Tensor) -> Tensor:
-        """Features of the frames of clips; padded frames are not encoded.
+    def translate(self, text: Tensor) -> Tensor:
+        """Vectors (n, dx) of captions → unit vectors (n, dy) in the space of the items' own vectors.
 
-        A tower whose frames see their neighbours overrides this.
+        Called for the challenge's submission, in evaluation mode.
+        """
+        raise RewindError(f"methods.*.model: {type(self).__name__} has no translate().")
+
+    # Data
+
+    def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[Any, Tensor] | None:
+        """Inputs and prepared captions of a split, for a retriever that looks at no pictures.
+
+        Called whenever a split is prepared, before a file of it is read.
 
         Args:
-            pixels: uint8 RGB (n, T, 3, S, S).
-            mask: (n, T), 1 on real frames, which come first.
+            items: one row per item, with ``item_id``.
+            captions: one row per caption, with ``video_id`` and ``caption``.
 
         Returns:
-            (n, T, feature_width), zero on padding.
+            What gives ``encode_items`` its batches (as :class:`rewind.feeding.inputs.Inputs`), and a tensor of one row
+            per caption; None, the default: clips, features or vectors are read as the study says.
         """
-        real = mask.bool()
-        return scatter(self.frame_features(pixels[real]), real)
+        return None
 
-    def encode_frames(self, features: Tensor) -> Tensor:
-        """(n, feature_width) → (n, width), not normalised."""
-        return features
+    def check_state(self, state: dict[str, Tensor], where: str) -> None:
+        """Refuse a state dict by what no shape shows, such as another vocabulary.
 
-    def visual_parameters(self) -> list[nn.Parameter]:
-        """Parameters behind ``frame_features``."""
-        raise NotImplementedError
-
-    def text_parameters(self) -> list[nn.Parameter]:
-        """Parameters of the text tower."""
-        raise NotImplementedError
-
-    def checkpoint_towers(self) -> None:
-        """From now on keep no activations inside the towers' blocks; compute them again on the way back.
+        Called before a run's file is loaded. One that writes this has its vocabulary in its state: search then need not
+        ask whether the training captions changed.
 
         Raises:
-            RewindError: if the towers cannot.
+            RewindError: naming ``where``, the file.
         """
-        raise RewindError(
-            "training.gradient_checkpointing: this backbone has no blocks whose activations could be computed again; "
-            "remove the key."
-        )
 
-    def compile_towers(self) -> None:
-        """From now on run the towers through torch.compile, in place: names in the state dict stay.
+    # Training
 
-        Raises:
-            RewindError: if the towers cannot.
+    def fit(self, text: Tensor, items: Tensor, valid_text: Tensor, valid_items: Tensor) -> None:
+        """Fit in closed form. One that writes this is not trained by steps: it is called once instead.
+
+        Args:
+            text: prepared training captions (n, dx).
+            items: the features of each one's item, averaged over its frames (n, dy).
+            valid_text, valid_items: the same of the validation split, (v, dx) and (v, dy).
         """
-        raise RewindError("training.compile: this backbone has no towers that can be compiled; remove the key.")
+        raise RewindError(f"methods.*.model: {type(self).__name__} has no fit().")
+
+    def parameter_groups(self, keys: Training) -> list[dict] | None:
+        """Groups of the optimiser: ``params``, ``lr`` and ``weight_decay`` of each.
+
+        Called once, before :meth:`prepare`. A parameter that is frozen at first must be in one from the start. None,
+        the default: pretrained towers at ``lr · backbone_lr_multiplier``, all else at ``lr``, matrices decayed.
+        """
+        return None
+
+    def prepare(self, data: Any) -> None:
+        """Start from the training split, for a part that is fitted in closed form and then trained on.
+
+        Called once before the first step, and again before a run is resumed.
+
+        Args:
+            data: a :class:`rewind.feeding.training_data.TrainingData`.
+        """
+
+    def start_epoch(self, epoch: int) -> None:
+        """For what is trained from some epoch on; what this sets must follow from the epoch alone.
+
+        Called before the first step of every epoch, counted from 0, and before a run goes on in the middle of one.
+        """
+
+    def clamp(self) -> None:
+        """Keep parameters within bounds. Called after every step that moved them."""
+
+    def similarity_rows(self, text: Features, items: Features, rows: slice) -> Tensor | None:
+        """Rows of :meth:`similarity`, (len of rows, m), of some of the n texts that are given.
+
+        Called in the step on several processes, with the process's own rows, where scoring a pair costs much. None, the
+        default: every process computes all of ``similarity``.
+        """
+        return None
+
+
+def offers(hook: Callable[..., Any]) -> bool:
+    """Whether a hook of a retriever or of its towers is its own: not the default that is declared here."""
+    declared = getattr(hook, "__func__", None)  # none: a function that was put on one object
+    return declared is None or all(vars(kind).get(declared.__name__) is not declared for kind in (Retriever, Backbone))
 
 
 def concatenate(parts: list[Features]) -> Features:
     """Join features of consecutive batches along dim 0."""
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
-def scatter(features: Tensor, real: Tensor) -> Tensor:
-    """Features of real frames (r, F) at their places in clips: bool (n, T) with r places → (n, T, F), else zero."""
-    full = features.new_zeros(*real.shape, features.shape[-1])
-    full[real] = features
-    return full
 
 
 def masked_mean(frames: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

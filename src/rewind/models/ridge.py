@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from rewind.errors import RewindError
 from rewind.models.baselines import PooledBaseline, check_options
+from rewind.models.making import make_towers
 from rewind.models.moments import moments, split
-from rewind.models.retriever import find
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
@@ -147,7 +147,7 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     Raises:
         RewindError: for a backbone whose prepared text is no feature vector, or an option that ridge lacks.
     """
-    towers = find(backbone.kind, "rewind.models", "backbone.kind").build(backbone, text, train_captions)
+    towers = make_towers(backbone, text, train_captions)
     if towers.text_width is None:
         raise RewindError(
             f"methods: ridge maps sentence features, but backbone.kind {backbone.kind!r} reads token ids; use it with "

@@ -1,16 +1,24 @@
-"""A study's backbone before any training: the weights that it was given, or a data set's vectors as they are."""
+"""A backbone before any training: the weights that it was given, or a data set's vectors as they are."""
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+from torch import nn
+
 from rewind.errors import RewindError
+from rewind.models.architectures import architecture
+from rewind.models.clip4clip import POSITIONS, Clip4Clip
 from rewind.models.dual_encoder import DualEncoder, own_backbone
+from rewind.models.making import make_towers
 from rewind.models.plain_vectors import PlainVectors
-from rewind.models.retriever import Retriever, find
+from rewind.models.retriever import Retriever
+from rewind.models.temporal import HEADS
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
 
-OPTIONS = ("backbone", "untrained")
+OPTIONS = ("backbone", "text", "unit_frames", "untrained")
+CONTEXT = 77  # tokens that CLIP reads where its architecture does not say
 _NEW = {
     "towers": "kind: towers brings trained towers, but what joins them is new and random before training",
     "miniclip_towers": "the projections and the text tower of kind: miniclip_towers are new and random before training",
@@ -23,18 +31,29 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     So nothing is trained, and the run's model file holds the weights as they were built. Of a data set of vectors
     it is their own cosine, without a projection.
 
+    ``text`` are the keys of the own backbone's captions; ``unit_frames`` gives each frame's vector unit length before
+    the mean over frames, as CLIP4Clip's meanP does.
+
     Raises:
         RewindError: for another option, or what the towers refuse.
     """
     options = method.options
     if unknown := sorted(set(options) - set(OPTIONS)):
-        raise RewindError(f"methods.*.options.{unknown[0]}: model: zero_shot has {' and '.join(OPTIONS)} alone.")
-    if not isinstance(options.get("untrained", False), bool):
-        raise RewindError(f"methods.*.options.untrained: {options['untrained']!r} is not true or false.")
+        raise RewindError(f"methods.*.options.{unknown[0]}: model: zero_shot has {', '.join(OPTIONS)} alone.")
+    for name in ("unit_frames", "untrained"):
+        if not isinstance(options.get(name, False), bool):
+            raise RewindError(f"methods.*.options.{name}: {options[name]!r} is not true or false.")
     keys = own_backbone(method, backbone)
     if keys.kind == "embeddings":
         return PlainVectors.of(keys)
-    return _fixed(DualEncoder(find(keys.kind, "rewind.models", "backbone.kind").build(keys, text, train_captions)))
+    try:
+        towers = make_towers(keys, _own_text(method, keys, text), train_captions)
+    except RewindError as error:
+        own = str(error).startswith("backbone.") and method.own_backbone is not None
+        raise RewindError(f"methods.*.options.{error}" if own else str(error)) from error
+    if not options.get("unit_frames"):
+        return _fixed(DualEncoder(towers))
+    return _fixed(Clip4Clip(towers, HEADS["meanP"](towers.width, layers=1, positions=POSITIONS)))
 
 
 def check(method: Method, backbone: BackboneKeys) -> None:
@@ -59,7 +78,25 @@ def check(method: Method, backbone: BackboneKeys) -> None:
         )
 
 
-def _fixed(model: DualEncoder) -> DualEncoder:
+def _own_text(method: Method, keys: BackboneKeys, text: TextKeys) -> TextKeys:
+    """Keys of the captions that a backbone of the method's own reads; a CLIP reads as many tokens as it can."""
+    given = method.options.get("text")
+    if given is None:
+        return text
+    if "backbone" not in method.options:
+        raise RewindError("methods.*.options.text: it goes with options.backbone; the study's own text is above.")
+    most = {}
+    if keys.kind == "clip":
+        most = {"max_words": architecture(keys.architecture)["text_cfg"].get("context_length", CONTEXT)}
+    try:
+        return TextKeys.model_validate(most | given if isinstance(given, dict) else given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(["text", *map(str, first["loc"])])
+        raise RewindError(f"methods.*.options.{where}: {first['msg']}.") from None
+
+
+def _fixed(model: nn.Module) -> nn.Module:
     """Parameters become buffers, which are saved but never trained."""
     for part in list(model.modules()):
         for name, parameter in list(part.named_parameters(recurse=False)):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rewind.models.retriever import Features, Retriever
-from rewind.objectives.interface import OPTIONS, Loss, check_vectors, same_items, unit_vectors
+from rewind.objectives.interface import OPTIONS, Loss, Objective, check_vectors, same_items, unit_vectors
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
 
@@ -25,7 +25,7 @@ class Options(Keys):
     temperature: float = key(0.07, "What cosines are divided by.", gt=0)
 
 
-class Hnac:
+class Hnac(Objective):
     """The loss with its options."""
 
     def __init__(self, options: Options) -> None:

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rewind.models.retriever import Features, Retriever
-from rewind.objectives.interface import OPTIONS, Loss, check_vectors, same_items, unit_vectors
+from rewind.objectives.interface import OPTIONS, Loss, Objective, check_vectors, same_items, unit_vectors
+from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
 
 __all__ = ["Loss", "build", "infonce"]
@@ -43,13 +44,24 @@ def build(options: Mapping[str, Any]) -> Callable[..., Loss]:
     if temperature is None:
         return infonce
 
-    def fixed(retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
+    return FixedTemperature(temperature)
+
+
+class FixedTemperature(Objective):
+    """InfoNCE on cosines divided by a number that is not learnt."""
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = temperature
+
+    def check(self, retriever: Retriever, keys: Training) -> None:
+        """Refuse a retriever that does not compare vectors."""
+        check_vectors(retriever, "infonce with a temperature")
+
+    def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
+        """See :func:`infonce`."""
         left, right = unit_vectors(retriever, text, items, "infonce with a temperature")
         with torch.autocast(left.device.type, enabled=False):
-            return _symmetric(left @ right.T / temperature, batch["items"])
-
-    fixed.check = lambda retriever, keys: check_vectors(retriever, "infonce with a temperature")
-    return fixed
+            return _symmetric(left @ right.T / self.temperature, batch["items"])
 
 
 def _symmetric(logits: Tensor, index: Tensor) -> Loss:

@@ -16,7 +16,7 @@ from torch import Tensor
 from rewind.errors import RewindError
 from rewind.models.retriever import Features, Retriever
 from rewind.objectives.contrast import agreement, hardest, moment_distance, multi_positive
-from rewind.objectives.interface import OPTIONS, Loss, check_vectors, unit_vectors
+from rewind.objectives.interface import OPTIONS, Loss, Objective, check_vectors, unit_vectors
 from rewind.objectives.memory import Positives, Queue, newest_of_each
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
@@ -61,7 +61,7 @@ class Options(Keys):
         return self
 
 
-class MultiPositive:
+class MultiPositive(Objective):
     """The loss with its memory. Only captions search items; there is no loss the other way round.
 
     Args:
@@ -109,7 +109,7 @@ class MultiPositive:
         self._remember(batch["rows"])
         nce = self._contrast(left, right, ids)
         cosine = (1 - (left * right).sum(dim=1)).mean()
-        outputs = retriever.outputs(text, items) if hasattr(retriever, "outputs") else (left, right)
+        outputs = retriever.outputs(text, items) or (left, right)
         moments, agree = moment_distance(*outputs), agreement(left, ids)
         value = nce + keys.cosine * cosine + keys.moment * moments + keys.agreement * agree
         self.waiting = (batch["rows"].clone(), ids.clone(), right.detach(), left.detach())

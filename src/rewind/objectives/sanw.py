@@ -20,7 +20,7 @@ from torch import Tensor
 from rewind.errors import RewindError
 from rewind.feeding.encode import encode_all, encode_texts
 from rewind.models.retriever import Features, Retriever, single
-from rewind.objectives.interface import OPTIONS, Loss, check_vectors, unit_vectors
+from rewind.objectives.interface import OPTIONS, Loss, Objective, check_vectors, unit_vectors
 from rewind.objectives.sanw_statistics import TINY, last_batch, moments, summary
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
@@ -75,8 +75,8 @@ def row_normalised(w: Tensor, negative: Tensor) -> Tensor:
     return torch.where(total > TINY, w * count / total.clamp(min=TINY), w)
 
 
-class Sanw:
-    """The loss of a study's options; see :mod:`rewind.objectives.interface` for its parts.
+class Sanw(Objective):
+    """The loss of a study's options.
 
     Pairs of one item are no negatives, whatever their weight. Beside the loss, the epoch's w_mean, w_low_pct
     (w < 1e-3), w_high_pct (w > 0.8), w_sim_corr (Pearson's r of w and s), the margins of items against texts, and

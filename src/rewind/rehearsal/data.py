@@ -16,7 +16,7 @@ from rewind.files import write_text
 from rewind.jobs.config import check_sources
 from rewind.jobs.places import sources_folder, videos_folder
 from rewind.jobs.presence import dataset_faults
-from rewind.rehearsal.formats import format_of, stand_in
+from rewind.rehearsal.formats import format_of
 from rewind.rehearsal.pictures import Sizes
 from rewind.rehearsal.shrink import TITLE, absolute
 from rewind.rehearsal.weights import Towers
@@ -90,9 +90,9 @@ def there(dataset: Dataset) -> bool:
 
 
 def _part(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
-    own = getattr(format_of(dataset.source.format), "part", None)
-    if own is not None and not dataset.only:
-        return own(dataset, folder, sizes), f"{dataset.name}: the first of your own vectors"
+    keys = None if dataset.only else format_of(dataset.source.format).part(dataset, folder, sizes)
+    if keys is not None:
+        return keys, f"{dataset.name}: the first of your own vectors"
     annotations = read_annotations(dataset, str(sources_folder(dataset.name)))
     found = Folders(videos_folder(dataset), IMAGE_SUFFIXES if dataset.items == "images" else VIDEO_SUFFIXES)
     originals = annotations.items[annotations.items["reversed"] == 0]
@@ -118,7 +118,7 @@ def _part(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
 
 
 def _stand_in(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
-    keys = stand_in(dataset.source.format, dataset.source.model_dump(mode="json"), folder, sizes)
+    keys = format_of(dataset.source.format).stand_in(dataset.source.model_dump(mode="json"), folder, sizes)
     if keys is None:
         check_sources(dataset)  # says what is missing, if that is it
         raise RewindError(
@@ -145,7 +145,7 @@ def counts_of(dataset: Dataset, origin: Dataset | None = None) -> Counts | None:
         items, captions = (table["split"].value_counts().to_dict() for table in (found.items, found.captions))
         originals = int((found.items["reversed"] == 0).sum())
         return Counts(items, captions, originals, "your annotations", True)
-    published = getattr(format_of(source.format), "PUBLISHED", None)
+    published = format_of(source.format).PUBLISHED
     if published is None:
         return None
     pairs = dict(zip(SPLITS, published[:3], strict=True))

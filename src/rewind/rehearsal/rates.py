@@ -115,7 +115,7 @@ class Rates:
         """FLOPs of the visual tower for one item, where a method learns from pixels through a tower of known size."""
         if "visual" in keys.freeze or method.noise:
             return 0.0
-        backbone = method.options.get("backbone") or self.study.backbone.model_dump()
+        backbone = method.own_backbone or self.study.backbone.model_dump()
         return work.per_item(backbone, frames, self.study.frames.size) or 0.0
 
     def scoring(self, job: Job, items: int, rehearsed: int, frames: int) -> float:

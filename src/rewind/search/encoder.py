@@ -25,6 +25,8 @@ class QueryEncoder:
         device: where the network runs.
     """
 
+    tokenizer = max_words = None  # the network takes any text
+
     def __init__(self, keys: MadeFrom, device: torch.device) -> None:
         self.encode, self.unit = text_encoder(keys.text, device), keys.unit
 

@@ -15,7 +15,7 @@ def word_vocabulary(backbone: Any) -> Any | None:
 
     CLIP's byte pairs and packaged sentence encoders take any text.
     """
-    tokenizer = getattr(backbone, "tokenizer", None)
+    tokenizer = backbone.tokenizer
     return None if tokenizer is None or isinstance(tokenizer, ClipTokenizer) else tokenizer
 
 
@@ -55,6 +55,6 @@ def _unknown(query: str, vocabulary: Any | None) -> list[str]:
 
 
 def _cut(query: str, backbone: Any) -> list[str]:
-    tokenizer, most = getattr(backbone, "tokenizer", None), getattr(backbone, "max_words", None)
+    tokenizer, most = backbone.tokenizer, backbone.max_words
     count = tokenizer.count([query])[0] if tokenizer is not None else 0
     return [f"cut: the query has {count} tokens, the model reads {most}"] if most and count > most else []

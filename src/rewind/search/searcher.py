@@ -17,7 +17,8 @@ from rewind.errors import RewindError
 from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.models.baselines import PooledBaseline
 from rewind.models.checkpoint import load_model
-from rewind.models.retriever import Backbone, Features, Retriever, find
+from rewind.models.making import make_towers
+from rewind.models.retriever import Backbone, Features, Retriever, offers
 from rewind.search.encoder import query_encoder
 from rewind.search.gallery import encode_items, indexed, mark_of
 from rewind.search.query import check_query, word_vocabulary
@@ -180,7 +181,7 @@ def load_searcher(run: FinishedRun, split: str = "test", index: Path | None = No
     items, captions = _gallery(run, split)
     retriever = build_retriever(folder)
     backbone = query_encoder(run.data, device()) if vectors else _backbone(retriever, folder)
-    _check_words(run, word_vocabulary(backbone) is not None and not hasattr(retriever, "check_state"), say)
+    _check_words(run, word_vocabulary(backbone) is not None and not offers(retriever.check_state), say)
     load_model(run.model, retriever)
     on = device()
     retriever.eval().to(on)
@@ -208,9 +209,8 @@ def _gallery(run: FinishedRun, split: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _backbone(retriever: Retriever, folder: DataFolder) -> Backbone:
-    own = getattr(retriever, "backbone", None)
-    if own is not None:
-        return own
+    if retriever.backbone is not None:
+        return retriever.backbone
     keys = folder.spec.backbone
     if not isinstance(retriever, PooledBaseline):
         raise RewindError(
@@ -218,8 +218,7 @@ def _backbone(retriever: Retriever, folder: DataFolder) -> Backbone:
             "reads a new query."
         )
     # A closed-form baseline reads features of towers that it does not hold.
-    make = find(keys.kind, "rewind.models", "backbone.kind").build
-    return make(keys, folder.spec.text, folder.train_captions()).to(device()).eval().requires_grad_(False)
+    return make_towers(keys, folder.spec.text, folder.train_captions()).to(device()).eval().requires_grad_(False)
 
 
 def _check_words(run: FinishedRun, strict: bool, say: Say) -> None:

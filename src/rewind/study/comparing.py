@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rewind.study.model import Method, Study
 
 MODELS = ("clip_zero_shot", "zero_shot")
-"""Models that are scored as they are."""
+"""Models that are scored as they are; the first is the other's name in earlier versions."""
 
 
 def fixed(study: Study) -> list[str]:

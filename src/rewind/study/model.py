@@ -75,8 +75,8 @@ class Method(Keys):
         "`clip4clip` (a backbone with a temporal head), `dual_encoder` (cosine of one vector per caption and clip, "
         "with cross-attention of pairs in training where its options say so), `miniclip` (`kind: miniclip_towers` "
         "without a head), `translator` (from caption vectors to item vectors), `ridge`, `chance`, `bow`, "
-        "`clip_zero_shot`, `zero_shot` (baselines; the last is the study's backbone before training), or a dotted path "
-        "of your own.",
+        "`zero_shot` (baselines; the last is the study's backbone, or one of its own, before training), or a dotted "
+        "path of your own.",
     )
     head: str = key(
         "meanP",
@@ -104,6 +104,13 @@ class Method(Keys):
     @classmethod
     def _seeds(cls, seeds: list[int] | None) -> list[int] | None:
         return None if seeds is None else kinds.seeds(seeds)
+
+    @property
+    def own_backbone(self) -> Any:
+        """Keys of a backbone of its own, which stands in the place of the study's; None: it has none."""
+        if self.model == "clip_zero_shot":  # zero_shot, by its name in earlier versions
+            return self.options | {"kind": "clip"}
+        return self.options.get("backbone")
 
     @property
     def baseline(self) -> bool:

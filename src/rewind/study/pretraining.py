@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rewind.study.model import Method, Study
 
-ELSEWHERE = ("chance", "bow", "clip_zero_shot")
+ELSEWHERE = ("chance", "bow")
 """Models that never look through the study's backbone."""
 GIVEN = "given one pre-training"
 
 
 def starts(method: Method) -> bool:
     """Whether a method starts from the study's backbone, and so from its pre-training."""
-    return method.model not in ELSEWHERE and "backbone" not in method.options
+    return method.model not in ELSEWHERE and method.own_backbone is None
 
 
 def by_seed(study: Study) -> bool:

@@ -34,7 +34,7 @@ class Statistics(Keys):
     pairs: list[tuple[str, str]] | None = key(
         None,
         "Pairs of methods to compare, the family of the Holm correction; none: all pairs of trained methods and of "
-        "models that are scored as they are (`zero_shot`, `clip_zero_shot`).",
+        "models that are scored as they are (`zero_shot`).",
     )
 
     @field_validator("pairs")

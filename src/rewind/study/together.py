@@ -113,8 +113,10 @@ def needs(spec: RunSpec, who: str) -> dict[str, str]:
         return found | {"train": f"{who} learns from it", "valid": f"{who} chooses its checkpoint on it"}
     if method.model in ("ridge", "translator"):
         return found | {"train": f"{who} is fitted on it", "valid": f"{who} chooses its strength on it"}
-    if method.model == "zero_shot" and spec.text.tokenizer != "clip" and spec.backbone.kind != "towers":
-        found["train"] = f"{who} has its vocabulary from it (text.tokenizer: {spec.text.tokenizer})"
+    own = method.options.get("text")
+    tokenizer = own.get("tokenizer", "clip") if isinstance(own, dict) else spec.text.tokenizer
+    if method.model == "zero_shot" and tokenizer != "clip" and spec.backbone.kind != "towers":
+        found["train"] = f"{who} has its vocabulary from it (text.tokenizer: {tokenizer})"
     return found
 
 
@@ -142,7 +144,7 @@ def _vectors(study: Study, dataset: Dataset) -> Iterator[str]:
     if study.evaluation.zero_shot:
         yield f"evaluation.zero_shot: prompts and pictures need towers, and {where}; remove the key"
     for name, method in study.methods.items():
-        if method.model == "clip_zero_shot" or "backbone" in method.options:
+        if method.own_backbone is not None:
             yield f"methods.{name}.model: {method.model} with towers of its own reads clips or images, and {where}"
 
 

@@ -95,7 +95,7 @@ class ScoringOutOfMemory(torch.cuda.OutOfMemoryError):
 @contextlib.contextmanager
 def _chunks(retriever: Retriever, most: int, pairs: int | None) -> Iterator[None]:
     """Let the retriever score at most so many pairs at once, if it has such a number."""
-    own = getattr(retriever, "pairs_at_once", None)
+    own = retriever.pairs_at_once
     if own is None:
         yield
         return
@@ -111,7 +111,7 @@ def _scoring(retriever: Retriever) -> Iterator[None]:
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
-        raise ScoringOutOfMemory(getattr(retriever, "pairs_at_once", None), str(error)) from None
+        raise ScoringOutOfMemory(retriever.pairs_at_once, str(error)) from None
 
 
 class _Step:

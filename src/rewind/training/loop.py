@@ -48,7 +48,7 @@ def seed_everything(seed: int, deterministic: bool = True) -> None:
 
 def freeze(retriever: Retriever, towers: list[str]) -> None:
     """Stop gradients into the named towers (``text``, ``visual``)."""
-    if towers and getattr(retriever, "backbone", None) is None:
+    if towers and retriever.backbone is None:
         raise RewindError(
             f"training.freeze: {type(retriever).__name__} has no towers that could be frozen; give the method "
             "training: {freeze: []}."
@@ -91,8 +91,7 @@ def train(
     steps = order.per_epoch * keys.epochs
     optimiser, schedule = make_optimiser(retriever, keys, steps)
     speed_up(retriever, keys)
-    if hasattr(retriever, "prepare"):
-        retriever.prepare(data)
+    retriever.prepare(data)
     _prepare(objective, retriever, data, device, world)
     run = RunState(retriever, objective, order, optimiser, schedule, keys, device)
     run.restore(saved)
@@ -146,8 +145,6 @@ def _load(state: StateFile, world: World) -> dict | None:
 def _prepare(
     objective: Objective, retriever: Retriever, data: TrainingData, device: torch.device, world: World
 ) -> None:
-    if not hasattr(objective, "prepare"):
-        return
     world.copy_weights(retriever)
     before = random_state(device)
     objective.prepare(retriever, data, device)
@@ -156,7 +153,7 @@ def _prepare(
 
 def _row(run: RunState, seconds: float, seen: int) -> dict[str, float]:
     """The history's row of the epoch that ends, without validation."""
-    scale = getattr(getattr(run.retriever, "backbone", None), "logit_scale", None)
+    towers = run.retriever.backbone
     return {
         "epoch": run.epoch + 1,
         **run.summary(),
@@ -164,7 +161,7 @@ def _row(run: RunState, seconds: float, seen: int) -> dict[str, float]:
         "lr": run.optimiser.param_groups[-1]["lr"],
         "seconds": round(seconds, 3),
         "clips_per_second": round(seen / max(seconds, 1e-9), 1),
-        **({} if scale is None else {"logit_scale": float(scale.detach())}),
+        **({} if towers is None else {"logit_scale": float(towers.logit_scale.detach())}),
     }
 
 

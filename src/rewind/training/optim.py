@@ -21,7 +21,7 @@ def parameter_groups(retriever: Retriever, keys: Training) -> list[dict]:
     but biases is decayed, the weights of norms and the logit scale too (upstream means to spare them, but CLIP's names
     do not match its rule).
     """
-    backbone = getattr(retriever, "backbone", None)
+    backbone = retriever.backbone
     pretrained: set[int] = set()
     if backbone is not None:
         pretrained = {id(p) for p in [*backbone.visual_parameters(), *backbone.text_parameters(), backbone.logit_scale]}
@@ -48,13 +48,12 @@ def freeze_layers(retriever: Retriever, count: int | None) -> None:
     """
     if count is None:
         return
-    backbone = getattr(retriever, "backbone", None)
-    if not hasattr(backbone, "freeze_layers"):
+    if retriever.backbone is None:
         raise RewindError(
-            "training.freeze_layers: this backbone has no transformer blocks to freeze; remove the key, or freeze "
-            "whole towers with training.freeze."
+            f"training.freeze_layers: {type(retriever).__name__} has no towers with transformer blocks to freeze; "
+            "remove the key."
         )
-    backbone.freeze_layers(count)
+    retriever.backbone.freeze_layers(count)
 
 
 def make_optimiser(
@@ -66,8 +65,7 @@ def make_optimiser(
     kernel where all parameters are on a GPU, so move the retriever there before.
     """
     freeze_layers(retriever, keys.freeze_layers)
-    own = getattr(retriever, "parameter_groups", None)
-    groups = own(keys) if own else parameter_groups(retriever, keys)
+    groups = retriever.parameter_groups(keys) or parameter_groups(retriever, keys)
     bert = keys.optimiser == "bert_adam"
     # On the CPU the plain kernel stays: the fused one rounds otherwise.
     fused = {} if bert or not all(p.is_cuda for group in groups for p in group["params"]) else {"fused": True}

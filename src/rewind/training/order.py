@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,25 +13,12 @@ from rewind.errors import RewindError
 from rewind.feeding.encode import encode_texts
 from rewind.feeding.inputs import load
 from rewind.feeding.training_data import TrainingData
-from rewind.models.retriever import Features, Retriever, find
+from rewind.models.retriever import Features, Retriever
 from rewind.study import Training
-from rewind.study.training import Batch
 from rewind.training.grad_cache import random_state, set_random_state
+from rewind.training.samplers.interface import State, make_sampler
 
-State = dict[str, np.ndarray]
 _CAPTIONS_AT_ONCE = 256
-
-
-def make_sampler(keys: Batch) -> Any:
-    """The sampler that ``training.batch.sampler`` names, with its options.
-
-    Raises:
-        RewindError: if there is no such sampler, or it has no such option.
-    """
-    found = find(keys.sampler, "rewind.training.samplers", "training.batch.sampler")
-    if not hasattr(found, "build"):
-        raise RewindError(f"training.batch.sampler: {keys.sampler} has no `build(options)`, which makes a sampler.")
-    return found.build(dict(keys.sampler_options))
 
 
 class Order:
@@ -54,11 +40,11 @@ class Order:
     ) -> None:
         self.data, self.keys, self.seed, self.world, self.epochs = data, keys.batch, seed, world, keys.epochs
         self.sampler, self.most = make_sampler(keys.batch), keys.epoch_steps
-        self.every: int | None = getattr(self.sampler, "refresh_every", None)
+        self.every = self.sampler.refresh_every
         self.state: State = {}
         if saved is not None:
             self.state = {name: value.numpy() for name, value in saved.items()}
-        elif hasattr(self.sampler, "prepare"):
+        else:
             self._put(lambda: self.sampler.prepare(data, keys.batch, seed))
         self.epoch, self.batches = 0, self._of(0)
         self.per_epoch = len(self.batches)
@@ -97,8 +83,6 @@ class Order:
 
     def describe(self, epoch: int) -> dict[str, float]:
         """What the sampler says of an epoch's batches: columns of the history."""
-        if not hasattr(self.sampler, "describe"):
-            return {}
         return self.sampler.describe(self.whole(epoch), self.state)
 
     def _put(self, make: Callable[[], State]) -> None:

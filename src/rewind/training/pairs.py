@@ -38,7 +38,7 @@ class SharedPairs:
 
     def score(self) -> None:
         """Score this process's texts. Copies of the features take the gradient, so that none counts twice."""
-        if self.world.size > 1 and hasattr(self.retriever, "similarity_rows"):
+        if self.world.size > 1:
             self.inputs = [
                 {name: value.detach().requires_grad_(value.requires_grad) for name, value in side.items()}
                 for side in (self.text, self.items)

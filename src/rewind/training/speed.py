@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rewind.errors import RewindError
-from rewind.models.retriever import Backbone, Retriever
+from rewind.models.retriever import Retriever, offers
 from rewind.study import Training
 
 _PROGRAMS = 32  # compiled from one block at most
@@ -21,13 +21,12 @@ def check_speed(retriever: Retriever, keys: Training) -> None:
         RewindError: naming the key.
     """
     for key, method in _PARTS.items():
-        own = getattr(getattr(retriever, "backbone", None), method, None)
         if not getattr(keys, key):
             continue
-        if own is None:
+        if retriever.backbone is None:
             raise RewindError(f"training.{key}: this method has no backbone with {method}(); remove the key.")
-        if getattr(own, "__func__", None) is getattr(Backbone, method):
-            own()  # says that it cannot
+        if not offers(apply := getattr(retriever.backbone, method)):
+            apply()  # says that it cannot
 
 
 def speed_up(retriever: Retriever, keys: Training) -> None:

@@ -52,7 +52,6 @@ class RunState:
 
     def saved(self) -> dict[str, Any]:
         """Plain values and tensors, for the training state file."""
-        remembers = hasattr(self.objective, "state_dict")
         return {
             "epoch": self.epoch,
             "step": self.step,
@@ -61,7 +60,7 @@ class RunState:
             "history": self.history,
             "best": self.best,
             "model": self.retriever.state_dict(),
-            "objective": self.objective.state_dict() if remembers else None,
+            "objective": self.objective.state_dict(),
             "order": self.order.saved(),
             "optimiser": self.optimiser.state_dict(),
             "schedule": {"last_epoch": self.schedule.last_epoch},
@@ -91,8 +90,7 @@ class RunState:
     def start_epoch(self) -> None:
         """Tell the retriever and the loss which epoch it is."""
         self.retriever.start_epoch(self.epoch)
-        if hasattr(self.objective, "start_epoch"):
-            self.objective.start_epoch(self.epoch, self.retriever)
+        self.objective.start_epoch(self.epoch, self.retriever)
 
     def end_step(self, loss: StepLoss) -> None:
         """Keep what a step gave."""
@@ -108,7 +106,7 @@ class RunState:
             RewindError: if the objective gives a column a name that the history has for something else.
         """
         means = {name: float(np.mean(values)) for name, values in self.logs.items()}
-        columns = self.objective.summary(means) if hasattr(self.objective, "summary") else means
+        columns = self.objective.summary(means)
         if taken := [name for name in columns if name in TAKEN or name.startswith("valid_")]:
             raise RewindError(f"training.objective: it logs {taken[0]!r}, which history.csv has for something else.")
         return {"loss": float(np.mean(self.losses))} | columns

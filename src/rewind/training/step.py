@@ -41,6 +41,5 @@ def training_step(learner: Learner, batch: Features, keys: Training, world: Worl
         torch.nn.utils.clip_grad_norm_([p for g in optimiser.param_groups for p in g["params"]], keys.clip_norm)
         scaler.step(optimiser)
         scaler.update()
-        if hasattr(retriever, "clamp"):
-            retriever.clamp()
+        retriever.clamp()
     return loss

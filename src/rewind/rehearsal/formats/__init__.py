@@ -1,21 +1,17 @@
 """Stand-ins for the raw files of a data set, one module per source format, found by the format's name.
 
-A module has ``stand_in(source, folder, sizes)``: it writes a few invented items into ``folder``, in the files and
-layout that the format reads, and returns the keys of ``source`` that must change for them to be read. It may have
-``part(dataset, folder, sizes)``, which returns the same keys for a part of the user's own files, where a list of items
-(``only``) would not do; and ``PUBLISHED``, the sizes of the data set that the format is named after.
-
-A format of the user's own may have ``stand_in`` in its own module.
+:class:`StandIns` says what a module offers. A format of the user's own offers it in its own module.
 """
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
+from rewind.models.making import with_defaults
 from rewind.rehearsal.pictures import Sizes
+from rewind.study import Dataset
 
 
 class Published(NamedTuple):
@@ -28,16 +24,40 @@ class Published(NamedTuple):
     said: str
 
 
-def format_of(name: str) -> ModuleType | None:
-    """The module of a format, or the user's own; None where there is none."""
-    path = name if "." in name else f"{__name__}.{name}"
-    try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError:
+class StandIns:
+    """What a format offers to a rehearsal; each has a default.
+
+    Attributes:
+        PUBLISHED: sizes of the data set that the format is named after; None: nobody knows.
+    """
+
+    PUBLISHED: Published | None = None
+
+    def stand_in(self, source: dict[str, Any], folder: Path, sizes: Sizes) -> dict[str, Any] | None:
+        """Write a few invented items into ``folder``, in the files and layout that the format reads.
+
+        Called where the user's own files are not there.
+
+        Returns:
+            Keys of ``source`` that must change for them to be read; None, the default: the format has no stand-ins.
+        """
+        return None
+
+    def part(self, dataset: Dataset, folder: Path, sizes: Sizes) -> dict[str, Any] | None:
+        """Write a part of the user's own files into ``folder``, where a list of items (``only``) would not do.
+
+        Called where the files are there.
+
+        Returns:
+            Keys of ``source`` that must change for it to be read; None, the default: a list of items will do.
+        """
         return None
 
 
-def stand_in(name: str, source: dict[str, Any], folder: Path, sizes: Sizes) -> dict[str, Any] | None:
-    """Keys of ``source`` with stand-ins in ``folder``; None for a format that has none."""
-    write = getattr(format_of(name), "stand_in", None)
-    return None if write is None else write(source, folder, sizes)
+def format_of(name: str) -> StandIns:
+    """What a format, or the module of the user's own, offers to a rehearsal."""
+    path = name if "." in name else f"{__name__}.{name}"
+    try:
+        return with_defaults(importlib.import_module(path), StandIns)
+    except ModuleNotFoundError:
+        return StandIns()

@@ -14,6 +14,7 @@ from rewind.errors import RewindError
 from rewind.study.keys import Keys, key, read_options
 from rewind.study.training import Batch
 from rewind.training.batches import cut, turns
+from rewind.training.samplers.interface import Sampler, State
 
 WHERE = "training.batch.sampler_options"
 
@@ -24,8 +25,12 @@ class Options(Keys):
     captions: int = key(2, "K: captions of one image in a batch; P is the batch size over K.", ge=1, le=64)
 
 
-class PK:
-    """See :mod:`rewind.training.samplers` for what a sampler is."""
+class PK(Sampler):
+    """K captions of each image in a batch.
+
+    Args:
+        captions: K.
+    """
 
     def __init__(self, captions: int) -> None:
         self.captions = captions
@@ -37,7 +42,7 @@ class PK:
         keys: Batch,
         seed: int,
         epoch: int,
-        state: Mapping[str, np.ndarray],
+        state: State,
     ) -> list[np.ndarray]:
         """Caption rows of every batch of one epoch, each of exactly ``keys.size`` (all rows where there are fewer).
 

@@ -20,9 +20,9 @@ from rewind.feeding.training_data import TrainingData
 from rewind.study.keys import SEEDS, Keys, key, read_options
 from rewind.study.training import Batch
 from rewind.training.batches import epoch_batches
+from rewind.training.samplers.interface import Sampler, State
 
 WHERE = "training.batch.sampler_options"
-State = Mapping[str, np.ndarray]
 
 
 class Options(Keys):
@@ -39,8 +39,8 @@ class Options(Keys):
     random_state: int = key(0, "Seed of k-means, the same for all runs.", **SEEDS)
 
 
-class Topical:
-    """See :mod:`rewind.training.samplers` for what a sampler is.
+class Topical(Sampler):
+    """Batches of one topic among uniform ones.
 
     Its state is ``cluster`` (n,), one per caption, and ``count`` (), how many were asked of k-means.
     """

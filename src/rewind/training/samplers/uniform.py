@@ -10,14 +10,15 @@ import numpy as np
 from rewind.study.keys import Keys, read_options
 from rewind.study.training import Batch
 from rewind.training.batches import epoch_batches
+from rewind.training.samplers.interface import Sampler, State
 
 
 class Options(Keys):
     """None."""
 
 
-class Uniform:
-    """See :mod:`rewind.training.samplers` for what a sampler is."""
+class Uniform(Sampler):
+    """The order of :func:`epoch_batches`, whatever was trained before."""
 
     def batches(
         self,
@@ -26,7 +27,7 @@ class Uniform:
         keys: Batch,
         seed: int,
         epoch: int,
-        state: Mapping[str, np.ndarray],
+        state: State,
     ) -> list[np.ndarray]:
         """Caption rows of every batch of one epoch."""
         return epoch_batches(item_of_caption, cluster_of_item, keys, seed, epoch)
