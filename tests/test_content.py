@@ -47,7 +47,7 @@ def inventory(tmp_path) -> Path:
 
 def make(inventory: Path) -> pd.DataFrame:
     """One shard, as its job makes it, in a fresh process."""
-    result = inventory.with_name("0-of-1.csv")
+    result = inventory.parent / "shards/0-of-1.csv"
     command = [sys.executable, "-c", SHARD, str(inventory), str(result)]
     env = {"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)

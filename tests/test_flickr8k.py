@@ -150,7 +150,9 @@ def test_one_in_a_hundred_unreadable_images_passes_and_more_do_not(tmp_path: Pat
     keys = dataset(tmp_path)
     check_sources(keys)
     folder = tmp_path / "results/data/mine"
-    inventory, shard, report = (str(folder / "videos" / name) for name in ("inventory.csv", "0.csv", "report.csv"))
+    inventory, shard, report = (
+        str(folder / "videos" / name) for name in ("inventory.csv", "shards/0.csv", "report.csv")
+    )
 
     def normalise() -> None:
         make_inventory(keys, inventory)

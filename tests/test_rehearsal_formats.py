@@ -49,7 +49,7 @@ def test_stand_ins_are_read_as_the_real_files_are(name, tmp_path, monkeypatch):
     dataset = small(name, tmp_path / "raw")
     check_sources(dataset)
     if dataset.made_here:
-        make_sources(dataset, "", "ready.json")
+        make_sources(dataset, "", str(sources_folder("few") / "ready.json"))
     found = read_annotations(dataset, str(sources_folder("few")))
     originals = found.items[found.items["reversed"] == 0]
     counts = originals["split"].value_counts()
