@@ -10,7 +10,7 @@ import pandas as pd
 
 from rewind.datasets.captions import load_split
 from rewind.evaluation.cosine_gap import EDGES, INDEPENDENT, PAIRED, Gap, cosine_gap
-from rewind.evaluation.ranking import rank_table, scores
+from rewind.evaluation.ranking import RECALLS, rank_table, scores
 from rewind.files import write_csv
 from rewind.jobs.cosines import SPLITS
 from rewind.jobs.ranks import Run
@@ -18,7 +18,6 @@ from rewind.statistics.cosine_gaps import compare_gaps
 from rewind.statistics.pairs import Random
 from rewind.study.report import Statistics
 
-RECALLS = ("R@1", "R@5", "R@10")
 RUNS = ("method", "seed", "split", "scoring", "captions", "items", "gap", "positive", "negative", *RECALLS)
 COUNTS = ("method", "seed", "split", "scoring", "low", "high", "positives", "negatives")
 
