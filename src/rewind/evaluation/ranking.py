@@ -14,7 +14,8 @@ from rewind.errors import RewindError
 from rewind.evaluation.settings import Pool, pool
 from rewind.metrics import METRICS, expected, hits, median_of, reciprocal
 
-CUTOFFS = (1, 5, 10)  # of the recalls that validation reads
+RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
+"""Recalls that validation reads and that stand beside cosine gaps, with their cut-offs."""
 
 
 def rank_table(
@@ -59,7 +60,7 @@ def rank_table(
 def scores(ranks: pd.DataFrame) -> dict[str, float]:
     """Those of the :func:`metrics` that validation reads too, by themselves: a further metric trains nothing again."""
     higher, ties = ranks["higher"].to_numpy(), ranks["ties"].to_numpy()
-    found = {f"R@{k}": 100 * float(expected(hits(k), higher, ties).mean()) for k in CUTOFFS}
+    found = {name: 100 * float(expected(hits(k), higher, ties).mean()) for name, k in RECALLS.items()}
     return found | {
         "MdR": median_of(higher, ties),
         "MnR": float(ranks["rank"].mean()),

@@ -11,7 +11,7 @@ import pandas as pd
 from rewind.datasets.captions import load_split
 from rewind.evaluation import cosine_gap as evaluation
 from rewind.evaluation.cosine_gap import EDGES, INDEPENDENT, PAIRED, Gap, cosine_matrices
-from rewind.evaluation.ranking import rank_table, scores
+from rewind.evaluation.ranking import RECALLS, rank_table, scores
 from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import read_csv, write_csv, write_npz
 from rewind.jobs.given import Given
@@ -30,7 +30,6 @@ from rewind.study.pretraining import condition
 from rewind.study.report import Statistics
 
 SPLITS = ("valid", "test")
-RECALLS = ("R@1", "R@5", "R@10")
 RUNS = ("method", "seed", "split", "scoring", "captions", "items", "gap", "positive", "negative", *RECALLS)
 COUNTS = ("method", "seed", "split", "scoring", "low", "high", "positives", "negatives")
 

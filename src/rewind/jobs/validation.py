@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rewind.distributed import ALONE, World
-from rewind.evaluation.ranking import CUTOFFS, rank_table, scores
+from rewind.evaluation.ranking import RECALLS, rank_table, scores
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.evaluation.zero_shot import ZeroShotTask
 from rewind.feeding.folder import Prepared
@@ -39,10 +39,10 @@ def validator(
         ranks = rank_table(similarity, split.captions, split.items, [setting], [FORWARD, BACKWARD], "validation")
         row, back = (scores(ranks[ranks["direction"] == direction]) for direction in (FORWARD, BACKWARD))
         shown = {f"valid_{name}": score for name, score in row.items()}
-        shown |= {f"valid_{BACKWARD} R@{k}": back[f"R@{k}"] for k in CUTOFFS}
+        shown |= {f"valid_{BACKWARD} {name}": back[name] for name in RECALLS}
         shown["valid_mean R@1"] = (row["R@1"] + back["R@1"]) / 2
         if zero_shot is not None:
             shown["zs_cifar10"] = zero_shot.accuracy(retriever, device, world, workers)
-        return {"valid_sum": sum(row[f"R@{k}"] for k in CUTOFFS)} | shown
+        return {"valid_sum": sum(row[name] for name in RECALLS)} | shown
 
     return validate

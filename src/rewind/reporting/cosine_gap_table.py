@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pandas as pd
 
 from rewind.errors import RewindError
+from rewind.evaluation.ranking import RECALLS
 from rewind.reporting.sheet import MISSING, Entry, Head, Part, Sheet, bounds, number, p_value, slug
 
 SPLITS = {"test": "Test split", "valid": "Validation split"}
 SCORINGS = {"independent": "Independent embeddings", "pair_conditioned": "Pair-conditioned (sees the answer)"}
 GROUPS = {"independent": "Independent", "pair_conditioned": "Sees the answer"}
-RECALLS = ("R@1", "R@5", "R@10")
 DIGITS = 3
 
 

@@ -11,9 +11,8 @@ import pandas as pd
 from rewind.errors import RewindError
 from rewind.reporting.results import Results, check, directions
 from rewind.reporting.sheet import number, p_value
-from rewind.study.verdict import Verdict
+from rewind.study.verdict import CLAIMED, Verdict
 
-METRICS = ("R@1", "R@5")
 SIDES = ("first", "second")
 
 
@@ -114,7 +113,7 @@ def _judged(results: Results, keys: Verdict, method: str, setting: str) -> Judge
     claims = tuple(
         _claim(results, keys, method, setting, direction, metric)
         for direction in directions(results, setting)
-        for metric in METRICS
+        for metric in CLAIMED
     )
     best = max(claims, key=_strength)
     ratio, low, high = _ratio(results, method)

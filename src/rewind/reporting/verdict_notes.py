@@ -8,7 +8,7 @@ from rewind.reporting.notes import short_sentence
 from rewind.reporting.results import Results, directions
 from rewind.reporting.verdict import Judged, judge, place
 from rewind.reporting.verdict_table import named
-from rewind.study.verdict import Verdict
+from rewind.study.verdict import CLAIMED, Verdict
 
 
 def sentences(facts: Footnotes, results: Results) -> list[str]:
@@ -21,7 +21,7 @@ def sentences(facts: Footnotes, results: Results) -> list[str]:
     return finished(
         [
             *outcomes(results),
-            f"A win over {baseline} is claimed where, for R@1 or R@5 in one search direction of "
+            f"A win over {baseline} is claimed where, for {' or '.join(CLAIMED)} in one search direction of "
             f"{TITLES[place(results)]}, every seed gains, the mean gain is significant (p < "
             f"{1 - results.confidence:.3g} after Holm’s correction{family}), {_and_step(keys)}",
             "Shown is the claim that comes nearest to it; bold: this part of it holds; all claims are in the CSV file",

@@ -11,8 +11,8 @@ from rewind.statistics import labels
 from rewind.statistics.blocks import Runs, blocks
 from rewind.statistics.inference import combination
 from rewind.statistics.parts import parts
+from rewind.study.verdict import CLAIMED
 
-METRICS = ("R@1", "R@5")
 COLUMNS = (
     *("method", "baseline", "control", "control_baseline", "setting", "direction", "metric"),
     *("gap", "control_gap", "shrinkage", "low", "high", "p", "procedure", "df"),
@@ -41,14 +41,14 @@ def shrinkage(
     for block in blocks({name: runs[name] for name in wanted}):
         if block.setting != setting:
             continue
-        found = {name: parts(block.totals(name, METRICS), block.clusters.sizes) for name in wanted}
+        found = {name: parts(block.totals(name, CLAIMED), block.clusters.sizes) for name in wanted}
         for method in methods:
             four = (method, baseline, control[method], control[baseline])
             place = dict(zip(COLUMNS, (*four, setting, block.direction), strict=False))
             result = combination([found[name] for name in four], (1, -1, -1, 1), confidence, 200.0)
             gap, other = (found[a].mean - found[b].mean for a, b in (four[:2], four[2:]))
             procedure = labels.pair(*(min(len(block.higher[name]) for name in two) for two in (four[:2], four[2:])))
-            for k, metric in enumerate(METRICS):
+            for k, metric in enumerate(CLAIMED):
                 rows.append(
                     place
                     | {"metric": metric, "gap": gap[k], "control_gap": other[k], "shrinkage": result.estimate[k]}

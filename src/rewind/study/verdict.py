@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from rewind.study.keys import Keys, key, required
 
+CLAIMED = ("R@1", "R@5")
+"""Metrics in which a win can be claimed; both in percent."""
+
 
 class Verdict(Keys):
     """Which methods are to win over which, at what price, and where their gain should shrink."""
@@ -22,7 +25,7 @@ class Verdict(Keys):
         0.10, "Largest tolerated slowdown of a training step against the baseline's.", ge=0, le=10
     )
     setting: Literal["origin", "hard", "test"] | None = key(
-        None, "Setting whose R@1 and R@5 count; the first of `evaluation.settings` if empty."
+        None, f"Setting whose {' and '.join(CLAIMED)} count; the first of `evaluation.settings` if empty."
     )
     rounds: int = key(30, "Rounds of timing, in which every method makes two training steps in turn.", ge=5, le=1000)
 
