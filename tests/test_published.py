@@ -21,7 +21,6 @@ from rewind.publishing.stored import read
 
 # Blocks that somebody typed, because their study was not published yet. This list may only shrink.
 TYPED = {
-    "demo": 4,
     "cosine_gap_demo": 7,
     "gap_calibration": 1,
     "sanw_stamps": 6,

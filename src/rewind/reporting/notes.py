@@ -19,7 +19,9 @@ from rewind.reporting.setting_table import decimals
 from rewind.reporting.sheet import number
 from rewind.reporting.significance import LETTERS_FROM
 
-KEY = "* best, or not shown to be worse and above the first that is; (a) significantly better than method a"
+KEY = (
+    "* best, or not significantly worse than the best and ahead of all that are; (a) significantly better than method a"
+)
 WIDTH = 120  # of a terminal's lines
 ENDS = 5  # queries
 
@@ -58,13 +60,14 @@ def pair_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
             _queries(facts, setting, ways),
             short_sentence(facts, ways) if len(ways) > 1 else "",
             f"Difference: the first method minus the second, {unit}; in brackets its {_percent(results)} interval, not "
-            "adjusted for the number of pairs",
-            f"Holm’s p: adjusted{family}, in each search direction by itself; bold: below {level}" if tested else "",
-            "Detectable: the smallest true difference that this comparison finds in 80% of studies, as the first of "
-            "its family"
+            "adjusted for multiple comparisons",
+            f"Holm’s p: adjusted{family}, separately for each search direction; bold: below {level}" if tested else "",
+            "Detectable: the smallest true difference that this comparison would find significant in 80% of studies, "
+            "at the strictest level of Holm’s correction"
             if tested
             else "",
-            "Effect: the share of queries where the first does better minus the share where it does worse, −1 to 1",
+            "Effect: the share of queries on which the first method does better minus the share on which it does "
+            "worse, −1 to 1",
             procedure_sentence(facts, tested),
             _bootstrap(facts, results),
             seed_caution(counts),
@@ -79,11 +82,11 @@ def gap_sentences(facts: Footnotes, results: Results) -> list[str]:
     return finished(
         [
             short_sentence(facts, ways) if len(ways) > 1 else "",
-            "Origin’s queries, once in its gallery and once with the time-reversed twins beside it: the first minus "
-            "the second, in the same runs",
-            "R@k in percent, 0 means that twins cost nothing and above 0 that they do; MnR in ranks, below 0 that they "
-            "do",
-            f"In brackets {_percent(results)} intervals, not adjusted for their number",
+            "Gap: the result of Origin’s queries in Origin’s gallery minus their result in the gallery with the "
+            "time-reversed twins added, in the same runs",
+            "R@k in percentage points: a value above 0 means that the twins cost recall; MnR in ranks: a value below 0 "
+            "means that they cost ranks",
+            f"In brackets {_percent(results)} intervals, not adjusted for multiple comparisons",
             procedure_sentence(facts, tested=False),
             seed_caution(_seed_counts(results)),
             seed_sentence(facts),
@@ -96,8 +99,8 @@ def seed_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
     reading = (
         "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
         if setting == "binary"
-        else "R@k in percent, MdR and MnR in ranks, MRR from 0 to 1, as expectations under random order of ties; "
-        "strict counts every tie as a miss"
+        else "R@k in percent, MdR and MnR in ranks, MRR from 0 to 1; expected values when tied items are ordered at "
+        "random; strict counts every tie as a miss"
     )
     ways = tuple(directions(results, setting))
     return finished([_queries(facts, setting, ways), short_sentence(facts, ways) if len(ways) > 1 else "", reading])
@@ -130,7 +133,7 @@ def _clusters(count: int) -> str:
 def _bootstrap(facts: Footnotes, results: Results) -> str:
     if not facts.bootstrap:
         return ""
-    return f"Bootstrap: {_percent(results)} interval, {facts.bootstrap}; it says nothing of other training seeds"
+    return f"Bootstrap: {_percent(results)} interval, {facts.bootstrap}; it says nothing about other training seeds"
 
 
 def _queries(facts: Footnotes, setting: str, directions: tuple[str, ...]) -> str:
@@ -149,7 +152,7 @@ def _queries(facts: Footnotes, setting: str, directions: tuple[str, ...]) -> str
         return f"{title}: {what}"
     if directions == ("item_to_text",):
         return f"{title}: {what} search {queries:,} captions"
-    back = ", and the other way round" if len(directions) > 1 else ""
+    back = ", and vice versa" if len(directions) > 1 else ""
     return f"{title}: {queries:,} captions{apart} search {what}{back}"
 
 
@@ -158,12 +161,12 @@ def _reading(table: Table) -> str:
         return "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
     shown = {column.metric for column in table.columns}
     ratio = "; MRR is the mean reciprocal rank" if "MRR" in shown else ""
-    ratio += "; P75 is the rank that three quarters of the queries reach" if "P75" in shown else ""
-    median = ", the median that of all seeds’ queries" if "MdR" in shown and max(table.seeds, default=1) > 1 else ""
+    ratio += "; P75 is the third quartile of the ranks" if "P75" in shown else ""
+    median = " (the median over the queries of all seeds)" if "MdR" in shown and max(table.seeds, default=1) > 1 else ""
     return (
         f"R@k in percent; MdR and MnR are the median and mean rank{median}{ratio}; ↑ higher is better, ↓ lower is "
         "better; "
-        "tied items are in random order, and metrics their expectation"
+        "metrics are expected values when tied items are ordered at random"
     )
 
 
@@ -173,7 +176,7 @@ def _spread(table: Table) -> str:
         return ""
     number = str(counts.pop()) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
     single = any(row.cells[0].std != row.cells[0].std for row in table.rows)
-    tail = "; a row without ± is a single run or a closed form" if single else ""
+    tail = "; a row without ± is a single run or a closed-form method" if single else ""
     return f"Mean ± standard deviation over {number} seeds{tail}"
 
 
@@ -181,34 +184,34 @@ def _intervals(table: Table) -> str:
     shown = [column.metric for column in table.columns if column.interval]
     if not shown:
         return ""
-    return f"In brackets {100 * table.confidence:g}% intervals, not adjusted for their number"
+    return f"In brackets {100 * table.confidence:g}% intervals, not adjusted for multiple comparisons"
 
 
 def _near_the_ends(facts: Footnotes, table: Table) -> str:
-    """Where a handful of queries decides, intervals are what they promise only roughly (docs/calibration.md)."""
+    """Where a handful of queries decides, the coverage of intervals is only approximate (docs/calibration.md)."""
     queries = facts.settings.get(table.setting, {}).get("queries") or 0
     shown = [at for at, column in enumerate(table.columns) if column.interval and column.metric.startswith("R@")]
     values = [row.cells[at].estimate for row in table.rows if not row.baseline for at in shown]
     near = [value for value in values if 0 < queries * min(value, 100 - value) / 100 < ENDS]
     if not near:
         return ""
-    return f"Within {ENDS} queries of 0% or 100% an interval covers its value only roughly as often as it says"
+    return f"Within {ENDS} queries of 0% or 100%, the coverage of an interval is only approximate"
 
 
 def _marks(facts: Footnotes, table: Table) -> str:
     if table.few is not None:
         return ""
     if not table.tested:
-        return "No differences between methods are tested, so nothing is bold" if facts.procedures else ""
+        return "No differences between methods were tested, so nothing is bold" if facts.procedures else ""
     what = "accuracy" if table.setting == "binary" else table.deciding
     level = f"p < {1 - table.confidence:.3g} after Holm’s correction"
     level += f" over {_pairs(facts.family)}" if facts.family else ""
     if not table.marked:
         return f"No two methods differ significantly in {what} ({level}), so nothing is bold"
     return (
-        f"Letters and bold are given for {what} alone, the metric that decides here. A raised letter marks a value "
-        f"that is significantly better than that of the method with this letter ({level}); bold: the best value of a "
-        "column and, above the first that is shown to be worse, those tested against it that are not"
+        f"Only the deciding metric, {what}, has letters and bold. A raised letter marks a value that is significantly "
+        f"better than that of the method with this letter ({level}); bold: the best value of a column, and values that "
+        "were tested against it, are not significantly worse and are ahead of all that are"
     )
 
 
@@ -226,7 +229,7 @@ def few_sentence(table: Table) -> str:
     """Why there are no letters, and what a study of this size could see."""
     if table.few is None:
         return ""
-    text = f"No letters: {_clusters(table.few)} of queries, and {LETTERS_FROM} are needed for them"
+    text = f"No letters: they need {LETTERS_FROM} clusters of queries, and there are {table.few:,}"
     return f"{text}. {_seen(table, 'two methods')}" if table.blind else text
 
 
@@ -234,7 +237,7 @@ def blind_sentence(table: Table) -> str:
     """What bold does not say: how large a difference it may hide."""
     if table.few is not None or not table.blind or not table.marked:
         return ""
-    return f"Bold does not mean as good as the best. {_seen(table, 'a bold value and the best')}"
+    return f"Bold does not mean equal to the best. {_seen(table, 'a bold value and the best')}"
 
 
 def seen(table: Table) -> str:
@@ -248,7 +251,10 @@ def seen(table: Table) -> str:
 
 
 def _seen(table: Table, between: str) -> str:
-    return f"Between {between} this study finds a difference of {seen(table)} in 80% of cases, smaller ones less often"
+    return (
+        f"Between {between}, this study would detect a true difference of {seen(table)} in 80% of cases, and smaller "
+        "differences less often"
+    )
 
 
 def families_sentence(table: Table) -> str:
@@ -258,6 +264,6 @@ def families_sentence(table: Table) -> str:
         return ""
     level = f"{100 * (1 - table.confidence):g}%"
     return (
-        f"Each search direction is a family of its own: in one a false letter stands in at most {level} of studies, in "
-        f"one or the other in at most {2 * 100 * (1 - table.confidence):g}%"
+        f"Holm’s correction is applied to each search direction separately: equal methods get a false letter in at "
+        f"most {level} of studies in one direction, and in at most {2 * 100 * (1 - table.confidence):g}% in either"
     )
