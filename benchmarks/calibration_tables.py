@@ -89,26 +89,27 @@ def outside(table: pd.DataFrame) -> str:
 
 
 def outside_summary(table: pd.DataFrame) -> str:
-    """How many figures of each group and metric are beyond the bands, and the farthest that errs."""
+    """How many figures of each group and metric are outside the bands, and the most liberal one."""
     lines = []
     for (group, measure, metric), part in _judged(table).groupby(["group", "measure", "metric"], sort=False):
-        errs, cautious = (part[part["it"] == it] for it in ("errs", "cautious"))
+        errs, cautious = (part[part["it"] == it] for it in ("liberal", "conservative"))
         if len(errs) or len(cautious):
             least = measure == "coverage"
             worst = errs.loc[errs["rate"].idxmin() if least else errs["rate"].idxmax()] if len(errs) else None
             said = "" if worst is None else f"{worst['rate']:.3f} ({worst['cell']})"
             lines.append([group, measure, metric, str(len(part)), str(len(errs)), str(len(cautious)), said])
-    return markdown(["group", "measure", "metric", "cells", "errs", "cautious", "the farthest that errs"], lines)
+    return markdown(["group", "measure", "metric", "designs", "liberal", "conservative", "the most liberal"], lines)
 
 
 def _judged(table: pd.DataFrame) -> pd.DataFrame:
-    """Our figures with ``it``: beyond the band it errs, being wrong too often, or is cautious, which costs power."""
+    """Our figures with ``it``: outside the band it is liberal (wrong too often) or conservative (which costs power)."""
     found = []
     for measure, (least, most) in BANDS.items():
         ours = table[(table["procedure"] == OURS) & (table["measure"] == measure)]
         under, over = (ours["rate"] < least - 2 * ours["error"]), (ours["rate"] > most + 2 * ours["error"])
         errs, cautious = (over, under) if measure == "type I" else (under, over)
-        found.append(ours.assign(it=errs.map({True: "errs", False: ""}) + cautious.map({True: "cautious", False: ""})))
+        words = errs.map({True: "liberal", False: ""}) + cautious.map({True: "conservative", False: ""})
+        found.append(ours.assign(it=words))
     return pd.concat(found)
 
 
@@ -122,7 +123,7 @@ def group_table(table: pd.DataFrame, group: str, measures: tuple[str, ...] | Non
     for (cell, measure), part in rows.groupby(["cell", "measure"], sort=False):
         rates = part.set_index("metric")["rate"]
         lines.append([cell, measure, *(f"{rates[m]:.3f}" if m in rates else "" for m in metrics)])
-    return markdown(["cell", "measure", *metrics], lines)
+    return markdown(["design", "measure", *metrics], lines)
 
 
 def crossed(
@@ -139,12 +140,21 @@ def crossed(
     keys = list(means.index)
     left = sorted({key[: len(down)] for key in keys}, key=_order)
     top = sorted({key[len(down) :] for key in keys}, key=_order)
-    head = [*down, *(", ".join(f"{n} {_plain(v)}" for n, v in zip(across, column, strict=True)) for column in top)]
+    head = [*(_HEADS.get(name, name) for name in down), *(_column(across, values) for values in top)]
     lines = [
         [*(_plain(v) for v in row), *(f"{means[row + column]:.3f}" if row + column in means else "" for column in top)]
         for row in left
     ]
     return f"{group}: {measure}, {metric}\n\n{markdown(head, lines)}"
+
+
+_HEADS = {"r1": "R@1 (%)"}
+
+
+def _column(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """``3 seeds, seed sd 1``; a single run is a fixed model's."""
+    said = {"seeds": lambda v: "fixed models" if v == "1" else f"{v} seeds"}
+    return ", ".join(said.get(n, f"{n} {{}}".format)(_plain(v)) for n, v in zip(names, values, strict=True))
 
 
 def letters(table: pd.DataFrame) -> str:
@@ -154,14 +164,14 @@ def letters(table: pd.DataFrame) -> str:
     for cell, part in rows.groupby("cell", sort=False):
         rate = part.set_index(["metric", "measure"])["rate"]
         lines.append([cell, f"{rate['R@1', 'family-wise']:.3f}", f"{rate['any', 'letter anywhere']:.3f}"])
-    return markdown(["four equal methods", "a letter in R@1", "a letter in R@1, R@5, R@10 or MnR"], lines)
+    return markdown(["design", "a letter in R@1", "a letter in R@1, R@5, R@10 or MnR"], lines)
 
 
 def kept(table: pd.DataFrame) -> str:
     """How often a method that is truly worse is not shown to be."""
     rows = table[(table["procedure"] == OURS) & (table["measure"] == "kept") & (table["group"] == "letters")]
     lines = [[row.cell, _rate(row)] for row in rows[rows["metric"] == "R@1"].itertuples()]
-    return markdown(["truly worse, R@1", "not shown worse"], lines)
+    return markdown(["design", "not significantly worse in R@1"], lines)
 
 
 def degenerate(table: pd.DataFrame) -> str:
@@ -181,7 +191,11 @@ def whole_grid(table: pd.DataFrame) -> str:
     """Our procedure over the cells of the main grid: mean [least, greatest] per number of seeds."""
     rows = table[(table["procedure"] == OURS) & (table["group"] == "main")]
     rows = rows.assign(rate=rows["rate"].where(rows["measure"] != "coverage", 1 - rows["rate"]))
-    names = {"type I": "type I of a difference", "coverage": "one method not covered", "family-wise": "any, after Holm"}
+    names = {
+        "type I": "type I error of one comparison",
+        "coverage": "interval misses the true value",
+        "family-wise": "any false difference, after Holm",
+    }
     seeds = sorted(rows["seeds"].unique(), key=_order)
     lines = []
     for measure_name, title in names.items():
@@ -189,7 +203,7 @@ def whole_grid(table: pd.DataFrame) -> str:
             chosen = rows[(rows["measure"] == measure_name) & rows["metric"].isin(metrics)]
             cells = [_range(chosen.loc[chosen["seeds"] == n, "rate"]) for n in seeds]
             lines.append([f"{title}: {', '.join(metrics)}", *cells])
-    return markdown(["nominal .05", *(f"{n} seeds" for n in seeds)], lines)
+    return markdown(["nominal 0.05", *(f"{n} seeds" for n in seeds)], lines)
 
 
 def beside_others(table: pd.DataFrame) -> list[str]:

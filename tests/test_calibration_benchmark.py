@@ -51,7 +51,7 @@ def test_the_main_grid_prints_its_tables_and_another_file_is_refused(tmp_path):
     out = tmp_path / "main.csv"
     options = ("--seeds", "3", "--clusters", "2", "--queries", "60", "--seed-sd", "0", "1")
     text = measured(out, *options)
-    assert "| nominal .05 | 3 seeds |" in text and "one method not covered: R@1, R@10, MRR" in text
+    assert "| nominal 0.05 | 3 seeds |" in text and "one method not covered: R@1, R@10, MRR" in text
     out.write_text("seeds,cluster\n3,2\n")
     command = [sys.executable, "benchmarks/calibration.py", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
@@ -65,7 +65,7 @@ def test_stored_figures_are_laid_out_by_their_design(tools):
     rows = [row | {"queries": q * c, "cluster": c, "seeds": s, "rate": r} for q, c, s, r in sizes]
     text = tables.crossed(pd.DataFrame(rows), "few clusters", "type I", "R@1", ("cluster", "clusters"), ("seeds",))
     assert text.splitlines()[2:] == [
-        "| cluster | clusters | seeds 3 | seeds 10 |",
+        "| cluster | clusters | 3 seeds | 10 seeds |",
         "| --- | --- | --- | --- |",
         "| 1 | 20 | 0.030 |  |",
         "| 1 | 100 | 0.050 |  |",
@@ -102,5 +102,5 @@ def test_only_what_is_surely_outside_is_listed(tools):
     text = tables.outside(pd.DataFrame(rows))
     listed = {at: f"cell {at} " in text for at in range(len(shown))}
     assert listed == {0: True, 1: False, 2: True, 3: False, 4: True, 5: True}
-    assert text.count("errs |") == 2 and text.count("cautious |") == 2
+    assert text.count("liberal |") == 2 and text.count("conservative |") == 2
     assert "2 of 3 figures" in text

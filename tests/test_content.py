@@ -128,9 +128,9 @@ def test_a_run_knows_its_content_and_does_not_resume_on_another(tmp_path):
 
 def test_the_table_names_the_content():
     said = finished(study_sentences(Footnotes(data=["0123456789abcdef" * 4])))
-    assert said == ["Data: content 0123456789ab."]
+    assert said == ["Data: content hash 0123456789ab."]
     said = finished(study_sentences(Footnotes(data=["0123456789abcdef" * 4, "f" * 64])))
-    assert said == ["Data: content 0123456789ab and ffffffffffff (runs differ)."]
+    assert said == ["Data: content hash 0123456789ab and ffffffffffff (runs differ)."]
     assert finished(study_sentences(Footnotes())) == []
 
 

@@ -38,7 +38,7 @@ def test_the_truth_is_framed_ticked_or_its_rank_printed():
     frames = [to_hex(axes.spines["left"].get_edgecolor()) for axes in fig.axes]
     assert [f == style.TRUTH for f in frames] == [i == 1 for i in range(15)]
     printed = [t.get_text() for t in fig.texts if "rank" in t.get_text()]
-    assert printed == ["truth at rank 17.5", "truth at rank 1,234"]
+    assert printed == ["true item at rank 17.5", "true item at rank 1,234"]
 
 
 def test_strips_stand_side_by_side():

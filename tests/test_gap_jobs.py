@@ -148,8 +148,8 @@ def test_tables_and_the_picture(walls, tmp_path) -> None:
     for words in (
         "Test split",
         "Validation split",
-        "InfoNCE, noise: noise stood",
-        "compared: Chance",
+        "InfoNCE, noise: every clip was replaced",
+        "compare vectors: Chance",
         "2 seeds",
         "R@1",
     ):

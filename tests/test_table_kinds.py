@@ -62,9 +62,9 @@ def test_a_pair_is_a_difference_with_its_interval_both_ps_effect_and_bootstrap()
     said = " ".join(table.notes)
     for sentence in (
         "Difference: the first method minus the second, R@1 in percent; in brackets its 95% interval, not adjusted for "
-        "the number of pairs.",
-        "Holm’s p: adjusted over 3 pairs, in each search direction by itself; bold: below 0.05.",
-        "Bootstrap: 95% interval, percentile bootstrap over queries, these checkpoints; it says nothing of other "
+        "multiple comparisons.",
+        "Holm’s p: adjusted over 3 pairs, separately for each search direction; bold: below 0.05.",
+        "Bootstrap: 95% interval, percentile bootstrap over queries, these checkpoints; it says nothing about other "
         "training seeds.",
         "Intervals and tests: t over seeds and queries.",
     ):
@@ -86,7 +86,7 @@ def test_a_pair_of_single_checkpoints_has_no_p():
     table = of_kind("table_pairs_hard", single)
     rows = shown(table)[2:]
     assert rows[1][1:4] == [r"−10.0 \[−12.0, −7.0\]", "–", "–"]
-    assert any("no p-value is given" in note for note in table.notes)
+    assert any("have no p-value" in note for note in table.notes)
     assert not any("Holm" in note for note in table.notes)
 
 

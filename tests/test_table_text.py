@@ -63,7 +63,7 @@ def test_binary_has_accuracy_with_interval_and_strict(tmp_path):
     assert rows[0] == ["Method", "Train", "T2V accuracy ↑", "T2V strict ↑", "V2T accuracy ↑", "V2T strict ↑"]
     assert rows[2][2:4] == [r"21.0±1.4 \[17.8, 25.5\]", "10.5±0.7"]
     assert rows[4][2:4] == [r"**40.5**±0.7 \[37.2, 45.0\] <sup>a,b</sup>", "20.2±0.4"]  # strict is not tested
-    assert "In brackets 95% intervals, not adjusted for their number" in paths[0].read_text()
+    assert "In brackets 95% intervals, not adjusted for multiple comparisons" in paths[0].read_text()
 
 
 def test_summary_stands_at_the_decimal_point():
@@ -81,9 +81,9 @@ def test_footnotes_say_what_was_given():
     found = sentences(Footnotes.from_json(FACTS), build(results(), "hard"))
     assert found[0] == "Hard: 2,000 captions (in 1,000 clusters) search 2,000 videos."
     for sentence in (
-        "Mean ± standard deviation over 2 seeds; a row without ± is a single run or a closed form.",
+        "Mean ± standard deviation over 2 seeds; a row without ± is a single run or a closed-form method.",
         "Intervals and tests: t over seeds and queries.",
-        "Two training seeds carry little: where seeds differ much, intervals cover too seldom.",
+        "Two training seeds are few: if results vary much between seeds, intervals cover the true value too rarely.",
         "Backbone: CLIP ViT-B/32.",
         "At most 12 frames per clip, chosen on validation from 12, 16 and 24.",
         "Decoding: 3 frames per second, short side 224 pixels, uniform sampling, ffmpeg 7.1.",
@@ -105,14 +105,14 @@ def test_one_seed_claims_nothing_of_methods():
     single = results({"meanP": [20.0], "seqLSTM": [30.0]}, {})
     facts = FACTS | {"procedures": {"queries only, this checkpoint": ["meanP", "seqLSTM"]}}
     found = sentences(Footnotes.from_json(facts), build(single, "hard"))
-    assert "No differences between methods are tested, so nothing is bold." in found
+    assert "No differences between methods were tested, so nothing is bold." in found
     assert "Intervals: queries only, this checkpoint." in found
-    assert any(s.startswith("One training seed per method: nothing here speaks of other seeds") for s in found)
+    assert any(s.startswith("One training seed per method: these results say nothing about other seeds") for s in found)
 
 
 def test_three_seeds_need_no_caution_and_a_lone_checkpoint_does():
     three = {"meanP": [20.0, 21.0, 22.0], "seqLSTM": [30.0, 31.0, 32.0]}
-    assert not any("seeds carry little" in s for s in sentences(Footnotes(), build(results(three, {}), "hard")))
+    assert not any("training seeds are few" in s for s in sentences(Footnotes(), build(results(three, {}), "hard")))
     mixed = sentences(Footnotes(), build(results(three | {"tight": [25.0]}, {}), "hard"))
     assert any(s.startswith("A method with one training seed is a single checkpoint") for s in mixed)
 

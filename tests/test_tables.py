@@ -45,15 +45,15 @@ def test_with_few_clusters_there_are_no_letters_but_what_could_be_seen():
 
     assert few(20).marked and not few(19).marked and few(19).few == 19
     said = " ".join(sentences(Footnotes.from_json(FACTS), few(11)))
-    assert "No letters: 11 clusters of queries, and 20 are needed for them" in said
-    assert "finds a difference of 4.5 points of R@1 in 80% of cases" in said and "raised letter" not in said
+    assert "No letters: they need 20 clusters of queries, and there are 11" in said
+    assert "would detect a true difference of 4.5 points of R@1 in 80% of cases" in said and "raised letter" not in said
 
 
 def test_bold_says_how_large_a_difference_it_may_hide():
     table = build(results(tests=TESTS | {("seqTransf", "seqLSTM"): 0.2}), "hard")
     assert [row.method for row in table.rows if row.cells[0].best] == ["seqLSTM", "seqTransf"]
     said = sentences(Footnotes(), table)
-    assert any("Bold does not mean as good as the best" in s and "4.5 points" in s for s in said)
+    assert any("Bold does not mean equal to the best" in s and "4.5 points" in s for s in said)
     alone = sentences(Footnotes(), build(results(), "hard"))
     assert not any("does not mean" in s for s in alone), "nothing is bold beside the best"
 
@@ -63,7 +63,7 @@ def test_near_100_percent_the_note_says_how_sure_intervals_are():
     for queries, said in ((2000, True), (20000, False)):
         facts = Footnotes(settings={"hard": {"queries": queries, "items": queries, "clusters": queries}})
         found = sentences(facts, build(results(values, {}, columns=["R@1 interval"]), "hard"))
-        assert any("only roughly as often" in sentence for sentence in found) == said
+        assert any("coverage of an interval is only approximate" in sentence for sentence in found) == said
 
 
 def test_fixed_models_have_letters_and_a_part_of_their_own():
@@ -137,7 +137,7 @@ def test_no_plus_minus_for_one_run_or_a_closed_form():
     shown = {row.method: row.cells[0].std for row in table.rows}
     assert math.isnan(shown["meanP"]) and math.isnan(shown["chance"]) and shown["seqTransf"] == 0
     one = sentences(Footnotes(), table)
-    assert "Mean ± standard deviation over 2 seeds; a row without ± is a single run or a closed form." in one
+    assert "Mean ± standard deviation over 2 seeds; a row without ± is a single run or a closed-form method." in one
 
 
 def test_a_single_direction_gives_its_own_columns():

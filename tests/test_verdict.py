@@ -36,7 +36,7 @@ def test_a_win_holds_in_every_part(turned):
     assert found.best.gains == {0: 3.0, 1: 2.5, 2: 4.0}
     assert found.best.difference == pytest.approx(9.5 / 3) and found.best.p_holm == 0.01
     assert found.best.low < found.best.difference < found.best.high
-    assert outcomes(results(turned=turned)) == ["New: a win, by T2I R@1."]
+    assert outcomes(results(turned=turned)) == ["New: a win, in T2I R@1."]
 
 
 LOSSES = {
@@ -51,7 +51,7 @@ LOSSES = {
     ),
     "unclear control": (
         {"shrinkage": (0.5, 1.0)},
-        ["its gap is not shown to shrink in the control (it shrinks by +0.5 [−0.5, +1.5])"],
+        ["its gap has not been shown to shrink in the control (it shrinks by +0.5 [−0.5, +1.5])"],
     ),
     "larger in the control": (
         {"shrinkage": (-2.0, 1.0)},
@@ -69,7 +69,7 @@ def test_what_is_lacking_is_said(changes, reasons):
     given = results(**changes)
     (found,) = judge(given)
     assert not found.win and list(found.reasons) == reasons
-    assert outcomes(given) == [f"New: no win; by T2I R@1, the nearest to one: {', '.join(reasons)}."]
+    assert outcomes(given) == [f"New: no win; in T2I R@1, which comes closest: {', '.join(reasons)}."]
     table = published(given)
     assert table.numbers["win"].eq(0).all() and table.sheet.parts[0].rows[0][1].value == "no"
 
@@ -80,7 +80,7 @@ def test_all_that_is_lacking_is_said_at_once():
         "no gain in 1 of 3 seeds",
         "not significant",
         "too slow",
-        "its gap is not shown to shrink in the control",
+        "its gap has not been shown to shrink in the control",
     ]
 
 
@@ -125,7 +125,7 @@ def test_the_table_in_every_markup(tmp_path):
     assert cells[:6] == ["New", "yes", "T2I R@1", "**+3.0**", "**+2.5**", "**+4.0**"]
     assert cells[7:] == ["**0.010**", r"**1.05** \[1.03, 1.08\]", r"**+2.0** \[+1.0, +3.0\]"]
     said = " ".join(table.notes)
-    assert "New: a win, by T2I R@1." in said and "at most 1.10 times as long, and the control holds" in said
+    assert "New: a win, in T2I R@1." in said and "at most 1.10 times as long, and the control holds" in said
     assert "p < 0.05 after Holm’s correction over 4 pairs" in said and "T2I: text→image" in said
     assert "30 rounds" in said and "batch of 64" in said and "(New, uniform − Base, uniform)" in said
     rows = pd.read_csv(tmp_path / "table_verdict.csv")

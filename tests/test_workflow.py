@@ -124,7 +124,7 @@ def test_from_clips_to_tables(finished):
     assert record["seed"] == 1 and record["code"] and record["packages"]["torch"] and record["hardware"]["devices"]
     assert record["command"] == "snakemake --cores 2", "what was typed, not what Snakemake started"
     assert len(record["data_digest"]) == 64 and record["packages"]["torchvision"]
-    content = f"Data: content {record['data_digest'][:12]}."
+    content = f"Data: content hash {record['data_digest'][:12]}."
     assert content in (results / "tables/table_A_origin.md").read_text()
     page = (results / "report.html").read_text()
     assert record["data_digest"] in page and "Commands: snakemake --cores 2 (5 runs)." in page

@@ -40,8 +40,8 @@ def test_methods_in_the_studys_order_and_baselines_apart():
     assert rows[3][1] == r"62.2±0.5 \[60.8, 63.5\]" and rows[5][1] == r"55.0 \[53.5, 56.2\]", "one run has no spread"
     said = " ".join(table.notes)
     assert "10,000 test images of CIFAR-10" in said and "Prompts: openai (open_clip’s for ImageNet)." in said
-    assert "their number: t over 3 seeds and images; t over 1 seeds and images." in said
-    assert "names are outside the vocabulary: 10 (seqLSTM)." in said
+    assert "multiple comparisons: t over 3 seeds and images; t over 1 seeds and images." in said
+    assert "names are not in its vocabulary: 10 (seqLSTM)." in said
     assert table.numbers["label"].tolist() == ["meanP", "seqLSTM", "chance"]
     assert "CIFAR-10: zero-shot classification" in tables.summary(given, ["hard"])
 

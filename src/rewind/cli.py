@@ -21,80 +21,102 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rewind", description="Tools beside the Snakemake workflow.")
+    parser = argparse.ArgumentParser(
+        prog="rewind",
+        description="Tools around the Snakemake workflow: check a machine, plan a study, search with a finished run.",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    doctor = commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
+    doctor = commands.add_parser("doctor", help="list what this machine has, what is missing, and how to get it")
     doctor.set_defaults(command=_doctor)
-    export = commands.add_parser("export-clip4clip", help="write a run's model as CLIP4Clip's pytorch_model.bin")
+    export = commands.add_parser("export-clip4clip", help="export the model of a run as CLIP4Clip's pytorch_model.bin")
     export.add_argument("run", type=Path, help="folder of a run: results/<study>/runs/<method>/seed<k>")
     export.add_argument("out", type=Path, help="file to write")
     export.set_defaults(command=_export)
-    verify = commands.add_parser("verify", help="check a frame store against its checksums")
+    verify = commands.add_parser("verify", help="compare a frame store with its checksums")
     verify.add_argument("index", type=Path, help="results/<study>/frames/frames<n>/index.json")
     verify.set_defaults(command=_verify)
     job = commands.add_parser(
         "job",
-        help="one job of the workflow again, alone in this process: `python -m pdb -m rewind job FILE` steps into it",
-        description="Does the job that makes FILE once more, with what it was given when Snakemake last started it. It "
-        "writes below another folder: results and Snakemake's records stay as they are.",
+        help="run one job of the workflow again in this process: `python -m pdb -m rewind job FILE` steps into it",
+        description="Runs the job that makes FILE once more, with what Snakemake gave it the last time. It writes to "
+        "another folder; results and Snakemake's records are not changed.",
     )
     job.add_argument("target", metavar="FILE", help="an output of the job, for example results/demo/metrics.csv")
-    job.add_argument("--out", type=Path, metavar="FOLDER", help="where it writes; a new temporary folder")
+    job.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: a new temporary folder)")
     job.set_defaults(command=_job)
-    power = commands.add_parser("power", help="what difference of R@1 a study can detect")
+    power = commands.add_parser("power", help="estimate what difference of R@1 a study can detect")
     power.add_argument("study", type=Path, help="study file: config/studies/<study>.yaml")
-    power.add_argument("--setting", help="setting of the evaluation; the study's first")
-    power.add_argument("--seeds", type=int, help="seeds per method; the study's")
-    power.add_argument("--queries", type=int, help="test queries; as in the results, or counted in the data set")
-    power.add_argument("--cluster-size", type=int, help="queries that succeed or fail together; counted too")
-    power.add_argument("--seed-sd", type=float, help="± of R@1 over seeds in points; as in the results, or assumed")
-    power.add_argument("--r1", type=float, help="R@1 in percent; as in the results, or 40 (binary: 60)")
-    power.add_argument("--alike", type=float, help="correlation of two methods; as in the results, or 0.6 to 0.95")
+    power.add_argument("--setting", help="evaluation setting (default: the study's first)")
+    power.add_argument("--seeds", type=int, help="seeds per method (default: the study's)")
+    power.add_argument(
+        "--queries", type=int, help="number of test queries (default: from results, or counted in the dataset)"
+    )
+    power.add_argument("--cluster-size", type=int, help="queries per cluster (default: counted too)")
+    power.add_argument(
+        "--seed-sd", type=float, help="± of R@1 over seeds, in points (default: from results, or assumed)"
+    )
+    power.add_argument("--r1", type=float, help="R@1 in percent (default: from results, or 40; binary: 60)")
+    power.add_argument("--alike", type=float, help="correlation of two methods (default: from results, or 0.6 to 0.95)")
     power.set_defaults(command=_power)
     publish = commands.add_parser(
-        "publish", help="store a finished study's results, and print README.md and docs/ from what is stored"
+        "publish", help="store the results of a finished study and write them into README.md and docs/"
     )
-    publish.add_argument("source", nargs="?", metavar="STUDY", help="a study, or a benchmark; none: documents alone")
-    publish.add_argument("--from", dest="results", type=Path, metavar="PATH", help="its results; results/<study>")
-    publish.add_argument("--name", help="folder of this machine's results; by its instructions (avx512) or GPU")
-    publish.add_argument("--check", action="store_true", help="write nothing; 1 if documents print anything else")
+    publish.add_argument(
+        "source", nargs="?", metavar="STUDY", help="a study or a benchmark (default: only update documents)"
+    )
+    publish.add_argument(
+        "--from", dest="results", type=Path, metavar="PATH", help="its results (default: results/<study>)"
+    )
+    publish.add_argument(
+        "--name",
+        help="folder for this machine's results (default: named after its instruction set, such as avx512, or its GPU)",
+    )
+    publish.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a document is out of date")
     publish.add_argument(
         "--compare",
         nargs="*",
         metavar="NAME",
-        help="two machines' results beside each other, and where they part",
+        help="show the results of two machines side by side, and where they differ",
     )
     publish.set_defaults(command=_publish)
     rehearse = commands.add_parser(
-        "rehearse", help="every stage of a study on a handful of items, and what all will cost"
+        "rehearse", help="run every stage of a study on a handful of items, and estimate the cost of the full study"
     )
     rehearse.add_argument("study", nargs="+", help="names of files in config/studies")
-    rehearse.add_argument("--cores", type=int, help="cores of the machine that will run the whole study; this one's")
-    rehearse.add_argument("--gpus", type=int, default=None, help="its GPUs; this machine's")
-    rehearse.add_argument("--gpu-tflops", type=float, default=None, help="TFLOP/s that one of them sustains; 100")
-    rehearse.add_argument("--full", action="store_true", help="keep the depth of towers whose weights are not here")
-    rehearse.add_argument("--items", metavar="TRAIN,VALID,TEST", help="originals of the data set, if it is not here")
-    rehearse.add_argument("--json", type=Path, metavar="FILE", help="write everything there for machines")
+    rehearse.add_argument(
+        "--cores", type=int, help="CPU cores of the machine for the full study (default: this machine's)"
+    )
+    rehearse.add_argument("--gpus", type=int, default=None, help="GPUs of that machine (default: this machine's)")
+    rehearse.add_argument("--gpu-tflops", type=float, default=None, help="TFLOP/s that one GPU sustains (default: 100)")
+    rehearse.add_argument(
+        "--full", action="store_true", help="use all layers of towers even if their weights are missing"
+    )
+    rehearse.add_argument(
+        "--items", metavar="TRAIN,VALID,TEST", help="number of originals per split, if the dataset is not here"
+    )
+    rehearse.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     rehearse.set_defaults(command=_rehearse)
-    search = commands.add_parser("search", help="search the items of a data set with a finished run")
+    search = commands.add_parser("search", help="search the items of a dataset with a finished run")
     _add_gallery(search)
-    search.add_argument("query", nargs="*", help="what to look for; without it a prompt opens")
-    search.add_argument("--top", type=int, default=5, help="how many items to show; 5")
-    search.add_argument("--random", type=int, metavar="N", help="ask N captions of the split instead")
-    search.add_argument("--seed", type=int, default=0, help="of --random; 0")
-    search.add_argument("--save", type=Path, metavar="FOLDER", help="write a picture and JSON of every answer there")
-    search.add_argument("--times", action="store_true", help="say how long encoding and ranking took")
+    search.add_argument("query", nargs="*", help="what to search for (default: ask at a prompt)")
+    search.add_argument("--top", type=int, default=5, help="number of items to show (default: 5)")
+    search.add_argument("--random", type=int, metavar="N", help="use N random captions of the split as queries")
+    search.add_argument("--seed", type=int, default=0, help="random seed of --random (default: 0)")
+    search.add_argument("--save", type=Path, metavar="FOLDER", help="write a picture and a JSON file for every answer")
+    search.add_argument("--times", action="store_true", help="print how long encoding and ranking took")
     search.set_defaults(command=_search)
-    serve = commands.add_parser("serve", help="the same search in the browser")
+    serve = commands.add_parser("serve", help="search with a finished run in the browser")
     _add_gallery(serve)
-    serve.add_argument("--host", default="127.0.0.1", help="address to listen at; this machine alone")
-    serve.add_argument("--port", type=int, default=8000, help="8000; 0 takes a free one")
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
+    )
+    serve.add_argument("--port", type=int, default=8000, help="port (default: 8000; 0: any free port)")
     serve.set_defaults(command=_serve)
-    why = commands.add_parser("why", help="what is stale here, and which key, code or file changed")
-    why.add_argument("target", nargs="*", help="studies, files of results, or rules; all that config.yaml asks for")
+    why = commands.add_parser("why", help="list what is stale, and which key, code or file changed")
+    why.add_argument("target", nargs="*", help="studies, result files, or rules (default: all studies in config.yaml)")
     why.set_defaults(command=_why)
-    accept = commands.add_parser("accept", help="declare that edits of code change no number of results that are here")
-    accept.add_argument("target", nargs="+", help="studies, files of results, or rules")
+    accept = commands.add_parser("accept", help="declare that an edit of code changes no existing result")
+    accept.add_argument("target", nargs="+", help="studies, result files, or rules")
     accept.set_defaults(command=_accept)
     return parser
 
@@ -102,13 +124,18 @@ def _parser() -> argparse.ArgumentParser:
 def _add_gallery(parser: argparse.ArgumentParser) -> None:
     """A run, and what it searches."""
     parser.add_argument("run", type=Path, help="folder of a run: results/<study>/runs/<method>/seed<k>")
-    parser.add_argument("--split", choices=["test", "valid", "train", "all"], default="test", help="which items; test")
+    parser.add_argument(
+        "--split",
+        choices=["test", "valid", "train", "all"],
+        default="test",
+        help="which items to search (default: test)",
+    )
     parser.add_argument(
         "--index",
         nargs="?",
         const="-",
         metavar="FILE",
-        help="keep the items' features for the next time: results/<study>/index/<method>.seed<k>.npz, or FILE",
+        help="store the item features for next time (default FILE: results/<study>/index/<method>.seed<k>.npz)",
     )
 
 
@@ -130,7 +157,7 @@ def _verify(options: argparse.Namespace) -> int:
     from rewind.video.store import verify
 
     verify(options.index)
-    print(f"{options.index}: every shard has the bytes that it was written with")
+    print(f"{options.index}: all shards match their checksums")
     return 0
 
 
@@ -241,7 +268,7 @@ def export_clip4clip(run: Path, out: Path) -> None:
     method, backbone = spec.get("method", {}), spec.get("backbone", {})
     if (method.get("model"), backbone.get("kind")) != ("clip4clip", "clip") or method.get("head") not in HEADS:
         raise RewindError(
-            f"{run}: CLIP4Clip's format holds CLIP towers under {', '.join(HEADS)}; this run is "
+            f"{run}: CLIP4Clip's format is for CLIP towers with one of the heads {', '.join(HEADS)}; this run is "
             f"{method.get('model')} {method.get('head')} on {backbone.get('kind')}."
         )
     with torch.device("meta"):  # its form alone

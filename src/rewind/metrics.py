@@ -194,7 +194,7 @@ METRICS = by_name(
     Metric("MdR", "MdR is the median rank", RANKS, of_run=median_of, pooled=True, lower_is_better=True, usual=True),
     Metric(
         "P75",
-        "P75 is the rank that three quarters of the queries reach",
+        "P75 is the third quartile of the ranks",
         RANKS,
         of_run=third_quartile,
         lower_is_better=True,

@@ -32,14 +32,16 @@ TEMPERATURE = 0.07  # of logits; it changes no rank, and losses of their own tem
 class TranslatorOptions(Keys):
     """Options of ``model: translator``."""
 
-    hidden: int = key(1024, "Width of the adapter's hidden layer.", ge=1, le=65_536)
-    dropout: float = key(0.1, "Dropout of hidden layers.", ge=0, lt=1)
-    eps: float = key(EPS, "Added to the eigenvalues of covariances by geometry.", gt=0)
+    hidden: int = key(1024, "geometry_adapter: width of the adapter's hidden layer.", ge=1, le=65_536)
+    dropout: float = key(0.1, "Dropout in hidden layers.", ge=0, lt=1)
+    eps: float = key(EPS, "geometry, geometry_adapter: added to the eigenvalues of the covariances.", gt=0)
     unfreeze_at: int | None = key(
-        3, "geometry_adapter: epoch, counted from 1, from which geometry is trained too; none: never.", ge=1
+        3, "geometry_adapter: epoch, counted from 1, from which the geometry map is trained too; none: never.", ge=1
     )
-    geometry_lr: float = key(0.05, "geometry_adapter: learning rate of geometry as a multiple of `lr`.", gt=0, le=1)
-    alpha: float | None = key(None, "ridge: its strength; none: chosen on validation.", gt=0)
+    geometry_lr: float = key(
+        0.05, "geometry_adapter: learning rate of the geometry map as a multiple of `lr`.", gt=0, le=1
+    )
+    alpha: float | None = key(None, "ridge: strength of the regularisation; none: chosen on validation.", gt=0)
 
     @model_validator(mode="after")
     def _finite(self) -> TranslatorOptions:

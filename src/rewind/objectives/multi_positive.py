@@ -27,31 +27,31 @@ class Options(Keys):
 
     tau_start: float = key(0.10, "Temperature in the first epoch.", gt=0, le=10)
     tau_end: float = key(0.06, "Temperature in the last epoch of the schedule, and after it.", gt=0, le=10)
-    tau_epochs: int = key(25, "Epochs over which the temperature falls, as half a cosine.", ge=1)
+    tau_epochs: int = key(25, "Epochs over which the temperature falls, along half a cosine.", ge=1)
     queue: list[int] = key(
         [16_000, 32_000, 65_536],
-        "Newest items of earlier batches that are negatives too: in its first epoch, the next, …, and from the last "
-        "value on; empty: none.",
+        "Number of items of recent batches that are used as further negatives: in the queue's first epoch, the "
+        "next, …; the last value stays; empty: no queue.",
     )
     queue_from: int = key(
-        3, "Epoch, counted from 1, in which the queue starts to count; it fills from the first.", ge=1
+        3, "Epoch, counted from 1, from which the queue is used; it is filled from the first epoch on.", ge=1
     )
-    hard_negatives: int = key(64, "Of the queue only each caption's so many most similar items; 0: all.", ge=0)
-    cross_batch: int = key(4, "Earlier captions of an item that are positives of it (XBP); 0: none.", ge=0)
-    cross_batch_capacity: int = key(32_768, "Earlier captions that are kept in all.", ge=1)
+    hard_negatives: int = key(64, "How many items of the queue each caption uses: its most similar ones; 0: all.", ge=0)
+    cross_batch: int = key(4, "Earlier captions of an item that are used as further positives (XBP); 0: none.", ge=0)
+    cross_batch_capacity: int = key(32_768, "Earlier captions that are kept in total.", ge=1)
     cosine: float = key(0.5, "Weight of 1 − cosine of caption and image.", ge=0)
     moment: float = key(
-        0.02, "Weight of the distance between means and deviations of mapped captions and images.", ge=0
+        0.02, "Weight of the distance between the means and standard deviations of mapped captions and of images.", ge=0
     )
     agreement: float = key(0.05, "Weight of the variance among mapped captions of one image.", ge=0)
     debias: Literal["none", "chuang", "seed"] = key(
         "none", "Debiased denominator: `chuang` (Chuang et al. 2020), or `seed`, the original's own form."
     )
-    prior: float = key(0.01, "Chance that a negative is a positive, for `debias`.", gt=0, lt=1)
+    prior: float = key(0.01, "Probability that a negative is in truth a positive, for `debias`.", gt=0, lt=1)
     mask_ids: bool = key(
         True,
-        "Items of the memory that are the caption's own are no negatives. `false`: they are, as in the original; to "
-        "measure what that costs.",
+        "Items of the queue that belong to the caption are not used as negatives. `false`: they are, as in the "
+        "original, to measure what that costs.",
     )
 
     @model_validator(mode="after")

@@ -17,16 +17,18 @@ def gap_sentences(facts: Footnotes, results: GapResults, noise: list[str]) -> li
     return finished(
         [
             "Cosine gap: mean cosine of captions with their own clips (Pairs) minus mean cosine with clips of other "
-            "clusters (Others); a clip’s twin is of its cluster and counts on neither side",
-            "A gap is no retrieval score: R@k (percent) is what a search by the same cosines finds",
+            "clusters (Others); a clip’s twin belongs to its cluster and is in neither mean",
+            "The gap is not a retrieval score; R@k (percent) is the result of a search by the same cosines",
             _sizes(results),
             _paired(results),
-            f"Control: {'; '.join(noise)}: noise stood in the place of every clip, so there is nothing to be found"
+            f"Control: {'; '.join(noise)}: every clip was replaced by noise, so there is nothing to find"
             if noise
             else "",
             _spread(results),
             _intervals(results),
-            f"No gap, because no vectors are compared: {'; '.join(results.absent())}" if results.absent() else "",
+            f"No gap, because the method does not compare vectors: {'; '.join(results.absent())}"
+            if results.absent()
+            else "",
             seed_caution(_seeds(results)),
             *study_sentences(facts),
         ]
@@ -40,8 +42,8 @@ def pair_sentences(facts: Footnotes, results: GapResults) -> list[str]:
     return finished(
         [
             f"Difference: the first method’s cosine gap minus the second’s; in brackets its {_percent(results)} "
-            "interval, not adjusted for the number of pairs",
-            f"Holm’s p: adjusted over at most {pairs}, in each split and scoring by itself; bold: below "
+            "interval, not adjusted for multiple comparisons",
+            f"Holm’s p: adjusted over at most {pairs}, separately for each split and scoring; bold: below "
             f"{1 - results.confidence:.3g}",
             f"Intervals and tests: {', '.join(dict.fromkeys(results.pairs['procedure']))}",
             seed_caution(_seeds(results)),
@@ -61,9 +63,9 @@ def _paired(results: GapResults) -> str:
     if len(results.scorings()) < 2:
         return ""
     return (
-        "Sees the answer (pair-conditioned): before they are compared, cross-attention mixes every caption into its "
-        "own clip and the result into the caption, which no search can do without knowing the answer. It is shown as a "
-        "warning, not as a result: its gap can be large where clips hold nothing"
+        "Sees the answer (pair-conditioned): before the comparison, cross-attention mixes every caption into its own "
+        "clip and the result into the caption, which a search cannot do because it does not know the answer. This is a "
+        "warning, not a result: the gap can be large even if the clips are noise"
     )
 
 
@@ -76,7 +78,8 @@ def _intervals(results: GapResults) -> str:
     how = results.intervals.drop_duplicates("method").groupby("procedure", sort=False)["method"].apply(list)
     first, *others = how.index
     rest = (f"{name} ({'; '.join(results.labels[m] for m in how[name])})" for name in others)
-    return f"In brackets {_percent(results)} intervals, not adjusted for their number: {'; but '.join([first, *rest])}"
+    hows = "; but ".join([first, *rest])
+    return f"In brackets {_percent(results)} intervals, not adjusted for multiple comparisons: {hows}"
 
 
 def _seeds(results: GapResults) -> list[int]:

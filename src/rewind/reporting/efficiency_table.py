@@ -32,9 +32,9 @@ def notes(rows: pd.DataFrame) -> list[str]:
     """What was measured."""
     gallery, rounds = int(rows["gallery"].iloc[0]), int(rows["rounds"].min())
     return [
-        "Forward: from a caption that is prepared (tokens, or the vector of a frozen encoder) to its features; search: "
-        f"from its features to the ten best of {gallery:,} items, whose features are kept.",
-        f"Medians of at least {rounds} rounds after a warm-up, {_threads(rows)}; MB: parameters and buffers as held.",
+        "Forward: from a prepared caption (tokens, or the vector of a frozen encoder) to its features; search: from "
+        f"these features to the ten best of {gallery:,} items, whose features are precomputed.",
+        f"Medians of at least {rounds} rounds after a warm-up, {_threads(rows)}; MB: parameters and buffers in memory.",
     ]
 
 

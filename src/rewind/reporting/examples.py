@@ -56,7 +56,7 @@ def retrieval_examples(
             row.draw(fig, y, side)
             y -= row.height
         twins = any(hit.get("twin") for row in rows for hit in row.hits)
-        foot = f"✓ the truth; {'⇄ its reversed twin; ' if twins else ''}the numbers: {score}"
+        foot = f"✓ the true item; {'⇄ its reversed twin; ' if twins else ''}numbers: {score}"
         fig.text(1 - _EDGE / style.DOUBLE, _EDGE / height, foot, ha="right", va="bottom", **plain)
     return fig
 
@@ -73,7 +73,7 @@ class _Row:
         self.lines = _wrap(str(query["caption"]), place)
         self.kind = str(query.get("kind", "")).upper()
         found = any(hit.get("truth") for hit in self.hits)
-        self.rank = "" if found else f"truth at rank {_number(query['rank'])}"
+        self.rank = "" if found else f"true item at rank {_number(query['rank'])}"
         picture = max((side * image.shape[0] / image.shape[1] for image in self.images), default=side)
         words = _LINE * (len(self.lines) + 1.5 * bool(self.rank) + 1.1 * bool(self.kind))
         self.height = max(picture + _SCORE, words + _GAP)

@@ -116,13 +116,15 @@ def seed_caution(counts: list[int]) -> str:
     """What few seeds cannot carry; ``counts`` are the numbers of seeds of trained methods."""
     if counts == [1]:
         return (
-            "One training seed per method: nothing here speaks of other seeds, and no p-value is given for a "
-            "difference between methods that were trained"
+            "One training seed per method: these results say nothing about other seeds, and differences between "
+            "trained methods have no p-value"
         )
     if counts and counts[0] == 1:
-        return "A method with one training seed is a single checkpoint: its pairs have no p-value"
+        return "A method with one training seed is a single checkpoint: its comparisons have no p-value"
     if counts and counts[0] == 2:
-        return "Two training seeds carry little: where seeds differ much, intervals cover too seldom"
+        return (
+            "Two training seeds are few: if results vary much between seeds, intervals cover the true value too rarely"
+        )
     return ""
 
 
@@ -176,7 +178,7 @@ def _data(facts: Footnotes) -> str:
     if not facts.data:
         return ""
     listed = " and ".join(digest[:12] for digest in facts.data)
-    return f"Data: content {listed}" + (" (runs differ)" if len(facts.data) > 1 else "")
+    return f"Data: content hash {listed}" + (" (runs differ)" if len(facts.data) > 1 else "")
 
 
 def _sentence(text: str) -> str:

@@ -21,7 +21,9 @@ from rewind.reporting.setting_table import decimals
 from rewind.reporting.sheet import number
 from rewind.reporting.significance import LETTERS_FROM
 
-KEY = "* best, or not shown to be worse and above the first that is; (a) significantly better than method a"
+KEY = (
+    "* best, or not significantly worse than the best and ahead of all that are; (a) significantly better than method a"
+)
 WIDTH = 120  # of a terminal's lines
 ENDS = 5  # queries
 
@@ -60,13 +62,14 @@ def pair_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
             _queries(facts, setting, ways),
             short_sentence(facts, ways) if len(ways) > 1 else "",
             f"Difference: the first method minus the second, {unit}; in brackets its {_percent(results)} interval, not "
-            "adjusted for the number of pairs",
-            f"Holm’s p: adjusted{family}, in each search direction by itself; bold: below {level}" if tested else "",
-            "Detectable: the smallest true difference that this comparison finds in 80% of studies, as the first of "
-            "its family"
+            "adjusted for multiple comparisons",
+            f"Holm’s p: adjusted{family}, separately for each search direction; bold: below {level}" if tested else "",
+            "Detectable: the smallest true difference that this comparison would find significant in 80% of studies, "
+            "at the strictest level of Holm’s correction"
             if tested
             else "",
-            "Effect: the share of queries where the first does better minus the share where it does worse, −1 to 1",
+            "Effect: the share of queries on which the first method does better minus the share on which it does "
+            "worse, −1 to 1",
             procedure_sentence(facts, tested),
             _bootstrap(facts, results),
             seed_caution(counts),
@@ -81,10 +84,10 @@ def gap_sentences(facts: Footnotes, results: Results) -> list[str]:
     return finished(
         [
             short_sentence(facts, ways) if len(ways) > 1 else "",
-            "Origin’s queries, once in its gallery and once with the time-reversed twins beside it: the first minus "
-            "the second, in the same runs",
+            "Gap: the result of Origin’s queries in Origin’s gallery minus their result in the gallery with the "
+            "time-reversed twins added, in the same runs",
             _losses(gap_table.metrics(results)),
-            f"In brackets {_percent(results)} intervals, not adjusted for their number",
+            f"In brackets {_percent(results)} intervals, not adjusted for multiple comparisons",
             procedure_sentence(facts, tested=False),
             seed_caution(_seed_counts(results)),
             seed_sentence(facts),
@@ -97,8 +100,8 @@ def seed_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
     reading = (
         "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
         if setting == "binary"
-        else f"{units(seed_table.columns(results, setting).values())}, as expectations under random order of ties; "
-        "strict counts every tie as a miss"
+        else f"{units(seed_table.columns(results, setting).values())}; expected values when tied items are ordered at "
+        "random; strict counts every tie as a miss"
     )
     ways = tuple(directions(results, setting))
     return finished([_queries(facts, setting, ways), short_sentence(facts, ways) if len(ways) > 1 else "", reading])
@@ -147,7 +150,7 @@ def _clusters(count: int) -> str:
 def _bootstrap(facts: Footnotes, results: Results) -> str:
     if not facts.bootstrap:
         return ""
-    return f"Bootstrap: {_percent(results)} interval, {facts.bootstrap}; it says nothing of other training seeds"
+    return f"Bootstrap: {_percent(results)} interval, {facts.bootstrap}; it says nothing about other training seeds"
 
 
 def _queries(facts: Footnotes, setting: str, directions: tuple[str, ...]) -> str:
@@ -166,7 +169,7 @@ def _queries(facts: Footnotes, setting: str, directions: tuple[str, ...]) -> str
         return f"{title}: {what}"
     if directions == ("item_to_text",):
         return f"{title}: {what} search {queries:,} captions"
-    back = ", and the other way round" if len(directions) > 1 else ""
+    back = ", and vice versa" if len(directions) > 1 else ""
     return f"{title}: {queries:,} captions{apart} search {what}{back}"
 
 
@@ -175,10 +178,10 @@ def _reading(table: Table) -> str:
         return "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
     several = max(table.seeds, default=1) > 1
     shown = dict.fromkeys(known(column.metric) for column in table.columns)
-    said = [m.sentence + (", of all seeds’ queries together" if m.pooled and several else "") for m in shown]
+    said = [m.sentence + (" over the queries of all seeds" if m.pooled and several else "") for m in shown]
     return (
-        f"{'; '.join(dict.fromkeys(said))}; ↑ higher is better, ↓ lower is better; tied items are in random order, and "
-        "metrics their expectation"
+        f"{'; '.join(dict.fromkeys(said))}; ↑ higher is better, ↓ lower is better; metrics are expected values when "
+        "tied items are ordered at random"
     )
 
 
@@ -188,7 +191,7 @@ def _spread(table: Table) -> str:
         return ""
     number = str(counts.pop()) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
     single = any(row.cells[0].std != row.cells[0].std for row in table.rows)
-    tail = "; a row without ± is a single run or a closed form" if single else ""
+    tail = "; a row without ± is a single run or a closed-form method" if single else ""
     return f"Mean ± standard deviation over {number} seeds{tail}"
 
 
@@ -196,34 +199,34 @@ def _intervals(table: Table) -> str:
     shown = [column.metric for column in table.columns if column.interval]
     if not shown:
         return ""
-    return f"In brackets {100 * table.confidence:g}% intervals, not adjusted for their number"
+    return f"In brackets {100 * table.confidence:g}% intervals, not adjusted for multiple comparisons"
 
 
 def _near_the_ends(facts: Footnotes, table: Table) -> str:
-    """Where a handful of queries decides, intervals are what they promise only roughly (docs/calibration.md)."""
+    """Where a handful of queries decides, the coverage of intervals is only approximate (docs/calibration.md)."""
     queries = facts.settings.get(table.setting, {}).get("queries") or 0
     shown = [at for at, column in enumerate(table.columns) if column.interval and known(column.metric).percent]
     values = [row.cells[at].estimate for row in table.rows if not row.baseline for at in shown]
     near = [value for value in values if 0 < queries * min(value, 100 - value) / 100 < ENDS]
     if not near:
         return ""
-    return f"Within {ENDS} queries of 0% or 100% an interval covers its value only roughly as often as it says"
+    return f"Within {ENDS} queries of 0% or 100%, the coverage of an interval is only approximate"
 
 
 def _marks(facts: Footnotes, table: Table) -> str:
     if table.few is not None:
         return ""
     if not table.tested:
-        return "No differences between methods are tested, so nothing is bold" if facts.procedures else ""
+        return "No differences between methods were tested, so nothing is bold" if facts.procedures else ""
     what = "accuracy" if table.setting == "binary" else table.deciding
     level = f"p < {1 - table.confidence:.3g} after Holm’s correction"
     level += f" over {_pairs(facts.family)}" if facts.family else ""
     if not table.marked:
         return f"No two methods differ significantly in {what} ({level}), so nothing is bold"
     return (
-        f"Letters and bold are given for {what} alone, the metric that decides here. A raised letter marks a value "
-        f"that is significantly better than that of the method with this letter ({level}); bold: the best value of a "
-        "column and, above the first that is shown to be worse, those tested against it that are not"
+        f"Only the deciding metric, {what}, has letters and bold. A raised letter marks a value that is significantly "
+        f"better than that of the method with this letter ({level}); bold: the best value of a column, and values that "
+        "were tested against it, are not significantly worse and are ahead of all that are"
     )
 
 
@@ -241,7 +244,7 @@ def few_sentence(table: Table) -> str:
     """Why there are no letters, and what a study of this size could see."""
     if table.few is None:
         return ""
-    text = f"No letters: {_clusters(table.few)} of queries, and {LETTERS_FROM} are needed for them"
+    text = f"No letters: they need {LETTERS_FROM} clusters of queries, and there are {table.few:,}"
     return f"{text}. {_seen(table, 'two methods')}" if table.blind else text
 
 
@@ -249,7 +252,7 @@ def blind_sentence(table: Table) -> str:
     """What bold does not say: how large a difference it may hide."""
     if table.few is not None or not table.blind or not table.marked:
         return ""
-    return f"Bold does not mean as good as the best. {_seen(table, 'a bold value and the best')}"
+    return f"Bold does not mean equal to the best. {_seen(table, 'a bold value and the best')}"
 
 
 def seen(table: Table) -> str:
@@ -263,7 +266,10 @@ def seen(table: Table) -> str:
 
 
 def _seen(table: Table, between: str) -> str:
-    return f"Between {between} this study finds a difference of {seen(table)} in 80% of cases, smaller ones less often"
+    return (
+        f"Between {between}, this study would detect a true difference of {seen(table)} in 80% of cases, and smaller "
+        "differences less often"
+    )
 
 
 def families_sentence(table: Table) -> str:
@@ -273,6 +279,6 @@ def families_sentence(table: Table) -> str:
         return ""
     level = f"{100 * (1 - table.confidence):g}%"
     return (
-        f"Each search direction is a family of its own: in one a false letter stands in at most {level} of studies, in "
-        f"one or the other in at most {2 * 100 * (1 - table.confidence):g}%"
+        f"Holm’s correction is applied to each search direction separately: equal methods get a false letter in at "
+        f"most {level} of studies in one direction, and in at most {2 * 100 * (1 - table.confidence):g}% in either"
     )

@@ -7,9 +7,9 @@ import numpy as np
 KINDS = ("hit", "miss", "twin")
 TITLES = {"hit": "hit", "miss": "miss", "twin": "confused with the twin"}
 MEANING = {
-    "hit": "truth alone first",
-    "miss": "another item at or above the truth",
-    "twin": "only the twin at or above the truth",
+    "hit": "the true item alone first",
+    "miss": "another item ranked at or above the true item",
+    "twin": "only the twin ranked at or above the true item",
 }
 
 

@@ -140,7 +140,7 @@ def _reasons(best: Claim, ratio: float, limit: float) -> list[str]:
         found.append(f"too slow (a step takes {ratio:.{digits}f} times as long, {limit:.{digits}f} is allowed)")
     if not best.controlled:
         ends = f"[{number(best.shrinkage_low, 1, True)}, {number(best.shrinkage_high, 1, True)}]"
-        how = "is not shown to shrink" if best.shrinkage_high > 0 else "grows"
+        how = "has not been shown to shrink" if best.shrinkage_high > 0 else "grows"
         found.append(f"its gap {how} in the control (it shrinks by {number(best.shrinkage, 1, True)} {ends})")
     return found
 

@@ -21,13 +21,13 @@ def sentences(facts: Footnotes, results: Results) -> list[str]:
     return finished(
         [
             *outcomes(results),
-            f"A win over {baseline} is claimed where, for {' or '.join(CLAIMED)} in one search direction of "
+            f"A method wins over {baseline} if, for {' or '.join(CLAIMED)} in one search direction of "
             f"{TITLES[place(results)]}, every seed gains, the mean gain is significant (p < "
             f"{1 - results.confidence:.3g} after Holm’s correction{family}), {_and_step(keys)}",
-            "Shown is the claim that comes nearest to it; bold: this part of it holds; all claims are in the CSV file",
+            "The row shows the metric that comes closest to a win; bold: this condition holds; all are in the CSV file",
             short_sentence(facts, directions(results, place(results))) if several else "",
             f"Gains: method minus {baseline} with the same seed, in percentage points; in brackets "
-            f"{100 * results.confidence:g}% intervals, not adjusted for their number",
+            f"{100 * results.confidence:g}% intervals, not adjusted for multiple comparisons",
             _step_time(results),
             _control(results),
             procedure_sentence(facts, tested=True),
@@ -45,8 +45,8 @@ def outcomes(results: Results) -> list[str]:
 def _outcome(results: Results, judged: Judged, several: bool) -> str:
     label, claim = results.labels[judged.method], named(results, judged.best, several)
     if judged.win:
-        return f"{label}: a win, by {claim}."
-    return f"{label}: no win; by {claim}, the nearest to one: {', '.join(judged.reasons)}."
+        return f"{label}: a win, in {claim}."
+    return f"{label}: no win; in {claim}, which comes closest: {', '.join(judged.reasons)}."
 
 
 def _and_step(keys: Verdict) -> str:
@@ -57,9 +57,9 @@ def _and_step(keys: Verdict) -> str:
 def _step_time(results: Results) -> str:
     row = results.step_time.iloc[0]
     return (
-        f"Step time: median over {int(row['rounds'])} rounds of a training step’s time divided by that of "
-        f"{results.labels[results.verdict.baseline]} on the same batch of {int(row['batch'])}, in turn in one process "
-        f"({row['device']}), in brackets the quartiles"
+        f"Step time: the time of a training step divided by that of {results.labels[results.verdict.baseline]} on the "
+        f"same batch of {int(row['batch'])}, measured in turn in one process ({row['device']}); median over "
+        f"{int(row['rounds'])} rounds, in brackets the quartiles"
     )
 
 
@@ -70,6 +70,6 @@ def _control(results: Results) -> str:
     names = results.labels
     pairs = "; ".join(f"{names[keys.control[m]]} − {names[keys.control[keys.baseline]]}" for m in keys.methods)
     return (
-        f"Control: how much larger the gap to {names[keys.baseline]} is than that of the counterparts ({pairs}); it "
-        "holds where the whole interval is above 0"
+        f"Control: how much larger the gain over {names[keys.baseline]} is than the gain of the counterparts "
+        f"({pairs}); the condition holds if the whole interval is above 0"
     )

@@ -46,7 +46,8 @@ def _alike(rows: pd.DataFrame) -> str:
     lacking = [f"{row.alike} ({row.label})" for row in rows.itertuples() if row.alike]
     if not lacking:
         return ""
-    return f"Classes whose prompts read alike, as their names are outside the vocabulary: {', '.join(lacking)}"
+    listed = ", ".join(lacking)
+    return f"Classes whose prompts are identical to the model, because their names are not in its vocabulary: {listed}"
 
 
 def _line(row) -> tuple[Entry, ...]:
@@ -71,10 +72,10 @@ def sentences(facts: Footnotes, results: Results) -> list[str]:
     procedures = "; ".join(dict.fromkeys(rows["procedure"]))
     return finished(
         [
-            f"{first['images']:,} test images of {_data(rows)}, of which no method was shown one; the class whose "
-            "prompts are nearest is the answer, in percent; a tie counts its share",
+            f"Accuracy in percent on {first['images']:,} test images of {_data(rows)}, none of which were used in "
+            "training; the predicted class is the one with the most similar prompts; a tie counts fractionally",
             template,
-            f"{spread} {100 * results.confidence:g}% intervals, not adjusted for their number: {procedures}",
+            f"{spread} {100 * results.confidence:g}% intervals, not adjusted for multiple comparisons: {procedures}",
             _alike(rows),
             seed_caution(sorted(set(trained["seeds"]))) if len(trained) else "",
         ]

@@ -25,7 +25,9 @@ class RTimeSource(SourceKeys):
     annotations: dict[Literal["train", "valid", "test"], str] = required("The JSON file of each split.")
     videos: str = required("Folder of source clips, named `<id>.<any video suffix>`.")
     reversed_videos: str | None = key(
-        None, "Folder of existing reversed clips (`<id>_rev.*` or `<id>-reverse.*`); without it they are made."
+        None,
+        "Folder of existing reversed clips (`<id>_rev.*` or `<id>-reverse.*`); clips without one are reversed by "
+        "Rewind.",
     )
 
     def files(self) -> list[str]:
@@ -33,27 +35,29 @@ class RTimeSource(SourceKeys):
 
 
 class ShapesSource(SourceKeys):
-    """The embedded default: moving shapes, drawn from a seed and described in RTime's JSON format."""
+    """The built-in dataset: moving shapes, drawn at random and described in RTime's JSON format."""
 
-    format: Literal["shapes"] = required("Clips made on the spot.")
-    seed: int = key(0, "Seed of the drawing; another seed gives other clips.", **SEEDS)
+    format: Literal["shapes"] = required("Generated clips.")
+    seed: int = key(0, "Random seed of the drawing; another seed gives other clips.", **SEEDS)
     clips: dict[Literal["train", "valid", "test"], int] = key(
         {"train": 380, "valid": 60, "test": 120}, "Original clips in each split; each also has its reversed twin."
     )
-    size: int = key(32, "Typical short side of a source clip, in pixels; some clips are odd-sized.", ge=16, le=512)
-    paraphrases: int = key(5, "Captions of a training clip, per direction.", ge=1, le=10)
+    size: int = key(32, "Typical short side of a source clip, in pixels; some clips have odd sizes.", ge=16, le=512)
+    paraphrases: int = key(5, "Captions per training clip and direction.", ge=1, le=10)
 
 
 Items = Literal["videos", "images"]
 
 
 class TableSource(SourceKeys):
-    """Any data set as one CSV file."""
+    """Any dataset, as one CSV file."""
 
-    format: Literal["table"] = required("A CSV `item_id,path,split,caption[,cluster_id]`, one row per caption.")
+    format: Literal["table"] = required(
+        "A CSV `item_id,path,split,caption[,reverse_caption][,cluster_id]`, one row per caption."
+    )
     table: str = required("The CSV file.")
     videos: str = required("Folder that the table's paths are relative to.")
-    items: Items = key("videos", "What the files are: `videos` or `images`.")
+    items: Items = key("videos", "Whether the files are `videos` or `images`.")
 
     def files(self) -> list[str]:
         return [self.table]
@@ -63,8 +67,10 @@ class EmojiSource(SourceKeys):
     """Captioned animated clips from the npm packages `@lobehub/fluent-emoji-anim-*` and `emojibase-data`."""
 
     format: Literal["emoji"] = required("Animated emoji, fetched with npm.")
-    packages: list[Literal[1, 2, 3, 4]] = key([1, 2, 3, 4], "Which of the four packages to use; one gives a small run.")
-    folder: str | None = key(None, "Folder that already holds the unpacked packages; without it npm fetches them.")
+    packages: list[Literal[1, 2, 3, 4]] = key(
+        [1, 2, 3, 4], "Which of the four packages to use; one package gives a small dataset."
+    )
+    folder: str | None = key(None, "Folder that already contains the unpacked packages; none: npm fetches them.")
     seed: int = key(0, "Seed of the split by subject.", **SEEDS)
     test_share: float = key(0.5, "Share of subjects in the test split.", gt=0, lt=1)
     valid_share: float = key(0.1, "Share of subjects in the validation split.", gt=0, lt=1)
@@ -76,7 +82,7 @@ class EmojiSource(SourceKeys):
 
 
 class ImageSplit(SourceKeys):
-    """Keys of a split by image."""
+    """Keys of a random split by image."""
 
     items: ClassVar[Items] = "images"
     seed: int = key(42, "Seed of the split by image.", **SEEDS)
@@ -102,17 +108,20 @@ class Flickr8kSource(ImageSplit):
     captions: str = required("The text file: `captions.tsv`, or the original `captions.txt` or `Flickr8k.token.txt`.")
     images: str = required("Folder that image paths are relative to.")
     split_file: str | None = key(
-        None, "Karpathy's `dataset_flickr8k.json`, whose split is taken; without it `seed` and shares decide."
+        None,
+        "Karpathy's `dataset_flickr8k.json`, whose split is used; none: a random split with `seed` and the shares.",
     )
     max_without_split: float = key(
         0.02,
-        "Largest tolerated share of captioned images that `split_file` lacks (of Flickr8k's 8,091 it names 8,000); "
-        "they are left out and counted in `captions/report.json`.",
+        "Largest tolerated share of captioned images that are missing from `split_file` (of Flickr8k's 8,091 it "
+        "lists 8,000); they are left out and counted in `captions/report.json`.",
         ge=0,
         le=1,
     )
     captions_per_image: int = key(
-        5, "Captions that an image should have; images with fewer or more are used, and counted in the report.", ge=1
+        5,
+        "Number of captions that an image should have; images with fewer or more are used, and counted in the report.",
+        ge=1,
     )
 
     def files(self) -> list[str]:
@@ -124,7 +133,7 @@ class StampsSource(ImageSplit):
 
     format: Literal["stamps"] = required("Stamps of Tux Paint, fetched with apt-get without installing the package.")
     folder: str | None = key(
-        None, "Folder that already holds the package's .deb file, or its unpacked tree; without it apt-get fetches it."
+        None, "Folder that already contains the package's .deb file or its unpacked tree; none: apt-get fetches it."
     )
 
 
@@ -144,8 +153,8 @@ class ModuleSource(SourceKeys):
     """A format of your own: any importable module with `read(dataset, sources) -> Annotations`."""
 
     format: str = required("Dotted path of the module, for example `mylab.rewind_dataset`.", pattern=r"^\w+(\.\w+)+$")
-    items: Items = key("videos", "What it names: `videos` or `images`.")
-    options: dict[str, Any] = key({}, "Whatever that module reads.")
+    items: Items = key("videos", "Whether the items are `videos` or `images`.")
+    options: dict[str, Any] = key({}, "Options that the module reads.")
 
 
 BUILT_IN = (
@@ -178,23 +187,26 @@ class Video(Keys):
     """How source clips are normalised."""
 
     fps: float = key(3.0, "Frames per second of the normalised clip.", ge=0.01, le=60)
-    short_side: int = key(224, "Short side in pixels; the long side keeps the aspect, rounded to even.", ge=16, le=1080)
+    short_side: int = key(
+        224, "Short side in pixels; the long side keeps the aspect ratio, rounded to an even number.", ge=16, le=1080
+    )
     qp: int = key(
         20,
-        "H.264 constant quantiser, 0 (lossless) to 51. Every frame is coded alone (intra) at this quantiser, so a "
-        "reversed file holds bit for bit the frames of its original and any frame can be read without its neighbours.",
+        "H.264 constant quantiser, 0 (lossless) to 51. Every frame is coded as an intra frame with this quantiser, "
+        "so a reversed file contains the frames of its original bit for bit, and any frame can be read without its "
+        "neighbours.",
         ge=0,
         le=51,
     )
     max_seconds: float = key(
-        600.0, "Longer clips are refused: reversing holds all frames in memory.", ge=0.1, le=86_400
+        600.0, "Longer clips are refused, because reversing holds all frames in memory.", ge=0.1, le=86_400
     )
-    shards: int = key(1, "Number of video jobs; choose some hundreds for 20,000 clips.", ge=1, le=5000)
-    workers: int = key(2, "Parallel ffmpeg processes inside one video job.", ge=1, le=256)
+    shards: int = key(1, "Number of video jobs; use a few hundred for 20,000 clips.", ge=1, le=5000)
+    workers: int = key(2, "Parallel ffmpeg processes in one video job.", ge=1, le=256)
 
 
 class Image(Keys):
-    """How source images are normalised: turned upright, on white where they are transparent, as RGB."""
+    """How source images are normalised: turned upright, white where they are transparent, as RGB."""
 
     short_side: int = key(
         256,
@@ -205,28 +217,28 @@ class Image(Keys):
     format: Literal["png", "jpeg"] = key(
         "png", "`png`: lossless. `jpeg`: quality 95 with full colour resolution, a third of the size or less."
     )
-    shards: int = key(1, "Number of image jobs; some hundreds for a million images.", ge=1, le=5000)
-    workers: int = key(2, "Parallel threads inside one image job.", ge=1, le=256)
+    shards: int = key(1, "Number of image jobs; use a few hundred for a million images.", ge=1, le=5000)
+    workers: int = key(2, "Parallel threads in one image job.", ge=1, le=256)
 
 
 class Dataset(Keys):
     """One dataset file."""
 
     name: str = required("The file's name without `.yaml`; filled in by the reader.", pattern=NAME)
-    title: str = key("", "Name for tables, for example `RTime`; the file's name if empty.")
-    source: Source = required("Where the raw files are, by format.")
+    title: str = key("", "Name used in tables, for example `RTime`; the file's name if empty.")
+    source: Source = required("Where the raw files are; the keys depend on the format.")
     reverse: bool = key(True, "Make a time-reversed twin of every clip that has a reverse caption.")
     only: str | None = key(
         None,
-        "Text file of item ids, one per line: of the annotations these originals are kept, with their twins and "
-        "captions, and nothing else. To try a study on a part of its data.",
+        "Text file of item ids, one per line: only these originals are used, with their twins and captions. For "
+        "trying a study on a part of its data.",
     )
     max_missing: float = key(
         0.0, "Largest tolerated share of missing or unreadable clips, 0 to 1; above it the videos stage fails.",
         ge=0, le=1,
     )  # fmt: skip
     video: Video = key(Video(), "How source clips are normalised.")
-    image: Image = key(Image(), "How source images are normalised, where the data set has images.")
+    image: Image = key(Image(), "How source images are normalised, if the dataset has images.")
     licence: str = key("", "Licence of the clips and captions, for the report.")
     how_to_get: str = key("", "Printed when files are missing: where to get them and where to put them.")
 

@@ -15,16 +15,16 @@ HEAD = """# Configuration
 *Written by `make docs` from the models in `src/rewind/study`; edit the descriptions there.*
 
 `config.yaml` lists the **studies** to run. A study (`studies/<name>.yaml`) names a **dataset**
-(`datasets/<name>.yaml`), which is prepared once and shared by every study on it. Files are validated whole before
-anything runs: unknown keys, keys that do not fit together, files that are not there, and models, heads, losses and
-samplers that cannot be made. Everything is told at once, each fault with the path of its key and what to do.
+(`datasets/<name>.yaml`), which is prepared once and shared by every study on it. Files are validated completely before
+anything runs. Unknown keys, keys that contradict each other, missing files, and models, heads, losses and samplers that
+cannot be built are all reported together, each with the path of its key and what to do.
 
-Any key of any file can be changed on the command line, nested or dotted:
+Any key of any file can be changed on the command line, as nested keys or as a dotted path:
 
     snakemake --config 'studies=[demo]' 'overrides={studies.demo.training.epochs: 2, datasets.shapes.video.fps: 4}'
 
-A method, `sanity`, `sweep` and `pretraining` each have a `training` block that lies on top of the study's own, key by
-key.
+A method, `sanity`, `sweep` and `pretraining` can each have a `training` block, whose keys override those of the study's
+own `training` block.
 """
 
 

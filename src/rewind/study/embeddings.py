@@ -22,47 +22,52 @@ class Encoder(Keys):
     architecture: str = key("ViT-B-32-quickgelu", "`clip`: open_clip's model name, or a JSON file in its format.")
     weights: str | None = key(None, "`clip`: local weights file.")
     family: Literal["openai", "open_clip"] | None = key(
-        None, "`clip`: whose weights a file holds that does not show it, as in `backbone.family`."
+        None, "`clip`: origin of weights whose file does not show it, as in `backbone.family`."
     )
-    allow_torchscript: bool = key(False, "`clip`: open a program archive. Only for files that you trust.")
+    allow_torchscript: bool = key(False, "`clip`: allow a TorchScript archive. Only for files that you trust.")
 
 
 class MadeFrom(Keys):
-    """Vectors made here from another data set of captioned clips or images."""
+    """Vectors that Rewind makes from another dataset of captioned clips or images."""
 
     dataset: str = required(
         "Name of a file in `config/datasets`; its split is kept, its reversed twins are left out.", pattern=NAME
     )
-    text: Encoder = required("Encodes captions.")
-    image: Encoder = required("Encodes images, or the frames of clips, whose mean is taken.")
-    frames: int = key(8, "Frames of a clip that are encoded.", ge=1, le=512)
+    text: Encoder = required("Encoder of the captions.")
+    image: Encoder = required("Encoder of the images, or of the frames of clips, whose mean is used.")
+    frames: int = key(8, "Number of frames of a clip that are encoded.", ge=1, le=512)
     size: int = key(224, "Side of the square that the image encoder sees, in pixels.", ge=16, le=1024)
     unit: bool = key(
-        True, "Scale every vector to length 1: whose lengths differ, geometry and the moments of the loss see lengths."
+        True,
+        "Scale every vector to length 1. Otherwise geometry and the moment term of the loss also depend on lengths.",
     )
-    dtype: Literal["float32", "float16"] = key("float32", "Numbers in the file.")
+    dtype: Literal["float32", "float16"] = key("float32", "Number format in the file.")
     threads: int = key(1, "CPU threads of the encoding job.", ge=1, le=512)
 
 
 class EmbeddingsSource(Keys):
-    """Vectors of captions and images, in the files of Mamiglia's challenge, or made here."""
+    """Vectors of captions and images, in the format of Mamiglia's challenge, or made by Rewind."""
 
     format: Literal["embeddings"] = required("Vectors in an npz, and which caption belongs to which image.")
-    items: Literal["images", "videos"] = key("images", "What the image vectors show; only words in tables change.")
-    train: str | None = key(None, "The npz with captions and images; none where the vectors are `made_from`.")
+    items: Literal["images", "videos"] = key(
+        "images", "What the image vectors represent; affects only the words in tables."
+    )
+    train: str | None = key(None, "The npz with captions and images; none if the vectors are `made_from` a dataset.")
     captions: str | None = key(None, "captions.txt: `image,caption`, one line per caption vector, in their order.")
     splits: str | None = key(
         None,
-        "CSV `image,split[,path]` that says the split of every image, and where its picture is (relative to this data "
-        "set's results folder); none: a split by image under `seed`.",
+        "CSV `image,split[,path]` with the split of every image and the path of its picture (relative to this "
+        "dataset's results folder); none: a random split by image with `seed`.",
     )
-    test: str | None = key(None, "npz of captions without images, which a submission is written for.")
-    made_from: MadeFrom | None = key(None, "Make the vectors from another data set, instead of `train`, `captions`.")
+    test: str | None = key(None, "npz of captions without images, for which a submission can be written.")
+    made_from: MadeFrom | None = key(
+        None, "Make the vectors from another dataset, instead of giving `train` and `captions`."
+    )
     seed: int = key(42, "Seed of the split by image.", **SEEDS)
     valid_share: float = key(0.1, "Share of images in the validation split.", gt=0, lt=1)
     test_share: float = key(0.1, "Share of images in the test split.", gt=0, lt=1)
     max_gb: float | None = key(
-        None, "Refuse vectors that unpack to more gigabytes than this; none: than the memory that is free.", gt=0
+        None, "Refuse vectors that unpack to more gigabytes than this; none: more than the free memory.", gt=0
     )
 
     @model_validator(mode="after")

@@ -20,37 +20,40 @@ from rewind.study.zero_shot import ZeroShot
 class Frames(Keys):
     """Which frames of a clip the model sees."""
 
-    max_frames: int = key(12, "Frames per clip; overruled by the sweep's choice where there is a sweep.", ge=1, le=512)
+    max_frames: int = key(
+        12, "Largest number of frames per clip; replaced by the sweep's choice if there is a sweep.", ge=1, le=512
+    )
     sampling: Literal["uniform", "head", "tail", "stride"] = key(
         "uniform",
-        "Which frames of a longer clip are kept: spread evenly, the first, or the last (`slice_framepos` 2, 0, 1). "
-        "`stride`: ViCLIP's own, every so manieth from the first on; a shorter clip has frames several times.",
+        "Which frames of a longer clip are used: `uniform` (evenly spaced), `head` (the first) or `tail` (the "
+        "last); CLIP4Clip's `slice_framepos` 2, 0, 1. `stride` is ViCLIP's: every n-th frame from the first on; a "
+        "shorter clip repeats frames.",
     )
     rate: float | None = key(
         None,
-        "Frames per second taken before `sampling` (CLIP4Clip's `feature_framerate`, 1); none: all frames.",
+        "Frames per second that are read before `sampling` (CLIP4Clip's `feature_framerate`, 1); none: all frames.",
         ge=0.01,
         le=1000,
     )
-    size: int = key(224, "Side of the square model input in pixels.", ge=16, le=1024)
+    size: int = key(224, "Side of the square model input, in pixels.", ge=16, le=1024)
     fit: Literal["crop", "stretch"] = key(
         "crop",
-        "How a frame becomes a square: `crop` (resize the short side, crop the centre; CLIP) or `stretch` (the whole "
-        "frame, its aspect not kept; ViCLIP).",
+        "How a frame becomes a square: `crop` (resize the short side, crop the centre; CLIP) or `stretch` (resize "
+        "the whole frame without keeping its aspect ratio; ViCLIP).",
     )
     noise: bool = key(
-        False, "A control: noise in the place of every clip, the same for an item throughout; no clip is read."
+        False, "A control: every clip is replaced by noise, always the same for an item; no clip is read."
     )
     workers: int = key(
         0, "Decoding processes beside each job that trains or encodes; 0 decodes in the job itself.", ge=0, le=256
     )
     store: bool = key(
         False,
-        "Decode every clip once into memory-mapped shards (clips × frames × size² × 3 bytes on disk), from which all "
-        "runs read; for training from pixels, where decoding would keep a GPU waiting.",
+        "Decode every clip once into memory-mapped shards (clips × frames × size² × 3 bytes on disk), from which "
+        "all runs read. Use it when training from pixels, so that decoding does not keep a GPU waiting.",
     )
     keep_in_memory: bool = key(
-        False, "Keep decoded frames in memory (small data only: clips × frames × size² × 3 bytes)."
+        False, "Keep decoded frames in memory (small datasets only: clips × frames × size² × 3 bytes)."
     )
 
 
@@ -59,11 +62,15 @@ class Text(Keys):
 
     tokenizer: Literal["clip", "words", "miniclip"] = key(
         "clip",
-        "`clip`: CLIP's byte pairs. `words`: a vocabulary of the training captions' words. `miniclip`: the same, as "
-        "MiniCLIP cuts words and without start and end tokens (for `kind: miniclip_towers`).",
+        "`clip`: CLIP's byte-pair encoding. `words`: a vocabulary of the words in the training captions. "
+        "`miniclip`: the same, but with MiniCLIP's way of splitting words and without start and end tokens (for "
+        "`kind: miniclip_towers`).",
     )
     max_words: int = key(
-        32, "Tokens per caption, start and end included; longer captions are cut and counted.", ge=4, le=512
+        32,
+        "Tokens per caption, including start and end; longer captions are cut, and the tables say how many.",
+        ge=4,
+        le=512,
     )
 
 
@@ -73,31 +80,32 @@ class Method(Keys):
     model: str = key(
         "clip4clip",
         "`clip4clip` (a backbone with a temporal head), `dual_encoder` (cosine of one vector per caption and clip, "
-        "with cross-attention of pairs in training where its options say so), `miniclip` (`kind: miniclip_towers` "
-        "without a head), `translator` (from caption vectors to item vectors), `ridge`, `chance`, `bow`, "
-        "`zero_shot` (baselines; the last is the study's backbone, or one of its own, before training), or a dotted "
-        "path of your own.",
+        "optionally with cross-attention within pairs during training), `miniclip` (`kind: miniclip_towers` without"
+        " a head), `translator` (a map from caption vectors to item vectors), the baselines `ridge`, `chance`, "
+        "`bow` and `zero_shot` (the study's backbone, or one of its own, before training), or the dotted path of "
+        "your own class.",
     )
     head: str = key(
         "meanP",
-        "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, or a dotted path of your own. Of a `translator`: "
-        "linear, mlp1, mlp2, geometry_adapter, or in closed form ridge, geometry.",
+        "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, or the dotted path of your own class. For a "
+        "`translator`: linear, mlp1, mlp2, geometry_adapter, or the closed forms ridge and geometry.",
     )
-    head_layers: int = key(4, "Transformer layers of the head (`cross_num_hidden_layers`).", ge=1, le=48)
+    head_layers: int = key(4, "Number of transformer layers in the head (`cross_num_hidden_layers`).", ge=1, le=48)
     head_start: Literal["clip", "random"] = key(
         "clip",
-        "Where transformer heads start: as a copy of the first blocks of CLIP's text tower (upstream), or random.",
+        "Initial weights of transformer heads: `clip`, a copy of the first blocks of CLIP's text tower (as in "
+        "CLIP4Clip), or `random`.",
     )
     label: str = key("", "Name in tables and figures; the method's key if empty.")
-    train: str = key("", "What the table's Train column says; the dataset's title if empty.")
-    options: dict[str, Any] = key({}, "Options of a baseline or of a model of your own.")
-    noise: bool = key(False, "A control: this method sees noise in the place of every clip (as `frames.noise`).")
+    train: str = key("", "Text of the table's Train column; the dataset's title if empty.")
+    options: dict[str, Any] = key({}, "Options of a baseline or of your own model.")
+    noise: bool = key(False, "A control: for this method every clip is replaced by noise (as `frames.noise`).")
     fixed: bool = key(
         False,
-        "This is one model that cannot be trained again, say a checkpoint without its recipe: its row speaks of this "
-        "model alone, and its intervals and tests are over other queries. It has one seed.",
+        "A single model that cannot be trained again, for example a checkpoint without its training recipe. Its "
+        "intervals and tests generalise to other queries only. It has one seed.",
     )
-    seeds: list[int] | None = key(None, "Seeds of this method where they differ from the study's.", min_length=1)
+    seeds: list[int] | None = key(None, "Seeds of this method, if they differ from the study's.", min_length=1)
     training: Training = key(Training(), "Overrides of the study's `training` keys for this method.")
 
     @field_validator("seeds")
@@ -119,20 +127,22 @@ class Method(Keys):
 
 
 class Sanity(Keys):
-    """A tiny subset must be over-fitted before real runs start."""
+    """The over-fitting check: a small subset must be learnt by heart before real runs start."""
 
-    clips: int = key(200, "Training clips to over-fit (originals, one caption each).", ge=2, le=200)
-    method: str = key("", "Method to use, one that is trained; the first such if empty.")
-    min_r1: float = key(0.9, "Training R@1 that must be reached; 0 reports it and lets everything pass.", ge=0, le=1)
+    clips: int = key(200, "Number of training clips to over-fit (originals, one caption each).", ge=2, le=200)
+    method: str = key("", "Method to use (one that is trained); the first such method if empty.")
+    min_r1: float = key(
+        0.9, "Training R@1 that must be reached, 0 to 1; with 0 it is reported but never fails.", ge=0, le=1
+    )
     training: Training = key(Training(), "Overrides of the study's `training` keys for this check.")
 
 
 class Sweep(Keys):
-    """Choose `frames.max_frames` once, on validation, and freeze it for every method."""
+    """Choose `frames.max_frames` once, on validation, and use it for every method."""
 
-    max_frames: list[int] = required("Values to try, 1 to 512 each.", min_length=1)
-    method: str = key("meanP", "Method that tries them, one that is trained.")
-    seed: int = key(0, "Its seed.", **SEEDS)
+    max_frames: list[int] = required("Values to try, from 1 to 512.", min_length=1)
+    method: str = key("meanP", "Method to train with each value (one that is trained).")
+    seed: int = key(0, "Seed of these runs.", **SEEDS)
     training: Training = key(Training(), "Overrides of the study's `training` keys for the trials.")
 
     @field_validator("max_frames")
@@ -145,20 +155,21 @@ class Sweep(Keys):
 
 
 class Pretraining(Keys):
-    """Train the backbone first, on the training split, where no weights are at hand: once for each seed."""
+    """Train the backbone first, on the training split, once for each seed (without pretrained weights)."""
 
-    method: Method = key(Method(), "Method that is trained (its backbone is what is kept).")
+    method: Method = key(Method(), "Method that is trained; its backbone is kept.")
     shared: bool = key(
         False,
-        "Once for all runs instead. Their spread then leaves it out, and every table and figure says in its caption "
-        "that it is given one pre-training.",
+        "Pre-train once for all runs. The spread over seeds then does not include the pre-training, so the captions"
+        ' of all tables and figures say "given one pre-training".',
     )
     seed: int | None = key(
         None,
-        "Seed of a `shared` pre-training, 0 if empty. Otherwise a run starts from the pre-training of its own seed.",
+        "Seed of a `shared` pre-training, 0 if empty. Without `shared`, each run starts from the pre-training with "
+        "its own seed.",
         **SEEDS,
     )
-    threads: int | None = key(None, "CPU threads of such a job; the study's if empty.", ge=1, le=512)
+    threads: int | None = key(None, "CPU threads of a pre-training job; the study's if empty.", ge=1, le=512)
     max_frames: int | None = key(None, "Frames per clip while pre-training; the study's if empty.", ge=1, le=512)
     training: Training = key(Training(), "Overrides of the study's `training` keys.")
 
@@ -168,7 +179,7 @@ class Evaluation(Keys):
 
     settings: list[Literal["origin", "hard", "binary", "test"]] = key(
         ["origin", "hard", "binary"],
-        "origin, hard and binary need reversed twins; `test` is the plain test split.",
+        "`origin`, `hard` and `binary` need reversed twins; `test` is the plain test split.",
         min_length=1,
     )
     directions: list[Literal["text_to_item", "item_to_text"]] = key(
@@ -176,12 +187,14 @@ class Evaluation(Keys):
     )
     cosine_gap: bool = key(
         False,
-        "Also report the cosine gap, on validation and test: how much closer a caption is to its own item than to "
+        "Also report the cosine gap on validation and test: how much closer a caption is to its own item than to "
         "others.",
     )
-    batch_size: int = key(64, "Items or captions encoded at once.", ge=1)
-    pair_batch_size: int = key(4096, "Pairs scored at once by heads that look at pairs (tightTransf).", ge=1)
-    zero_shot: ZeroShot | None = key(None, "Also tell labelled images apart by prompts, after each epoch and at last.")
+    batch_size: int = key(64, "Number of items or captions encoded at once.", ge=1)
+    pair_batch_size: int = key(4096, "Number of pairs scored at once by heads that score pairs (tightTransf).", ge=1)
+    zero_shot: ZeroShot | None = key(
+        None, "Also measure zero-shot classification of labelled images, after each epoch and for the final model."
+    )
 
     @field_validator("settings", "directions")
     @classmethod
@@ -190,15 +203,15 @@ class Evaluation(Keys):
 
 
 class Resources(Keys):
-    """What one training job asks of the machine."""
+    """What one training job requests from the machine."""
 
-    gpus: int = key(1, "GPUs per training job; without a GPU the job runs on CPU and says so.", ge=0, le=64)
-    require_gpu: bool = key(False, "Refuse to train on the CPU, where a forgotten driver would cost days.")
+    gpus: int = key(1, "GPUs per training job; without a GPU the job runs on the CPU and says so.", ge=0, le=64)
+    require_gpu: bool = key(False, "Refuse to train on the CPU, where a missing driver would cost days.")
     threads: int = key(1, "CPU threads per training job.", ge=1, le=512)
     feature_threads: int | None = key(
         None, "CPU threads of the job that computes a frozen tower's features; `threads` if empty.", ge=1, le=512
     )
-    mem_mb: int = key(4000, "Memory per training job, for schedulers.", ge=100)
+    mem_mb: int = key(4000, "Memory per training job in MB, for schedulers.", ge=100)
 
 
 RESERVED = ("data", "rehearsal")  # folders below results that are no study's
@@ -208,28 +221,24 @@ class Study(Keys):
     """One study file."""
 
     name: str = required("The file's name without `.yaml`; filled in by the reader.", pattern=NAME)
-    title: str = key("", "Heading of the report; the file's name if empty.")
+    title: str = key("", "Title of the report; the file's name if empty.")
     dataset: str = required("Name of a file in `config/datasets`.", pattern=NAME)
-    backbone: Backbone = key(Backbone(), "The towers under every head.")
+    backbone: Backbone = key(Backbone(), "The text and visual towers that all heads share.")
     frames: Frames = key(Frames(), "Which frames of a clip the model sees.")
     text: Text = key(Text(), "How captions become tokens.")
-    pretraining: Pretraining | None = key(None, "Train the backbone first, where no pretrained weights are at hand.")
+    pretraining: Pretraining | None = key(None, "Train the backbone first, if you have no pretrained weights.")
     training: Training = key(Training(), "How every method is trained.")
     methods: dict[str, Method] = required(
-        "The rows of the tables, in order, by names of letters, digits, `-` and `_`.", min_length=1
+        "The methods, in the order of the tables' rows. Names consist of letters, digits, `-` and `_`.", min_length=1
     )
-    seeds: list[int] = key(
-        [0, 1, 2], "Training seeds, the same for all methods; 0 alone where no method is trained.", min_length=1
-    )
-    sanity: Sanity | None = key(
-        Sanity(), "The over-fitting check; `null` leaves it out, as does a study without training."
-    )
-    sweep: Sweep | None = key(None, "The sweep of `max_frames`; `null` leaves it out.")
+    seeds: list[int] = key([0, 1, 2], "Training seeds of all methods; only 0 if no method is trained.", min_length=1)
+    sanity: Sanity | None = key(Sanity(), "The over-fitting check; `null` skips it. A study without training has none.")
+    sweep: Sweep | None = key(None, "The sweep of `max_frames`; `null` skips it.")
     evaluation: Evaluation = key(Evaluation(), "Which queries search which gallery.")
     statistics: Statistics = key(Statistics(), "Intervals and comparisons.")
     tables: Tables = key(Tables(), "What the tables show.")
-    figures: Figures = key(Figures(), "Pictures.")
-    resources: Resources = key(Resources(), "What one training job asks of the machine.")
+    figures: Figures = key(Figures(), "Figures.")
+    resources: Resources = key(Resources(), "What one training job requests from the machine.")
 
     @field_validator("seeds")
     @classmethod

@@ -17,24 +17,24 @@ DIRECTIONS = ("text_to_item", "item_to_text")
 class Statistics(Keys):
     """Intervals and tests over training seeds and queries."""
 
-    confidence: float = key(0.95, "Confidence of every interval.", gt=0.5, lt=1)
+    confidence: float = key(0.95, "Confidence level of every interval.", gt=0.5, lt=1)
     resamples: int = key(
         10_000,
-        "Resamples of the bootstrap over query clusters that stands beside the primary intervals.",
+        "Number of resamples of the bootstrap over query clusters that is reported besides the primary intervals.",
         ge=100,
         le=1_000_000,
     )
     seed: int = key(0, "Seed of that bootstrap.", **SEEDS)
     primary: Literal[TESTED] | None = key(
         None,
-        "The metric that decides, named before anything is run: it alone earns letters and bold in tables (in Binary "
-        "that is accuracy). Others have intervals, and tests in `statistics/pairs.csv`. None: R@1 or, where no column "
-        "shows that, the first column that is tested.",
+        "The deciding metric, named before anything is run: only its column has letters and bold in tables (in "
+        "Binary: accuracy). Other metrics have intervals, and tests in `statistics/pairs.csv`. None: R@1 or, if no "
+        "column shows it, the first column that is tested.",
     )
     pairs: list[tuple[str, str]] | None = key(
         None,
-        "Pairs of methods to compare, the family of the Holm correction; none: all pairs of trained methods and of "
-        "models that are scored as they are (`zero_shot`).",
+        "Pairs of methods to compare; they are the family of Holm's correction. None: all pairs of trained methods "
+        "and fixed models (`zero_shot`, `fixed: true`).",
     )
 
     @field_validator("pairs")
@@ -53,15 +53,15 @@ class Tables(Keys):
 
     columns: list[str] = key(
         ["R@1", "R@5", "R@10", "MdR", "MnR"],
-        f"Columns in order. Each is a metric ({', '.join(METRICS)}; docs/statistics.md says what they are), with "
-        "`text_to_item` or `item_to_text` before it where it is not the first search direction, and `interval` after "
-        "it to show its interval.",
+        f"Columns in order. Each is a metric ({', '.join(METRICS)}; docs/statistics.md explains them). Put "
+        "`text_to_item` or `item_to_text` before it if it is not the first search direction, and `interval` after it "
+        "to show its interval.",
         min_length=1,
     )
     prefix: str = key(
-        "", "Put before the file name of every table, for example `rehearsal_`.", pattern=r"^[A-Za-z0-9_\-]*$"
+        "", "Prefix of the file names of all tables, for example `rehearsal_`.", pattern=r"^[A-Za-z0-9_\-]*$"
     )
-    verdict: Verdict | None = key(None, "A table that says which methods win over a baseline, and why others do not.")
+    verdict: Verdict | None = key(None, "A table that says which methods beat a baseline, and why others do not.")
 
     @field_validator("columns")
     @classmethod
@@ -88,13 +88,15 @@ def split_column(column: str) -> tuple[str, str, str]:
 
 
 class Figures(Keys):
-    """Pictures."""
+    """Figures."""
 
     examples: int = key(
-        5, "Queries shown with their top-5 clips: hits, misses, and confusions with the twin.", ge=0, le=50
+        5, "Number of queries shown with their top-5 clips: hits, misses, and confusions with the twin.", ge=0, le=50
     )
-    method: str = key("", "Method whose first seed the examples show; the first trained one if empty, or the first.")
+    method: str = key(
+        "", "Method whose first seed the examples show; if empty, the first trained method, or the first method."
+    )
     embedding: Literal["pca", "tsne", "umap"] = key(
-        "pca", "How captions and items are laid out in the picture of the embedding space (`umap` needs umap-learn)."
+        "pca", "Projection of captions and items in the figure of the embedding space (`umap` needs umap-learn)."
     )
-    heatmap: int = key(60, "Captions and items shown in the similarity heat map.", ge=2, le=500)
+    heatmap: int = key(60, "Number of captions and items shown in the similarity heat map.", ge=2, le=500)

@@ -12,22 +12,22 @@ CLAIMED = ("R@1", "R@5")
 
 
 class Verdict(Keys):
-    """Which methods are to win over which, at what price, and where their gain should shrink."""
+    """Which methods should beat which baseline, at what cost, and where their gain should shrink."""
 
-    baseline: str = required("Method that the others have to beat.")
-    methods: list[str] = required("Methods that are to beat it; the same seeds as the baseline's.", min_length=1)
+    baseline: str = required("The baseline that the methods have to beat.")
+    methods: list[str] = required("Methods that should beat it, trained with the same seeds.", min_length=1)
     control: dict[str, str] = key(
         {},
-        "For the baseline and every method, its counterpart trained without what the gain should come from (topical "
-        "batches): there the gap to the baseline should be smaller. Empty: no control.",
+        "For the baseline and for every method, its counterpart trained without the supposed cause of the gain "
+        "(topical batches); there the gain over the baseline should be smaller. Empty: no control.",
     )
     max_slowdown: float = key(
-        0.10, "Largest tolerated slowdown of a training step against the baseline's.", ge=0, le=10
+        0.10, "Largest tolerated slowdown of a training step, relative to the baseline.", ge=0, le=10
     )
     setting: Literal["origin", "hard", "test"] | None = key(
-        None, f"Setting whose {' and '.join(CLAIMED)} count; the first of `evaluation.settings` if empty."
+        None, f"Setting whose {' and '.join(CLAIMED)} are compared; the first of `evaluation.settings` if empty."
     )
-    rounds: int = key(30, "Rounds of timing, in which every method makes two training steps in turn.", ge=5, le=1000)
+    rounds: int = key(30, "Rounds of timing; in each, every method makes two training steps in turn.", ge=5, le=1000)
 
     def faults(
         self,

@@ -10,24 +10,24 @@ from rewind.study.keys import Keys, key, once, required
 
 
 class ZeroShot(Keys):
-    """Which labelled images are told apart by prompts alone."""
+    """Zero-shot classification: labelled images, and the prompts of their classes."""
 
     data: Literal["cifar10"] = key("cifar10", "CIFAR-10's 10,000 test images, in its binary version.")
-    folder: str = required("Folder with `test_batch.bin`, or with `cifar-10-batches-bin/` as the archive unpacks.")
+    folder: str = required("Folder with `test_batch.bin`, or with the unpacked folder `cifar-10-batches-bin/`.")
     sha256: str | None = key(
         None,
-        "SHA-256 that the file must have; none: any, and it is written beside the results.",
+        "SHA-256 that the file must have; none: any file, whose SHA-256 is then stored with the results.",
         pattern=r"^[0-9a-fA-F]{64}$",
     )
     templates: Literal["simple", "openai"] | list[str] = key(
         ["a photo of a {class}"],
-        "Prompts of every class, whose vectors are averaged: texts with `{class}`, or open_clip's 7 `simple` or 80 "
-        "`openai` ones for ImageNet.",
+        "Prompts of each class, whose vectors are averaged: texts with `{class}`, or open_clip's 7 `simple` or 80 "
+        "`openai` templates for ImageNet.",
     )
     validation_images: int | None = key(
         None,
-        "Images that every validation scores for the column `zs_cifar10` of `history.csv`, equally many of each class; "
-        "none: all, 0: no such column. The final row of each run is always on all.",
+        "Number of images for the column `zs_cifar10` of `history.csv` at every validation, equally many of each "
+        "class; none: all, 0: no such column. The final result of each run always uses all images.",
         ge=0,
     )
 

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from rewind.study import Study, comparing
 from rewind.study.pretraining import by_seed, condition, seeds
 
-EMBEDDINGS = {"pca": "the two first principal components", "tsne": "t-SNE", "umap": "UMAP"}
+EMBEDDINGS = {"pca": "the first two principal components", "tsne": "t-SNE", "umap": "UMAP"}
 
 
 def _over(study: Study) -> str:
     """What the primary intervals of a study are over."""
     trained = study.trained()
     if not trained and not by_seed(study):
-        what = "nothing but the backbone" if study.pretraining else "nothing"
+        what = "only the backbone" if study.pretraining else "nothing"
         return f"other queries ({what} is trained, so there are no training seeds)"
     if not trained and len(seeds(study)) > 1:
         return "other seeds of the pre-training and other queries"
     if all(len(study.methods[method].seeds or study.seeds) == 1 for method in trained):
-        return "other queries alone (one training seed)"
+        return "other queries only (one training seed)"
     return "other training seeds and other queries"
 
 
@@ -31,21 +31,21 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
     given, metric = condition(study), comparing.drawn(study)
     said = {
         "intervals": f"{metric} of every method. Broad bar: {confidence} interval over {_over(study)}; thin line: "
-        "bootstrap over queries with these checkpoints. Numbers: the estimate.",
-        "pairs": f"Difference in {metric} of every declared pair, with the same two intervals. Filled squares differ "
-        "after Holm's correction over the declared pairs; the intervals are not adjusted.",
-        "gap": "Left: R@1 of the same queries in Origin's gallery and in Hard's, which holds the reversed twins. "
-        "Right: the difference within each run, with its intervals.",
+        "bootstrap over queries with these checkpoints fixed. Numbers: the estimates.",
+        "pairs": f"Difference in {metric} of every declared pair, with the same two intervals. Filled squares are "
+        "significant after Holm's correction over the declared pairs; the intervals are not adjusted.",
+        "gap": "Left: R@1 of the same queries in Origin's gallery and in Hard's, which includes the reversed twins. "
+        "Right: the mean difference within runs, with its intervals.",
         "cosine_gap": "Cosines of test captions with their own clips (pairs) and with those of other clusters "
-        "(others), all seeds together, each to its own height. Bars: the means, whose distance is the cosine gap. "
-        "Pair-conditioned vectors have seen the answer.",
+        "(others), all seeds together, each scaled to the same height. Bars: the means; their distance is the cosine "
+        "gap. Pair-conditioned vectors have seen the answer.",
         "training_curves": "Validation recall and training loss, mean over seeds; the band spans the seeds.",
-        "batches": "Left: share of batches that have one topic. Middle: what the most frequent cluster has of an "
-        "average batch. Right: captions of the largest cluster; clusters follow the current text vectors.",
-        "rank_curve": "Share of test queries whose truth is among the first k; ties count by their expectation.",
-        "examples": f"What captions found with {run}. They are chosen by outcome, by the rule on the picture.",
-        "heatmap": f"Similarities of {run}. Every row is a caption, standardised over all test items; the truth is the "
-        "diagonal, and a frame holds a clip and its twin.",
+        "batches": "Left: share of batches drawn from one topic. Middle: share of the most frequent cluster in an "
+        "average batch. Right: number of captions in the largest cluster; clusters follow the current text vectors.",
+        "rank_curve": "Share of test queries whose true item is among the first k (expected value over ties).",
+        "examples": f"What captions found with {run}. They are chosen by outcome, as stated in the figure.",
+        "heatmap": f"Similarities of {run}. Every row is a caption, standardised over all test items. The true item "
+        "is on the diagonal; a frame marks a clip and its twin.",
         "embedding": f"Captions and items of {run} in {EMBEDDINGS[study.figures.embedding]} of their vectors.",
     }
     return {name: f"{text} {given.capitalize()}." if given else text for name, text in said.items()}
