@@ -183,7 +183,7 @@ def load(
         workers: how many batches are made at a time; 0: decode in the calling thread.
         device: where batches will go.
     """
-    if inputs.copies:
+    if getattr(inputs, "copies", False):  # inputs of a user's own model need not say
         return _ahead(make, keys, max(1, min(workers, MOST_THREADS)))
     loader = torch.utils.data.DataLoader(
         _Made(make),
