@@ -51,7 +51,7 @@ def test_the_main_grid_prints_its_tables_and_another_file_is_refused(tmp_path):
     out = tmp_path / "main.csv"
     options = ("--seeds", "3", "--clusters", "2", "--queries", "60", "--seed-sd", "0", "1")
     text = measured(out, *options)
-    assert "| nominal 0.05 | 3 seeds |" in text and "one method not covered: R@1, R@10, MRR" in text
+    assert "| nominal 0.05 | 3 seeds |" in text and "interval misses the true value: R@1, R@10, MRR" in text
     out.write_text("seeds,cluster\n3,2\n")
     command = [sys.executable, "benchmarks/calibration.py", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
