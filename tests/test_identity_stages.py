@@ -237,3 +237,8 @@ def test_nothing_of_the_library_runs_when_it_is_imported():
         name = ".".join(["rewind", *path.relative_to(ROOT / "src/rewind").with_suffix("").parts])
         module = identity.reader.module(name.removesuffix(".__init__"))
         assert name in known or not (module.units["(import)"].parts or module.stars), name
+
+
+def test_how_keys_become_parameters_is_no_code(checkout):
+    edit = replaced('READING | {"method": {"fixed"}}', "READING")
+    assert checkout.stale("src/rewind/study/model.py", edit) == set()

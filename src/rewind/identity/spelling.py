@@ -213,6 +213,8 @@ def _is_print(node: ast.Call) -> bool:
 
 
 def _validates(node: ast.FunctionDef) -> bool:
+    if node.name == "signature":  # of keys: it makes parameters of rules, which are compared themselves
+        return True
     found = [part.func if isinstance(part, ast.Call) else part for part in node.decorator_list]
     return any(isinstance(part, ast.Name) and part.id in _VALIDATORS for part in found)
 

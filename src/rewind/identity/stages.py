@@ -23,6 +23,7 @@ NEVER = frozenset(
         "rewind.compat",  # how packages are imported
         "rewind.study.keys",  # how keys are declared and refused
         "rewind.study.load",  # how files of keys are read
+        "rewind.study.rules",  # which keys are refused together
         "rewind.jobs.splits",  # refuses a run, or lets it go on as it is
         "rewind.jobs.together",  # the same
         "rewind.jobs.given",  # what a job is given, as plain values
@@ -40,6 +41,7 @@ HEADS = "rewind.models.temporal:HEADS"
 VALIDATION = ("rewind.jobs.zero_shot:validation_task", "rewind.jobs.zero_shot:validation_file")
 CLIP, IMAGE = "rewind.video.transcode:transcode", "rewind.video.images:normalise_image"
 _SETTLED = "rewind.jobs.numerics:settle"  # called by the session around a job that computes with torch
+_METHOD = "rewind.study.model:Method"  # a study hands its methods on: nobody names their class
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,11 @@ RULES: Mapping[str, Stage] = {
     "zero_shot_table": Stage(("rewind.jobs.zero_shot:zero_shot_table",), "accuracies and their intervals"),
     "batches": Stage(("rewind.jobs.batches:batches",), "what batches were, drawn"),
     # What people read
-    "tables": Stage(("rewind.jobs.tables:tables",), "words count here: they are the output"),
-    "figures": Stage(("rewind.jobs.figures:figures",), "draws what tables say"),
+    "tables": Stage(("rewind.jobs.tables:tables", _METHOD), "words count here: they are the output"),
+    "figures": Stage(("rewind.jobs.figures:figures", _METHOD), "draws what tables say"),
     "cosine_gap_figure": Stage(("rewind.jobs.cosine_gap:cosine_gap_figure",), "draws cosines"),
     "examples": Stage(("rewind.jobs.examples:examples",), "draws what one run found"),
-    "page": Stage(("rewind.jobs.page:page",), "writes the page; its assets are a parameter"),
+    "page": Stage(("rewind.jobs.page:page", _METHOD), "writes the page; its assets are a parameter"),
 }
 """Name of a rule → its code; the first root is the function that is run."""
 

@@ -26,15 +26,54 @@ class Keys(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    def signature(self, **chosen: Any) -> dict[str, Any]:
+        """The keys as plain values, which rules compare: what differs makes results stale.
 
-def key(default: Any, description: str, **bounds: Any) -> Any:
-    """A key with its default, its meaning for ``config/README.md``, and its bounds."""
-    return Field(default, description=description, **bounds)
+        A key that came after a release is left out while its value is its default and what was done before it was
+        there (``before`` of :func:`key`), so that it makes nothing stale.
+
+        Args:
+            chosen: ``include`` or ``exclude`` of pydantic's ``model_dump``.
+        """
+        return _known_before(self, self.model_dump(mode="json", **chosen))
+
+
+_ALWAYS = object()  # the key was there from the first release on
+
+
+def key(default: Any, description: str, before: Any = _ALWAYS, **bounds: Any) -> Any:
+    """A key with its default, its meaning for ``config/README.md``, and its bounds.
+
+    Args:
+        default: where the file says nothing.
+        description: a sentence for people.
+        before: for a key that came after a release: the value that stands for what was done until then. Runs that were
+            made before still count while the key has it, see :meth:`Keys.signature`.
+        bounds: as of pydantic's ``Field``.
+    """
+    later = {} if before is _ALWAYS else {"json_schema_extra": {"before": before}}
+    return Field(default, description=description, **later, **bounds)
 
 
 def required(description: str, **bounds: Any) -> Any:
     """A key that the file must give."""
     return Field(..., description=description, **bounds)
+
+
+def _known_before(value: Any, dumped: Any) -> Any:
+    if isinstance(value, Keys):
+        for name in list(dumped):
+            field, inner = type(value).model_fields[name], getattr(value, name)
+            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            if "before" in extra and inner == extra["before"] == field.default:
+                del dumped[name]
+            else:
+                dumped[name] = _known_before(inner, dumped[name])
+    elif isinstance(value, dict):
+        return {name: _known_before(inner, dumped[str(name)]) for name, inner in value.items()}
+    elif isinstance(value, list | tuple):
+        return [_known_before(inner, one) for inner, one in zip(value, dumped, strict=True)]
+    return dumped
 
 
 def read_options(model: type[K], given: Mapping[str, Any], where: str, owner: str) -> K:

@@ -259,9 +259,9 @@ class Study(Keys):
         method = self.figures.method or next(iter(self.trained() or self.methods))
         return method, (self.methods[method].seeds or self.seeds)[0]
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self, **chosen: Any) -> dict[str, Any]:
         """The keys as plain values, without those on which no result depends."""
-        return self.model_dump(mode="json", exclude=READING)
+        return super().signature(**{"exclude": READING} | chosen)
 
     def pairs(self) -> list[tuple[str, str]]:
         """The declared family of comparisons; all pairs of compared methods where none is declared."""
@@ -304,9 +304,9 @@ class RunSpec(Keys):
     evaluation: Evaluation
     method: Method
 
-    def signature(self) -> dict[str, Any]:
-        """The keys as plain values, without those on which no result depends."""
-        return self.model_dump(mode="json", exclude=READING)
+    def signature(self, **chosen: Any) -> dict[str, Any]:
+        """The keys as plain values, without those on which no run depends."""
+        return super().signature(**{"exclude": READING | {"method": {"fixed"}}} | chosen)
 
 
 TOWERLESS = ("ridge", "chance", "bow")
