@@ -40,8 +40,8 @@ NEVER = frozenset(
 HEADS = "rewind.models.temporal:HEADS"
 VALIDATION = ("rewind.jobs.zero_shot:validation_task", "rewind.jobs.zero_shot:validation_file")
 CLIP, IMAGE = "rewind.video.transcode:transcode", "rewind.video.images:normalise_image"
-_METHOD = "rewind.study.model:Method"  # keys within a study: nothing names the class
 _SETTLED = "rewind.jobs.numerics:settle"  # called by the session around a job that computes with torch
+_METHOD = "rewind.study.model:Method"  # a study hands its methods on: nobody names their class
 
 
 @dataclass(frozen=True)
