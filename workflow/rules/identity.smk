@@ -8,6 +8,7 @@ import atexit
 from rewind.identity.accepted import Accepted
 from rewind.identity.marks import Identity, remember
 from rewind.identity.stages import instead
+from rewind.study.pretraining import own_backbone
 
 IDENTITY = Identity(memory=Path(".snakemake/rewind/modules.json"))
 ACCEPTED = Accepted()
@@ -55,7 +56,7 @@ def model_code(wildcards, stage, *names):
 def model_modules(chosen, method):
     """Modules of a method's model."""
     found = [named("rewind.models", method.model), named("rewind.models", chosen.backbone.kind)]
-    own = method.own_backbone
+    own = own_backbone(method)
     if isinstance(own, dict):
         found.append(named("rewind.models", own.get("kind", "clip")))
     return found + [method.head] * ("." in method.head)

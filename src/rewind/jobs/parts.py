@@ -87,7 +87,7 @@ def _retriever(spec: RunSpec) -> Any:
     made_by = maker(method.model)
     towers_module(spec.backbone.kind)
     made_by.check(method, spec.backbone)
-    own = method.own_backbone
+    own = pretraining.own_backbone(method)
     kinds = (method.model, spec.backbone.kind, str(own.get("kind", "")) if isinstance(own, dict) else "")
     if any("." in name for name in kinds):
         return None

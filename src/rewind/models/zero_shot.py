@@ -49,7 +49,7 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     try:
         towers = make_towers(keys, _own_text(method, keys, text), train_captions)
     except RewindError as error:
-        own = str(error).startswith("backbone.") and method.own_backbone is not None
+        own = str(error).startswith("backbone.") and "backbone" in options
         raise RewindError(f"methods.*.options.{error}" if own else str(error)) from error
     if not options.get("unit_frames"):
         return _fixed(DualEncoder(towers))

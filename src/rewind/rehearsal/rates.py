@@ -9,6 +9,7 @@ from rewind.rehearsal import work
 from rewind.rehearsal.data import Counts
 from rewind.rehearsal.measure import Job, Steps
 from rewind.study import Method, Study, Training
+from rewind.study.pretraining import own_backbone
 
 BACKWARD = 2  # a backward pass in forward passes
 GUESS_TFLOPS = 100.0  # that one GPU sustains, if nobody says: about a third of an A100's or L40S's peak in bf16
@@ -115,7 +116,7 @@ class Rates:
         """FLOPs of the visual tower for one item, where a method learns from pixels through a tower of known size."""
         if "visual" in keys.freeze or method.noise:
             return 0.0
-        backbone = method.own_backbone or self.study.backbone.model_dump()
+        backbone = own_backbone(method) or self.study.backbone.model_dump()
         return work.per_item(backbone, frames, self.study.frames.size) or 0.0
 
     def scoring(self, job: Job, items: int, rehearsed: int, frames: int) -> float:

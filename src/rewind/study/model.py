@@ -114,13 +114,6 @@ class Method(Keys):
         return None if seeds is None else kinds.seeds(seeds)
 
     @property
-    def own_backbone(self) -> Any:
-        """Keys of a backbone of its own, which stands in the place of the study's; None: it has none."""
-        if self.model == "clip_zero_shot":  # zero_shot, by its name in earlier versions
-            return self.options | {"kind": "clip"}
-        return self.options.get("backbone")
-
-    @property
     def baseline(self) -> bool:
         """Whether nothing in it learns by gradient descent."""
         return self.model in BASELINES or (self.model == "translator" and self.head in CLOSED_HEADS)

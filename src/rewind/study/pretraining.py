@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rewind.study.model import Method, Study
@@ -12,9 +12,16 @@ ELSEWHERE = ("chance", "bow")
 GIVEN = "given one pre-training"
 
 
+def own_backbone(method: Method) -> Any:
+    """Keys of a backbone of the method's own, which stands in the place of the study's; None: it has none."""
+    if method.model == "clip_zero_shot":  # zero_shot, by its name in earlier versions
+        return method.options | {"kind": "clip"}
+    return method.options.get("backbone")
+
+
 def starts(method: Method) -> bool:
     """Whether a method starts from the study's backbone, and so from its pre-training."""
-    return method.model not in ELSEWHERE and method.own_backbone is None
+    return method.model not in ELSEWHERE and own_backbone(method) is None
 
 
 def by_seed(study: Study) -> bool:

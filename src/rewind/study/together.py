@@ -8,6 +8,7 @@ from typing import Any
 
 from rewind.study import Dataset, Method, RTimeSource, RunSpec, ShapesSource, Study, Training
 from rewind.study.dataset import EmojiSource, InternvidSource
+from rewind.study.pretraining import own_backbone
 
 TWINS = ("origin", "hard", "binary")
 """Settings that are about a clip and its time-reversed twin."""
@@ -144,7 +145,7 @@ def _vectors(study: Study, dataset: Dataset) -> Iterator[str]:
     if study.evaluation.zero_shot:
         yield f"evaluation.zero_shot: prompts and pictures need towers, and {where}; remove the key"
     for name, method in study.methods.items():
-        if method.own_backbone is not None:
+        if own_backbone(method) is not None:
             yield f"methods.{name}.model: {method.model} with towers of its own reads clips or images, and {where}"
 
 
