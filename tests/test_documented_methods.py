@@ -28,7 +28,7 @@ from rewind.training.state import StateFile
 from test_grad_cache import CAPTIONS, CPU, batch_of, error, gradients
 
 BLOCK = re.compile(r"`((?:mylab|config)/[\w/]+\.(?:py|yaml))`:\n\n```(?:python|yaml)\n(.*?)```", re.DOTALL)
-METHODS = ("meanP", "attention", "looking", "closest", "margin")
+METHODS = ("meanP", "attention", "looking", "closest", "margin", "shuffled")
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +107,7 @@ def test_the_page_names_every_method(page: Path, monkeypatch: pytest.MonkeyPatch
         "pairs.py",
         "closest.py",
         "margin.py",
+        "shuffled.py",
     }
     assert not hasattr(built(study, study.methods["looking"]).head, "pair_rows"), "the plain contract is what is tested"
 

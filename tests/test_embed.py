@@ -90,7 +90,7 @@ def test_vectors_are_made_from_any_captioned_data_set(pictures):
     with np.load("results/data/made/made/train.npz") as archive:
         assert archive["captions/label"].sum(1).tolist() == [1] * 9
         assert archive["captions/label"].argmax(1).tolist() == [0, 1, 2, 3, 3, 4, 5, 6, 7]
-    assert _vectors(chosen).startswith("none; the data set holds vectors, made by test_embed.letters (captions)")
+    assert _vectors(chosen).startswith("none; the dataset consists of vectors, made by test_embed.letters (captions)")
 
 
 def test_vectors_keep_their_lengths_and_type_where_asked(pictures):

@@ -211,7 +211,7 @@ def test_noise_and_cached_features_do_not_go_together(walls, monkeypatch) -> Non
 def test_short_clips_are_counted(walls) -> None:
     _, study, _ = walls
     report = pd.DataFrame({"status": ["ok", "ok", "ok", "missing"], "frames": [1, 2, 9, 0]})
-    assert _repeated(study, report) == "1 of 3 clips have fewer than 2 frames, of which some are seen several times"
+    assert _repeated(study, report) == "1 of 3 clips have fewer than 2 frames, so some of their frames are repeated"
     assert _repeated(study, report[1:]) == "No clip has fewer than 2 frames"
 
 

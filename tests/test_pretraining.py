@@ -117,7 +117,7 @@ def test_a_shared_pre_training_stands_in_every_caption_of_a_run(checkout):
         assert re.search(rf"<caption>.*{GIVEN}</caption>", text["html"]), stem
     notes = (folder / "tables/table_A_origin.md").read_text()
     assert "once for all runs (seed 4: best epoch 1): everything is given one pre-training" in notes
-    assert "Nothing but the backbone is trained by gradient descent: there are no training seeds" in notes
+    assert "Only the backbone is trained by gradient descent: there are no training seeds" in notes
 
 
 def test_seeds_and_paths():

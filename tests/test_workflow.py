@@ -139,7 +139,7 @@ def test_from_clips_to_tables(finished):
     }
     assert {seed: found["seed"] for seed, found in begun.items()} == {0: 0, 1: 1}
     assert len({(finished.folder / path).read_bytes() for path in towers.values()}) == 2, "each seed has its own towers"
-    said = "anew for each seed (" + "; ".join(f"seed {s}: best epoch {r['best']['epoch']}" for s, r in begun.items())
+    said = "once for each seed (" + "; ".join(f"seed {s}: best epoch {r['best']['epoch']}" for s, r in begun.items())
     table = (results / "tables/table_A_origin.md").read_text()
     assert said in table and "given one pre-training" not in table
     logs = sorted(path.name for path in (results / "logs/train").iterdir())

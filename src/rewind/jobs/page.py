@@ -111,19 +111,17 @@ def _strips(split: Split, data: Path, size: int) -> Strips:
 
 def _said(strips: Strips, count: int, items: str) -> str:
     if items == "vectors":
-        return "The data set holds vectors and no pictures: items are shown by name."
+        return "The dataset consists of vectors without pictures: items are shown by name."
     inside = strips.embedded()
     if items == "images":
-        where = (
-            "in this page" if inside == count else "in this page or, where it is there, in the results folder beside it"
-        )
-        return f"All {count:,} images are shown, as the centre square that a model sees, {where}."
-    moving = f"{FRAMES} frames of a clip, the centre square that a model sees, four a second"
+        where = "in this page" if inside == count else "in this page or, if it exists, in the results folder next to it"
+        return f"All {count:,} images are shown, cropped to the centre square that a model sees, {where}."
+    moving = f"{FRAMES} frames per clip, the centre square that a model sees, four per second"
     if inside == count:
         return f"All {count:,} clips play inside this page: {moving}."
     return (
         f"{inside:,} of {count:,} clips play inside this page ({moving}); the others, in the order of the file, are "
-        "played from the results folder beside it, where it is there."
+        "played from the results folder next to it, if it exists."
     )
 
 

@@ -23,7 +23,7 @@ from rewind.study import Dataset, Study
 from rewind.study.pretraining import by_seed, condition, starts
 from rewind.text import make_tokenizer
 
-NO_SEEDS = ": there are no training seeds, and error bars cover other queries alone"
+NO_SEEDS = ": there are no training seeds, and intervals generalise to other queries only"
 IMAGE_NETWORKS = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-Lite0"}
 
 
@@ -132,8 +132,8 @@ def _procedures(results: Results) -> dict[str, list[str]]:
 def _vectors(dataset: Dataset, trained: bool = True) -> str:
     made = dataset.source.made_from
     origin = f", made by {made.text.name} (captions) and {made.image.name} ({dataset.items})" if made else ""
-    learnt = "only what maps them is trained" if trained else "nothing is trained"
-    return f"none; the data set holds vectors{origin}, and {learnt}"
+    learnt = "only the map between them is trained" if trained else "nothing is trained"
+    return f"none; the dataset consists of vectors{origin}, and {learnt}"
 
 
 def _backbone(study: Study) -> str:
@@ -151,7 +151,7 @@ def _backbone(study: Study) -> str:
         weights = "packaged ImageNet weights" if keys.architecture == "efficientnet_lite0" else weights
         network = IMAGE_NETWORKS.get(keys.architecture, keys.architecture)
         part = "the last third of its tensors is trained" if "visual" in frozen else "all of it is trained"
-        return f"{network} with {weights}, {part}; text towers start at random"
+        return f"{network} with {weights}, {part}; text towers start from random weights"
     tail = f"; frozen while heads train: {' and '.join(frozen)} tower" if frozen else ""
     return f"{keys.kind} {keys.architecture}, {weights}{tail}"
 
@@ -164,8 +164,9 @@ def _pretraining(study: Study, files: Files) -> str:
     said = f"backbone trained with {keys.method.head} for {keys.training.epochs} epochs on the training split, "
     listed = "; ".join(f"seed {seed}: best epoch {epoch}" for seed, epoch in best.items())
     if keys.shared:
-        return said + f"once for all runs ({listed}): everything is {condition(study)}, and the spread leaves it out"
-    return said + f"anew for each seed ({listed}), from which all methods of that seed start"
+        said += f"once for all runs ({listed}): everything is {condition(study)}, "
+        return said + "whose variation the spread over seeds does not include"
+    return said + f"once for each seed ({listed}); all methods with that seed start from it"
 
 
 def _hardware(records: list[dict[str, Any]]) -> dict[str, int]:
@@ -204,7 +205,7 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     if study.text.tokenizer == "miniclip":
         ids = tokenizer.encode(captions, most)
         unknown = 100 * (ids == 1).sum() / max(1, (ids > 0).sum())
-        notes.append(f"{unknown:.1f}% of the words of test captions stand in no training caption and are one token")
+        notes.append(f"{unknown:.1f}% of the words of test captions occur in no training caption and share one token")
     return notes
 
 
@@ -217,13 +218,11 @@ def _untrained(study: Study) -> list[str]:
     """What a reader must know of methods that nothing was trained for."""
     notes, asked = [], {name: m for name, m in study.methods.items() if m.model == "zero_shot"}
     if not study.trained():
-        what = "Nothing but the backbone is" if study.pretraining else "Nothing is"
+        what = "Only the backbone is" if study.pretraining else "Nothing is"
         notes.append(f"{what} trained by gradient descent" + ("" if by_seed(study) else NO_SEEDS))
     random = [method.label or name for name, method in asked.items() if method.options.get("untrained")]
     if random:
-        notes.append(
-            f"{', '.join(random)}: a network with random weights, on purpose (untrained: true); what others are to beat"
-        )
+        notes.append(f"{', '.join(random)}: a network with random weights, on purpose (untrained: true), for reference")
     return notes
 
 
@@ -233,4 +232,4 @@ def _repeated(study: Study, report: pd.DataFrame) -> str:
     short = int((lengths < most).sum())
     if not short:
         return f"No clip has fewer than {most} frames"
-    return f"{short:,} of {len(lengths):,} clips have fewer than {most} frames, of which some are seen several times"
+    return f"{short:,} of {len(lengths):,} clips have fewer than {most} frames, so some of their frames are repeated"

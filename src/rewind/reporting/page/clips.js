@@ -41,7 +41,7 @@ const film = (item) => {
   video.muted = true;
   video.loop = true;
   video.addEventListener("error", () => {
-    const fault = `clip not found: ${study.items.clip[item]}; the page plays it from the results folder`;
+    const fault = `clip not found: ${study.items.clip[item]}; this page plays it from the results folder`;
     video.replaceWith(element("span", { class: "fault" }, fault));
   });
   return video;
