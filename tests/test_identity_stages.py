@@ -186,7 +186,7 @@ def test_what_validation_computes_makes_training_stale(checkout):
 def test_words_of_tables_are_what_tables_are(checkout):
     unread = replaced("def ", "_EXTRA = 1\n\n\ndef ")
     assert checkout.stale("src/rewind/reporting/tables.py", unread) == set(), "nothing reads it"
-    said = replaced("adjusted for the number of pairs", "adjusted for the family")
+    said = replaced("adjusted for multiple comparisons", "adjusted for the family")
     assert checkout.stale("src/rewind/reporting/notes.py", said) == {"tables"}
 
 
