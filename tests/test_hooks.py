@@ -44,7 +44,12 @@ def hooks(declared: type) -> set[str]:
 
 @pytest.mark.parametrize(
     ("heading", "declared"),
-    [("A retriever", Retriever), ("An objective", Objective), ("A sampler", Sampler), ("Checks before the first job", Maker)],
+    [
+        ("A retriever", Retriever),
+        ("An objective", Objective),
+        ("A sampler", Sampler),
+        ("Checks before the first job", Maker),
+    ],
 )
 def test_the_page_lists_every_hook_and_no_other(heading: str, declared: type) -> None:
     page = (ROOT / "docs/add-a-method.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from rewind.errors import RewindError
 from rewind.identity.marks import Identity, total
-from rewind.identity.stages import RULES, STAGES, instead
+from rewind.identity.stages import RULES, STAGES, instead, job_named
 from rewind.jobs.given import Given, Named
 from rewind.jobs.runner import function, job_of
 from rewind.jobs.training_job import Job
@@ -256,3 +256,8 @@ def test_nothing_of_the_library_runs_when_it_is_imported():
 def test_how_keys_become_parameters_is_no_code(checkout):
     edit = replaced('READING | {"method": {"fixed"}}', "READING")
     assert checkout.stale("src/rewind/study/model.py", edit) == set()
+
+
+def test_a_rule_of_a_module_is_known_under_its_prefix():
+    assert job_named("rewind_cosine_gap_figure") == "cosine_gap_figure" and job_named("train") == "train"
+    assert job_named("mine") == job_named("my_own") == ""

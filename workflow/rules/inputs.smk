@@ -224,9 +224,13 @@ def features_spec(name):
 def evaluation_spec(name, method):
     """What a similarity matrix depends on besides the model: not how it was trained."""
     spec = STUDIES[name].run_spec(method).signature()
-    spec["method"] = {k: spec["method"][k] for k in ("model", "head", "head_layers", "head_start", "options")}
-    spec["evaluation"] = {k: spec["evaluation"][k] for k in ("batch_size", "pair_batch_size")}
-    return spec
+    scored = {
+        "method": ("model", "head", "head_layers", "head_start", "options"),
+        "evaluation": ("batch_size", "pair_batch_size"),
+    }
+    return spec | {
+        block: {k: spec[block][k] for k in keys if k in spec[block]} for block, keys in scored.items()
+    }
 
 
 def report_inputs(name):

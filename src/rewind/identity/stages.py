@@ -108,6 +108,13 @@ PARTS: Mapping[str, Stage] = {
 STAGES: Mapping[str, Stage] = {**RULES, **PARTS}
 
 
+def job_named(rule: str) -> str:
+    """The entry of ``RULES`` that a rule bears the name of, without a module's prefix; nothing if there is none."""
+    while rule and rule not in RULES:
+        rule = rule.partition("_")[2]
+    return rule
+
+
 def instead(heads: Iterable[str] | None = None, zero_shot: bool = False, items: str = "") -> dict[str, tuple[str, ...]]:
     """What stands for code that a string or a key chooses at run time.
 

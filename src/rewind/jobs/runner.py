@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rewind.errors import RewindError
 from rewind.files import digest, write_json
-from rewind.identity.stages import RULES
+from rewind.identity.stages import RULES, job_named
 from rewind.jobs.given import Given
 from rewind.jobs.session import session, told
 
@@ -56,15 +56,12 @@ def job_of(given: Given) -> str:
         RewindError: if there is none of this name.
     """
     said = given.params.get("act") or given.rule
-    name = said
-    while name not in RULES:
-        _, more, name = name.partition("_")
-        if not more:
-            raise RewindError(
-                f"rule {given.rule}: no job is called {said!r}. A rule with another name than its job's says whose it "
-                f'runs, for example `params: act="train"`; jobs: {", ".join(sorted(RULES))}.'
-            )
-    return name
+    if name := job_named(said):
+        return name
+    raise RewindError(
+        f"rule {given.rule}: no job is called {said!r}. A rule with another name than its job's says whose it "
+        f'runs, for example `params: act="train"`; jobs: {", ".join(sorted(RULES))}.'
+    )
 
 
 def record_path(given: Given) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rewind.errors import RewindError
 from rewind.identity.accepted import SHOWN, Accepted, Entry, job_name, state_of
+from rewind.identity.stages import job_named
 from rewind.staleness.changes import Change, change
 from rewind.staleness.plan import Planned, planned
 
@@ -58,7 +59,7 @@ def accept(targets: Sequence[str]) -> int:
 
 def _edited(targets: Sequence[str]) -> list[tuple[Planned, Change]]:
     """Jobs whose code was edited since, and nothing else."""
-    found = [(job, change(job)) for job in planned(targets) if job.rule not in SHOWN]
+    found = [(job, change(job)) for job in planned(targets) if job_named(job.rule) not in SHOWN]
     return [(job, seen) for job, seen in found if seen.code and not seen.keys and not seen.files]
 
 
