@@ -85,7 +85,7 @@ def test_from_weights_to_the_report_without_a_seed(finished: Workflow) -> None:
     assert (pairs.loc[pairs["second"] == "theirs", "p"] == 1).all(), "the same weights"
     table = (results / "tables/table_A_test.md").read_text(encoding="utf-8")
     assert "there are no training seeds, and intervals generalise to other queries only" in table
-    assert "No letters: 12 clusters of queries, and 20 are needed for them" in table
+    assert "No letters: they need 20 clusters of queries, and there are 12" in table
     assert "these models, other queries: t over clusters of queries" in table
     assert re.search(r"^\| Ours <sup>a</sup> +\| – +\|", table, re.M), "nothing was trained on the data set"
     page = unescape((results / "report.html").read_text(encoding="utf-8"))
