@@ -38,7 +38,7 @@ def test_pre_training_per_seed_pairs_the_seeds_of_what_starts_from_it() -> None:
 def test_a_fixed_model_has_one_seed() -> None:
     made = study({"a": {}, "model": {"fixed": True, "seeds": [3]}})
     assert comparing.fixed(made) == ["model"] and comparing.compared(made) == ["a", "model"]
-    with pytest.raises(ValueError, match=r"methods\.model\.fixed: one model has one seed, and this has 3"):
+    with pytest.raises(ValueError, match=r"methods\.model\.fixed: a fixed model has one seed, but this has 3"):
         study({"model": {"fixed": True}}, seeds=[0, 1, 2])
 
 

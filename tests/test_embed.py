@@ -109,7 +109,7 @@ def test_a_large_label_matrix_is_left_out(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ({"name": "minilmm"}, r"made_from\.text\.name: no encoder 'minilmm'; there are minilm, clip"),
+        ({"name": "minilmm"}, r"made_from\.text\.name: no encoder 'minilmm'; available: minilm, clip"),
         ({"name": "clip"}, r"made_from\.text\.weights: clip needs a local weights file"),
         ({"name": "clip", "weights": "gone.pt"}, r"source\.made_from\.text\.weights: gone\.pt: no such file"),
         ({"name": "clip", "weights": "w", "architecture": "RN5"}, r"made_from\.text\.architecture: open_clip knows no"),

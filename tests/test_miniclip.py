@@ -160,7 +160,7 @@ def test_networks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RewindError, match="brings its own"):
         load_tower("efficientnet_lite0", "x.pth")
     for method, backbone, text, message in (
-        (Method(options={"text": "gru"}), RESNET, WORDS, "no text tower 'gru'; there are lstm, transformer"),
+        (Method(options={"text": "gru"}), RESNET, WORDS, "no text tower 'gru'; available: lstm, transformer"),
         (Method(options={"tower": "lstm"}), RESNET, WORDS, r"options\.tower"),
         (Method(options={"dropout": 2}), RESNET, WORDS, "dropout: 2"),
         (Method(), Backbone(kind="towers"), WORDS, "need kind: miniclip_towers"),

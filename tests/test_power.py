@@ -177,7 +177,7 @@ def test_one_seed_claims_nothing(folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--setting", "test"], "--setting test: the study is not evaluated there; there are origin, hard, binary"),
+        (["--setting", "test"], "--setting test: the study is not evaluated there; available: origin, hard, binary"),
         (["--seeds", "0"], "--seeds and --cluster-size are 1 or more"),
         (["--r1", "100"], "give --r1 between"),
         (["--alike", "1.2"], "--alike 1.2: a correlation from 0 to 1"),

@@ -85,9 +85,9 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         load_checked({"studies": ["one", "two", "three"], "overrides": over})
     files = {Path(path).stem: "\n".join(lines) for path, lines in caught.value.files.items()}
     assert list(files) == ["one", "two", "three", "shapes"]
-    assert "training.lrr: unknown key; did you mean 'lr'?" in files["one"] and "seeds: -1 is no seed" in files["one"]
-    assert "figures.method: no method 'meanQ'; there are meanP, chance; did you mean 'meanP'?" in files["one"]
-    assert "methods.meanP.head: no head 'meanp'; there are meanP, seqLSTM" in files["one"]
+    assert "training.lrr: unknown key; did you mean 'lr'?" in files["one"] and "seeds: -1 is not a seed" in files["one"]
+    assert "figures.method: no method 'meanQ'; available: meanP, chance; did you mean 'meanP'?" in files["one"]
+    assert "methods.meanP.head: no head 'meanp'; available: meanP, seqLSTM" in files["one"]
     assert files["one"].count("evaluation.settings: ") == 3, "origin, hard and binary without twins"
     assert "backbone.weights: gone.pt: no such file" in files["two"] and "'test' is there twice" in files["two"]
     assert "training.objective: cannot find 'infonc'" in files["two"] and "no such file" in files["three"]
@@ -111,7 +111,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"sanity.method": "chance"}, "sanity.method: 'chance' is not trained, so there is nothing to over-fit"),
         ({"training.lr": float("nan")}, "training.lr: Input should be a finite number"),
         ({"training.clip_norm": float("inf")}, "training.clip_norm: Input should be a finite number"),
-        ({"training.betas": [0.9, 1.0]}, "training.betas: 1 is no number from 0 to below 1"),
+        ({"training.betas": [0.9, 1.0]}, "training.betas: 1 is not a number from 0 to below 1"),
         ({"frames.rate": 1e-9}, "frames.rate: Input should be greater than or equal to 0.01"),
         ({"training.objective_options": {"temperature": float("inf")}}, "temperature: Input should be a finite number"),
         ({"training.objective_options": {"temprature": 1}}, "training.objective_options.temprature: objective"),
@@ -141,7 +141,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"backbone.kind": "towers", "training.compile": True}, "training.compile: this backbone has no towers"),
         ({"backbone.kind": "towers", "pretraining": {}}, "pretraining: kind: towers cannot start from a backbone"),
         ({"figures.embedding": "umap"}, "figures.embedding: umap needs a package that is not installed"),
-        ({"resources.gpus": 3}, "training.batch.size: 16 pairs cannot be shared equally by resources.gpus: 3"),
+        ({"resources.gpus": 3}, "training.batch.size: 16 pairs cannot be divided equally among resources.gpus: 3"),
         ({"evaluation.zero_shot": {"folder": "nowhere"}}, "evaluation.zero_shot.folder: nowhere: no test_batch.bin"),
         ({"methods": {"chance": {"model": "chance"}}, "evaluation.zero_shot": {"folder": "x"}}, "no method here has"),
         ({"dataset": "../shapes"}, "dataset: String should match pattern"),
@@ -170,8 +170,8 @@ def test_what_a_data_set_cannot_serve(checkout: Path) -> None:
     assert "config/datasets/stamps.yaml holds images; use [test]" in text
     assert "methods.meanP.training.select_setting: 'hard' needs" in text
     lines = refused({}, {"shapes": {"source.clips": {"train": 8, "valid": 0, "test": 0}}})
-    assert "source.clips.valid is 0 or not there, but method meanP chooses its checkpoint on it" in lines
-    assert "source.clips.test is 0 or not there" in lines
+    assert "source.clips.valid is 0 or missing, but method meanP chooses its checkpoint on it" in lines
+    assert "source.clips.test is 0 or missing" in lines
     text = refused({"dataset": "stamps_vectors", "evaluation.settings": ["test"], "frames.noise": True})
     assert (
         "backbone.kind: clip reads clips or images" in text and "frames.noise: cached features and a data set's" in text
@@ -191,7 +191,7 @@ def test_parts_of_a_data_set_that_cannot_be_found(checkout: Path) -> None:
     keys = {"evaluation.settings": ["test"]}
     assert "source.format: cannot import 'nolab.reader'" in refused({"dataset": "own", **keys})
     text = refused({"dataset": "made", "backbone": {"kind": "embeddings"}, **keys})
-    assert "source.made_from.text.name: no encoder 'minilmm'; there are minilm, clip" in text
+    assert "source.made_from.text.name: no encoder 'minilmm'; available: minilm, clip" in text
     assert "source.made_from.image.weights: gone.pt: no such file" in text
 
 

@@ -281,7 +281,7 @@ def test_runs_that_cannot_be_compared_are_refused():
     with pytest.raises(RewindError, match="only one of them was evaluated in hard text_to_item"):
         both = pd.concat([table, ranks(np.zeros(8, int), setting="hard")])
         compare({"a": {0: table}, "b": {0: both}}, [], KEYS)
-    with pytest.raises(RewindError, match="method 'z' has no run; there are a"):
+    with pytest.raises(RewindError, match="method 'z' has no run; available: a"):
         compare({"a": {0: table}}, [("a", "z")], KEYS)
     with pytest.raises(RewindError, match="there is no run"):
         compare({}, [], KEYS)

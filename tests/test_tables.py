@@ -169,7 +169,7 @@ def test_columns_follow_the_studys_template():
 
 @pytest.mark.parametrize(
     ("column", "message"),
-    [("R@3", "unknown metric; there are R@1"), ("item_to_text R@1", "item_to_text was not evaluated")],
+    [("R@3", "unknown metric; available: R@1"), ("item_to_text R@1", "item_to_text was not evaluated")],
 )
 def test_a_column_that_cannot_be_shown_is_refused(column, message):
     given_ = results(columns=[column])

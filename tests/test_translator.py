@@ -153,7 +153,7 @@ def test_pictures_of_the_space_show_what_is_compared():
 @pytest.mark.parametrize(
     ("head", "options", "said"),
     [
-        ("mlp3", {}, r"no head 'mlp3'; there are linear, .*, ridge, geometry"),
+        ("mlp3", {}, r"no head 'mlp3'; available: linear, .*, ridge, geometry"),
         ("linear", {"hiden": 8}, r"methods\.\*\.options\.hiden: .* no such option"),
         ("geometry", {"eps": 0}, r"options\.eps"),
         ("geometry_adapter", {"unfreeze_at": 0}, r"options\.unfreeze_at"),

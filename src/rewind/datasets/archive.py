@@ -65,7 +65,7 @@ class Archive:
         """
         if name not in self.headers:
             if name not in self.sizes:
-                raise RewindError(f"{self.path}: there is no {name!r} in it; there are {', '.join(self.sizes)}.")
+                raise RewindError(f"{self.path}: there is no {name!r} in it; available: {', '.join(self.sizes)}.")
             with self._open(name) as stream:
                 self.headers[name] = _header(stream, name, self.sizes[name], str(self.path))
         return self.headers[name]

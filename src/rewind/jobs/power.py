@@ -37,7 +37,7 @@ def detection(study: Study, wishes: Wishes, places: Places | None = None) -> str
     setting = wishes.setting or study.evaluation.settings[0]
     if setting not in study.evaluation.settings:
         there = ", ".join(study.evaluation.settings)
-        raise RewindError(f"--setting {setting}: the study is not evaluated there; there are {there}.")
+        raise RewindError(f"--setting {setting}: the study is not evaluated there; available: {there}.")
     known = known_of(study, setting, wishes, places or Places())
     cases = _cases(known)
     level, pairs = round(1 - study.statistics.confidence, 12), max(len(study.pairs()), 1)

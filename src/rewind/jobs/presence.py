@@ -45,7 +45,7 @@ def dataset_faults(dataset: Dataset) -> list[str]:
         if encoder.name not in ENCODERS[side] and "." not in encoder.name:
             known = ", ".join(ENCODERS[side])
             found.append(
-                f"source.made_from.{side}.name: no encoder {encoder.name!r}; there are {known}, or a dotted path"
+                f"source.made_from.{side}.name: no encoder {encoder.name!r}; available: {known}, or a dotted path"
             )
         if encoder.name == "clip" and not encoder.weights:
             found.append(

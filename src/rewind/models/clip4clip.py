@@ -127,7 +127,7 @@ def head_class(name: str) -> Callable[..., nn.Module]:
         RewindError: if there is none.
     """
     if name not in HEADS and "." not in name:
-        raise RewindError(f"methods.*.head: no head {name!r}; there are {', '.join(HEADS)}.")
+        raise RewindError(f"methods.*.head: no head {name!r}; available: {', '.join(HEADS)}.")
     return HEADS.get(name) or find(name, "rewind.models", "methods.*.head")
 
 

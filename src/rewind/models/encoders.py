@@ -93,5 +93,5 @@ def _keys_of(side: str) -> Iterator[None]:
 def _own(keys: Encoder, side: str, packaged: str) -> Callable[[Encoder, torch.device], Callable]:
     where = f"source.made_from.{side}.name"
     if "." not in keys.name:
-        raise RewindError(f"{where}: no encoder {keys.name!r}; there are {packaged}, clip, or a dotted path.")
+        raise RewindError(f"{where}: no encoder {keys.name!r}; available: {packaged}, clip, or a dotted path.")
     return find(keys.name, "rewind.models", where)

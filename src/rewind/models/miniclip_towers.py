@@ -144,7 +144,7 @@ def build(
     if keys.pretrained or keys.patch != "2d":
         raise RewindError("backbone.pretrained and backbone.patch are for kind: clip; remove them.")
     if tower not in TOWERS:
-        raise RewindError(f"methods.*.options.text: no text tower {tower!r}; there are {', '.join(TOWERS)}.")
+        raise RewindError(f"methods.*.options.text: no text tower {tower!r}; available: {', '.join(TOWERS)}.")
     image = load_tower(keys.architecture, keys.weights)
     tokenizer = make_tokenizer(text.tokenizer, train_captions)
     longest = {"most_words": text.max_words} if tower == "transformer" else {}

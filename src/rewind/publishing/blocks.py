@@ -120,7 +120,7 @@ def _wall(stored: Stored) -> str:
 def _printed(stored: Stored, arguments: list[str], whole: bool) -> str:
     name = arguments[0]
     if name not in stored.texts:
-        raise RewindError(f"{stored.record['name']} has no {name!r}; there are {', '.join(stored.texts)}.")
+        raise RewindError(f"{stored.record['name']} has no {name!r}; available: {', '.join(stored.texts)}.")
     return f"\n{stored.texts[name]}\n" if whole else stored.texts[name]
 
 
@@ -128,7 +128,7 @@ def _number(sheet: Sheet, row: str = "", title: str = "", piece: str = "value") 
     labels = [entry.value for entry in sheet.column(0)]
     if labels.count(row) != 1:
         number = "is there more than once; say part=" if row in labels else "is not there"
-        raise RewindError(f"row {row!r} of {sheet.heading!r} {number}; there are {'; '.join(labels)}.")
+        raise RewindError(f"row {row!r} of {sheet.heading!r} {number}; available: {'; '.join(labels)}.")
     entry = PIECES[_piece(piece)](sheet.column(column(sheet, title))[labels.index(row)])
     spread = f" ± {entry.spread}" if entry.spread else ""
     return f"{entry.value}{spread}" + (f" {entry.brackets}" if entry.brackets else "")
@@ -163,5 +163,5 @@ def _wish(text: str) -> tuple[str, str, str]:
 
 def _piece(name: str) -> str:
     if name not in PIECES:
-        raise RewindError(f"a cell has no part {name!r}; there are {', '.join(filter(None, PIECES))}.")
+        raise RewindError(f"a cell has no part {name!r}; available: {', '.join(filter(None, PIECES))}.")
     return name

@@ -220,4 +220,4 @@ def _check(design: Design, metrics: tuple[str, ...], procedures: tuple[str, ...]
     for name, known in names:
         odd = sorted(set(name) - set(known))
         if odd:
-            raise RewindError(f"simulation: {odd[0]!r} is unknown; there are {', '.join(known)}.")
+            raise RewindError(f"simulation: {odd[0]!r} is unknown; available: {', '.join(known)}.")

@@ -62,7 +62,7 @@ def compare(runs: Runs, pairs: list[tuple[str, str]], keys: Statistics, random: 
     for pair in pairs:
         for name in pair:
             if name not in runs:
-                raise RewindError(f"statistics.pairs: method {name!r} has no run; there are {', '.join(runs)}.")
+                raise RewindError(f"statistics.pairs: method {name!r} has no run; available: {', '.join(runs)}.")
     weights = cache(lambda clusters: draw_weights(clusters, keys.resamples, keys.seed))
     intervals, differences, gaps = [], [], []
     kept: dict[tuple[str, str], Block] = {}
