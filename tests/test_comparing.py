@@ -45,5 +45,5 @@ def test_a_fixed_model_has_one_seed() -> None:
 def test_the_deciding_metric_is_one_that_tables_show() -> None:
     assert comparing.primary(study({"a": {}})) == "R@1"
     assert comparing.primary(study({"a": {}}, tables={"columns": ["MdR", "MRR interval", "R@5"]})) == "MRR"
-    with pytest.raises(ValueError, match=r"statistics\.primary: R@10 alone earns letters, and no column"):
+    with pytest.raises(ValueError, match=r"statistics\.primary: R@10 is the only metric with letters, but no column"):
         study({"a": {}}, statistics={"primary": "R@10"}, tables={"columns": ["R@1"]})

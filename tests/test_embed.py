@@ -215,7 +215,7 @@ def test_a_run_on_vectors_that_were_made_here_can_be_searched(pictures):
     with pytest.raises(RewindError, match="no tower that made them is at hand"):
         load_searcher(open_run(run), say=lambda text: None)
     write_json(data / "source/embeddings.json", {})
-    with pytest.raises(RewindError, match="not the vectors that this run learnt from any more"):
+    with pytest.raises(RewindError, match="no longer the vectors that this run was trained on"):
         load_searcher(open_run(run), say=lambda text: None)
 
 

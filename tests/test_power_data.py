@@ -111,7 +111,7 @@ def test_annotations_are_enough(folder):
 def test_what_cannot_be_counted_is_assumed_aloud(folder):
     assert sizes_of("emoji", "test", folder) == (None, "the data set emoji is not here yet")
     assert "cannot import 'nowhere.to_be_found'" in sizes_of("own", "test", folder).source
-    assert sizes_of("none", "test", folder).source.endswith("none.yaml is not there")
+    assert sizes_of("none", "test", folder).source.endswith("none.yaml is missing")
     write_text(folder / "config/studies/mini.yaml", "{dataset: emoji, methods: {a: {head: meanP}}}")
     known = known_of(load_study("mini", folder / "config/studies"), "test", Wishes(), Places())
     assert known["queries"] == (1000, "ASSUMED: the data set emoji is not here yet", None, None)

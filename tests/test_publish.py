@@ -154,7 +154,7 @@ def test_what_cannot_be_done_is_said(checkout: Path, monkeypatch, capsys) -> Non
     monkeypatch.chdir(checkout)
     for arguments, message in (
         (["demo", "--compare", "avx2", "avx"], "--compare takes two machines of demo; published are: avx2, avx512."),
-        (["--compare"], "say which study"),
+        (["--compare"], "name the study"),
         (["demmo"], "neither config/studies/demmo.yaml nor benchmarks/demmo.py is there"),
         (["sanw_step"], "has no function published(table)"),
         (["gap_calibration"], "results/gap_calibration.csv: no such file"),
@@ -193,7 +193,7 @@ def test_a_marker_that_cannot_be_understood_is_named_with_its_line(checkout: Pat
     finally:
         page.write_text(sound, encoding="utf-8")
     assert done.returncode == 1 and all(f"line {n}, {what}:" in done.stderr for n, what in enumerate(asked, 2))
-    for said in ("say `<study> table|", "row 'nobody' of", "no column 'R@2' in", "between double quotes"):
+    for said in ("write `<study> table|", "row 'nobody' of", "no column 'R@2' in", "between double quotes"):
         assert said in done.stderr
     assert open_ended.returncode == 1 and "docs/search.md: a block begins" in open_ended.stderr
 

@@ -72,7 +72,7 @@ def test_shipped_studies_lack_files_at_most(name: str, monkeypatch: pytest.Monke
         load_checked({"studies": [name]})
     except Faults as error:
         lines = [line for lines in error.files.values() for line in lines if not line.startswith("  ")]
-        absent = ("not there yet", "no such file", "no test_batch", "need the package")
+        absent = ("these files are missing", "no such file", "no test_batch", "need the package")
         assert all(any(words in line for words in absent) for line in lines), error
 
 
@@ -97,8 +97,8 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"methods.meanP.seeds": [1, 1]}, "methods.meanP.seeds: the same seed twice"),
-        ({"seeds": [2**32]}, "seeds: 4294967296 is no seed: give whole numbers from 0 to 4,294,967,295"),
+        ({"methods.meanP.seeds": [1, 1]}, "methods.meanP.seeds: seed 1 is listed twice"),
+        ({"seeds": [2**32]}, "seeds: 4294967296 is not a seed: give whole numbers from 0 to 4,294,967,295"),
         ({"statistics.seed": -1}, "statistics.seed: Input should be greater than or equal to 0"),
         ({"pretraining": {"seed": 2**32}}, "pretraining.seed: Input should be less than or equal to 4294967295"),
         ({"statistics.pairs": [["meanP", "chance"], ["chance", "meanP"]]}, "[chance, meanP] is there twice"),
@@ -157,7 +157,7 @@ def test_each_fault_is_told_with_its_key(checkout: Path, change: dict, message: 
 def test_a_methods_name_is_that_of_a_folder(checkout: Path, name: str) -> None:
     methods = {"meanP": {}, name: {"model": "chance"}}
     Path("config/studies/s.yaml").write_text(yaml.safe_dump({**STUDY, "methods": methods}))
-    with pytest.raises(RewindError, match="a method's name is that of its folders: take letters, digits, - and _"):
+    with pytest.raises(RewindError, match="a method's name also names its folders: use only letters, digits, - and _"):
         load_all({"studies": ["s"]})
 
 
@@ -174,7 +174,7 @@ def test_what_a_data_set_cannot_serve(checkout: Path) -> None:
     assert "source.clips.test is 0 or missing" in lines
     text = refused({"dataset": "stamps_vectors", "evaluation.settings": ["test"], "frames.noise": True})
     assert (
-        "backbone.kind: clip reads clips or images" in text and "frames.noise: cached features and a data set's" in text
+        "backbone.kind: clip reads clips or images" in text and "frames.noise: cached features and a dataset's" in text
     )
     assert "evaluation.zero_shot: prompts" in refused(
         {"dataset": "stamps_vectors", "evaluation.zero_shot": {"folder": "x"}}
@@ -264,11 +264,11 @@ def test_gpus_that_this_machine_has_not_are_refused_before_the_first_job(checkou
     command = [sys.executable, "-m", "snakemake", "--cores", "1", "results/data/shapes/source/ready.json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     text = done.stdout + done.stderr
-    assert done.returncode and "resources.gpus: 2, but this machine shows 1" in text and "Traceback" not in text
+    assert done.returncode and "resources.gpus: 2, but this machine has 1" in text and "Traceback" not in text
     assert not (checkout / "results/data/shapes/source/ready.json").exists()
 
 
 def test_a_study_has_no_name_of_the_workflows_own_folders(checkout: Path) -> None:
     Path("config/studies/rehearsal.yaml").write_text(yaml.safe_dump(STUDY))
-    with pytest.raises(RewindError, match=r"name: results/rehearsal is a folder of the workflow's own"):
+    with pytest.raises(RewindError, match=r"name: results/rehearsal is reserved for the workflow"):
         load_all({"studies": ["rehearsal"]})

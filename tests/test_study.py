@@ -47,7 +47,7 @@ def test_every_shipped_study_and_its_data_set_are_valid(path):
         ({"frames.sampling": "middle"}, "frames.sampling: Input should be 'uniform', 'head', 'tail' or 'stride'"),
         ({"sweep": {"max_frames": [4], "method": "c"}}, "sweep.method: no method 'c'; available: a, b"),
         ({"statistics.pairs": [["a", "z"]]}, "statistics.pairs: no method 'z'"),
-        ({"seeds": [1, 1]}, "seeds: the same seed twice"),
+        ({"seeds": [1, 1]}, "seeds: seed 1 is listed twice"),
     ],
 )
 def test_faults_are_named_with_their_key(tmp_path, change, message):

@@ -233,7 +233,7 @@ def test_captions_of_a_test_npz_are_mapped():
     count = archive.member("captions/embeddings").shape[0]
     found = translated(model, archive, 1024, count)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
-    with pytest.raises(RewindError, match="rows of width 512, which the model was trained on"):
+    with pytest.raises(RewindError, match="rows of width 512 are needed, the width"):
         translated(model, archive, 512, count)
 
 

@@ -50,12 +50,12 @@ class Verdict(Keys):
         named = {"baseline": [self.baseline], "methods": self.methods, "control": list(self.control.values())}
         for name, methods in named.items():
             for odd in (method for method in methods if method not in trained):
-                yield f"{where}.{name}: no trained method {odd!r}; available: {', '.join(trained)}"
+                yield f"{where}.{name}: no trained method {odd!r}; there are {', '.join(trained)}"
         if self.baseline in self.methods or len(set(self.methods)) < len(self.methods):
-            yield f"{where}.methods: list each method once, and not the baseline {self.baseline!r}"
+            yield f"{where}.methods: each method once, without the baseline {self.baseline!r}"
         yield from self._control_faults(where)
         if self.where(settings) not in settings or self.where(settings) == "binary":
-            yield f"{where}.setting: {self.where(settings)!r} is not evaluated, or is not a ranked setting"
+            yield f"{where}.setting: {self.where(settings)!r} is not evaluated, or is no ranked setting"
         tested = {frozenset(pair) for pair in pairs}
         for method in self.methods:
             if method not in trained or self.baseline not in trained or method == self.baseline:
