@@ -180,7 +180,7 @@ def test_one_seed_claims_nothing(folder, capsys):
         (["--setting", "test"], "--setting test: the study is not evaluated there; available: origin, hard, binary"),
         (["--seeds", "0"], "--seeds and --cluster-size must be at least 1"),
         (["--r1", "100"], "give an --r1 in between"),
-        (["--alike", "1.2"], "--alike 1.2: a correlation from 0 to 1"),
+        (["--alike", "1.2"], "--alike 1.2: give a correlation from 0 to 1"),
         (["--queries", "10", "--cluster-size", "4"], "10 queries in clusters of 4: at least 3 clusters"),
     ],
 )

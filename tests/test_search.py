@@ -180,7 +180,7 @@ def test_miniclip_knows_its_own_vocabulary(tmp_path, monkeypatch, capsys):
     assert search(capsys, folder, "a blue wall")[0] == 0, "the same words, in other letters"
     write_csv(path, captions.assign(caption=captions["caption"].str.replace("red", "amber")))
     code, out, err = search(capsys, folder, "a blue wall")
-    assert code == 1 and "its vocabulary is another one" in err and "test_" not in out
+    assert code == 1 and "its vocabulary is different" in err and "test_" not in out
 
 
 def test_answers_are_saved_as_picture_and_json(runs, capsys, tmp_path):

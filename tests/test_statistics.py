@@ -267,7 +267,7 @@ def test_broken_tables_are_refused():
     table = ranks(np.zeros(4, int))
     with pytest.raises(RewindError, match="x: column 'ties' is missing"):
         check_ranks(table.drop(columns="ties"), "x")
-    with pytest.raises(RewindError, match="x: there is no query"):
+    with pytest.raises(RewindError, match="x: there are no queries"):
         check_ranks(table.iloc[:0], "x")
 
 

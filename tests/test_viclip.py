@@ -174,7 +174,7 @@ def test_a_file_of_the_other_size_is_named(tmp_path) -> None:
     torch.save({"model": {"vision_encoder.conv1.weight": torch.zeros(1024, 3, 1, 14, 14)}}, tmp_path / "l.pth")
     with torch.device("meta"):
         model = ViClip(SIZES["viclip-b"], WORDS, 32)
-    with pytest.raises(RewindError, match=r"l\.pth: this file is size L: set backbone\.architecture: viclip-l"):
+    with pytest.raises(RewindError, match=r"l\.pth: this file has size L: set backbone\.architecture: viclip-l"):
         load_viclip(model, tmp_path / "l.pth", "viclip-b")
 
 

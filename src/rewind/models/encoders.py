@@ -71,8 +71,8 @@ def _in_pieces(encode: TextEncoder, captions: list[str]) -> Tensor:
 def _clip(keys: Encoder, side: str) -> torch.nn.Module:
     if keys.weights is None:
         raise RewindError(
-            f"source.made_from.{side}.weights: clip needs a local weights file; random weights make vectors without "
-            "meaning."
+            f"source.made_from.{side}.weights: clip needs a local weights file; with random weights the vectors "
+            "mean nothing."
         )
     given = keys.model_dump(include={"architecture", "weights", "family", "allow_torchscript"})
     make = find("clip", "rewind.models", f"source.made_from.{side}.name").build

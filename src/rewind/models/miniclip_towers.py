@@ -111,7 +111,7 @@ class MiniTowers(Backbone):
         if other is None or words is None or torch.equal(other.cpu(), self.vocabulary.cpu()):
             return
         raise RewindError(
-            f"{where}: its vocabulary is another one ({len(words):,} token ids there, {self.tokenizer.vocabulary:,} "
+            f"{where}: its vocabulary is different ({len(words):,} token ids there, {self.tokenizer.vocabulary:,} "
             "here): it was trained on other captions. Train this run again, or name the data set that it belongs to."
         )
 
@@ -139,7 +139,7 @@ def build(
     """
     if text.tokenizer != "miniclip":
         raise RewindError(
-            f"text.tokenizer: {text.tokenizer}: backbone.kind: miniclip_towers reads tokenizer: miniclip; set that."
+            f"text.tokenizer: {text.tokenizer}: backbone.kind: miniclip_towers needs tokenizer: miniclip; set that."
         )
     if keys.pretrained or keys.patch != "2d":
         raise RewindError("backbone.pretrained and backbone.patch are for kind: clip; remove them.")

@@ -156,8 +156,8 @@ def _positions(origin: Block, hard: Block) -> np.ndarray:
     there = hard.queries[np.minimum(at, len(hard.queries) - 1)] == origin.queries
     if not there.all():
         raise RewindError(
-            f"hard {hard.direction}: the query {origin.queries[~there][0]!r} of origin is not asked there; compute "
-            "the metrics again."
+            f"hard {hard.direction}: the query {origin.queries[~there][0]!r} of origin is missing there; compute the "
+            "metrics again."
         )
     return at
 
