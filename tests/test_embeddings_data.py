@@ -177,7 +177,7 @@ def broken(shape: tuple[int, int], row: int, value: float) -> np.ndarray:
         ({"captions/ids": np.arange(11)}, "11 values in 'captions/ids', but 12 rows"),
         ({"images/names": np.array(["a.jpg"] * 2 + list("bcde"))}, "image 'a.jpg' is in rows 0 and 1"),
         ({"images/names": np.array(list("abcde"))}, "5 values in 'images/names', but 6 rows"),
-        ({"captions/embeddings": None}, "there is no 'captions/embeddings' in it"),
+        ({"captions/embeddings": None}, "has no 'captions/embeddings'"),
         ({"captions/embeddings": np.asfortranarray(np.ones((12, 5)))}, "stored in column-major order"),
         ({"captions/text": np.array(["other"] * 12)}, "12 captions differ from those of .* line 2: 'caption 0'"),
         ({"lines": ["photos/p0.jpg,caption 0"] * 11}, "11 captions, but .* has 12 caption vectors"),
@@ -286,7 +286,7 @@ def test_keys_that_do_not_go_together(tmp_path, monkeypatch):
         with pytest.raises(RewindError, match=said):
             load_dataset("d")
     (folder / "d.yaml").write_text("source: {format: embeddings, train: a.npz, captions: c.txt}\nhow_to_get: Ask.\n")
-    with pytest.raises(RewindError, match=r"not there yet:\n    - a.npz\n    - c.txt\n    Ask\."):
+    with pytest.raises(RewindError, match=r"these files are missing:\n    - a.npz\n    - c.txt\n    Ask\."):
         check_sources(load_dataset("d"))
     (folder / "d.yaml").write_text(f"source:\n  format: embeddings\n  {made}\n")
     (folder / "base.yaml").write_text("source: {format: embeddings, train: a.npz, captions: c.txt}\n")

@@ -50,7 +50,7 @@ def test_auto_halves_says_so_once_and_remembers(capsys):
     torch.manual_seed(0)
     value = micro_batch.run(step, 10, CPU)
     assert micro_batch.rows == 2 and tried[:2] == [10, 5] and max(tried[2:]) == 2
-    assert "does not hold 10 rows at once; 2 are encoded" in capsys.readouterr().out
+    assert "10 rows at once do not fit into GPU memory; 2 are encoded" in capsys.readouterr().out
     torch.manual_seed(0)
     assert exact_step(model, infonce, batch, 2) == value, "failed tries leave no trace in the random numbers"
     tried.clear()

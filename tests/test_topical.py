@@ -163,7 +163,8 @@ def test_more_clusters_than_captions_can_fill_are_reduced(capsys):
     assert state["cluster"].max() == 3 and int(state["count"]) == 4
     said = capsys.readouterr().out
     assert (
-        "clusters: 500 clusters of 120 captions would hold 0.2 each on average, less than a batch of 30: 4 are" in said
+        "clusters: 500 clusters of 120 captions would contain 0.2 each on average, less than a batch of 30: 4 are"
+        in said
     )
 
 

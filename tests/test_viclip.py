@@ -185,7 +185,7 @@ def test_files_that_do_not_fit_are_told(tiny, tmp_path) -> None:
     bad = {
         "no such file": None,
         "cannot be read safely": b"not a file of weights",
-        "is no ViCLIP": {"model": {"visual.conv1.weight": torch.zeros(2)}},
+        "is not a ViCLIP": {"model": {"visual.conv1.weight": torch.zeros(2)}},
         "1 tensors differ, first 'text_encoder.ln_final.bias'": {
             n: v for n, v in good.items() if "ln_final.bias" not in n
         },
