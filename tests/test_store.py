@@ -199,7 +199,7 @@ def test_a_damaged_store_is_refused_by_name(copy):
         ):
             look(copy)
     shard.unlink()
-    with pytest.raises(RewindError, match=r"00001\.bin: .* gone"):
+    with pytest.raises(RewindError, match=r"00001\.bin: .* is missing"):
         Store(copy, VIEW)
     items = copy.parent / "items.csv"
     items.write_text(items.read_text().replace("a,0,0", "a,0,1"))

@@ -144,7 +144,7 @@ def lease(
     """
     devices = allowed(gpus(), os.environ.get(MASK))
     if count and not devices:
-        print("no GPU is visible: running on the CPU")
+        print("no GPU is visible here: running on the CPU")
     count = min(count, len(devices))
     folder = folder or Path(tempfile.gettempdir()) / f"rewind-gpu-{os.getuid()}"
     before = os.environ.get(MASK)
