@@ -135,7 +135,7 @@ OTHER_MEAN = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}
     [
         ("{", "not valid JSON"),
         ([1], "a JSON object with embed_dim"),
-        ({"embed_dim": 8, "text_cfg": {}}, "not open_clip's format: no vision_cfg"),
+        ({"embed_dim": 8, "text_cfg": {}}, "not in open_clip's format: vision_cfg is missing or of the wrong type"),
         (SMALL | {"init_logit_bias": -1.0}, "it has init_logit_bias: -1.0"),
         (SMALL | {"text_cfg": {"proj_bias": True}}, "it has text_cfg.proj_bias: True"),
         (SMALL | {"text_cfg": {"invented": 1}}, "it has text_cfg.invented: 1"),

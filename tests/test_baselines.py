@@ -109,7 +109,7 @@ def test_what_cannot_be_fitted_is_named() -> None:
         ridge.make(TEXT, ITEM).fit(text, items)
     with pytest.raises(RewindError, match=r"\(10, 12\) and \(9, 20\)"):
         ridge.make(TEXT, ITEM, {"alpha": 1}).fit(text, items[1:])
-    with pytest.raises(RewindError, match="validation features hold NaN"):
+    with pytest.raises(RewindError, match="validation features contain NaN"):
         ridge.make(TEXT, ITEM).fit(text, items, text, items * float("nan"))
 
 

@@ -52,5 +52,5 @@ def test_a_study_asks_for_it_where_batches_are_topical(tmp_path):
 
 
 def test_histories_that_say_nothing_are_refused(tmp_path):
-    with pytest.raises(RewindError, match=r"s: no history\.csv says what batches were"):
+    with pytest.raises(RewindError, match=r"s: no history\.csv has the figures about batches"):
         report_batches(STUDY, histories(tmp_path, ()), tmp_path / "batches.csv", tmp_path / "batches")

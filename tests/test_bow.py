@@ -88,7 +88,7 @@ def test_captions_without_a_sibling_rank_as_chance_does(capsys: pytest.CaptureFi
     captions, items = tables(["a red mug", "a red cat", "a red door"], ["x", "y", "z"])
     row = metrics(rank_table(matrix(captions, items), captions, items, ["test"], ["text_to_item"]))
     assert row["R@1"] == pytest.approx(100 / 3) and row["MRR"] == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
-    assert "3 of 3 captions are the only one of their item" in capsys.readouterr().out
+    assert "3 of 3 captions are the only caption of their item" in capsys.readouterr().out
 
 
 def test_equal_ratios_tie() -> None:
@@ -147,7 +147,7 @@ def test_clip_zero_shot_is_zero_shot_with_a_backbone_of_its_own(tiny: tuple[Clip
     ):
         with pytest.raises(RewindError, match=message):
             make_retriever(Method(model="zero_shot", options=options | changed), Backbone(), Text(), [])
-    with pytest.raises(RewindError, match=r"options\.text: it goes with options\.backbone"):
+    with pytest.raises(RewindError, match=r"options\.text: only allowed together with options\.backbone"):
         make_retriever(Method(model="zero_shot", options={"text": {}}), Backbone(**tiny[1]), Text(), [])
 
 

@@ -103,10 +103,10 @@ def test_the_same_seed_gives_the_same_figures():
 @pytest.mark.parametrize(
     ("design", "options", "message"),
     [
-        (Design(queries=101), {}, "101 queries are no 3 or more whole clusters of 2"),
-        (Design(methods=1), {}, "at least 2 methods with a seed each"),
+        (Design(queries=101), {}, "101 queries do not make 3 or more whole clusters of 2"),
+        (Design(methods=1), {}, "at least 2 methods with one seed each"),
         (Design(r1=99, difference=2), {}, "R@1 of 99"),
-        (Design(), {"metrics": ("MdR",)}, "'MdR' is unknown; there are R@1"),
+        (Design(), {"metrics": ("MdR",)}, "'MdR' is unknown; available: R@1"),
         (Design(), {"procedures": ("sign test",)}, "'sign test' is unknown"),
     ],
 )

@@ -29,5 +29,5 @@ def test_caption_lines(tmp_path, text, rows):
 @pytest.mark.parametrize("token", ["one.jpg", "one", "c/one.jpg"])
 def test_ambiguous_names_are_refused(tmp_path, token):
     (tmp_path / "c.txt").write_text(f"two.png,x\n{token},x\n", encoding="utf-8")
-    with pytest.raises(RewindError, match=r"line 2: .* fits several images of x.npz: 'a/one.jpg', 'b/one.jpg'"):
+    with pytest.raises(RewindError, match=r"line 2: .* matches several images of x.npz: 'a/one.jpg', 'b/one.jpg'"):
         read_caption_lines(tmp_path / "c.txt", NAMES)

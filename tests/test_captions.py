@@ -115,7 +115,7 @@ def test_at_most_fifty_missing_clips_are_listed(tmp_path):
 def test_a_report_of_other_clips_is_refused(tmp_path):
     with pytest.raises(RewindError, match="names '1' twice"):
         write_captions(annotations(), pd.concat([report(), report().head(1)]), tmp_path, "d")
-    with pytest.raises(RewindError, match="names '99', which the annotations lack"):
+    with pytest.raises(RewindError, match="names '99', which is not in the annotations"):
         write_captions(annotations(), report().replace({"item_id": {"3": "99"}}), tmp_path, "d")
 
 

@@ -83,7 +83,7 @@ def test_requirements_that_are_not_met_are_named(capsys, monkeypatch):
     assert main(["doctor"]) == 1
     text = capsys.readouterr().out
     assert f"{metadata.version('torch')} (>=99 is needed)" in text and "not installed (>=2 is needed)" in text
-    assert "2 of the things above must be mended" in text and "ruff" not in text
+    assert "2 of the things above must be fixed" in text and "ruff" not in text
 
 
 def test_a_package_that_does_not_load_is_named(capsys, monkeypatch):

@@ -156,7 +156,7 @@ def test_more_frames_than_positions_are_refused(head, most):
         if frames == most:
             assert model.similarity(text, model.encode_items(wanted)).shape == (6, 6)
             continue
-        with pytest.raises(RewindError, match=rf"frames\.max_frames: a clip of {frames} frames, .* {most} alone"):
+        with pytest.raises(RewindError, match=rf"frames\.max_frames: a clip has {frames} frames, .* only {most} \("):
             model.similarity(text, model.encode_items(wanted))
 
 

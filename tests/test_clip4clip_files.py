@@ -133,7 +133,7 @@ def test_parameters_at_full_width_are_as_many_as_upstreams(tmp_path):
         ("tightTransf", {"similarity_dense.weight": None}, r"missing similarity_dense\.weight"),
         ("meanP", {"optimizer": torch.ones(1)}, "unexpected optimizer"),
         ("seqLSTM", {"cross.pooler.dense.bias": torch.ones(1)}, r"several heads \(seqLSTM, tightTransf\)"),
-        ("meanP", {"frame_position_embeddings.weight": torch.ones(8, 64)}, "the file is not whole"),
+        ("meanP", {"frame_position_embeddings.weight": torch.ones(8, 64)}, "the file is incomplete"),
     ],
 )
 def test_missing_and_unexpected_tensors_are_refused_by_name(tmp_path, head, change, message):
@@ -158,11 +158,11 @@ def test_wrapped_by_data_parallel_it_is_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"quick_gelu": False}, "QuickGELU, these towers with GELU"),
+        ({"quick_gelu": False}, "QuickGELU, but these towers use GELU"),
         ({"vision_cfg": CONFIG["vision_cfg"] | {"head_width": 32}}, "these towers have 2 heads for width 64"),
         (
             {"vision_cfg": CONFIG["vision_cfg"] | {"layers": [1, 1, 1, 1], "image_size": 32}},
-            "vision transformers alone",
+            "can only be read and written for vision transformers",
         ),
     ],
 )
@@ -206,10 +206,10 @@ def test_a_method_with_another_head_takes_the_towers_alone_and_says_so(tmp_path,
     write_clip4clip(first, tmp_path / "model.bin")
     second = build(tmp_path, tmp_path / "model.bin", "tightTransf")
     assert equal(second.backbone.state_dict(), first.backbone.state_dict())
-    assert "it holds a seqTransf head, this method has tightTransf: the towers alone" in capsys.readouterr().out
+    assert "it holds a seqTransf head, but this method has tightTransf: only the towers" in capsys.readouterr().out
 
 
 def test_the_same_head_of_another_size_is_refused(tmp_path):
     write_clip4clip(build(tmp_path, None, "seqTransf"), tmp_path / "model.bin")
-    with pytest.raises(RewindError, match=r"seqTransf head is of another size: 12 tensors differ, first .*\.1\."):
+    with pytest.raises(RewindError, match=r"seqTransf head has another size: 12 tensors differ, first .*\.1\."):
         build(tmp_path, tmp_path / "model.bin", "seqTransf", layers=1)

@@ -38,12 +38,12 @@ def test_pre_training_per_seed_pairs_the_seeds_of_what_starts_from_it() -> None:
 def test_a_fixed_model_has_one_seed() -> None:
     made = study({"a": {}, "model": {"fixed": True, "seeds": [3]}})
     assert comparing.fixed(made) == ["model"] and comparing.compared(made) == ["a", "model"]
-    with pytest.raises(ValueError, match=r"methods\.model\.fixed: one model has one seed, and this has 3"):
+    with pytest.raises(ValueError, match=r"methods\.model\.fixed: a fixed model has one seed, but this has 3"):
         study({"model": {"fixed": True}}, seeds=[0, 1, 2])
 
 
 def test_the_deciding_metric_is_one_that_tables_show() -> None:
     assert comparing.primary(study({"a": {}})) == "R@1"
     assert comparing.primary(study({"a": {}}, tables={"columns": ["MdR", "MRR interval", "R@5"]})) == "MRR"
-    with pytest.raises(ValueError, match=r"statistics\.primary: R@10 alone earns letters, and no column"):
+    with pytest.raises(ValueError, match=r"statistics\.primary: R@10 is the only metric with letters, but no column"):
         study({"a": {}}, statistics={"primary": "R@10"}, tables={"columns": ["R@1"]})

@@ -228,11 +228,11 @@ def test_zero_shot_learns_nothing_and_is_kept_in_its_file(tmp_path) -> None:
     [
         (
             {"cross_atention": True},
-            r"options\.cross_atention: model: dual_encoder has cross_attention, heads, backbone",
+            r"options\.cross_atention: model: dual_encoder only has cross_attention, heads, backbone",
         ),
         ({"cross_attention": "yes"}, r"options\.cross_attention: 'yes' is not true or false"),
-        ({"cross_attention": True, "heads": 3}, r"options\.heads: vectors of width 8 cannot be cut into 3 heads"),
-        ({"heads": 0}, r"options\.heads: 0 is no number of heads"),
+        ({"cross_attention": True, "heads": 3}, r"options\.heads: vectors of width 8 cannot be divided into 3 heads"),
+        ({"heads": 0}, r"options\.heads: 0 is not a number of heads"),
         ({"backbone": {"knd": "viclip"}}, r"options\.backbone\.knd"),
         ({"backbone": {"kind": "viclip", "architecture": "viclip-x"}}, "kind: viclip has viclip-b, viclip-l"),
     ],
@@ -240,7 +240,7 @@ def test_zero_shot_learns_nothing_and_is_kept_in_its_file(tmp_path) -> None:
 def test_bad_options_are_told(options: dict, match: str) -> None:
     with pytest.raises(RewindError, match=match):
         built(**options)
-    with pytest.raises(RewindError, match="zero_shot has backbone, text, unit_frames, untrained alone"):
+    with pytest.raises(RewindError, match="zero_shot only has backbone, text, unit_frames, untrained\."):
         built(0, zero_shot, heads=2)
 
 

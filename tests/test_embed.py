@@ -109,7 +109,7 @@ def test_a_large_label_matrix_is_left_out(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ({"name": "minilmm"}, r"made_from\.text\.name: no encoder 'minilmm'; there are minilm, clip"),
+        ({"name": "minilmm"}, r"made_from\.text\.name: no encoder 'minilmm'; available: minilm, clip"),
         ({"name": "clip"}, r"made_from\.text\.weights: clip needs a local weights file"),
         ({"name": "clip", "weights": "gone.pt"}, r"source\.made_from\.text\.weights: gone\.pt: no such file"),
         ({"name": "clip", "weights": "w", "architecture": "RN5"}, r"made_from\.text\.architecture: open_clip knows no"),
@@ -215,7 +215,7 @@ def test_a_run_on_vectors_that_were_made_here_can_be_searched(pictures):
     with pytest.raises(RewindError, match="no tower that made them is at hand"):
         load_searcher(open_run(run), say=lambda text: None)
     write_json(data / "source/embeddings.json", {})
-    with pytest.raises(RewindError, match="not the vectors that this run learnt from any more"):
+    with pytest.raises(RewindError, match="no longer the vectors that this run was trained on"):
         load_searcher(open_run(run), say=lambda text: None)
 
 

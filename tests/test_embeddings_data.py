@@ -149,9 +149,9 @@ class Evil:
 
 def test_a_pickle_that_would_run_something_is_refused(tmp_path):
     texts = np.array([Evil(), *["x"] * 11], dtype=object)
-    with pytest.raises(RewindError, match=r"captions/text.* is a pickle that is not read .*open"):
+    with pytest.raises(RewindError, match=r"captions/text.* is a pickle that cannot be read safely .*open"):
         make_sources(small(tmp_path, **{"captions/text": texts}), tmp_path / "s")
-    with pytest.raises(RewindError, match="row 1: 7 is no text"):
+    with pytest.raises(RewindError, match="row 1: 7 is not text"):
         make_sources(small(tmp_path, **{"captions/text": np.array(["x", 7, *"abcdefghij"], object)}), tmp_path / "s")
     assert not Path("/tmp/never").exists()
     assert pickle.dumps(Evil())  # it is one
@@ -177,9 +177,9 @@ def broken(shape: tuple[int, int], row: int, value: float) -> np.ndarray:
         ({"captions/ids": np.arange(11)}, "11 values in 'captions/ids', but 12 rows"),
         ({"images/names": np.array(["a.jpg"] * 2 + list("bcde"))}, "image 'a.jpg' is in rows 0 and 1"),
         ({"images/names": np.array(list("abcde"))}, "5 values in 'images/names', but 6 rows"),
-        ({"captions/embeddings": None}, "there is no 'captions/embeddings' in it"),
-        ({"captions/embeddings": np.asfortranarray(np.ones((12, 5)))}, "stored column by column"),
-        ({"captions/text": np.array(["other"] * 12)}, "12 captions are not those of .* line 2: 'caption 0'"),
+        ({"captions/embeddings": None}, "has no 'captions/embeddings'"),
+        ({"captions/embeddings": np.asfortranarray(np.ones((12, 5)))}, "stored in column-major order"),
+        ({"captions/text": np.array(["other"] * 12)}, "12 captions differ from those of .* line 2: 'caption 0'"),
         ({"lines": ["photos/p0.jpg,caption 0"] * 11}, "11 captions, but .* has 12 caption vectors"),
         (
             {"lines": ["photos/p0.jpg,caption 0", "lost.jpg,caption 1"] * 6},
@@ -286,11 +286,11 @@ def test_keys_that_do_not_go_together(tmp_path, monkeypatch):
         with pytest.raises(RewindError, match=said):
             load_dataset("d")
     (folder / "d.yaml").write_text("source: {format: embeddings, train: a.npz, captions: c.txt}\nhow_to_get: Ask.\n")
-    with pytest.raises(RewindError, match=r"not there yet:\n    - a.npz\n    - c.txt\n    Ask\."):
+    with pytest.raises(RewindError, match=r"these files are missing:\n    - a.npz\n    - c.txt\n    Ask\."):
         check_sources(load_dataset("d"))
     (folder / "d.yaml").write_text(f"source:\n  format: embeddings\n  {made}\n")
     (folder / "base.yaml").write_text("source: {format: embeddings, train: a.npz, captions: c.txt}\n")
     (tmp_path / "config/studies").mkdir()
     (tmp_path / "config/studies/s.yaml").write_text("dataset: d\nmethods: {chance: {model: chance}}\n")
-    with pytest.raises(RewindError, match=r"made_from\.dataset: base holds vectors itself"):
+    with pytest.raises(RewindError, match=r"made_from\.dataset: base consists of vectors itself"):
         load_all({"studies": ["s"]})

@@ -99,7 +99,7 @@ def test_split_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "no rows"),
-        ("image,caption\n", "no rows below the heading"),
+        ("image,caption\n", "no rows below the header"),
         ("000_ab.jpg;A dog , a ball\n", "row 1: neither"),
         ("image|caption\n000_ab.jpg|A dog\n", "row 1: neither"),
         ("A dog\t\n", r"1 of 1 rows cannot be used \(.*a tab.*\):\n  row 1: the caption of 'A dog' is empty"),
@@ -107,7 +107,7 @@ def test_split_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         (tabs() + "003_ab.jpg,A dog\n", r"row 101: the caption of '003_ab\.jpg,A dog' is empty"),
         ("image,caption\na.jpg,x\nb.jpg\n", r"1 of 2 rows.*a comma(.|\n)*row 3: the caption of 'b\.jpg' is empty"),
         (tabs() + "../a.jpg\tA dog\n", r"row 101: file_name '\.\./a\.jpg' must name a file inside"),
-        (tabs() + "000_ab.png\tA dog\n", r"'000_ab\.jpg' and '000_ab\.png' would both have the id '000_ab'"),
+        (tabs() + "000_ab.png\tA dog\n", r"'000_ab\.jpg' and '000_ab\.png' would both get the id '000_ab'"),
         ('image,caption\na.jpg,"A "dog" runs"\n', "row 2: not valid CSV"),
         (tabs(PAIRS[:20]), r"mine\.yaml: source: 4 images leave a split empty"),
     ],
@@ -121,7 +121,7 @@ def test_a_file_that_is_no_text_or_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RewindError, match="no such file"):
         flickr8k.read(dataset(tmp_path), "")
     (tmp_path / "captions.tsv").write_bytes(b"a.jpg\t\xff\xfe\x00")
-    with pytest.raises(RewindError, match="not a text file in UTF-8"):
+    with pytest.raises(RewindError, match="not a UTF-8 text file"):
         flickr8k.read(dataset(tmp_path), "")
 
 

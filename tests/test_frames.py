@@ -77,7 +77,7 @@ def test_the_schemes_keep_what_they_say() -> None:
         ((0, 4), "0 frames"),
         ((4, 0), "at least 1"),
         ((4, 2, "middle"), "use uniform, head, tail or stride"),
-        ((4, 2, "head", None, 1.0), "known frames per second"),
+        ((4, 2, "head", None, 1.0), "frames per second are known"),
     ],
 )
 def test_a_choice_that_cannot_be_made_is_refused(arguments: tuple, message: str) -> None:

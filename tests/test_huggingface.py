@@ -169,7 +169,7 @@ def test_what_no_shape_shows_is_read_beside_the_file(tmp_path: Path, beside: dic
 
 def test_other_models_and_parts_are_named() -> None:
     state = stored()
-    with pytest.raises(RewindError, match=r"'vision_model\.head\.probe' is no tensor of its CLIPModel"):
+    with pytest.raises(RewindError, match=r"'vision_model\.head\.probe' is not a tensor of its CLIPModel"):
         from_huggingface(state | {"vision_model.head.probe": torch.ones(1)}, "w")
     state.pop("text_model.encoder.layers.1.self_attn.k_proj.bias")
     with pytest.raises(RewindError, match=r"resblocks\.1\.attn\.in_proj_bias lacks one of query, key and value"):

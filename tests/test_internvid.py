@@ -73,14 +73,14 @@ def test_ids_of_youtube_become_safe_names(tmp_path) -> None:
     [
         ("Video,Caption\na,b\n", r"list\.csv: row 1: the column 'YoutubeID' is missing"),
         ("", "the column 'YoutubeID' is missing"),
-        ("YoutubeID,Caption\n", "no rows under the header"),
+        ("YoutubeID,Caption\n", "no rows below the header"),
         (
             "YoutubeID,Caption\na,b\n,c\nd,\n",
             r"2 of 3 rows cannot be used:\n  row 3: YoutubeID is empty\n  row 4: the cap",
         ),
         ("YoutubeID,Caption\n../a,b\n", "'../a' is no file name"),
         ("YoutubeID,Caption\na,b\nc,d\n", "2 rows leave a split empty"),
-        ('YoutubeID,Caption\na,"b\n', "not a CSV file"),
+        ('YoutubeID,Caption\na,"b\n', "not a UTF-8 CSV file"),
     ],
 )
 def test_lists_that_cannot_be_used_are_told(tmp_path, text: str, match: str) -> None:

@@ -58,7 +58,7 @@ def test_a_debugger_steps_into_it(checkout, tmp_path):
 
 def test_a_job_that_was_never_started_is_no_job_to_repeat(checkout):
     said = python(checkout, "-m", "rewind", "job", "results/tiny/sweeps/best.json", ok=False)
-    assert "no job that makes it was started here" in said and f"A job made {BEST}." in said
+    assert "no job that makes this file was ever started here" in said and f"Did you mean {BEST}?" in said
     assert "Run `snakemake --cores 1 results/tiny/sweeps/best.json` once" in said and "Traceback" not in said
 
 

@@ -54,7 +54,7 @@ def test_lstm_layers_train_where_the_cpu_has_none_in_reduced_precision() -> None
     if "plain computes" in lines:
         pytest.skip("this build of torch has an LSTM in bfloat16 for every CPU")
     said = [line for line in lines if line.startswith("training.precision")]
-    assert said[0].endswith("no LSTM in bfloat16: LSTM layers compute in float32.") and len(said) == 2
+    assert said[0].endswith("no LSTM in bfloat16: LSTM layers use float32.") and len(said) == 2
     losses = {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith(("fp", "bf"))}
     assert losses["bf16"] != losses["fp32"] == pytest.approx(losses["bf16"], rel=0.1)
     assert losses["fp16"] == pytest.approx(losses["fp32"], rel=0.1)

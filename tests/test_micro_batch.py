@@ -50,7 +50,7 @@ def test_auto_halves_says_so_once_and_remembers(capsys):
     torch.manual_seed(0)
     value = micro_batch.run(step, 10, CPU)
     assert micro_batch.rows == 2 and tried[:2] == [10, 5] and max(tried[2:]) == 2
-    assert "does not hold 10 rows at once; 2 are encoded" in capsys.readouterr().out
+    assert "10 rows at once do not fit into GPU memory; 2 are encoded" in capsys.readouterr().out
     torch.manual_seed(0)
     assert exact_step(model, infonce, batch, 2) == value, "failed tries leave no trace in the random numbers"
     tried.clear()
@@ -101,7 +101,7 @@ def test_auto_scores_fewer_pairs_at_once_with_the_same_loss_and_gradients(capsys
     found = micro_batch.run(lambda rows, pairs: exact_step(model, infonce, batch, rows, pairs=pairs), 16, CPU)
     assert found.value == pytest.approx(loss, rel=1e-13) and error(gradients(model), wanted) < 1e-12
     assert (micro_batch.rows, micro_batch.pairs) == (8, 16), "rows were halved once, before it was known what was short"
-    assert "16 are scored at once from here on, with the same loss" in capsys.readouterr().out
+    assert "16 are scored at once from now on, with the same loss" in capsys.readouterr().out
 
 
 def test_too_little_memory_for_pairs_ends_with_advice():

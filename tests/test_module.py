@@ -105,5 +105,5 @@ def test_custom_rules_are_a_list_of_files(tmp_path, monkeypatch):
         == [str(tmp_path / "a.smk")]
     )
     assert custom_rules({"custom_rules": None}) == custom_rules({}) == []
-    with pytest.raises(RewindError, match="custom_rules: a list of files"):
+    with pytest.raises(RewindError, match="custom_rules: must be a list of files"):
         custom_rules({"custom_rules": {"a": 1}})

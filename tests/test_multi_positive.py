@@ -200,7 +200,7 @@ def test_a_queue_smaller_than_a_batch_is_refused():
 
 
 def test_a_retriever_without_vectors_is_named():
-    with pytest.raises(RewindError, match="Chance scores in another way"):
+    with pytest.raises(RewindError, match="Chance scores them differently"):
         build({})(Chance(), {}, {}, batch([0, 1]))
 
 

@@ -136,7 +136,7 @@ def named_like_the_history(retriever, text, items, batch) -> Loss:
 
 
 def test_a_log_that_would_hide_a_column_is_refused(tmp_path):
-    with pytest.raises(RewindError, match=r"logs 'lr', which history\.csv has for something else"):
+    with pytest.raises(RewindError, match=r"logs 'lr', a name that history\.csv already uses for something else"):
         run(tmp_path / "s.pt", training=keys(objective=f"{__name__}.named_like_the_history"))
 
 
@@ -213,5 +213,5 @@ def test_a_loss_of_cosines_names_the_method_that_has_none():
     text, items = model.encode_text(batch), model.encode_items(batch)
     with pytest.raises(RewindError, match=r"TightTransf scores pairs and has no vector per clip"):
         unit_vectors(SharedPairs(model, ALONE, text, items), text, items, "hnac")
-    with pytest.raises(RewindError, match=r"hnac needs the cosines.*but Chance scores in another way"):
+    with pytest.raises(RewindError, match=r"hnac needs the cosines.*but Chance scores them differently"):
         unit_vectors(SharedPairs(make(), ALONE, {"text": torch.zeros(2, 0)}, {}), {}, {}, "hnac")

@@ -117,7 +117,7 @@ def test_files_that_are_no_list_are_refused(tmp_path: Path) -> None:
 
 def test_two_names_for_one_id_are_refused(tmp_path: Path) -> None:
     twice = [{"file_name": "image_0.png", "caption": "the same stem"}]
-    with pytest.raises(RewindError, match=r"'image_0\.jpg' and 'image_0\.png' would both have the id 'image_0'"):
+    with pytest.raises(RewindError, match=r"'image_0\.jpg' and 'image_0\.png' would both get the id 'image_0'"):
         read(tmp_path, entries(10) + twice)
     same = [{"file_name": "./image_0.jpg", "caption": "the same file"}]
     assert len(read(tmp_path, entries(10) + same).items) == 10
@@ -215,7 +215,7 @@ def test_without_apt_or_network_the_message_says_what_to_do(tmp_path: Path, monk
     with pytest.raises(RewindError, match=r"stamps\.yaml: apt-get is not on PATH.*apt-get download.*source\.folder"):
         stamps.make_sources(dataset(None), tmp_path / "out")
     (tmp_path / "bare").mkdir()
-    with pytest.raises(RewindError, match=r"bare holds neither tuxpaint-stamps-default_\*\.deb nor"):
+    with pytest.raises(RewindError, match=r"bare contains neither tuxpaint-stamps-default_\*\.deb nor"):
         stamps.make_sources(dataset(tmp_path / "bare"), tmp_path / "out")
 
 

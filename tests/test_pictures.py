@@ -146,5 +146,5 @@ def test_layouts_repeat_and_missing_ones_are_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "umap", None)
     with pytest.raises(RewindError, match="pip install umap-learn"):
         embedding.layout(vectors, "umap")
-    with pytest.raises(RewindError, match="'mds' is unknown; there are pca, tsne, umap"):
+    with pytest.raises(RewindError, match="'mds' is unknown; available: pca, tsne, umap"):
         embedding.layout(vectors, "mds")

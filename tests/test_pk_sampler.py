@@ -50,7 +50,7 @@ def test_order_follows_from_seed_and_epoch():
 def test_bad_sizes_are_refused():
     with pytest.raises(RewindError, match=r"sampler_options\.captions: 4 does not divide training\.batch\.size 6"):
         batches([4] * 4, 6, 4)
-    with pytest.raises(RewindError, match="cannot meet where an epoch has one of each"):
+    with pytest.raises(RewindError, match="cannot share a batch if an epoch has only one per image"):
         build({"captions": 2}).batches(np.arange(4), np.arange(4), Batch(size=2, captions="one"), 0, 0, {})
     with pytest.raises(RewindError, match=r"sampler_options\.k: .* no such option"):
         build({"k": 2})

@@ -135,7 +135,7 @@ def test_without_results_the_command_says_what_it_assumes(folder, capsys):
     text = told(capsys)
     assert text == told(capsys), "the same words every time"
     assert "mini, origin, 3 seeds, 1,000 queries (assumed): a difference of" in text and "of 3 pairs" in text
-    assert "queries       1,000       ASSUMED: " in text and "shapes.yaml is not there" in text
+    assert "queries       1,000       ASSUMED: " in text and "shapes.yaml is missing" in text
     assert "no claim about methods" in text
     assert shown(text) == pytest.approx(extremes(Design(cluster=1), (0.5, 2.0)), abs=0.06)
 
@@ -177,10 +177,10 @@ def test_one_seed_claims_nothing(folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--setting", "test"], "--setting test: the study is not evaluated there; there are origin, hard, binary"),
-        (["--seeds", "0"], "--seeds and --cluster-size are 1 or more"),
-        (["--r1", "100"], "give --r1 between"),
-        (["--alike", "1.2"], "--alike 1.2: a correlation from 0 to 1"),
+        (["--setting", "test"], "--setting test: the study is not evaluated there; available: origin, hard, binary"),
+        (["--seeds", "0"], "--seeds and --cluster-size must be at least 1"),
+        (["--r1", "100"], "give an --r1 in between"),
+        (["--alike", "1.2"], "--alike 1.2: give a correlation from 0 to 1"),
         (["--queries", "10", "--cluster-size", "4"], "10 queries in clusters of 4: at least 3 clusters"),
     ],
 )

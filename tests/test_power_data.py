@@ -94,7 +94,7 @@ def test_a_fresh_process_counts_the_demo_without_a_clip(tmp_path):
 def test_annotations_are_enough(folder):
     assert asked("csv", "test", "text_to_item", folder / "config/datasets", Path("results")) == (
         None,
-        "the data set csv is not here yet",
+        "the dataset csv is not here yet",
     )
     lines = ["a,a.mp4,test,one,k", "a,a.mp4,test,two,k", "b,b.mp4,test,three,k", "c,c.mp4,test,four,m"]
     lines += ["d,d.mp4,train,five,n", "e,e.mp4,valid,six,o"]
@@ -109,12 +109,12 @@ def test_annotations_are_enough(folder):
 
 
 def test_what_cannot_be_counted_is_assumed_aloud(folder):
-    assert sizes_of("emoji", "test", folder) == (None, "the data set emoji is not here yet")
+    assert sizes_of("emoji", "test", folder) == (None, "the dataset emoji is not here yet")
     assert "cannot import 'nowhere.to_be_found'" in sizes_of("own", "test", folder).source
-    assert sizes_of("none", "test", folder).source.endswith("none.yaml is not there")
+    assert sizes_of("none", "test", folder).source.endswith("none.yaml is missing")
     write_text(folder / "config/studies/mini.yaml", "{dataset: emoji, methods: {a: {head: meanP}}}")
     known = known_of(load_study("mini", folder / "config/studies"), "test", Wishes(), Places())
-    assert known["queries"] == (1000, "ASSUMED: the data set emoji is not here yet", None, None)
+    assert known["queries"] == (1000, "ASSUMED: the dataset emoji is not here yet", None, None)
 
 
 def test_made_sources_are_read_where_they_are(folder):

@@ -97,7 +97,7 @@ def test_a_shared_pre_training_is_one(checkout):
 @pytest.mark.slow
 def test_what_cannot_be_meant_is_refused_with_its_remedy(checkout):
     text = checkout.run("-n", "--config", "overrides={studies.mini.pretraining.seed: 3}", ok=False)
-    assert "pretraining.seed: 3, but each run starts from the pre-training of its own seed" in text
+    assert "pretraining.seed: 3, but each run starts from a pre-training with its own seed" in text
     assert "pretraining.shared: true" in text and "Traceback" not in text
     text = checkout.run("-n", "results/mini/pretrained/model.safetensors", ok=False)
     assert "mini has towers of each seed: ask for the file with seed<k>/ in its path" in text

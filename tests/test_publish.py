@@ -145,7 +145,7 @@ def test_machines_are_compared_cell_by_cell(checkout: Path) -> None:
     head = next(line for line in done.stdout.splitlines() if line.startswith("Method"))
     assert "avx2 R@1 ↑" in head and "avx512 R@1 ↑" in head
     # Ends lie 3.25 below and 4.5 above a value, and R@1 is 9 points higher on the second machine.
-    assert re.search(r"meanP, hard, text_to_item, R@1: avx2 20\.250 \[17\.000, 24\.750\] does not hold", done.stdout)
+    assert re.search(r"meanP, hard, text_to_item, R@1: avx2 20\.250 \[17\.000, 24\.750\] does not contain", done.stdout)
     assert "meanP, hard, text_to_item, MRR:" not in done.stdout, "9 points of R@1 are 0.09 of MRR, well inside"
     assert "hard, tightTransf, R@1 ↑: avx2 *(a,b,c), avx512 none" in done.stdout
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_done_is_said(checkout: Path, monkeypatch, capsys) -> Non
     monkeypatch.chdir(checkout)
     for arguments, message in (
         (["demo", "--compare", "avx2", "avx"], "--compare takes two machines of demo; published are: avx2, avx512."),
-        (["--compare"], "say which study"),
+        (["--compare"], "name the study"),
         (["demmo"], "neither config/studies/demmo.yaml nor benchmarks/demmo.py is there"),
         (["sanw_step"], "has no function published(table)"),
         (["gap_calibration"], "results/gap_calibration.csv: no such file"),
@@ -193,7 +193,7 @@ def test_a_marker_that_cannot_be_understood_is_named_with_its_line(checkout: Pat
     finally:
         page.write_text(sound, encoding="utf-8")
     assert done.returncode == 1 and all(f"line {n}, {what}:" in done.stderr for n, what in enumerate(asked, 2))
-    for said in ("say `<study> table|", "row 'nobody' of", "no column 'R@2' in", "between double quotes"):
+    for said in ("write `<study> table|", "row 'nobody' of", "no column 'R@2' in", "between double quotes"):
         assert said in done.stderr
     assert open_ended.returncode == 1 and "docs/search.md: a block begins" in open_ended.stderr
 

@@ -90,7 +90,7 @@ def test_the_first_publishing_of_every_study_fills_its_blocks(checkout: Path, ca
     assert [block.body for block, _ in found.untrue] == ["No difference is significant"]
     said = capsys.readouterr().out
     assert re.search(
-        r"not true any more, rewrite it: docs/translator\.md:\d+: No difference is significant \(avx2, ", said
+        r"no longer true, rewrite it: docs/translator\.md:\d+: No difference is significant \(avx2, ", said
     )
     assert {block.what.split()[1] for block, _ in found.typed} == {"wall"}, "made-up results have no measured jobs"
     assert publish(Wishes(check=True)) == 1, "for that sentence"

@@ -72,7 +72,7 @@ def test_shipped_studies_lack_files_at_most(name: str, monkeypatch: pytest.Monke
         load_checked({"studies": [name]})
     except Faults as error:
         lines = [line for lines in error.files.values() for line in lines if not line.startswith("  ")]
-        absent = ("not there yet", "no such file", "no test_batch", "need the package")
+        absent = ("these files are missing", "no such file", "no test_batch", "need the package")
         assert all(any(words in line for words in absent) for line in lines), error
 
 
@@ -85,9 +85,9 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         load_checked({"studies": ["one", "two", "three"], "overrides": over})
     files = {Path(path).stem: "\n".join(lines) for path, lines in caught.value.files.items()}
     assert list(files) == ["one", "two", "three", "shapes"]
-    assert "training.lrr: unknown key; did you mean 'lr'?" in files["one"] and "seeds: -1 is no seed" in files["one"]
-    assert "figures.method: no method 'meanQ'; there are meanP, chance; did you mean 'meanP'?" in files["one"]
-    assert "methods.meanP.head: no head 'meanp'; there are meanP, seqLSTM" in files["one"]
+    assert "training.lrr: unknown key; did you mean 'lr'?" in files["one"] and "seeds: -1 is not a seed" in files["one"]
+    assert "figures.method: no method 'meanQ'; available: meanP, chance; did you mean 'meanP'?" in files["one"]
+    assert "methods.meanP.head: no head 'meanp'; available: meanP, seqLSTM" in files["one"]
     assert files["one"].count("evaluation.settings: ") == 3, "origin, hard and binary without twins"
     assert "backbone.weights: gone.pt: no such file" in files["two"] and "'test' is there twice" in files["two"]
     assert "training.objective: cannot find 'infonc'" in files["two"] and "no such file" in files["three"]
@@ -97,8 +97,8 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"methods.meanP.seeds": [1, 1]}, "methods.meanP.seeds: the same seed twice"),
-        ({"seeds": [2**32]}, "seeds: 4294967296 is no seed: give whole numbers from 0 to 4,294,967,295"),
+        ({"methods.meanP.seeds": [1, 1]}, "methods.meanP.seeds: seed 1 is listed twice"),
+        ({"seeds": [2**32]}, "seeds: 4294967296 is not a seed: give whole numbers from 0 to 4,294,967,295"),
         ({"statistics.seed": -1}, "statistics.seed: Input should be greater than or equal to 0"),
         ({"pretraining": {"seed": 2**32}}, "pretraining.seed: Input should be less than or equal to 4294967295"),
         ({"statistics.pairs": [["meanP", "chance"], ["chance", "meanP"]]}, "[chance, meanP] is there twice"),
@@ -111,14 +111,14 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"sanity.method": "chance"}, "sanity.method: 'chance' is not trained, so there is nothing to over-fit"),
         ({"training.lr": float("nan")}, "training.lr: Input should be a finite number"),
         ({"training.clip_norm": float("inf")}, "training.clip_norm: Input should be a finite number"),
-        ({"training.betas": [0.9, 1.0]}, "training.betas: 1 is no number from 0 to below 1"),
+        ({"training.betas": [0.9, 1.0]}, "training.betas: 1 is not a number from 0 to below 1"),
         ({"frames.rate": 1e-9}, "frames.rate: Input should be greater than or equal to 0.01"),
         ({"training.objective_options": {"temperature": float("inf")}}, "temperature: Input should be a finite number"),
         ({"training.objective_options": {"temprature": 1}}, "training.objective_options.temprature: objective"),
         ({"methods.meanP.training.objective_options": {"x": 1}}, "methods.meanP.training.objective_options.x: "),
         ({"training.batch.sampler_options": {"x": 1}}, "training.batch.sampler_options.x: sampler: uniform"),
         ({"training.batch": {"sampler": "pk", "sampler_options": {"captions": 3}}}, "captions: 3 does not divide"),
-        ({"training.batch": {"sampler": "topical", "twins_together": True}}, "sampler: topical puts topics together"),
+        ({"training.batch": {"sampler": "topical", "twins_together": True}}, "combined with sampler: topical"),
         ({"methods.meanP.head": "tightTransf", "methods.meanP.head_start": "random", "training.objective": "hnac"},
          "methods.meanP.head: TightTransf scores pairs"),
         ({"methods.meanP.head": "seqTransf"}, "methods.meanP.head_start: seqTransf cannot start from"),
@@ -129,7 +129,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"methods.d": {"model": "dual_encoder", "options": {"heads": 5, "cross_attention": True}}}, "into 5 heads"),
         ({"methods.r": {"model": "ridge"}}, "methods.r.training.freeze: a closed-form baseline needs cached features"),
         ({"methods.n": {"noise": True, "training": {"freeze": ["visual"]}}}, "methods.n.noise: cached features"),
-        ({"methods.t": {"model": "translator", "head": "mlp9"}}, "this needs a data set of vectors"),
+        ({"methods.t": {"model": "translator", "head": "mlp9"}}, "this needs a dataset of vectors"),
         ({"methods.z": {"model": "zero_shot"}}, "methods.z.model: zero_shot: its backbone has no trained weights"),
         ({"methods.z": {"model": "clip_zero_shot"}}, "methods.z.options: model: clip_zero_shot needs weights"),
         ({"backbone.architecture": "ViT-B-33"}, "backbone.architecture: open_clip knows no 'ViT-B-33'"),
@@ -141,7 +141,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"backbone.kind": "towers", "training.compile": True}, "training.compile: this backbone has no towers"),
         ({"backbone.kind": "towers", "pretraining": {}}, "pretraining: kind: towers cannot start from a backbone"),
         ({"figures.embedding": "umap"}, "figures.embedding: umap needs a package that is not installed"),
-        ({"resources.gpus": 3}, "training.batch.size: 16 pairs cannot be shared equally by resources.gpus: 3"),
+        ({"resources.gpus": 3}, "training.batch.size: 16 pairs cannot be divided equally among resources.gpus: 3"),
         ({"evaluation.zero_shot": {"folder": "nowhere"}}, "evaluation.zero_shot.folder: nowhere: no test_batch.bin"),
         ({"methods": {"chance": {"model": "chance"}}, "evaluation.zero_shot": {"folder": "x"}}, "no method here has"),
         ({"dataset": "../shapes"}, "dataset: String should match pattern"),
@@ -157,7 +157,7 @@ def test_each_fault_is_told_with_its_key(checkout: Path, change: dict, message: 
 def test_a_methods_name_is_that_of_a_folder(checkout: Path, name: str) -> None:
     methods = {"meanP": {}, name: {"model": "chance"}}
     Path("config/studies/s.yaml").write_text(yaml.safe_dump({**STUDY, "methods": methods}))
-    with pytest.raises(RewindError, match="a method's name is that of its folders: take letters, digits, - and _"):
+    with pytest.raises(RewindError, match="a method's name also names its folders: use only letters, digits, - and _"):
         load_all({"studies": ["s"]})
 
 
@@ -170,11 +170,11 @@ def test_what_a_data_set_cannot_serve(checkout: Path) -> None:
     assert "config/datasets/stamps.yaml holds images; use [test]" in text
     assert "methods.meanP.training.select_setting: 'hard' needs" in text
     lines = refused({}, {"shapes": {"source.clips": {"train": 8, "valid": 0, "test": 0}}})
-    assert "source.clips.valid is 0 or not there, but method meanP chooses its checkpoint on it" in lines
-    assert "source.clips.test is 0 or not there" in lines
+    assert "source.clips.valid is 0 or missing, but method meanP chooses its checkpoint on it" in lines
+    assert "source.clips.test is 0 or missing" in lines
     text = refused({"dataset": "stamps_vectors", "evaluation.settings": ["test"], "frames.noise": True})
     assert (
-        "backbone.kind: clip reads clips or images" in text and "frames.noise: cached features and a data set's" in text
+        "backbone.kind: clip reads clips or images" in text and "frames.noise: cached features and a dataset's" in text
     )
     assert "evaluation.zero_shot: prompts" in refused(
         {"dataset": "stamps_vectors", "evaluation.zero_shot": {"folder": "x"}}
@@ -191,7 +191,7 @@ def test_parts_of_a_data_set_that_cannot_be_found(checkout: Path) -> None:
     keys = {"evaluation.settings": ["test"]}
     assert "source.format: cannot import 'nolab.reader'" in refused({"dataset": "own", **keys})
     text = refused({"dataset": "made", "backbone": {"kind": "embeddings"}, **keys})
-    assert "source.made_from.text.name: no encoder 'minilmm'; there are minilm, clip" in text
+    assert "source.made_from.text.name: no encoder 'minilmm'; available: minilm, clip" in text
     assert "source.made_from.image.weights: gone.pt: no such file" in text
 
 
@@ -264,11 +264,11 @@ def test_gpus_that_this_machine_has_not_are_refused_before_the_first_job(checkou
     command = [sys.executable, "-m", "snakemake", "--cores", "1", "results/data/shapes/source/ready.json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     text = done.stdout + done.stderr
-    assert done.returncode and "resources.gpus: 2, but this machine shows 1" in text and "Traceback" not in text
+    assert done.returncode and "resources.gpus: 2, but this machine has 1" in text and "Traceback" not in text
     assert not (checkout / "results/data/shapes/source/ready.json").exists()
 
 
 def test_a_study_has_no_name_of_the_workflows_own_folders(checkout: Path) -> None:
     Path("config/studies/rehearsal.yaml").write_text(yaml.safe_dump(STUDY))
-    with pytest.raises(RewindError, match=r"name: results/rehearsal is a folder of the workflow's own"):
+    with pytest.raises(RewindError, match=r"name: results/rehearsal is reserved for the workflow"):
         load_all({"studies": ["rehearsal"]})

@@ -98,10 +98,12 @@ def test_the_whole_is_priced_by_what_was_measured(checkout, broken, monkeypatch)
 
 def test_what_cannot_be_rehearsed_is_said(checkout, tmp_path):
     done = rehearse(checkout, "mine", "--items", "5,x")
-    assert done.returncode == 1 and "--items: '5,x': three numbers are needed" in done.stderr
+    assert done.returncode == 1 and "--items: '5,x': give three numbers" in done.stderr
     assert "Did you mean 'mine'" in rehearse(checkout, "mime").stderr
     strange = checkout.folder / "results/rehearsal/mini"
     strange.mkdir(parents=True)
     (strange / "thesis.txt").write_text("dear\n")
     done = rehearse(checkout, "mini")
-    assert done.returncode == 1 and "this is no rehearsal's folder" in done.stderr and (strange / "thesis.txt").exists()
+    assert (
+        done.returncode == 1 and "this is not a rehearsal's folder" in done.stderr and (strange / "thesis.txt").exists()
+    )

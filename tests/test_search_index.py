@@ -37,10 +37,10 @@ def test_an_index_is_used_until_something_changes(runs, capsys):
     arrays["feature:video"] = arrays["feature:video"][::-1]
     np.savez(path, **arrays)
     assert search(capsys, runs / "meanP/seed0", "a red wall", "--index")[1] != first
-    for content, why in ((made[: len(made) // 2], "cannot be read"), (b"", "cannot be read")):
+    for content, why in ((made[: len(made) // 2], "could not be read"), (b"", "could not be read")):
         path.write_bytes(content)
         _, out, err = search(capsys, runs / "meanP/seed0", "a red wall", "--index")
-        assert why in err and "made anew" in err and out == first and path.read_bytes() == made
+        assert why in err and "made again" in err and out == first and path.read_bytes() == made
 
 
 @pytest.mark.parametrize("part", ["model", "data", "keys"])
@@ -59,7 +59,7 @@ def test_a_stale_index_is_made_anew(runs, capsys, part):
         record["spec"]["frames"]["sampling"] = "head"
         write_json(folder / "run.json", record)
     code, _, err = search(capsys, folder, "red", "--index", "kept.npz")
-    assert code == 0 and "stale, of another" in err and part in err and "made anew" in err
+    assert code == 0 and "was stale (changed: " in err and part in err and "made again" in err
     assert ("items.csv: changed since" in err) == (part == "data")
 
 
@@ -67,7 +67,7 @@ def test_an_edit_of_the_code_makes_an_index_stale(runs, capsys, monkeypatch):
     search(capsys, runs / "meanP/seed0", "red", "--index")
     monkeypatch.setattr("rewind.search.gallery.total", lambda stage, parts: " ".join(parts))
     err = search(capsys, runs / "meanP/seed0", "red", "--index")[2]
-    assert "stale, of another code; made anew" in err
+    assert "stale (changed: code); made again" in err
 
 
 def test_cached_features_that_changed_are_not_used(runs, capsys):
@@ -84,7 +84,7 @@ def test_cached_features_that_changed_are_not_used(runs, capsys):
 
 def test_runs_that_cannot_be_searched(runs, capsys):
     folder = runs / "meanP/seed0"
-    assert "scores every item alike" in search(capsys, runs / "chance/seed0", "red")[2]
+    assert "scores all items the same" in search(capsys, runs / "chance/seed0", "red")[2]
     assert "'bow' cannot search" in search(capsys, runs / "bow/seed0", "red")[2]
     assert "no such folder" in search(capsys, runs / "meanP/seed7", "red")[2]
     err = search(capsys, "results/walls", "red")[2]
@@ -93,7 +93,7 @@ def test_runs_that_cannot_be_searched(runs, capsys):
     Path("results/walls/.state/runs").mkdir(parents=True)
     assert "not finished: model.safetensors is missing. `snakemake" in search(capsys, folder, "red")[2]
     Path("results/walls/.state/runs/meanP.seed0.pt").touch()
-    assert "Training has begun" in search(capsys, folder, "red")[2]
+    assert "Training has started" in search(capsys, folder, "red")[2]
     (folder / "run.json").unlink()
     assert "model.safetensors and run.json are missing" in search(capsys, folder, "red")[2]
 
@@ -104,7 +104,7 @@ def test_records_that_do_not_fit(runs):
     for change, message in (
         ({"spec": record["spec"] | {"colour": 1}}, "spec.colour"),
         ({"data": {}}, "items.csv and the training captions missing"),
-        ({"data": {k.replace("walls", "doors"): v for k, v in record["data"].items()}}, "its data are not there"),
+        ({"data": {k.replace("walls", "doors"): v for k, v in record["data"].items()}}, "its data are missing"),
     ):
         write_json(folder / "run.json", record | change)
         with pytest.raises(RewindError, match=message):
@@ -114,9 +114,9 @@ def test_records_that_do_not_fit(runs):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["red", "--random", 2], "leave out either"),
+        (["red", "--random", 2], "leave out --random or the query"),
         (["red", "--top", 0], "at least 1"),
-        (["--index", "red"], "no .npz file"),
+        (["--index", "red"], "is not an .npz file"),
     ],
 )
 def test_options_that_make_no_sense(runs, capsys, options, message):

@@ -151,7 +151,7 @@ def test_the_vocabulary_is_small_and_scenes_differ_by_seed():
     ("counts", "message"),
     [
         ({"train": 5000, "test": 10}, "2720 different scenes"),
-        ({"train": -1}, "from 0 up"),
+        ({"train": -1}, "choose counts of at least 0"),
         ({"train": 1, "test": 4}, "only 0 of 4 test clips can be described"),
     ],
 )

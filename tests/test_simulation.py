@@ -132,12 +132,12 @@ def test_the_error_of_a_rate_is_that_of_independent_studies():
 @pytest.mark.parametrize(
     ("design", "message"),
     [
-        (Design(seeds=1), "one seed is a fixed model"),
-        (Design(seeds=(1, 3, 3), seed_sd=0), "one seed is a fixed model"),
-        (Design(seeds=0), "at least 2 methods with a seed each"),
-        (Design(seeds=(3, 3)), r"seeds \(3, 3\) are not one number for each of 3 methods"),
-        (Design(seed_sd=(1.0, 2.0)), r"seed_sd \(1.0, 2.0\) are not one number"),
-        (Design(pretraining="twice"), "'twice' is unknown; there are per seed, once"),
+        (Design(seeds=1), "one seed means a fixed model"),
+        (Design(seeds=(1, 3, 3), seed_sd=0), "one seed means a fixed model"),
+        (Design(seeds=0), "at least 2 methods with one seed each"),
+        (Design(seeds=(3, 3)), r"seeds \(3, 3\) must be one number for each of 3 methods"),
+        (Design(seed_sd=(1.0, 2.0)), r"seed_sd \(1.0, 2.0\) must be one number"),
+        (Design(pretraining="twice"), "'twice' is unknown; available: per seed, once"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(design, message):

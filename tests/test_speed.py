@@ -113,7 +113,7 @@ def test_a_tower_that_is_no_transformer_says_so(capsys):
     clip = open_clip("model").CLIP(embed_dim=32, vision_cfg=vision, text_cfg=text)
     resnet = Clip4Clip(Clip(clip, None, 8), MeanP(32))
     speed_up(resnet, CHECKPOINTING)
-    assert "the visual tower is no transformer: it keeps its activations" in capsys.readouterr().out
+    assert "the visual tower is not a transformer: activations are kept" in capsys.readouterr().out
     assert resnet.backbone.clip.transformer.grad_checkpointing
 
 

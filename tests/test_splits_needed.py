@@ -40,7 +40,7 @@ def lacking(folder: Path, method: str, select: str = "auto", **keys: object) -> 
 def test_a_split_without_a_usable_item(tmp_path: Path) -> None:
     prepared(tmp_path, ("a", "test", 0, "ok"), ("b", "train", 0, "failed"))
     text = lacking(tmp_path, "net")
-    assert "the split 'train' has no usable item (the annotations name 1; captions/report.json says why" in text
+    assert "the split 'train' has no usable item (the annotations list 1; captions/report.json says why" in text
     assert "net/seed0 learns from it" in text and "the split 'valid' has no usable item, but net/seed0 chooses" in text
     assert "ridge/seed0 is fitted on it" in lacking(tmp_path, "ridge")
     assert not lacking(tmp_path, "bow") and not lacking(tmp_path, "plain"), "these need the test split alone"

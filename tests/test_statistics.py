@@ -242,7 +242,7 @@ def test_two_runs_of_the_stage_write_the_same_bytes(tmp_path):
 
 def test_a_missing_run_is_named(tmp_path):
     runs = written(tmp_path, random_runs("ab", 2))
-    with pytest.raises(RewindError, match=r"ranks/b/seed7.parquet: the ranks of method 'b', seed 7 are not there"):
+    with pytest.raises(RewindError, match=r"ranks/b/seed7.parquet: the ranks of method 'b', seed 7 are missing"):
         stage(tmp_path, [*runs, ("b", 7)])
 
 
@@ -267,7 +267,7 @@ def test_broken_tables_are_refused():
     table = ranks(np.zeros(4, int))
     with pytest.raises(RewindError, match="x: column 'ties' is missing"):
         check_ranks(table.drop(columns="ties"), "x")
-    with pytest.raises(RewindError, match="x: there is no query"):
+    with pytest.raises(RewindError, match="x: there are no queries"):
         check_ranks(table.iloc[:0], "x")
 
 
@@ -281,7 +281,7 @@ def test_runs_that_cannot_be_compared_are_refused():
     with pytest.raises(RewindError, match="only one of them was evaluated in hard text_to_item"):
         both = pd.concat([table, ranks(np.zeros(8, int), setting="hard")])
         compare({"a": {0: table}, "b": {0: both}}, [], KEYS)
-    with pytest.raises(RewindError, match="method 'z' has no run; there are a"):
+    with pytest.raises(RewindError, match="method 'z' has no run; available: a"):
         compare({"a": {0: table}}, [("a", "z")], KEYS)
-    with pytest.raises(RewindError, match="there is no run"):
+    with pytest.raises(RewindError, match="there are no runs"):
         compare({}, [], KEYS)

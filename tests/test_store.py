@@ -190,16 +190,16 @@ def test_a_damaged_store_is_refused_by_name(copy):
     flipped[len(whole) // 2] ^= 1
     shard.write_bytes(flipped)
     Store(copy, VIEW)  # sizes are right; only the checksum tells
-    with pytest.raises(RewindError, match=r"00001\.bin: its checksum is not that of"):
+    with pytest.raises(RewindError, match=r"00001\.bin: its checksum differs from that in"):
         verify(copy)
     shard.write_bytes(whole[:-1])
     for look in (verify, lambda path: Store(path, VIEW)):
         with pytest.raises(
-            RewindError, match=rf"00001\.bin: has {len(whole) - 1:,} bytes, the index says {len(whole):,}"
+            RewindError, match=rf"00001\.bin: has {len(whole) - 1:,} bytes, but the index says {len(whole):,}"
         ):
             look(copy)
     shard.unlink()
-    with pytest.raises(RewindError, match=r"00001\.bin: .* gone"):
+    with pytest.raises(RewindError, match=r"00001\.bin: .* is missing"):
         Store(copy, VIEW)
     items = copy.parent / "items.csv"
     items.write_text(items.read_text().replace("a,0,0", "a,0,1"))
@@ -260,7 +260,7 @@ def test_a_clip_that_cannot_be_read_stops_the_job_and_keeps_what_is_done(data, t
 
 def test_a_disk_too_small_is_told_before_decoding(data, tmp_path, monkeypatch):
     monkeypatch.setattr(job.shutil, "disk_usage", lambda path: SimpleNamespace(free=1))
-    with pytest.raises(RewindError, match=r"needs .* GB more, the disk has 0\.0 GB free"):
+    with pytest.raises(RewindError, match=r"needs .* GB more, but the disk has 0\.0 GB free"):
         make(data, tmp_path)
     assert not list(tmp_path.glob("*.bin"))
 

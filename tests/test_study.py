@@ -45,9 +45,9 @@ def test_every_shipped_study_and_its_data_set_are_valid(path):
         ({"methods.b.training.epoch": 1}, "methods.b.training.epoch: unknown key; did you mean 'epochs'?"),
         ({"training.lr": 0}, "training.lr: Input should be greater than 0"),
         ({"frames.sampling": "middle"}, "frames.sampling: Input should be 'uniform', 'head', 'tail' or 'stride'"),
-        ({"sweep": {"max_frames": [4], "method": "c"}}, "sweep.method: no method 'c'; there are a, b"),
+        ({"sweep": {"max_frames": [4], "method": "c"}}, "sweep.method: no method 'c'; available: a, b"),
         ({"statistics.pairs": [["a", "z"]]}, "statistics.pairs: no method 'z'"),
-        ({"seeds": [1, 1]}, "seeds: the same seed twice"),
+        ({"seeds": [1, 1]}, "seeds: seed 1 is listed twice"),
     ],
 )
 def test_faults_are_named_with_their_key(tmp_path, change, message):
@@ -147,5 +147,5 @@ def test_p75_is_a_column_without_an_interval(tmp_path):
     write(tmp_path, {"dataset": "d", "methods": {"a": {}}, "tables": {"columns": ["MRR interval", "P75"]}}, "s")
     assert load_study("s", tmp_path).tables.columns[1] == "P75"
     write(tmp_path, {"dataset": "d", "methods": {"a": {}}, "tables": {"columns": ["P75 interval"]}}, "s")
-    with pytest.raises(RewindError, match="P75 has no interval; take `interval` out"):
+    with pytest.raises(RewindError, match="P75 has no interval; remove `interval`"):
         load_study("s", tmp_path)

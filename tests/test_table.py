@@ -55,7 +55,7 @@ def test_clusters_and_twins(tmp_path):
     [
         (["item_id,path,split", "1,a,test"], "row 1: the column 'caption' is missing"),
         ([f"{HEAD},path", "1,a,test,x,b"], "row 1: the column 'path' is there twice"),
-        ([HEAD], "no rows under the header"),
+        ([HEAD], "no rows below the header"),
         ([HEAD, "1,a,test,x", "2,b,dev,y"], "row 3: the split 'dev' is unknown; use train, valid, test"),
         ([HEAD, "1,a,test,x", "2,b,test, "], "row 3: the caption of '2' is empty"),
         ([HEAD, "1,a,test,x", "2,b,test"], "row 3: the caption of '2' is empty"),
@@ -82,5 +82,5 @@ def test_a_missing_or_foreign_file_is_named(tmp_path):
     with pytest.raises(RewindError, match=r"no\.csv: no such file .*Ask the museum\."):
         table.read(config, "")
     (tmp_path / "no.csv").write_bytes("item_id,path,split,caption\n1,a,test,é\n".encode("latin-1"))
-    with pytest.raises(RewindError, match=r"no\.csv: not a CSV file in UTF-8"):
+    with pytest.raises(RewindError, match=r"no\.csv: not a UTF-8 CSV file"):
         table.read(config, "")

@@ -169,7 +169,7 @@ def test_columns_follow_the_studys_template():
 
 @pytest.mark.parametrize(
     ("column", "message"),
-    [("R@3", "unknown metric; there are R@1"), ("item_to_text R@1", "item_to_text was not evaluated")],
+    [("R@3", "unknown metric; available: R@1"), ("item_to_text R@1", "item_to_text was not evaluated")],
 )
 def test_a_column_that_cannot_be_shown_is_refused(column, message):
     given_ = results(columns=[column])
@@ -179,7 +179,7 @@ def test_a_column_that_cannot_be_shown_is_refused(column, message):
 
 
 def test_an_unknown_metric_in_a_template_is_refused_by_the_study_file():
-    with pytest.raises(ValueError, match=r"column 'R@2': did you mean .* the metric one of R@1, R@5"):
+    with pytest.raises(ValueError, match=r"column 'R@2': did you mean .* where the metric is one of R@1, R@5"):
         Tables(columns=["R@1", "R@2"])
 
 

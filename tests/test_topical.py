@@ -163,7 +163,8 @@ def test_more_clusters_than_captions_can_fill_are_reduced(capsys):
     assert state["cluster"].max() == 3 and int(state["count"]) == 4
     said = capsys.readouterr().out
     assert (
-        "clusters: 500 clusters of 120 captions would hold 0.2 each on average, less than a batch of 30: 4 are" in said
+        "clusters: 500 clusters of 120 captions would contain 0.2 each on average, less than a batch of 30: 4 are"
+        in said
     )
 
 
@@ -178,11 +179,11 @@ def test_small_clusters_are_told_with_their_share(capsys):
 
 def test_what_topical_batches_cannot_be_made_of_is_refused():
     sampler = build({})
-    with pytest.raises(RewindError, match=r"twins_together: sampler: topical puts topics together"):
+    with pytest.raises(RewindError, match=r"twins_together: cannot be combined with sampler: topical"):
         sampler.prepare(split(captions()), Batch(twins_together=True), 0)
-    with pytest.raises(RewindError, match="no words to tell captions apart"):
+    with pytest.raises(RewindError, match="no words that distinguish captions"):
         sampler.prepare(split(["the", "and of", "to"] * 40), Batch(size=8), 0)
-    with pytest.raises(RewindError, match="topical reads captions, and this data has none"):
+    with pytest.raises(RewindError, match="topical reads captions, but this data has none"):
         sampler.prepare(TrainingData(None, None, np.arange(4), np.arange(4), list("abcd")), Batch(size=2), 0)
     for options, where in (({"k": 3}, "k: sampler: topical has no such"), ({"p_topical": 2}, "p_topical: .*less than")):
         with pytest.raises(RewindError, match=rf"training\.batch\.sampler_options\.{where}"):

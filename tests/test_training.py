@@ -108,7 +108,7 @@ def test_state_of_another_configuration_is_not_mixed_in(tmp_path, capsys):
         run("seqLSTM", tmp_path / "b.pt", seed=5, stop_after=1, mark="other")
     model, _ = run("seqLSTM", tmp_path / "b.pt")
     said = capsys.readouterr().out
-    assert same(fresh, model) and "of other code, configuration or data" in said and "b.other.pt" in said
+    assert same(fresh, model) and "belongs to other code, configuration or data" in said and "b.other.pt" in said
     assert StateFile(tmp_path / "b.other.pt", "other").load()["epoch"] == 1, "what was refused is kept"
 
 

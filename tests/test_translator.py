@@ -116,7 +116,7 @@ def test_geometry_has_no_direction_that_is_not_finite():
     model = make("geometry", 5, 6)
     model.fit(text, torch.randn(8, 6))
     assert torch.isfinite(model.network.weight).all()
-    with pytest.raises(RewindError, match="training vectors hold NaN"):
+    with pytest.raises(RewindError, match="training vectors contain NaN"):
         model.fit(text, torch.full((8, 6), torch.nan))
 
 
@@ -153,7 +153,7 @@ def test_pictures_of_the_space_show_what_is_compared():
 @pytest.mark.parametrize(
     ("head", "options", "said"),
     [
-        ("mlp3", {}, r"no head 'mlp3'; there are linear, .*, ridge, geometry"),
+        ("mlp3", {}, r"no head 'mlp3'; available: linear, .*, ridge, geometry"),
         ("linear", {"hiden": 8}, r"methods\.\*\.options\.hiden: .* no such option"),
         ("geometry", {"eps": 0}, r"options\.eps"),
         ("geometry_adapter", {"unfreeze_at": 0}, r"options\.unfreeze_at"),
@@ -166,7 +166,7 @@ def test_bad_methods_are_refused(head, options, said):
 
 def test_widths_come_from_the_data_set():
     method = Method(model="translator", head="geometry")
-    with pytest.raises(RewindError, match="needs a data set of vectors"):
+    with pytest.raises(RewindError, match="needs a dataset of vectors"):
         build(method, Backbone(kind="embeddings"), Text(), [])
     made = build(method, Backbone(kind="embeddings", text_width=5, item_width=6), Text(), [])
     assert isinstance(made, Geometry)
@@ -180,7 +180,7 @@ def test_widths_come_from_the_data_set():
     filled = _with_widths(spec, Found()).backbone
     assert (filled.text_width, filled.item_width) == (5, 6)
     wrong = spec.model_copy(update={"backbone": Backbone(item_width=7)})
-    with pytest.raises(RewindError, match=r"backbone\.item_width: 7, but the vectors of .* are 6 wide"):
+    with pytest.raises(RewindError, match=r"backbone\.item_width: 7, but the vectors of .* have width 6"):
         _with_widths(wrong, Found())
     towers = build_towers(filled, Text(), [])
     assert towers.encode_text(torch.zeros(2, 5).half()).shape == (2, 256)
@@ -218,7 +218,7 @@ def test_a_submission_is_read_back(tmp_path):
         (text.replace("\n2,", "\n7,"), "row 3: id '7', expected '2'"),
         (text.replace("1.0", "0.5", 1), "row 2: the embedding is not the one that was written"),
         (text.replace("[0.0", "[x", 1), "row 3: the embedding is no list of numbers"),
-        (text.rsplit("\n", 2)[0] + "\n", "2 rows, 3 are needed"),
+        (text.rsplit("\n", 2)[0] + "\n", "2 rows, but 3 are needed"),
     ):
         (tmp_path / "t.csv").write_text(changed)
         with pytest.raises(RewindError, match=said):
@@ -233,7 +233,7 @@ def test_captions_of_a_test_npz_are_mapped():
     count = archive.member("captions/embeddings").shape[0]
     found = translated(model, archive, 1024, count)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
-    with pytest.raises(RewindError, match="rows of width 512, which the model was trained on"):
+    with pytest.raises(RewindError, match="rows of width 512 are needed, the width"):
         translated(model, archive, 512, count)
 
 

@@ -191,7 +191,7 @@ def test_what_cannot_be_exported_is_refused_by_file_and_id(study, tmp_path):
         study(
             {("m", 0): good}, captions, items, m={"item_ids": ["v0", "v0", "v1", "v1_rev"]}, keys={"settings": ["test"]}
         )
-    with pytest.raises(RewindError, match=r"n0\.npz: its queries or their answers are not those of .*m0\.npz"):
+    with pytest.raises(RewindError, match=r"n0\.npz: its queries or their answers differ from those of .*m0\.npz"):
         names = {"query_ids": ["v0#0", "v0_rev#0", "v1#0"]}
         study({("m", 0): good, ("n", 0): good[:3]}, captions, items, n=names, keys={"settings": ["test"]})
     with pytest.raises(RewindError, match=r"m0\.npz: the matrix is \(4, 4\), not \(3, 4\)"):

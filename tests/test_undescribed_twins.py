@@ -49,7 +49,9 @@ def test_ranks_the_export_and_the_explorer_ask_the_same(tmp_path: Path, capsys: 
     run = {("m", 0): str(tmp_path / "m.npz")}
     np.savez(run["m", 0], similarity=scores, **arrays)
     compute_metrics(tmp_path, "toy", SETTINGS, WAYS, run, str(tmp_path / "ranks"), str(tmp_path / "metrics.csv"))
-    assert "binary: 2 captions of clips whose twin has no caption are not asked" in capsys.readouterr().out
+    assert (
+        "binary: 2 captions are not used as queries: the twin of their clip has no caption" in capsys.readouterr().out
+    )
     ranks = pd.read_parquet(tmp_path / "ranks/m/seed0.parquet")
     split = Split.of(CAPTIONS, ITEMS)
     for (setting, way), part in ranks.groupby(["setting", "direction"]):

@@ -174,7 +174,7 @@ def test_a_file_of_the_other_size_is_named(tmp_path) -> None:
     torch.save({"model": {"vision_encoder.conv1.weight": torch.zeros(1024, 3, 1, 14, 14)}}, tmp_path / "l.pth")
     with torch.device("meta"):
         model = ViClip(SIZES["viclip-b"], WORDS, 32)
-    with pytest.raises(RewindError, match=r"l\.pth: this file is size L: set backbone\.architecture: viclip-l"):
+    with pytest.raises(RewindError, match=r"l\.pth: this file has size L: set backbone\.architecture: viclip-l"):
         load_viclip(model, tmp_path / "l.pth", "viclip-b")
 
 
@@ -185,7 +185,7 @@ def test_files_that_do_not_fit_are_told(tiny, tmp_path) -> None:
     bad = {
         "no such file": None,
         "cannot be read safely": b"not a file of weights",
-        "is no ViCLIP": {"model": {"visual.conv1.weight": torch.zeros(2)}},
+        "is not a ViCLIP": {"model": {"visual.conv1.weight": torch.zeros(2)}},
         "1 tensors differ, first 'text_encoder.ln_final.bias'": {
             n: v for n, v in good.items() if "ln_final.bias" not in n
         },

@@ -130,7 +130,7 @@ def test_openais_tensors_are_recognised_by_their_constants(tmp_path):
     assert family_of(state) == "openai" and family_of(towers()) is None
     save_file(state, tmp_path / "w.safetensors")
     assert same(load(tmp_path, tmp_path / "w.safetensors"), in_half(towers()))
-    with pytest.raises(RewindError, match=r"backbone\.family: open_clip, but .* shows that it is openai's"):
+    with pytest.raises(RewindError, match=r"backbone\.family: open_clip, but .* shows that the weights are openai's"):
         load(tmp_path, tmp_path / "w.safetensors", family="open_clip")
 
 
@@ -176,7 +176,7 @@ def test_a_wrong_activation_names_the_right_architecture(tmp_path):
 @pytest.mark.parametrize("architecture", ["ViT-B-32", "ViT-B-32-quickgelu"])
 def test_a_file_that_shows_nothing_needs_its_family_where_either_activation_would_load(tmp_path, architecture):
     plain = full_size(tmp_path)
-    with pytest.raises(RewindError, match="does not show whose weights it holds") as caught:
+    with pytest.raises(RewindError, match="does not show where its weights come from") as caught:
         load_named(architecture, weights=str(plain))
     for advice in (
         "family: openai and backbone.architecture: ViT-B-32-quickgelu;",
@@ -199,7 +199,7 @@ def test_open_clips_own_configuration_beside_a_file_tells_its_family_and_its_fra
     with pytest.raises(RewindError, match=r"open_clip_config\.json: frames are normalised with CLIP's mean, but"):
         load_named("ViT-B-32", weights=str(plain))
     beside.write_text(json.dumps({"model_cfg": open_clip().get_model_config("RN50")}))  # of other weights
-    with pytest.raises(RewindError, match="does not show whose weights it holds"):
+    with pytest.raises(RewindError, match="does not show where its weights come from"):
         load_named("ViT-B-32", weights=str(plain))
 
 
@@ -226,7 +226,7 @@ def test_candidates_keep_to_the_activation(tmp_path):
         ({"ln_final.bias": None}, r"1 tensor differs, first 'ln_final\.bias' \(model \(64,\), file absent\)"),
         ({"visual.proj": torch.ones(3, 3)}, r"first 'visual\.proj' \(model \(64, 64\), file \(3, 3\)\)"),
         ({"visual.extra": torch.ones(3)}, r"first 'visual\.extra' \(model absent, file \(3,\)\)"),
-        ({"visual.proj": torch.full((64, 64), torch.nan)}, r"'visual\.proj' holds values that are not numbers"),
+        ({"visual.proj": torch.full((64, 64), torch.nan)}, r"'visual\.proj' contains values that are not numbers"),
         ({"visual.proj": "text"}, r"'visual\.proj' is no tensor"),
     ],
 )
@@ -253,7 +253,7 @@ def test_code_in_a_file_is_not_run(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("w.safetensors", b"\0" * 40, "damaged or no safetensors file"),
+        ("w.safetensors", b"\0" * 40, "damaged or not a safetensors file"),
         ("w.pt", b"not a checkpoint", "no plain state dict"),
         ("absent.pt", None, "no such file"),
     ],
@@ -284,7 +284,7 @@ def test_hub_weights_are_checked_before_anything_is_fetched():
 def test_hub_weights_without_a_network_are_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(RewindError, match=r"could not be fetched \(.*set backbone\.weights instead"):
+    with pytest.raises(RewindError, match=r"could not be downloaded \(.*set backbone\.weights instead"):
         load_named("RN50-quickgelu", pretrained="openai")
 
 

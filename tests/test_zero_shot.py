@@ -66,7 +66,7 @@ def test_files_that_are_not_it_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RewindError, match=r"its SHA-256 is [0-9a-f]{64}, evaluation\.zero_shot\.sha256 says 00"):
         read_cifar10(tmp_path, "0" * 64)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(RewindError, match=r"6,145 bytes are no whole number of records of 3,073 bytes"):
+    with pytest.raises(RewindError, match=r"6,145 bytes are not a whole number of records of 3,073 bytes"):
         read_cifar10(tmp_path)
     path.write_bytes(b"")
     with pytest.raises(RewindError, match="0 bytes"):

@@ -29,7 +29,7 @@ def main() -> None:
         return
     if pid := running(folder):
         sys.exit(f"error: a Snakemake (process {pid}) is at work in this folder; wait for it, or end it first.")
-    print("the last run here was killed: its lock is taken away, and it goes on where it was")
+    print("the last run here was killed: its lock is removed, and it resumes where it stopped")
     subprocess.run([sys.executable, "-m", "snakemake", "--unlock", "--quiet"], check=True, stderr=subprocess.DEVNULL)
 
 

@@ -41,8 +41,8 @@ class World:
         """
         if rows % self.size:
             raise RewindError(
-                f"a global batch of {rows} rows cannot be shared equally by {self.size} processes: "
-                "set training.batch.size to a multiple of their number, or use fewer GPUs."
+                f"a global batch of {rows} rows cannot be divided equally among {self.size} processes: "
+                "set training.batch.size to a multiple of that number, or use fewer GPUs."
             )
         each = rows // self.size
         return slice(self.rank * each, (self.rank + 1) * each)
@@ -160,7 +160,7 @@ def _own_device(local: int) -> torch.device:
         return CPU
     if local >= torch.cuda.device_count():
         raise RewindError(
-            f"process {local + 1} of this machine has no GPU: {torch.cuda.device_count()} are visible; "
+            f"process {local + 1} of this machine has no GPU ({torch.cuda.device_count()} visible); "
             "start one process per GPU."
         )
     torch.cuda.set_device(local)

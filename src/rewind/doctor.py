@@ -20,7 +20,7 @@ LEAST_DISK_GB = 10
 _INSTALL = "make demo, or: pip install --constraint envs/constraints.txt --editable ."
 # Compiled packages can be installed and still not load, for want of a system library.
 _LOADED = ("torch", "torchvision", "open_clip", "decord", "pyarrow")
-_FFMPEG = "put ffmpeg 5.1 or newer with libx264 on PATH, or: pip install imageio-ffmpeg, which carries one"
+_FFMPEG = "put ffmpeg 5.1 or newer with libx264 on PATH, or: pip install imageio-ffmpeg, which includes one"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def show(findings: list[Finding]) -> str:
     missing = [finding for finding in findings if not finding.good]
     lines += [""] + [f"{finding.subject}: {finding.how}" for finding in missing if finding.how]
     needed = sum(finding.needed for finding in missing)
-    lines.append(f"{needed} of the things above must be mended." if needed else "Everything that is needed is there.")
+    lines.append(f"{needed} of the things above must be fixed." if needed else "Everything that is needed is there.")
     return "\n".join(lines)
 
 
@@ -137,7 +137,7 @@ def _devices(here: dict) -> list[Finding]:
     now, driver, listed = hardware(), here["driver"], list_gpus()
     there = driver or listed
     cpu_build = now["cuda"] is None
-    how = "without a GPU everything runs on the CPU; real studies want one (docs/rtime.md)"
+    how = "without a GPU everything runs on the CPU; real studies need one (docs/rtime.md)"
     if there and cpu_build:
         how = "there is a GPU, but torch was built for the CPU: install a CUDA build of torch"
     elif there:
@@ -165,7 +165,7 @@ def _gpu_names(now: dict) -> list[str]:
 def _machine() -> list[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     free = shutil.disk_usage(Path.cwd()).free / 1e9
-    how = f"results and normalised clips need room: free {LEAST_DISK_GB} GB, or work in another folder"
+    how = f"results and normalised clips need space: free {LEAST_DISK_GB} GB, or work in another folder"
     return [
         Finding("cores", f"{cores} usable of {os.cpu_count()}"),
         Finding("memory", _memory()),

@@ -31,7 +31,7 @@ def check_id(value: object, where: str) -> str:
     if not _SAFE_ID.fullmatch(text) or ".." in text:
         raise RewindError(
             f"{where}: the id {text!r} cannot be used as a file name; use letters, digits, '.', '_' and '-' "
-            "(not first a dot or a dash, no '..', at most 200 characters)."
+            "(not starting with a dot or a dash, no '..', at most 200 characters)."
         )
     return text
 

@@ -25,5 +25,5 @@ def ffmpeg() -> str:
     except (ImportError, RuntimeError) as error:
         raise RewindError(
             "ffmpeg was not found: put ffmpeg (5.1 or newer, with libx264) on PATH, or install the Python "
-            "package imageio-ffmpeg, which carries one."
+            "package imageio-ffmpeg, which includes one."
         ) from error

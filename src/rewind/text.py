@@ -40,7 +40,7 @@ class WordTokenizer:
         counts = Counter(word for caption in captions for word in words(caption))
         ranked = sorted(counts, key=lambda word: (-counts[word], word))[:most]
         if not ranked:
-            raise RewindError("The training captions hold no word; a vocabulary cannot be built.")
+            raise RewindError("The training captions contain no words; a vocabulary cannot be built.")
         self._ids = {word: 3 + place for place, word in enumerate(ranked)}
         self.vocabulary = len(ranked) + 4
 
@@ -64,7 +64,7 @@ class MiniclipTokenizer:
     def __init__(self, captions: list[str], most: int = 5000) -> None:
         counts = Counter(word for caption in captions for word in self.words(caption))
         if not counts:
-            raise RewindError("The training captions hold no word; a vocabulary cannot be built.")
+            raise RewindError("The training captions contain no words; a vocabulary cannot be built.")
         self.ids = {word: 4 + place for place, (word, _) in enumerate(counts.most_common(most - 4))}
         self.vocabulary = len(self.ids) + 4
 

@@ -65,7 +65,7 @@ class Archive:
         """
         if name not in self.headers:
             if name not in self.sizes:
-                raise RewindError(f"{self.path}: there is no {name!r} in it; there are {', '.join(self.sizes)}.")
+                raise RewindError(f"{self.path}: has no {name!r}; available: {', '.join(self.sizes)}.")
             with self._open(name) as stream:
                 self.headers[name] = _header(stream, name, self.sizes[name], str(self.path))
         return self.headers[name]
@@ -95,10 +95,10 @@ class Archive:
         else:
             values = [value for _, rows in self.blocks(name) for value in rows.tolist()]
         if len(member.shape) != 1 or len(values) != member.shape[0]:
-            raise RewindError(f"{self.path}: {name!r} has shape {member.shape}; one row of values is needed.")
+            raise RewindError(f"{self.path}: {name!r} has shape {member.shape}; it must have one dimension.")
         for row, value in enumerate(values):
             if not isinstance(value, str):
-                raise RewindError(f"{self.path}: {name!r}, row {row}: {value!r} is no text.")
+                raise RewindError(f"{self.path}: {name!r}, row {row}: {value!r} is not text.")
         return values
 
     def integers(self, name: str) -> list[int]:
@@ -106,7 +106,7 @@ class Archive:
         member = self.member(name)
         if member.dtype.kind not in "iu" or len(member.shape) != 1:
             raise RewindError(
-                f"{self.path}: {name!r} is {member.dtype} {member.shape}; one row of whole numbers is needed."
+                f"{self.path}: {name!r} is {member.dtype} {member.shape}; it must be one-dimensional, of whole numbers."
             )
         return [value for _, rows in self.blocks(name) for value in rows.tolist()]
 
@@ -116,7 +116,7 @@ class Archive:
             with zipfile.ZipFile(self.path) as file, file.open(self._stored(file, name)) as stream:
                 yield stream
         except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
-            raise RewindError(f"{self.path}: {name!r} cannot be unpacked ({error}); get the file anew.") from error
+            raise RewindError(f"{self.path}: {name!r} cannot be unpacked ({error}); get the file again.") from error
 
     def _stored(self, file: zipfile.ZipFile, name: str) -> str:
         return f"{name}.npy" if f"{name}.npy" in file.NameToInfo else name
@@ -128,10 +128,10 @@ def _header(stream: IO[bytes], name: str, size: int, where: str) -> Member:
         version = np.lib.format.read_magic(stream)
         shape, by_column, dtype = formats[version](stream)
     except (ValueError, KeyError, TypeError, SyntaxError) as error:
-        raise RewindError(f"{where}: {name!r} is no NumPy array ({error}).") from error
+        raise RewindError(f"{where}: {name!r} is not a NumPy array ({error}).") from error
     offset = stream.tell()
     if by_column and len(shape) > 1:
-        raise RewindError(f"{where}: {name!r} is stored column by column; save np.ascontiguousarray of it.")
+        raise RewindError(f"{where}: {name!r} is stored in column-major order; save np.ascontiguousarray of it.")
     whole = offset + dtype.itemsize * math.prod(shape)
     if not dtype.hasobject and whole != size:
         raise RewindError(f"{where}: {name!r} says {shape} of {dtype} ({whole:,} bytes), but holds {size:,} bytes.")
@@ -141,7 +141,7 @@ def _header(stream: IO[bytes], name: str, size: int, where: str) -> Member:
 def _read(stream: IO[bytes], size: int, where: str) -> bytes:
     data = stream.read(size)
     if len(data) != size:
-        raise RewindError(f"{where} ends early; get the file anew.")
+        raise RewindError(f"{where} ends early; get the file again.")
     return data
 
 
@@ -179,8 +179,8 @@ def _unpickled(stream: IO[bytes], where: str) -> list[Any]:
         values = array.state[-1]
     except Exception as error:  # a broken pickle fails in many ways
         raise RewindError(
-            f"{where} is a pickle that is not read ({error}): save the texts as np.array(texts, dtype=str)."
+            f"{where} is a pickle that cannot be read safely ({error}): save the texts as np.array(texts, dtype=str)."
         ) from None
     if not isinstance(values, list):
-        raise RewindError(f"{where} is a pickle, but of no list of texts.")
+        raise RewindError(f"{where} is a pickle, but not of a list of texts.")
     return values

@@ -56,7 +56,9 @@ class Names:
             rows = known.get(key, [])
             if len(rows) > 1:
                 fits = ", ".join(repr(self.names[row]) for row in rows[:3])
-                raise RewindError(f"{where}: {token!r} fits several images of {self.where}: {fits}; write full names.")
+                raise RewindError(
+                    f"{where}: {token!r} matches several images of {self.where}: {fits}; write full names."
+                )
             if rows:
                 return rows[0]
         return None

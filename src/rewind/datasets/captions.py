@@ -95,7 +95,7 @@ def load_split(folder: Path, name: str, split: str) -> Split:
     if len(strangers):
         row, video = strangers[0], captions["video_id"][strangers[0]]
         raise RewindError(
-            f"{path}: row {row + 2}: {video!r} is no {split} item of {folder / 'items.csv'}; make both files anew."
+            f"{path}: row {row + 2}: {video!r} is not a {split} item of {folder / 'items.csv'}; make both files again."
         )
     good = items[items["status"] == USABLE]
     kept = captions[captions["video_id"].isin(good["item_id"])]
@@ -135,12 +135,12 @@ def _with_status(items: pd.DataFrame, report: pd.DataFrame, suffix: str) -> pd.D
 def _check_report(items: pd.DataFrame, report: pd.DataFrame) -> None:
     twice = report["item_id"][report["item_id"].duplicated()]
     if len(twice):
-        raise RewindError(f"the video report names {twice.iloc[0]!r} twice; make it anew.")
+        raise RewindError(f"the video report names {twice.iloc[0]!r} twice; make it again.")
     originals = items["item_id"][items["reversed"] == 0]
     strangers = report["item_id"][~report["item_id"].isin(originals)]
     if len(strangers):
         raise RewindError(
-            f"the video report names {strangers.iloc[0]!r}, which the annotations lack; make the report anew."
+            f"the video report names {strangers.iloc[0]!r}, which is not in the annotations; make the report again."
         )
 
 

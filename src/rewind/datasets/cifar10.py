@@ -63,7 +63,7 @@ def find_cifar10(folder: str | Path, where: str = "evaluation.zero_shot.folder")
     pickles = next((p for p in (folder, folder / "cifar-10-batches-py") if (p / "test_batch").is_file()), None)
     if pickles is not None:
         raise RewindError(
-            f"{where}: {pickles} holds the version for Python, pickles, which can run code and are not opened. {HOW}"
+            f"{where}: {pickles} is the Python version: pickles, which can run code and are not opened. {HOW}"
         )
     raise RewindError(f"{where}: {folder}: no {FILE} there. {HOW}")
 
@@ -88,8 +88,8 @@ def read_cifar10(folder: str | Path, sha256: str | None = None) -> LabelledImage
         )
     if not content or len(content) % RECORD:
         raise RewindError(
-            f"{path}: {len(content):,} bytes are no whole number of records of {RECORD:,} bytes ({PUBLISHED:,} records "
-            f"as published); it is torn, or another file. {HOW}"
+            f"{path}: {len(content):,} bytes are not a whole number of records of {RECORD:,} bytes ({PUBLISHED:,} "
+            f"records in the published file); it is incomplete, or another file. {HOW}"
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
     labels = records[:, 0].astype(np.int64)

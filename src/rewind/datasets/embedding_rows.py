@@ -42,8 +42,8 @@ def make_plan(archive: Archive, files: Files, keys: EmbeddingsSource, where: str
     total = archive.member(TEXT).shape[0]
     if len(lines) != total:
         raise RewindError(
-            f"{files.captions}: {len(lines):,} captions, but {archive.path} has {total:,} caption vectors; one line "
-            "per vector is needed, in their order."
+            f"{files.captions}: {len(lines):,} captions, but {archive.path} has {total:,} caption vectors; there must "
+            "be one line per vector, in the same order."
         )
     ids = _ids(archive, total)
     texts = _texts(archive, [line.caption for line in lines], files.captions, [line.number for line in lines])
@@ -77,7 +77,7 @@ def split_images(names: list[str], keys: EmbeddingsSource, where: str) -> dict[s
     np.random.default_rng(keys.seed).shuffle(shuffled)
     valid, test = (max(1, int(len(names) * share)) for share in (keys.valid_share, keys.test_share))
     if valid + test >= len(names):
-        raise RewindError(f"{where}: source: {len(names)} images leave no training split; more images are needed.")
+        raise RewindError(f"{where}: source: {len(names)} images leave nothing to train on; more images are needed.")
     kinds = ["valid"] * valid + ["test"] * test + ["train"] * (len(names) - valid - test)
     return dict(zip(shuffled, kinds, strict=True))
 
@@ -122,8 +122,8 @@ def _texts(archive: Archive, said: list[str], where: str, lines: list[int]) -> l
     if differ:
         row = differ[0]
         raise RewindError(
-            f"{where}: {len(differ):,} captions are not those of {archive.path}, first in line {lines[row]}: "
-            f"{said[row]!r}, but row {row} there is {texts[row]!r}; the lines must be in the order of the vectors."
+            f"{where}: {len(differ):,} captions differ from those of {archive.path}, first in line {lines[row]}: "
+            f"{said[row]!r}, but row {row} of it is {texts[row]!r}; the lines must be in the order of the vectors."
         )
     return texts
 
@@ -138,7 +138,7 @@ def _split_table(names: list[str], splits: str | None, keys: EmbeddingsSource, w
     twice = table[table["item_id"].duplicated(keep=False)]
     if len(twice):
         one, two = twice["name"].iloc[0], twice["name"][twice["item_id"] == twice["item_id"].iloc[0]].iloc[1]
-        raise RewindError(f"{where}: images {one!r} and {two!r} would both have the id {twice['item_id'].iloc[0]!r}.")
+        raise RewindError(f"{where}: images {one!r} and {two!r} would both get the id {twice['item_id'].iloc[0]!r}.")
     if splits is None:
         split, path = split_images(names, keys, where), {}
     else:
@@ -151,7 +151,7 @@ def _given_splits(path: str, names: set[str]) -> tuple[dict[str, str], dict[str,
     table = read_csv(path, text=("image",))
     for column in ("image", "split"):
         if column not in table:
-            raise RewindError(f"{path}: column {column!r} is missing; image,split[,path] are needed.")
+            raise RewindError(f"{path}: column {column!r} is missing; the columns are image,split[,path].")
     for row, (image, split) in enumerate(zip(table["image"], table["split"], strict=True), start=2):
         if split not in SPLITS:
             raise RewindError(f"{path}: row {row}: split {split!r} is not one of {', '.join(SPLITS)}.")

@@ -85,8 +85,8 @@ def check_matrix(archive: Archive, name: str) -> Member:
     member = archive.member(name)
     if len(member.shape) != 2 or member.dtype.kind != "f" or 0 in member.shape:
         raise RewindError(
-            f"{archive.path}: {name!r} is {member.dtype} {member.shape}; one row of floating-point numbers per vector "
-            "is needed."
+            f"{archive.path}: {name!r} is {member.dtype} {member.shape}; it must have one row of floating-point "
+            "numbers per vector."
         )
     return member
 
@@ -106,7 +106,7 @@ def check_widths(archive: Archive, text: Member, images: Member) -> None:
     for name, size in said.items():
         if f"metadata/{name}" in archive and (given := archive.integers(f"metadata/{name}")) != [size]:
             raise RewindError(
-                f"{archive.path}: metadata/{name} says {given}, but there are {size}; it is not the file it was."
+                f"{archive.path}: metadata/{name} says {given}, but there are {size}; the file has been changed."
             )
 
 
@@ -124,13 +124,13 @@ def check_size(archive: Archive, matrices: list[Member], folder: Path, max_gb: f
         raise RewindError(
             f"{where}: {archive.path} would unpack to {size / 1e9:.1f} GB of vectors and texts, and "
             + (f"source.max_gb is {max_gb:g}" if max_gb is not None else f"{limit / 1e9:.1f} GB of memory are free")
-            + ". Store the vectors as float16, or, where the disk is fast, raise source.max_gb: they are mapped, not "
-            "loaded."
+            + ". Store the vectors as float16, or, if the disk is fast, raise source.max_gb: they are memory-mapped, "
+            "not loaded."
         )
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = psutil.disk_usage(str(there)).free
     if (need := sum(member.bytes for member in matrices)) > free:
-        raise RewindError(f"{folder}: the vectors need {need / 1e9:.1f} GB of disk, {free / 1e9:.1f} GB are free.")
+        raise RewindError(f"{folder}: the vectors need {need / 1e9:.1f} GB of disk, but {free / 1e9:.1f} GB are free.")
 
 
 def write_rows(archive: Archive, member: Member, rows: np.ndarray, path: Path) -> str:
@@ -171,5 +171,5 @@ def check_vectors(block: np.ndarray, start: int, where: str) -> None:
             row = int(np.flatnonzero(~good)[0])
             raise RewindError(
                 f"{where}, row {start + row} (rows count from 0) {what}: an item without a vector cannot be searched. "
-                "Encode it again, or take it out with its captions."
+                "Encode it again, or remove it together with its captions."
             )

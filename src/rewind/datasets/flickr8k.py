@@ -52,7 +52,7 @@ def _entries(path: Path) -> tuple[dict[str, dict[str, str]], str]:
     text = _text(path)
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
-        raise RewindError(f"{path}: no rows; give one per caption: image path, tab, caption.")
+        raise RewindError(f"{path}: no rows; write one per caption: image path, tab, caption.")
     number, first = lines[0]
     if "\t" in first:
         between, cells = "a tab", [(number, line.partition("\t")[::2]) for number, line in lines]
@@ -66,7 +66,7 @@ def _entries(path: Path) -> tuple[dict[str, dict[str, str]], str]:
     if _heading(*cells[0][1]):
         cells = cells[1:]
     if not cells:
-        raise RewindError(f"{path}: no rows below the heading; give one per caption: image path, tab, caption.")
+        raise RewindError(f"{path}: no rows below the header; write one per caption: image path, tab, caption.")
     entries = {f"row {n}": {"file_name": _NUMBER.sub("", name.strip()), "caption": said} for n, (name, said) in cells}
     return entries, f"rows cannot be used (each is an image path, {between} and its caption, as the first row is)"
 
@@ -89,7 +89,7 @@ def _text(path: Path) -> str:
     except FileNotFoundError as error:
         raise RewindError(f"{path}: no such file (`source.captions`).") from error
     except UnicodeDecodeError as error:
-        raise RewindError(f"{path}: not a text file in UTF-8: {error}.") from error
+        raise RewindError(f"{path}: not a UTF-8 text file: {error}.") from error
 
 
 def _heading(name: str, caption: str) -> bool:
@@ -118,8 +118,8 @@ def _splits(described: dict[str, list[str]], keys: Flickr8kSource, where: str) -
     if len(absent) > keys.max_without_split * len(described):
         raise RewindError(
             f"{path}: {len(absent)} of {len(described)} captioned images are not in this split file, first "
-            f"{absent[0]!r}; source.max_without_split allows {keys.max_without_split:.1%}. Is it the file of this data "
-            "set? Otherwise leave source.split_file out, or allow more."
+            f"{absent[0]!r}; source.max_without_split allows {keys.max_without_split:.1%}. Is it the split file of "
+            "this dataset? If not, remove source.split_file; or allow more."
         )
     counts = {split: sum(chosen == split for chosen in splits.values()) for split in SPLITS}
     if not all(counts.values()):

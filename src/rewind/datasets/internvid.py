@@ -89,7 +89,7 @@ def _rows(path: Path, how_to_get: str) -> list[tuple[int, str, str]]:
     except FileNotFoundError as error:
         raise RewindError(f"{path}: no such file (`source.captions`). {how_to_get}".rstrip()) from error
     except (csv.Error, UnicodeDecodeError) as error:
-        raise RewindError(f"{path}: not a CSV file in UTF-8: {error}.") from error
+        raise RewindError(f"{path}: not a UTF-8 CSV file: {error}.") from error
     _check(path, lines)
     return [(number, video, " ".join(caption.split())) for number, video, caption in lines]
 
@@ -99,7 +99,7 @@ def _check(path: Path, lines: Sequence[tuple[int, str, str]]) -> None:
     if faults:
         raise RewindError(f"{path}: {len(faults)} of {len(lines)} rows cannot be used:\n{listed(faults)}")
     if not lines:
-        raise RewindError(f"{path}: no rows under the header; give one row per caption.")
+        raise RewindError(f"{path}: no rows below the header; write one row per caption.")
 
 
 def _fault(video: str, caption: str) -> str:

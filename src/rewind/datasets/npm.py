@@ -36,7 +36,7 @@ def packages(wanted: Mapping[str, str], given: Path, store: Path, where: str, hi
     for spec in track(missing, "npm pack", len(missing), "packages"):
         if fault := _fetch(spec, store):
             raise RewindError(
-                f"{where}: {fault}. Install npm (Node.js) and a network; or, where both are, run\n"
+                f"{where}: {fault}. Install npm (Node.js) and check the network; or, on a machine with both, run\n"
                 f"  npm pack {' '.join(missing)}\n"
                 "and put the .tgz files, or each package unpacked into a folder of its name, into the folder "
                 f"that source.folder names. {hint}".rstrip()
@@ -84,6 +84,6 @@ def _unpack(archive: Path, spec: str, inside: str, store: Path) -> Path:
         if not (part / "package" / inside).is_dir():
             raise tarfile.TarError(f"it is not {spec}")
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise RewindError(f"{archive}: not a sound archive ({error}); fetch it again.") from error
+        raise RewindError(f"{archive}: the archive is damaged ({error}); download it again.") from error
     os.replace(part, target)
     return target / "package"

@@ -71,7 +71,7 @@ def annotate(
         item = item_id(name)
         if item in owner:
             raise RewindError(
-                f"{captions}: {owner[item]!r} and {name!r} would both have the id {item!r}; rename one of the files."
+                f"{captions}: {owner[item]!r} and {name!r} would both get the id {item!r}; rename one of the files."
             )
         owner[item] = name
         rows.original(item, name, splits[name], item, f"{captions}: {name!r}")
@@ -141,7 +141,7 @@ def gather(path: Path, entries: Mapping[str, object], unusable: str) -> dict[str
         described.setdefault(str(PurePosixPath(entry["file_name"])), []).append(caption)
     if faults:
         raise RewindError(
-            f"{path}: {len(faults)} of {len(entries)} {unusable}:\n{listed(faults)}\nMend or delete them."
+            f"{path}: {len(faults)} of {len(entries)} {unusable}:\n{listed(faults)}\nCorrect or delete them."
         )
     return described
 

@@ -172,8 +172,8 @@ def compose(counts: dict[str, int], paraphrases: int, seed: int) -> dict[str, li
     total, available = sum(counts.values()), sum(map(len, free.values()))
     if total > available or min(counts.values(), default=0) < 0:
         raise RewindError(
-            f"source.clips: {total} clips are asked for ({counts}), but there are {available} different "
-            "scenes; choose counts from 0 up that add to no more than that."
+            f"source.clips: {total} clips are wanted ({counts}), but there are {available} different "
+            "scenes; choose counts of at least 0 that sum to at most that."
         )
     splits: dict[str, list[Entry]] = {}
     known: set[str] | None = None
@@ -183,7 +183,7 @@ def compose(counts: dict[str, int], paraphrases: int, seed: int) -> dict[str, li
         if len(splits[split]) < counts.get(split, 0):
             raise RewindError(
                 f"source.clips: only {len(splits[split])} of {counts[split]} {split} clips can be described "
-                f"in words that occur in train ({counts.get('train', 0)} clips); ask for more train clips or "
+                f"with words that occur in train ({counts.get('train', 0)} clips); ask for more train clips or "
                 "for fewer others."
             )
         if split == "train" and splits[split]:

@@ -115,7 +115,9 @@ def _tree(given: str | None, store: Path, where: str) -> Path:
         return tree
     packages = sorted(Path(given).glob(f"{PACKAGE}_*.deb"))
     if not packages:
-        raise RewindError(f"{where}: source.folder: {given} holds neither {PACKAGE}_*.deb nor its unpacked tree. {HOW}")
+        raise RewindError(
+            f"{where}: source.folder: {given} contains neither {PACKAGE}_*.deb nor its unpacked tree. {HOW}"
+        )
     return _unpack(packages[-1], store, where)
 
 
@@ -134,7 +136,7 @@ def _fetch(store: Path, where: str) -> Path:
     _run(["apt-get", "download", PACKAGE], part, where)
     packages = sorted(part.glob(f"{PACKAGE}_*.deb"))
     if not packages:
-        raise RewindError(f"{where}: `apt-get download {PACKAGE}` left no package. {HOW}")
+        raise RewindError(f"{where}: `apt-get download {PACKAGE}` downloaded no package. {HOW}")
     os.replace(packages[0], store / packages[0].name)
     return store / packages[0].name
 
@@ -146,7 +148,7 @@ def _unpack(package: Path, store: Path, where: str) -> Path:
     _run(["dpkg-deb", "-x", str(package.resolve()), str(target.resolve())], store, where)
     tree = _find(target)
     if tree is None:
-        raise RewindError(f"{where}: {package} holds no stamps; is it {PACKAGE}? {HOW}")
+        raise RewindError(f"{where}: {package} contains no stamps; is it {PACKAGE}? {HOW}")
     return tree
 
 

@@ -63,7 +63,7 @@ def _rows(table: Path, how_to_get: str) -> list[tuple[int, dict[str, str]]]:
     except FileNotFoundError as error:
         raise RewindError(f"{table}: no such file (`source.table`). {how_to_get}".rstrip()) from error
     except (csv.Error, UnicodeDecodeError) as error:
-        raise RewindError(f"{table}: not a CSV file in UTF-8: {error}.") from error
+        raise RewindError(f"{table}: not a UTF-8 CSV file: {error}.") from error
     header = [name.strip() for name in lines[0]] if lines else []
     _check_header(table, header)
     found = []
@@ -71,13 +71,13 @@ def _rows(table: Path, how_to_get: str) -> list[tuple[int, dict[str, str]]]:
         if len(line) > len(header):
             raise RewindError(
                 f"{table}: row {number}: {len(line)} cells, but the header names {len(header)} columns; "
-                "put a caption with commas into double quotes."
+                "put captions that contain commas into double quotes."
             )
         if any(cell.strip() for cell in line):
             cells = [*line, *[""] * (len(header) - len(line))]
             found.append((number, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
     if not found:
-        raise RewindError(f"{table}: no rows under the header; give one row per caption.")
+        raise RewindError(f"{table}: no rows below the header; write one row per caption.")
     return found
 
 
@@ -97,7 +97,7 @@ def _collect(items: dict[str, _Item], row: dict[str, str], where: str) -> None:
     """Add one row to its item."""
     item_id, path, split, caption = (row[name] for name in NEEDED)
     if not item_id:
-        raise RewindError(f"{where}: `item_id` is empty; name the clip.")
+        raise RewindError(f"{where}: `item_id` is empty; give the clip an id.")
     if split not in SPLITS:
         raise RewindError(f"{where}: the split {split!r} is unknown; use {', '.join(SPLITS)}.")
     if not caption:

@@ -39,7 +39,8 @@ class Embeddings:
         ):
             if matrix.shape != (len(rows), width):
                 raise RewindError(
-                    f"{index}: vectors {tuple(matrix.shape)} for {len(rows)} rows of width {width}; make the data anew."
+                    f"{index}: vectors {tuple(matrix.shape)} for {len(rows)} rows of width {width}; prepare the data "
+                    "again."
                 )
 
     def __reduce__(self) -> tuple:
@@ -65,7 +66,9 @@ class Embeddings:
         found = rows.reindex(ids)
         if found.isna().any():
             lost = found.index[found.isna()]
-            raise RewindError(f"{self.index}: no vectors of {len(lost)} {what}, first {lost[0]!r}; make the data anew.")
+            raise RewindError(
+                f"{self.index}: no vectors of {len(lost)} {what}, first {lost[0]!r}; prepare the data again."
+            )
         return np.array(found, dtype=np.int64)
 
 

@@ -153,8 +153,8 @@ def _with_widths(spec: RunSpec, embeddings: Embeddings) -> RunSpec:
         wanted = getattr(spec.backbone, name)
         if wanted is not None and wanted != width:
             raise RewindError(
-                f"backbone.{name}: {wanted}, but the vectors of {embeddings.index} are {width} wide: correct the key, "
-                "take it out, or name the data set that is meant."
+                f"backbone.{name}: {wanted}, but the vectors of {embeddings.index} have width {width}: correct the "
+                "key, remove it, or name the intended dataset."
             )
     return spec.model_copy(update={"backbone": spec.backbone.model_copy(update=found)})
 

@@ -153,7 +153,9 @@ def cached_frames(cache: dict[str, np.ndarray], items: pd.DataFrame, where: str)
     place = {item: row for row, item in enumerate(cache["item_ids"].tolist())}
     missing = [item for item in items["item_id"] if item not in place]
     if missing:
-        raise RewindError(f"{where}: no features of {len(missing)} items, first {missing[0]!r}; make the file anew.")
+        raise RewindError(
+            f"{where}: no features of {len(missing)} items, first {missing[0]!r}; delete this file and run again."
+        )
     rows = [place[item] for item in items["item_id"]]
     return CachedFrames(cache["frames"][rows], cache["mask"][rows])
 
@@ -163,7 +165,9 @@ def cached_text(cache: dict[str, np.ndarray], captions: pd.DataFrame, where: str
     place = {caption: row for row, caption in enumerate(cache["caption_ids"].tolist())}
     missing = [caption for caption in captions["caption_id"] if caption not in place]
     if missing:
-        raise RewindError(f"{where}: no features of {len(missing)} captions, first {missing[0]!r}; make the file anew.")
+        raise RewindError(
+            f"{where}: no features of {len(missing)} captions, first {missing[0]!r}; delete this file and run again."
+        )
     return torch.from_numpy(cache["text"][[place[caption] for caption in captions["caption_id"]]])
 
 

@@ -33,13 +33,13 @@ def again(target: str, out: Path | None = None) -> int:
     given = Given.read(read_json(path))
     lost = [name for name in given.input if not Path(name).exists()]
     if lost:
-        raise RewindError(f"{lost[0]}: an input of this job is not there; run `snakemake --cores 1 {lost[0]}` first.")
+        raise RewindError(f"{lost[0]}: an input of this job is missing; run `snakemake --cores 1 {lost[0]}` first.")
     folder = Path(out or tempfile.mkdtemp(prefix="rewind-job-"))
     given = given.below(folder)
     for name in given.output:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
-    print(f"{given.rule}, as Snakemake started it on {began}; it writes below {folder}", flush=True)
+    print(f"{given.rule}, as Snakemake started it on {began}; outputs go to {folder}", flush=True)
     if given.resources.get("gpu"):
         given = replace(given, resources={**given.resources, "gpu": 1})
     act = function(given)
@@ -62,7 +62,7 @@ def _record(target: str) -> Path:
             return known[name]
     near = difflib.get_close_matches(str(wanted), known, n=1)
     raise RewindError(
-        f"{target}: no job that makes it was started here, so nobody knows what it is given. Run `snakemake --cores 1 "
-        f"{wanted}` once (with --forcerun if the file is there already); it may fail."
-        + (f" A job made {near[0]}." if near else "")
+        f"{target}: no job that makes this file was ever started here, so its inputs are not recorded. Run `snakemake "
+        f"--cores 1 {wanted}` once (with --forcerun if the file exists already); it does not matter if that run fails."
+        + (f" Did you mean {near[0]}?" if near else "")
     )

@@ -51,7 +51,7 @@ def report_batches(study: Study, histories: Mapping[tuple[str, int], str], table
     )
     said = [name for name in COLUMNS if name in stacked.columns]
     if not said:
-        raise RewindError(f"{study.name}: no history.csv says what batches were; train these runs again.")
+        raise RewindError(f"{study.name}: no history.csv has the figures about batches; train these runs again.")
     write_csv(table, stacked.dropna(subset=said, how="all")[["method", "seed", "epoch", *said]])
     labels = {name: method.label or name for name, method in study.methods.items() if not method.baseline}
     figure = training_curves(stacked, labels, values=[name for name in SHOWN if name in said])

@@ -148,11 +148,11 @@ def custom_rules(config: Mapping[str, Any]) -> list[str]:
     names = config.get("custom_rules") or []
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list):
-        raise RewindError(f"{MAIN}: custom_rules: a list of files with rules is expected, for example [mine/more.smk].")
+        raise RewindError(f"{MAIN}: custom_rules: must be a list of files with rules, for example [mine/more.smk].")
     for name in names:
         if not Path(str(name)).is_file():
             raise RewindError(
-                f"{MAIN}: custom_rules: {name}: no such file in {Path.cwd()}; correct it, or leave it out."
+                f"{MAIN}: custom_rules: {name}: no such file in {Path.cwd()}; correct the path, or remove it."
             )
     return [str(Path(str(name)).absolute()) for name in names]
 
@@ -164,9 +164,9 @@ def _selected(config: Mapping[str, Any]) -> list[str]:
         raise RewindError("studies: name at least one study, for example [demo].")
     for name in names:
         if not re.fullmatch(NAME, str(name)):
-            raise RewindError(f"studies: {name!r} is no name of a file in config/studies (without .yaml).")
+            raise RewindError(f"studies: {name!r} is not the name of a file in config/studies (without .yaml).")
         if name == "data":
-            raise RewindError("studies: a study cannot be called 'data': results/data holds the data sets.")
+            raise RewindError("studies: a study cannot be called 'data': results/data is the folder of the datasets.")
         if names.count(name) > 1:
             raise RewindError(f"studies: {name!r} is there twice; keep one.")
     return [str(name) for name in names]
@@ -199,8 +199,8 @@ def _with_origins(
                     found.add(
                         DATASET.format(name),
                         [
-                            f"source.made_from.dataset: {made_from.dataset} holds vectors itself; name a data set of "
-                            "captioned clips or images."
+                            f"source.made_from.dataset: {made_from.dataset} consists of vectors itself; name a dataset "
+                            "of captioned clips or images."
                         ],
                     )
                 datasets[made_from.dataset] = origin
@@ -219,7 +219,7 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name in nested:
         if name not in ("studies", "datasets"):
             raise RewindError(
-                f"overrides.{name}: begin with studies.<name> or datasets.<name>, for example "
+                f"overrides.{name}: start with studies.<name> or datasets.<name>, for example "
                 "studies.demo.training.epochs."
             )
     return {kind: _typed(nested.get(kind) or {}) for kind in ("studies", "datasets")}

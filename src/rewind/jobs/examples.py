@@ -144,6 +144,8 @@ def _embedding(split: Split, kind: str, run: Run):
         same = split.captions["caption_id"].tolist() == archive["query_ids"].tolist()
         same &= split.items["item_id"].tolist() == archive["item_ids"].tolist()
     if not same:
-        raise RewindError(f"{run.embedding}: its captions and items are not those of {run.similarity}; make it anew.")
+        raise RewindError(
+            f"{run.embedding}: its captions and items differ from those of {run.similarity}; delete it and run again."
+        )
     reversed_ = split.items["reversed"].to_numpy() == 1
     return embedding_space(text, items, split.own, split.twin, reversed_, kind, space, run.name)

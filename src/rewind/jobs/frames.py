@@ -68,7 +68,7 @@ def make_store(
     done |= _decode(folder, left, view, signatures, workers)
     write_index(folder, view, [done[n] for n in range(len(shards))])
     rows, clips = sum(shard.rows for shard in done.values()), sum(len(shard.places) for shard in done.values())
-    print(f"frames: {clips:,} clips in {rows:,} rows, {rows * view.bytes / 1e9:,.2f} GB; the others mirror a row")
+    print(f"frames: {clips:,} clips in {rows:,} rows, {rows * view.bytes / 1e9:,.2f} GB; the other clips reuse a row")
 
 
 def families(items: pd.DataFrame, folder: Path) -> list[Family]:
@@ -102,8 +102,8 @@ def _decode(
             progress.advance(len(future.result().places))
     except BrokenProcessPool as error:
         raise RewindError(
-            f"{folder}: a decoding process was ended from outside (out of memory?); finished shards are kept: "
-            "run again, with fewer frames.workers or more memory."
+            f"{folder}: a decoding process was killed (out of memory?); finished shards are kept: run again "
+            "with fewer frames.workers or more memory."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -167,6 +167,6 @@ def _check_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise RewindError(
-            f"{folder}: the frame store needs {needed / 1e9:,.1f} GB more, the disk has {free / 1e9:,.1f} GB free. "
+            f"{folder}: the frame store needs {needed / 1e9:,.1f} GB more, but the disk has {free / 1e9:,.1f} GB free. "
             "Make room, lower frames.size or frames.max_frames (or the sweep's values), or set frames.store: false."
         )

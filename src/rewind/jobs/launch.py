@@ -42,7 +42,7 @@ def on_all_gpus(
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    print(f"{count} GPUs were granted: {count} processes share every batch")
+    print(f"{count} GPUs: {count} processes share every batch")
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -59,8 +59,8 @@ def on_all_gpus(
     except ChildFailedError as error:
         rank, failure = next(iter(error.failures.items()))
         raise RewindError(
-            f"process {rank} of {count} ended with exit code {failure.exitcode}; what it said is above. "
-            "The last saved state is kept."
+            f"process {rank} of {count} ended with exit code {failure.exitcode}; its messages are above. The "
+            "last saved state is kept."
         ) from None
 
 

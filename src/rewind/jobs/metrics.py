@@ -40,7 +40,7 @@ def compute_metrics(
     """Ranks of every run (``<ranks>/<method>/seed<k>.parquet``) and one table of all metrics."""
     items, captions, _ = load_split(folder, dataset, "test")
     if "binary" in settings and (count := left_out(captions, items)):
-        print(f"binary: {count:,} captions of clips whose twin has no caption are not asked")
+        print(f"binary: {count:,} captions are not used as queries: the twin of their clip has no caption")
     rows = []
     for (method, seed), path in similarity.items():
         with np.load(path, allow_pickle=False) as archive:
@@ -70,7 +70,7 @@ def read_ranks(runs: list[Run], folder: str) -> Runs:
     for method, seed in runs:
         path = ranks_path(folder, method, seed)
         if not path.is_file():
-            raise RewindError(f"{path}: the ranks of method {method!r}, seed {seed} are not there; evaluate it first.")
+            raise RewindError(f"{path}: the ranks of method {method!r}, seed {seed} are missing; evaluate it first.")
         table = pd.read_parquet(path)
         check_ranks(table, str(path))
         tables.setdefault(method, {})[seed] = table

@@ -37,7 +37,7 @@ def detection(study: Study, wishes: Wishes, places: Places | None = None) -> str
     setting = wishes.setting or study.evaluation.settings[0]
     if setting not in study.evaluation.settings:
         there = ", ".join(study.evaluation.settings)
-        raise RewindError(f"--setting {setting}: the study is not evaluated there; there are {there}.")
+        raise RewindError(f"--setting {setting}: the study is not evaluated there; available: {there}.")
     known = known_of(study, setting, wishes, places or Places())
     cases = _cases(known)
     level, pairs = round(1 - study.statistics.confidence, 12), max(len(study.pairs()), 1)
@@ -58,11 +58,11 @@ def _cases(known: dict[str, Known]) -> Cases:
     cluster, r1 = known["cluster size"].value, known["R@1"].value
     spread, alike = known["± over seeds"].ends, known["alike"].ends
     if seeds < 1 or cluster < 1 or spread[0] < 0:
-        raise RewindError("--seeds and --cluster-size are 1 or more, --seed-sd is 0 or more.")
+        raise RewindError("--seeds and --cluster-size must be at least 1, and --seed-sd at least 0.")
     if not 0 <= alike[0] <= alike[1] <= 1:
-        raise RewindError(f"--alike {alike[0]:g}: a correlation from 0 to 1 is needed.")
+        raise RewindError(f"--alike {alike[0]:g}: give a correlation from 0 to 1.")
     if not 0 < r1 < 100:
-        raise RewindError(f"R@1 of {r1:g}%: with every query or none answered nothing is known; give --r1 between.")
+        raise RewindError(f"R@1 of {r1:g}%: nothing can be estimated at 0 or 100%; give an --r1 in between.")
     if queries / cluster < 3:
         raise RewindError(f"{queries:,} queries in clusters of {cluster:g}: at least 3 clusters are needed.")
     base = Design(seeds=seeds, queries=queries, cluster=cluster, r1=r1)
@@ -81,7 +81,7 @@ def _cases(known: dict[str, Known]) -> Cases:
 
 def _headline(what: str, cases: Cases, level: float, pairs: int) -> str:
     if cases[0].seeds == 1:
-        return f"{what}: no claim about methods can be made. One run each shows nothing of other seeds."
+        return f"{what}: no claim about methods can be made. One run per method says nothing about other seeds."
     text = (
         f"{what}: a difference of {_range(_detected(cases, level))} points of R@1\nbetween two methods is detected in "
         f"{100 * WANTED:.0f}% of studies (p ≤ {level:g})"
@@ -89,7 +89,9 @@ def _headline(what: str, cases: Cases, level: float, pairs: int) -> str:
     if pairs == 1:
         return f"{text}."
     first = _range(_detected(cases, level / pairs))
-    return f"{text}; one of {first} points where it must be the first\nof {pairs} pairs to pass Holm's correction."
+    return (
+        f"{text};\na difference of {first} points if it must be the first of {pairs} pairs to pass Holm's correction."
+    )
 
 
 def _table(cases: Cases, level: float, pairs: int) -> list[str]:
@@ -111,16 +113,17 @@ def _assumptions(cases: Cases, level: float) -> list[str]:
     fixed = cases[0].seeds == 1
     alone = _range([queries_alone(design, WANTED, level) for design in cases])
     text = [
-        f"These trained models, over other queries: a difference of {alone} points is detected so often."
+        f"These trained models, over other queries: a difference of {alone} points is detected in that share of "
+        "studies."
         if fixed
-        else f"No number of seeds makes up for queries: with so many of them it is never less than {alone} points."
+        else f"More seeds do not replace queries: with this many queries it never falls below {alone} points."
     ]
     if len(cases) == 1:
         return text
     return [
         *text,
-        "From – to: the least and the greatest over the ranges above. Methods that find the same queries hard (alike,",
-        "a latent correlation) and seeds that lie close together need little; unlike methods or scattered seeds more.",
+        "From – to: the smallest and the largest over the ranges above. If methods find the same queries hard (alike,",
+        "a latent correlation) and seeds vary little, small differences are detected; otherwise only larger ones.",
     ]
 
 
@@ -139,11 +142,11 @@ def _check(cases: Cases, level: float) -> list[str]:
         replicates = int(np.clip(_RANKS // (design.methods * design.seeds * queries), 20, 1000))
         rates = calibrate(chosen, replicates, metrics=("R@1",), confidence=1 - level).set_index("measure")["rate"]
         found.append(
-            f"  {points:5.1f} points: detected in {100 * rates['power']:.0f}%; no difference is called one in "
-            f"{100 * rates['type I']:.1f}%; intervals of a method's R@1 cover it in {100 * rates['coverage']:.1f}%"
+            f"  {points:5.1f} points: detected in {100 * rates['power']:.0f}%; false positives: "
+            f"{100 * rates['type I']:.1f}%; intervals for a method's R@1 contain it in {100 * rates['coverage']:.1f}%"
         )
     if not found:
-        return ["Not checked by simulation: so great a difference does not fit between 0 and 100%."]
+        return ["Not checked by simulation: so large a difference does not fit between 0 and 100%."]
     return ["Checked on simulated ranks (up to 1,000 studies each):", *found]
 
 

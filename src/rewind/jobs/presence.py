@@ -32,7 +32,7 @@ def dataset_faults(dataset: Dataset) -> list[str]:
     found = []
     if missing := absent_sources(dataset):
         how = [f"  {line}" for line in dataset.how_to_get.strip().splitlines()]
-        found = ["these are not there yet:", *(f"  - {path}" for path in missing), *how]
+        found = ["these files are missing:", *(f"  - {path}" for path in missing), *how]
     if "." in dataset.source.format:
         try:
             format_module(dataset)
@@ -45,12 +45,12 @@ def dataset_faults(dataset: Dataset) -> list[str]:
         if encoder.name not in ENCODERS[side] and "." not in encoder.name:
             known = ", ".join(ENCODERS[side])
             found.append(
-                f"source.made_from.{side}.name: no encoder {encoder.name!r}; there are {known}, or a dotted path"
+                f"source.made_from.{side}.name: no encoder {encoder.name!r}; available: {known}, or a dotted path"
             )
         if encoder.name == "clip" and not encoder.weights:
             found.append(
-                f"source.made_from.{side}.weights: clip needs a local weights file; random weights make vectors "
-                "without meaning"
+                f"source.made_from.{side}.weights: clip needs a local weights file; with random weights the "
+                "vectors mean nothing"
             )
     return found
 
@@ -66,8 +66,8 @@ def submission_faults(study: Study, dataset: Dataset) -> list[str]:
     if path and Path(path).is_file():
         return []
     return [
-        f"source.test: {path or 'empty'}: a submission of study {study.name} needs the npz of captions that it is for; "
-        "name it there, with format: embeddings."
+        f"source.test: {path or 'empty'}: a submission of study {study.name} needs the npz of captions for which "
+        "vectors are wanted; name that file here, with format: embeddings."
     ]
 
 
@@ -77,9 +77,9 @@ def gpu_faults(studies: Mapping[str, Study]) -> str:
     greedy = {name: study.resources.gpus for name, study in studies.items() if study.resources.gpus > shown}
     if not shown or not greedy:
         return ""
-    remedy = "lower the key, or run on a machine that has them"
+    remedy = "lower the number, or run on a machine with that many"
     lines = {
-        f"config/studies/{name}.yaml": [f"resources.gpus: {count}, but this machine shows {shown}: {remedy}"]
+        f"config/studies/{name}.yaml": [f"resources.gpus: {count}, but this machine has {shown}: {remedy}"]
         for name, count in greedy.items()
     }
     return str(Faults(lines))

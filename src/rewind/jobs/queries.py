@@ -57,7 +57,7 @@ def asked(dataset: str, setting: str, direction: str, datasets: Path, results: P
         return _count(found.items, found.captions, setting, direction, f"usable in {table}")
     path = datasets / f"{dataset}.yaml"
     if not path.is_file():
-        return Asked(None, f"{path} is not there")
+        return Asked(None, f"{path} is missing")
     chosen = load_dataset(dataset, datasets)
     try:
         annotations = _annotations(chosen, results)
@@ -66,11 +66,11 @@ def asked(dataset: str, setting: str, direction: str, datasets: Path, results: P
             raise
         return Asked(None, str(error).rstrip("."))  # which files a format of one's own needs only it can say
     if annotations is None:
-        return Asked(None, f"the data set {dataset} is not here yet")
+        return Asked(None, f"the dataset {dataset} is not here yet")
     items, captions = (rows[rows["split"] == "test"] for rows in (annotations.items, annotations.captions))
     if captions.empty:
-        raise RewindError(f"{path}: the annotations have no caption in the split 'test'; give it some.")
-    return _count(items, captions, setting, direction, f"counted in the annotations of {path}, before any clip is seen")
+        raise RewindError(f"{path}: the annotations have no caption in the split 'test'; add some.")
+    return _count(items, captions, setting, direction, f"counted in the annotations of {path}, before reading clips")
 
 
 def _annotations(dataset: Dataset, results: Path) -> Annotations | None:

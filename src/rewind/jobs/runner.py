@@ -59,8 +59,8 @@ def job_of(given: Given) -> str:
     if name := job_named(said):
         return name
     raise RewindError(
-        f"rule {given.rule}: no job is called {said!r}. A rule with another name than its job's says whose it "
-        f'runs, for example `params: act="train"`; jobs: {", ".join(sorted(RULES))}.'
+        f"rule {given.rule}: no job is called {said!r}. A rule whose name is not its job's must name the "
+        f'job, for example `params: act="train"`; jobs: {", ".join(sorted(RULES))}.'
     )
 
 

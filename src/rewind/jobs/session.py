@@ -100,7 +100,7 @@ def machine(threads: int, gpus: int | None, require_gpu: bool) -> Iterator[None]
         if require_gpu and gpus and not usable:
             raise RewindError(
                 f"resources.require_gpu is set, but {lacking}. `rewind doctor` says what is missing; to train on the "
-                "CPU all the same, set resources.require_gpu: false."
+                "CPU anyway, set resources.require_gpu: false."
             )
         if devices and lacking:
             print(f"{lacking}: running on {'those that it sees' if usable else 'the CPU'}")
@@ -114,5 +114,5 @@ def _lacking(devices: list[str], usable: int) -> str:
         return "no GPU is visible here"
     count = f"{len(devices)} GPU{'s' * (len(devices) > 1)}"
     if not usable:
-        return f"torch cannot use the {count} of this job (a build for the CPU, or a driver that does not fit it)"
+        return f"torch cannot use the {count} of this job (a CPU build of torch, or a driver that does not fit it)"
     return f"torch sees {usable} of the {count} of this job" if usable < len(devices) else ""

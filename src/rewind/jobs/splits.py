@@ -39,8 +39,8 @@ def _lacking(items: pd.DataFrame, spec: RunSpec, name: str) -> Iterator[str]:
     for split, who in needs(spec, name).items():
         if split not in there:
             named = (items["split"] == split).sum()
-            lost = f" (the annotations name {named:,}; captions/report.json says why none is usable)" if named else ""
-            yield f"the split {split!r} has no usable item{lost}, but {who}: give it some, or take the method out"
+            lost = f" (the annotations list {named:,}; captions/report.json says why none is usable)" if named else ""
+            yield f"the split {split!r} has no usable item{lost}, but {who}: add some, or remove the method"
     wanted = {"test": [s for s in spec.evaluation.settings if s in TWINS]}
     if not spec.method.baseline and spec.method.training.select_setting in TWINS:
         wanted["valid"] = [spec.method.training.select_setting]
@@ -48,6 +48,6 @@ def _lacking(items: pd.DataFrame, spec: RunSpec, name: str) -> Iterator[str]:
         if settings and split in there and not (there[split]["reversed"] == 1).any():
             key = "evaluation.settings" if split == "test" else "training.select_setting"
             yield (
-                f"the split {split!r} has no time-reversed twin, but {key} names {', '.join(settings)}: twins come "
-                "from reverse captions; without them use test"
+                f"the split {split!r} has no time-reversed twin, but {key} names {', '.join(settings)}: twins need "
+                "reverse captions; without them use test"
             )

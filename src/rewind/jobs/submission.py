@@ -39,8 +39,8 @@ def write_submission(data: DataFolder, model: str, npz: str, result: str) -> Non
     retriever = build_retriever(data)
     if not offers(retriever.translate):
         raise RewindError(
-            f"a submission needs a method that maps captions to image vectors; {type(retriever).__name__} does not: "
-            "name a method with model: translator (not ridge, which compares centred vectors)."
+            f"a submission needs a method that maps captions to image vectors, which {type(retriever).__name__} does "
+            "not: name a method with model: translator (not ridge, which compares centred vectors)."
         )
     load_model(model, retriever)
     archive = Archive(npz)
@@ -49,7 +49,7 @@ def write_submission(data: DataFolder, model: str, npz: str, result: str) -> Non
     with atomic(result) as draft:
         write_rows(draft, ids, vectors)
         check_rows(draft, ids, vectors)
-    print(f"{result}: {len(ids):,} vectors ({vectors.shape[1]}-d) of unit length, read back and the same")
+    print(f"{result}: {len(ids):,} vectors ({vectors.shape[1]}-d) of unit length, written and verified")
 
 
 @torch.inference_mode()
@@ -62,8 +62,8 @@ def translated(retriever: Retriever, archive: Archive, width: int | None, count:
     member = check_matrix(archive, TEXT)
     if member.shape != (count, width):
         raise RewindError(
-            f"{archive.path}: {TEXT!r} has shape {member.shape}; {count:,} rows of width {width}, which the model was "
-            "trained on, are needed."
+            f"{archive.path}: {TEXT!r} has shape {member.shape}; {count:,} rows of width {width} are needed, the "
+            "width that the model was trained on."
         )
     parts = []
     for start, block in archive.blocks(TEXT):
@@ -100,7 +100,7 @@ def check_rows(path: Path, ids: list[str], vectors: np.ndarray) -> None:
                 raise RewindError(f"{path}: row {number}: {fault}.")
             count += 1
     if count != len(ids):
-        raise RewindError(f"{path}: {count:,} rows, {len(ids):,} are needed.")
+        raise RewindError(f"{path}: {count:,} rows, but {len(ids):,} are needed.")
 
 
 def _fault(row: list[str], ids: list[str], vectors: np.ndarray, place: int) -> str:

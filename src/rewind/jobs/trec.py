@@ -63,7 +63,7 @@ def export(
                     written.append(write(target / f"qrels_{name}.txt", [right]))
                 elif not right.equals(judged[name]):
                     raise RewindError(
-                        f"{path}: its queries or their answers are not those of {next(iter(similarity.values()))} "
+                        f"{path}: its queries or their answers differ from those of {next(iter(similarity.values()))} "
                         f"({setting}, {direction}); evaluate both again."
                     )
                 tag = f"{method}_seed{seed}"

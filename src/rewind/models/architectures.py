@@ -73,11 +73,13 @@ def architecture(name: str) -> Config:
     parts = {"embed_dim": int, "vision_cfg": dict, "text_cfg": dict}
     missing = [key for key, kind in parts.items() if not isinstance(config.get(key), kind)]
     if missing:
-        raise RewindError(f"backbone.architecture: {name}: not open_clip's format: no {missing[0]} of the right kind.")
+        raise RewindError(
+            f"backbone.architecture: {name}: not in open_clip's format: {missing[0]} is missing or of the wrong type."
+        )
     if found := [*refused(config)]:
         raise RewindError(
             f"backbone.architecture: {name}: only plain CLIP models can be used here; it has {', '.join(found)}, which "
-            "would be computed otherwise than open_clip does: take an architecture without, such as ViT-B-32-quickgelu."
+            "would not be computed as open_clip does: choose an architecture without it, such as ViT-B-32-quickgelu."
         )
     if reason := other_pixels(preprocessing):
         raise RewindError(f"backbone.architecture: {name}: preprocess_cfg: {reason}.")

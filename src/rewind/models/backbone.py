@@ -101,7 +101,7 @@ class Backbone(nn.Module):
             RewindError: if the towers cannot.
         """
         raise RewindError(
-            "training.gradient_checkpointing: this backbone has no blocks whose activations could be computed again; "
+            "training.gradient_checkpointing: this backbone has no blocks whose activations could be recomputed; "
             "remove the key."
         )
 

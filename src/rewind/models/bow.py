@@ -42,8 +42,8 @@ class BagOfWords(Retriever):
         self.alone = sizes[self.item] == 1
         if self.alone.any():
             print(
-                f"bow: {self.alone.sum():,} of {len(captions):,} captions are the only one of their item: they find "
-                "nothing and rank all items alike"
+                f"bow: {self.alone.sum():,} of {len(captions):,} captions are the only caption of their item: they "
+                "have nothing to compare with and score all items the same"
             )
         return CaptionedItems(len(items)), torch.arange(len(captions))[:, None]
 

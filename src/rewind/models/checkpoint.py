@@ -37,6 +37,6 @@ def load_model(path: str | Path, model: Retriever) -> None:
     if wrong:
         raise RewindError(
             f"{path}: not a checkpoint of this method: {len(wrong)} tensors differ, first {wrong[0]!r}; it was made by "
-            f"the run {made}. Name the run of the method and study that you mean, or train it again."
+            f"the run {made}. Name the intended run, or train it again."
         )
     model.load_state_dict(state)

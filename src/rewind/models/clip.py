@@ -101,7 +101,7 @@ class Clip(Backbone):
             if hasattr(getattr(tower, "transformer", None), "grad_checkpointing"):
                 tower.transformer.grad_checkpointing = True
             else:
-                print(f"training.gradient_checkpointing: the {name} tower is no transformer: it keeps its activations.")
+                print(f"training.gradient_checkpointing: the {name} tower is not a transformer: activations are kept.")
 
     def compile_towers(self) -> None:
         # Block by block: all blocks of a tower share one compiled program, so the start is short. With shapes left
@@ -148,14 +148,15 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip
     """
     config = architecture(keys.architecture)
     if text.tokenizer == "miniclip":
-        raise RewindError("text.tokenizer: miniclip has no end token, where CLIP's text tower looks; use words.")
+        raise RewindError("text.tokenizer: miniclip has no end token, which CLIP's text tower reads; use words.")
     tokenizer = make_tokenizer(text.tokenizer, train_captions)
     if text.tokenizer == "words":
         config["text_cfg"] = {**config["text_cfg"], "vocab_size": tokenizer.vocabulary}
     elif (ids := config["text_cfg"].get("vocab_size", tokenizer.vocabulary)) < tokenizer.vocabulary:
         raise RewindError(
             f"backbone.architecture: {keys.architecture}: text_cfg.vocab_size: {ids} is less than the "
-            f"{tokenizer.vocabulary} ids of CLIP's tokenizer: set text.tokenizer: words, or take another architecture."
+            f"{tokenizer.vocabulary} ids of CLIP's tokenizer: set text.tokenizer: words, or choose another "
+            "architecture."
         )
     model = Clip(open_clip("model").CLIP(**config), tokenizer, text.max_words)
     if keys.patch == "3d":

@@ -127,7 +127,7 @@ def head_class(name: str) -> Callable[..., nn.Module]:
         RewindError: if there is none.
     """
     if name not in HEADS and "." not in name:
-        raise RewindError(f"methods.*.head: no head {name!r}; there are {', '.join(HEADS)}.")
+        raise RewindError(f"methods.*.head: no head {name!r}; available: {', '.join(HEADS)}.")
     return HEADS.get(name) or find(name, "rewind.models", "methods.*.head")
 
 
@@ -146,14 +146,14 @@ def _start_from_text(head: nn.Module, towers: Backbone, method: Method) -> None:
 def _continue_from(stored: tuple[str, dict[str, Tensor]], head: nn.Module, name: str, where: str) -> None:
     """Load the head that came with the weights, where the method has that head; say so where it has not."""
     if name != stored[0]:
-        print(f"{where}: it holds a {stored[0]} head, this method has {name}: the towers alone are loaded.")
+        print(f"{where}: it holds a {stored[0]} head, but this method has {name}: only the towers are loaded.")
         return
     own, state = head.state_dict(), stored[1]
     wrong = [n for n in own if n not in state or own[n].shape != state[n].shape] + [n for n in state if n not in own]
     if wrong:
         shapes = [str(tuple(d[wrong[0]].shape)) if wrong[0] in d else "absent" for d in (own, state)]
         raise RewindError(
-            f"{where}: its {name} head is of another size: {len(wrong)} tensors differ, first {wrong[0]!r} "
-            f"(model {shapes[0]}, file {shapes[1]}); methods.*.head_layers may be it."
+            f"{where}: its {name} head has another size: {len(wrong)} tensors differ, first {wrong[0]!r} "
+            f"(model {shapes[0]}, file {shapes[1]}); check methods.*.head_layers."
         )
     head.load_state_dict(state)

@@ -84,7 +84,9 @@ def write_clip4clip(retriever: nn.Module, path: str | Path) -> None:
     heads = [name for name, cls in HEADS.items() if type(getattr(retriever, "head", None)) is cls]
     towers = getattr(getattr(retriever, "backbone", None), "clip", None)
     if not heads or towers is None:
-        raise RewindError(f"{path}: CLIP4Clip's format holds CLIP towers under {', '.join(HEADS)}, and no other model.")
+        raise RewindError(
+            f"{path}: CLIP4Clip's format holds CLIP towers under {', '.join(HEADS)}, and no other models."
+        )
     check_towers(towers, str(path))
     write_state(retriever.state_dict(), heads[0], path)
 
@@ -111,14 +113,14 @@ def check_towers(towers: nn.Module, where: str) -> None:
     """
     stacks = [getattr(part, "transformer", None) for part in (towers.visual, towers)]
     if not all(hasattr(stack, "resblocks") for stack in stacks):
-        raise RewindError(f"{where}: CLIP4Clip's files are read and written for vision transformers alone.")
+        raise RewindError(f"{where}: CLIP4Clip's files can only be read and written for vision transformers.")
     for block in (block for stack in stacks for block in stack.resblocks):
         if type(block.mlp.gelu).__name__ != "QuickGELU":
-            raise RewindError(f"{where}: CLIP4Clip computes with QuickGELU, these towers with GELU.")
+            raise RewindError(f"{where}: CLIP4Clip uses QuickGELU, but these towers use GELU.")
         if block.attn.embed_dim != block.attn.num_heads * _HEAD_WIDTH:
             raise RewindError(
-                f"{where}: CLIP4Clip has attention heads of width {_HEAD_WIDTH}, these towers have "
-                f"{block.attn.num_heads} heads for width {block.attn.embed_dim}."
+                f"{where}: CLIP4Clip has attention heads of width {_HEAD_WIDTH}, but these towers "
+                f"have {block.attn.num_heads} heads for width {block.attn.embed_dim}."
             )
 
 
@@ -131,9 +133,9 @@ def head_part(state: State, where: str) -> tuple[str, State]:
 def _head_of(state: State, where: str) -> str:
     found = [head for head, tell in _TELLS.items() if any(name.startswith(tell) for name in state)]
     if len(found) > 1:
-        raise RewindError(f"{where}: tensors of several heads ({', '.join(found)}) are in one file.")
+        raise RewindError(f"{where}: tensors of several heads ({', '.join(found)}) in one file.")
     if not found and _UNUSED in state:
-        raise RewindError(f"{where}: it has {_UNUSED}, but no tensor of seqLSTM or seqTransf: the file is not whole.")
+        raise RewindError(f"{where}: it has {_UNUSED}, but no tensor of seqLSTM or seqTransf: the file is incomplete.")
     return found[0] if found else "meanP"
 
 
@@ -142,7 +144,7 @@ def _check_names(state: State, head: str, where: str) -> None:
     missing, unexpected = sorted(expected - state.keys()), sorted(state.keys() - expected)
     parts = [f"{what} {_shown(names)}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
     if parts:
-        raise RewindError(f"{where}: not a whole CLIP4Clip checkpoint with head {head}: {'; '.join(parts)}.")
+        raise RewindError(f"{where}: not a complete CLIP4Clip checkpoint with head {head}: {'; '.join(parts)}.")
 
 
 def _tower_names(state: State) -> set[str]:

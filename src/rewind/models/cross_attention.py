@@ -23,7 +23,9 @@ class CrossAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         if width % heads:
-            raise RewindError(f"methods.*.options.heads: vectors of width {width} cannot be cut into {heads} heads.")
+            raise RewindError(
+                f"methods.*.options.heads: vectors of width {width} cannot be divided into {heads} heads."
+            )
         self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
         self.ln = nn.LayerNorm(width)
 

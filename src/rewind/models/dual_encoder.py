@@ -68,7 +68,7 @@ class DualEncoder(Clip4Clip):
             RewindError: if the rows cannot be pairs.
         """
         if len(text["text"]) != len(items["video"]):
-            raise RewindError("cross-attention needs pairs: as many captions as items, row by row.")
+            raise RewindError("cross-attention needs pairs: give as many captions as items, row by row.")
         return self.attention.pairs(text["text"], items["video"])
 
 
@@ -97,9 +97,7 @@ def own_backbone(method: Method, backbone: BackboneKeys) -> BackboneKeys:
     if "backbone" not in method.options:
         return backbone
     if "visual" in method.training.freeze:
-        raise RewindError(
-            "methods.*.training.freeze: a method with a backbone of its own reads pixels; take visual out of it."
-        )
+        raise RewindError("methods.*.training.freeze: a method with a backbone of its own reads pixels; remove visual.")
     try:
         return BackboneKeys.model_validate(method.options["backbone"])
     except ValidationError as error:
@@ -110,9 +108,9 @@ def own_backbone(method: Method, backbone: BackboneKeys) -> BackboneKeys:
 
 def _check(options: Mapping[str, Any]) -> None:
     if unknown := sorted(set(options) - set(OPTIONS)):
-        raise RewindError(f"methods.*.options.{unknown[0]}: model: dual_encoder has {', '.join(OPTIONS)} alone.")
+        raise RewindError(f"methods.*.options.{unknown[0]}: model: dual_encoder only has {', '.join(OPTIONS)}.")
     if not isinstance(options.get("cross_attention", False), bool):
         raise RewindError(f"methods.*.options.cross_attention: {options['cross_attention']!r} is not true or false.")
     heads = options.get("heads", 4)
     if not isinstance(heads, int) or isinstance(heads, bool) or heads < 1:
-        raise RewindError(f"methods.*.options.heads: {heads!r} is no number of heads.")
+        raise RewindError(f"methods.*.options.heads: {heads!r} is not a number of heads.")

@@ -66,7 +66,7 @@ def widths(keys: BackboneKeys) -> tuple[int, int]:
     """
     if keys.text_width is None or keys.item_width is None:
         raise RewindError(
-            f"backbone.kind: {keys.kind}: this needs a data set of vectors (source.format: embeddings), or "
+            f"backbone.kind: {keys.kind}: this needs a dataset of vectors (source.format: embeddings), or "
             "backbone.text_width and backbone.item_width."
         )
     return keys.text_width, keys.item_width

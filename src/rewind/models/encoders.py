@@ -71,8 +71,8 @@ def _in_pieces(encode: TextEncoder, captions: list[str]) -> Tensor:
 def _clip(keys: Encoder, side: str) -> torch.nn.Module:
     if keys.weights is None:
         raise RewindError(
-            f"source.made_from.{side}.weights: clip needs a local weights file; random weights make vectors without "
-            "meaning."
+            f"source.made_from.{side}.weights: clip needs a local weights file; with random weights the vectors "
+            "mean nothing."
         )
     given = keys.model_dump(include={"architecture", "weights", "family", "allow_torchscript"})
     make = find("clip", "rewind.models", f"source.made_from.{side}.name").build
@@ -93,5 +93,5 @@ def _keys_of(side: str) -> Iterator[None]:
 def _own(keys: Encoder, side: str, packaged: str) -> Callable[[Encoder, torch.device], Callable]:
     where = f"source.made_from.{side}.name"
     if "." not in keys.name:
-        raise RewindError(f"{where}: no encoder {keys.name!r}; there are {packaged}, clip, or a dotted path.")
+        raise RewindError(f"{where}: no encoder {keys.name!r}; available: {packaged}, clip, or a dotted path.")
     return find(keys.name, "rewind.models", where)

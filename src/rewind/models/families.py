@@ -40,15 +40,17 @@ def check_family(shown: str | None, keys: BackboneKeys, quick_gelu: bool, source
         RewindError: with the keys to set.
     """
     if shown and keys.family and shown != keys.family:
-        raise RewindError(f"backbone.family: {keys.family}, but {source} shows that it is {shown}'s; remove the key.")
+        raise RewindError(
+            f"backbone.family: {keys.family}, but {source} shows that the weights are {shown}'s; remove the key."
+        )
     family, other = shown or keys.family, _sibling(keys.architecture, quick_gelu)
     if family is None:
         if other and not ours:
             quick, plain = (keys.architecture, other) if quick_gelu else (other, keys.architecture)
             raise RewindError(
-                f"{source} does not show whose weights it holds, and both {quick} and {plain} would load it, one of "
-                "them with the wrong activation. For weights trained with QuickGELU (OpenAI's, MetaCLIP's, DFN's) set "
-                f"backbone.family: openai and backbone.architecture: {quick}; for others set backbone.family: "
+                f"{source} does not show where its weights come from, and both {quick} and {plain} would load it, one "
+                "of them with the wrong activation. For weights trained with QuickGELU (OpenAI's, MetaCLIP's, DFN's) "
+                f"set backbone.family: openai and backbone.architecture: {quick}; for others set backbone.family: "
                 f"open_clip and backbone.architecture: {plain}."
             )
         return

@@ -44,12 +44,12 @@ def fetch(keys: BackboneKeys, quick_gelu: bool) -> dict[str, Tensor]:
     check_tag(keys, quick_gelu)
     name, tag = keys.architecture, keys.pretrained
     if open_clip().get_pretrained_cfg(name, tag).get("resize_mode") == "squash":
-        print(f"backbone.pretrained: {tag} was trained on whole frames made square; frames.fit: stretch makes those.")
+        print(f"backbone.pretrained: {tag} was trained on whole frames resized to squares; set frames.fit: stretch.")
     try:
         return open_clip().create_model(name, pretrained=tag, precision="fp32").state_dict()
     except Exception as error:  # network, proxy, disk: what is raised depends on the hub's client
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise RewindError(
-            f"backbone.pretrained: {name}, {tag}: the weights could not be fetched ({reason}). Without a "
-            "network, bring them as a file and set backbone.weights instead; docs/rtime.md shows how."
+            f"backbone.pretrained: {name}, {tag}: the weights could not be downloaded ({reason}). Without a "
+            "network, copy them here as a file and set backbone.weights instead; docs/rtime.md shows how."
         ) from error

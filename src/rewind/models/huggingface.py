@@ -72,7 +72,7 @@ def from_huggingface(state: Mapping[str, Tensor], where: str) -> State:
                 joined.setdefault(f"{block}attn.in_proj_{kind}", {})[part] = value
     for name, parts in joined.items():
         if len(parts) != 3:
-            raise RewindError(f"{where}: {name} lacks one of query, key and value: the file is not whole.")
+            raise RewindError(f"{where}: {name} lacks one of query, key and value: the file is incomplete.")
         found[name] = torch.cat([parts[f"self_attn.{which}_proj"] for which in "qkv"])
     return found
 
@@ -85,8 +85,8 @@ def _in_block(name: str, where: str) -> tuple[str, str, str]:
     known = {*_BLOCK, *(f"self_attn.{which}_proj" for which in "qkv")}
     if tower is None or not number.isdecimal() or part not in known or kind not in ("weight", "bias"):
         raise RewindError(
-            f"{where}: it is in Hugging Face's layout, but {name!r} is no tensor of its CLIPModel: of that layout only "
-            "CLIP itself can be read."
+            f"{where}: it is in Hugging Face's layout, but {name!r} is not a tensor of its CLIPModel: in that layout "
+            "only CLIP itself can be read."
         )
     return f"{_TOWERS[tower]}transformer.resblocks.{number}.", part, kind
 
@@ -123,7 +123,7 @@ def check_beside(path: Path, model: nn.Module) -> None:
                     if theirs[key] != value:
                         raise RewindError(
                             f"{path.with_name('config.json')}: {tower}_config.{key}: {theirs[key]}, but "
-                            f"backbone.architecture has {value}: name another."
+                            f"backbone.architecture has {value}: choose another."
                         )
     frames = _beside(path, "preprocessor_config.json") or {}
     if reason := other_pixels({"mean": frames.get("image_mean"), "std": frames.get("image_std")}):

@@ -121,10 +121,10 @@ def load_tower(architecture: str, weights: str | None = None) -> ImageTower:
         return ResNet18(_resnet18(weights) if weights else _random_resnet18())
     if architecture != "efficientnet_lite0":
         raise RewindError(
-            f"backbone.architecture: {architecture!r} is no image network; choose resnet18 or efficientnet_lite0."
+            f"backbone.architecture: {architecture!r} is not an image network; choose resnet18 or efficientnet_lite0."
         )
     if weights:
-        raise RewindError("backbone.weights: efficientnet_lite0 brings its own; remove this key or choose resnet18.")
+        raise RewindError("backbone.weights: efficientnet_lite0 has its own; remove this key or choose resnet18.")
     from rewind.models.towers import load_efficientnet
 
     return EfficientNetLite0(load_efficientnet(image_size=None))

@@ -38,6 +38,6 @@ def computable(device: str, dtype: torch.dtype) -> bool:
             tried(torch.zeros(2, 3, 8))[0].float().sum().backward()
         except RuntimeError:
             name = str(dtype).removeprefix("torch.")
-            print(f"training.precision: this CPU has no LSTM in {name}: LSTM layers compute in float32.")
+            print(f"training.precision: this CPU has no LSTM in {name}: LSTM layers use float32.")
             return False
     return True

@@ -97,13 +97,13 @@ def make_towers(backbone: BackboneKeys, text: TextKeys, train_captions: list[str
 
 def _check_build(found: Any, where: str) -> None:
     if not hasattr(found, "build"):
-        raise RewindError(f"{where} has no `build(…)`, which makes it (docs/add-a-method.md)")
+        raise RewindError(f"{where} has no `build(…)` function, which makes it (docs/add-a-method.md)")
 
 
 def _check_kind(made: Any, wanted: type, where: str) -> None:
     if not isinstance(made, wanted):
         base = f"{wanted.__module__}.{wanted.__name__}"
         raise RewindError(
-            f"{where} is a {type(made).__name__}, which is no {base}: make it a subclass of that class, which declares "
-            "all that is called (docs/add-a-method.md)."
+            f"{where} is a {type(made).__name__}, which is not a {base}: make it a subclass of that class, which "
+            "declares everything that is called (docs/add-a-method.md)."
         )

@@ -42,10 +42,10 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     """
     options = method.options
     if unknown := sorted(set(options) - set(OPTIONS)):
-        raise RewindError(f"methods.*.options.{unknown[0]}: model: miniclip has {' and '.join(OPTIONS)} alone.")
+        raise RewindError(f"methods.*.options.{unknown[0]}: model: miniclip only has {' and '.join(OPTIONS)}.")
     if backbone.kind != "miniclip_towers":
         raise RewindError(f"backbone.kind: {backbone.kind}: methods with model: miniclip need kind: miniclip_towers.")
     dropout = options.get("dropout", DROPOUT)
     if not isinstance(dropout, int | float) or isinstance(dropout, bool) or not 0 <= dropout < 1:
-        raise RewindError(f"methods.*.options.dropout: {dropout!r} is no number from 0 to below 1.")
+        raise RewindError(f"methods.*.options.dropout: {dropout!r} is not a number from 0 to below 1.")
     return MiniClip(build_towers(backbone, text, train_captions, str(options.get("text", "lstm")), float(dropout)))

@@ -111,7 +111,7 @@ class MiniTowers(Backbone):
         if other is None or words is None or torch.equal(other.cpu(), self.vocabulary.cpu()):
             return
         raise RewindError(
-            f"{where}: its vocabulary is another one ({len(words):,} token ids there, {self.tokenizer.vocabulary:,} "
+            f"{where}: its vocabulary is different ({len(words):,} token ids there, {self.tokenizer.vocabulary:,} "
             "here): it was trained on other captions. Train this run again, or name the data set that it belongs to."
         )
 
@@ -139,12 +139,12 @@ def build(
     """
     if text.tokenizer != "miniclip":
         raise RewindError(
-            f"text.tokenizer: {text.tokenizer}: backbone.kind: miniclip_towers reads tokenizer: miniclip; set that."
+            f"text.tokenizer: {text.tokenizer}: backbone.kind: miniclip_towers needs tokenizer: miniclip; set that."
         )
     if keys.pretrained or keys.patch != "2d":
         raise RewindError("backbone.pretrained and backbone.patch are for kind: clip; remove them.")
     if tower not in TOWERS:
-        raise RewindError(f"methods.*.options.text: no text tower {tower!r}; there are {', '.join(TOWERS)}.")
+        raise RewindError(f"methods.*.options.text: no text tower {tower!r}; available: {', '.join(TOWERS)}.")
     image = load_tower(keys.architecture, keys.weights)
     tokenizer = make_tokenizer(text.tokenizer, train_captions)
     longest = {"most_words": text.max_words} if tower == "transformer" else {}

@@ -40,7 +40,7 @@ def see_neighbours(towers: nn.Module, architecture: str) -> None:
     if not isinstance(visual, open_clip("transformer").VisionTransformer):
         raise RewindError(
             f"backbone.patch: 3d is for vision transformers, and the visual tower of {architecture} is a "
-            f"{type(visual).__name__}: remove the key, or take another architecture."
+            f"{type(visual).__name__}: remove the key, or choose another architecture."
         )
     flat = visual.conv1
     size, stride = (_FRAMES, *flat.kernel_size), (1, *flat.stride)

@@ -34,7 +34,7 @@ class PlainVectors(PooledBaseline):
         if text != items:
             raise RewindError(
                 f"methods.*.model: zero_shot compares vectors as they are, but captions have {text} numbers and items "
-                f"{items}: they share no space before something is learnt. Take ridge, or a translator."
+                f"{items}: without training they share no space. Use ridge, or a translator."
             )
         return cls(text)
 

@@ -29,7 +29,7 @@ def whitened_procrustes(pairs: Moments, eps: float = EPS) -> tuple[Tensor, Tenso
         RewindError: if the moments are not finite.
     """
     if pairs.yy is None or not all(torch.isfinite(part).all() for part in (pairs.xx, pairs.yy, pairs.xy)):
-        raise RewindError("geometry: training vectors hold NaN or infinity; look for a broken encoder.")
+        raise RewindError("geometry: training vectors contain NaN or infinity; look for a broken encoder.")
     x_values, x_vectors = torch.linalg.eigh(pairs.xx / pairs.count)
     y_values, y_vectors = torch.linalg.eigh(pairs.yy / pairs.count)
     x_white = _power(x_values, x_vectors, eps, -0.5)

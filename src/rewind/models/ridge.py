@@ -67,7 +67,9 @@ class Ridge(PooledBaseline):
         self._check(text, items, "training")
         if self.wanted is None:
             if valid_text is None or valid_items is None:
-                raise RewindError("ridge: options.alpha is not set and there are no validation pairs to choose it on.")
+                raise RewindError(
+                    "ridge: options.alpha is not set and there are no validation pairs to choose it with."
+                )
             self._check(valid_text, valid_items, "validation")
         pairs = moments(split(text, items) if self.from_text else split(items, text), both=False)
         means = (pairs.x_mean, pairs.y_mean) if self.from_text else (pairs.y_mean, pairs.x_mean)
@@ -107,11 +109,11 @@ class Ridge(PooledBaseline):
         expected = (len(text), widths[0]), (len(text), widths[1])
         if (tuple(text.shape), tuple(items.shape)) != expected or not len(text):
             raise RewindError(
-                f"ridge: {which} pairs have shapes {tuple(text.shape)} and {tuple(items.shape)}; one row of "
-                f"each per caption is needed, of widths {widths[0]} and {widths[1]}."
+                f"ridge: {which} pairs have shapes {tuple(text.shape)} and {tuple(items.shape)}; there must be "
+                f"one row per caption in each, with widths {widths[0]} and {widths[1]}."
             )
         if not (torch.isfinite(text).all() and torch.isfinite(items).all()):
-            raise RewindError(f"ridge: {which} features hold NaN or infinity; look for a broken clip or checkpoint.")
+            raise RewindError(f"ridge: {which} features contain NaN or infinity; look for a broken clip or checkpoint.")
 
 
 def mean_reciprocal_rank(ridge: Ridge, text: Tensor, items: Tensor) -> float:
@@ -135,7 +137,9 @@ def make(text_width: int, item_width: int, options: Mapping[str, Any] | None = N
     alpha, direction = options.get("alpha"), options.get("direction", DIRECTIONS[0])
     number = isinstance(alpha, int | float) and not isinstance(alpha, bool) and 0 < alpha < 1e12
     if alpha is not None and not number:
-        raise RewindError(f"methods: options.alpha: {alpha!r} is not a positive number; leave it out to choose it.")
+        raise RewindError(
+            f"methods: options.alpha: {alpha!r} is not a positive number; leave it out to have it chosen."
+        )
     if direction not in DIRECTIONS:
         raise RewindError(f"methods: options.direction: {direction!r} is not one of {', '.join(DIRECTIONS)}.")
     return Ridge(text_width, item_width, None if alpha is None else float(alpha), direction)

@@ -203,8 +203,8 @@ def positions_of(table: nn.Embedding, first: int, count: int) -> Tensor:
     """
     if first + count > len(table.weight):
         raise RewindError(
-            f"frames.max_frames: a clip of {count} frames, but this head has learned positions for "
-            f"{len(table.weight) - first} alone (CLIP4Clip's table): lower the key, or take meanP or seqLSTM."
+            f"frames.max_frames: a clip has {count} frames, but this head has learned positions for only "
+            f"{len(table.weight) - first} (CLIP4Clip's table): lower the key, or use meanP or seqLSTM."
         )
     return table.weight[first : first + count]
 
@@ -219,7 +219,7 @@ def _copy(text: dict[str, Tensor], positions: nn.Embedding, transformer: Transfo
     other = [name for name in own if name not in state or state[name].shape != own[name].shape]
     if other:
         raise RewindError(
-            f"methods.*.head_start: this backbone's text blocks are built otherwise than the head's ({other[0]}): set "
+            f"methods.*.head_start: this backbone's text blocks differ in structure from the head's ({other[0]}): set "
             "head_start: random."
         )
     with torch.no_grad():

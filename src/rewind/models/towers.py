@@ -142,9 +142,7 @@ def build(
         RewindError: if a package is not installed, or ``backbone.weights`` or ``backbone.patch: 3d`` is set.
     """
     if backbone.weights:
-        raise RewindError(
-            "backbone.weights: the packaged towers bring their own; remove this key or choose kind: clip."
-        )
+        raise RewindError("backbone.weights: the packaged towers have their own; remove this key or choose kind: clip.")
     if backbone.patch != "2d":
         raise RewindError(f"backbone.patch: {backbone.patch} is for kind: clip; the packaged towers have no patches.")
     return PackagedTowers(backbone.width)

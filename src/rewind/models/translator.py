@@ -225,7 +225,7 @@ def make(head: str, text_width: int, item_width: int, options: dict[str, Any] | 
     if head == "geometry":
         return Geometry(nn.Linear(text_width, item_width), keys)
     if head not in TRAINED:
-        raise RewindError(f"methods.*.head: no head {head!r}; there are {', '.join([*TRAINED, *CLOSED_HEADS])}.")
+        raise RewindError(f"methods.*.head: no head {head!r}; available: {', '.join([*TRAINED, *CLOSED_HEADS])}.")
     return Translator(TRAINED[head](text_width, item_width, keys), keys)
 
 

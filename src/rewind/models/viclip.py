@@ -114,7 +114,7 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> ViCl
     size = architecture(keys.architecture)
     tokenizer = make_tokenizer(text.tokenizer, train_captions)
     if text.tokenizer == "miniclip":
-        raise RewindError("text.tokenizer: miniclip has no end token, where ViCLIP's text tower looks; use words.")
+        raise RewindError("text.tokenizer: miniclip has no end token, which ViCLIP's text tower reads; use words.")
     if text.tokenizer == "words":
         size = size.model_copy(update={"text": size.text.model_copy(update={"vocabulary": tokenizer.vocabulary})})
     model = ViClip(size, tokenizer, text.max_words, keys.token_mask)

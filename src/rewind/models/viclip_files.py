@@ -34,7 +34,7 @@ def load_viclip(model: nn.Module, path: str | Path, architecture: str) -> None:
     own = {name: value for name, value in model.state_dict().items() if name.startswith((*_PARTS, "logit_scale"))}
     if (found := size_of(state)) and found != architecture and _other_size(own, state):
         raise RewindError(
-            f"backbone.weights: {path}: this file is size {found[-1].upper()}: set backbone.architecture: {found} "
+            f"backbone.weights: {path}: this file has size {found[-1].upper()}: set backbone.architecture: {found} "
             f"(it is {architecture}), or name weights of that size."
         )
     if _TIMES in state and state[_TIMES].ndim == 3:
@@ -58,7 +58,7 @@ def read(path: str | Path) -> State:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except SafetensorError as error:
-        raise RewindError(f"backbone.weights: {path} is damaged or no safetensors file ({error}).") from error
+        raise RewindError(f"backbone.weights: {path} is damaged or not a safetensors file ({error}).") from error
     except Exception as error:  # a damaged or foreign file fails in as many ways as there are formats
         raise RewindError(
             f"backbone.weights: {path} cannot be read safely ({type(error).__name__}): it is damaged, or holds more "
@@ -79,8 +79,8 @@ def towers(state: State, path: str | Path) -> State:
         state = {name.removeprefix(_OURS): value for name, value in state.items() if name.startswith(_OURS)}
     if _CONV not in state:
         raise RewindError(
-            f"backbone.weights: {path} is no ViCLIP: it has no tensor {_CONV!r}. `ViClip-InternVid-10M-FLT.pth`, or a "
-            "model that a study here trained with `backbone.kind: viclip`, is needed."
+            f"backbone.weights: {path} is not a ViCLIP: it has no tensor {_CONV!r}. `ViClip-InternVid-10M-FLT.pth`, or "
+            "a model that a study here trained with `backbone.kind: viclip`, is needed."
         )
     if "temp" in state:
         if not float(state["temp"]) > 0:
@@ -116,4 +116,4 @@ def _check(own: State, state: State, path: str | Path) -> None:
         )
     broken = next((name for name, value in state.items() if not torch.isfinite(value).all()), None)
     if broken:
-        raise RewindError(f"backbone.weights: {path}: {broken!r} holds values that are not numbers: it is damaged.")
+        raise RewindError(f"backbone.weights: {path}: {broken!r} contains values that are not numbers: it is damaged.")

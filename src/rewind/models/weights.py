@@ -115,7 +115,7 @@ def _read_safetensors(path: Path) -> State:
     try:
         return _unprefixed(load_file(path))
     except SafetensorError as error:
-        raise RewindError(f"backbone.weights: {path} is damaged or no safetensors file ({error}).") from error
+        raise RewindError(f"backbone.weights: {path} is damaged or not a safetensors file ({error}).") from error
 
 
 def _is_torchscript(path: Path) -> bool:
@@ -129,7 +129,7 @@ def _read_torchscript(path: Path, allowed: bool) -> State:
     if not allowed:
         raise RewindError(
             f"backbone.weights: {path} is a program archive (TorchScript), as OpenAI publishes its weights. Opening it "
-            "loads a program, so it takes your word: set backbone.allow_torchscript: true if you trust the file."
+            "loads a program, so you have to allow it: set backbone.allow_torchscript: true if you trust the file."
         )
     try:
         return dict(torch.jit.load(path, map_location="cpu").state_dict())
@@ -176,7 +176,7 @@ def _check_fit(model: nn.Module, state: State, architecture: str, quick_gelu: bo
 def _fill(model: nn.Module, state: State, source: str) -> None:
     broken = next((name for name, value in state.items() if not torch.isfinite(value).all()), None)
     if broken:
-        raise RewindError(f"{source}: {broken!r} holds values that are not numbers: the file is damaged.")
+        raise RewindError(f"{source}: {broken!r} contains values that are not numbers: the file is damaged.")
     model.load_state_dict(state)
 
 

@@ -39,7 +39,7 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     """
     options = method.options
     if unknown := sorted(set(options) - set(OPTIONS)):
-        raise RewindError(f"methods.*.options.{unknown[0]}: model: zero_shot has {', '.join(OPTIONS)} alone.")
+        raise RewindError(f"methods.*.options.{unknown[0]}: model: zero_shot only has {', '.join(OPTIONS)}.")
     for name in ("unit_frames", "untrained"):
         if not isinstance(options.get(name, False), bool):
             raise RewindError(f"methods.*.options.{name}: {options[name]!r} is not true or false.")
@@ -73,8 +73,8 @@ def check(method: Method, backbone: BackboneKeys) -> None:
         why = "its backbone has no trained weights (backbone.weights, backbone.pretrained, or pretraining)"
     if why and method.options.get("untrained") is not True:
         raise RewindError(
-            f"methods.*.model: zero_shot: {why}, so its scores would say nothing. Name trained weights, take ridge, "
-            "which needs no training, or ask for a random network by options: {untrained: true}."
+            f"methods.*.model: zero_shot: {why}, so its scores would say nothing. Name trained weights, use ridge, "
+            "which needs no training, or ask for a random network with options: {untrained: true}."
         )
 
 
@@ -84,7 +84,9 @@ def _own_text(method: Method, keys: BackboneKeys, text: TextKeys) -> TextKeys:
     if given is None:
         return text
     if "backbone" not in method.options:
-        raise RewindError("methods.*.options.text: it goes with options.backbone; the study's own text is above.")
+        raise RewindError(
+            "methods.*.options.text: only allowed together with options.backbone; otherwise the study's text is used."
+        )
     most = {}
     if keys.kind == "clip":
         most = {"max_words": architecture(keys.architecture)["text_cfg"].get("context_length", CONTEXT)}

@@ -146,8 +146,8 @@ def check_vectors(retriever: Any, loss: str) -> None:
     if not offers(retriever.vectors):
         kind = type(getattr(retriever, "retriever", retriever)).__name__
         raise RewindError(
-            f"training.objective: {loss} needs the cosines of captions and items, but {kind} scores in another way (it "
-            "has no vectors()). Train this method with infonce, or give it one vector per caption and per item."
+            f"training.objective: {loss} needs the cosines of captions and items, but {kind} scores them differently "
+            "(it has no vectors()). Train this method with infonce, or give it one vector per caption and per item."
         )
     retriever.vectors({}, {})  # says why it has none
 

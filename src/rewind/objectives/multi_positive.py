@@ -84,8 +84,8 @@ class MultiPositive(Objective):
         queue = self.options.queue
         if queue and min(queue) < size:
             raise RewindError(
-                f"{OPTIONS}.queue: {min(queue)} is less than a batch of {size}: it would hold a part of the last batch "
-                "alone. Give it some batches, or [] for none."
+                f"{OPTIONS}.queue: {min(queue)} is less than a batch of {size}: it would hold only a part of the last "
+                "batch. Use several batches, or [] for no queue."
             )
 
     def start_epoch(self, epoch: int, retriever: Retriever | None = None) -> None:

@@ -113,7 +113,7 @@ class Sanw(Objective):
         """
         logits = retriever.similarity(text, items).T  # rows are items, as in upstream's names
         if len(logits) < 2:
-            raise RewindError("training.objective: sanw weighs the negatives of a batch; a batch of 1 pair has none.")
+            raise RewindError("training.objective: sanw weights the negatives of a batch; a batch of 1 pair has none.")
         with torch.no_grad(), torch.autocast(logits.device.type, enabled=False):
             s = self._similarity(retriever, text, items, batch)
             index = batch["items"]
@@ -146,7 +146,7 @@ class Sanw(Objective):
         if empty.any() and not self.warned:
             print(
                 f"sanw: all negatives of {int(empty.sum())} of {len(empty)} pairs of a batch have weight 0, so these "
-                f"pairs learn nothing from others. Look at w_empty_rows_pct in history.csv, and at {OPTIONS} (mode: "
+                f"pairs learn nothing from others. Check w_empty_rows_pct in history.csv, and {OPTIONS} (mode: "
                 f"{self.options.mode})."
             )
             self.warned = True

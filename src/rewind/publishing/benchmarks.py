@@ -26,7 +26,7 @@ def benchmark(root: Path, name: str) -> ModuleType:
     with _beside(file.parent):
         spec.loader.exec_module(module)
     if not hasattr(module, "published"):
-        raise RewindError(f"{file}: has no function published(table), so its figures cannot be published.")
+        raise RewindError(f"{file}: has no function published(table), so its results cannot be published.")
     return module
 
 

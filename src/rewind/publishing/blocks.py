@@ -60,14 +60,14 @@ def render(library: Library, what: str, body: str) -> str:
     try:
         words = shlex.split(what)
     except ValueError as error:
-        raise RewindError(f"{error} in its words; put names with blanks between double quotes.") from None
+        raise RewindError(f"{error} in its words; put names with spaces between double quotes.") from None
     options = dict(word.split("=", 1) for word in words if word.partition("=")[0] in ("columns", "rows", "part"))
     words = [word for word in words if word.partition("=")[0] not in options]
     source, kind, arguments = words[0], words[1] if len(words) > 1 else "", words[2:]
     counts = {"table": (1, 1), "markdown": (1, 1), "number": (1, 4), "made": (0, 0), "wall": (0, 0)}
     counts |= {claim: (number, number) for claim, number in CLAIMS.items()}
     if kind not in counts or not counts[kind][0] <= len(arguments) <= counts[kind][1]:
-        raise RewindError(f"say `<study> {'|'.join(counts)} …`, as src/rewind/publishing/blocks.py lists.")
+        raise RewindError(f"write `<study> {'|'.join(counts)} …`, as src/rewind/publishing/blocks.py lists.")
     found = library.machines(source)
     if not found:
         raise Absent(f"nothing of {source} is published")
@@ -113,22 +113,22 @@ def _made(found: list[Stored]) -> str:
 def _wall(stored: Stored) -> str:
     seconds = stored.record.get("wall_seconds")
     if seconds is None:
-        raise Absent(f"how long {stored.record['name']} took is not known: its jobs did not run in one go")
+        raise Absent(f"how long {stored.record['name']} took is not known: its jobs did not run without interruption")
     return duration(seconds)
 
 
 def _printed(stored: Stored, arguments: list[str], whole: bool) -> str:
     name = arguments[0]
     if name not in stored.texts:
-        raise RewindError(f"{stored.record['name']} has no {name!r}; there are {', '.join(stored.texts)}.")
+        raise RewindError(f"{stored.record['name']} has no {name!r}; available: {', '.join(stored.texts)}.")
     return f"\n{stored.texts[name]}\n" if whole else stored.texts[name]
 
 
 def _number(sheet: Sheet, row: str = "", title: str = "", piece: str = "value") -> str:
     labels = [entry.value for entry in sheet.column(0)]
     if labels.count(row) != 1:
-        number = "is there more than once; say part=" if row in labels else "is not there"
-        raise RewindError(f"row {row!r} of {sheet.heading!r} {number}; there are {'; '.join(labels)}.")
+        number = "occurs more than once; add part=" if row in labels else "is not there"
+        raise RewindError(f"row {row!r} of {sheet.heading!r} {number}; available: {'; '.join(labels)}.")
     entry = PIECES[_piece(piece)](sheet.column(column(sheet, title))[labels.index(row)])
     spread = f" ± {entry.spread}" if entry.spread else ""
     return f"{entry.value}{spread}" + (f" {entry.brackets}" if entry.brackets else "")
@@ -163,5 +163,5 @@ def _wish(text: str) -> tuple[str, str, str]:
 
 def _piece(name: str) -> str:
     if name not in PIECES:
-        raise RewindError(f"a cell has no part {name!r}; there are {', '.join(filter(None, PIECES))}.")
+        raise RewindError(f"a cell has no part {name!r}; available: {', '.join(filter(None, PIECES))}.")
     return name

@@ -92,7 +92,7 @@ def _check(root: Path) -> int:
 def _warn(root: Path, found: Comparison, source: str | None = None) -> None:
     """What no results vouch for, and results whose study has changed since; of everything, or of one source."""
     for block, reason in found.untrue:
-        print(f"not true any more, rewrite it: {block.file}:{block.line}: {' '.join(block.body.split())} ({reason})")
+        print(f"no longer true, rewrite it: {block.file}:{block.line}: {' '.join(block.body.split())} ({reason})")
     for block, reason in found.typed:
         if source in (None, block.what.split()[0]):
             print(f"typed, not yet published: {block.file}:{block.line}: {_short(block.what)} ({reason})")
@@ -118,7 +118,7 @@ def _studies(root: Path) -> list[str]:
 
 def _compared(root: Path, source: str | None, names: list[str]) -> str:
     if not source:
-        raise RewindError("say which study: rewind publish demo --compare avx2 avx512")
+        raise RewindError("name the study: rewind publish demo --compare avx2 avx512")
     there = {folder.name: folder for folder in store.machines(root, source)}
     chosen = names or list(there)
     unknown = [name for name in chosen if name not in there]

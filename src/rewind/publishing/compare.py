@@ -74,12 +74,12 @@ def _holds(rows: pd.DataFrame, interval: str, point: str) -> pd.Series:
 
 def _cells(one: Stored, other: Stored, name: str) -> str:
     rows, count = excluded(one.intervals[name], other.intervals[name])
-    lines = [f"{name}: {len(rows)} of {count} cells have an interval that does not hold the other machine's value"]
+    lines = [f"{name}: {len(rows)} of {count} cells have an interval that does not contain the other machine's value"]
     for row in rows.to_dict("records"):
         shown = [
             f"{machine.name} {number(row[f'estimate_{side}'], 3)} "
             f"[{number(row[f'low_{side}'], 3)}, {number(row[f'high_{side}'], 3)}]"
-            + ("" if row[f"in_{side}"] else " does not hold the other")
+            + ("" if row[f"in_{side}"] else " does not contain the other")
             for machine, side in ((one, "one"), (other, "other"))
         ]
         lines.append(f"  {row['key']}: {'; '.join(shown)}")

@@ -71,7 +71,7 @@ def blocks(root: Path, file: Path) -> list[Block]:
     ]
     for block in found:
         if OPENING in block.body:
-            raise RewindError(f"{name}:{block.line}: the block {block.what!r} has no {CLOSING} of its own; add it.")
+            raise RewindError(f"{name}:{block.line}: the block {block.what!r} has no {CLOSING}; add it.")
     if text.count(OPENING) != len(found):
         raise RewindError(f"{name}: a block begins with {OPENING!r} and has no end; add ' -->' and {CLOSING!r}.")
     return found

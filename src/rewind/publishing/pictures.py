@@ -44,7 +44,7 @@ def copy(root: Path, study: str, results: Path, folder: Path) -> list[str]:
             else:
                 _copied(results / f"figures/{picture}.png", root / target)
         except RewindError as error:
-            said.append(f"{target}: left as it was: {error}")
+            said.append(f"{target}: not updated: {error}")
             continue
         hashes[target] = file_hash(root / target)
         said.append(f"{target}: written")
@@ -102,5 +102,5 @@ def photograph(page: Path, target: Path) -> None:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise RewindError(f"{Path(program).name} did not take the picture: {error}") from None
         if not draft.is_file() or not draft.read_bytes().startswith(b"\x89PNG"):
-            lines = done.stderr.strip().splitlines() or ["it said nothing"]
+            lines = done.stderr.strip().splitlines() or ["it gave no message"]
             raise RewindError(f"{Path(program).name} took no picture: {lines[-1]}")

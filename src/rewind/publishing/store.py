@@ -75,7 +75,7 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
 def publish_benchmark(root: Path, name: str, figures: Path, machine: str | None) -> Path:
     """Store the figures of ``benchmarks/<name>.py``, less what its ``slim`` leaves out; returns the folder."""
     if not figures.is_file():
-        raise RewindError(f"{figures}: no such file; run `python benchmarks/{name}.py` first, or say --from FILE.")
+        raise RewindError(f"{figures}: no such file; run `python benchmarks/{name}.py` first, or give --from FILE.")
     record = benchmark_record(name, figures)
     folder = _folder(root, record, machine)
     shutil.rmtree(folder, ignore_errors=True)
@@ -122,8 +122,8 @@ def _check_keys(study: Study, method: str, file: Path) -> None:
     parts = ("backbone", "frames", "text", "method")
     if found := differences({p: ran.get(p, {}) for p in parts}, {p: now[p] for p in parts}):
         raise RewindError(
-            f"{file}: ran with other keys than config/studies/{study.name}.yaml has now: {'; '.join(found[:3])}. Run "
-            "the study as its file says, then publish it."
+            f"{file}: this run's keys differ from those now in config/studies/{study.name}.yaml: "
+            f"{'; '.join(found[:3])}. Run the study with its present file, then publish it."
         )
 
 
@@ -142,7 +142,7 @@ def _folder(root: Path, record: dict[str, Any], machine: str | None) -> Path:
         there = read_json(folder / "record.json")["machine"]["processor"]
         if there != record["machine"]["processor"]:
             raise RewindError(
-                f"{folder}: holds results of another processor ({', '.join(there)}); give this machine a name of its "
-                "own with --name, or say --name " + name + " to replace them."
+                f"{folder}: contains results of another processor ({', '.join(there)}); give this machine its own name "
+                "with --name, or use --name " + name + " to replace them."
             )
     return folder

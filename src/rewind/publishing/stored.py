@@ -106,7 +106,7 @@ def _keys(folder: Path) -> tuple[Study, Dataset]:
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise RewindError(
-            f"keys.json: this version does not know {place}: {error.errors()[0]['msg']}. Publish the study again, or "
+            f"keys.json: unknown to this version: {place}: {error.errors()[0]['msg']}. Publish the study again, or "
             "delete the folder."
         ) from None
 

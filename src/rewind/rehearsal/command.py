@@ -54,13 +54,13 @@ def wishes(cores: int | None, gpus: int | None, tflops: float | None, full: bool
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for name, value, least in (("cores", cores, 1), ("gpus", gpus, 0), ("gpu-tflops", tflops, 1e-3)):
         if value is not None and not least <= value < math.inf:
-            raise RewindError(f"--{name}: {value:g}: a number from {least:g} on is needed.")
+            raise RewindError(f"--{name}: {value:g}: must be at least {least:g}.")
     counts = None
     if items is not None:
         try:
             train, valid, test = (int(part) for part in items.split(","))
         except ValueError:
-            raise RewindError(f"--items: {items!r}: three numbers are needed, for example 8000,1000,1000.") from None
+            raise RewindError(f"--items: {items!r}: give three numbers, for example 8000,1000,1000.") from None
         if min(train, valid, test) < 1:
             raise RewindError(f"--items: {items!r}: every split needs at least one item.")
         counts = (train, valid, test)
@@ -123,7 +123,7 @@ def _only(over: Mapping[str, Any], kind: str, names: set[str]) -> dict[str, Any]
 
 
 def _rehearse(name: str, study: Study, datasets: dict[str, Dataset], wishes: Wishes, cwd: Path) -> Rehearsal:
-    print(f"{name}: laying down {Path('results/rehearsal') / name}", file=sys.stderr, flush=True)
+    print(f"{name}: preparing {Path('results/rehearsal') / name}", file=sys.stderr, flush=True)
     shown = visible_gpus()
     stage = prepare(study, datasets, cwd, wishes.full, wishes.here, shown)
     for note in stage.notes:
@@ -208,9 +208,7 @@ def _sizes(dataset: Dataset, origin: Dataset | None, wishes: Wishes) -> Counts:
     found = counts_of(dataset, origin)
     if found is None:
         several = {"train": GUESSED, "valid": GUESSED // 10, "test": GUESSED // 10}
-        found = _guessed(
-            dataset, several, f"{GUESSED:,} training items, since it is not known (--items TRAIN,VALID,TEST)"
-        )
+        found = _guessed(dataset, several, f"{GUESSED:,} training items, assumed (set --items TRAIN,VALID,TEST)")
     return found
 
 

@@ -141,7 +141,7 @@ def _whole(rule: str, jobs: list[Job], study: Study, part: Measured, rates: Rate
     if stage.grows:
         inside *= max(1.0, part.whole[stage.grows] / max(1.0, part.rehearsed[stage.grows]))
         if stage.grows != "rounds":
-            rates.guess("items of the whole data set take as long to prepare as those of the rehearsal")
+            rates.guess("each item of the full dataset takes as long to prepare as in the rehearsal")
     else:
         inside *= count / (len(jobs) * copies)
     return [plan(start + inside / count)] * count
@@ -216,7 +216,7 @@ def _memory(study: Study, rows: list[Row], rates: Rates, part: Measured) -> tupl
     """MB of the largest job, on the machine and on its GPU."""
     here = max((row.memory for row in rows if row.memory is not None), default=None)
     if here is not None and rates.missing:
-        rates.guess("memory: 16 bytes for each parameter of the layers that were left out")
+        rates.guess("memory: 16 bytes per parameter of the layers that were left out")
         here += rates.missing * TRAINED_BYTES / 1e6
     if here is not None and study.frames.keep_in_memory:
         more = part.whole["frames"] - part.rehearsed["frames"]
@@ -224,7 +224,7 @@ def _memory(study: Study, rows: list[Row], rates: Rates, part: Measured) -> tupl
     timed = [steps.gpu_memory for steps in rates.steps.values() if steps.gpu_memory is not None]
     if timed or not rates.gpus:
         return here, max(timed, default=None)
-    rates.guess("GPU memory: of weights, gradients and AdamW alone; activations take what is left (micro_batch: auto)")
+    rates.guess("GPU memory: only weights, gradients and AdamW; activations use the rest (micro_batch: auto)")
     most = max((steps.parameters for steps in rates.steps.values()), default=0)
     return here, (most + rates.missing) * TRAINED_BYTES / 1e6
 

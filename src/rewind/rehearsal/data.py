@@ -108,8 +108,8 @@ def _part(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
     if empty := [split for split, count in counts.items() if not count and (originals["split"] == split).any()]:
         raise RewindError(
             f"config/datasets/{dataset.name}.yaml: not one {dataset.items[:-1]} of the {empty[0]} split is in "
-            f"{found.root}: the study could not run either. Put some there, or move the folder away to rehearse on "
-            "stand-ins."
+            f"{found.root}, so the study could not run either. Put some there, or move the folder away to rehearse "
+            "with stand-ins."
         )
     path = folder / "only.txt"
     write_text(path, "\n".join(chosen) + "\n")
@@ -122,12 +122,12 @@ def _stand_in(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
     if keys is None:
         check_sources(dataset)  # says what is missing, if that is it
         raise RewindError(
-            f"config/datasets/{dataset.name}.yaml: source.format: {dataset.source.format} has no stand-ins, and names "
-            "no files that are here; give its module a function stand_in(source, folder, sizes)."
+            f"config/datasets/{dataset.name}.yaml: source.format: {dataset.source.format} has no stand-ins, and the "
+            "files that it names are not here; add a function stand_in(source, folder, sizes) to its module."
         )
     if dataset.source.format == "shapes":
-        return keys, f"{dataset.name}: fewer of the clips that are drawn here"
-    return keys | {"only": None}, f"{dataset.name}: stand-ins, in the files of format {dataset.source.format}"
+        return keys, f"{dataset.name}: fewer clips, drawn as in the study"
+    return keys | {"only": None}, f"{dataset.name}: stand-ins, in files of the format {dataset.source.format}"
 
 
 def counts_of(dataset: Dataset, origin: Dataset | None = None) -> Counts | None:
@@ -166,7 +166,7 @@ def small_labelled(keys: ZeroShot, folder: Path) -> tuple[Keys, str]:
     except RewindError:
         labels = np.arange(2 * len(CLASSES)) % len(CLASSES)
         planes = np.random.default_rng(0).integers(0, 256, (len(labels), SIDE, SIDE, 3))
-        said = f"zero-shot: {keys.folder} has no {FILE}: noise stands in for its images"
+        said = f"zero-shot: {keys.folder} has no {FILE}: noise is used instead of its images"
     records = np.concatenate([labels[:, None], planes.transpose(0, 3, 1, 2).reshape(len(labels), -1)], axis=1)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE).write_bytes(records.astype(np.uint8).tobytes())

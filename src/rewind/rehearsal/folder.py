@@ -77,7 +77,7 @@ def prepare(study: Study, datasets: Mapping[str, Dataset], cwd: Path, full: bool
 
 def _clear(folder: Path) -> None:
     if folder.exists() and not (folder / MARK).exists():
-        raise RewindError(f"{folder}: this is no rehearsal's folder; move it away, and rehearse again.")
+        raise RewindError(f"{folder}: this is not a rehearsal's folder; move it away, and rehearse again.")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write_text(folder / MARK, "A rehearsal on a handful of items: nothing in this folder is a result.\n")

@@ -81,13 +81,13 @@ class Rates:
             if flops:
                 self.guess(
                     f"a GPU sustains {self.tflops:g} TFLOP/s (--gpu-tflops) in the visual tower, and the rest takes no "
-                    "time; no GPU was here to be timed"
+                    "time; there was no GPU to time"
                 )
                 return flops / (self.tflops * 1e12), 0.0
             self.guess("steps on cached features and vectors take as long on a GPU as on this CPU")
         share = self.share if flops else 1.0
         if share < 1:
-            self.guess("a tower's time grows with its layers, of which the rehearsal had few")
+            self.guess("a tower's time is proportional to its layers, of which the rehearsal used few")
         pairs = self._pairs(steps, method)
         each = self._evenly(method) * frames / max(1, steps.frames) / (1 + BACKWARD)
         return each * (steps.seconds - pairs) / steps.rows / share, each * pairs / steps.rows**2
@@ -96,7 +96,7 @@ class Rates:
         """Seconds of a step in which a head scored pairs: what the fastest method without such a head does not need."""
         if not pairwise(method):
             return 0.0
-        self.guess("what a head that scores pairs takes more than others grows with the square of the batch")
+        self.guess("the extra time of a head that scores pairs grows with the square of the batch size")
         others = [
             s for name, s in self.steps.items() if name in self.study.methods and not pairwise(self._method(name))
         ]
@@ -109,7 +109,7 @@ class Rates:
         whole = min(asked or self.study.resources.threads, self.cores)
         had = self.threads["pretraining" if own else "runs"]
         if whole != had:
-            self.guess(f"{whole} threads are as many times faster than the {had} of the rehearsal")
+            self.guess(f"{whole} threads are faster than the rehearsal's {had} in proportion to their number")
         return had / whole
 
     def pixels(self, method: Method, keys: Training, frames: int) -> float:

@@ -21,7 +21,7 @@ NO_RESULT = "Nothing in this folder is a result."
 
 def text(rehearsal: Rehearsal, machine: Machine) -> str:
     """The rehearsal of one study."""
-    good = "every stage of every method ended" if rehearsal.good else "FAILED"
+    good = "every stage of every method finished" if rehearsal.good else "FAILED"
     lines = [f"\nRehearsal of {rehearsal.name}: {good} ({clock(rehearsal.outcome.seconds)})", ""]
     lines += _table(rehearsal)
     if rehearsal.sanity:

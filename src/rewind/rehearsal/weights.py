@@ -65,13 +65,13 @@ class Towers:
             return found
         if kind not in LAYOUTS:
             raise RewindError(
-                f"{where}.weights: {given}: no such file, and kind: {kind} has no stand-in. Put the file there."
+                f"{where}.weights: {given}: no such file, and kind: {kind} has no stand-in for it. Put the file there."
             )
         path = self.folder / (Path(given).name if given else f"{tag}.safetensors")
         path.parent.mkdir(parents=True, exist_ok=True)
         LAYOUTS[kind](found, path)
-        said = f"{where}.weights: {given}: not there" if given else f"{where}.pretrained: {tag}: not fetched"
-        self.notes.append(f"{said}; random weights stand in for it")
+        said = f"{where}.weights: {given}: not there" if given else f"{where}.pretrained: {tag}: not downloaded"
+        self.notes.append(f"{said}; random weights are used instead")
         # OpenAI's files show whose they are; of others the study says it.
         family = {"family": "open_clip"} if kind == "clip" and not _quick(found) else {}
         return found | {"weights": str(path), "pretrained": None, "allow_torchscript": False} | family

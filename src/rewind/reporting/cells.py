@@ -113,7 +113,7 @@ def build(results: Results, setting: str, dataset: str = "") -> Table:
             ``results.columns`` that was not evaluated.
     """
     if setting not in TITLES:
-        raise RewindError(f"tables: no table for setting {setting!r}; there are {', '.join(TITLES)}.")
+        raise RewindError(f"tables: no table for setting {setting!r}; available: {', '.join(TITLES)}.")
     check(results, setting)
     ways = directions(results, setting)
     columns = binary_columns(results, ways) if setting == "binary" else ranked_columns(results, ways)
@@ -157,7 +157,7 @@ def ranked_columns(results: Results, ways: list[str]) -> tuple[Column, ...]:
     for template in results.columns:
         direction, metric, shown = split_column(template)
         if metric not in METRICS:
-            raise RewindError(f"tables.columns: {template!r}: unknown metric; there are {', '.join(METRICS)}.")
+            raise RewindError(f"tables.columns: {template!r}: unknown metric; available: {', '.join(METRICS)}.")
         if direction and direction not in ways:
             raise RewindError(
                 f"tables.columns: {template!r}: {direction} was not evaluated; add it to evaluation.directions, or "

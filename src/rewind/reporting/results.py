@@ -185,7 +185,7 @@ def directions(results: Results, setting: str) -> list[str]:
 def _check_columns(name: str, table: pd.DataFrame) -> None:
     missing = [column for column in _NEEDED[name] if column not in table.columns]
     if missing and not (name != "metrics.csv" and table.empty):
-        raise RewindError(f"{name}: column {missing[0]!r} is missing; there are {', '.join(map(str, table.columns))}.")
+        raise RewindError(f"{name}: column {missing[0]!r} is missing; available: {', '.join(map(str, table.columns))}.")
 
 
 def _check_runs(rows: pd.DataFrame, labels: Mapping[str, str], setting: str) -> None:

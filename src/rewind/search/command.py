@@ -59,7 +59,7 @@ def search(folder: Path, wishes: Wishes) -> None:
     if not 0 <= wishes.seed < 2**32:
         raise RewindError(f"--seed {wishes.seed}: give a whole number from 0 to {2**32 - 1:,}.")
     if wishes.random and wishes.query is not None:
-        raise RewindError("--random draws captions by itself: leave out either it or the query.")
+        raise RewindError("--random draws captions itself: leave out --random or the query.")
     if wishes.query is not None:
         refuse_empty(wishes.query)
     run, searcher = start(folder, wishes.split, wishes.index)
@@ -80,7 +80,7 @@ def start(folder: Path, split: str, index: str | None) -> tuple[FinishedRun, Sea
     began = time.perf_counter()
     run = open_run(folder)
     if index is not None and index != DEFAULT_INDEX and not index.endswith(".npz"):
-        raise RewindError(f"--index: {index!r} is no .npz file; write --index=FILE, or --index after the query.")
+        raise RewindError(f"--index: {index!r} is not an .npz file; write --index=FILE, or --index after the query.")
     path = run.index(split) if index == DEFAULT_INDEX else Path(index) if index else None
     searcher = load_searcher(run, split, path, tell)
     tell(f"{run.name}: {len(searcher.ids):,} {split} items, ready after {time.perf_counter() - began:.1f} s")

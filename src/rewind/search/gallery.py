@@ -103,13 +103,13 @@ def _read(path: Path, mark: Mark, count: int) -> tuple[Features | None, str]:
             old = json.loads(str(archive["mark"]))
             stale = [name for name in mark if old.get(name) != mark[name]]
             if stale:
-                return None, f"stale, of another {' and '.join(stale)}; made anew, "
+                return None, f"was stale (changed: {', '.join(stale)}); made again, "
             names = [name for name in archive.files if name.startswith(FEATURE)]
             found = {name.removeprefix(FEATURE): torch.from_numpy(archive[name]) for name in names}
     except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile):
-        return None, "cannot be read; made anew, "
+        return None, "could not be read; made again, "
     whole = bool(found) and all(len(value) == count for value in found.values())
-    return (found, "") if whole else (None, "cannot be read; made anew, ")
+    return (found, "") if whole else (None, "could not be read; made again, ")
 
 
 def _write(path: Path, mark: Mark, item_ids: list[str], features: Features) -> None:

@@ -36,7 +36,7 @@ def refuse_empty(query: str) -> None:
         RewindError: if it is empty or blank.
     """
     if not query.strip():
-        raise RewindError("the query is empty; say in a few words what to look for.")
+        raise RewindError("the query is empty; describe in a few words what to look for.")
 
 
 def _unknown(query: str, vocabulary: Any | None) -> list[str]:
@@ -44,7 +44,7 @@ def _unknown(query: str, vocabulary: Any | None) -> list[str]:
         return []
     found = list(dict.fromkeys(getattr(vocabulary, "words", words)(query)))
     if not found:
-        raise RewindError(f"{query!r} holds no word, so nothing was ranked; this model reads words.")
+        raise RewindError(f"{query!r} contains no word that this model can read, so nothing was ranked.")
     strangers = [word for word in found if UNKNOWN in vocabulary.encode([word], 4)[0]]
     if len(strangers) == len(found):
         raise RewindError(
@@ -57,4 +57,4 @@ def _unknown(query: str, vocabulary: Any | None) -> list[str]:
 def _cut(query: str, backbone: Any) -> list[str]:
     tokenizer, most = backbone.tokenizer, backbone.max_words
     count = tokenizer.count([query])[0] if tokenizer is not None else 0
-    return [f"cut: the query has {count} tokens, the model reads {most}"] if most and count > most else []
+    return [f"cut: the query has {count} tokens, but the model reads only {most}"] if most and count > most else []

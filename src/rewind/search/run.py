@@ -99,7 +99,7 @@ def _check_finished(folder: Path) -> None:
     if inside:
         more = f" and {len(inside) - SHOWN} more" if len(inside) > SHOWN else ""
         raise RewindError(f"{folder}: name one run: {', '.join(map(str, inside[:SHOWN]))}{more}.")
-    begun = " Training has begun and goes on from there." if _state(folder).is_file() else ""
+    begun = " Training has started and will resume." if _state(folder).is_file() else ""
     raise RewindError(
         f"{folder}: the run is not finished: {' and '.join(lost)} {'are' if len(lost) > 1 else 'is'} missing.{begun} "
         "`snakemake --cores all` finishes it."
@@ -123,7 +123,9 @@ def _learnt_from(record: Any, where: Path) -> list[Path]:
     paths = sorted(map(Path, record["data"]), key=lambda path: path.name != "items.csv") if not lost else []
     if lost or not paths or paths[0].name != "items.csv" or not any(path.name.endswith(TRAIN) for path in paths):
         lost = lost or ["data: items.csv and the training captions"]
-        raise RewindError(f"{where}: {', '.join(lost)} missing; this is no record of a training run. Train it again.")
+        raise RewindError(
+            f"{where}: {', '.join(lost)} missing; this is not the record of a training run. Train it again."
+        )
     return paths
 
 
@@ -133,8 +135,8 @@ def _root(folder: Path, items: Path) -> Path:
         if (base / items).is_file():
             return base
     raise RewindError(
-        f"{folder / RECORD}: its data are not there: {items}. Run this from the folder that holds them, or make them "
-        "with `snakemake prepared`."
+        f"{folder / RECORD}: its data are missing: {items}. Run this from the folder that contains them, or create "
+        "them with `snakemake prepared`."
     )
 
 
@@ -145,7 +147,7 @@ def _spec(given: dict[str, Any], root: Path, where: Path) -> RunSpec:
         fault = error.errors()[0]
         key = ".".join(map(str, fault["loc"]))
         raise RewindError(
-            f"{where}: spec.{key}: {fault['msg']}; another version of Rewind made it. Train the run again."
+            f"{where}: spec.{key}: {fault['msg']}; it was made by another version of Rewind. Train the run again."
         ) from None
     keys = spec.backbone
     changes: dict[str, Any] = {"architecture": _there(root, keys.architecture)}

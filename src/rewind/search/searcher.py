@@ -173,10 +173,10 @@ def load_searcher(run: FinishedRun, split: str = "test", index: Path | None = No
             usable item.
     """
     if run.spec.method.model == "chance":
-        raise RewindError(f"{run.folder}: chance scores every item alike: there is nothing to search with; name a run.")
+        raise RewindError(f"{run.folder}: chance scores all items the same, so it cannot search; name another run.")
     vectors = run.spec.backbone.kind == "embeddings"
     if vectors and not (run.cache and run.same(run.cache)):
-        raise RewindError(f"{run.cache}: not the vectors that this run learnt from any more; train it again.")
+        raise RewindError(f"{run.cache}: no longer the vectors that this run was trained on; train it again.")
     folder = DataFolder(run.data, run.dataset, run.spec, run.max_frames, run.cache if vectors else None)
     items, captions = _gallery(run, split)
     retriever = build_retriever(folder)
@@ -215,7 +215,7 @@ def _backbone(retriever: Retriever, folder: DataFolder) -> Backbone:
     if not isinstance(retriever, PooledBaseline):
         raise RewindError(
             f"methods.*.model: {folder.spec.method.model!r} cannot search: it has no `backbone` whose prepare_text "
-            "reads a new query."
+            "reads new queries."
         )
     # A closed-form baseline reads features of towers that it does not hold.
     return make_towers(keys, folder.spec.text, folder.train_captions()).to(device()).eval().requires_grad_(False)
@@ -233,17 +233,17 @@ def _check_words(run: FinishedRun, strict: bool, say: Say) -> None:
     files = " and ".join(map(str, changed))
     if strict:
         raise RewindError(
-            f"{run.model}: its vocabulary was made from other training captions: {files} changed since. Put back what "
-            "the run learnt from, or train it again with `snakemake --cores all`."
+            f"{run.model}: its vocabulary was made from other training captions: {files} changed since. Restore the "
+            "files that the run was trained on, or train it again with `snakemake --cores all`."
         )
-    say(f"{files}: changed since this run was trained; what is searched is what is there now")
+    say(f"{files}: changed since this run was trained; the present files are searched")
 
 
 def _cache(run: FinishedRun, say: Say) -> Path | None:
     """What the run read instead of clips, if that is still the same."""
     if run.cache is None or run.same(run.cache):
         return run.cache
-    say(f"{run.cache}: not what this run learnt from any more; clips are read instead")
+    say(f"{run.cache}: no longer what this run was trained on; clips are read instead")
     return None
 
 

@@ -96,7 +96,7 @@ def create_app(run: FinishedRun, searcher: Searcher, split: str = "test", local:
     @app.before_request
     def known() -> None:
         if local and not is_local(_host_name(request.host)):
-            abort(400, "This search answers on this machine only.")
+            abort(400, "This search only answers on this machine.")
 
     @app.after_request
     def guard(answer: Response) -> Response:
@@ -122,7 +122,7 @@ def serve(app: Flask, host: str, port: int, name: str) -> None:
         server = make_server(host, port, app, threaded=True, request_handler=_Quiet, fd=listening.fileno())
         print(f"{name}: http://{f'[{host}]' if ':' in host else host}:{port}/  (Ctrl-C ends it)", flush=True)
         if not is_local(host):
-            print("Anybody who reaches this machine can search here; there is no password.", flush=True)
+            print("Anyone who can reach this machine can search here; there is no password.", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
@@ -150,7 +150,7 @@ def _host_name(host: str) -> str:
 def _ask(searcher: Searcher, query: str, top: int, truth: str | None) -> tuple[Answer | None, str]:
     """What was found, or why nothing was."""
     if len(query) > LONGEST:
-        return None, f"the query has {len(query):,} letters; at most {LONGEST:,} are read here."
+        return None, f"the query has {len(query):,} characters; at most {LONGEST:,} are allowed."
     try:
         return searcher.search(query, top, truth), ""
     except RewindError as error:

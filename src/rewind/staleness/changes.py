@@ -33,7 +33,7 @@ class Code:
 
     def words(self) -> list[str]:
         if self.changed is None:
-            return ["code of another version, of which no parts were kept"]
+            return ["code of another version, whose parts were not recorded"]
         return self.changed or ["code"]
 
 
@@ -102,7 +102,7 @@ def _module(module: str, found: Mapping[str, list[str]]) -> str:
         names = [name for name in names if name]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         what = f" ({', '.join(names[:_SHOWN])}{more})" if names else ""
-        verb = {"changed": "changed", "came": "is used now", "went": "is used no more"}[how]
+        verb = {"changed": "changed", "came": "is used now", "went": "is no longer used"}[how]
         said.append(f"{verb}{what}")
     return f"{_file(module)} {'; '.join(said)}"
 
@@ -118,7 +118,7 @@ def _keys(old: list[Any], new: list[Any]) -> Iterator[str]:
     for before in old:
         near = max(left, key=lambda value: _likeness(before, value), default=None)
         if near is None or not _likeness(before, near):
-            yield f"key: {_short(before)} is no more"
+            yield f"key: {_short(before)} was removed"
             continue
         left.remove(near)
         yield from _differences(before, near, "")
@@ -154,13 +154,13 @@ def _files(job: Planned) -> Iterator[str]:
         if head == "Missing output files":
             yield f"{rest} {'are' if ', ' in rest else 'is'} not there"
         elif head == "Incomplete output files":
-            yield f"{rest}: the job that made it was cut short"
+            yield f"{rest}: the job that made it was interrupted"
         elif head == "Updated input files":
             yield f"{rest} changed"
         elif head == "Set of input files has changed since last execution":
             yield from _inputs(job)
         elif head == "Forced execution":
-            yield "you force it"
+            yield "you forced it"
 
 
 def _inputs(job: Planned) -> Iterator[str]:
@@ -169,5 +169,5 @@ def _inputs(job: Planned) -> Iterator[str]:
     yield (
         "other input files"
         + (f": now {', '.join(came)}" if came else "")
-        + (f"{';' if came else ':'} no more {', '.join(went)}" if went else "")
+        + (f"{';' if came else ':'} no longer {', '.join(went)}" if went else "")
     )

@@ -49,8 +49,8 @@ def accept(targets: Sequence[str]) -> int:
             accepted.add(path, entries)
     if not files:
         raise RewindError(
-            "nothing to accept: no output of these targets is stale for an edit of code alone; `rewind why` says what "
-            "is stale, and why."
+            "nothing to accept: no output of these targets is stale only because of an edit of code; `rewind why` says "
+            "what is stale, and why."
         )
     for path, entries in files.items():
         print(f"{path}: {len(entries)} accepted")

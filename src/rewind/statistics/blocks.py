@@ -68,7 +68,7 @@ def check_ranks(table: pd.DataFrame, where: str) -> None:
     if missing:
         raise RewindError(f"{where}: column {missing[0]!r} is missing; compute the metrics again.")
     if table.empty:
-        raise RewindError(f"{where}: there is no query; compute the metrics again.")
+        raise RewindError(f"{where}: there are no queries; compute the metrics again.")
     for column in ("higher", "ties", "rank"):
         values = table[column].to_numpy(dtype=float)
         bad = ~np.isfinite(values) | (values < (1 if column == "rank" else 0))
@@ -90,7 +90,7 @@ def blocks(runs: Runs) -> Iterator[Block]:
     """
     tables = [(f"{m}/seed{s}", table) for m, seeds in runs.items() for s, table in seeds.items()]
     if not tables:
-        raise RewindError("statistics: there is no run; train and evaluate one first.")
+        raise RewindError("statistics: there are no runs; train and evaluate one first.")
     first_name, first = tables[0]
     places = _places(first)
     for name, table in tables[1:]:

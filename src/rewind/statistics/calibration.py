@@ -199,25 +199,26 @@ def _batches(design: Design, replicates: int, procedures: tuple[str, ...]) -> li
 def _check(design: Design, metrics: tuple[str, ...], procedures: tuple[str, ...]) -> None:
     if design.queries % design.cluster or design.clusters < 3:
         raise RewindError(
-            f"simulation: {design.queries} queries are no 3 or more whole clusters of {design.cluster}; choose a "
-            "multiple."
+            f"simulation: {design.queries} queries do not make 3 or more whole clusters of {design.cluster}; choose "
+            "a multiple."
         )
     for name, given in (("seeds", design.seeds), ("seed_sd", design.seed_sd)):
         if isinstance(given, tuple) and len(given) != design.methods:
-            raise RewindError(f"simulation: {name} {given} are not one number for each of {design.methods} methods.")
+            raise RewindError(f"simulation: {name} {given} must be one number for each of {design.methods} methods.")
     seeds = design.seeds_each
     if design.methods < 2 or min(seeds) < 1:
-        raise RewindError("simulation: at least 2 methods with a seed each are needed.")
+        raise RewindError("simulation: at least 2 methods with one seed each are needed.")
     if min(seeds) == 1 and (max(seeds) > 1 or np.any(design.shift_sd) or design.pretraining_sd):
         raise RewindError(
-            "simulation: one seed is a fixed model: seeds are 1 for every method, seed_sd and pretraining_sd are 0."
+            "simulation: one seed means a fixed model: set seeds to 1 for every method, and seed_sd and pretraining_sd "
+            "to 0."
         )
     if set(procedures) & set(RIVALS) and len(set(seeds)) > 1:
-        raise RewindError(f"simulation: with unequal seeds there is only the procedure {OURS!r}.")
+        raise RewindError(f"simulation: with unequal seeds the only procedure is {OURS!r}.")
     if not 0 < design.r1 < 100 or not 0 < design.r1 + design.difference < 100:
-        raise RewindError(f"simulation: R@1 of {design.r1} and a difference of {design.difference} leave 0–100%.")
+        raise RewindError(f"simulation: R@1 of {design.r1} and a difference of {design.difference} go beyond 0–100%.")
     names = ((metrics, TESTED), (procedures, (OURS, *RIVALS)), ((design.pretraining,), (PER_SEED, ONCE)))
     for name, known in names:
         odd = sorted(set(name) - set(known))
         if odd:
-            raise RewindError(f"simulation: {odd[0]!r} is unknown; there are {', '.join(known)}.")
+            raise RewindError(f"simulation: {odd[0]!r} is unknown; available: {', '.join(known)}.")

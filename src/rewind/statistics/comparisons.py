@@ -62,7 +62,7 @@ def compare(runs: Runs, pairs: list[tuple[str, str]], keys: Statistics, random: 
     for pair in pairs:
         for name in pair:
             if name not in runs:
-                raise RewindError(f"statistics.pairs: method {name!r} has no run; there are {', '.join(runs)}.")
+                raise RewindError(f"statistics.pairs: method {name!r} has no run; available: {', '.join(runs)}.")
     weights = cache(lambda clusters: draw_weights(clusters, keys.resamples, keys.seed))
     intervals, differences, gaps = [], [], []
     kept: dict[tuple[str, str], Block] = {}
@@ -156,8 +156,8 @@ def _positions(origin: Block, hard: Block) -> np.ndarray:
     there = hard.queries[np.minimum(at, len(hard.queries) - 1)] == origin.queries
     if not there.all():
         raise RewindError(
-            f"hard {hard.direction}: the query {origin.queries[~there][0]!r} of origin is not asked there; compute "
-            "the metrics again."
+            f"hard {hard.direction}: the query {origin.queries[~there][0]!r} of origin is missing there; compute the "
+            "metrics again."
         )
     return at
 

@@ -122,7 +122,7 @@ def seeds(values: list[int]) -> list[int]:
     """
     for value in values:
         if not SEEDS["ge"] <= value <= SEEDS["le"]:
-            raise ValueError(f"{value} is no seed: give whole numbers from 0 to {SEEDS['le']:,}")
+            raise ValueError(f"{value} is not a seed: give whole numbers from 0 to {SEEDS['le']:,}")
         if values.count(value) > 1:
-            raise ValueError(f"the same seed twice is one run, not two: keep one {value}")
+            raise ValueError(f"seed {value} is listed twice, but one seed gives one run: keep one")
     return values

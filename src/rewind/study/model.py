@@ -143,7 +143,7 @@ class Sweep(Keys):
     def _numbers(cls, values: list[int]) -> list[int]:
         for value in values:
             if not 1 <= value <= 512:
-                raise ValueError(f"{value} is no number of frames from 1 to 512")
+                raise ValueError(f"{value} is not a number of frames from 1 to 512")
         return kinds.once(values)
 
 
@@ -242,7 +242,7 @@ class Study(Keys):
     @classmethod
     def _own_folder(cls, name: str) -> str:
         if name in RESERVED:
-            raise ValueError(f"results/{name} is a folder of the workflow's own; give the study's file another name")
+            raise ValueError(f"results/{name} is reserved for the workflow; give the study's file another name")
         return name
 
     @field_validator("methods")
@@ -250,8 +250,8 @@ class Study(Keys):
     def _names(cls, methods: dict[str, Method]) -> dict[str, Method]:
         if odd := [name for name in methods if not re.fullmatch(NAME, name)]:
             raise ValueError(
-                f"{', '.join(map(repr, odd))}: a method's name is that of its folders: take letters, digits, - and _ "
-                "alone; `label` says what tables show"
+                f"{', '.join(map(repr, odd))}: a method's name also names its folders: use only letters, digits, - and "
+                "_; `label` sets the name in tables"
             )
         return methods
 

@@ -44,7 +44,7 @@ class Statistics(Keys):
             if first == second:
                 raise ValueError(f"[{first}, {second}] compares a method with itself")
             if {first, second} in map(set, (pairs or [])[:place]):
-                raise ValueError(f"[{first}, {second}] is there twice; keep one, in the order that is to be read")
+                raise ValueError(f"[{first}, {second}] is there twice; keep the one in the wanted order")
         return pairs
 
 
@@ -72,11 +72,11 @@ class Tables(Keys):
                 near = difflib.get_close_matches(metric, METRICS, n=1)
                 hint = f"did you mean {near[0]!r}? " if near and near[0] != metric else ""
                 raise ValueError(
-                    f"column {column!r}: {hint}A column is [text_to_item|item_to_text] <metric> [interval], the "
-                    f"metric one of {', '.join(METRICS)}"
+                    f"column {column!r}: {hint}A column is [text_to_item|item_to_text] <metric> [interval], where "
+                    f"the metric is one of {', '.join(METRICS)}"
                 )
             if interval and not METRICS[metric].interval:
-                raise ValueError(f"column {column!r}: {metric} has no interval; take `interval` out")
+                raise ValueError(f"column {column!r}: {metric} has no interval; remove `interval`")
         return once(columns)
 
 

@@ -27,7 +27,7 @@ def faults(study: Study) -> list[str]:
 def _unknown(where: str, name: str, methods: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, methods, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{where}: no method {name!r}; there are {', '.join(methods)}{hint}"
+    return f"{where}: no method {name!r}; available: {', '.join(methods)}{hint}"
 
 
 def _methods_named(study: Study) -> Iterator[str]:
@@ -55,9 +55,9 @@ def _trained(study: Study) -> Iterator[str]:
             continue
         name = keys.method
         if name in study.methods and name not in trained:
-            others = f"name one that is: {', '.join(trained)}" if trained else "none here is"
+            others = f"name a trained method ({', '.join(trained)})" if trained else "no method here is trained"
             yield (
-                f"{where}.method: {name!r} is not trained, so there is nothing to {_WANTED[where]}; {others}, or set "
+                f"{where}.method: {name!r} is not trained, so there is nothing to {_WANTED[where]}: {others}, or set "
                 f"{where}: null"
             )
         elif not name and not trained:
@@ -67,8 +67,8 @@ def _trained(study: Study) -> Iterator[str]:
         yield f"pretraining.method.model: {model} is not trained; name a model that is, for example clip4clip"
     if study.pretraining and study.pretraining.seed is not None and not study.pretraining.shared:
         yield (
-            f"pretraining.seed: {study.pretraining.seed}, but each run starts from the pre-training of its own seed; "
-            "take the key out, or share one pre-training by pretraining.shared: true"
+            f"pretraining.seed: {study.pretraining.seed}, but each run starts from a pre-training with its own seed; "
+            "remove the key, or share one pre-training with pretraining.shared: true"
         )
 
 
@@ -80,8 +80,8 @@ def _fixed(study: Study) -> Iterator[str]:
         seeds = method.seeds or study.seeds
         if method.fixed and len(seeds) > 1:
             yield (
-                f"methods.{name}.fixed: one model has one seed, and this has {len(seeds)}; set methods.{name}.seeds: "
-                f"[{seeds[0]}], or take fixed out"
+                f"methods.{name}.fixed: a fixed model has one seed, but this has {len(seeds)}; set "
+                f"methods.{name}.seeds: [{seeds[0]}], or remove fixed"
             )
 
 
@@ -98,11 +98,11 @@ def _columns(study: Study) -> Iterator[str]:
     primary = study.statistics.primary
     if primary and primary not in {split_column(column)[1] for column in study.tables.columns}:
         yield (
-            f"statistics.primary: {primary} alone earns letters, and no column of tables.columns shows it; add the "
-            "column or name another metric"
+            f"statistics.primary: {primary} is the only metric with letters, but no column of tables.columns shows it; "
+            "add the column or name another metric"
         )
 
 
 def _text(study: Study) -> Iterator[str]:
     if study.text.tokenizer == "miniclip" and study.backbone.kind == "clip":
-        yield "text.tokenizer: miniclip has no end token, where CLIP's text tower looks; use words"
+        yield "text.tokenizer: miniclip has no end token, which CLIP's text tower reads; use words"

@@ -14,8 +14,8 @@ TWINS = ("origin", "hard", "binary")
 """Settings that are about a clip and its time-reversed twin."""
 
 NOISE = (
-    "cached features and a data set's vectors are of the clips themselves; take visual out of training.freeze, or "
-    "noise out of the method"
+    "cached features and a dataset's vectors come from the clips themselves; remove visual from training.freeze, or "
+    "noise from the method"
 )
 FEATURES = "a closed-form baseline needs cached features: set training.freeze: [visual]"
 
@@ -72,7 +72,7 @@ def _without_twins(dataset: Dataset) -> str:
     if dataset.items == "images":
         return "holds images"
     if isinstance(dataset.source, EmojiSource | InternvidSource):
-        return f"(format: {dataset.source.format}) brings no reverse captions"
+        return f"(format: {dataset.source.format}) has no reverse captions"
     return "" if dataset.reverse else "says reverse: false"
 
 
@@ -80,7 +80,7 @@ def _twins(study: Study, dataset: Dataset) -> Iterator[str]:
     why = _without_twins(dataset)
     if not why:
         return
-    reason = f"needs time-reversed twins, and config/datasets/{dataset.name}.yaml {why}"
+    reason = f"needs time-reversed twins, but config/datasets/{dataset.name}.yaml {why}"
     for setting in study.evaluation.settings:
         if setting in TWINS:
             yield f"evaluation.settings: {setting!r} {reason}; use [test]"
@@ -126,9 +126,9 @@ def _splits(study: Study, dataset: Dataset) -> Iterator[str]:
     where = f"config/datasets/{dataset.name}.yaml"
     for split, who in needed_splits(study).items():
         if isinstance(source, ShapesSource) and not source.clips.get(split):
-            yield f"dataset: {where}: source.clips.{split} is 0 or not there, but {who}: give it some clips"
+            yield f"dataset: {where}: source.clips.{split} is 0 or missing, but {who}: set a number of clips"
         if isinstance(source, RTimeSource) and split not in source.annotations:
-            yield f"dataset: {where}: source.annotations.{split} is not there, but {who}: name its JSON file"
+            yield f"dataset: {where}: source.annotations.{split} is missing, but {who}: name its JSON file"
 
 
 def _vectors(study: Study, dataset: Dataset) -> Iterator[str]:
@@ -141,12 +141,12 @@ def _vectors(study: Study, dataset: Dataset) -> Iterator[str]:
         and "." not in kind
         and any(m.model not in ("chance", "bow") for m in study.methods.values())
     ):
-        yield f"backbone.kind: {kind} reads clips or images, and {where}; set kind: embeddings"
+        yield f"backbone.kind: {kind} reads clips or images, but {where}; set kind: embeddings"
     if study.evaluation.zero_shot:
-        yield f"evaluation.zero_shot: prompts and pictures need towers, and {where}; remove the key"
+        yield f"evaluation.zero_shot: prompts and pictures need towers, but {where}; remove the key"
     for name, method in study.methods.items():
         if own_backbone(method) is not None:
-            yield f"methods.{name}.model: {method.model} with towers of its own reads clips or images, and {where}"
+            yield f"methods.{name}.model: {method.model} with towers of its own reads clips or images, but {where}"
 
 
 def _inputs(study: Study, dataset: Dataset) -> Iterator[str]:
@@ -163,7 +163,7 @@ def _inputs(study: Study, dataset: Dataset) -> Iterator[str]:
 def _pretraining(study: Study) -> Iterator[str]:
     kind = study.backbone.kind
     if study.pretraining and kind in ("towers", "miniclip_towers", "embeddings"):
-        yield f"pretraining: kind: {kind} cannot start from a backbone of one's own; set pretraining: null"
+        yield f"pretraining: kind: {kind} cannot start from a backbone that was pre-trained here; set pretraining: null"
 
 
 def _shares(study: Study) -> Iterator[str]:
@@ -173,6 +173,6 @@ def _shares(study: Study) -> Iterator[str]:
         size = block.training.batch.size
         if gpus > 1 and size % gpus:
             yield (
-                f"{block.path(study, 'batch.size')}: {size} pairs cannot be shared equally by resources.gpus: {gpus}; "
-                "take a multiple, or fewer GPUs"
+                f"{block.path(study, 'batch.size')}: {size} pairs cannot be divided equally among resources.gpus: "
+                f"{gpus}; use a multiple, or fewer GPUs"
             )

@@ -144,7 +144,7 @@ class Training(Keys):
     def _below_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
         for beta in betas:
             if not 0 <= beta < 1:
-                raise ValueError(f"{beta:g} is no number from 0 to below 1")
+                raise ValueError(f"{beta:g} is not a number from 0 to below 1")
         return betas
 
     @field_validator("freeze")

@@ -39,6 +39,6 @@ class ZeroShot(Keys):
                 raise ValueError("at least one text with {class} is needed, or simple, or openai")
             for text in templates:
                 if text.count("{class}") != 1:
-                    raise ValueError(f"{text!r} must hold {{class}} once")
+                    raise ValueError(f"{text!r} must contain {{class}} exactly once")
             once(templates)
         return templates

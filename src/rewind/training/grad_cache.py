@@ -239,6 +239,6 @@ def _refuse_batch_norm(retriever: Retriever) -> None:
         if isinstance(module, _BatchNorm) and module.training:
             raise RewindError(
                 f"{name} is a batch norm in training mode: its result depends on the rows encoded together, so the "
-                "global batch would not be exact. Freeze that tower (training.freeze, or .eval() in the model), or "
-                "encode the whole batch at once on one device (training.micro_batch: null)."
+                "result for the global batch would not be exact. Freeze that tower (training.freeze, or .eval() in the "
+                "model), or encode the whole batch at once on one device (training.micro_batch: null)."
             )

@@ -50,7 +50,7 @@ def freeze(retriever: Retriever, towers: list[str]) -> None:
     """Stop gradients into the named towers (``text``, ``visual``)."""
     if towers and retriever.backbone is None:
         raise RewindError(
-            f"training.freeze: {type(retriever).__name__} has no towers that could be frozen; give the method "
+            f"training.freeze: {type(retriever).__name__} has no towers to freeze; give the method "
             "training: {freeze: []}."
         )
     for tower in towers:
@@ -124,7 +124,7 @@ def train(
         if world.rank == 0:
             state.save(run.saved())
     if run.epoch < keys.epochs:
-        print(f"{name}: no better score in {keys.patience} validations: stopped after epoch {run.epoch}")
+        print(f"{name}: no better score in {keys.patience} validations; stopped after epoch {run.epoch}")
     retriever.load_state_dict(run.best["model"])
     retriever.eval()
     return run.history
@@ -137,7 +137,7 @@ def _load(state: StateFile, world: World) -> dict | None:
     if place != world.agree(place):
         raise RewindError(
             f"{state.path}: the processes of this run read different states; put results on a file system that all "
-            "of them see, and start again."
+            "of them share, and start again."
         )
     return saved
 
@@ -171,5 +171,5 @@ def _refuse(loss: float, run: RunState, data: TrainingData, state: StateFile, na
     write_json(path, {"loss": str(loss), "epoch": run.epoch + 1, "step": run.step + 1, "captions": names})
     raise RewindError(
         f"{name}: the loss is {loss} in epoch {run.epoch + 1}, step {run.step + 1}; first captions {names[:3]}, all "
-        f"{len(names)} in {path}. Look at these clips, or lower training.lr; the last saved state is kept."
+        f"{len(names)} in {path}. Check these clips, or lower training.lr; the last saved state is kept."
     )

@@ -46,13 +46,13 @@ class MicroBatch:
                 torch.cuda.empty_cache()
         if self.rows != rows:
             print(
-                f"training.micro_batch: GPU memory does not hold {min(rows or total, total)} rows at once; "
-                f"{self.rows} are encoded at once from here on, with the same loss and gradients."
+                f"training.micro_batch: {min(rows or total, total)} rows at once do not fit into GPU memory; "
+                f"{self.rows} are encoded at once from now on, with the same loss and gradients."
             )
         if self.pairs != pairs:
             print(
-                f"training.micro_batch: GPU memory does not hold the scoring of so many pairs at once; {self.pairs:,} "
-                "are scored at once from here on, with the same loss and gradients."
+                f"training.micro_batch: so many pairs cannot be scored at once in GPU memory; {self.pairs:,} "
+                "are scored at once from now on, with the same loss and gradients."
             )
         return value
 
@@ -81,9 +81,9 @@ class MicroBatch:
     def _fewer_pairs(self, error: ScoringOutOfMemory) -> None:
         if error.pairs is None or error.pairs == 1:
             raise RewindError(
-                "out of GPU memory while the whole batch is scored, which takes as much however few rows are encoded "
-                "at once: lower training.batch.size or frames.max_frames, or use a larger GPU. The last saved state "
-                "is kept."
+                "out of GPU memory while the whole batch is scored, which needs the same memory however few rows are "
+                "encoded at once: lower training.batch.size or frames.max_frames, or use a larger GPU. The last saved "
+                "state is kept."
             ) from error
         if not self.shrinks:
             raise RewindError(

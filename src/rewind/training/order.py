@@ -61,7 +61,7 @@ class Order:
             if len(self.batches) != self.per_epoch:
                 raise RewindError(
                     f"training.batch.sampler: {self.keys.sampler} gives {len(self.batches)} batches in epoch "
-                    f"{epoch + 1} and {self.per_epoch} in epoch 1; every epoch needs as many."
+                    f"{epoch + 1} and {self.per_epoch} in epoch 1; every epoch must have the same number."
                 )
         return self.batches
 
@@ -126,8 +126,8 @@ def text_vectors(retriever: Retriever, text: Tensor, device: torch.device) -> np
         found = retriever.encode_text(batch)
         if set(found) != {"text"} or found["text"].ndim != 2:
             raise RewindError(
-                f"training.batch.sampler_options: {type(retriever).__name__} has no one vector per caption, from which "
-                "batches could be made anew: set refresh_every: null."
+                f"training.batch.sampler_options: {type(retriever).__name__} does not have one vector per caption, "
+                "from which batches could be made again: set refresh_every: null."
             )
         return {"text": torch.nn.functional.normalize(found["text"].float(), dim=-1).cpu()}
 

@@ -59,5 +59,5 @@ def _try_to_compile(device: torch.device) -> None:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise RewindError(
             f"training.compile: torch.compile does not work here ({reason}); it needs {needed} on a {device.type} "
-            "device. Install that, or remove the key."
+            "device. Install these, or remove the key."
         ) from error

@@ -108,7 +108,9 @@ class RunState:
         means = {name: float(np.mean(values)) for name, values in self.logs.items()}
         columns = self.objective.summary(means)
         if taken := [name for name in columns if name in TAKEN or name.startswith("valid_")]:
-            raise RewindError(f"training.objective: it logs {taken[0]!r}, which history.csv has for something else.")
+            raise RewindError(
+                f"training.objective: it logs {taken[0]!r}, a name that history.csv already uses for something else."
+            )
         return {"loss": float(np.mean(self.losses))} | columns
 
     def keep_if_best(self, score: float) -> None:
@@ -153,7 +155,7 @@ class StateFile:
             print(f"{self.path}: this training state cannot be read ({error}); {self._set_aside()}")
             return None
         if saved["fingerprint"] != self.fingerprint:
-            print(f"{self.path}: this training state is of other code, configuration or data; {self._set_aside()}")
+            print(f"{self.path}: this training state belongs to other code, configuration or data; {self._set_aside()}")
             return None
         return saved["state"]
 

@@ -62,7 +62,7 @@ def frame_indices(
 def _rated(frames: int, fps: float | None, rate: float) -> int:
     if not fps or fps <= 0 or rate <= 0:
         raise RewindError(
-            f"frames.rate = {rate} needs a positive rate and a clip with known frames per second (got {fps})."
+            f"frames.rate = {rate} needs a positive rate and a clip whose frames per second are known (got {fps})."
         )
     return min(frames, max(1, round(frames * rate / fps)))
 
@@ -237,7 +237,8 @@ def _read(
 def _check_length(reader: FrameReader, path: str | Path, frames: int | None) -> None:
     if frames is not None and len(reader) != frames:
         raise RewindError(
-            f"{path}: has {len(reader)} frames, the report of the video stage says {frames}; prepare the videos again."
+            f"{path}: has {len(reader)} frames, but the report of the video stage says {frames}; prepare the videos "
+            "again."
         )
 
 

@@ -107,7 +107,7 @@ def _reversed_folder(dataset: Dataset) -> Folders | None:
     if not Path(folder).is_dir():
         raise RewindError(
             f"config/datasets/{dataset.name}.yaml: source.reversed_videos: no folder {folder}; correct the "
-            "path, or leave the key out and reversed clips are made."
+            "path, or remove the key, and Rewind makes the reversed clips."
         )
     return Folders(Path(folder))
 
@@ -116,7 +116,7 @@ def _find_reversed(folders: Folders, item_id: str) -> Path | None:
     found = [path for name in (twin_of(item_id), f"{item_id}-reverse") if (path := folders.find(name))]
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
-        raise RewindError(f"{folders.root}: several files fit the reversed clip of {item_id!r}: {names}; keep one.")
+        raise RewindError(f"{folders.root}: several files match the reversed clip of {item_id!r}: {names}; keep one.")
     return found[0] if found else None
 
 

@@ -225,7 +225,7 @@ def check_coverage(
     key = f"max_missing in config/datasets/{dataset_name}.yaml"
     raise RewindError(
         f"dataset {dataset_name}: {len(lost)} of {len(report)} {items} ({share:.1%}) are missing or unusable, "
-        f"max_missing allows {max_missing:.1%}:\n"
+        f"but max_missing allows {max_missing:.1%}:\n"
         + "\n".join(named)
-        + f"\nMend or get them, or raise {key}. {how_to_get}".rstrip()
+        + f"\nRepair or get them, or raise {key}. {how_to_get}".rstrip()
     )

@@ -219,7 +219,7 @@ def verify(index: str | Path) -> None:
         path = index.parent / shard_name(number)
         _check_size(path, shard["rows"] * View(*(content[key] for key in _KEYS)).bytes)
         if _sha256(path) != shard["sha256"]:
-            raise RewindError(f"{path}: its checksum is not that of {index}; delete both and run again.")
+            raise RewindError(f"{path}: its checksum differs from that in {index}; delete both and run again.")
 
 
 _KEYS = ("max_frames", "size", "sampling", "rate", "fit")
@@ -239,7 +239,7 @@ def _check_view(index: Path, content: dict[str, Any], view: View) -> None:
     for key, wanted in asdict(view).items():
         if content[key] != wanted:
             raise RewindError(
-                f"{index}: made with {key} = {content[key]}, this run has frames.{key} = {wanted}; "
+                f"{index}: made with {key} = {content[key]}, but this run has frames.{key} = {wanted}; "
                 "delete the store's folder and run again."
             )
 
@@ -249,11 +249,12 @@ def _check_size(path: Path, expected: int) -> None:
         found = path.stat().st_size
     except OSError:
         raise RewindError(
-            f"{path}: this shard of the frame store is gone; delete {INDEX} beside it and run again."
+            f"{path}: this shard of the frame store is missing; delete {INDEX} beside it and run again."
         ) from None
     if found != expected:
         raise RewindError(
-            f"{path}: has {found:,} bytes, the index says {expected:,}; delete it with {INDEX} beside it and run again."
+            f"{path}: has {found:,} bytes, but the index says {expected:,}; delete it with {INDEX} beside it and run "
+            "again."
         )
 
 

@@ -62,7 +62,7 @@ def training_curves(
 
 def _curve(axes: Axes, rows: pd.DataFrame, value: str, label: str, look: Look) -> None:
     if rows.duplicated(["epoch", "seed"]).any():
-        raise RewindError(f"history.csv of {label!r}: an epoch is there twice in one run.")
+        raise RewindError(f"history.csv of {label!r}: an epoch occurs twice in one run.")
     seeds = rows.pivot(index="epoch", columns="seed", values=value).dropna()
     if seeds.empty:
         return

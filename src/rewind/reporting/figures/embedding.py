@@ -82,7 +82,7 @@ def layout(vectors: np.ndarray, kind: str) -> tuple[np.ndarray, tuple[str, str]]
     elif kind == "umap":
         made = _umap().UMAP(n_neighbors=min(15, neighbours), random_state=0, n_jobs=1)
     else:
-        raise RewindError(f"figures.embedding: {kind!r} is unknown; there are {', '.join(NAMES)}.")
+        raise RewindError(f"figures.embedding: {kind!r} is unknown; available: {', '.join(NAMES)}.")
     return np.asarray(made.fit_transform(unit.astype(np.float32))), axes
 
 

@@ -105,7 +105,7 @@ def chosen(table: pd.DataFrame, metric: str, direction: str, where: str) -> pd.D
     """Rows of a metric and a direction, the bootstrap's columns empty where the table lacks them."""
     missing = {"low", "high", "metric", "direction", "setting"} - set(table.columns)
     if missing:
-        raise RewindError(f"{where}: no column {min(missing)!r}; make the statistics anew.")
+        raise RewindError(f"{where}: no column {min(missing)!r}; compute the statistics again.")
     rows = table[(table["metric"] == metric) & (table["direction"] == direction)]
     return rows.assign(**{c: rows.get(c, np.nan) for c in ("boot_low", "boot_high")})
 

@@ -50,7 +50,7 @@ def gap_slope(
         absent = [method for method in rows.index if method not in start.index]
         if absent:
             raise RewindError(
-                f"intervals.csv: no {metric} of method {absent[0]!r} in origin; make the statistics anew."
+                f"intervals.csv: no {metric} of method {absent[0]!r} in origin; compute the statistics again."
             )
         order = [m for m in labels if m in rows.index and m not in baselines]
         order += [m for m in labels if m in rows.index and m in baselines]

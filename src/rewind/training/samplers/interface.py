@@ -87,5 +87,7 @@ def make_sampler(keys: Batch) -> Sampler:
     """
     module = find(keys.sampler, "rewind.training.samplers", "training.batch.sampler")
     if not hasattr(module, "build"):
-        raise RewindError(f"training.batch.sampler: {keys.sampler} has no `build(options)`, which makes a sampler.")
+        raise RewindError(
+            f"training.batch.sampler: {keys.sampler} has no `build(options)` function, which makes a sampler."
+        )
     return with_defaults(module.build(dict(keys.sampler_options)), Sampler)

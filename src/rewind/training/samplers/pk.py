@@ -71,8 +71,8 @@ class PK(Sampler):
             raise RewindError(f"{WHERE}.captions: {self.captions} does not divide training.batch.size {keys.size}.")
         if keys.captions == "one" and self.captions > 1:
             raise RewindError(
-                f"{WHERE}.captions: {self.captions} captions of an image cannot meet where an epoch has one of each: "
-                "set training.batch.captions: all."
+                f"{WHERE}.captions: {self.captions} captions of an image cannot share a batch if an epoch has only "
+                "one per image: set training.batch.captions: all."
             )
 
 

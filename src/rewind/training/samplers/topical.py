@@ -58,13 +58,13 @@ class Topical(Sampler):
 
         self.check(keys)
         if len(data.captions) != len(data.item_of_caption):
-            raise RewindError("training.batch.sampler: topical reads captions, and this data has none.")
+            raise RewindError("training.batch.sampler: topical reads captions, but this data has none.")
         try:
             tfidf = TfidfVectorizer(max_features=self.options.features, stop_words="english")
             points = tfidf.fit_transform(data.captions)
         except ValueError as error:  # an empty vocabulary
             raise RewindError(
-                f"training.batch.sampler: topical finds no words to tell captions apart by ({error}); use uniform."
+                f"training.batch.sampler: topical finds no words that distinguish captions ({error}); use uniform."
             ) from error
         rows = len(np.unique(data.item_of_caption)) if keys.captions == "one" else len(data.captions)
         state = self._clusters(points, _usable(self.options.clusters, rows, keys.size))
@@ -78,7 +78,7 @@ class Topical(Sampler):
             RewindError: naming it.
         """
         if keys.twins_together:
-            raise RewindError("training.batch.twins_together: sampler: topical puts topics together; set one of both.")
+            raise RewindError("training.batch.twins_together: cannot be combined with sampler: topical; set only one.")
 
     def refresh(self, epoch: int, text_vectors: np.ndarray, state: State) -> dict[str, np.ndarray]:
         """Clusters by text vectors (n, D) of unit length, as many as before."""
@@ -101,7 +101,7 @@ class Topical(Sampler):
             print(
                 f"topical batches: {small.sum()} of {len(sizes)} clusters are too small for a batch of {size} with at "
                 f"most {self.options.max_spill:.0%} from elsewhere: {sizes[small].sum() / sizes.sum():.0%} of the "
-                "captions come in uniform batches alone."
+                "captions only occur in uniform batches."
             )
 
     def _needed(self, size: int) -> int:
@@ -206,8 +206,8 @@ def _usable(clusters: int, captions: int, size: int) -> int:
     most = max(1, captions // size)
     if clusters > most:
         print(
-            f"{WHERE}.clusters: {clusters} clusters of {captions} captions would hold {captions / clusters:.1f} each "
-            f"on average, less than a batch of {size}: {most} are made."
+            f"{WHERE}.clusters: {clusters} clusters of {captions} captions would contain {captions / clusters:.1f} "
+            f"each on average, less than a batch of {size}: {most} are made."
         )
     return min(clusters, most)
 
