@@ -123,7 +123,7 @@ def test_captions_of_strangers_are_refused(tmp_path):
     write_captions(annotations(), report(), tmp_path, "d")
     path = tmp_path / "captions" / "d_test.csv"
     path.write_text(path.read_text() + "77,x,77#0\n")
-    with pytest.raises(RewindError, match=r"d_test\.csv: row 8: '77' is no test item"):
+    with pytest.raises(RewindError, match=r"d_test\.csv: row 8: '77' is not a test item"):
         load_split(tmp_path, "d", "test")
     with pytest.raises(RewindError, match=r"d_dev\.csv"):
         load_split(tmp_path, "d", "dev")

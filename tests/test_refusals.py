@@ -199,7 +199,7 @@ def test_a_json_of_sizes_is_looked_into(checkout: Path) -> None:
     for content, message in (
         ("{", "not valid JSON"),
         ("[]", "a JSON object with embed_dim"),
-        (json.dumps({"embed_dim": 8}), "no vision_cfg"),
+        (json.dumps({"embed_dim": 8}), "vision_cfg is missing"),
     ):
         Path("a.json").write_text(content)
         assert message in refused({"backbone.architecture": "a.json"})

@@ -144,7 +144,7 @@ def test_patience_ends_a_run_that_no_longer_improves(tmp_path, capsys):
     patient = keys(epochs=5, patience=2)
     history = train(model, data(model), patient, 0, torch.device("cpu"), validate, state, "r")
     assert [row["epoch"] for row in history] == [1, 2, 3, 4] and history[-1]["best_epoch"] == 2
-    assert "r: no better score in 2 validations: stopped after epoch 4" in capsys.readouterr().out
+    assert "r: no better score in 2 validations; stopped after epoch 4" in capsys.readouterr().out
     again = train(retriever("meanP"), data(model), patient, 0, torch.device("cpu"), validate, state, "r")
     assert again == history and next(scores) == 9.0, "a stopped run does not go on when it is resumed"
 

@@ -91,7 +91,7 @@ def render(library: Library, what: str, body: str) -> str:
 def _terminal(sheet: Sheet, count: int) -> str:
     first, *rest = sheet.key.splitlines() or [""]
     if first == notes.KEY and count > 1:
-        first += f"; marks that {_all(count)} agree on"
+        rest = [f"Only marks that {_all(count)} agree on are shown.", *rest]
         if not marked(sheet):
             first, rest = "", []
     text = plain.render(replace(sheet, key="\n".join([first, *rest]).strip()))
