@@ -14,25 +14,33 @@ import threading
 from collections.abc import Iterator
 from types import CodeType, FrameType
 
-_SEEN: set[CodeType] = set()
+_SEEN: dict[int, CodeType] = {}  # by identity: the hash of a code object looks at all of its bytes each time
+_COUNTS: dict[int, tuple[bool, CodeType]] = {}
 _NEVER = set(filter(None, os.environ.get("REWIND_NEVER", "").split(",")))
 _STARTS = {"rewind.jobs.runner", "rewind.jobs.session", "rewind.jobs.launch"}
 _FUNCTION = 0x1  # CO_OPTIMIZED: bodies of modules and classes have it not
 
 
 def _note(frame: FrameType, event: str, argument: object) -> None:
-    if event == "call" and frame.f_code not in _SEEN and not _beneath_what_never_counts(frame):
-        _SEEN.add(frame.f_code)
+    if event == "call" and id(frame.f_code) not in _SEEN and not _beneath_what_never_counts(frame):
+        _SEEN[id(frame.f_code)] = frame.f_code
 
 
 def _beneath_what_never_counts(frame: FrameType | None) -> bool:
     """Whether only a record or a refusal asked for this call; what starts jobs has the whole job beneath it."""
     while frame is not None:
-        module, name = _place(frame.f_code)
-        if module not in _STARTS and (module in _NEVER or f"{module}:{name.split('.')[0]}" in _NEVER):
+        if _never_counts(frame.f_code):
             return True
         frame = frame.f_back
     return False
+
+
+def _never_counts(code: CodeType) -> bool:
+    if id(code) not in _COUNTS:
+        module, name = _place(code)
+        never = module not in _STARTS and (module in _NEVER or f"{module}:{name.split('.')[0]}" in _NEVER)
+        _COUNTS[id(code)] = never, code  # kept, so that no other code gets its identity
+    return _COUNTS[id(code)][0]
 
 
 def _place(code: CodeType) -> tuple[str, str]:
@@ -46,7 +54,7 @@ def _place(code: CodeType) -> tuple[str, str]:
 def _write(stages: list[str], folder: str) -> None:
     sys.setprofile(None)
     (stage,) = stages
-    found = {":".join(place) for code in list(_SEEN) if (place := _place(code))[0]}
+    found = {":".join(place) for code in list(_SEEN.values()) if (place := _place(code))[0]}
     with open(os.path.join(folder, f"{stage}.{os.getpid()}.json"), "w") as stream:
         json.dump(sorted(found), stream)
 
