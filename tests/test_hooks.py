@@ -155,11 +155,11 @@ def test_what_is_no_retriever_or_no_towers_is_told_what_to_subclass(lab: ModuleT
     lab.whole = SimpleNamespace(build=lambda *given: Model(Backbone()), check=lambda method, backbone: 1 / 0)
     keys = BackboneKeys(), Text(), []
     with pytest.raises(
-        RewindError, match=r"lab_of_hooks\.plain is a Linear, which is no rewind\.models\.retriever\.Ret"
+        RewindError, match=r"lab_of_hooks\.plain is a Linear, which is not a rewind\.models\.retriever\.Ret"
     ):
         make_retriever(Method(model="lab_of_hooks.plain"), *keys)
     with pytest.raises(
-        RewindError, match=r"half: its `backbone` is a Linear, which is no rewind\.models\.backbone\.Back"
+        RewindError, match=r"half: its `backbone` is a Linear, which is not a rewind\.models\.backbone\.Back"
     ):
         make_retriever(Method(model="lab_of_hooks.half"), *keys)
     with pytest.raises(RewindError, match=r"backbone\.kind: lab_of_hooks\.plain is a Linear"):

@@ -36,7 +36,7 @@ def test_vectors_of_one_width_are_compared_as_they_are() -> None:
 
 
 def test_vectors_of_two_widths_have_no_common_space() -> None:
-    with pytest.raises(RewindError, match="captions have 32 numbers and items 16: they share no space"):
+    with pytest.raises(RewindError, match="captions have 32 numbers and items 16: without training they share no"):
         build(Method(model="zero_shot"), vectors(32, 16), Text(), [])
 
 

@@ -120,7 +120,7 @@ def test_what_cannot_be_ranked_is_said(client):
     for query, message in (
         ("zebra", "knows none of the words of 'zebra'"),
         ("", "query is empty"),
-        ("w" * 1001, "1,001 letters"),
+        ("w" * 1001, "1,001 characters"),
     ):
         page = ask(client, q=query)
         assert message in page.text and not page.all("img")
