@@ -97,7 +97,13 @@ def pretrained_of(name, method="", seed=None):
     """Weights of the pre-training that a run starts from, if it does; of the study's first without a run."""
     chosen = STUDIES[name]
     elsewhere = method and not pretraining.starts(chosen.methods[method])
-    return [] if elsewhere or not chosen.pretraining else pretraining.weights(chosen, method, seed)
+    if elsewhere or not chosen.pretraining:
+        return []
+    return pretrained_weights(name, pretraining.part(chosen, method, seed))
+
+
+def pretrained_weights(name, part):
+    return rules.pretrain.output.model.format(study=name, part=part)
 
 
 def named_part(wildcards):
@@ -116,8 +122,7 @@ def named_part(wildcards):
 def part_weights(wildcards):
     """Weights of the pre-training that a path names, if the study has any."""
     part = named_part(wildcards)
-    chosen = study(wildcards)
-    return f"results/{chosen.name}/pretrained{part}/model.safetensors" if chosen.pretraining else []
+    return pretrained_weights(wildcards.study, part) if study(wildcards).pretraining else []
 
 
 def pretraining_seed(wildcards):
@@ -194,7 +199,10 @@ def run_inputs(name, method, seed=None, frames=None):
 
     Without a seed it starts from the study's first pre-training.
     """
-    files = {"item_table": f"{data_folder(name)}/items.csv", **captions_of(name, "train", "valid")}
+    files = {
+        "item_table": rules.captions.output.item_table.format(dataset=STUDIES[name].dataset),
+        **captions_of(name, "train", "valid"),
+    }
     files |= cache_files(name, method, seed, frames)
     if not frames:
         files["best"] = rules.sweep.output.best.format(study=name)
@@ -202,7 +210,7 @@ def run_inputs(name, method, seed=None, frames=None):
             files["zero_shot"] = zero_shot_input(name)
     files["weights"] = weights_of(name)
     if STUDIES[name].sanity:
-        files["sanity"] = f"results/{name}/sanity.json"
+        files["sanity"] = rules.sanity.output[0].format(study=name)
     if STUDIES[name].pretraining:
         files["pretrained"] = pretrained_of(name, method, seed)
     return files
@@ -248,7 +256,8 @@ def report_inputs(name):
 
 def pretraining_records(name):
     """``run.json`` of every pre-training, in the order of their seeds."""
-    return [f"results/{name}/pretrained{part}/run.json" for part in pretraining.parts(STUDIES[name])]
+    record = rules.pretrain.output.record
+    return [record.format(study=name, part=part) for part in pretraining.parts(STUDIES[name])]
 
 
 def table_inputs(name):

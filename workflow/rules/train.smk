@@ -47,7 +47,7 @@ use rule train as pretrain with:
         item_table=item_table,
         store=lambda w: store_files(w.study, [pretraining_frames(w.study)]),
         weights=lambda w: weights_of(w.study),
-        sanity=lambda w: f"results/{w.study}/sanity.json" if study(w).sanity else [],
+        sanity=lambda w: rules.sanity.output[0].format(study=w.study) if study(w).sanity else [],
     output:
         model="results/{study}/pretrained{part}/model.safetensors",
         history="results/{study}/pretrained{part}/history.csv",

@@ -26,9 +26,7 @@ class Memory:
     def __init__(self, path: Path | None, never: frozenset[str]) -> None:
         self.path, self.never, self.new = path, never, False
         here = Path(__file__).parent  # what reads modules has a say in what they are read as
-        self._reader = [(here / name).read_bytes() for name in ("units.py", "spelling.py")] + [
-            repr(sorted(never)).encode()
-        ]
+        self._reader = [*((here / name).read_bytes() for name in _READ_BY), repr(sorted(never)).encode()]
         self._kept = _load(path)
 
     def module(self, name: str, path: Path) -> Module:

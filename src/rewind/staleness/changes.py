@@ -12,7 +12,6 @@ from rewind.identity.follow import Parts
 from rewind.identity.marks import recall
 from rewind.staleness.plan import Planned, record
 
-FOLLOWS = "Input files updated by another job"
 _SHOWN = 6  # names of one module
 
 

@@ -29,10 +29,6 @@ from rewind.statistics.simulation import (
 OURS = "seeds and queries"
 RIVALS = ("query bootstrap", "Multi-Bootstrap", "Fisher", "Student")
 TABLE = ("R@1", "R@5", "R@10", "MnR")  # the columns of a table in which letters may stand
-MEASURES = (
-    *("coverage", "type I", "family-wise", "letter anywhere", "power", "kept"),
-    *("zero width", "zero width, difference", "p = 0"),
-)
 _BATCH = 3_000_000  # ranks drawn at once
 
 

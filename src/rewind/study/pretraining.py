@@ -70,9 +70,9 @@ def seed_of(study: Study, named: str) -> int:
     return int(named.removeprefix("/seed")) if named else seeds(study)[0]
 
 
-def weights(study: Study, method: str = "", seed: int | str | None = None) -> str:
-    """Path of the weights of a run's pre-training; see :func:`part`."""
-    return f"results/{study.name}/pretrained{part(study, method, seed)}/model.safetensors"
+def weights(study: Study) -> str:
+    """Path of the weights of the study's first pre-training."""
+    return f"results/{study.name}/pretrained{part(study)}/model.safetensors"
 
 
 def condition(study: Study) -> str:
