@@ -29,7 +29,9 @@ rule captions:
     params:
         dataset=lambda w: dataset(w).model_dump(
             mode="json",
-            include={"name", "source", "reverse"} | ({"image"} if dataset(w).items == "images" else set()),
+            include={"name", "source", "reverse"}
+            | ({"image"} if dataset(w).items == "images" else set())
+            | ({"clips"} if not dataset(w).clips else set()),
         ),
         code=lambda w: code(w, "captions", named("rewind.datasets", dataset(w).source.format)),
     script:

@@ -44,7 +44,16 @@ wildcard_constraints:
 
 def of_kind(vectors):
     """Names of the data sets that hold vectors, or of those that hold clips and images, as a pattern."""
-    return "|".join(name for name, chosen in DATASETS.items() if chosen.vectors == vectors) or "(?!)"
+    return one_of(name for name, chosen in DATASETS.items() if chosen.vectors == vectors)
+
+
+def with_clips(here):
+    """Names of the data sets whose clips or images are normalised, or of those that have none here, as a pattern."""
+    return one_of(name for name, chosen in DATASETS.items() if (chosen.clips and not chosen.vectors) == here)
+
+
+def one_of(names):
+    return "|".join(names) or "(?!)"
 
 
 def study(wildcards):

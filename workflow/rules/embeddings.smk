@@ -54,9 +54,9 @@ rule encode_dataset:
 
 
 rule vector_report:
-    """The report that other data sets have of their clips: every vector is usable, or it was refused before."""
+    """The report that other data sets have of their clips: of vectors, and where no clip is here."""
     input:
-        "results/data/{dataset}/source/ready.json",
+        source_files,
     output:
         "results/data/{dataset}/videos/report.csv",
     log:
@@ -64,9 +64,11 @@ rule vector_report:
     benchmark:
         "results/data/{dataset}/benchmarks/vector_report.tsv"
     wildcard_constraints:
-        dataset=of_kind(vectors=True),
+        dataset=with_clips(False),
     params:
-        dataset=lambda w: dataset(w).signature(include={"name", "source"}),
-        code=lambda w: code(w, "vector_report", "rewind.datasets.embeddings"),
+        dataset=lambda w: dataset(w).signature(
+            include={"name", "source", "reverse"} if not dataset(w).vectors else {"name", "source"}
+        ),
+        code=lambda w: code(w, "vector_report", named("rewind.datasets", dataset(w).source.format)),
     script:
         "../scripts/job.py"

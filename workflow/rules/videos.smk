@@ -84,7 +84,7 @@ rule videos:
     benchmark:
         "results/data/{dataset}/benchmarks/videos.tsv"
     wildcard_constraints:
-        dataset=of_kind(vectors=False),
+        dataset=with_clips(True),
     params:
         max_missing=lambda w: dataset(w).max_missing,
         how_to_get=lambda w: dataset(w).how_to_get,

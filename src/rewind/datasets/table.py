@@ -1,7 +1,7 @@
 """Any data set as one CSV, one row per caption.
 
 Columns, in any order: ``item_id``, ``path``, ``split``, ``caption`` and, where wanted, ``cluster_id`` and
-``reverse_caption``.
+``reverse_caption``. Without clips (``clips: false``) only ``item_id`` and ``caption`` are needed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rewind.errors import RewindError
 from rewind.study.dataset import Dataset
 
 NEEDED = ("item_id", "path", "split", "caption")
+ALONE = ("item_id", "caption")  # where no clip is here; all are of the test split, if nothing else is said
 OPTIONAL = ("cluster_id", "reverse_caption")
 
 
@@ -42,8 +43,8 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     """
     table = Path(dataset.source.table)
     items: dict[str, _Item] = {}
-    for number, row in _rows(table, dataset.how_to_get):
-        _collect(items, row, f"{table}: row {number}")
+    for number, row in _rows(table, dataset.how_to_get, NEEDED if dataset.clips else ALONE):
+        _collect(items, row, f"{table}: row {number}", dataset.clips)
     rows = Rows()
     for item_id, item in items.items():
         name = rows.original(item_id, item.path, item.split, item.cluster_id, item.where)
@@ -54,7 +55,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     return rows.annotations({split: {"file": str(table)} for split in SPLITS})
 
 
-def _rows(table: Path, how_to_get: str) -> list[tuple[int, dict[str, str]]]:
+def _rows(table: Path, how_to_get: str, needed: tuple[str, ...]) -> list[tuple[int, dict[str, str]]]:
     """Data rows with their number in the file, blank lines aside."""
     try:
         # utf-8-sig: spreadsheet programs put a byte order mark before the first column's name.
@@ -65,7 +66,7 @@ def _rows(table: Path, how_to_get: str) -> list[tuple[int, dict[str, str]]]:
     except (csv.Error, UnicodeDecodeError) as error:
         raise RewindError(f"{table}: not a UTF-8 CSV file: {error}.") from error
     header = [name.strip() for name in lines[0]] if lines else []
-    _check_header(table, header)
+    _check_header(table, header, needed)
     found = []
     for number, line in enumerate(lines[1:], start=2):
         if len(line) > len(header):
@@ -81,11 +82,11 @@ def _rows(table: Path, how_to_get: str) -> list[tuple[int, dict[str, str]]]:
     return found
 
 
-def _check_header(table: Path, header: list[str]) -> None:
-    missing = [name for name in NEEDED if name not in header]
+def _check_header(table: Path, header: list[str], needed: tuple[str, ...]) -> None:
+    missing = [name for name in needed if name not in header]
     if missing:
         raise RewindError(
-            f"{table}: row 1: the column {missing[0]!r} is missing; the header needs {', '.join(NEEDED)} "
+            f"{table}: row 1: the column {missing[0]!r} is missing; the header needs {', '.join(needed)} "
             f"and may have {', '.join(OPTIONAL)}."
         )
     twice = [name for name in header if header.count(name) > 1]
@@ -93,16 +94,17 @@ def _check_header(table: Path, header: list[str]) -> None:
         raise RewindError(f"{table}: row 1: the column {twice[0]!r} is there twice; keep one.")
 
 
-def _collect(items: dict[str, _Item], row: dict[str, str], where: str) -> None:
+def _collect(items: dict[str, _Item], row: dict[str, str], where: str, clips: bool) -> None:
     """Add one row to its item."""
-    item_id, path, split, caption = (row[name] for name in NEEDED)
+    item_id, path, split, caption = (row.get(name, "") for name in NEEDED)
+    split = split or ("" if clips else "test")
     if not item_id:
         raise RewindError(f"{where}: `item_id` is empty; give the clip an id.")
     if split not in SPLITS:
         raise RewindError(f"{where}: the split {split!r} is unknown; use {', '.join(SPLITS)}.")
     if not caption:
         raise RewindError(f"{where}: the caption of {item_id!r} is empty; write one or delete the row.")
-    if not path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+    if clips and (not path or ".." in PurePosixPath(path).parts or PurePosixPath(path).is_absolute()):
         raise RewindError(f"{where}: the path {path!r} must name a file inside `source.videos`, relative to it.")
     cluster = row.get("cluster_id") or item_id
     item = items.setdefault(item_id, _Item(where, path, split, cluster))

@@ -13,6 +13,7 @@ from torch import Tensor
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.feeding.embeddings import INDEX, Embeddings
+from rewind.feeding.ids import Identified
 from rewind.feeding.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
 from rewind.feeding.training_data import TrainingData
 from rewind.models.checkpoint import load_model
@@ -96,7 +97,12 @@ class DataFolder:
             text = cached_text(self._features, captions, str(self.cache))
         else:
             text = _prepare_text(retriever, captions["caption"].tolist())
-        return Prepared(items, captions, self.inputs(items), text, self.spec.frames.workers)
+        return Prepared(items, captions, self.inputs_for(retriever, items), text, self.spec.frames.workers)
+
+    def inputs_for(self, retriever: Retriever, items: pd.DataFrame) -> Inputs:
+        """:meth:`inputs`, with ids and paths where the retriever reads them."""
+        inputs = self.inputs(items)
+        return Identified(inputs, items, self.folder) if retriever.reads_ids else inputs
 
     def inputs(self, items: pd.DataFrame) -> Inputs:
         """What a model sees of ``items``, from where it is cheapest.

@@ -22,7 +22,7 @@ def absent_sources(dataset: Dataset) -> list[str]:
         return []
     missing = [path for path in annotation_files(dataset) if not Path(path).is_file()]
     folder = videos_folder(dataset)
-    if not dataset.vectors and not folder.is_dir():
+    if dataset.clips and not dataset.vectors and not folder.is_dir():
         missing.append(f"{folder}/ (folder of source {'images' if dataset.items == 'images' else 'clips'})")
     return missing
 

@@ -82,7 +82,9 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         procedures=_procedures(results),
         bootstrap=results.intervals["boot_procedure"].iloc[0],
         family=len(study.pairs()),
-        coverage=_coverage(read_csv(files.videos), "source images" if images else "source clips"),
+        coverage=_coverage(read_csv(files.videos), "source images" if images else "source clips")
+        if dataset.clips
+        else "",
         data=list(dict.fromkeys(found for record in trained if (found := record.get("data_digest")))),
         notes=[
             *_notes(study, dataset, Path(files.videos).parents[1]),

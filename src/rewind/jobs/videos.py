@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -89,7 +90,7 @@ def join_reports(shards: list[str], max_missing: float, how_to_get: str, items: 
 
 
 def report_vectors(dataset: Dataset, result: str) -> None:
-    """The report of a data set of vectors: nothing is normalised, and what cannot be used was refused before."""
+    """The report of a data set of vectors, or without clips: nothing is normalised, every item is there."""
     items = read_annotations(dataset, str(sources_folder(dataset.name))).items
     table = pd.DataFrame("", index=range(len(items)), columns=list(REPORT_COLUMNS))
     write_csv(result, table.assign(item_id=items["item_id"], split=items["split"], status=USABLE))
@@ -99,6 +100,8 @@ def make_captions(dataset: Dataset, report: str, items: str) -> None:
     """Write items.csv and the captions of every split."""
     annotations = read_annotations(dataset, str(sources_folder(dataset.name)))
     rows, suffix = read_csv(report), file_suffix(dataset.media)
+    if not dataset.clips:
+        annotations = replace(annotations, items=annotations.items.assign(path=""))
     content = write_captions(annotations, rows, Path(items).parent, dataset.name, suffix, _digest(dataset, rows))
     for split, counts in content["splits"].items():
         print(f"{dataset.name} {split}: " + ", ".join(f"{v:,} {k}" for k, v in counts.items() if isinstance(v, int)))
@@ -108,7 +111,7 @@ def _digest(dataset: Dataset, report: pd.DataFrame) -> str | None:
     if dataset.vectors:
         hashes = read_json(sources_folder(dataset.name) / INDEX).get("hashes")
         return vectors_digest(hashes) if hashes else None
-    return clips_digest(report)
+    return clips_digest(report) if dataset.clips else None
 
 
 def _noun(items: str) -> str:

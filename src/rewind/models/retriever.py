@@ -33,12 +33,15 @@ class Retriever(nn.Module):
             by them.
         pairs_at_once: pairs whose activations are held at a time in training, where scoring pairs is done in chunks;
             None: it is not. ``training.micro_batch`` lowers it for a step where GPU memory runs out.
+        reads_ids: whether batches of items also hold ``item_ids`` and ``item_paths``, which :func:`names` reads: for
+            look-ups. Not of cached features' own job, which knows no method.
         attends_to_pairs: whether :meth:`pair_vectors` has vectors.
     """
 
     backbone: Backbone | None
     pairs_at_once: int | None = None
     attends_to_pairs: bool = False
+    reads_ids: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,6 +194,11 @@ def offers(hook: Callable[..., Any]) -> bool:
     """Whether a hook of a retriever or of its towers is its own: not the default that is declared here."""
     declared = getattr(hook, "__func__", None)  # none: a function that was put on one object
     return declared is None or all(vars(kind).get(declared.__name__) is not declared for kind in (Retriever, Backbone))
+
+
+def names(letters: Tensor) -> list[str]:
+    """``batch["item_ids"]`` or ``batch["item_paths"]``, uint8 (n, bytes), as text; see ``Retriever.reads_ids``."""
+    return [bytes(row).rstrip(b"\0").decode("utf-8") for row in letters.cpu().numpy()]
 
 
 def concatenate(parts: list[Features]) -> Features:

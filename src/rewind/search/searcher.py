@@ -188,7 +188,7 @@ def load_searcher(run: FinishedRun, split: str = "test", index: Path | None = No
     cache = _cache(run, say)
 
     def make() -> Features:
-        inputs = replace(folder, cache=cache).inputs(items)
+        inputs = replace(folder, cache=cache).inputs_for(retriever, items)
         towers = backbone if isinstance(retriever, PooledBaseline) else None
         keys = run.spec
         return encode_items(retriever, inputs, keys.evaluation.batch_size, on, keys.frames.workers, towers)

@@ -53,10 +53,11 @@ class TableSource(SourceKeys):
     """Any dataset, as one CSV file."""
 
     format: Literal["table"] = required(
-        "A CSV `item_id,path,split,caption[,reverse_caption][,cluster_id]`, one row per caption."
+        "A CSV `item_id,path,split,caption[,reverse_caption][,cluster_id]`, one row per caption; with `clips: false` "
+        "only `item_id` and `caption` are needed."
     )
     table: str = required("The CSV file.")
-    videos: str = required("Folder that the table's paths are relative to.")
+    videos: str = key("", "Folder that the table's paths are relative to; not needed with `clips: false`.")
     items: Items = key("videos", "Whether the files are `videos` or `images`.")
 
     def files(self) -> list[str]:
@@ -228,6 +229,12 @@ class Dataset(Keys):
     title: str = key("", "Name used in tables, for example `RTime`; the file's name if empty.")
     source: Source = required("Where the raw files are; the keys depend on the format.")
     reverse: bool = key(True, "Make a time-reversed twin of every clip that has a reverse caption.")
+    clips: bool = key(
+        True,
+        "Set to false if the clips or images are not here: then only methods that bring vectors or scores "
+        "(docs/bring-your-model.md), `bow` and `chance` can be evaluated, and pictures show no frames.",
+        before=True,
+    )
     only: str | None = key(
         None,
         "Text file of item ids, one per line: only these originals are used, with their twins and captions. For "
@@ -253,6 +260,8 @@ class Dataset(Keys):
             found += ["source.train_share + source.valid_share must leave something to test on (sum below 1)"]
         if isinstance(self.source, ShapesSource) and (odd := [s for s, n in self.source.clips.items() if n < 0]):
             found += [f"source.clips.{odd[0]}: a number of clips is needed, 0 or more"]
+        if isinstance(self.source, TableSource) and self.clips and not self.source.videos:
+            found += ["source.videos: this key is missing; name the folder, or set clips: false if none are here"]
         if found:
             raise ValueError("\n".join(found))
         return self

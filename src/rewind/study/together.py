@@ -23,7 +23,13 @@ FEATURES = "a closed-form baseline needs cached features: set training.freeze: [
 
 def faults(study: Study, dataset: Dataset) -> list[str]:
     """Every fault as ``key: what is wrong; what to do``; none for a study that its data set can serve."""
-    found = [*_twins(study, dataset), *_splits(study, dataset), *_vectors(study, dataset), *_inputs(study, dataset)]
+    found = [
+        *_twins(study, dataset),
+        *_splits(study, dataset),
+        *_vectors(study, dataset),
+        *_clips(study, dataset),
+        *_inputs(study, dataset),
+    ]
     return list(dict.fromkeys([*found, *_pretraining(study), *_shares(study)]))
 
 
@@ -144,6 +150,15 @@ def _vectors(study: Study, dataset: Dataset) -> Iterator[str]:
     for name, method in study.methods.items():
         if own_backbone(method) is not None:
             yield f"methods.{name}.model: {method.model} with towers of its own reads clips or images, but {where}"
+
+
+def _clips(study: Study, dataset: Dataset) -> Iterator[str]:
+    for name, method in study.methods.items():
+        if not dataset.clips and not dataset.vectors and method.model not in ELSEWHERE:
+            yield (
+                f"methods.{name}.model: {method.model} looks at clips, but config/datasets/{dataset.name}.yaml says "
+                "clips: false; set it to true, or bring vectors or scores (model: vectors, model: scores)"
+            )
 
 
 def _inputs(study: Study, dataset: Dataset) -> Iterator[str]:
