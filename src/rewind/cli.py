@@ -79,6 +79,33 @@ def _parser() -> argparse.ArgumentParser:
         help="show the results of two machines side by side, and where they differ",
     )
     publish.set_defaults(command=_publish)
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="evaluate vectors, scores or a model by name without writing a study file",
+        description="Writes config/studies/STUDY.yaml and, for a CSV, its dataset's file, runs it and prints tables.",
+    )
+    evaluate.add_argument("--data", required=True, help="a CSV item_id,caption[,reverse_caption], or a dataset's name")
+    evaluate.add_argument("--videos", default="", metavar="FOLDER", help="clips of the CSV's items, if they are here")
+    evaluate.add_argument(
+        "--vectors", nargs=2, action="append", default=[], metavar=("CAPTIONS", "ITEMS"), help="may be repeated"
+    )
+    evaluate.add_argument(
+        "--scores", action="append", default=[], metavar="FILE", help="npz or TREC run; may be repeated"
+    )
+    evaluate.add_argument(
+        "--encoder", default="", help="open_clip, sentence_transformers, transformers, mteb, or your own"
+    )
+    evaluate.add_argument(
+        "--name", default="", metavar="MODEL", help="what the encoder loads: a name or a local folder"
+    )
+    evaluate.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of model: vectors")
+    evaluate.add_argument(
+        "--settings", nargs="+", default=[], help="origin, hard, binary, test (default: all that fit)"
+    )
+    evaluate.add_argument("--study", default="", help="name of the study (default: from the data's)")
+    evaluate.add_argument("--cores", default="all", help="for Snakemake (default: all)")
+    evaluate.add_argument("-n", "--dry-run", action="store_true", help="write the files, and show what would run")
+    evaluate.set_defaults(command=_evaluate)
     rehearse = commands.add_parser(
         "rehearse", help="run every stage of a study on a handful of items, and estimate the cost of the full study"
     )
@@ -190,6 +217,26 @@ def _publish(options: argparse.Namespace) -> int:
     from rewind.publishing.command import Wishes, publish
 
     return publish(Wishes(options.source, options.results, options.name, options.check, options.compare))
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from rewind.evaluating import Wishes, evaluate
+
+    return evaluate(
+        Wishes(
+            data=options.data,
+            study=options.study,
+            videos=options.videos,
+            vectors=[tuple(pair) for pair in options.vectors],
+            scores=options.scores,
+            encoder=options.encoder,
+            model=options.name,
+            options=options.option,
+            settings=options.settings,
+            cores=options.cores,
+            dry=options.dry_run,
+        )
+    )
 
 
 def _rehearse(options: argparse.Namespace) -> int:

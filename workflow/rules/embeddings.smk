@@ -67,7 +67,7 @@ rule vector_report:
         dataset=with_clips(False),
     params:
         dataset=lambda w: dataset(w).signature(
-            include={"name", "source", "reverse"} if not dataset(w).vectors else {"name", "source"}
+            include={"name", "source"} | (set() if dataset(w).vectors else {"reverse", "clips"})
         ),
         code=lambda w: code(w, "vector_report", named("rewind.datasets", dataset(w).source.format)),
     script:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -10,6 +9,7 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 
+from rewind.datasets.npz_files import need, npz
 from rewind.datasets.vector_files import some
 from rewind.errors import RewindError
 
@@ -57,18 +57,9 @@ def read_scores(path: str | Path) -> Scores:
 
 
 def _npz(path: Path) -> Scores:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if missing := [name for name in ARRAYS if name not in archive.files]:
-                there = ", ".join(archive.files) or "nothing"
-                raise RewindError(f"{path}: there is no array {missing[0]!r} ({there}); save {', '.join(ARRAYS)}.")
-            matrix, queries, items = (archive[name] for name in ARRAYS)
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise RewindError(f"{path}: not a whole npz ({error}); write it again.") from error
-    except ValueError as error:  # NumPy's word for an array of Python objects
-        raise RewindError(
-            f"{path}: it holds Python objects ({error}); save numbers, and ids with np.array(ids, dtype=str)."
-        ) from error
+    with npz(path) as archive:
+        need(path, archive, ARRAYS)
+        matrix, queries, items = (archive[name] for name in ARRAYS)
     if matrix.dtype.kind != "f" or matrix.shape != (len(queries), len(items)):
         raise RewindError(
             f"{path}: similarity is {matrix.dtype} of shape {matrix.shape}; floating-point numbers of shape "
@@ -96,6 +87,7 @@ def _trec(path: Path) -> Scores:
             keep_default_na=False,
             na_values={"score": ["", "nan", "NaN"]},
             compression="infer",
+            float_precision="round_trip",
         )
         scores = table["score"].to_numpy(dtype=np.float64)
     except (ValueError, pd.errors.ParserError, UnicodeDecodeError, OSError) as error:

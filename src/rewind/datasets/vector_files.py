@@ -6,7 +6,6 @@ One vector each, or several (late interaction). Which file holds what is said in
 from __future__ import annotations
 
 import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,6 +13,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from rewind.datasets.npz_files import need, npz
 from rewind.errors import RewindError
 
 EXPORTED = {"query_ids", "text", "item_ids", "items", "space"}
@@ -88,28 +88,17 @@ def read_vectors(path: str | Path, side: Literal["captions", "items"]) -> Vector
 
 
 def _npz(path: Path, side: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if set(archive.files) >= EXPORTED:
-                if str(archive["space"]) != "joint":
-                    raise RewindError(
-                        f"{path}: this run scores pairs, so its vectors of captions and items share no space; take its "
-                        "similarity file with model: scores."
-                    )
-                ids, vectors = ("query_ids", "text") if side == "captions" else ("item_ids", "items")
-                return archive[ids], archive[vectors], None
-            missing = [name for name in ("ids", "vectors") if name not in archive.files]
-            if missing:
-                there = ", ".join(archive.files) or "nothing"
-                raise RewindError(f"{path}: there is no array {missing[0]!r} ({there}); save ids and vectors.")
-            lengths = archive["lengths"] if "lengths" in archive.files else None
-            return archive["ids"], archive["vectors"], lengths
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise RewindError(f"{path}: not a whole npz ({error}); write it again.") from error
-    except ValueError as error:  # NumPy's word for an array of Python objects
-        raise RewindError(
-            f"{path}: it holds Python objects ({error}); save numbers, and ids with np.array(ids, dtype=str)."
-        ) from error
+    with npz(path) as archive:
+        if EXPORTED <= set(archive.files):
+            if str(archive["space"]) != "joint":
+                raise RewindError(
+                    f"{path}: this run scores pairs, so its vectors of captions and items share no space; take its "
+                    "similarity file with model: scores."
+                )
+            ids, vectors = ("query_ids", "text") if side == "captions" else ("item_ids", "items")
+            return archive[ids], archive[vectors], None
+        need(path, archive, ("ids", "vectors"))
+        return archive["ids"], archive["vectors"], archive["lengths"] if "lengths" in archive.files else None
 
 
 def _parquet(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

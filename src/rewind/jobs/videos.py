@@ -92,6 +92,7 @@ def join_reports(shards: list[str], max_missing: float, how_to_get: str, items: 
 def report_vectors(dataset: Dataset, result: str) -> None:
     """The report of a data set of vectors, or without clips: nothing is normalised, every item is there."""
     items = read_annotations(dataset, str(sources_folder(dataset.name))).items
+    items = items[items["reversed"] == 0].reset_index(drop=True)
     table = pd.DataFrame("", index=range(len(items)), columns=list(REPORT_COLUMNS))
     write_csv(result, table.assign(item_id=items["item_id"], split=items["split"], status=USABLE))
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from rewind.models.baselines import check_options
+from rewind.models.bow import CaptionedItems
 from rewind.models.retriever import Features, Retriever
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
@@ -22,13 +24,17 @@ class Chance(Retriever):
     exactly chance: R@k = k/n, mean rank (n + 1)/2. No seed, no noise, nothing to train.
     """
 
+    def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[CaptionedItems, Tensor]:
+        """Row numbers of a split: no clip is read."""
+        return CaptionedItems(len(items)), torch.arange(len(captions))[:, None]
+
     def encode_text(self, batch: Features) -> Features:
         """``text`` (n, …) → an empty row per caption."""
         return {"text": _rows(batch["text"])}
 
     def encode_items(self, batch: Features) -> Features:
-        """``mask`` (n, T) → an empty row per item; pixels and frames are not looked at."""
-        return {"items": _rows(batch["mask"])}
+        """Whatever a batch holds → an empty row per item."""
+        return {"items": _rows(next(iter(batch.values())))}
 
     def similarity(self, text: Features, items: Features) -> Tensor:
         """Zeros, (n_text, n_items)."""

@@ -72,7 +72,7 @@ def blocks(study: Study) -> list[Block]:
     return found
 
 
-def _without_twins(dataset: Dataset) -> str:
+def without_twins(dataset: Dataset) -> str:
     """Why a data set can have no twins; empty where it may have some."""
     if dataset.vectors:
         return "holds vectors"
@@ -84,7 +84,7 @@ def _without_twins(dataset: Dataset) -> str:
 
 
 def _twins(study: Study, dataset: Dataset) -> Iterator[str]:
-    why = _without_twins(dataset)
+    why = without_twins(dataset)
     if not why:
         return
     reason = f"needs time-reversed twins, but config/datasets/{dataset.name}.yaml {why}"
