@@ -89,7 +89,7 @@ def read_vectors(path: str | Path, side: Literal["captions", "items"]) -> Vector
 
 def _npz(path: Path, side: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     with npz(path) as archive:
-        if EXPORTED <= set(archive.files):
+        if set(archive.files) >= EXPORTED:
             if str(archive["space"]) != "joint":
                 raise RewindError(
                     f"{path}: this run scores pairs, so its vectors of captions and items share no space; take its "

@@ -6,6 +6,8 @@ the tied items its rank is ``1 + higher + ties / 2``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 
@@ -13,6 +15,9 @@ from rewind.datasets.annotations import twin_of
 from rewind.errors import RewindError
 from rewind.evaluation.settings import Pool, pool
 from rewind.metrics import METRICS, expected, hits, median_of, reciprocal
+
+BLOCK = 2**24
+"""Scores looked at a time."""
 
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 """Recalls that validation reads and that stand beside cosine gaps, with their cut-offs."""
@@ -92,11 +97,12 @@ def _check(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, 
     for name, ids in (("caption", captions["caption_id"]), ("item", items["item_id"])):
         if ids.duplicated().any():
             raise RewindError(f"{where}: the {name} id {ids[ids.duplicated()].iloc[0]!r} occurs twice.")
-    bad = ~np.isfinite(similarity)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
+    bad = [rows for rows in _blocks(*similarity.shape) if not np.isfinite(similarity[rows]).all()]
+    if bad:
+        odd = ~np.isfinite(similarity)
+        row, column = np.argwhere(odd)[0]
         raise RewindError(
-            f"{where}: {int(bad.sum())} scores are not numbers, first for caption {captions['caption_id'].iloc[row]!r} "
+            f"{where}: {int(odd.sum())} scores are not numbers, first for caption {captions['caption_id'].iloc[row]!r} "
             f"and item {items['item_id'].iloc[column]!r}; train this run again."
         )
 
@@ -109,15 +115,23 @@ def _count(scores: np.ndarray, truth: np.ndarray, positive: np.ndarray) -> tuple
     return higher, ties
 
 
+def _blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Rows at a time: the matrix may take gigabytes, what is computed from it must not."""
+    step = max(1, BLOCK // max(1, columns))
+    return (slice(top, top + step) for top in range(0, rows, step))
+
+
 def _text_to_item(
     similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen: Pool, direction: str
 ) -> pd.DataFrame:
     queries, gallery = captions.iloc[chosen.captions], items.iloc[chosen.items]
-    scores = similarity[np.ix_(chosen.captions, chosen.items)]
     place = pd.Series(np.arange(len(gallery)), index=gallery["item_id"].to_numpy())
     truth = place[queries["video_id"]].to_numpy()
-    positive = truth[:, None] == np.arange(len(gallery))
-    higher, ties = _count(scores, scores[np.arange(len(scores)), truth], positive)
+    higher, ties = np.zeros((2, len(queries)), np.int64)
+    for rows in _blocks(len(queries), len(gallery)):
+        scores = similarity[np.ix_(chosen.captions[rows], chosen.items)]
+        positive = truth[rows, None] == np.arange(len(gallery))
+        higher[rows], ties[rows] = _count(scores, scores[np.arange(len(scores)), truth[rows]], positive)
     clusters = gallery["cluster_id"].to_numpy()[truth]
     return _rows(queries["caption_id"].to_numpy(), higher, ties, clusters, len(gallery))
 
@@ -127,11 +141,16 @@ def _item_to_text(
 ) -> pd.DataFrame:
     texts = captions.iloc[chosen.captions]
     described = items["item_id"].isin(texts["video_id"]).to_numpy()[chosen.items]
-    queries = items.iloc[chosen.items[described]]
-    scores = similarity[np.ix_(chosen.captions, chosen.items[described])].T
-    positive = queries["item_id"].to_numpy()[:, None] == texts["video_id"].to_numpy()
-    truth = np.where(positive, scores, -np.inf).max(axis=1)
-    higher, ties = _count(scores, truth, positive)
+    columns = chosen.items[described]
+    queries = items.iloc[columns]
+    place = pd.Series(np.arange(len(queries)), index=queries["item_id"].to_numpy())
+    owner = place[texts["video_id"]].to_numpy()
+    higher, ties = np.zeros((2, len(queries)), np.int64)
+    for rows in _blocks(len(queries), len(texts)):
+        scores = similarity[np.ix_(chosen.captions, columns[rows])].T
+        positive = np.arange(len(queries))[rows, None] == owner
+        truth = np.where(positive, scores, -np.inf).max(axis=1)
+        higher[rows], ties[rows] = _count(scores, truth, positive)
     return _rows(queries["item_id"].to_numpy(), higher, ties, queries["cluster_id"].to_numpy(), len(texts))
 
 
