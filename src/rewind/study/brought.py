@@ -59,6 +59,22 @@ def options(method: Method) -> Any:
     return read_options(OPTIONS[method.model], method.options, "methods.*.options", f"model: {method.model}")
 
 
+def read_back(model: str, given: Any) -> Any:
+    """Options whose seeds are numbers: JSON, in which rules hand keys to jobs, writes them as text."""
+    if not isinstance(given, Mapping):
+        return given
+
+    def number(seed: Any) -> Any:
+        return int(seed) if isinstance(seed, str) and seed.isdecimal() else seed
+
+    return {
+        name: {number(seed): path for seed, path in value.items()}
+        if name in FILES[model] and isinstance(value, Mapping)
+        else value
+        for name, value in given.items()
+    }
+
+
 def seeds(model: str, given: Any) -> list[int]:
     """Seeds that options have files for, in order; ``[0]`` where one file stands for the one model that there is."""
     found = [given.get(name) for name in FILES[model]] if isinstance(given, Mapping) else []

@@ -118,9 +118,11 @@ class Method(Keys):
     @classmethod
     def _one_for_each_file(cls, given: Any) -> Any:
         """A model that is files has the seeds that it has files for."""
-        if not isinstance(given, dict) or given.get("model") not in brought.BROUGHT or given.get("seeds") is not None:
+        if not isinstance(given, dict) or given.get("model") not in brought.BROUGHT:
             return given
-        return given | {"seeds": brought.seeds(given["model"], given.get("options"))}
+        options = brought.read_back(given["model"], given.get("options", {}))
+        seeds = given.get("seeds")
+        return given | {"options": options, "seeds": brought.seeds(given["model"], options) if seeds is None else seeds}
 
     @property
     def baseline(self) -> bool:
