@@ -17,12 +17,13 @@ from rewind.jobs.given import Given
 from rewind.jobs.metrics import read_ranks
 from rewind.jobs.report import Files, load_results, of_every_run, report_files
 from rewind.reporting.explorer import Explorer
+from rewind.reporting.figures.rank_intervals import drawn
 from rewind.reporting.lists import Split
 from rewind.reporting.page.captions import captions_of
 from rewind.reporting.page.document import Page, render
 from rewind.reporting.page.parts import fragment, grid, paragraph, picture, section
 from rewind.reporting.page.strips import FRAMES, SIDE, Strips, make_strips
-from rewind.reporting.results import Results
+from rewind.reporting.results import Results, directions
 from rewind.study import Dataset, Study
 
 UNUSABLE_SHOWN = 50
@@ -152,6 +153,8 @@ def _tables(folder: Path, prefix: str) -> list[str]:
 def _figures(pictures: list[Path], study: Study, results: Results) -> str:
     said = captions_of(study, results.labels)
     empty = {"gap": results.gaps.empty, "pairs": results.pairs.empty, "training_curves": not results.trained()}
+    metrics = {setting: results.deciding(setting) for setting in study.evaluation.settings}
+    empty["ranks"] = not drawn(results.places, metrics, directions(results, study.evaluation.settings[0])[0])
     empty["rank_curve"] = set(study.evaluation.settings) == {"binary"}
     pictures = [path for path in pictures if not empty.get(path.stem, False)]
     return '<div class="figures">' + "\n".join(picture(path, said[path.stem]) for path in pictures) + "</div>"
