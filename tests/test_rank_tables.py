@@ -137,10 +137,10 @@ def test_a_method_without_numbers_here_has_dashes_and_a_reason(tmp_path):
     row = next(row for row in setting_table.sheet(table, "").parts[0].rows if row[0].value == "clip")
     assert [entry.value for entry in row[2:]] == ["–", "–"] and not row[0].raised
     said = " ".join(sentences(Footnotes.from_json(FACTS), table))
-    assert "– not evaluated. clip: its vectors have no time-reversed twins." in said
+    assert "Without numbers here: clip (its vectors have no time-reversed twins)." in said
     assert "over 3 pairs" in said and "among the 3 compared methods" in said
     origin = " ".join(sentences(Footnotes.from_json(FACTS | {"family": 6}), build(made, "origin")))
-    assert "not evaluated" not in origin and "among the 4 compared methods" in origin
+    assert "Without numbers" not in origin and "among the 4 compared methods" in origin
     assert "clip" not in set(numbers(made, "hard")["method"])
     for setting in ("origin", "hard"):
         assert published(tmp_path / setting, setting, made)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from rewind.errors import RewindError
+from rewind.jobs.metrics import compute_metrics, read_ranks, read_reasons
 from rewind.statistics.comparisons import compare
 from rewind.statistics.inference import difference, holm
 from rewind.statistics.pairs import Random
@@ -134,3 +135,67 @@ def test_a_method_may_lack_settings_for_a_known_reason():
     rest = {name: runs[name] for name in "acd"}
     again = compared(rest).pairs.query("setting == 'hard'")
     pd.testing.assert_frame_equal(hard.reset_index(drop=True), again.reset_index(drop=True))
+
+
+@pytest.fixture
+def evaluated(tmp_path):
+    """Evaluates matrices on six clips with their twins; returns the folder of ranks and the table of metrics."""
+    ids = [name for i in range(6) for name in (f"v{i}", f"v{i}_rev")]
+    items = pd.DataFrame({"item_id": ids, "cluster_id": [i.removesuffix("_rev") for i in ids]})
+    items["reversed"] = [int("_rev" in i) for i in ids]
+    captions = pd.DataFrame({"video_id": ids, "caption": "words", "caption_id": [f"{i}#0" for i in ids]})
+    (tmp_path / "captions").mkdir()
+    items.assign(path="", split="test", status="ok").to_csv(tmp_path / "items.csv", index=False)
+    captions.to_csv(tmp_path / "captions/toy_test.csv", index=False)
+    scores = np.random.default_rng(0).normal(size=(12, 12)).astype(np.float32)
+
+    def made(lacking, settings=("origin", "hard", "binary"), queries=None):
+        """``lacking``: method → items that its matrix has not."""
+        paths = {}
+        for method, gone in lacking.items():
+            columns = [at for at, name in enumerate(ids) if name not in gone]
+            rows = columns if queries is None else queries
+            paths[method, 0] = str(tmp_path / f"{method}.npz")
+            chosen = {"query_ids": captions["caption_id"].to_numpy(str)[rows], "item_ids": np.array(ids)[columns]}
+            np.savez(paths[method, 0], similarity=scores[np.ix_(rows, columns)], **chosen)
+        ways = ["text_to_item", "item_to_text"]
+        compute_metrics(
+            tmp_path, "toy", list(settings), ways, paths, str(tmp_path / "ranks"), str(tmp_path / "metrics.csv")
+        )
+        return str(tmp_path / "ranks"), pd.read_csv(tmp_path / "metrics.csv")
+
+    made.twins = [name for name in ids if name.endswith("_rev")]
+    return made
+
+
+def test_a_run_without_twins_is_evaluated_in_origin_and_says_why_not_elsewhere(evaluated):
+    folder, table = evaluated({"whole": [], "half": evaluated.twins})
+    runs = [("whole", 0), ("half", 0)]
+    reason = "its vectors have no time-reversed twins"
+    assert read_reasons(runs, folder) == {"half": {"hard": reason, "binary": reason}}
+    found = read_ranks(runs, folder)
+    assert set(found["half"][0]["setting"]) == {"origin"} and set(table.query("method == 'half'")["setting"]) == {
+        "origin"
+    }
+    whole = found["whole"][0].query("setting == 'origin'").reset_index(drop=True)
+    pd.testing.assert_frame_equal(found["half"][0], whole)  # the same scores of the same originals
+    evaluated({"whole": [], "half": []})
+    assert read_reasons(runs, folder) == {}, "a reason that no longer holds is gone"
+
+
+def test_a_gallery_of_all_items_needs_all_items(evaluated):
+    folder, table = evaluated({"whole": [], "half": evaluated.twins}, settings=("origin", "test"))
+    assert set(table.query("method == 'half'")["setting"]) == {"origin"}
+    assert list(read_reasons([("half", 0)], folder)["half"]) == ["test"]
+
+
+def test_only_all_twins_together_may_be_missing(evaluated):
+    for gone in (["v3"], evaluated.twins[:-1], ["v0", *evaluated.twins]):
+        with pytest.raises(
+            RewindError, match=r"half.npz: the item 'v\d(_rev)?' of the test split is missing; only all"
+        ):
+            evaluated({"half": gone})
+    with pytest.raises(RewindError, match=r"half.npz: the caption 'v2#0' of the test split is missing"):
+        evaluated({"half": evaluated.twins}, queries=[0, 2, 6, 8, 10])
+    with pytest.raises(RewindError, match="no time-reversed twins, which hard, binary need; add origin"):
+        evaluated({"half": evaluated.twins}, settings=("hard", "binary"))

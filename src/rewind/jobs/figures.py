@@ -12,6 +12,7 @@ from rewind.jobs.metrics import read_ranks
 from rewind.jobs.report import Files, load_results, of_every_run, report_files
 from rewind.reporting import style
 from rewind.reporting.figures import curves, forest, gap, rank_intervals, ranks
+from rewind.reporting.order import trusted
 from rewind.reporting.results import directions
 from rewind.study import Dataset, Study, comparing
 
@@ -55,7 +56,7 @@ def make_figures(
             _ranks(study, rank_folder), _gallery(results.metrics, way), **named, direction=way
         ),
         "ranks": rank_intervals.rank_intervals(
-            results.places, results.labels, {s: results.deciding(s) for s in study.evaluation.settings}, **tested
+            trusted(results), results.labels, {s: results.deciding(s) for s in study.evaluation.settings}, **tested
         ),
     }
     for name, figure in drawn.items():

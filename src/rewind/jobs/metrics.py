@@ -11,7 +11,7 @@ import pandas as pd
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.evaluation import ranking
-from rewind.evaluation.settings import left_out
+from rewind.evaluation.settings import among_originals, left_out
 from rewind.files import read_json, write_csv, write_json, write_parquet
 from rewind.jobs.given import Given
 from rewind.statistics.blocks import Runs, check_ranks
@@ -55,14 +55,24 @@ def compute_metrics(
         reasons = not_evaluated(queries, gallery, captions, items, settings, path)
         run_captions = captions.set_index("caption_id", drop=False).loc[queries]
         run_items = items.set_index("item_id", drop=False).loc[gallery]
-        chosen = [setting for setting in settings if setting not in reasons]
-        found = ranking.rank_table(scores, run_captions, run_items, chosen, directions, path)
+        if reasons:
+            found = _of_originals(scores, run_captions, run_items, directions, path)
+        else:
+            found = ranking.rank_table(scores, run_captions, run_items, settings, directions, path)
         write_parquet(ranks_path(ranks, method, seed), found)
         _write_reasons(ranks_path(ranks, method, seed).with_suffix(".json"), reasons)
         for (setting, direction), part in found.groupby(["setting", "direction"], sort=False):
             place = {"method": method, "seed": seed, "setting": setting, "direction": direction}
             rows.append(place | ranking.metrics(part))
     write_csv(table, pd.DataFrame(rows))
+
+
+def _of_originals(
+    scores: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, directions: list[str], where: str
+) -> pd.DataFrame:
+    """Ranks in Origin of a run without twins, whose whole gallery is Origin's."""
+    found = ranking.rank_table(scores, captions, items, [among_originals("origin")], directions, where)
+    return found.assign(setting="origin")
 
 
 def not_evaluated(
@@ -85,6 +95,8 @@ def not_evaluated(
         RewindError: for a matrix that lacks other items than all twins, lacks captions of the items that it has, or
             that no setting of the study is left for.
     """
+    if len(set(gallery)) < len(gallery) or len(set(queries)) < len(queries):
+        return {}  # refused by name where it is ranked
     lacking = items[~items["item_id"].isin(gallery)]
     asked = captions[captions["video_id"].isin(gallery) & ~captions["caption_id"].isin(queries)]
     if len(asked):

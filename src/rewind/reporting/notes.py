@@ -239,8 +239,8 @@ def _marks(facts: Footnotes, table: Table) -> str:
 
 def absent_sentence(table: Table) -> str:
     """Which methods have no numbers in a table, and why."""
-    absent = [row for row in table.rows if row.absent]
-    return "– not evaluated. " + "; ".join(f"{row.label}: {row.absent}" for row in absent) if absent else ""
+    absent = ", ".join(f"{row.label} ({row.absent})" for row in table.rows if row.absent)
+    return f"Without numbers here: {absent}" if absent else ""
 
 
 def key(table: Table) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from rewind.metrics import known
 from rewind.reporting.results import Results, directions, estimate
+from rewind.reporting.significance import LETTERS_FROM
 from rewind.study.report import RANK, split_column
 
 PRIMARY = "primary"
@@ -48,6 +51,14 @@ def ordered(results: Results, setting: str) -> list[str]:
 def rank(results: Results, method: str, setting: str, direction: str) -> tuple[float, float, float] | None:
     """A method's place by the deciding metric with the ends of its interval; None where it has none."""
     return results.places_of.get((method, setting, direction, results.deciding(setting)))
+
+
+def trusted(results: Results) -> pd.DataFrame:
+    """Rows of ``ranks.csv`` of the settings that have enough clusters of queries for letters."""
+    if results.places.empty or results.pairs.empty:
+        return results.places
+    clusters = results.pairs.groupby("setting")["clusters"].min()
+    return results.places[results.places["setting"].map(clusters) >= LETTERS_FROM]
 
 
 def order_sentence(results: Results, setting: str) -> str:
