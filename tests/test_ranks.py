@@ -199,3 +199,5 @@ def test_only_all_twins_together_may_be_missing(evaluated):
         evaluated({"half": evaluated.twins}, queries=[0, 2, 6, 8, 10])
     with pytest.raises(RewindError, match="no time-reversed twins, which hard, binary need; add origin"):
         evaluated({"half": evaluated.twins}, settings=("hard", "binary"))
+    with pytest.raises(RewindError, match=r"no run of the study can be evaluated in 'hard' .*take it out"):
+        evaluated({"half": evaluated.twins}, settings=("origin", "hard"))

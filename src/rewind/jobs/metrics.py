@@ -48,13 +48,14 @@ def compute_metrics(
     items, captions, _ = load_split(folder, dataset, "test")
     if "binary" in settings and (count := left_out(captions, items)):
         print(f"binary: {count:,} captions are not used as queries: the twin of their clip has no caption")
-    rows = []
+    rows, lacking = [], []
     for (method, seed), path in similarity.items():
         with np.load(path, allow_pickle=False) as archive:
             scores, queries, gallery = archive["similarity"], archive["query_ids"], archive["item_ids"]
         reasons = not_evaluated(queries, gallery, captions, items, settings, path)
         run_captions = captions.set_index("caption_id", drop=False).loc[queries]
         run_items = items.set_index("item_id", drop=False).loc[gallery]
+        lacking.append(reasons)
         if reasons:
             found = _of_originals(scores, run_captions, run_items, directions, path)
         else:
@@ -64,7 +65,17 @@ def compute_metrics(
         for (setting, direction), part in found.groupby(["setting", "direction"], sort=False):
             place = {"method": method, "seed": seed, "setting": setting, "direction": direction}
             rows.append(place | ranking.metrics(part))
+    _check_settings(settings, lacking)
     write_csv(table, pd.DataFrame(rows))
+
+
+def _check_settings(settings: list[str], lacking: list[dict[str, str]]) -> None:
+    for setting in settings:
+        if all(setting in reasons for reasons in lacking):
+            raise RewindError(
+                f"evaluation.settings: no run of the study can be evaluated in {setting!r} ({lacking[0][setting]}); "
+                "take it out."
+            )
 
 
 def _of_originals(

@@ -80,7 +80,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
     names = {"sweep": "Number of frames"}
     page = Page(
         title=study.title or study.name,
-        subtitle=_under(_subtitle(study, dataset, split, results, explorer), results.given),
+        subtitle=_under(_subtitle(study, dataset, split, results), results.given),
         sections=sections,
         names=names,
         explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items),
@@ -91,19 +91,17 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
 
 
 def _explorer(study: Study, made: Made, data: Path, results: Results) -> tuple[Explorer, Split]:
-    """Of the runs that were evaluated in every setting; where none was, of all runs in the settings that they have."""
+    """Of the runs that were evaluated in every setting."""
     keys, ranks, explorer = study.evaluation, read_ranks(study.runs(), made.ranks), None
-    whole = [run for run in made.similarity if run[0] not in results.not_evaluated]
-    shown = whole or list(made.similarity)
-    settings = [s for s in keys.settings if not any(results.reason(method, s) for method, _ in shown)]
-    for method, seed in shown:
-        path = made.similarity[method, seed]
+    for (method, seed), path in made.similarity.items():
+        if method in results.not_evaluated:
+            continue
         scores, split = read_similarity(data, study.dataset, path)
         if explorer is None:
-            explorer = Explorer(split.captions, split.items, settings, keys.directions)
+            explorer = Explorer(split.captions, split.items, keys.settings, keys.directions)
         explorer.check(split, path)
         explorer.add(method, seed, scores, ranks[method][seed], path)
-    assert explorer is not None  # a study has at least one run
+    assert explorer is not None  # every setting has a run, and those that lack settings lack the same
     return explorer, explorer.split
 
 
@@ -132,11 +130,10 @@ def _said(strips: Strips, count: int, items: str) -> str:
     )
 
 
-def _subtitle(study: Study, dataset: Dataset, split: Split, results: Results, explorer: Explorer) -> str:
+def _subtitle(study: Study, dataset: Dataset, split: Split, results: Results) -> str:
     counts = f"{len(split.items):,} test {_noun(dataset)}, {len(split.captions):,} captions, {len(study.runs())} runs"
-    shown = {method for method, _ in explorer.runs}
-    lacking = [results.labels[method] for method in results.not_evaluated if method not in shown]
-    apart = f"; single queries are shown without {', '.join(lacking)}, which lack settings" if lacking else ""
+    lacking = ", ".join(results.labels[method] for method in results.not_evaluated)
+    apart = f"; the explorer leaves out what was not evaluated in every setting: {lacking}" if lacking else ""
     return f"{dataset.title or dataset.name}: {counts}{apart}"
 
 
