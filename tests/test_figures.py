@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from figure_texts import assert_legible
 from rewind.errors import RewindError
 from rewind.reporting import style
-from rewind.reporting.figures import curves, forest, ranks
+from rewind.reporting.figures import curves, forest, rank_intervals, ranks
 
 HEADS = {m: m for m in ("meanP", "seqLSTM", "seqTransf", "tightTransf")}
 SIX = {"chance": "chance", **HEADS, "ridge": "ridge (closed form)"}
@@ -177,3 +177,35 @@ def test_saved_figures_are_the_same_bytes(tmp_path):
     assert b"CreationDate" not in one[1].read_bytes()
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["ranks.v1.pdf", "ranks.v1.png"]
     assert dict(mpl.rcParams) == mine
+
+
+def place_table(settings, count=9):
+    """Places of methods whose neighbours cannot be told apart."""
+    names = [f"Model with a long name {i}" for i in range(count)]
+    ends = {"rank": range(1, count + 1), "low": [max(1, i) for i in range(count)]}
+    ends["high"] = [min(count, i + 2) for i in range(count)]
+    shared = {"direction": "text_to_item", "metric": "R@1", "compared": count, "confidence": 0.95}
+    tables = [pd.DataFrame({"method": names, "setting": setting, **shared, **ends}) for setting in settings]
+    return pd.concat(tables), {name: name for name in names}
+
+
+@pytest.mark.parametrize("settings_", [("test",), ("origin", "hard"), ("origin", "hard", "binary")])
+def test_every_place_is_drawn_with_its_interval(settings_):
+    table, labels = place_table(settings_)
+    shuffled = table.sample(frac=1, random_state=1)
+    fig = rank_intervals.rank_intervals(shuffled, labels, dict.fromkeys(settings_, "R@1"))
+    assert_legible(fig)
+    assert len(fig.axes) == len(settings_)
+    for axes in fig.axes:
+        assert [tick.get_text() for tick in axes.get_yticklabels()] == list(labels), "the best at the top"
+        bars = [(bar.get_x() + 0.25, bar.get_x() + bar.get_width() - 0.25) for bar in axes.patches]
+        assert np.allclose(bars, table[["low", "high"]][: len(labels)])
+        assert [line.get_xdata()[0] for line in axes.lines] == list(range(1, 10))
+
+
+def test_two_methods_make_no_picture_of_ranks():
+    table, labels = place_table(("test",), count=2)
+    assert not rank_intervals.drawn(table, {"test": "R@1"}, "text_to_item")
+    for places in (table, table.iloc[:0], pd.DataFrame()):
+        fig = rank_intervals.rank_intervals(places, labels, {"test": "R@1"})
+        assert "No ranks to draw" in fig.axes[0].texts[0].get_text()

@@ -228,8 +228,8 @@ def written(folder, runs):
 
 
 def stage(folder, runs, out="out", pairs=(("a", "b"),)):
-    paths = [folder / out / f"{name}.csv" for name in ("intervals", "pairs", "gaps")]
-    compute_statistics(runs, str(folder / "ranks"), list(pairs), KEYS, NOTHING_SAID, *map(str, paths))
+    paths = [folder / out / f"{name}.csv" for name in ("intervals", "pairs", "gaps", "ranks")]
+    compute_statistics(runs, str(folder / "ranks"), list(pairs), KEYS, NOTHING_SAID, *map(str, paths), ["a", "b"])
     return paths
 
 

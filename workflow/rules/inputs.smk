@@ -5,7 +5,7 @@ from rewind.study import pretraining
 from rewind.study.brought import BROUGHT
 from rewind.study.brought import files as brought_files
 
-PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve")
+PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve", "ranks")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
 
 
@@ -266,6 +266,7 @@ def report_inputs(name):
     folder = f"results/{name}"
     files = {
         "metrics": rules.metrics.output.table.format(study=name),
+        "ranks": rules.metrics.output.ranks.format(study=name),
         **{part: path.format(study=name) for part, path in rules.statistics.output.items()},
         "best": rules.sweep.output.best.format(study=name),
         "videos": f"{data_folder(name)}/videos/report.csv",

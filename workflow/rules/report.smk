@@ -35,10 +35,9 @@ rule tables:
 
 
 rule figures:
-    """Intervals, pairs, the gap between Origin and Hard, training curves, cumulative rank curve."""
+    """Intervals, pairs, ranks, the gap between Origin and Hard, training curves, cumulative rank curve."""
     input:
         unpack(lambda w: report_inputs(w.study)),
-        ranks=rules.metrics.output.ranks,
         records=lambda w: per_run(w.study, rules.train.output.record),
         histories=lambda w: per_run(w.study, rules.train.output.history),
     output:
@@ -133,7 +132,6 @@ rule page:
         unpack(lambda w: report_inputs(w.study)),
         captions=lambda w: captions_of(w.study, "test")["test"],
         item_table=item_table,
-        ranks=rules.metrics.output.ranks,
         similarity=lambda w: per_run(w.study, rules.similarity.output[0]),
         records=lambda w: per_run(w.study, rules.train.output.record),
         tables="results/{study}/tables",

@@ -1,7 +1,7 @@
-"""Statistics: intervals of every method, comparisons of every declared pair, gaps between Origin and Hard.
+"""Statistics: intervals and ranks of methods, comparisons of declared pairs, gaps between Origin and Hard.
 
 Requires: ranks of every run.
-Produces: statistics/intervals.csv, statistics/pairs.csv and statistics/gaps.csv.
+Produces: statistics/intervals.csv, statistics/pairs.csv, statistics/gaps.csv and statistics/ranks.csv.
 """
 
 
@@ -18,6 +18,7 @@ rule statistics:
             "results/{study}/statistics/pairs.csv", category="Results", caption="../report/pairs.rst"
         ),
         gaps="results/{study}/statistics/gaps.csv",
+        places="results/{study}/statistics/ranks.csv",
     log:
         "results/{study}/logs/statistics.log",
     benchmark:
@@ -26,6 +27,7 @@ rule statistics:
         runs=lambda w: study(w).runs(),
         settings=lambda w: study(w).statistics.signature(),
         pairs=lambda w: study(w).pairs(),
+        compared=lambda w: comparing.compared(study(w)),
         random=lambda w: comparing.random(study(w)),
         code=lambda w: code(w, "statistics"),
     script:

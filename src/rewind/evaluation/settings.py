@@ -64,6 +64,11 @@ def pool(setting: str, captions: pd.DataFrame, items: pd.DataFrame) -> Pool:
     return Pool(setting, rows, columns)
 
 
+def among_originals(setting: str) -> str:
+    """The setting that asks of a run without twins what ``setting`` asks of the others: all that it has is Origin."""
+    return "test" if setting == "origin" else setting
+
+
 def left_out(captions: pd.DataFrame, items: pd.DataFrame) -> int:
     """Captions of originals that Binary does not ask because their clip's twin is there without a caption."""
     known, twins = set(items["item_id"]), set(items["item_id"][items["reversed"] == 1])

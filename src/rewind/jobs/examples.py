@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import rank_table
+from rewind.evaluation.settings import among_originals
 from rewind.jobs.given import Given
 from rewind.reporting import style
 from rewind.reporting.examples import retrieval_examples
@@ -56,6 +57,8 @@ def make_pictures(data: Path, dataset: str, run: Run, setting: str, keys: Figure
         folder: where the pictures go.
     """
     scores, split = read_similarity(data, dataset, run.similarity)
+    if setting == "hard" and not (split.items["reversed"] == 1).any():
+        setting = "origin"  # of a run without twins
     style.save(_examples(data, scores, split, setting, keys.examples, size, run), folder / "examples")
     style.save(_heatmap(scores, split, keys.heatmap, run.name), folder / "heatmap")
     style.save(_embedding(split, keys.embedding, run), folder / "embedding")
@@ -80,7 +83,8 @@ def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, Sp
 
 def _examples(data: Path, scores: np.ndarray, split: Split, setting: str, count: int, size: int, run: Run):
     found = view(split, setting, "text_to_item")
-    ranks = rank_table(scores, split.captions, split.items, [setting], ["text_to_item"], run.similarity)
+    asked = setting if (split.items["reversed"] == 1).any() else among_originals(setting)
+    ranks = rank_table(scores, split.captions, split.items, [asked], ["text_to_item"], run.similarity)
     ranks = ranks.set_index("query_id").loc[found.ids]
     kinds = outcomes(ranks["higher"].to_numpy(), ranks["ties"].to_numpy(), margins(found, scores, split))
     shown = choose(kinds, count)

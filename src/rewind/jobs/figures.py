@@ -11,7 +11,8 @@ from rewind.jobs.given import Given
 from rewind.jobs.metrics import read_ranks
 from rewind.jobs.report import Files, load_results, of_every_run, report_files
 from rewind.reporting import style
-from rewind.reporting.figures import curves, forest, gap, ranks
+from rewind.reporting.figures import curves, forest, gap, rank_intervals, ranks
+from rewind.reporting.order import trusted
 from rewind.reporting.results import directions
 from rewind.study import Dataset, Study, comparing
 
@@ -36,7 +37,7 @@ def make_figures(
     rank_folder: str,
     folder: Path,
 ) -> None:
-    """Intervals, pairs, the gap, training curves, the cumulative rank curve: each as PNG and PDF.
+    """Intervals, pairs, the gap, training curves, rank curve, ranks of methods: each as PNG and PDF.
 
     Where a study searches in both directions, the pictures show captions searching items.
     """
@@ -53,6 +54,9 @@ def make_figures(
         "training_curves": curves.training_curves(_histories(histories), **named, values=(selected, "loss")),
         "rank_curve": ranks.rank_curve(
             _ranks(study, rank_folder), _gallery(results.metrics, way), **named, direction=way
+        ),
+        "ranks": rank_intervals.rank_intervals(
+            trusted(results), results.labels, {s: results.deciding(s) for s in study.evaluation.settings}, **tested
         ),
     }
     for name, figure in drawn.items():

@@ -17,12 +17,14 @@ from rewind.jobs.given import Given
 from rewind.jobs.metrics import read_ranks
 from rewind.jobs.report import Files, load_results, of_every_run, report_files
 from rewind.reporting.explorer import Explorer
+from rewind.reporting.figures.rank_intervals import drawn
 from rewind.reporting.lists import Split
+from rewind.reporting.order import trusted
 from rewind.reporting.page.captions import captions_of
 from rewind.reporting.page.document import Page, render
 from rewind.reporting.page.parts import fragment, grid, paragraph, picture, section
 from rewind.reporting.page.strips import FRAMES, SIDE, Strips, make_strips
-from rewind.reporting.results import Results
+from rewind.reporting.results import Results, directions
 from rewind.study import Dataset, Study
 
 UNUSABLE_SHOWN = 50
@@ -65,7 +67,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
         result: the page.
     """
     results = load_results(study, dataset, files)
-    explorer, split = _explorer(study, made, data)
+    explorer, split = _explorer(study, made, data, results)
     strips = _strips(split, data, min(SIDE, study.frames.size))
     clips = [os.path.relpath(data / path, result.parent) if path else "#" for path in split.items["path"]]
     sections = {
@@ -78,7 +80,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
     names = {"sweep": "Number of frames"}
     page = Page(
         title=study.title or study.name,
-        subtitle=_under(_subtitle(study, dataset, split), results.given),
+        subtitle=_under(_subtitle(study, dataset, split, results), results.given),
         sections=sections,
         names=names,
         explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items),
@@ -88,15 +90,18 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
     write_text(result, render(page))
 
 
-def _explorer(study: Study, made: Made, data: Path) -> tuple[Explorer, Split]:
+def _explorer(study: Study, made: Made, data: Path, results: Results) -> tuple[Explorer, Split]:
+    """Of the runs that were evaluated in every setting."""
     keys, ranks, explorer = study.evaluation, read_ranks(study.runs(), made.ranks), None
     for (method, seed), path in made.similarity.items():
+        if method in results.not_evaluated:
+            continue
         scores, split = read_similarity(data, study.dataset, path)
         if explorer is None:
             explorer = Explorer(split.captions, split.items, keys.settings, keys.directions)
         explorer.check(split, path)
         explorer.add(method, seed, scores, ranks[method][seed], path)
-    assert explorer is not None  # a study has at least one run
+    assert explorer is not None  # every setting has a run, and those that lack settings lack the same
     return explorer, explorer.split
 
 
@@ -125,9 +130,11 @@ def _said(strips: Strips, count: int, items: str) -> str:
     )
 
 
-def _subtitle(study: Study, dataset: Dataset, split: Split) -> str:
+def _subtitle(study: Study, dataset: Dataset, split: Split, results: Results) -> str:
     counts = f"{len(split.items):,} test {_noun(dataset)}, {len(split.captions):,} captions, {len(study.runs())} runs"
-    return f"{dataset.title or dataset.name}: {counts}"
+    lacking = ", ".join(results.labels[method] for method in results.not_evaluated)
+    apart = f"; the explorer leaves out what was not evaluated in every setting: {lacking}" if lacking else ""
+    return f"{dataset.title or dataset.name}: {counts}{apart}"
 
 
 def _noun(dataset: Dataset) -> str:
@@ -152,6 +159,8 @@ def _tables(folder: Path, prefix: str) -> list[str]:
 def _figures(pictures: list[Path], study: Study, results: Results) -> str:
     said = captions_of(study, results.labels)
     empty = {"gap": results.gaps.empty, "pairs": results.pairs.empty, "training_curves": not results.trained()}
+    metrics = {setting: results.deciding(setting) for setting in study.evaluation.settings}
+    empty["ranks"] = not drawn(trusted(results), metrics, directions(results, study.evaluation.settings[0])[0])
     empty["rank_curve"] = set(study.evaluation.settings) == {"binary"}
     pictures = [path for path in pictures if not empty.get(path.stem, False)]
     return '<div class="figures">' + "\n".join(picture(path, said[path.stem]) for path in pictures) + "</div>"

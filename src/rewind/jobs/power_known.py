@@ -12,7 +12,7 @@ from scipy.special import chdtri
 
 from rewind.errors import RewindError
 from rewind.files import read_csv
-from rewind.jobs.metrics import ranks_path, read_ranks
+from rewind.jobs.metrics import ranks_path, read_ranks, read_reasons
 from rewind.jobs.queries import asked
 from rewind.statistics.blocks import Block, blocks
 from rewind.statistics.likeness import likeness
@@ -205,7 +205,7 @@ def _from_ranks(study: Study, setting: str, folder: Path, rows: pd.DataFrame) ->
 
 
 def _block(runs: list[tuple[str, int]], folder: Path, setting: str, direction: str) -> Block | None:
-    found = blocks(read_ranks(runs, str(folder))) if runs else ()
+    found = blocks(read_ranks(runs, str(folder)), read_reasons(runs, str(folder))) if runs else ()
     return next((block for block in found if (block.setting, block.direction) == (setting, direction)), None)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from rewind.files import read_csv
 from rewind.jobs.given import Given, Named
+from rewind.jobs.metrics import read_reasons
 from rewind.reporting.results import Results
 from rewind.study import Dataset, Method, Study, comparing
 from rewind.study.pretraining import ELSEWHERE, condition, seeds, starts
@@ -42,6 +43,8 @@ class Files:
         videos: the data set's video report.
         pretrained: ``run.json`` of every pre-training, by seed; none where there was none.
         zero_shot, step_time, control: CSV files of studies that have them.
+        places: CSV file of ranks; published results may lack it.
+        ranks: folder of the runs' ranks, which says where a method was not evaluated.
         gap: cosine gaps, where the study asks for them.
         accepted: sentences on edits of code that somebody declared to change no number.
     """
@@ -57,6 +60,8 @@ class Files:
     zero_shot: str | None = None
     step_time: str | None = None
     control: str | None = None
+    places: str | None = None
+    ranks: str | None = None
     gap: GapFiles | None = None
     accepted: list[str] = field(default_factory=list)
 
@@ -82,6 +87,9 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         verdict=study.tables.verdict if files.step_time else None,
         step_time=_optional(files.step_time, ("baseline",)),
         control=_optional(files.control, ("baseline", "control", "control_baseline")),
+        places=_optional(files.places),
+        order=study.tables.order,
+        not_evaluated=read_reasons(study.runs(), files.ranks) if files.ranks else {},
         given=condition(study),
     )
 
@@ -129,6 +137,8 @@ def report_files(given: Given) -> Files:
         zero_shot=inputs.get("zero_shot"),
         step_time=inputs.get("step_time"),
         control=inputs.get("control"),
+        places=inputs.places,
+        ranks=inputs.ranks,
         gap=gap_files(inputs),
         accepted=list(given.params.get("accepted") or ()),
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rewind.files import write_csv
 from rewind.jobs.given import Given
-from rewind.jobs.metrics import Run, read_ranks
+from rewind.jobs.metrics import Run, read_ranks, read_reasons
 from rewind.jobs.unpack import pairs_of, runs_of
 from rewind.statistics.comparisons import compare
 from rewind.statistics.control import shrinkage
@@ -27,6 +27,8 @@ def statistics(given: Given) -> None:
         output.intervals,
         output.pairs,
         output.gaps,
+        output.places,
+        list(params.compared),
     )
 
 
@@ -46,12 +48,15 @@ def compute_statistics(
     intervals: str,
     differences: str,
     gaps: str,
+    places: str,
+    compared: list[str],
 ) -> None:
-    """Intervals of every method, comparisons of every declared pair, gaps between Origin and Hard."""
-    found = compare(read_ranks(runs, ranks), pairs, keys, random)
+    """Intervals of every method, comparisons of every declared pair, gaps between Origin and Hard, ranks of methods."""
+    found = compare(read_ranks(runs, ranks), pairs, keys, random, compared, read_reasons(runs, ranks))
     write_csv(intervals, found.intervals)
     write_csv(differences, found.pairs)
     write_csv(gaps, found.gaps)
+    write_csv(places, found.ranks)
 
 
 def compute_control(runs: list[Run], ranks: str, keys: Verdict, setting: str, confidence: float, result: str) -> None:

@@ -12,10 +12,11 @@ from pyarrow import csv
 
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
+from rewind.evaluation.settings import among_originals
 from rewind.evaluation.trec import DEPTH, qrels, run, task
 from rewind.files import atomic
 from rewind.jobs.given import Given
-from rewind.jobs.metrics import Run
+from rewind.jobs.metrics import Run, not_evaluated
 from rewind.jobs.unpack import by_run
 
 
@@ -54,9 +55,13 @@ def export(
     judged: dict[str, pa.Table] = {}
     for (method, seed), path in similarity.items():
         scores, rows, columns = _read(path, captions, items)
-        for setting in settings:
+        queries, gallery = rows["caption_id"].to_numpy(), columns["item_id"].to_numpy()
+        whole = len(gallery) >= len(items)
+        lacking = {} if whole else not_evaluated(queries, gallery, captions, items, settings, path)
+        for setting in (setting for setting in settings if setting not in lacking):
             for direction in directions:
-                asked, name = task(scores, rows, columns, setting, direction, path), f"{setting}_{direction}"
+                alike = among_originals(setting) if lacking else setting
+                asked, name = task(scores, rows, columns, alike, direction, path), f"{setting}_{direction}"
                 right = qrels(asked)
                 if name not in judged:
                     judged[name] = right

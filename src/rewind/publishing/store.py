@@ -11,10 +11,12 @@ from typing import Any
 from rewind.errors import RewindError
 from rewind.files import check_id, read_csv, read_json, write_csv, write_json, write_text
 from rewind.jobs.config import MAIN, load_all
+from rewind.jobs.metrics import read_reasons
 from rewind.publishing.benchmarks import benchmark
 from rewind.publishing.record import benchmark_record, machine_name, study_record
 from rewind.study import Dataset, Study
 from rewind.study.load import read_yaml
+from rewind.study.report import RANK, split_column
 
 FOLDER = Path("docs/published")
 MAIN_FILES = {
@@ -26,6 +28,7 @@ MAIN_FILES = {
 ZERO_SHOT = {"zero_shot.csv": "statistics/zero_shot.csv"}
 STEP_TIME = {"step_time.csv": "step_time.csv"}
 CONTROL = {"control.csv": "statistics/control.csv"}
+RANKS = {"ranks.csv": "statistics/ranks.csv"}
 COSINE_GAP = {
     "cosine_gap_runs.csv": "cosine_gap.csv",
     "cosine_gap.csv": "statistics/cosine_gap.csv",
@@ -56,12 +59,15 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
     files |= ZERO_SHOT if study.evaluation.zero_shot else {}
     files |= STEP_TIME if study.tables.verdict else {}
     files |= CONTROL if study.tables.verdict and study.tables.verdict.control else {}
+    files |= RANKS if any(split_column(column)[1] == RANK for column in study.tables.columns) else {}
     files |= COSINE_GAP if study.evaluation.cosine_gap else {}
     files |= {name: file for name, file in EFFICIENCY.items() if (results / file).is_file()}
     for file in files.values():
         if not (results / file).is_file():
             raise RewindError(f"{results / file}: no such file; finish the study, then publish it.")
     record = study_record(study, results)
+    if reasons := read_reasons(study.runs(), str(results / "ranks")):
+        record["not_evaluated"] = reasons
     folder = _folder(root, record, machine)
     shutil.rmtree(folder, ignore_errors=True)
     for stored, file in files.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ def read(root: Path, folder: Path) -> Stored:
         return Stored(folder.name, record, texts=_texts(root, record["name"], folder))
     study, dataset = _keys(folder)
     results = load_results(study, dataset, _files(folder))
+    results = replace(results, not_evaluated=record.get("not_evaluated", {}))
     title, facts = dataset.title or dataset.name, Footnotes(items=dataset.items)
     names = {stem(setting): setting for setting in study.evaluation.settings}
     tables = (
@@ -116,6 +117,7 @@ def _files(folder: Path) -> Files:
     return Files(
         **{name: str(folder / f"{name}.csv") for name in ("metrics", "intervals", "pairs", "gaps")},
         **{name: path if Path(path).is_file() else None for name, path in optional.items()},
+        places=str(folder / "ranks.csv") if (folder / "ranks.csv").is_file() else None,
         # Footnotes alone are made of these; documents print none.
         records={},
         best="",

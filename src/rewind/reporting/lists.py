@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.datasets.annotations import twin_of
-from rewind.evaluation.settings import pool
+from rewind.evaluation.settings import among_originals, pool
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,13 @@ class Split:
 def view(split: Split, setting: str, direction: str) -> View:
     """The queries of a setting, in the order of the rank tables.
 
+    Where there are no twins, Origin is the whole split.
+
     Raises:
-        RewindError: for a setting that needs twins where there are none.
+        RewindError: for another setting that needs twins where there are none.
     """
-    chosen = pool(setting, split.captions, split.items)
+    asked = setting if (split.items["reversed"] == 1).any() else among_originals(setting)
+    chosen = pool(asked, split.captions, split.items)
     captions, own = chosen.captions, split.own[chosen.captions]
     names = split.captions["caption_id"].to_numpy()
     if chosen.binary:

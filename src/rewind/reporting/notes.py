@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rewind.metrics import METRICS, known
 from rewind.reporting import gap_table, seed_table
-from rewind.reporting.cells import TITLES, Table
+from rewind.reporting.cells import TITLES, Table, pairs_compared
 from rewind.reporting.footnotes import (
     Footnotes,
     finished,
@@ -35,6 +35,8 @@ def sentences(facts: Footnotes, table: Table) -> list[str]:
             _queries(facts, table.setting, table.directions),
             short_sentence(facts, table.directions) if any(column.group for column in table.columns) else "",
             _reading(table),
+            *table.said,
+            absent_sentence(table),
             _spread(table),
             _intervals(table),
             _near_the_ends(facts, table),
@@ -55,7 +57,8 @@ def pair_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
     metric = results.deciding(setting)
     unit = "accuracy in percent" if setting == "binary" else f"{metric} in percent" if known(metric).percent else metric
     level = f"{1 - results.confidence:.3g}"
-    family = f" over {_pairs(facts.family)}" if facts.family else ""
+    compared = pairs_compared(results, setting) or facts.family
+    family = f" over {_pairs(compared)}" if compared else ""
     tested = bool(results.pairs.loc[results.pairs["setting"] == setting, "p"].notna().any())
     return finished(
         [
@@ -177,7 +180,7 @@ def _reading(table: Table) -> str:
     if table.setting == "binary":
         return "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
     several = max(table.seeds, default=1) > 1
-    shown = dict.fromkeys(known(column.metric) for column in table.columns)
+    shown = dict.fromkeys(known(column.metric) for column in table.metrics)
     said = [m.sentence + (" over the queries of all seeds" if m.pooled and several else "") for m in shown]
     return (
         f"{'; '.join(dict.fromkeys(said))}; ↑ higher is better, ↓ lower is better; metrics are expected values when "
@@ -186,17 +189,19 @@ def _reading(table: Table) -> str:
 
 
 def _spread(table: Table) -> str:
-    counts = {row.cells[0].seeds for row in table.rows if row.cells[0].std == row.cells[0].std}
+    at = table.columns.index(table.metrics[0])
+    first = [row.cells[at] for row in table.evaluated]
+    counts = {cell.seeds for cell in first if cell.std == cell.std}
     if not counts:
         return ""
     number = str(counts.pop()) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
-    single = any(row.cells[0].std != row.cells[0].std for row in table.rows)
+    single = any(cell.std != cell.std for cell in first)
     tail = "; a row without ± is a single run or a closed-form method" if single else ""
     return f"Mean ± standard deviation over {number} seeds{tail}"
 
 
 def _intervals(table: Table) -> str:
-    shown = [column.metric for column in table.columns if column.interval]
+    shown = [column.metric for column in table.metrics if column.interval]
     if not shown:
         return ""
     return f"In brackets {100 * table.confidence:g}% intervals, not adjusted for multiple comparisons"
@@ -205,7 +210,8 @@ def _intervals(table: Table) -> str:
 def _near_the_ends(facts: Footnotes, table: Table) -> str:
     """Where a handful of queries decides, the coverage of intervals is only approximate (docs/calibration.md)."""
     queries = facts.settings.get(table.setting, {}).get("queries") or 0
-    shown = [at for at, column in enumerate(table.columns) if column.interval and known(column.metric).percent]
+    bracketed = [column in table.metrics and column.interval for column in table.columns]
+    shown = [at for at, c in enumerate(table.columns) if bracketed[at] and known(c.metric).percent]
     values = [row.cells[at].estimate for row in table.rows if not row.baseline for at in shown]
     near = [value for value in values if 0 < queries * min(value, 100 - value) / 100 < ENDS]
     if not near:
@@ -220,7 +226,8 @@ def _marks(facts: Footnotes, table: Table) -> str:
         return "No differences between methods were tested, so nothing is bold" if facts.procedures else ""
     what = "accuracy" if table.setting == "binary" else table.deciding
     level = f"p < {1 - table.confidence:.3g} after Holm’s correction"
-    level += f" over {_pairs(facts.family)}" if facts.family else ""
+    family = table.family or facts.family
+    level += f" over {_pairs(family)}" if family else ""
     if not table.marked:
         return f"No two methods differ significantly in {what} ({level}), so nothing is bold"
     return (
@@ -228,6 +235,12 @@ def _marks(facts: Footnotes, table: Table) -> str:
         f"better than that of the method with this letter ({level}); bold: the best value of a column, and values that "
         "were tested against it, are not significantly worse and are ahead of all that are"
     )
+
+
+def absent_sentence(table: Table) -> str:
+    """Which methods have no numbers in a table, and why."""
+    absent = ", ".join(f"{row.label} ({row.absent})" for row in table.rows if row.absent)
+    return f"Without numbers here: {absent}" if absent else ""
 
 
 def key(table: Table) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rewind.errors import RewindError
 from rewind.metrics import ACCURACY, ESTIMATED, STRICT, known
-from rewind.study.report import DIRECTIONS, Tables, split_column
+from rewind.study.report import DIRECTIONS, RANK, Tables, split_column
 from rewind.study.verdict import Verdict
 
 _RUN = ["method", "seed", "setting", "direction"]
@@ -48,6 +48,9 @@ class Results:
         verdict: which methods are to win over which; the next two belong to it.
         step_time: one row per method that was timed.
         control: differences between gaps, one row per method, direction, metric; empty without a control.
+        places: rank of every compared method, one row per method, setting, direction, metric; may be empty.
+        order: of the rows of settings' tables, as the study's key ``tables.order``.
+        not_evaluated: method → setting that it has no numbers in → the reason.
         given: what all numbers are conditional on, for every caption; empty for nothing.
     """
 
@@ -68,6 +71,9 @@ class Results:
     verdict: Verdict | None = None
     step_time: pd.DataFrame = field(default_factory=pd.DataFrame)
     control: pd.DataFrame = field(default_factory=pd.DataFrame)
+    places: pd.DataFrame = field(default_factory=pd.DataFrame)
+    order: str = "file"
+    not_evaluated: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     given: str = ""
 
     @cached_property
@@ -83,6 +89,18 @@ class Results:
             key = (row.method, row.setting, row.direction, row.metric)
             found.setdefault(key, []).append((row.Index + 2, row.estimate, row.low, row.high))
         return found
+
+    @cached_property
+    def places_of(self) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+        """(method, setting, direction, metric) → rank and the ends of its interval."""
+        return {
+            (row.method, row.setting, row.direction, row.metric): (float(row.rank), float(row.low), float(row.high))
+            for row in self.places.itertuples()
+        }
+
+    def reason(self, method: str, setting: str) -> str:
+        """Why a method has no numbers in a setting; empty where it has."""
+        return self.not_evaluated.get(method, {}).get(setting, "")
 
     def short(self, direction: str) -> str:
         """Short name of a search direction: ``T2V`` and ``V2T``, or ``T2I`` and ``I2T``."""
@@ -110,7 +128,8 @@ class Results:
 
     def shown(self) -> list[str]:
         """Metrics of the study's columns, each once."""
-        return list(dict.fromkeys(split_column(column)[1] for column in self.columns))
+        shown = dict.fromkeys(split_column(column)[1] for column in self.columns)
+        return [metric for metric in shown if metric != RANK]
 
 
 def short_direction(direction: str, items: str) -> str:
@@ -129,8 +148,8 @@ def check(results: Results, setting: str) -> None:
     for name, table in zip(_NEEDED, (results.metrics, results.intervals, results.pairs, results.gaps), strict=True):
         _check_columns(name, table)
     rows = results.metrics[results.metrics["setting"] == setting]
-    _check_runs(rows, results.labels, setting)
-    _check_seeds(rows, results.seeds)
+    _check_runs(rows, results, setting)
+    _check_seeds(rows, {m: seeds for m, seeds in results.seeds.items() if not results.reason(m, setting)})
     _check_values(rows)
     _check_same_queries(rows)
     _check_pairs(results)
@@ -188,14 +207,15 @@ def _check_columns(name: str, table: pd.DataFrame) -> None:
         raise RewindError(f"{name}: column {missing[0]!r} is missing; available: {', '.join(map(str, table.columns))}.")
 
 
-def _check_runs(rows: pd.DataFrame, labels: Mapping[str, str], setting: str) -> None:
+def _check_runs(rows: pd.DataFrame, results: Results, setting: str) -> None:
     if rows.empty:
         raise RewindError(f"metrics.csv: no row of setting {setting!r}; evaluate it first.")
     for index, method in rows["method"].items():
-        if method not in labels:
+        if method not in results.labels:
             raise RewindError(f"metrics.csv, row {index + 2}: method {method!r} is not in the study.")
     for direction, group in rows.groupby("direction"):
-        absent = [method for method in labels if method not in set(group["method"])]
+        expected = [method for method in results.labels if not results.reason(method, setting)]
+        absent = [method for method in expected if method not in set(group["method"])]
         if absent:
             raise RewindError(
                 f"metrics.csv: no run of method {absent[0]!r} in {setting}, {direction}; train and evaluate it first."

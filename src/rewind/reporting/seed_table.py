@@ -6,9 +6,11 @@ import pandas as pd
 
 from rewind.metrics import METRICS, STRICT
 from rewind.reporting.cells import binary_columns
+from rewind.reporting.order import ordered
 from rewind.reporting.results import Results, check, directions
 from rewind.reporting.setting_table import arrow, decimals, place
 from rewind.reporting.sheet import Entry, Head, Part, Sheet, number, slug
+from rewind.study.report import RANK
 
 
 def numbers(results: Results, setting: str) -> pd.DataFrame:
@@ -19,7 +21,7 @@ def numbers(results: Results, setting: str) -> pd.DataFrame:
     """
     check(results, setting)
     rows = results.metrics[results.metrics["setting"] == setting]
-    order = {method: at for at, method in enumerate(results.ordered())}
+    order = {method: at for at, method in enumerate(ordered(results, setting))}
     rows = rows.assign(order=rows["method"].map(order)).sort_values(["order", "seed"], kind="stable")
     rows = rows.drop(columns="order").reset_index(drop=True)
     rows.insert(0, "label", rows["method"].map(results.labels))
@@ -52,7 +54,8 @@ def sheet(results: Results, setting: str, dataset: str = "") -> Sheet:
 def columns(results: Results, setting: str) -> dict[str, str]:
     """Title → metric: the usual ones, others with an interval that the study's tables show, and strict R@1."""
     if setting == "binary":
-        return {column.title: column.metric for column in binary_columns(results, ["text_to_item"])}
+        found = binary_columns(results, ["text_to_item"])
+        return {column.title: column.metric for column in found if column.metric != RANK}
     shown = [m for m in results.evaluated() if METRICS[m].usual or m in results.shown()]
     return {metric: metric for metric in shown} | {"R@1 strict": STRICT}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,9 @@ from rewind.statistics.parts import Clusters
 
 Runs = dict[str, dict[int, pd.DataFrame]]
 """Rank tables by method and seed."""
+
+Left = Mapping[str, Collection[str]]
+"""Method → settings in which it was not evaluated, for a reason that is known."""
 
 _COLUMNS = ("query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id", "gallery")
 _KEY = ["setting", "direction", "query_id"]
@@ -27,7 +30,7 @@ class Block:
         setting, direction: which.
         queries: (Q,) ids, sorted.
         clusters: of these queries.
-        higher, ties: method → (S, Q), seeds in ascending order.
+        higher, ties: method → (S, Q), seeds in ascending order; methods that were not evaluated here are not in them.
         gallery: items that a query searches.
     """
 
@@ -82,26 +85,31 @@ def check_ranks(table: pd.DataFrame, where: str) -> None:
         raise RewindError(f"{where}, row {_place(table, twice)}: the query is there twice; keep one of the rows.")
 
 
-def blocks(runs: Runs) -> Iterator[Block]:
-    """Every setting and direction of the first run, in its order.
+def blocks(runs: Runs, left_out: Left | None = None) -> Iterator[Block]:
+    """Every setting and direction that a run has, in the order of the run that has most.
+
+    Args:
+        runs: rank tables of all runs.
+        left_out: where methods may have no rank table.
 
     Raises:
         RewindError: if there is no run, or two runs have other settings, queries or clusters.
     """
-    tables = [(f"{m}/seed{s}", table) for m, seeds in runs.items() for s, table in seeds.items()]
+    tables = [(m, s, _places(table)) for m, seeds in runs.items() for s, table in seeds.items()]
     if not tables:
         raise RewindError("statistics: there are no runs; train and evaluate one first.")
-    first_name, first = tables[0]
-    places = _places(first)
-    for name, table in tables[1:]:
-        odd = sorted(set(places) ^ set(_places(table)))
+    first_method, first_seed, most = max(tables, key=lambda table: len(table[2]))  # the first of these
+    for method, seed, there in tables:
+        known = (left_out or {}).get(method, ())
+        odd = sorted(place for place in set(most) ^ set(there) if place[0] not in known)
         if odd:
             raise RewindError(
-                f"runs {first_name} and {name}: only one of them was evaluated in {' '.join(odd[0])}; "
-                "compute the metrics of both again."
+                f"runs {first_method}/seed{first_seed} and {method}/seed{seed}: only one of them was evaluated in "
+                f"{' '.join(odd[0])}; compute the metrics of both again."
             )
-    for setting, direction in places:
-        yield _block(runs, setting, direction)
+    for setting, direction in most:
+        named = {m: seeds for m, seeds in runs.items() if setting not in (left_out or {}).get(m, ())}
+        yield _block(named, setting, direction)
 
 
 def _places(table: pd.DataFrame) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,12 +12,13 @@ import pandas as pd
 from rewind.errors import RewindError
 from rewind.metrics import MEDIAN, METRICS, TESTED, median_of
 from rewind.statistics import bootstrap, labels
-from rewind.statistics.blocks import Block, Runs, blocks
+from rewind.statistics.blocks import Block, Left, Runs, blocks
 from rewind.statistics.bootstrap import Resamples, draw_weights, percentile_interval
 from rewind.statistics.inference import one
 from rewind.statistics.median import median_rank
 from rewind.statistics.pairs import NOTHING_SAID, PAIRS, Random, pair_rows
 from rewind.statistics.parts import Parts, parts
+from rewind.statistics.ranks import rank_table
 from rewind.study.model import Statistics
 
 SKEWED = np.array([METRICS[metric].skewed for metric in TESTED])
@@ -33,28 +35,41 @@ GAPS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """The three tables of the statistics stage.
+    """The four tables of the statistics stage.
 
     Attributes:
         intervals: one row per method, setting, direction and metric.
         pairs: one row per pair, setting, direction and metric; MdR is not tested.
         gaps: Origin − Hard over Origin's queries, one row per method, direction and metric; empty where one of the
             settings was not evaluated.
+        ranks: places of the compared methods, one row per method, setting, direction and metric
+            (:func:`rewind.statistics.ranks.rank_table`).
     """
 
     intervals: pd.DataFrame
     pairs: pd.DataFrame
     gaps: pd.DataFrame
+    ranks: pd.DataFrame
 
 
-def compare(runs: Runs, pairs: list[tuple[str, str]], keys: Statistics, random: Random = NOTHING_SAID) -> Comparison:
+def compare(
+    runs: Runs,
+    pairs: list[tuple[str, str]],
+    keys: Statistics,
+    random: Random = NOTHING_SAID,
+    compared: Collection[str] = (),
+    left_out: Left | None = None,
+) -> Comparison:
     """Intervals per method, differences per pair and gaps, in every setting, direction and metric.
 
     Args:
         runs: rank tables (``check_ranks`` accepts them); every run of a study has the same queries.
-        pairs: the declared family; Holm's correction runs over it, per setting, direction and metric.
+        pairs: the declared family; Holm's correction runs over those of it whose methods both have results, per
+            setting, direction and metric.
         keys: confidence; resamples and seed of the bootstrap beside it.
         random: which methods are fixed models, and whether seeds go in pairs.
+        compared: methods that have places among each other.
+        left_out: where methods were not evaluated, for a reason that is known.
 
     Raises:
         RewindError: if two runs have different settings, queries or clusters, or a pair names no run.
@@ -66,13 +81,14 @@ def compare(runs: Runs, pairs: list[tuple[str, str]], keys: Statistics, random: 
     weights = cache(lambda clusters: draw_weights(clusters, keys.resamples, keys.seed))
     intervals, differences, gaps = [], [], []
     kept: dict[tuple[str, str], Block] = {}
-    for block in blocks(runs):
+    for block in blocks(runs, left_out):
         draws = Resamples(weights(len(block.clusters.sizes)), block.clusters)
         totals = {method: block.totals(method) for method in block.higher}
         found = {m: parts(t, block.clusters.sizes, m in random.fixed) for m, t in totals.items()}
         for method in totals:
             intervals += _interval_rows(block, method, totals[method], found[method], draws, keys.confidence, random)
-        differences += pair_rows(block, totals, pairs, draws, keys.confidence, random)
+        there = [pair for pair in pairs if pair[0] in totals and pair[1] in totals]
+        differences += pair_rows(block, totals, there, draws, keys.confidence, random)
         kept[block.setting, block.direction] = block
         other = kept.get(("hard" if block.setting == "origin" else "origin", block.direction))
         if other is not None and {block.setting, other.setting} == {"origin", "hard"}:
@@ -80,7 +96,8 @@ def compare(runs: Runs, pairs: list[tuple[str, str]], keys: Statistics, random: 
             draws = Resamples(weights(len(origin.clusters.sizes)), origin.clusters)
             gaps += _gap_rows(origin, hard, draws, keys.confidence, random)
     tables = ((intervals, INTERVALS), (differences, PAIRS), (gaps, GAPS))
-    return Comparison(*(pd.DataFrame(rows, columns=list(columns)) for rows, columns in tables))
+    made = [pd.DataFrame(rows, columns=list(columns)) for rows, columns in tables]
+    return Comparison(*made, rank_table(made[0], made[1], compared, keys.confidence))
 
 
 def _interval_rows(
@@ -133,7 +150,7 @@ def _gap_rows(origin: Block, hard: Block, draws: Resamples, confidence: float, r
     signs = np.where(LOWER, -1, 1)
     ends = np.sort([0 * signs, signs * (most - least)], axis=0)
     rows = []
-    for method in origin.higher:
+    for method in (name for name in origin.higher if name in hard.higher):
         gap = [origin.values(method, metric) - hard.values(method, metric)[:, at] for metric in TESTED]
         totals = origin.clusters.totals(np.stack(gap))
         result = one(parts(totals, origin.clusters.sizes, method in random.fixed), confidence, SKEWED, *ends)

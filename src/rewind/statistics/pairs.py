@@ -87,7 +87,7 @@ def pair_rows(
     Args:
         block: ranks of all runs.
         totals: method → (K, S, C) of the metrics.
-        pairs: the declared family.
+        pairs: the declared family, as far as both methods have results here.
         draws: of the bootstrap.
         confidence: of the intervals.
         random: what is.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rewind.metrics import ACCURACY, METRICS
 from rewind.study import pretraining
 from rewind.study.brought import BROUGHT
-from rewind.study.report import split_column
+from rewind.study.report import RANK, split_column
 
 if TYPE_CHECKING:
     from rewind.study.model import Method, Study
@@ -36,7 +36,7 @@ def compared(study: Study) -> list[str]:
 def primary(study: Study) -> str:
     """The metric that earns letters."""
     shown = [split_column(column)[1] for column in study.tables.columns]
-    tested = [metric for metric in shown if METRICS[metric].tested]
+    tested = [metric for metric in shown if metric != RANK and METRICS[metric].tested]
     return study.statistics.primary or (ACCURACY if ACCURACY in shown else next(iter(tested), ACCURACY))
 
 

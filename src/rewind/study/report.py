@@ -12,6 +12,8 @@ from rewind.study.keys import SEEDS, Keys, key, once
 from rewind.study.verdict import Verdict
 
 DIRECTIONS = ("text_to_item", "item_to_text")
+RANK = "Rank"
+"""The column of places among the compared methods."""
 
 
 class Statistics(Keys):
@@ -55,8 +57,15 @@ class Tables(Keys):
         ["R@1", "R@5", "R@10", "MdR", "MnR"],
         f"Columns in order. Each is a metric ({', '.join(METRICS)}; docs/statistics.md explains them). Put "
         "`text_to_item` or `item_to_text` before it if it is not the first search direction, and `interval` after it "
-        "to show its interval.",
+        "to show its interval. `Rank` is the place among the compared methods by the deciding metric, with its "
+        "interval (docs/statistics.md, Ranks of methods).",
         min_length=1,
+    )
+    order: Literal["file", "primary"] = key(
+        "file",
+        "Order of the methods in each setting's table: as in this file, trained methods before fixed models; or by the "
+        "deciding metric in this setting, the best first, with baselines that are not compared at the end.",
+        before="file",
     )
     prefix: str = key(
         "", "Prefix of the file names of all tables, for example `rehearsal_`.", pattern=r"^[A-Za-z0-9_\-]*$"
@@ -68,15 +77,21 @@ class Tables(Keys):
     def _known(cls, columns: list[str]) -> list[str]:
         for column in columns:
             direction, metric, interval = split_column(column)
+            if metric == RANK:
+                if interval:
+                    raise ValueError(f"column {column!r}: {RANK} always has its interval; remove `interval`")
+                continue
             if metric not in METRICS or direction not in ("", *DIRECTIONS) or interval not in ("", "interval"):
-                near = difflib.get_close_matches(metric, METRICS, n=1)
+                near = difflib.get_close_matches(metric, [*METRICS, RANK], n=1)
                 hint = f"did you mean {near[0]!r}? " if near and near[0] != metric else ""
                 raise ValueError(
                     f"column {column!r}: {hint}A column is [text_to_item|item_to_text] <metric> [interval], where "
-                    f"the metric is one of {', '.join(METRICS)}"
+                    f"the metric is one of {', '.join(METRICS)}, or {RANK}"
                 )
             if interval and not METRICS[metric].interval:
                 raise ValueError(f"column {column!r}: {metric} has no interval; remove `interval`")
+        if all(split_column(column)[1] == RANK for column in columns):
+            raise ValueError(f"{RANK} alone is no table; add a metric")
         return once(columns)
 
 

@@ -43,6 +43,9 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
         "batches": "Left: share of batches drawn from one topic. Middle: share of the most frequent cluster in an "
         "average batch. Right: number of captions in the largest cluster; clusters follow the current text vectors.",
         "rank_curve": "Share of test queries whose true item is among the first k (expected value over ties).",
+        "ranks": "Compared methods from best to worst in the deciding metric of each setting. Bar: the interval of a "
+        f"place, {confidence} for all places at once; it leaves out methods that are shown to be better or worse. Dot: "
+        "the place by the mean, filled where the interval is that place alone.",
         "examples": f"What captions found with {run}. They are chosen by outcome, as stated in the figure.",
         "heatmap": f"Similarities of {run}. Every row is a caption, standardised over all test items. The true item "
         "is on the diagonal; a frame marks a clip and its twin.",
