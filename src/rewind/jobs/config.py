@@ -66,6 +66,7 @@ def load_checked(
         dataset = datasets.get(study.dataset)
         if dataset and any(target.startswith(f"results/{study.name}/submission/") for target in wanted):
             found.add(DATASET.format(dataset.name), presence.submission_faults(study, dataset))
+        found.add(STUDY.format(study.name), presence.encoder_faults(study, dataset))
     for name, lines in sound.faults(studies, datasets, memory).items():
         found.add(STUDY.format(name), lines)
     found.end()
