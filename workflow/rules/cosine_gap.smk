@@ -26,7 +26,7 @@ rule cosines:
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
-        spec=lambda w: evaluation_spec(w.study, w.method),
+        spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "cosines", w.method),
     script:

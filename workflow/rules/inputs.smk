@@ -2,6 +2,8 @@
 
 from rewind.reporting.page.assets import assets_hash
 from rewind.study import pretraining
+from rewind.study.brought import BROUGHT
+from rewind.study.brought import files as brought_files
 
 PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
@@ -20,12 +22,29 @@ def item_table(wildcards):
 def model_inputs(wildcards, *splits):
     """What a job reads that runs the model of one run over splits."""
     name, method, seed = wildcards.study, wildcards.method, wildcards.seed
+    model = {"model": rules.train.output.model.format(study=name, method=method, seed=seed)}
+    if is_brought(name, method):
+        return brought_inputs(name, method, seed) | model
     return {
         **captions_of(name, *splits),
         **cache_files(name, method, seed),
         "item_table": item_table(wildcards),
         "best": rules.sweep.output.best.format(study=name),
-        "model": rules.train.output.model.format(study=name, method=method, seed=seed),
+        **model,
+    }
+
+
+def is_brought(name, method):
+    """Whether a method is files: vectors or scores that the user brings, or that are made by name."""
+    return STUDIES[name].methods[method].model in BROUGHT
+
+
+def brought_inputs(name, method, seed):
+    """What such a run is made of: no sweep, no pre-training, no over-fitting check comes before it."""
+    return {
+        "item_table": rules.captions.output.item_table.format(dataset=STUDIES[name].dataset),
+        **captions_of(name, "train", "test"),
+        "brought": brought_files(STUDIES[name].methods[method], seed),
     }
 
 
@@ -199,6 +218,8 @@ def run_inputs(name, method, seed=None, frames=None):
 
     Without a seed it starts from the study's first pre-training.
     """
+    if is_brought(name, method):
+        return brought_inputs(name, method, seed)
     files = {
         "item_table": rules.captions.output.item_table.format(dataset=STUDIES[name].dataset),
         **captions_of(name, "train", "valid"),
@@ -229,9 +250,9 @@ def features_spec(name):
     return {key: spec[key] for key in ("backbone", "frames", "text")}
 
 
-def evaluation_spec(name, method):
+def evaluation_spec(name, method, seed=None):
     """What a similarity matrix depends on besides the model: not how it was trained."""
-    spec = STUDIES[name].run_spec(method).signature()
+    spec = STUDIES[name].run_spec(method, seed=seed).signature()
     scored = {
         "method": ("model", "head", "head_layers", "head_start", "options"),
         "evaluation": ("batch_size", "pair_batch_size"),

@@ -96,7 +96,7 @@ rule export_vectors:
         workers=lambda w: study(w).frames.workers,
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
-        spec=lambda w: evaluation_spec(w.study, w.method),
+        spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "export_vectors", w.method),
     script:

@@ -30,7 +30,7 @@ rule train:
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
-        spec=lambda w: study(w).run_spec(w.method).signature(),
+        spec=lambda w: study(w).run_spec(w.method, seed=w.seed).signature(),
         name="{method}/seed{seed}",
         dataset=lambda w: study(w).dataset,
         seed=lambda w: int(w.seed),

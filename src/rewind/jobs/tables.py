@@ -20,10 +20,12 @@ from rewind.reporting.method_json import method_metrics
 from rewind.reporting.results import Results
 from rewind.reporting.tables import published, summary, write
 from rewind.study import Dataset, Study
+from rewind.study.brought import BROUGHT
 from rewind.study.pretraining import by_seed, condition, starts
 from rewind.text import make_tokenizer
 
 NO_SEEDS = ": there are no training seeds, and intervals generalise to other queries only"
+WHENCE = {"vectors": "Scored with vectors from files", "scores": "Scored by somebody else, read from files"}
 IMAGE_NETWORKS = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-Lite0"}
 
 
@@ -72,7 +74,7 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         items=dataset.items,
         backbone=_vectors(dataset, bool(results.trained())) if dataset.vectors else _backbone(study),
         pretraining=_pretraining(study, files),
-        max_frames=None if images or dataset.vectors else best["max_frames"],
+        max_frames=None if images or dataset.vectors or not _reads_towers(study) else best["max_frames"],
         frames_chosen=f"{best['chosen']} from {', '.join(map(str, tried))}" if tried else "",
         decoding=_decoding(study, dataset, trained[0]["packages"]),
         hardware=_hardware(trained),
@@ -82,7 +84,11 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         family=len(study.pairs()),
         coverage=_coverage(read_csv(files.videos), "source images" if images else "source clips"),
         data=list(dict.fromkeys(found for record in trained if (found := record.get("data_digest")))),
-        notes=[*_notes(study, dataset, Path(files.videos).parents[1]), *files.accepted],
+        notes=[
+            *_notes(study, dataset, Path(files.videos).parents[1]),
+            *brought_notes(study, records),
+            *files.accepted,
+        ],
     )
 
 
@@ -93,7 +99,7 @@ def _seeded(study: Study) -> list[str]:
 
 
 def _decoding(study: Study, dataset: Dataset, packages: dict[str, str]) -> dict[str, Any]:
-    if dataset.vectors:
+    if dataset.vectors or not _reads_towers(study):
         return {}
     square = {"square": study.frames.size} if study.frames.fit == "stretch" else {}
     if dataset.items == "images":
@@ -196,7 +202,7 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     if "binary" in study.evaluation.settings and (count := left_out(test.captions, test.items)):
         notes.append(f"Binary leaves out {count:,} captions of clips whose time-reversed twin has no caption")
     notes += [_repeated(study, read_csv(folder / "videos/report.csv"))] if study.frames.sampling == "stride" else []
-    if study.backbone.kind not in ("clip", "viclip", "miniclip_towers"):
+    if study.backbone.kind not in ("clip", "viclip", "miniclip_towers") or not _reads_towers(study):
         return notes
     tokenizer, most = make_tokenizer(study.text.tokenizer, words), study.text.max_words
     share, number = truncated_share(captions, tokenizer.count, most)
@@ -207,6 +213,20 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
         unknown = 100 * (ids == 1).sum() / max(1, (ids > 0).sum())
         notes.append(f"{unknown:.1f}% of the words of test captions occur in no training caption and share one token")
     return notes
+
+
+def brought_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]]) -> list[str]:
+    """Which rows are files that were made elsewhere, and what their runs say of them."""
+    said: dict[str, list[str]] = {}
+    for name, method in study.methods.items():
+        if method.model in BROUGHT:
+            said.setdefault(WHENCE[method.model], []).append(method.label or name)
+    found = [f"{what}: {', '.join(labels)}" for what, labels in said.items()]
+    for (name, seed), record in records.items():
+        method = study.methods[name]
+        seeded = f", seed {seed}" if len(method.seeds or study.seeds) > 1 else ""
+        found += [f"{method.label or name}{seeded}: {note}" for note in record.get("notes", [])]
+    return list(dict.fromkeys(found))
 
 
 def _reads_towers(study: Study) -> bool:

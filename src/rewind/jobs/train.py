@@ -14,7 +14,8 @@ import torch
 
 from rewind.distributed import ALONE, World, joined
 from rewind.errors import RewindError
-from rewind.feeding.folder import Prepared, build_retriever, check_method, device
+from rewind.feeding.brought import check_ids
+from rewind.feeding.folder import DataFolder, Prepared, build_retriever, check_method, device
 from rewind.files import write_csv, write_json
 from rewind.jobs.given import Given
 from rewind.jobs.launch import on_all_gpus
@@ -23,8 +24,10 @@ from rewind.jobs.training_job import Job, training_job
 from rewind.jobs.validation import validator
 from rewind.jobs.zero_shot import validation_task
 from rewind.models.checkpoint import save_model
+from rewind.models.making import maker
 from rewind.models.retriever import Retriever, masked_mean, offers
 from rewind.provenance import environment, hardware
+from rewind.study.brought import BROUGHT
 from rewind.study.together import FEATURES
 from rewind.training import loop
 from rewind.training.epoch_metrics import epoch_metrics
@@ -59,6 +62,7 @@ def _train_run(
     check_splits(folder.folder, job.spec, job.name)
     check_method(folder.spec)
     retriever = build_retriever(folder)
+    notes = _brought(job, folder, retriever)
     state = job.state_file()
     if offers(retriever.fit):
         _fit(retriever, *(folder.split(name, retriever) for name in ("train", "valid")))
@@ -76,10 +80,19 @@ def _train_run(
         write_csv(metrics, epoch_metrics(rows))
     best = next((row for row in rows if row["epoch"] == rows[-1]["best_epoch"]), {})
     scores = {"best": _numbers(best), "last": _numbers(rows[-1] if rows else {})}
-    content = _record(job, retriever, scores, rows, world, time.monotonic() - began)
+    content = _record(job, retriever, scores, rows, world, time.monotonic() - began) | {"notes": notes}
     write_json(record, content)
     state.remove()
     return content
+
+
+def _brought(job: Job, folder: DataFolder, retriever: Retriever) -> list[str]:
+    """Check the files that a model brings against the data set; what tables must say of them."""
+    method = job.spec.method
+    if method.model not in BROUGHT:
+        return []
+    check_ids(retriever, folder.folder, folder.dataset)
+    return maker(method.model).notes(method, retriever)
 
 
 def _record(

@@ -12,6 +12,7 @@ from rewind.jobs.unpack import cache_of, frames_of, path_of, spec_of
 from rewind.jobs.zero_shot import validation_file
 from rewind.provenance import file_hash
 from rewind.study import RunSpec
+from rewind.study.brought import files
 from rewind.training.state import StateFile
 
 
@@ -57,6 +58,7 @@ class Job:
         paths = [Path(self.data) / "items.csv", *(captions / f"{self.dataset}_{s}.csv" for s in ("train", "valid"))]
         weights = self.spec.backbone.weights  # the study's own pre-training included
         paths += [Path(path) for path in (self.cache, weights, validation_file(self.spec.evaluation)) if path]
+        paths += [Path(path) for path in files(self.spec.method)]
         return {str(path): file_hash(path) for path in paths}
 
     def content(self) -> str | None:

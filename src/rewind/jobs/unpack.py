@@ -45,9 +45,9 @@ def spec_of(given: Given) -> RunSpec:
 
 
 def frames_of(given: Given) -> int:
-    """Frames of a clip: a parameter, or else the sweep's choice."""
-    fixed = given.params.get("max_frames")
-    return fixed if fixed is not None else read_json(given.input.best)["max_frames"]
+    """Frames of a clip: a parameter, or else the sweep's choice; 0 for a model that looks at none."""
+    fixed, best = given.params.get("max_frames"), given.input.get("best")
+    return fixed if fixed is not None else read_json(best)["max_frames"] if best else 0
 
 
 def cache_of(inputs: Named, frames: int) -> Path | None:

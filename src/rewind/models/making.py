@@ -32,6 +32,13 @@ class Maker:
             RewindError: naming the key.
         """
 
+    def notes(self, method: Method, retriever: Retriever) -> list[str]:
+        """What readers of a table must know of the row, a sentence each without its full stop.
+
+        Called in the run's job, for models that bring files after the test split was prepared.
+        """
+        return []
+
 
 def with_defaults(given: Any, declared: type[Part]) -> Part:
     """What a user wrote, with a class's default of every hook that it lacks; what subclasses the class as it is.

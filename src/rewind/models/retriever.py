@@ -107,6 +107,14 @@ class Retriever(nn.Module):
 
     # Data
 
+    def covers(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The items and captions of a split that the model can score; called before a split is prepared.
+
+        The default: all of them. Only all twins may be left out, with their captions: the model is then evaluated in
+        the settings that need none, and tables say so.
+        """
+        return items, captions
+
     def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[Any, Tensor] | None:
         """Inputs and prepared captions of a split, for a retriever that looks at no pictures.
 

@@ -51,7 +51,7 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
     """
     study, dataset = _configured(name)
     for method, seed in study.runs():
-        _check_keys(study, method, results / f"runs/{method}/seed{seed}/run.json")
+        _check_keys(study, method, seed, results / f"runs/{method}/seed{seed}/run.json")
     files = dict(MAIN_FILES)
     files |= ZERO_SHOT if study.evaluation.zero_shot else {}
     files |= STEP_TIME if study.tables.verdict else {}
@@ -114,8 +114,8 @@ def _configured(name: str) -> tuple[Study, Dataset]:
     return studies[name], datasets[studies[name].dataset]
 
 
-def _check_keys(study: Study, method: str, file: Path) -> None:
-    ran, now = read_json(file).get("spec", {}), study.run_spec(method).signature()
+def _check_keys(study: Study, method: str, seed: int, file: Path) -> None:
+    ran, now = read_json(file).get("spec", {}), study.run_spec(method, seed=seed).signature()
     if study.pretraining:  # the weights are those of the pre-training
         now["backbone"].pop("weights")
     now["method"] = {key: value for key, value in now["method"].items() if key not in _TEXT_ALONE}

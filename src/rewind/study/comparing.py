@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rewind.metrics import ACCURACY, METRICS
 from rewind.study import pretraining
+from rewind.study.brought import BROUGHT
 from rewind.study.report import split_column
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ MODELS = ("clip_zero_shot", "zero_shot")
 
 def fixed(study: Study) -> list[str]:
     """Methods that are one model: declared so, or nothing is learnt in them, in order."""
-    learnt = [n for n, m in study.methods.items() if m.model == "zero_shot" and _anew(study, m)]
-    return [n for n, m in study.methods.items() if m.fixed or (m.baseline and n not in learnt)]
+    again = [n for n, m in study.methods.items() if (m.model == "zero_shot" and _anew(study, m)) or _of_seeds(m)]
+    return [n for n, m in study.methods.items() if m.fixed or (m.baseline and n not in again)]
 
 
 def compared(study: Study) -> list[str]:
@@ -27,7 +28,7 @@ def compared(study: Study) -> list[str]:
     Others (a network with random weights, closed forms, a bag of words) are compared where ``pairs`` names them.
     """
     wanted = {name for pair in study.statistics.pairs or [] for name in pair} | set(study.trained())
-    wanted |= {n for n, m in study.methods.items() if m.model in MODELS and not m.options.get("untrained")}
+    wanted |= {n for n, m in study.methods.items() if m.model in (*MODELS, *BROUGHT) and not m.options.get("untrained")}
     found = [name for name in study.methods if name in wanted]
     return found or [name for name, method in study.methods.items() if method.model != "chance"]
 
@@ -53,6 +54,11 @@ def random(study: Study) -> dict[str, Any]:
         "exact": [name for name, method in study.methods.items() if method.model == "chance"],
         "paired": [name for name in alike if _anew(study, study.methods[name]) and name not in models],
     }
+
+
+def _of_seeds(method: Method) -> bool:
+    """Whether a model brings files of several trainings."""
+    return method.model in BROUGHT and len(method.seeds or []) > 1
 
 
 def _anew(study: Study, method: Method) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
-from rewind.study import comparing
+from rewind.study import brought, comparing
 from rewind.study import keys as kinds
 from rewind.study.backbone import Backbone
 from rewind.study.keys import DRAFT, NAME, SEEDS, Keys, key, required
@@ -79,7 +79,8 @@ class Method(Keys):
 
     model: str = key(
         "clip4clip",
-        "`clip4clip` (a backbone with a temporal head), `dual_encoder` (cosine of one vector per caption and clip, "
+        "`clip4clip` (a backbone with a temporal head), `vectors` and `scores` (files that you bring, see "
+        "docs/bring-your-model.md), `dual_encoder` (cosine of one vector per caption and clip, "
         "optionally with cross-attention within pairs during training), `miniclip` (`kind: miniclip_towers` without"
         " a head), `translator` (a map from caption vectors to item vectors), the baselines `ridge`, `chance`, "
         "`bow` and `zero_shot` (the study's backbone, or one of its own, before training), or the dotted path of "
@@ -112,6 +113,14 @@ class Method(Keys):
     @classmethod
     def _seeds(cls, seeds: list[int] | None) -> list[int] | None:
         return None if seeds is None else kinds.seeds(seeds)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_for_each_file(cls, given: Any) -> Any:
+        """A model that is files has the seeds that it has files for."""
+        if not isinstance(given, dict) or given.get("model") not in brought.BROUGHT or given.get("seeds") is not None:
+            return given
+        return given | {"seeds": brought.seeds(given["model"], given.get("options"))}
 
     @property
     def baseline(self) -> bool:
@@ -281,12 +290,17 @@ class Study(Keys):
         names = comparing.compared(self)
         return [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
 
-    def run_spec(self, method: str, training: Training | None = None) -> RunSpec:
+    def run_spec(self, method: str, training: Training | None = None, seed: int | str | None = None) -> RunSpec:
         """Exactly the keys that one run depends on: what its rule passes as parameters.
 
-        With other ``training`` keys than the method's it is a trial, of which no zero-shot accuracy is wanted.
+        With other ``training`` keys than the method's it is a trial, of which no zero-shot accuracy is wanted. With a
+        ``seed``, a model that brings files has those of this seed, and no key of towers, frames or training.
         """
-        chosen, evaluation = self.methods[method], self.evaluation
+        chosen, evaluation = brought.of_seed(self.methods[method], seed), self.evaluation
+        if chosen.model in brought.BROUGHT and seed is not None:
+            chosen = chosen.model_copy(update={"training": Training(), "seeds": None})
+            alone = Evaluation(settings=evaluation.settings, pair_batch_size=brought.PAIRS)
+            return RunSpec(backbone=Backbone(), frames=Frames(), text=Text(), evaluation=alone, method=chosen)
         if training is not None:
             chosen = chosen.model_copy(update={"training": training})
             evaluation = evaluation.model_copy(update={"zero_shot": None})
@@ -320,6 +334,6 @@ class RunSpec(Keys):
         return super().signature(**{"exclude": READING | {"method": {"fixed"}}} | chosen)
 
 
-TOWERLESS = ("ridge", "chance", "bow")
+TOWERLESS = ("ridge", "chance", "bow", *brought.BROUGHT)
 BASELINES = (*TOWERLESS, *comparing.MODELS)
 CLOSED_HEADS = ("ridge", "geometry")  # of a translator

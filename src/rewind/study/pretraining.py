@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rewind.study.brought import BROUGHT
+
 if TYPE_CHECKING:
     from rewind.study.model import Method, Study
 
-ELSEWHERE = ("chance", "bow")
+ELSEWHERE = ("chance", "bow", *BROUGHT)
 """Models that never look through the study's backbone."""
 GIVEN = "given one pre-training"
 

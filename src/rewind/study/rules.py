@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from rewind.study.brought import BROUGHT, seeds
 from rewind.study.report import split_column
 
 if TYPE_CHECKING:
@@ -14,7 +15,15 @@ if TYPE_CHECKING:
 
 def faults(study: Study) -> list[str]:
     """Every fault as ``key: what is wrong; what to do``, in the order of the keys; none for a sound study."""
-    found = [*_methods_named(study), *_pairs(study), *_trained(study), *_fixed(study), *_columns(study), *_text(study)]
+    found = [
+        *_methods_named(study),
+        *_pairs(study),
+        *_trained(study),
+        *_fixed(study),
+        *_brought(study),
+        *_columns(study),
+        *_text(study),
+    ]
     if study.evaluation.zero_shot and not study.encoding():
         found.append("evaluation.zero_shot: no method here has towers that encode prompts and images; set it to null")
     if verdict := study.tables.verdict:
@@ -83,6 +92,26 @@ def _fixed(study: Study) -> Iterator[str]:
                 f"methods.{name}.fixed: a fixed model has one seed, but this has {len(seeds)}; set "
                 f"methods.{name}.seeds: [{seeds[0]}], or remove fixed"
             )
+
+
+def _brought(study: Study) -> Iterator[str]:
+    for name, method in study.methods.items():
+        if method.model not in BROUGHT:
+            continue
+        if study.evaluation.cosine_gap:
+            yield (
+                f"evaluation.cosine_gap: gaps are computed on validation too, but methods.{name} has files for the "
+                "test split alone; set it to false, or take the method out"
+            )
+        if method.noise:
+            yield f"methods.{name}.noise: {method.model} are files and look at no clip; remove the key"
+        if any(isinstance(value, dict) for value in method.options.values()):
+            there, wanted = seeds(method.model, method.options), sorted(method.seeds or [])
+            if there != wanted:
+                yield (
+                    f"methods.{name}.seeds: {wanted}, but its options name files for {there}: name a file for each "
+                    "seed, or remove seeds"
+                )
 
 
 def _columns(study: Study) -> Iterator[str]:

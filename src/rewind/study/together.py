@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewind.study import Dataset, Method, RTimeSource, RunSpec, ShapesSource, Study, Training
+from rewind.study.brought import BROUGHT
 from rewind.study.dataset import EmojiSource, InternvidSource
-from rewind.study.pretraining import own_backbone
+from rewind.study.pretraining import ELSEWHERE, own_backbone
 
 TWINS = ("origin", "hard", "binary")
 """Settings that are about a clip and its time-reversed twin."""
@@ -136,11 +137,7 @@ def _vectors(study: Study, dataset: Dataset) -> Iterator[str]:
     if not dataset.vectors:
         return
     where = f"config/datasets/{dataset.name}.yaml holds vectors"
-    if (
-        kind != "embeddings"
-        and "." not in kind
-        and any(m.model not in ("chance", "bow") for m in study.methods.values())
-    ):
+    if kind != "embeddings" and "." not in kind and any(m.model not in ELSEWHERE for m in study.methods.values()):
         yield f"backbone.kind: {kind} reads clips or images, but {where}; set kind: embeddings"
     if study.evaluation.zero_shot:
         yield f"evaluation.zero_shot: prompts and pictures need towers, but {where}; remove the key"
@@ -153,7 +150,7 @@ def _inputs(study: Study, dataset: Dataset) -> Iterator[str]:
     """What a method reads: clips, features that are computed once, vectors."""
     for name, method in study.methods.items():
         cached = dataset.vectors or "visual" in method.training.freeze
-        if cached and (method.noise or study.frames.noise) and method.model != "bow":
+        if cached and (method.noise or study.frames.noise) and method.model not in ("bow", *BROUGHT):
             yield f"{f'methods.{name}.noise' if method.noise else 'frames.noise'}: {NOISE}"
         closed = method.model == "ridge" or (method.model == "translator" and method.baseline)
         if closed and not cached:

@@ -1,0 +1,202 @@
+"""Vectors that a user brings, with the ids of what they are vectors of: npz, Parquet or safetensors.
+
+One vector each, or several (late interaction). Which file holds what is said in docs/bring-your-model.md.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from rewind.errors import RewindError
+
+EXPORTED = {"query_ids", "text", "item_ids", "items", "space"}
+SHOWN = 3  # ids in a message
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors by id.
+
+    Attributes:
+        ids: (n,) text, each once.
+        values: (n, D), or (N, D) where ids have several: those of one stand together, in the order of ``ids``.
+        counts: (n,) how many vectors each id has; None: one.
+        where: the file, for messages.
+    """
+
+    ids: np.ndarray
+    values: np.ndarray
+    counts: np.ndarray | None
+    where: str
+
+    @property
+    def width(self) -> int:
+        return self.values.shape[1]
+
+    def of(self, wanted: np.ndarray | pd.Series) -> Vectors:
+        """The vectors of some ids, in their order.
+
+        Raises:
+            RewindError: naming ids that have none.
+        """
+        place = {name: row for row, name in enumerate(self.ids.tolist())}
+        wanted = np.asarray(wanted, dtype=str)
+        if missing := [name for name in wanted.tolist() if name not in place]:
+            raise RewindError(f"{self.where}: no vector for {some(missing)}: add what is missing.")
+        rows = np.array([place[name] for name in wanted.tolist()], dtype=np.int64)
+        if self.counts is None:
+            return Vectors(wanted, self.values[rows], None, self.where)
+        starts = np.concatenate([[0], np.cumsum(self.counts)])
+        taken = [np.arange(starts[row], starts[row + 1]) for row in rows]
+        return Vectors(wanted, self.values[np.concatenate(taken)], self.counts[rows], self.where)
+
+
+def some(names: list[str]) -> str:
+    """``3 ids: 'a', 'b', 'c'``: the first few of them."""
+    shown = ", ".join(map(repr, names[:SHOWN]))
+    return f"{len(names):,} {'id' if len(names) == 1 else 'ids'}: {shown}{', …' if len(names) > SHOWN else ''}"
+
+
+def read_vectors(path: str | Path, side: Literal["captions", "items"]) -> Vectors:
+    """Read and check a file of vectors.
+
+    - ``.npz``: ``ids`` (n,) of text, ``vectors`` (n, D); or (n, L, D) with ``lengths`` (n,), the real ones of L first.
+      A file of ``results/<study>/embedding`` has both sides: ``query_ids`` and ``text``, ``item_ids`` and ``items``.
+    - ``.parquet``: columns ``id`` and ``vector``, a list of numbers each; or a list of such lists.
+    - ``.safetensors``: ``vectors``, ``lengths`` as in npz; the ids as a JSON list in the metadata ``ids``.
+
+    Numbers are float16, bfloat16 (safetensors), float32 or float64; they are kept as they are, float16 as float32.
+
+    Raises:
+        RewindError: naming the file, and the id or key that is wrong.
+    """
+    path = Path(path)
+    readers = {".parquet": _parquet, ".safetensors": _safetensors}
+    if path.suffix != ".npz" and path.suffix not in readers:
+        raise RewindError(f"{path}: vectors are read from .npz, .parquet or .safetensors; save them as one of these.")
+    if not path.is_file():
+        raise RewindError(f"{path}: no such file; write the vectors there, or correct the path.")
+    ids, values, lengths = _npz(path, side) if path.suffix == ".npz" else readers[path.suffix](path)
+    return _checked(ids, values, lengths, str(path))
+
+
+def _npz(path: Path, side: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if set(archive.files) >= EXPORTED:
+                if str(archive["space"]) != "joint":
+                    raise RewindError(
+                        f"{path}: this run scores pairs, so its vectors of captions and items share no space; take its "
+                        "similarity file with model: scores."
+                    )
+                ids, vectors = ("query_ids", "text") if side == "captions" else ("item_ids", "items")
+                return archive[ids], archive[vectors], None
+            missing = [name for name in ("ids", "vectors") if name not in archive.files]
+            if missing:
+                there = ", ".join(archive.files) or "nothing"
+                raise RewindError(f"{path}: there is no array {missing[0]!r} ({there}); save ids and vectors.")
+            lengths = archive["lengths"] if "lengths" in archive.files else None
+            return archive["ids"], archive["vectors"], lengths
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        raise RewindError(f"{path}: not a whole npz ({error}); write it again.") from error
+    except ValueError as error:  # NumPy's word for an array of Python objects
+        raise RewindError(
+            f"{path}: it holds Python objects ({error}); save numbers, and ids with np.array(ids, dtype=str)."
+        ) from error
+
+
+def _parquet(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    try:
+        table = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise RewindError(f"{path}: not a readable Parquet file ({error}); write it again.") from error
+    for name in ("id", "vector"):
+        if name not in table:
+            raise RewindError(f"{path}: there is no column {name!r} ({', '.join(map(str, table.columns))}).")
+    ids = table["id"].astype(str).to_numpy()
+    rows = [np.asarray(row) for row in table["vector"]]
+    if not rows:
+        return ids, np.zeros((0, 0)), None
+    if rows[0].dtype == object:  # a list of lists
+        several = [np.stack([np.asarray(one) for one in row]) if len(row) else np.zeros((0, 0)) for row in rows]
+        return ids, _joined(ids, several, path), np.array([len(row) for row in several])
+    return ids, _joined(ids, [row[None] for row in rows], path), None
+
+
+def _joined(ids: np.ndarray, rows: list[np.ndarray], path: Path) -> np.ndarray:
+    width = rows[0].shape[1]
+    for name, row in zip(ids, rows, strict=True):
+        if row.shape[1:] != (width,):
+            raise RewindError(
+                f"{path}: the vector of {name!r} has {row.shape[-1]} numbers and that of {ids[0]!r} {width}: all need "
+                "the same."
+            )
+    return np.concatenate(rows)
+
+
+def _safetensors(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:  # NumPy has no bfloat16
+            names = json.loads((file.metadata() or {}).get("ids", "null"))
+            if not isinstance(names, list) or "vectors" not in file.keys():  # noqa: SIM118 - no mapping
+                raise RewindError(
+                    f'{path}: it needs a tensor `vectors` and the ids as metadata: {{"ids": json.dumps(list_of_ids)}}.'
+                )
+            tensors = {name: file.get_tensor(name) for name in ("vectors", "lengths") if name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, OSError) as error:
+        raise RewindError(f"{path}: not a whole safetensors file ({error}); write it again.") from error
+    values = tensors["vectors"]
+    values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+    return np.array(names, dtype=str), values, tensors["lengths"].numpy() if "lengths" in tensors else None
+
+
+def _checked(ids: np.ndarray, values: np.ndarray, lengths: np.ndarray | None, where: str) -> Vectors:
+    ids = np.asarray(ids).astype(str)
+    if ids.ndim != 1:
+        raise RewindError(f"{where}: ids must be a list, not an array of shape {ids.shape}.")
+    names, times = np.unique(ids, return_counts=True)
+    if (times > 1).any():
+        raise RewindError(f"{where}: doubled: {some(names[times > 1].tolist())}; give each id one vector.")
+    if values.dtype.kind != "f":
+        raise RewindError(f"{where}: vectors are {values.dtype}, not float16, float32 or float64.")
+    if values.dtype == np.float16:
+        values = values.astype(np.float32)
+    if values.ndim == 3:
+        values, lengths = _unpadded(ids, values, lengths, where)
+    elif values.ndim != 2 or (lengths is not None and lengths.sum() != len(values)):
+        raise RewindError(f"{where}: vectors have shape {values.shape}; (ids, numbers) is expected.")
+    if len(ids) != (len(values) if lengths is None else len(lengths)):
+        raise RewindError(f"{where}: {len(ids):,} ids and {len(values):,} vectors: each id needs one.")
+    if not len(ids) or not values.shape[1]:
+        raise RewindError(f"{where}: there are no vectors.")
+    good = np.isfinite(values).all(axis=1)
+    if not good.all():
+        owners = ids if lengths is None else np.repeat(ids, lengths)
+        raise RewindError(f"{where}: NaN or infinity in {some(list(dict.fromkeys(owners[~good].tolist())))}.")
+    return Vectors(ids, values, lengths, where)
+
+
+def _unpadded(
+    ids: np.ndarray, values: np.ndarray, lengths: np.ndarray | None, where: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, L, D) and (n,) → the real vectors alone, (N, D), and (n,)."""
+    if lengths is None:
+        raise RewindError(f"{where}: vectors have three axes {values.shape}, so `lengths` must say how many are real.")
+    lengths = np.asarray(lengths)
+    if lengths.shape != (len(values),) or lengths.dtype.kind not in "iu" or len(ids) != len(values):
+        raise RewindError(f"{where}: {len(ids):,} ids, {len(values):,} vectors, lengths {lengths.shape}: one each.")
+    wrong = (lengths < 1) | (lengths > values.shape[1])
+    if wrong.any():
+        raise RewindError(
+            f"{where}: the length of {ids[wrong][0]!r} is {lengths[wrong][0]}; it goes from 1 to {values.shape[1]}."
+        )
+    return values[np.arange(values.shape[1]) < lengths[:, None]], lengths.astype(np.int64)

@@ -1,0 +1,151 @@
+"""A model that is two files: vectors of captions and vectors of items, compared as they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rewind.datasets.vector_files import Vectors, read_vectors, some
+from rewind.errors import RewindError
+from rewind.models.bow import CaptionedItems
+from rewind.models.brought import RowNumbers
+from rewind.models.retriever import Features
+from rewind.study import Backbone as BackboneKeys
+from rewind.study import Method
+from rewind.study import Text as TextKeys
+from rewind.study.brought import VectorOptions, files, options
+
+RECORD = "record.json"  # beside vectors that were made here
+
+
+class GivenVectors(RowNumbers):
+    """Scores captions and items by vectors that were made elsewhere.
+
+    Products are computed in double precision and rounded to single, so that equal vectors get equal scores wherever in
+    a matrix they stand: a model that cannot see the order of frames ties a clip with its twin.
+
+    Args:
+        text, items: the vectors.
+        score: ``cosine``, ``dot`` or ``maxsim``.
+    """
+
+    def __init__(self, text: Vectors, items: Vectors, score: str) -> None:
+        super().__init__()
+        self.all_text, self.all_items, self.score = text, items, score
+        for name, side in (("captions", text), ("items", items)):
+            if side.counts is not None and score != "maxsim":
+                raise RewindError(
+                    f"methods.*.options.score: {score} compares two vectors, but {side.where} has several for each of "
+                    f"its {name}: use score: maxsim."
+                )
+            if score == "cosine":
+                _refuse_zero(side)
+        if text.width != items.width:
+            raise RewindError(
+                f"methods.*.options: vectors of captions have {text.width} numbers ({text.where}) and of items "
+                f"{items.width} ({items.where}): they share no space; give both from one model."
+            )
+
+    @property
+    def compares_vectors(self) -> bool:
+        """Whether the score is a cosine."""
+        return self.score == "cosine"
+
+    def known_items(self) -> np.ndarray:
+        """Ids of items, (n,)."""
+        return self.all_items.ids
+
+    def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[CaptionedItems, Tensor]:
+        """Take the vectors of a split; return its inputs and its prepared text, row numbers both.
+
+        Raises:
+            RewindError: naming ids without a vector.
+        """
+        self.text, self.item = self.all_text.of(captions["caption_id"]), self.all_items.of(items["item_id"])
+        self.sides = [_double(side.values, self.score == "cosine") for side in (self.text, self.item)]
+        return CaptionedItems(len(items)), torch.arange(len(captions))[:, None]
+
+    def encode_text(self, batch: Features) -> Features:
+        """``text`` (n, 1), row numbers → their vectors (n, D) in double precision; of late interaction as they are."""
+        return {"captions": self._of(0, batch["text"])}
+
+    def encode_items(self, batch: Features) -> Features:
+        """``rows`` (n, 1), row numbers → their vectors (n, D) in double precision; of late interaction as they are."""
+        return {"items": self._of(1, batch["rows"])}
+
+    def _of(self, side: int, rows: Tensor) -> Tensor:
+        return rows if self.score == "maxsim" else self.sides[side][rows[:, 0].cpu()].to(rows.device)
+
+    def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
+        """Unit vectors (n, D) of captions and (m, D) of items; only of a cosine."""
+        return text["captions"].float(), items["items"].float()
+
+    def similarity(self, text: Features, items: Features) -> Tensor:
+        """Scores of all pairs, float32 (n_text, n_items)."""
+        queries, gallery = text["captions"], items["items"]
+        if self.score != "maxsim":
+            return (queries @ gallery.T).float()
+        return self._late(queries[:, 0].cpu().numpy(), gallery[:, 0].cpu().numpy()).to(queries.device)
+
+    def _late(self, queries: np.ndarray, gallery: np.ndarray) -> Tensor:
+        """Σ over a caption's vectors of the largest product with one of the item's."""
+        (mine, ends), (theirs, starts) = _rows(self.text, queries), _rows(self.item, gallery)
+        found = np.zeros((len(queries), len(gallery)))
+        for row, (start, end) in enumerate(ends):  # a caption at a time: memory is its vectors × all of the items
+            products = self.sides[0][mine[start:end]] @ self.sides[1][theirs].T
+            found[row] = np.maximum.reduceat(products.numpy(), starts[:, 0], axis=1).sum(axis=0)
+        return torch.from_numpy(found).float()
+
+
+def _rows(side: Vectors, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (N,) of the vectors of some ids, and where in them each one's begin and end (n, 2)."""
+    counts = np.ones(len(side.ids), np.int64) if side.counts is None else side.counts
+    first = np.concatenate([[0], np.cumsum(counts)])
+    taken = [np.arange(first[row], first[row + 1]) for row in wanted]
+    ends = np.cumsum(counts[wanted])
+    return np.concatenate(taken), np.stack([ends - counts[wanted], ends], axis=1)
+
+
+def _double(values: np.ndarray, unit: bool) -> Tensor:
+    wide = torch.from_numpy(values.astype(np.float64))
+    return wide / wide.norm(dim=1, keepdim=True) if unit else wide
+
+
+def _refuse_zero(side: Vectors) -> None:
+    zero = ~side.values.any(axis=1)
+    if zero.any():
+        raise RewindError(
+            f"{side.where}: only zeros in {some(side.ids[zero].tolist())}: without a direction there is no cosine."
+        )
+
+
+def notes(method: Method, retriever: GivenVectors) -> list[str]:
+    """What readers of a table must know of the row."""
+    made = Path(files(method)[0]).parent / RECORD
+    return json.loads(made.read_text(encoding="utf-8")).get("notes", []) if made.is_file() else []
+
+
+def check(method: Method, backbone: BackboneKeys) -> None:
+    """Refuse options that do not fit together.
+
+    Raises:
+        RewindError: naming the option.
+    """
+    options(method)
+
+
+def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> GivenVectors:
+    """The vectors of a run; the study's towers are not looked at.
+
+    Raises:
+        RewindError: for files that are missing, broken or do not fit together.
+    """
+    keys: VectorOptions = options(method)
+    return GivenVectors(
+        read_vectors(str(keys.captions), "captions"), read_vectors(str(keys.items), "items"), keys.score
+    )
