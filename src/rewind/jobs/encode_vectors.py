@@ -209,7 +209,7 @@ def _record(
     keys: Encoding, captions: list[Made], items: list[Made], split: Any, shape: tuple[int, ...], world: World
 ) -> dict[str, Any]:
     twins, mirrored = (sum(made.facts[name] for made in items) for name in ("twins", "mirrored"))
-    notes = list(items[0].facts["notes"])
+    notes = [f"vectors of {keys.title()}", *items[0].facts["notes"]]
     if keys.frames == "model":
         notes.append("frames are chosen by the model's own sampler")
     elif mirrored < twins:

@@ -60,6 +60,11 @@ class Encoding(Keys):
         encoder = re.sub(r"[^A-Za-z0-9_\-]+", "-", self.encoder)
         return f"{encoder}.{slug}.{digest(self.content())[:8]}"
 
+    def title(self) -> str:
+        """The model, for people: the encoder, the name and what else says which weights these are."""
+        more = [str(value) for value in (self.encoder_options.get("pretrained"), self.revision) if value]
+        return " ".join([self.encoder, self.name, *(f"({value})" for value in more)])
+
     def content(self) -> dict[str, Any]:
         """All that the vectors depend on, as plain values."""
         return self.signature(exclude={"batch_size"})
@@ -91,13 +96,39 @@ def encoding_of(method: Method, study: Study) -> Encoding | None:
         return None
     where = f"methods.{_name(method, study)}"
     given = {name: value for name, value in method.options.items() if name not in SCORING}
-    if both := [name for name in ("captions", "items") if name in method.options]:
-        raise RewindError(f"{where}.options.{both[0]}: there is an encoder, which makes the vectors; keep one of both.")
     if method.noise or study.frames.noise:
         raise RewindError(f"{where}.noise: an encoder reads clips; noise is there for models that are trained here.")
     keys = read_options(Encoding, given, f"{where}.options", f"{MODEL} with an encoder")
     default = {name: getattr(study.frames, name) for name in ("max_frames", "sampling", "rate")}
-    return keys.model_copy(update={name: value for name, value in default.items() if getattr(keys, name) is None})
+    keys = keys.model_copy(update={name: value for name, value in default.items() if getattr(keys, name) is None})
+    for name, path in vector_files(keys, study.dataset).items():
+        if method.options.get(name, path) != path:
+            raise RewindError(
+                f"{where}.options.{name}: there is an encoder, which makes the vectors; keep one of both."
+            )
+    return keys
+
+
+def vector_files(keys: Encoding, dataset: str) -> dict[str, str]:
+    """The files that rule ``encode_vectors`` makes, by their option."""
+    folder = f"results/data/{dataset}/vectors/{keys.folder()}"
+    return {name: f"{folder}/{name}.npz" for name in ("captions", "items")}
+
+
+def with_vectors(study: Study) -> Study:
+    """The study with the files of every encoder in its method's options: to all that follows they are files.
+
+    Raises:
+        RewindError: as :func:`encoding_of`.
+    """
+    found = encodings_of(study)
+    made = {
+        name: study.methods[name].model_copy(
+            update={"options": study.methods[name].options | vector_files(keys, study.dataset)}
+        )
+        for name, keys in found.items()
+    }
+    return study.model_copy(update={"methods": study.methods | made}) if made else study
 
 
 def encodings_of(study: Study) -> dict[str, Encoding]:
