@@ -79,7 +79,11 @@ class Encoding(Keys):
         found: list[Path] = []
         own = self.local()
         if own is not None:
-            found += [own] if own.is_file() else sorted(p for p in own.rglob("*") if p.is_file() and not _hidden(p))
+            found += (
+                [own]
+                if own.is_file()
+                else sorted(p for p in own.rglob("*") if p.is_file() and not _hidden(p.relative_to(own)))
+            )
         found += [Path(value) for value in self.encoder_options.values() if isinstance(value, str) and _is_file(value)]
         return [str(path) for path in dict.fromkeys(found)]
 
@@ -146,7 +150,7 @@ def _name(method: Method, study: Study) -> str:
 
 
 def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") and part not in (".", "..") for part in path.parts)
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _is_file(value: str) -> bool:
