@@ -4,7 +4,7 @@
     python benchmarks/open_clip_architectures.py --only SigLIP    # names that contain this
 
 Nothing is downloaded: weights are random, from one seed on both sides, and towers have their own widths but only a few
-blocks. For each architecture: does it build; does its own tokenizer work without a network (else its text tower is given
+blocks. For each architecture: does it build; does its own tokenizer work without a network (else its text tower gets
 random tokens); the largest difference between our vectors and those of open_clip's `encode_text` and `encode_image`;
 whether a weights file under each published tag is prepared as open_clip prepares pictures for that tag.
 """
