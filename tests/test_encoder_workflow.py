@@ -50,9 +50,9 @@ def test_one_set_of_vectors_serves_both_studies_and_ties_every_twin(finished: Wo
     metrics = read_csv(finished.folder / "results/one/metrics.csv")
     binary = metrics[(metrics["method"] == "tiny") & (metrics["setting"] == "binary")]
     assert len(binary) and (binary["R@1"] == 50).all(), "a model blind to order ties a clip with its twin"
-    with np.load(finished.folder / "results/one/similarity/tiny/seed0.npz") as one:
-        with np.load(finished.folder / "results/other/similarity/tiny/seed0.npz") as other:
-            assert (one["similarity"] == other["similarity"]).all()
+    files = [finished.folder / f"results/{name}/similarity/tiny/seed0.npz" for name in ("one", "other")]
+    with np.load(files[0]) as one, np.load(files[1]) as other:
+        assert (one["similarity"] == other["similarity"]).all()
     notes = "".join(path.read_text() for path in (finished.folder / "results/one/tables").glob("*.md"))
     assert "one by one" in notes and "vectors of open_clip model" in notes
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rewind.errors import Faults, RewindError
+from rewind.jobs import named
 from rewind.study import load_study
 from rewind.study.brought import files, options
 from rewind.study.encoding import encoding_of, encodings_of
@@ -92,9 +93,26 @@ def test_local_files_are_those_of_the_model(tmp_path: Path) -> None:
     assert keys.files() == [str(weights)]
 
 
-def test_a_data_set_of_vectors_has_nothing_to_encode(tmp_path: Path) -> None:
-    from rewind.jobs.presence import encoder_faults
+def test_what_is_known_to_fail_is_said_and_what_is_sound_remembered(tmp_path: Path, monkeypatch) -> None:
+    memory, asked = tmp_path / "marks.json", []
 
-    made = study(tmp_path, "{encoder: open_clip, name: RN5, encoder_options: {untrained: true}}")
-    assert "did you mean RN50" in encoder_faults(made, None)[0]
-    assert "holds vectors" in encoder_faults(made, SimpleNamespace(name="shapes", vectors=True))[0]
+    def check(keys) -> None:
+        asked.append(keys.name)
+        if keys.name == "bad":
+            raise RewindError("name: bad: is not there.")
+
+    interface = SimpleNamespace(check=check)
+    monkeypatch.setattr(named.importlib, "import_module", lambda name: interface)
+    good, bad = (study(tmp_path, f"{{encoder: open_clip, name: {name}}}") for name in ("good", "bad"))
+    for _ in range(2):
+        assert not named.encoder_faults(good, None, memory)
+        assert named.encoder_faults(bad, None, memory) == ["methods.named.options.name: bad: is not there"]
+    assert asked == ["good", "bad", "bad"], "only what is sound is remembered"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    named.encoder_faults(good, None, memory)
+    assert asked[-1] == "good"
+
+
+def test_a_data_set_of_vectors_has_nothing_to_encode(tmp_path: Path) -> None:
+    made = study(tmp_path, "{encoder: open_clip, name: RN50}")
+    assert "holds vectors" in named.encoder_faults(made, SimpleNamespace(name="shapes", vectors=True))[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,6 @@ from rewind.errors import Faults, RewindError
 from rewind.jobs.places import annotation_files, videos_folder
 from rewind.study import Dataset, Study
 from rewind.study.embeddings import ENCODERS
-from rewind.study.encoding import Encoding, encoding_of
 
 
 def absent_sources(dataset: Dataset) -> list[str]:
@@ -24,7 +22,7 @@ def absent_sources(dataset: Dataset) -> list[str]:
         return []
     missing = [path for path in annotation_files(dataset) if not Path(path).is_file()]
     folder = videos_folder(dataset)
-    if not dataset.vectors and not folder.is_dir():
+    if dataset.clips and not dataset.vectors and not folder.is_dir():
         missing.append(f"{folder}/ (folder of source {'images' if dataset.items == 'images' else 'clips'})")
     return missing
 
@@ -60,27 +58,6 @@ def dataset_faults(dataset: Dataset) -> list[str]:
 def study_faults(study: Study) -> list[str]:
     """Absent files and packages of a study, as lines under its file's name."""
     return list(dict.fromkeys([*_weights(study), *_zero_shot(study), *_packages(study)]))
-
-
-def encoder_faults(study: Study, dataset: Dataset | None) -> list[str]:
-    """What is known to fail of the models that methods name, as lines under the study's file."""
-    found: list[str] = []
-    known: dict[str, str] = {}
-    for name, method in study.methods.items():
-        try:
-            keys = encoding_of(method, study)
-        except RewindError as error:
-            found.append(str(error).removesuffix("."))
-            continue
-        if keys is None:
-            continue
-        if dataset is not None and dataset.vectors:
-            found.append(
-                f"methods.{name}.options.encoder: dataset {dataset.name} holds vectors; an encoder needs clips"
-            )
-        elif (fault := known.setdefault(keys.folder(), _refusal(keys))) is not None:
-            found.append(f"methods.{name}.options.{fault}")
-    return found
 
 
 def submission_faults(study: Study, dataset: Dataset) -> list[str]:
@@ -126,16 +103,6 @@ def _file(where: str, weights: str | None, architecture: str) -> Iterator[str]:
             f"{where}: {weights}: no such file. Put the weights of {architecture} there (docs/rtime.md, section 2, "
             "shows how), or correct the key."
         )
-
-
-def _refusal(keys: Encoding) -> str:
-    """Why an encoder cannot work, without a full stop; empty if nothing is known."""
-    interface = importlib.import_module("rewind.encoders.interface")  # starts torch: only where a study needs it
-    try:
-        interface.check(keys)
-    except RewindError as error:
-        return str(error).removesuffix(".")
-    return ""
 
 
 def _packages(study: Study) -> Iterator[str]:
