@@ -15,6 +15,8 @@ import pytest
 
 from conftest import ROOT
 from encoder_data import NAMES, keys, open_clip_folder, prepared
+from rewind.datasets.captions import load_split
+from rewind.distributed import World
 from rewind.encoders import shards
 from rewind.errors import RewindError
 from rewind.files import read_csv, read_json
@@ -97,6 +99,8 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from encoder_data import keys
 from rewind.jobs import encode_vectors as job
+from rewind.datasets.captions import load_split
+from rewind.distributed import World
 from rewind.encoders import shards
 job.CLIPS = job.TEXTS = 1
 write = shards.write_shard
@@ -224,3 +228,23 @@ def test_content_is_json(model: Path) -> None:
     assert encoding.folder() == keys("open_clip", model, batch_size=9).folder()
     assert encoding.folder() != keys("open_clip", model, max_frames=5).folder()
     assert encoding.folder().startswith("open_clip.tiny.")
+
+
+def test_several_processes_share_the_shards(data: Path, model: Path, whole: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(job, "CLIPS", 1)
+    monkeypatch.setattr(job, "TEXTS", 1)
+    split = load_split(data, "tiny", "test")
+    texts = list(dict.fromkeys(split.captions["caption"]))
+    written: list[str] = []
+    write = shards.write_shard
+    monkeypatch.setattr(shards, "write_shard", lambda path, *rest: (written.append(path.name), write(path, *rest)))
+    counts = []
+    for rank in (1, 0):
+        work = job._Work(keys("open_clip", model), tmp_path / ".state", "code", 1)
+        work.run(texts, job.families(split.items, data), World(rank, 2))
+        counts.append(len(written))
+    assert len(written) == len(set(written)) == len(texts) + 3 and counts[0] in (2, 3)
+    job._finish(work, split, texts, tmp_path, World(0, 2))
+    assert read_json(tmp_path / "record.json")["processes"] == 2
+    for kind, part in vectors(whole).items():
+        np.testing.assert_allclose(vectors(tmp_path)[kind]["vectors"], part["vectors"], atol=1e-5)
