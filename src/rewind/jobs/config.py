@@ -15,6 +15,7 @@ from rewind.datasets.cifar10 import find_cifar10
 from rewind.errors import Faults, RewindError
 from rewind.files import digest
 from rewind.jobs import presence, sound
+from rewind.jobs.named import encoder_faults
 from rewind.study import Dataset, Study, load_dataset, load_study, rules, together
 from rewind.study.keys import NAME
 from rewind.study.load import merge
@@ -66,6 +67,9 @@ def load_checked(
         dataset = datasets.get(study.dataset)
         if dataset and any(target.startswith(f"results/{study.name}/submission/") for target in wanted):
             found.add(DATASET.format(dataset.name), presence.submission_faults(study, dataset))
+        found.add(
+            STUDY.format(study.name), encoder_faults(study, dataset, memory and memory.with_name("encoders.json"))
+        )
     for name, lines in sound.faults(studies, datasets, memory).items():
         found.add(STUDY.format(name), lines)
     found.end()

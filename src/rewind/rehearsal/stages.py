@@ -43,6 +43,7 @@ STAGES = {
     "vector_report": Stage(7),
     "captions": Stage(8),
     "frames": Stage(9, "frames"),
+    "encode_vectors": Stage(9, "test"),
     "sanity": Stage(10, trains=True),
     "pretrain": Stage(11, trains=True, per_pretraining=True),
     "features": Stage(12, "frames", per_pretraining=True),

@@ -56,7 +56,13 @@ def options(method: Method) -> Any:
     Raises:
         RewindError: with the path of the first that is wrong.
     """
-    return read_options(OPTIONS[method.model], method.options, "methods.*.options", f"model: {method.model}")
+    return read_options(OPTIONS[method.model], own(method.options), "methods.*.options", f"model: {method.model}")
+
+
+def own(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the files, without those of the encoder that makes them (:mod:`rewind.study.encoding`)."""
+    made = "encoder" in given
+    return {name: value for name, value in given.items() if not made or name in VectorOptions.model_fields}
 
 
 def read_back(model: str, given: Any) -> Any:
@@ -89,7 +95,7 @@ def of_seed(method: Method, seed: int | str | None) -> Method:
         return method
     chosen = {
         name: value[int(seed)] if name in FILES[method.model] and isinstance(value, Mapping) else value
-        for name, value in method.options.items()
+        for name, value in own(method.options).items()
     }
     return method.model_copy(update={"options": chosen})
 

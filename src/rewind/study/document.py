@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from rewind.study.dataset import Dataset
+from rewind.study.encoding import Encoding
 from rewind.study.model import Study
 
 HEAD = """# Configuration
@@ -32,6 +33,7 @@ def document() -> str:
     """The page as Markdown."""
     seen: set[type[BaseModel]] = set()
     parts = [HEAD, "## Study files\n", *_block(Study, "", seen), "## Dataset files\n", *_block(Dataset, "", seen)]
+    parts += ["## Options of `model: vectors` with an `encoder`\n", *_block(Encoding, "", seen)]
     return "\n".join(parts)
 
 

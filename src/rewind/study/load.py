@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from rewind.errors import Faults, RewindError
 from rewind.study.dataset import BUILT_IN, Dataset
+from rewind.study.encoding import with_vectors
 from rewind.study.keys import DRAFT
 from rewind.study.model import Method, Study
 from rewind.study.places import at_home, found
@@ -117,7 +118,11 @@ def load_study(
     for block in blocks:
         if isinstance(block, dict) and isinstance(base, dict) and isinstance(block.get("training", {}), dict):
             block["training"] = merge(base, block.get("training", {}))
-    return _validate(Study, _without_training(raw, given), path)
+    study = _validate(Study, _without_training(raw, given), path)
+    try:
+        return with_vectors(study)
+    except RewindError as error:
+        raise Faults({str(path): [str(error)]}, study) from None
 
 
 def _without_training(raw: dict[str, Any], given: set[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rewind.study.brought import BROUGHT, seeds
+from rewind.study.brought import BROUGHT, FILES, seeds
 from rewind.study.report import split_column
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _brought(study: Study) -> Iterator[str]:
             )
         if method.noise:
             yield f"methods.{name}.noise: {method.model} are files and look at no clip; remove the key"
-        if any(isinstance(value, dict) for value in method.options.values()):
+        if any(isinstance(method.options.get(name), dict) for name in FILES[method.model]):
             there, wanted = seeds(method.model, method.options), sorted(method.seeds or [])
             if there != wanted:
                 yield (

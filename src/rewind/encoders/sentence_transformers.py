@@ -1,0 +1,143 @@
+"""Models of sentence-transformers that embed texts and clips, or texts and pictures, in one space.
+
+A name on the hub or a local folder. Where the model itself takes video it is given all frames of a clip together; of
+the others frames are averaged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rewind import compat
+from rewind.encoders import hub
+from rewind.encoders.frames import AVERAGED, batches, device, dtype, mean_of_frames
+from rewind.encoders.interface import Encoder, Vectors, local_folder
+from rewind.errors import RewindError
+from rewind.study.encoding import Encoding
+from rewind.study.keys import Keys, key, read_options
+
+CONFIGS = ["modules.json", "config.json"]
+TOGETHER = "all frames of a clip are encoded together"
+FRAMES_PER_SECOND = 1.0
+
+
+class Options(Keys):
+    """Options of the encoder `sentence_transformers`."""
+
+    text_prompt: str | None = key(None, "Words before every caption, instead of the model's own prompt for queries.")
+    text_prompt_name: str | None = key(None, "The model's prompt of this name before every caption.")
+    item_prompt: str | None = key(None, "Words before every clip, instead of the model's own prompt for documents.")
+    item_prompt_name: str | None = key(None, "The model's prompt of this name before every clip.")
+    frames_per_second: float | None = key(
+        None, "Speed that a model of video is told of the frames that it is given; 1 if empty.", gt=0, le=1000
+    )
+
+
+def build(encoding: Encoding) -> SentenceTransformers:
+    """The encoder of a model."""
+    check(encoding)
+    return SentenceTransformers(encoding)
+
+
+def check(encoding: Encoding) -> None:
+    """Refuse what is known to fail; nothing is fetched.
+
+    Raises:
+        RewindError: for an absent package, folder or file, or two prompts at once.
+    """
+    hub.package("sentence_transformers")
+    options = _options(encoding)
+    for side in ("text_prompt", "item_prompt"):
+        if getattr(options, side) is not None and getattr(options, f"{side}_name") is not None:
+            raise RewindError(f"encoder_options.{side}: there is {side}_name too; keep one of both.")
+    if encoding.frames == "model":
+        raise RewindError("frames: model: models of sentence-transformers are given frames; set frames: rewind.")
+    folder = local_folder(encoding)
+    if folder is None:
+        name = encoding.name if "/" in encoding.name else f"sentence-transformers/{encoding.name}"
+        hub.check_cached(encoding, name, CONFIGS, "copy the model into a folder and give that as name")
+    elif not any((folder / name).is_file() for name in CONFIGS):
+        raise RewindError(f"name: {folder}: has neither {CONFIGS[0]} nor {CONFIGS[1]}; put the model's files there.")
+
+
+class SentenceTransformers(Encoder):
+    """A model of sentence-transformers; see :func:`build`."""
+
+    packages = ("sentence-transformers", "transformers", "tokenizers")
+
+    def __init__(self, encoding: Encoding) -> None:
+        library, options = compat.sentence_transformers(), _options(encoding)
+        self.size, self.speed = encoding.batch_size, options.frames_per_second or FRAMES_PER_SECOND
+        source = str(local_folder(encoding) or encoding.name)
+        remedy = "Look for a network, or for files that are missing; a folder on this disk works without a network."
+        self.model = hub.loaded(
+            encoding,
+            lambda: library.SentenceTransformer(
+                source,
+                device=str(device()),
+                revision=encoding.revision,
+                model_kwargs={"dtype": dtype(encoding.precision)},
+            ),
+            remedy,
+        )
+        modalities = set(getattr(self.model, "modalities", []))
+        self.video = "video" in modalities
+        if "text" not in modalities or not modalities & {"image", "video"}:
+            raise RewindError(
+                f"name: {encoding.name}: embeds {', '.join(sorted(modalities)) or 'nothing known'}; a model of "
+                "texts and images, or of texts and video, is needed."
+            )
+        self.texts = _prompt(self.model, options.text_prompt, options.text_prompt_name, "text")
+        self.items = _prompt(self.model, options.item_prompt, options.item_prompt_name, "item")
+        self.facts = {"modalities": sorted(modalities), "prompts": {"text": self.texts, "item": self.items}}
+        self.notes = [TOGETHER if self.video else AVERAGED]
+
+    def encode_texts(self, texts: list[str]) -> Vectors:
+        return self._encoded(self.model.encode_query, texts, self.texts)
+
+    def encode_clips(self, clips: list[np.ndarray]) -> Vectors:
+        if not self.video:
+            return mean_of_frames(clips, self.encode_pictures, self.size)
+        return np.concatenate([self._clips(some) for some in batches(clips, self.size)])
+
+    def encode_pictures(self, frames: list[np.ndarray]) -> np.ndarray:
+        """Features (n, D) of pictures uint8 (H, W, 3)."""
+        return self._encoded(self.model.encode_document, [np.ascontiguousarray(frame) for frame in frames], self.items)
+
+    def _clips(self, clips: list[np.ndarray]) -> np.ndarray:
+        given = [
+            {
+                "array": np.ascontiguousarray(clip.transpose(0, 3, 1, 2)),  # (T, 3, H, W)
+                "video_metadata": {
+                    "fps": self.speed,
+                    "total_num_frames": len(clip),
+                    "duration": len(clip) / self.speed,
+                    "frames_indices": list(range(len(clip))),
+                },
+            }
+            for clip in clips
+        ]
+        return self._encoded(self.model.encode_document, given, self.items)
+
+    def _encoded(self, encode: Any, values: list[Any], prompt: dict[str, str]) -> np.ndarray:
+        found = encode(values, batch_size=self.size, show_progress_bar=False, convert_to_numpy=True, **prompt)
+        return np.asarray(found, np.float32)
+
+
+def _options(encoding: Encoding) -> Options:
+    return read_options(Options, encoding.encoder_options, "encoder_options", "sentence_transformers")
+
+
+def _prompt(model: Any, words: str | None, name: str | None, side: str) -> dict[str, str]:
+    """What ``encode`` is told of prompts; nothing: the model's own for queries or documents, if it has one."""
+    if words is not None:
+        return {"prompt": words}
+    if name is None:
+        return {}
+    known = list(getattr(model, "prompts", {}))
+    if name not in known:
+        shown = ", ".join(known) or "none"
+        raise RewindError(f"encoder_options.{side}_prompt_name: the model has no prompt {name!r}, but {shown}.")
+    return {"prompt_name": name}

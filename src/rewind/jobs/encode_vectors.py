@@ -1,0 +1,257 @@
+"""Vectors of a data set's test split, made once by a model that a study names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rewind.datasets.captions import load_split
+from rewind.distributed import World, joined
+from rewind.encoders import shards
+from rewind.encoders.clips import grouped, mirrored, read_ahead
+from rewind.encoders.frames import batches
+from rewind.encoders.interface import Encoder, Vectors, build
+from rewind.encoders.shards import Made
+from rewind.errors import RewindError
+from rewind.files import digest, write_json
+from rewind.jobs.frames import Family, families
+from rewind.jobs.given import Given
+from rewind.jobs.launch import on_all_gpus
+from rewind.progress import Progress
+from rewind.provenance import environment, hardware
+from rewind.study.encoding import Encoding
+
+TEXTS, CLIPS = 2048, 64  # captions, and clips with their twins, in a shard: what a killed job loses at most
+
+
+def encode_vectors(given: Given) -> None:
+    """Rule ``encode_vectors``."""
+    keys = Encoding(**given.params.encoding, batch_size=given.resources["batch_size"])
+    folder, data = Path(given.output.record).parent, Path(given.input.item_table).parent
+    arguments = (keys, data, given.params.dataset, folder, given.params.code, given.threads)
+    on_all_gpus(make_vectors, *arguments, log=given.log)
+
+
+def make_vectors(keys: Encoding, data: Path, dataset: str, folder: Path, code: str, threads: int = 1) -> None:
+    """Encode every test caption and every usable test item.
+
+    Writes ``captions.npz``, ``items.npz`` and ``record.json`` into ``folder``. Shards that an earlier, killed call
+    finished are kept if they depend on the same keys, code and files. Started by ``torchrun``, processes share them.
+
+    Args:
+        keys: the model and its frames.
+        data: results folder of the data set.
+        dataset: its name.
+        folder: where the files go.
+        code: fingerprint of the code.
+        threads: that read clips ahead.
+
+    Raises:
+        RewindError: for what the encoder refuses, a clip that cannot be read, or vectors that cannot be compared.
+    """
+    split = load_split(data, dataset, "test")
+    texts = list(dict.fromkeys(split.captions["caption"]))  # the same words have the same vector
+    work = _Work(keys, folder / ".state", code, threads)
+    with joined() as world:
+        work.run(texts, families(split.items, data), world)
+        world.any(False)  # all ranks have written
+        if world.rank == 0:
+            _finish(work, split, texts, folder, world)
+
+
+class _Work:
+    """The shards of a data set: which there are, which are done, and doing the others."""
+
+    def __init__(self, keys: Encoding, state: Path, code: str, threads: int) -> None:
+        self.keys, self.state, self.code, self.threads = keys, state, code, threads
+        self.parts: dict[str, list[Path]] = {"captions": [], "items": []}
+        self.signatures: dict[Path, str] = {}
+        self._encoder: Encoder | None = None
+
+    def run(self, texts: list[str], clips: list[Family], world: World) -> None:
+        """Make the shards of this rank that are not there."""
+        text_shards, clip_shards = list(batches(texts, TEXTS)), list(batches(clips, CLIPS))
+        files = digest([_file(path) for path in self.keys.files()])
+        for n, some in enumerate(text_shards):
+            self._add("captions", n, [files, some])
+        for n, some in enumerate(clip_shards):
+            self._add(
+                "items",
+                n,
+                [files, [(clip.item_id, clip.reversed, _file(clip.path)) for family in some for clip in family]],
+            )
+        mine = range(world.rank, len(text_shards), world.size)
+        left = [n for n in mine if not self._done("captions", n)]
+        self._say("captions", len(mine), len(left))
+        progress = Progress("vectors", sum(len(text_shards[n]) for n in left), "captions")
+        for n in left:
+            self._keep("captions", n, self._texts(text_shards[n], progress))
+        mine = range(world.rank, len(clip_shards), world.size)
+        left = [n for n in mine if not self._done("items", n)]
+        self._say("items", len(mine), len(left))
+        progress = Progress("vectors", sum(len(f) for n in left for f in clip_shards[n]), "clips")
+        for n in left:
+            self._keep("items", n, self._clips(clip_shards[n], progress))
+
+    def all(self, kind: str) -> list[Made]:
+        """All shards of a kind, from their files."""
+        found = [(path, shards.read_shard(path, self.signatures[path])) for path in self.parts[kind]]
+        for path, made in found:
+            if made is None:
+                raise RewindError(f"{path}: this shard vanished while the job was at work; run again.")
+        return [made for _, made in found if made is not None]
+
+    @property
+    def encoder(self) -> Encoder:
+        if self._encoder is None:
+            self._encoder = build(self.keys)
+            print(f"{self.keys.encoder}: {self.keys.name} is loaded")
+        return self._encoder
+
+    def _add(self, kind: str, n: int, depends: Any) -> None:
+        path = self.state / f"{kind}-{n:05}.npz"
+        self.parts[kind].append(path)
+        self.signatures[path] = digest(self.keys.content(), self.code, depends)
+
+    def _done(self, kind: str, n: int) -> bool:
+        path = self.parts[kind][n]
+        return shards.read_shard(path, self.signatures[path]) is not None
+
+    def _keep(self, kind: str, n: int, made: Made) -> None:
+        path = self.parts[kind][n]
+        shards.write_shard(path, made, self.signatures[path])
+
+    def _say(self, kind: str, wanted: int, left: int) -> None:
+        if left < wanted:
+            print(f"{kind}: {wanted - left} of {wanted} shards are finished already")
+
+    def _texts(self, texts: list[str], progress: Progress) -> Made:
+        encoder, began, found = self.encoder, time.monotonic(), []
+        for some in batches(texts, self.keys.batch_size):
+            with _memory():
+                found.append(encoder.encode_texts(some))
+            progress.advance(len(some))
+        made = shards.packed([_short(text) for text in texts], _whole(found), f"{self.keys.name}, captions")
+        made.facts = self._facts(began)
+        return made
+
+    def _clips(self, clips: list[Family], progress: Progress) -> Made:
+        encoder, began, found = self.encoder, time.monotonic(), []
+        mirrors = 0
+        for some in grouped(read_ahead(clips, self.keys, self.threads), self.keys.batch_size):
+            given = [value for family in some for value in family]
+            with _memory():
+                if self.keys.frames == "model":
+                    found.append(encoder.encode_files(given))
+                else:
+                    found.append(encoder.encode_clips(given))
+                    mirrors += sum(map(mirrored, some))
+            progress.advance(len(given))
+        ids = [clip.item_id for family in clips for clip in family]
+        made = shards.packed(ids, _whole(found), f"{self.keys.name}, items")
+        made.facts = self._facts(began) | {"twins": sum(len(f) - 1 for f in clips), "mirrored": mirrors}
+        return made
+
+    def _facts(self, began: float) -> dict[str, Any]:
+        return {
+            "seconds": time.monotonic() - began,
+            "notes": list(self.encoder.notes),
+            "encoder": dict(self.encoder.facts),
+            "packages": list(self.encoder.packages),
+        }
+
+
+def _whole(found: list[Vectors]) -> Vectors:
+    if isinstance(found[0], list):
+        return [one for part in found for one in part]
+    return np.concatenate(found)
+
+
+@contextlib.contextmanager
+def _memory() -> Iterator[None]:
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise RewindError("batch_size: GPU memory ran out; lower it. Finished shards are kept.") from error
+
+
+def _finish(work: _Work, split: Any, texts: list[str], folder: Path, world: World) -> None:
+    """Join the shards into the files of the rule; the state is removed last."""
+    captions, items = work.all("captions"), work.all("items")
+    text, clips = shards.joined(captions), shards.joined(items)
+    if text.vectors.shape[-1] != clips.vectors.shape[-1] or (text.lengths is None) != (clips.lengths is None):
+        raise RewindError(
+            f"{work.keys.name}: vectors of captions have shape {text.vectors.shape[1:]}, those of items "
+            f"{clips.vectors.shape[1:]}; they cannot be compared."
+        )
+    row = {caption: n for n, caption in enumerate(texts)}
+    place = {item: n for n, item in enumerate(clips.ids)}
+    ids = split.captions["caption_id"].tolist()
+    shards.write(
+        folder / "captions.npz", shards.taken(text, ids, [row[caption] for caption in split.captions["caption"]])
+    )
+    ids = split.items["item_id"].tolist()
+    shards.write(folder / "items.npz", shards.taken(clips, ids, [place[item] for item in ids]))
+    write_json(folder / "record.json", _record(work.keys, captions, items, split, clips.vectors.shape, world))
+    shutil.rmtree(work.state, ignore_errors=True)
+
+
+def _record(
+    keys: Encoding, captions: list[Made], items: list[Made], split: Any, shape: tuple[int, ...], world: World
+) -> dict[str, Any]:
+    twins, mirrored = (sum(made.facts[name] for made in items) for name in ("twins", "mirrored"))
+    notes = [f"vectors of {keys.title()}", *items[0].facts["notes"]]
+    if keys.frames == "model":
+        notes.append("frames are chosen by the model's own sampler")
+    elif mirrored < twins:
+        notes.append(f"{twins - mirrored} of {twins} twins do not show exactly their originals' pictures in reverse")
+    return {
+        **keys.model_dump(mode="json"),
+        "notes": notes,
+        "facts": items[0].facts["encoder"],
+        "captions": len(split.captions),
+        "items": len(split.items),
+        "left_out": split.left_out,
+        "twins": twins,
+        "mirrored": mirrored if keys.frames == "rewind" else None,
+        "width": shape[-1],
+        "seconds": {
+            "captions": round(sum(made.facts["seconds"] for made in captions), 3),
+            "items": round(sum(made.facts["seconds"] for made in items), 3),
+        },
+        "processes": world.size,
+        "packages": {name: version for name in items[0].facts["packages"] if (version := _version(name))},
+        "hardware": hardware(),
+        "environment": environment(),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _short(text: str) -> str:
+    """A caption as a message names it."""
+    return text if len(text) < 60 else text[:57] + "…"
+
+
+def _file(path: str) -> tuple[str, int, int]:
+    try:
+        stat = os.stat(path)
+    except OSError as error:
+        raise RewindError(
+            f"{path}: cannot be read ({error.strerror}); put it back, or prepare the data again."
+        ) from error
+    return path, stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,118 @@
+"""Methods that name an encoder: defaults of the study, folders, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rewind.errors import Faults, RewindError
+from rewind.jobs import named
+from rewind.study import load_study
+from rewind.study.brought import files, options
+from rewind.study.encoding import encoding_of, encodings_of
+
+STUDY = """
+dataset: shapes
+frames: {{max_frames: 6, sampling: head}}
+methods:
+  named:
+    model: vectors
+    options: {options}
+  chance: {{model: chance}}
+"""
+
+
+def study(tmp_path: Path, options: str):
+    (tmp_path / "named.yaml").write_text(STUDY.format(options=options))
+    return load_study("named", tmp_path)
+
+
+def test_what_is_left_out_is_the_studys(tmp_path: Path) -> None:
+    found = encodings_of(study(tmp_path, "{encoder: open_clip, name: RN50, rate: 2}"))
+    assert list(found) == ["named"]
+    keys = found["named"]
+    assert (keys.max_frames, keys.sampling, keys.rate, keys.frames, keys.precision) == (6, "head", 2, "rewind", "fp32")
+    own = study(tmp_path, "{encoder: open_clip, name: RN50, rate: 2, max_frames: 3, sampling: uniform}")
+    assert encodings_of(own)["named"].max_frames == 3
+
+
+def test_the_method_is_scored_by_the_files_that_the_rule_makes(tmp_path: Path) -> None:
+    made = study(tmp_path, "{encoder: open_clip, name: a/B c, score: dot}")
+    keys, method = encodings_of(made)["named"], made.methods["named"]
+    assert keys.folder().startswith("open_clip.B-c.") and "/" not in keys.folder()
+    place = f"results/data/shapes/vectors/{keys.folder()}"
+    assert files(method, 0) == [f"{place}/captions.npz", f"{place}/items.npz"]
+    assert options(method).score == "dot" and method.seeds == [0]
+    spec = made.run_spec("named", seed=0)
+    assert set(spec.method.options) == {"captions", "items", "score"}, "a run depends on nothing else"
+    assert encoding_of(made.methods["chance"], made) is None
+
+
+@pytest.mark.parametrize("change", ["revision: x", "precision: bf16", "encoder_options: {pretrained: y}", "rate: 3"])
+def test_whatever_vectors_depend_on_has_a_folder_of_its_own(tmp_path: Path, change: str) -> None:
+    plain = encodings_of(study(tmp_path, "{encoder: open_clip, name: RN50}"))["named"]
+    other = encodings_of(study(tmp_path, f"{{encoder: open_clip, name: RN50, {change}}}"))["named"]
+    same = encodings_of(study(tmp_path, "{encoder: open_clip, name: RN50, batch_size: 5, score: dot}"))["named"]
+    assert plain.folder() != other.folder() and plain.folder() == same.folder()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("{encoder: open_clip}", "methods.named.options.name"),
+        ("{encoder: open_clip, name: x, sampler: y}", "methods.named.options.sampler"),
+        ("{encoder: open_clip, name: x, max_frames: 0}", "methods.named.options.max_frames"),
+        ("{encoder: open_clip, name: x, captions: mine.npz}", "methods.named.options.captions"),
+    ],
+)
+def test_options_are_refused_by_their_path(tmp_path: Path, given: str, words: str) -> None:
+    with pytest.raises(Faults, match=words):
+        study(tmp_path, given)
+
+
+def test_noise_is_refused(tmp_path: Path) -> None:
+    made = study(tmp_path, "{encoder: open_clip, name: x}")
+    noisy = made.methods["named"].model_copy(update={"noise": True})
+    with pytest.raises(RewindError, match="noise"):
+        encoding_of(noisy, made)
+
+
+def test_local_files_are_those_of_the_model(tmp_path: Path) -> None:
+    model = tmp_path / ".cache/model"  # where the hub keeps its files
+    (model / ".cache").mkdir(parents=True)
+    for name in ("weights.bin", "config.json", ".cache/lock"):
+        (model / name).write_text("x")
+    keys = encodings_of(study(tmp_path, f"{{encoder: open_clip, name: {model}}}"))["named"]
+    assert keys.files() == [str(model / "config.json"), str(model / "weights.bin")]
+    weights = model / "weights.bin"
+    keys = encodings_of(
+        study(tmp_path, f"{{encoder: open_clip, name: RN50, encoder_options: {{pretrained: {weights}}}}}")
+    )["named"]
+    assert keys.files() == [str(weights)]
+
+
+def test_what_is_known_to_fail_is_said_and_what_is_sound_remembered(tmp_path: Path, monkeypatch) -> None:
+    memory, asked = tmp_path / "marks.json", []
+
+    def check(keys) -> None:
+        asked.append(keys.name)
+        if keys.name == "bad":
+            raise RewindError("name: bad: is not there.")
+
+    interface = SimpleNamespace(check=check)
+    monkeypatch.setattr(named.importlib, "import_module", lambda name: interface)
+    good, bad = (study(tmp_path, f"{{encoder: open_clip, name: {name}}}") for name in ("good", "bad"))
+    for _ in range(2):
+        assert not named.encoder_faults(good, None, memory)
+        assert named.encoder_faults(bad, None, memory) == ["methods.named.options.name: bad: is not there"]
+    assert asked == ["good", "bad", "bad"], "only what is sound is remembered"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    named.encoder_faults(good, None, memory)
+    assert asked[-1] == "good"
+
+
+def test_a_data_set_of_vectors_has_nothing_to_encode(tmp_path: Path) -> None:
+    made = study(tmp_path, "{encoder: open_clip, name: RN50}")
+    assert "holds vectors" in named.encoder_faults(made, SimpleNamespace(name="shapes", vectors=True))[0]

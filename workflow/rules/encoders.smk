@@ -1,0 +1,68 @@
+"""Encoders: vectors of a data set's test split by models that studies name, for `model: vectors`.
+
+Requires: the test split.
+Produces: results/data/<dataset>/vectors/<encoding>/{captions.npz,items.npz,record.json}, shared by all studies.
+"""
+
+import re
+
+from rewind.study.encoding import encodings_of
+
+# (data set, folder) → how the vectors are made, and the studies that want them.
+ENCODINGS = {
+    (chosen.dataset, keys.folder()): keys
+    for chosen in STUDIES.values()
+    for keys in encodings_of(chosen).values()
+}
+ENCODING_STUDIES = {
+    place: [
+        s for s in STUDIES.values() if place in {(s.dataset, k.folder()) for k in encodings_of(s).values()}
+    ]
+    for place in ENCODINGS
+}
+
+
+def encoding(wildcards):
+    """How vectors are made."""
+    return ENCODINGS[wildcards.dataset, wildcards.encoding]
+
+
+def encoding_resource(wildcards, name):
+    """The most that a study asks for which wants these vectors."""
+    wanting = ENCODING_STUDIES[wildcards.dataset, wildcards.encoding]
+    return max(int(getattr(chosen.resources, name)) for chosen in wanting)
+
+
+rule encode_vectors:
+    """Encode test captions and items once with a model that is named, for every study that names it."""
+    input:
+        item_table=rules.captions.output.item_table,
+        captions="results/data/{dataset}/captions/{dataset}_test.csv",
+        # Clips that were made anew have a report of their own, even where items.csv stays as it is.
+        report="results/data/{dataset}/videos/report.csv",
+        local=lambda w: encoding(w).files(),
+    output:
+        captions="results/data/{dataset}/vectors/{encoding}/captions.npz",
+        item_vectors="results/data/{dataset}/vectors/{encoding}/items.npz",
+        record="results/data/{dataset}/vectors/{encoding}/record.json",
+    log:
+        "results/data/{dataset}/logs/vectors/{encoding}.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/vectors/{encoding}.tsv"
+    wildcard_constraints:
+        encoding="|".join(re.escape(folder) for _, folder in ENCODINGS) or "(?!)",
+    threads: lambda w: encoding_resource(w, "threads")
+    resources:
+        gpu=lambda w: encoding_resource(w, "gpus"),
+        _gpus=lambda w: encoding_resource(w, "gpus"),
+        runtime=ENCODING,
+        require_gpu=lambda w: encoding_resource(w, "require_gpu"),
+        mem_mb=lambda w: encoding_resource(w, "mem_mb"),
+        # Not a parameter: no vectors are made anew for it.
+        batch_size=lambda w: encoding(w).batch_size,
+    params:
+        encoding=lambda w: encoding(w).content(),
+        dataset=lambda w: w.dataset,
+        code=lambda w: code(w, "encode_vectors", named("rewind.encoders", encoding(w).encoder)),
+    script:
+        "../scripts/job.py"
