@@ -15,7 +15,7 @@ from brought_files import COUNT, caption_ids, item_ids, made, write_vectors
 from rewind.datasets.score_files import read_scores
 from rewind.datasets.vector_files import read_vectors
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import rank_table
+from rewind.evaluation.ranking import near_ties, rank_table
 from rewind.feeding.brought import check_files
 from rewind.models.scores import GivenScores, notes
 from rewind.models.vectors import GivenVectors
@@ -112,6 +112,16 @@ def test_a_model_that_cannot_see_order_ties_every_clip_with_its_twin(tmp_path: P
     for score in ("cosine", "dot", "maxsim"):
         found = rank_table(scored(GivenVectors(*files, score), data), captions, items, ["binary"], ["text_to_item"])
         assert (found["higher"] == 0).all() and (found["ties"] == 1).all() and len(found) == COUNT
+
+
+def test_ties_that_rounding_broke_are_counted(tmp_path: Path, data: Path) -> None:
+    items, captions = tables(data)
+    scores = np.random.default_rng(5).normal(size=(len(captions), len(items))).astype(np.float32)
+    assert near_ties(scores, captions, items) == 0
+    scores[:, COUNT:] = scores[:, :COUNT]
+    assert near_ties(scores, captions, items) == 0, "equal scores are ties, which count one half"
+    scores[:, COUNT : COUNT + 6] *= np.float32(1 + 1e-6)
+    assert near_ties(scores, captions, items) == 6 / COUNT
 
 
 def test_a_matrix_and_a_run_in_trec_s_format_are_looked_up(tmp_path: Path, data: Path) -> None:

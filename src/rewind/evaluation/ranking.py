@@ -16,6 +16,9 @@ from rewind.errors import RewindError
 from rewind.evaluation.settings import Pool, pool
 from rewind.metrics import METRICS, expected, hits, median_of, reciprocal
 
+NEAR = 1e-5
+"""Relative difference of two scores below which rounding may be all that tells them apart."""
+
 BLOCK = 2**24
 """Scores looked at a time."""
 
@@ -170,6 +173,21 @@ def _binary(
         rival = similarity[_twin_captions(captions, queries), own]
         ids = queries["caption_id"].to_numpy()
     return _rows(ids, (rival > truth).astype(int), (rival == truth).astype(int), clusters, 2)
+
+
+def near_ties(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame) -> float:
+    """Share of Binary's queries (text to item) whose two scores differ by less than ``NEAR`` of the larger one.
+
+    Equal scores do not count: they are ties. Of a model that cannot see the order of frames nearly all queries are
+    ties; where rounding has broken them it decides at random, and 0.5 is not what comes out.
+    """
+    captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
+    queries = captions.iloc[pool("binary", captions, items).captions]
+    column = pd.Series(np.arange(len(items)), index=items["item_id"].to_numpy())
+    own, other = (column[names].to_numpy() for names in (queries["video_id"], queries["video_id"].map(twin_of)))
+    truth, rival = similarity[queries.index, own], similarity[queries.index, other]
+    apart = np.abs(truth.astype(np.float64) - rival)
+    return float(((apart > 0) & (apart < NEAR * np.maximum(np.abs(truth), np.abs(rival)))).mean())
 
 
 def _twin_captions(captions: pd.DataFrame, queries: pd.DataFrame) -> np.ndarray:

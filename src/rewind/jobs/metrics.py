@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from rewind.statistics.blocks import Runs, check_ranks
 
 Run = tuple[str, int]
 """Method and seed."""
+NEAR_TIES_FROM = 0.01  # of queries
 WITHOUT_TWINS = "its vectors have no time-reversed twins"
 NEEDS_TWINS = ("hard", "binary", "test")
 """Settings that a run without the twins is not evaluated in: they ask about twins, or search all items."""
@@ -61,7 +63,11 @@ def compute_metrics(
         else:
             found = ranking.rank_table(scores, run_captions, run_items, settings, directions, path)
         write_parquet(ranks_path(ranks, method, seed), found)
-        _write_reasons(ranks_path(ranks, method, seed).with_suffix(".json"), reasons)
+        said: dict[str, Any] = {"not_evaluated": reasons} if reasons else {}
+        if "binary" in settings and "binary" not in reasons:
+            share = ranking.near_ties(scores, run_captions, run_items)
+            said |= {"near_ties": share} if share >= NEAR_TIES_FROM else {}
+        _write_said(ranks_path(ranks, method, seed).with_suffix(".json"), said)
         for (setting, direction), part in found.groupby(["setting", "direction"], sort=False):
             place = {"method": method, "seed": seed, "setting": setting, "direction": direction}
             rows.append(place | ranking.metrics(part))
@@ -133,9 +139,9 @@ def not_evaluated(
     return reasons
 
 
-def _write_reasons(path: Path, reasons: dict[str, str]) -> None:
-    if reasons:
-        write_json(path, {"not_evaluated": reasons})
+def _write_said(path: Path, said: dict[str, Any]) -> None:
+    if said:
+        write_json(path, said)
     else:
         path.unlink(missing_ok=True)
 
@@ -165,8 +171,17 @@ def read_ranks(runs: list[Run], folder: str) -> Runs:
 def read_reasons(runs: Iterable[Run], folder: str) -> dict[str, dict[str, str]]:
     """Method → setting that it was not evaluated in → the reason, from ``<ranks>/<method>/seed<k>.json``."""
     found: dict[str, dict[str, str]] = {}
-    for method, seed in runs:
-        path = ranks_path(folder, method, seed).with_suffix(".json")
-        if path.is_file():
-            found.setdefault(method, {}).update(read_json(path)["not_evaluated"])
+    for (method, _), said in _said(runs, folder).items():
+        if "not_evaluated" in said:
+            found.setdefault(method, {}).update(said["not_evaluated"])
     return found
+
+
+def read_near_ties(runs: Iterable[Run], folder: str) -> dict[Run, float]:
+    """Run → share of Binary's queries that rounding may decide, of runs where it is worth a note."""
+    return {run: said["near_ties"] for run, said in _said(runs, folder).items() if "near_ties" in said}
+
+
+def _said(runs: Iterable[Run], folder: str) -> dict[Run, dict[str, Any]]:
+    paths = {run: ranks_path(folder, *run).with_suffix(".json") for run in runs}
+    return {run: read_json(path) for run, path in paths.items() if path.is_file()}

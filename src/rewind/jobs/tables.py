@@ -14,6 +14,7 @@ from rewind.evaluation.settings import left_out
 from rewind.files import read_csv, read_json, write_json, write_text
 from rewind.jobs.cosine_gap import make_cosine_gap_tables
 from rewind.jobs.given import Given
+from rewind.jobs.metrics import read_near_ties
 from rewind.jobs.report import Files, load_results, report_files
 from rewind.reporting.footnotes import Footnotes, coverage
 from rewind.reporting.method_json import method_metrics
@@ -89,6 +90,7 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         notes=[
             *_notes(study, dataset, Path(files.videos).parents[1]),
             *brought_notes(study, records),
+            *_near_ties(study, files),
             *files.accepted,
         ],
     )
@@ -229,6 +231,19 @@ def brought_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]]) 
         seeded = f", seed {seed}" if len(method.seeds or study.seeds) > 1 else ""
         found += [f"{method.label or name}{seeded}: {note}" for note in record.get("notes", [])]
     return list(dict.fromkeys(found))
+
+
+def _near_ties(study: Study, files: Files) -> list[str]:
+    """Rows in which rounding, and not the order of frames, may tell a clip from its twin."""
+    shares = read_near_ties(study.runs(), files.ranks) if files.ranks else {}
+    most: dict[str, float] = {}
+    for (name, _), share in shares.items():
+        most[name] = max(share, most.get(name, 0.0))
+    return [
+        f"{study.methods[name].label or name}: the scores of a clip and its twin differ by less than 1e-5 of their "
+        f"size for {100 * share:.0f}% of Binary’s queries; there rounding decides, not what the model sees"
+        for name, share in most.items()
+    ]
 
 
 def _reads_towers(study: Study) -> bool:
