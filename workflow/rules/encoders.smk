@@ -4,34 +4,6 @@ Requires: the test split.
 Produces: results/data/<dataset>/vectors/<encoding>/{captions.npz,items.npz,record.json}, shared by all studies.
 """
 
-import re
-
-from rewind.study.encoding import encodings_of
-
-# (data set, folder) → how the vectors are made, and the studies that want them.
-ENCODINGS = {
-    (chosen.dataset, keys.folder()): keys
-    for chosen in STUDIES.values()
-    for keys in encodings_of(chosen).values()
-}
-ENCODING_STUDIES = {
-    place: [
-        s for s in STUDIES.values() if place in {(s.dataset, k.folder()) for k in encodings_of(s).values()}
-    ]
-    for place in ENCODINGS
-}
-
-
-def encoding(wildcards):
-    """How vectors are made."""
-    return ENCODINGS[wildcards.dataset, wildcards.encoding]
-
-
-def encoding_resource(wildcards, name):
-    """The most that a study asks for which wants these vectors."""
-    wanting = ENCODING_STUDIES[wildcards.dataset, wildcards.encoding]
-    return max(int(getattr(chosen.resources, name)) for chosen in wanting)
-
 
 rule encode_vectors:
     """Encode test captions and items once with a model that is named, for every study that names it."""

@@ -1,5 +1,9 @@
 """What the rules of only some studies read: zero-shot, cosine gaps, the verdict, the translator."""
 
+import re
+
+from rewind.study.encoding import encodings_of
+
 
 def zero_shot_input(name):
     """The file of labelled images, if the study names one."""
@@ -74,3 +78,28 @@ def measured(name):
     runs = dict(reversed(STUDIES[name].runs()))
     # What is read of another pre-training has the same shape, and shapes are all that is timed.
     return [(m, runs[m]) for m in STUDIES[name].methods if cache_files(name, m) == cache_files(name, first)]
+
+
+# (data set, folder) → how the vectors are made, and the studies that want them.
+ENCODINGS = {
+    (chosen.dataset, keys.folder()): keys
+    for chosen in STUDIES.values()
+    for keys in encodings_of(chosen).values()
+}
+ENCODING_STUDIES = {
+    place: [
+        s for s in STUDIES.values() if place in {(s.dataset, k.folder()) for k in encodings_of(s).values()}
+    ]
+    for place in ENCODINGS
+}
+
+
+def encoding(wildcards):
+    """How vectors are made."""
+    return ENCODINGS[wildcards.dataset, wildcards.encoding]
+
+
+def encoding_resource(wildcards, name):
+    """The most that a study asks for which wants these vectors."""
+    wanting = ENCODING_STUDIES[wildcards.dataset, wildcards.encoding]
+    return max(int(getattr(chosen.resources, name)) for chosen in wanting)

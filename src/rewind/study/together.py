@@ -154,9 +154,11 @@ def _vectors(study: Study, dataset: Dataset) -> Iterator[str]:
 
 def _clips(study: Study, dataset: Dataset) -> Iterator[str]:
     for name, method in study.methods.items():
-        if not dataset.clips and not dataset.vectors and method.model not in ELSEWHERE:
+        looks = method.model not in ELSEWHERE or "encoder" in method.options
+        if looks and not dataset.clips and not dataset.vectors:
+            what = f"options.encoder: {method.options['encoder']}" if "encoder" in method.options else method.model
             yield (
-                f"methods.{name}.model: {method.model} looks at clips, but config/datasets/{dataset.name}.yaml says "
+                f"methods.{name}.{'' if 'encoder' in method.options else 'model: '}{what} looks at clips, but config/datasets/{dataset.name}.yaml says "
                 "clips: false; set it to true, or bring vectors or scores (model: vectors, model: scores)"
             )
 
