@@ -153,13 +153,15 @@ def _vectors(study: Study, dataset: Dataset) -> Iterator[str]:
 
 
 def _clips(study: Study, dataset: Dataset) -> Iterator[str]:
+    if dataset.clips or dataset.vectors:
+        return
     for name, method in study.methods.items():
-        looks = method.model not in ELSEWHERE or "encoder" in method.options
-        if looks and not dataset.clips and not dataset.vectors:
-            what = f"options.encoder: {method.options['encoder']}" if "encoder" in method.options else method.model
+        encoder = method.options.get("encoder")
+        if encoder or method.model not in ELSEWHERE:
+            what = f"options.encoder: {encoder}" if encoder else f"model: {method.model}"
             yield (
-                f"methods.{name}.{'' if 'encoder' in method.options else 'model: '}{what} looks at clips, but config/datasets/{dataset.name}.yaml says "
-                "clips: false; set it to true, or bring vectors or scores (model: vectors, model: scores)"
+                f"methods.{name}.{what} looks at clips, but config/datasets/{dataset.name}.yaml says clips: false; set "
+                "it to true, or bring vectors or scores (model: vectors, model: scores)"
             )
 
 
