@@ -34,6 +34,7 @@ def data(tmp_path: Path) -> Path:
     captions = pd.DataFrame({"video_id": item_ids(), "caption": "a door", "caption_id": caption_ids()})
     for split, part in (("train", captions[:0]), ("valid", captions[:0]), ("test", captions)):
         part.to_csv(folder / f"captions/doors_{split}.csv", index=False)
+    (folder / "captions/report.json").write_text("{}")
     return folder
 
 

@@ -77,6 +77,7 @@ def small(dataset: Dataset, cwd: Path, folder: Path, sizes: Sizes, towers: Tower
         keys["max_missing"] = 1.0
     else:
         changed, said = _stand_in(dataset, folder, sizes)
+        keys["clips"] = True  # those of a stand-in are drawn
     for name, value in changed.items():
         (keys if name == "only" else keys["source"])[name] = value
     return absolute(keys, cwd), said
@@ -101,7 +102,7 @@ def _part(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
     for split in SPLITS:
         rows = originals[originals["split"] == split]
         names = zip(rows["item_id"], rows["source"], strict=True)
-        present = (item for item, source in names if found.find(source) is not None)
+        present = (item for item, source in names if not dataset.clips or found.find(source) is not None)
         taken = [item for item, _ in zip(present, range(sizes.counts()[split]), strict=False)]
         chosen += taken
         counts[split] = len(taken)

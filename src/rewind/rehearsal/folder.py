@@ -58,7 +58,7 @@ def prepare(study: Study, datasets: Mapping[str, Dataset], cwd: Path, full: bool
     folder = cwd / PLACE / study.name
     _clear(folder)
     towers = Towers(folder / "weights", full, shrink.fewest_layers(study))
-    keys = shrink.small(study, cwd, towers, cores, gpus)
+    keys = shrink.small(study, cwd, towers, cores, gpus, data.there(datasets[study.dataset]))
     sizes = shrink.sizes(study, towers)
     notes = []
     for name, dataset in datasets.items():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rewind.rehearsal import work
+from rewind.rehearsal import brought, work
 from rewind.rehearsal.pictures import Sizes
 from rewind.rehearsal.weights import Towers
 from rewind.study import Study
@@ -23,7 +23,7 @@ LIGHT_STEPS = 3, 2  # epochs, and steps in each
 HEAVY_STEPS = 1, 2
 
 
-def small(study: Study, cwd: Path, towers: Towers, cores: int, gpus: int) -> Keys:
+def small(study: Study, cwd: Path, towers: Towers, cores: int, gpus: int, real: bool = False) -> Keys:
     """The keys of a study for its rehearsal, as plain values.
 
     Args:
@@ -32,6 +32,7 @@ def small(study: Study, cwd: Path, towers: Towers, cores: int, gpus: int) -> Key
         towers: decides what stands in for weights.
         cores: of this machine; a job that asks for more threads gets one, so that others run beside it.
         gpus: of this machine; a job that asks for more gets these.
+        real: whether items of the user's own data set are taken.
     """
     keys = absolute(study.model_dump(mode="json"), cwd)
     keys.pop("name")
@@ -42,6 +43,7 @@ def small(study: Study, cwd: Path, towers: Towers, cores: int, gpus: int) -> Key
     for name, method in keys["methods"].items():
         if method["seeds"]:
             method["seeds"] = method["seeds"][:SEEDS]
+        method["options"] = brought.rehearsed(keys, name, study.name, real, towers.notes)
         method["options"] = _options(method, towers, f"methods.{name}.options", study.frames.size)
     for block in _training_blocks(keys):
         _few_steps(block, cap, *(LIGHT_STEPS if cap >= LIGHT_BATCH else HEAVY_STEPS))
