@@ -1,0 +1,216 @@
+"""A finished run as an encoder of captions and clips, for MTEB and for whoever wants vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rewind.datasets.annotations import TWIN_SUFFIX
+from rewind.errors import RewindError
+from rewind.feeding.encode import tower_features
+from rewind.feeding.folder import device
+from rewind.models.baselines import PooledBaseline
+from rewind.models.retriever import Backbone, Features, Retriever
+from rewind.provenance import file_hash
+from rewind.search.run import FinishedRun, open_run
+from rewind.search.searcher import load_trained
+from rewind.video.frames import FrameReader, clip_square, frame_indices, open_reader
+from rewind.video.stretch import stretch_square
+
+
+def load(folder: str | Path, say: Callable[[str], None] = print) -> RunEncoder:
+    """The encoder of a finished run.
+
+    Args:
+        folder: ``results/<study>/runs/<method>/seed<k>``.
+        say: takes sentences about what was found.
+
+    Raises:
+        RewindError: if there is no such run, its model scores pairs, or it reads vectors instead of clips.
+    """
+    run = open_run(folder)
+    if run.spec.backbone.kind == "embeddings":
+        raise RewindError(f"{folder}: this run reads ready-made vectors, so it cannot encode clips.")
+    retriever, backbone, _ = load_trained(run, say)
+    if not (retriever.compares_vectors or isinstance(retriever, PooledBaseline)):
+        raise RewindError(
+            f"{folder}: {run.spec.method.model} {run.spec.method.head} scores pairs and has no vector per clip, so it "
+            "cannot be an encoder; evaluate it in a study, or use a run with another head."
+        )
+    return RunEncoder(run, retriever, backbone)
+
+
+class RunEncoder:
+    """Captions and clips → unit vectors in one space; what is similar has a large dot product.
+
+    It has the methods of MTEB's ``EncoderProtocol`` and the usual ones of sentence-transformers. Frames are chosen,
+    resized and cropped as in the run's own evaluation, whatever asks for them, and rows are encoded
+    ``evaluation.batch_size`` at a time, because other batches can change the last digits and so break ties.
+
+    Args:
+        run: what it was made from.
+        retriever: the model, in evaluation mode on its device.
+        backbone: prepares captions, and makes frame features for baselines that read nothing else.
+    """
+
+    def __init__(self, run: FinishedRun, retriever: Retriever, backbone: Backbone) -> None:
+        self.run, self.retriever, self.backbone = run, retriever, backbone
+        self.frames, self.size = run.spec.frames, run.spec.evaluation.batch_size
+        self._blank = {
+            "pixels": torch.zeros(1, run.max_frames, 3, self.frames.size, self.frames.size, dtype=torch.uint8),
+            "mask": torch.ones(1, run.max_frames, dtype=torch.uint8),
+        }
+
+    def encode(self, inputs: Any, **ignored: Any) -> np.ndarray:
+        """Unit vectors, float32 (n, D), in the order of ``inputs``.
+
+        Args:
+            inputs: captions (``str``), clips (``pathlib.Path``, or decoders as torchcodec's), or MTEB's data loader.
+                A clip whose file is called ``<id>_rev`` is read as a reversed twin: the exact mirror of its original.
+            ignored: what MTEB tells besides, such as the task and the batch size.
+
+        Raises:
+            RewindError: if captions and clips are mixed, a clip cannot be read, or there is nothing to encode.
+        """
+        rows = _rows_of_loader(inputs) if hasattr(inputs, "dataset") else inputs
+        parts = [self._batch(part) for part in _parts(rows, self.size)]
+        if not parts:
+            raise RewindError("there is nothing to encode; give captions or clips.")
+        return np.concatenate(parts)
+
+    def encode_query(self, inputs: Any, **ignored: Any) -> np.ndarray:
+        """The same; captions and clips are told apart by their types."""
+        return self.encode(inputs)
+
+    def encode_document(self, inputs: Any, **ignored: Any) -> np.ndarray:
+        """The same; captions and clips are told apart by their types."""
+        return self.encode(inputs)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Cosines of all pairs, float32 (n, m)."""
+        return _matrix(embeddings1) @ _matrix(embeddings2).T
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Cosines of pairs, row by row, float32 (n,)."""
+        return (_matrix(embeddings1) * _matrix(embeddings2)).sum(dim=1)
+
+    @property
+    def mteb_model_meta(self) -> Any:
+        """What MTEB writes beside results: the run's name, and the hash of its checkpoint as revision.
+
+        Raises:
+            RewindError: if MTEB is not installed.
+        """
+        try:
+            from mteb.models import ModelMeta
+        except ModuleNotFoundError:
+            raise RewindError("MTEB is not installed: run `pip install 'rewind-bench[mteb]'`.") from None
+        return ModelMeta(
+            loader=None,
+            name="rewind/" + self.run.name.strip("/").replace("/", "-"),
+            revision=file_hash(self.run.model)[:16],
+            release_date=None,
+            languages=None,
+            n_parameters=sum(parameter.numel() for parameter in self.retriever.parameters()),
+            memory_usage_mb=None,
+            max_tokens=None,
+            embed_dim=self.encode(["a"]).shape[1],
+            license=None,
+            open_weights=None,
+            public_training_code=None,
+            public_training_data=None,
+            framework=["PyTorch"],
+            similarity_fn_name="cosine",
+            use_instructions=False,
+            training_datasets=None,
+            modalities=["text", "video"],
+        )
+
+    @torch.inference_mode()
+    def _batch(self, rows: Sequence[Any]) -> np.ndarray:
+        texts = [isinstance(row, str) for row in rows]
+        if any(texts) and not all(texts):
+            raise RewindError("captions and clips are mixed; encode captions (str) and clips (pathlib.Path) apart.")
+        found = self._captions(list(rows)) if all(texts) else self._clips([self._view(row) for row in rows])
+        return found.float().cpu().numpy()
+
+    def _captions(self, captions: list[str]) -> Tensor:
+        text = self.retriever.encode_text({"text": self.backbone.prepare_text(captions).to(device())})
+        if isinstance(self.retriever, PooledBaseline):
+            return text["text"]
+        return self.retriever.vectors(text, self._items(self._blank))[0]
+
+    def _clips(self, views: list[tuple[np.ndarray, np.ndarray]]) -> Tensor:
+        pixels, masks = (torch.from_numpy(np.stack(part)) for part in zip(*views, strict=True))
+        items = self._items({"pixels": pixels, "mask": masks})
+        if isinstance(self.retriever, PooledBaseline):
+            return items["items"]
+        blank = self.retriever.encode_text({"text": self.backbone.prepare_text(["a"]).to(device())})
+        return self.retriever.vectors(blank, items)[1]
+
+    def _items(self, batch: Features) -> Features:
+        batch = {name: value.to(device()) for name, value in batch.items()}
+        if isinstance(self.retriever, PooledBaseline):
+            batch = tower_features(self.backbone, batch)
+        return self.retriever.encode_items(batch)
+
+    def _view(self, clip: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Pixels uint8 (T, 3, S, S) and mask (T,), as :func:`rewind.video.frames.sample_clip` makes them."""
+        named = isinstance(clip, Path)
+        reader: FrameReader = open_reader(clip) if named else _Decoder(clip)
+        twin = named and clip.stem.endswith(TWIN_SUFFIX)
+        keys, count = self.frames, self.run.max_frames
+        at = frame_indices(len(reader), count, keys.sampling, reader.fps, keys.rate, twin)
+        shape = stretch_square if keys.fit == "stretch" else clip_square
+        pixels, mask = np.zeros((count, 3, keys.size, keys.size), np.uint8), np.zeros(count, np.uint8)
+        pixels[: len(at)] = np.stack([shape(frame, keys.size) for frame in reader.read(at)]).transpose(0, 3, 1, 2)
+        mask[: len(at)] = 1
+        return pixels, mask
+
+
+class _Decoder:
+    """Frames of a decoder with torchcodec's methods. One of Rewind's own tasks mirrors twins by itself."""
+
+    def __init__(self, decoder: Any) -> None:
+        if not hasattr(decoder, "get_frames_at"):
+            raise RewindError(f"{type(decoder).__name__} is neither a caption (str) nor a clip (pathlib.Path).")
+        self.decoder, self.fps = decoder, round(float(decoder.metadata.average_fps), 3)
+
+    def __len__(self) -> int:
+        return int(self.decoder.metadata.num_frames)
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        """uint8 RGB (n, height, width, 3)."""
+        return self.decoder.get_frames_at([int(at) for at in indices]).data.permute(0, 2, 3, 1).cpu().numpy()
+
+
+def _rows_of_loader(inputs: Any) -> Iterable[Any]:
+    """Captions or decoders of MTEB's data loader, one by one; its own choice of frames is not asked."""
+    inputs.collate_fn = list
+    for batch in inputs:
+        for row in batch:
+            both = [name for name in ("text", "video") if row.get(name) is not None]
+            if len(both) != 1 or any(row.get(name) is not None for name in ("image", "audio")):
+                raise RewindError("this encoder takes rows of one caption or one clip; choose tasks t2v or v2t.")
+            yield row[both[0]]
+
+
+def _parts(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
+    part: list[Any] = []
+    for row in rows:
+        part.append(row)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _matrix(vectors: Any) -> Tensor:
+    found = torch.as_tensor(vectors, dtype=torch.float32)
+    return found if found.dim() == 2 else found[None]
