@@ -80,7 +80,7 @@ def spec_of(head: str, epochs: int) -> RunSpec:
     )
 
 
-def train_boxes(root: Path, head: str, epochs: int = 20) -> Path:
+def train_boxes(root: Path, head: str, epochs: int) -> Path:
     """Train a run in ``root``, which is the present folder; its folder, relative."""
     folder = Path(f"results/boxes/runs/{head}/seed0")
     torch.set_num_threads(1)

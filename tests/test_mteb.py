@@ -26,6 +26,7 @@ needs_mteb = pytest.mark.skipif(
     importlib.util.find_spec("mteb") is None, reason="MTEB is not installed (pip install 'rewind-bench[mteb]')"
 )
 CONFIG = "title: Boxes\nsource: {format: table, table: data/boxes.csv, videos: data}\n"
+EPOCHS = 4
 PLACES = [("Origin", "origin"), ("Hard", "hard"), ("Binary", "binary")]
 WAYS = [("T2V", "text_to_item"), ("V2T", "item_to_text")]
 TASKS = [f"RewindBoxes{place}{way}" for place, _ in PLACES for way, _ in WAYS]
@@ -40,8 +41,8 @@ def study(tmp_path_factory):
         patch.syspath_prepend(root)
         make_boxes(root)
         write_text(root / "config/datasets/boxes.yaml", CONFIG)
-        train_boxes(root, "meanP", 20)
-        train_boxes(root, "seqLSTM", 20)
+        train_boxes(root, "meanP", EPOCHS)
+        train_boxes(root, "seqLSTM", EPOCHS)
         assert main(["export", "mteb", "boxes", "boxes_mteb"]) == 0
         yield root
 
@@ -70,7 +71,7 @@ def evaluated(module) -> dict[str, dict]:
 def own(head: str) -> tuple[dict, dict]:
     """Rewind's own ranks by task, and its matrix."""
     run, data = f"results/boxes/runs/{head}/seed0", Path("results/data/boxes")
-    compute_similarity(DataFolder(data, "boxes", spec_of(head, 20), 4), f"{run}/model.safetensors", f"{run}.npz")
+    compute_similarity(DataFolder(data, "boxes", spec_of(head, EPOCHS), 4), f"{run}/model.safetensors", f"{run}.npz")
     items, captions, _ = load_split(data, "boxes", "test")
     with np.load(f"{run}.npz") as archive:
         found = dict(archive)
@@ -89,7 +90,7 @@ def lists(task: str) -> dict:
 
 
 def test_the_lists_are_those_of_the_settings(study):
-    hard, origin, binary = (lists(f"RewindBoxes{place}T2V") for place, _ in PLACES)
+    origin, hard, binary = (lists(f"RewindBoxes{place}T2V") for place, _ in PLACES)
     assert len(origin["queries"]["id"]) == 2 * len(COLOURS) and len(origin["documents"]["id"]) == len(COLOURS)
     assert len(hard["queries"]["id"]) == 4 * len(COLOURS) and len(hard["documents"]["id"]) == 2 * len(COLOURS)
     assert hard["relevant"]["test_red_rev#1"] == ["test_red_rev"] and hard["candidates"] is None

@@ -92,12 +92,16 @@ class RunEncoder:
         return self.encode(inputs)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Cosines of all pairs, float32 (n, m)."""
-        return _matrix(embeddings1) @ _matrix(embeddings2).T
+        """Cosines of all pairs, float32 (n, m).
+
+        Multiplied in double precision and rounded once: else equal vectors would get scores that differ in the last
+        digit with their place in the matrix, and a clip would not tie with its twin.
+        """
+        return (_matrix(embeddings1) @ _matrix(embeddings2).T).float()
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
         """Cosines of pairs, row by row, float32 (n,)."""
-        return (_matrix(embeddings1) * _matrix(embeddings2)).sum(dim=1)
+        return (_matrix(embeddings1) * _matrix(embeddings2)).sum(dim=1).float()
 
     @property
     def mteb_model_meta(self) -> Any:
@@ -212,5 +216,5 @@ def _parts(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
 
 
 def _matrix(vectors: Any) -> Tensor:
-    found = torch.as_tensor(vectors, dtype=torch.float32)
+    found = torch.as_tensor(vectors, dtype=torch.float64)
     return found if found.dim() == 2 else found[None]
