@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -34,15 +36,13 @@ TASKS = [f"RewindBoxes{place}{way}" for place, _ in PLACES for way, _ in WAYS]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """A folder with the data, a run that ties twins (meanP) and one that does not (seqLSTM), as the present folder."""
+    """The data and their exported tasks, in the present folder."""
     root = tmp_path_factory.mktemp("boxes")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         patch.syspath_prepend(root)
         make_boxes(root)
         write_text(root / "config/datasets/boxes.yaml", CONFIG)
-        train_boxes(root, "meanP", EPOCHS)
-        train_boxes(root, "seqLSTM", EPOCHS)
         assert main(["export", "mteb", "boxes", "boxes_mteb"]) == 0
         yield root
 
@@ -55,12 +55,13 @@ def module(study) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def evaluated(module) -> dict[str, dict]:
-    """MTEB's scores and kept predictions of both runs."""
+def evaluated(study, module) -> dict[str, dict]:
+    """MTEB's scores of a run that ties twins (meanP) and of one that does not (seqLSTM); it keeps their predictions."""
     import mteb
 
     found = {}
     for head in ("meanP", "seqLSTM"):
+        train_boxes(study, head, EPOCHS)
         model = encoder.load(f"results/boxes/runs/{head}/seed0", say=lambda text: None)
         folder = Path("predictions") / head
         result = mteb.evaluate(model, module.tasks, cache=None, prediction_folder=folder, show_progress_bar=False)
@@ -129,6 +130,28 @@ def test_what_cannot_be_exported_is_refused(study, capsys, name, out, message):
     assert message in capsys.readouterr().err
 
 
+def test_the_module_needs_no_rewind(study):
+    tree = ast.parse(Path("boxes_mteb/__init__.py").read_text(encoding="utf-8"))
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    allowed = {"mteb", "datasets", "torch", "decord", *sys.stdlib_module_names}
+    assert "mteb.abstasks.retrieval" in names and not {name.split(".")[0] for name in names} - allowed
+
+
+def test_a_data_set_without_twins_has_the_plain_setting(study, capsys, monkeypatch, tmp_path):
+    shutil.copytree("config", tmp_path / "config")
+    shutil.copytree("results/data", tmp_path / "results/data")
+    monkeypatch.chdir(tmp_path)
+    for name in ("items", "captions/boxes_test"):
+        path = Path(f"results/data/boxes/{name}.csv")
+        write_text(
+            path, "".join(line for line in path.read_text(encoding="utf-8").splitlines(True) if "_rev" not in line)
+        )
+    assert main(["export", "mteb", "boxes", "plain"]) == 0
+    assert "2 tasks: RewindBoxesTestT2V, RewindBoxesTestV2T" in capsys.readouterr().out
+    assert json.loads(Path("plain/RewindBoxesTestT2V.json").read_text(encoding="utf-8"))["gallery"] == len(COLOURS)
+
+
 @needs_mteb
 def test_ids_are_read_without_opening_a_clip(module, monkeypatch):
     opened = []
@@ -187,6 +210,17 @@ def test_mteb_gives_a_run_the_scores_of_our_evaluation(evaluated, head):
         if not (ranks["ties"] > 0).any():
             for cut in (1, 5, 10):  # of several captions of a clip, one is enough for us; MTEB rounds to five digits
                 assert theirs[f"hit_rate_at_{cut}"] == pytest.approx(ours[f"R@{cut}"] / 100, abs=5.1e-6), (task, cut)
+
+
+@needs_mteb
+def test_processes_that_read_clips_change_nothing(evaluated, module):
+    import mteb
+
+    model = encoder.load("results/boxes/runs/seqLSTM/seed0", say=lambda text: None)
+    task = next(task for task in module.tasks if task.metadata.name == "RewindBoxesHardT2V")
+    result = mteb.evaluate(model, task, cache=None, num_proc=2, show_progress_bar=False)
+    again, before = result.task_results[0].scores["test"][0], evaluated["seqLSTM"]["RewindBoxesHardT2V"]
+    assert {name: again[name] for name in before} == before
 
 
 @needs_mteb

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,13 @@ from rewind.models.retriever import Backbone, Features, Retriever
 from rewind.provenance import file_hash
 from rewind.search.run import FinishedRun, open_run
 from rewind.search.searcher import load_trained
+from rewind.study import Frames
 from rewind.video.frames import FrameReader, clip_square, frame_indices, open_reader
 from rewind.video.stretch import stretch_square
+
+View = tuple[np.ndarray, np.ndarray]
+"""Pixels uint8 (T, 3, S, S) and mask (T,) of a clip."""
+Row = str | View
 
 
 def load(folder: str | Path, say: Callable[[str], None] = print) -> RunEncoder:
@@ -60,11 +66,7 @@ class RunEncoder:
 
     def __init__(self, run: FinishedRun, retriever: Retriever, backbone: Backbone) -> None:
         self.run, self.retriever, self.backbone = run, retriever, backbone
-        self.frames, self.size = run.spec.frames, run.spec.evaluation.batch_size
-        self._blank = {
-            "pixels": torch.zeros(1, run.max_frames, 3, self.frames.size, self.frames.size, dtype=torch.uint8),
-            "mask": torch.ones(1, run.max_frames, dtype=torch.uint8),
-        }
+        self.size, self._read = run.spec.evaluation.batch_size, _Read(run.spec.frames, run.max_frames)
 
     def encode(self, inputs: Any, **ignored: Any) -> np.ndarray:
         """Unit vectors, float32 (n, D), in the order of ``inputs``.
@@ -77,7 +79,7 @@ class RunEncoder:
         Raises:
             RewindError: if captions and clips are mixed, a clip cannot be read, or there is nothing to encode.
         """
-        rows = _rows_of_loader(inputs) if hasattr(inputs, "dataset") else inputs
+        rows = self._loaded(inputs) if hasattr(inputs, "dataset") else map(self._read, inputs)
         parts = [self._batch(part) for part in _parts(rows, self.size)]
         if not parts:
             raise RewindError("there is nothing to encode; give captions or clips.")
@@ -103,7 +105,7 @@ class RunEncoder:
         """Cosines of pairs, row by row, float32 (n,)."""
         return (_matrix(embeddings1) * _matrix(embeddings2)).sum(dim=1).float()
 
-    @property
+    @functools.cached_property
     def mteb_model_meta(self) -> Any:
         """What MTEB writes beside results: the run's name, and the hash of its checkpoint as revision.
 
@@ -136,20 +138,21 @@ class RunEncoder:
         )
 
     @torch.inference_mode()
-    def _batch(self, rows: Sequence[Any]) -> np.ndarray:
+    def _batch(self, rows: Sequence[Row]) -> np.ndarray:
         texts = [isinstance(row, str) for row in rows]
         if any(texts) and not all(texts):
             raise RewindError("captions and clips are mixed; encode captions (str) and clips (pathlib.Path) apart.")
-        found = self._captions(list(rows)) if all(texts) else self._clips([self._view(row) for row in rows])
+        found = self._captions(list(rows)) if all(texts) else self._clips(rows)
         return found.float().cpu().numpy()
 
     def _captions(self, captions: list[str]) -> Tensor:
         text = self.retriever.encode_text({"text": self.backbone.prepare_text(captions).to(device())})
         if isinstance(self.retriever, PooledBaseline):
             return text["text"]
-        return self.retriever.vectors(text, self._items(self._blank))[0]
+        # A retriever gives both sides at once; the other one does not count.
+        return self.retriever.vectors(text, self._items(self._read.blank()))[0]
 
-    def _clips(self, views: list[tuple[np.ndarray, np.ndarray]]) -> Tensor:
+    def _clips(self, views: Sequence[View]) -> Tensor:
         pixels, masks = (torch.from_numpy(np.stack(part)) for part in zip(*views, strict=True))
         items = self._items({"pixels": pixels, "mask": masks})
         if isinstance(self.retriever, PooledBaseline):
@@ -163,18 +166,59 @@ class RunEncoder:
             batch = tower_features(self.backbone, batch)
         return self.retriever.encode_items(batch)
 
-    def _view(self, clip: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Pixels uint8 (T, 3, S, S) and mask (T,), as :func:`rewind.video.frames.sample_clip` makes them."""
-        named = isinstance(clip, Path)
-        reader: FrameReader = open_reader(clip) if named else _Decoder(clip)
-        twin = named and clip.stem.endswith(TWIN_SUFFIX)
-        keys, count = self.frames, self.run.max_frames
-        at = frame_indices(len(reader), count, keys.sampling, reader.fps, keys.rate, twin)
+    def _loaded(self, inputs: Any) -> Iterator[Row]:
+        """Rows of MTEB's data loader, whose processes read clips as the run does."""
+        inputs.collate_fn = self._read.rows
+        for batch in inputs:
+            yield from batch
+
+
+class _Read:
+    """A caption as it is, a clip as the frames that the run sees of it.
+
+    Args:
+        keys: which frames, and their size.
+        count: most frames.
+    """
+
+    def __init__(self, keys: Frames, count: int) -> None:
+        self.keys, self.count = keys, count
+
+    def rows(self, rows: list[dict[str, Any]]) -> list[Row]:
+        """Rows of MTEB, each of one caption or one clip."""
+        found = []
+        for row in rows:
+            there = [name for name in ("text", "video", "image", "audio") if row.get(name) is not None]
+            if there not in (["text"], ["video"]):
+                raise RewindError(
+                    f"this encoder takes rows of one caption or one clip, not of {' and '.join(there) or 'nothing'}; "
+                    "choose tasks of the categories t2v and v2t."
+                )
+            found.append(self(row[there[0]]))
+        return found
+
+    def __call__(self, row: Any) -> Row:
+        if isinstance(row, str):
+            return row
+        named = isinstance(row, Path)
+        reader: FrameReader = open_reader(row) if named else _Decoder(row)
+        twin = named and row.stem.endswith(TWIN_SUFFIX)
+        keys = self.keys
+        # As rewind.video.frames.sample_clip, which reads files alone.
+        at = frame_indices(len(reader), self.count, keys.sampling, reader.fps, keys.rate, twin)
         shape = stretch_square if keys.fit == "stretch" else clip_square
-        pixels, mask = np.zeros((count, 3, keys.size, keys.size), np.uint8), np.zeros(count, np.uint8)
+        pixels, mask = np.zeros((self.count, 3, keys.size, keys.size), np.uint8), np.zeros(self.count, np.uint8)
         pixels[: len(at)] = np.stack([shape(frame, keys.size) for frame in reader.read(at)]).transpose(0, 3, 1, 2)
         mask[: len(at)] = 1
         return pixels, mask
+
+    def blank(self) -> Features:
+        """A black clip."""
+        size = self.keys.size
+        return {
+            "pixels": torch.zeros(1, self.count, 3, size, size, dtype=torch.uint8),
+            "mask": torch.ones(1, self.count, dtype=torch.uint8),
+        }
 
 
 class _Decoder:
@@ -193,19 +237,8 @@ class _Decoder:
         return self.decoder.get_frames_at([int(at) for at in indices]).data.permute(0, 2, 3, 1).cpu().numpy()
 
 
-def _rows_of_loader(inputs: Any) -> Iterable[Any]:
-    """Captions or decoders of MTEB's data loader, one by one; its own choice of frames is not asked."""
-    inputs.collate_fn = list
-    for batch in inputs:
-        for row in batch:
-            both = [name for name in ("text", "video") if row.get(name) is not None]
-            if len(both) != 1 or any(row.get(name) is not None for name in ("image", "audio")):
-                raise RewindError("this encoder takes rows of one caption or one clip; choose tasks t2v or v2t.")
-            yield row[both[0]]
-
-
-def _parts(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    part: list[Any] = []
+def _parts(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    part: list[Row] = []
     for row in rows:
         part.append(row)
         if len(part) == size:

@@ -56,7 +56,7 @@ def export_tasks(name: str, out: Path, copy: bool = False, config: Path = Path("
         raise RewindError(f"{folder / 'items.csv'}: missing; prepare the data first (`snakemake prepared`).")
     items, captions, _ = load_split(folder, dataset.name, "test")
     clips = _clips(folder, items, out if copy else None)
-    settings = settings or (["origin", "hard", "binary"] if (items["reversed"] == 1).any() else ["test"])
+    settings = settings or _settings(items, captions)
     revision = digest(captions.to_numpy().tolist(), items[["item_id", "reversed"]].to_numpy().tolist())
     described = []
     for setting in settings:
@@ -86,6 +86,14 @@ def _asked(name: str, config: Path) -> tuple[Dataset, list[str], list[str]]:
     study = load_study(stem, config / "studies")
     keys = study.evaluation
     return load_dataset(study.dataset, config / "datasets"), list(keys.settings), list(keys.directions)
+
+
+def _settings(items: pd.DataFrame, captions: pd.DataFrame) -> list[str]:
+    """What the data can be asked."""
+    twins = items["item_id"][items["reversed"] == 1]
+    if twins.empty:
+        return ["test"]
+    return ["origin", "hard"] + ["binary"] * bool(captions["video_id"].isin(twins).any())
 
 
 def _check_folder(out: Path) -> None:
