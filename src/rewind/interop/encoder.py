@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,10 +114,10 @@ class RunEncoder:
             RewindError: if MTEB is not installed.
         """
         try:
-            from mteb.models import ModelMeta
+            meta = importlib.import_module("mteb.models").ModelMeta  # there on request
         except ModuleNotFoundError:
             raise RewindError("MTEB is not installed: run `pip install 'rewind-bench[mteb]'`.") from None
-        return ModelMeta(
+        return meta(
             loader=None,
             name="rewind/" + self.run.name.strip("/").replace("/", "-"),
             revision=file_hash(self.run.model)[:16],

@@ -18,8 +18,8 @@ from rewind.study import load_dataset, load_study
 from rewind.study.dataset import Dataset
 from rewind.video.frames import IMAGE_SUFFIXES
 
-TASKS = Path(__file__).with_name("mteb_tasks.py")
-"""What is copied beside the data and reads it: it needs MTEB, but not Rewind."""
+TASKS = Path(__file__).parent / "templates/mteb_tasks.py"
+"""What is copied beside the data and reads it: it needs MTEB, but not Rewind, and is no module of Rewind."""
 ENDS = {"text_to_item": "T2V", "item_to_text": "V2T"}
 WORDS = {
     ("origin", "T2V"): "Find the clip that a caption describes, among clips that play forwards.",
