@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch.utils.data import DataLoader
 
 from box_runs import make_boxes, spec_of, train_boxes
 from rewind.datasets.captions import load_split
@@ -43,6 +44,15 @@ def test_vectors_of_captions_and_clips_score_as_the_evaluation_does(study):
     np.testing.assert_allclose(pairs, np.diag(model.similarity(text, clips)), atol=1e-6)
     # Twins are exact mirrors, and the mean does not see the order.
     assert np.array_equal(clips[0], clips[1]) and not np.array_equal(clips[0], clips[2])
+
+
+def test_rows_of_a_loader_are_encoded_as_lists_are(study):
+    model = load("results/boxes/runs/meanP/seed0", say=lambda text: None)
+    captions = ["a red box moves left", "a blue box moves right", "a lime box", "something yellow", "a black box"]
+    rows = DataLoader([{"id": caption, "text": caption} for caption in captions], batch_size=2)
+    assert np.array_equal(model.encode(rows, prompt_type="query", batch_size=2), model.encode(captions))
+    with pytest.raises(RewindError, match="rows of one caption or one clip, not of text and image"):
+        model.encode(DataLoader([{"text": "a red box", "image": np.zeros((2, 2, 3))}]))
 
 
 def test_what_it_cannot_encode_is_refused(study):

@@ -147,19 +147,29 @@ class RunEncoder:
         return found.float().cpu().numpy()
 
     def _captions(self, captions: list[str]) -> Tensor:
-        text = self.retriever.encode_text({"text": self.backbone.prepare_text(captions).to(device())})
-        if isinstance(self.retriever, PooledBaseline):
-            return text["text"]
-        # A retriever gives both sides at once; the other one does not count.
-        return self.retriever.vectors(text, self._items(self._read.blank()))[0]
+        text = self._text(captions)
+        return text["text"] if isinstance(self.retriever, PooledBaseline) else self._vectors(text, self._any_clip)[0]
 
     def _clips(self, views: Sequence[View]) -> Tensor:
         pixels, masks = (torch.from_numpy(np.stack(part)) for part in zip(*views, strict=True))
         items = self._items({"pixels": pixels, "mask": masks})
-        if isinstance(self.retriever, PooledBaseline):
-            return items["items"]
-        blank = self.retriever.encode_text({"text": self.backbone.prepare_text(["a"]).to(device())})
-        return self.retriever.vectors(blank, items)[1]
+        baseline = isinstance(self.retriever, PooledBaseline)
+        return items["items"] if baseline else self._vectors(self._any_caption, items)[1]
+
+    def _vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
+        """Both sides at once, as a retriever gives them: what stands on the other side does not count."""
+        return self.retriever.vectors(text, items)
+
+    @functools.cached_property
+    def _any_caption(self) -> Features:
+        return self._text(["a"])
+
+    @functools.cached_property
+    def _any_clip(self) -> Features:
+        return self._items(self._read.blank())
+
+    def _text(self, captions: list[str]) -> Features:
+        return self.retriever.encode_text({"text": self.backbone.prepare_text(captions).to(device())})
 
     def _items(self, batch: Features) -> Features:
         batch = {name: value.to(device()) for name, value in batch.items()}
