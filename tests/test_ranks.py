@@ -14,7 +14,7 @@ from rewind.statistics.comparisons import compare
 from rewind.statistics.inference import difference, holm
 from rewind.statistics.pairs import Random
 from rewind.statistics.parts import parts, stack
-from rewind.statistics.ranks import RANKS, bounds, places, method_ranks
+from rewind.statistics.ranks import RANKS, bounds, method_ranks, places
 from rewind.statistics.simulation import Design, cluster_totals, draw_ranks, truth, values
 from rewind.study.model import Statistics
 from test_statistics import ranks
