@@ -13,7 +13,7 @@ STUDIES := emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 # Every study file, from raw files to the page, on a handful of items.
 REHEARSED ?= $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 
-.PHONY: help demo $(STUDIES) test rehearse rehearse-studies published lint format docs clean
+.PHONY: help demo $(STUDIES) models_demo test rehearse rehearse-studies published lint format docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo 'make cosine_gap_demo     ViCLIP trained with InfoNCE or HNAC, and what a cosine gap hides'
 	@echo 'make sanw_stamps         similarity-weighted negatives in topical batches, with a verdict'
 	@echo 'make translator_stamps   a learnt map from caption vectors to image vectors'
+	@echo 'make models_demo         vectors, scores and models by name beside trained ones'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
 	@echo 'make rehearse   run every study on a handful of items, to its last stage'
 	@echo 'make published   check that README.md and docs/ agree with docs/published'
@@ -36,6 +37,13 @@ demo: $(VENV)/.ready
 
 $(STUDIES): $(VENV)/.ready-towers
 	@$(BIN)/python workflow/unlock.py
+	$(BIN)/snakemake --cores $(CORES) --config 'studies=[$@]'
+	@cat results/$@/tables/summary.txt
+
+# The tiny models with random weights that the study reads from disk are made first.
+models_demo: $(VENV)/.ready-models
+	@$(BIN)/python workflow/unlock.py
+	$(BIN)/python -m rewind.encoders.tiny data/tiny_models
 	$(BIN)/snakemake --cores $(CORES) --config 'studies=[$@]'
 	@cat results/$@/tables/summary.txt
 

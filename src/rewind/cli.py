@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rewind.errors import RewindError
+from rewind.interop.command import add_commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("run", type=Path, help="folder of a run: results/<study>/runs/<method>/seed<k>")
     export.add_argument("out", type=Path, help="file to write")
     export.set_defaults(command=_export)
+    add_commands(commands)
     verify = commands.add_parser("verify", help="compare a frame store with its checksums")
     verify.add_argument("index", type=Path, help="results/<study>/frames/frames<n>/index.json")
     verify.set_defaults(command=_verify)

@@ -159,6 +159,26 @@ class Searcher:
         return Hit(place, row, item, float(scores[row]), self.described.get(item, []), item == truth, twin)
 
 
+def load_trained(run: FinishedRun, say: Say = print) -> tuple[Retriever, Backbone, DataFolder]:
+    """The model of a finished run in evaluation mode on its device, what prepares its queries, and its data.
+
+    Raises:
+        RewindError: if the run's method cannot search, or its model or its words are of other data.
+    """
+    if run.spec.method.model == "chance":
+        raise RewindError(f"{run.folder}: chance scores all items the same, so it cannot search; name another run.")
+    vectors = run.spec.backbone.kind == "embeddings"
+    if vectors and not (run.cache and run.same(run.cache)):
+        raise RewindError(f"{run.cache}: no longer the vectors that this run was trained on; train it again.")
+    folder = DataFolder(run.data, run.dataset, run.spec, run.max_frames, run.cache if vectors else None)
+    retriever = build_retriever(folder)
+    backbone = query_encoder(run.data, device()) if vectors else _backbone(retriever, folder)
+    _check_words(run, word_vocabulary(backbone) is not None and not offers(retriever.check_state), say)
+    load_model(run.model, retriever)
+    retriever.eval().to(device())
+    return retriever, backbone, folder
+
+
 def load_searcher(run: FinishedRun, split: str = "test", index: Path | None = None, say: Say = print) -> Searcher:
     """The model of a finished run over a gallery.
 
@@ -172,20 +192,10 @@ def load_searcher(run: FinishedRun, split: str = "test", index: Path | None = No
         RewindError: if the run's method cannot search, its model or its words are of other data, or the split has no
             usable item.
     """
-    if run.spec.method.model == "chance":
-        raise RewindError(f"{run.folder}: chance scores all items the same, so it cannot search; name another run.")
-    vectors = run.spec.backbone.kind == "embeddings"
-    if vectors and not (run.cache and run.same(run.cache)):
-        raise RewindError(f"{run.cache}: no longer the vectors that this run was trained on; train it again.")
-    folder = DataFolder(run.data, run.dataset, run.spec, run.max_frames, run.cache if vectors else None)
+    retriever, backbone, folder = load_trained(run, say)
     items, captions = _gallery(run, split)
-    retriever = build_retriever(folder)
-    backbone = query_encoder(run.data, device()) if vectors else _backbone(retriever, folder)
-    _check_words(run, word_vocabulary(backbone) is not None and not offers(retriever.check_state), say)
-    load_model(run.model, retriever)
-    on = device()
-    retriever.eval().to(on)
     cache = _cache(run, say)
+    on = device()
 
     def make() -> Features:
         inputs = replace(folder, cache=cache).inputs_for(retriever, items)

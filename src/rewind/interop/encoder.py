@@ -1,0 +1,264 @@
+"""A finished run as an encoder of captions and clips, for MTEB and for whoever wants vectors."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rewind.datasets.annotations import TWIN_SUFFIX
+from rewind.errors import RewindError
+from rewind.feeding.encode import tower_features
+from rewind.feeding.folder import device
+from rewind.models.baselines import PooledBaseline
+from rewind.models.retriever import Backbone, Features, Retriever
+from rewind.provenance import file_hash
+from rewind.search.run import FinishedRun, open_run
+from rewind.search.searcher import load_trained
+from rewind.study import Frames
+from rewind.video.frames import FrameReader, clip_square, frame_indices, open_reader
+from rewind.video.stretch import stretch_square
+
+View = tuple[np.ndarray, np.ndarray]
+"""Pixels uint8 (T, 3, S, S) and mask (T,) of a clip."""
+Row = str | View
+
+
+def load(folder: str | Path, say: Callable[[str], None] = print) -> RunEncoder:
+    """The encoder of a finished run.
+
+    Args:
+        folder: ``results/<study>/runs/<method>/seed<k>``.
+        say: takes sentences about what was found.
+
+    Raises:
+        RewindError: if there is no such run, its model scores pairs, or it reads vectors instead of clips.
+    """
+    run = open_run(folder)
+    if run.spec.backbone.kind == "embeddings":
+        raise RewindError(f"{folder}: this run reads ready-made vectors, so it cannot encode clips.")
+    retriever, backbone, _ = load_trained(run, say)
+    if not (retriever.compares_vectors or isinstance(retriever, PooledBaseline)):
+        raise RewindError(
+            f"{folder}: {run.spec.method.model} {run.spec.method.head} scores pairs and has no vector per clip, so it "
+            "cannot be an encoder; evaluate it in a study, or use a run with another head."
+        )
+    return RunEncoder(run, retriever, backbone)
+
+
+class RunEncoder:
+    """Captions and clips → unit vectors in one space; what is similar has a large dot product.
+
+    It has the methods of MTEB's ``EncoderProtocol`` and the usual ones of sentence-transformers. Frames are chosen,
+    resized and cropped as in the run's own evaluation, whatever asks for them, and rows are encoded
+    ``evaluation.batch_size`` at a time, because other batches can change the last digits and so break ties.
+
+    Args:
+        run: what it was made from.
+        retriever: the model, in evaluation mode on its device.
+        backbone: prepares captions, and makes frame features for baselines that read nothing else.
+    """
+
+    def __init__(self, run: FinishedRun, retriever: Retriever, backbone: Backbone) -> None:
+        self.run, self.retriever, self.backbone = run, retriever, backbone
+        self.size, self._read = run.spec.evaluation.batch_size, _Read(run.spec.frames, run.max_frames)
+
+    def encode(self, inputs: Any, **ignored: Any) -> np.ndarray:
+        """Unit vectors, float32 (n, D), in the order of ``inputs``.
+
+        Args:
+            inputs: captions (``str``), clips (``pathlib.Path``, or decoders as torchcodec's), or MTEB's data loader.
+                A clip whose file is called ``<id>_rev`` is read as a reversed twin: the exact mirror of its original.
+            ignored: what MTEB tells besides, such as the task and the batch size.
+
+        Raises:
+            RewindError: if captions and clips are mixed, a clip cannot be read, or there is nothing to encode.
+        """
+        rows = self._loaded(inputs) if hasattr(inputs, "dataset") else map(self._read, inputs)
+        parts = [self._batch(part) for part in _parts(rows, self.size)]
+        if not parts:
+            raise RewindError("there is nothing to encode; give captions or clips.")
+        return np.concatenate(parts)
+
+    def encode_query(self, inputs: Any, **ignored: Any) -> np.ndarray:
+        """The same; captions and clips are told apart by their types."""
+        return self.encode(inputs)
+
+    def encode_document(self, inputs: Any, **ignored: Any) -> np.ndarray:
+        """The same; captions and clips are told apart by their types."""
+        return self.encode(inputs)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Cosines of all pairs, float32 (n, m).
+
+        Multiplied in double precision and rounded once: else equal vectors would get scores that differ in the last
+        digit with their place in the matrix, and a clip would not tie with its twin.
+        """
+        return (_matrix(embeddings1) @ _matrix(embeddings2).T).float()
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Cosines of pairs, row by row, float32 (n,)."""
+        return (_matrix(embeddings1) * _matrix(embeddings2)).sum(dim=1).float()
+
+    @functools.cached_property
+    def mteb_model_meta(self) -> Any:
+        """What MTEB writes beside results: the run's name, and the hash of its checkpoint as revision.
+
+        Raises:
+            RewindError: if MTEB is not installed.
+        """
+        try:
+            meta = importlib.import_module("mteb.models").ModelMeta  # there on request
+        except ModuleNotFoundError:
+            raise RewindError("MTEB is not installed: run `pip install 'rewind-bench[mteb]'`.") from None
+        return meta(
+            loader=None,
+            name="rewind/" + self.run.name.strip("/").replace("/", "-"),
+            revision=file_hash(self.run.model)[:16],
+            release_date=None,
+            languages=None,
+            n_parameters=sum(parameter.numel() for parameter in self.retriever.parameters()),
+            memory_usage_mb=None,
+            max_tokens=None,
+            embed_dim=self.encode(["a"]).shape[1],
+            license=None,
+            open_weights=None,
+            public_training_code=None,
+            public_training_data=None,
+            framework=["PyTorch"],
+            similarity_fn_name="cosine",
+            use_instructions=False,
+            training_datasets=None,
+            modalities=["text", "video"],
+        )
+
+    @torch.inference_mode()
+    def _batch(self, rows: Sequence[Row]) -> np.ndarray:
+        texts = [isinstance(row, str) for row in rows]
+        if any(texts) and not all(texts):
+            raise RewindError("captions and clips are mixed; encode captions (str) and clips (pathlib.Path) apart.")
+        found = self._captions(list(rows)) if all(texts) else self._clips(rows)
+        return found.float().cpu().numpy()
+
+    def _captions(self, captions: list[str]) -> Tensor:
+        text = self._text(captions)
+        return text["text"] if isinstance(self.retriever, PooledBaseline) else self._vectors(text, self._any_clip)[0]
+
+    def _clips(self, views: Sequence[View]) -> Tensor:
+        pixels, masks = (torch.from_numpy(np.stack(part)) for part in zip(*views, strict=True))
+        items = self._items({"pixels": pixels, "mask": masks})
+        baseline = isinstance(self.retriever, PooledBaseline)
+        return items["items"] if baseline else self._vectors(self._any_caption, items)[1]
+
+    def _vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
+        """Both sides at once, as a retriever gives them: what stands on the other side does not count."""
+        return self.retriever.vectors(text, items)
+
+    @functools.cached_property
+    def _any_caption(self) -> Features:
+        return self._text(["a"])
+
+    @functools.cached_property
+    def _any_clip(self) -> Features:
+        return self._items(self._read.blank())
+
+    def _text(self, captions: list[str]) -> Features:
+        return self.retriever.encode_text({"text": self.backbone.prepare_text(captions).to(device())})
+
+    def _items(self, batch: Features) -> Features:
+        batch = {name: value.to(device()) for name, value in batch.items()}
+        if isinstance(self.retriever, PooledBaseline):
+            batch = tower_features(self.backbone, batch)
+        return self.retriever.encode_items(batch)
+
+    def _loaded(self, inputs: Any) -> Iterator[Row]:
+        """Rows of MTEB's data loader, whose processes read clips as the run does."""
+        inputs.collate_fn = self._read.rows
+        for batch in inputs:
+            yield from batch
+
+
+class _Read:
+    """A caption as it is, a clip as the frames that the run sees of it.
+
+    Args:
+        keys: which frames, and their size.
+        count: most frames.
+    """
+
+    def __init__(self, keys: Frames, count: int) -> None:
+        self.keys, self.count = keys, count
+
+    def rows(self, rows: list[dict[str, Any]]) -> list[Row]:
+        """Rows of MTEB, each of one caption or one clip."""
+        found = []
+        for row in rows:
+            there = [name for name in ("text", "video", "image", "audio") if row.get(name) is not None]
+            if there not in (["text"], ["video"]):
+                raise RewindError(
+                    f"this encoder takes rows of one caption or one clip, not of {' and '.join(there) or 'nothing'}; "
+                    "choose tasks of the categories t2v and v2t."
+                )
+            found.append(self(row[there[0]]))
+        return found
+
+    def __call__(self, row: Any) -> Row:
+        if isinstance(row, str):
+            return row
+        named = isinstance(row, Path)
+        reader: FrameReader = open_reader(row) if named else _Decoder(row)
+        twin = named and row.stem.endswith(TWIN_SUFFIX)
+        keys = self.keys
+        # As rewind.video.frames.sample_clip, which reads files alone.
+        at = frame_indices(len(reader), self.count, keys.sampling, reader.fps, keys.rate, twin)
+        shape = stretch_square if keys.fit == "stretch" else clip_square
+        pixels, mask = np.zeros((self.count, 3, keys.size, keys.size), np.uint8), np.zeros(self.count, np.uint8)
+        pixels[: len(at)] = np.stack([shape(frame, keys.size) for frame in reader.read(at)]).transpose(0, 3, 1, 2)
+        mask[: len(at)] = 1
+        return pixels, mask
+
+    def blank(self) -> Features:
+        """A black clip."""
+        size = self.keys.size
+        return {
+            "pixels": torch.zeros(1, self.count, 3, size, size, dtype=torch.uint8),
+            "mask": torch.ones(1, self.count, dtype=torch.uint8),
+        }
+
+
+class _Decoder:
+    """Frames of a decoder with torchcodec's methods. One of Rewind's own tasks mirrors twins by itself."""
+
+    def __init__(self, decoder: Any) -> None:
+        if not hasattr(decoder, "get_frames_at"):
+            raise RewindError(f"{type(decoder).__name__} is neither a caption (str) nor a clip (pathlib.Path).")
+        self.decoder, self.fps = decoder, round(float(decoder.metadata.average_fps), 3)
+
+    def __len__(self) -> int:
+        return int(self.decoder.metadata.num_frames)
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        """uint8 RGB (n, height, width, 3)."""
+        return self.decoder.get_frames_at([int(at) for at in indices]).data.permute(0, 2, 3, 1).cpu().numpy()
+
+
+def _parts(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    part: list[Row] = []
+    for row in rows:
+        part.append(row)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _matrix(vectors: Any) -> Tensor:
+    found = torch.as_tensor(vectors, dtype=torch.float64)
+    return found if found.dim() == 2 else found[None]
