@@ -52,8 +52,8 @@ def maker(encoder: str) -> Any:
         RewindError: if there is none, or it makes nothing.
     """
     found = find(encoder, "rewind.encoders", "encoder")
-    if not hasattr(found, "build"):
-        raise RewindError(f"encoder: {encoder} has no `build(encoding)`, which makes the encoder")
+    if getattr(found, "build", build) is build:  # nothing, or this module, which only hands on
+        raise RewindError(f"encoder: {encoder} has no `build(encoding)`, which makes the encoder.")
     return found
 
 

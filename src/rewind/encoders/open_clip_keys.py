@@ -127,8 +127,8 @@ def _check_architecture(encoding: Encoding, options: Options) -> None:
     known = library.list_models()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(near)}?" if near else f"; it has {len(known)}, for example ViT-B-16-SigLIP"
-        raise RewindError(f"name: {name}: neither an architecture of open_clip nor a folder{hint}.")
+        hint = f"did you mean {' or '.join(near)}?" if near else f"it has {len(known)}, for example ViT-B-16-SigLIP."
+        raise RewindError(f"name: {name}: neither an architecture of open_clip nor a folder; {hint}")
     if encoding.revision:
         raise RewindError(
             "revision: weights that open_clip publishes under a tag have none; name the model's repository instead "

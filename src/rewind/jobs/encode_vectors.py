@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -89,18 +89,23 @@ class _Work:
                 n,
                 [files, [(clip.item_id, clip.reversed, _file(clip.path)) for family in some for clip in family]],
             )
-        mine = range(world.rank, len(text_shards), world.size)
-        left = [n for n in mine if not self._done("captions", n)]
-        self._say("captions", len(mine), len(left))
-        progress = Progress("vectors", sum(len(text_shards[n]) for n in left), "captions")
+        self._make("captions", text_shards, self._texts, world)
+        self._make("items", clip_shards, self._clips, world)
+
+    def _make(self, kind: str, parts: list[Any], make: Callable[[Any, Progress], Made], world: World) -> None:
+        """Make what this rank has to make of one kind."""
+        mine = range(world.rank, len(parts), world.size)
+        left = [n for n in mine if not self._done(kind, n)]
+        if len(left) < len(mine):
+            print(f"{kind}: {len(mine) - len(left)} of {len(mine)} shards are finished already")
+        if not left:
+            return
+        _ = self.encoder  # loaded before the clock starts
+        inputs = sum(len(one) if kind == "items" else 1 for n in left for one in parts[n])
+        progress = Progress("vectors", inputs, "clips" if kind == "items" else "captions")
         for n in left:
-            self._keep("captions", n, self._texts(text_shards[n], progress))
-        mine = range(world.rank, len(clip_shards), world.size)
-        left = [n for n in mine if not self._done("items", n)]
-        self._say("items", len(mine), len(left))
-        progress = Progress("vectors", sum(len(f) for n in left for f in clip_shards[n]), "clips")
-        for n in left:
-            self._keep("items", n, self._clips(clip_shards[n], progress))
+            path = self.parts[kind][n]
+            shards.write_shard(path, make(parts[n], progress), self.signatures[path])
 
     def all(self, kind: str) -> list[Made]:
         """All shards of a kind, from their files."""
@@ -125,14 +130,6 @@ class _Work:
     def _done(self, kind: str, n: int) -> bool:
         path = self.parts[kind][n]
         return shards.read_shard(path, self.signatures[path]) is not None
-
-    def _keep(self, kind: str, n: int, made: Made) -> None:
-        path = self.parts[kind][n]
-        shards.write_shard(path, made, self.signatures[path])
-
-    def _say(self, kind: str, wanted: int, left: int) -> None:
-        if left < wanted:
-            print(f"{kind}: {wanted - left} of {wanted} shards are finished already")
 
     def _texts(self, texts: list[str], progress: Progress) -> Made:
         encoder, began, found = self.encoder, time.monotonic(), []
@@ -210,6 +207,8 @@ def _record(
 ) -> dict[str, Any]:
     twins, mirrored = (sum(made.facts[name] for made in items) for name in ("twins", "mirrored"))
     notes = [f"vectors of {keys.title()}", *items[0].facts["notes"]]
+    if keys.precision != "fp32":
+        notes.append(f"computed in {keys.precision}")
     if keys.frames == "model":
         notes.append("frames are chosen by the model's own sampler")
     elif mirrored < twins:
