@@ -226,11 +226,13 @@ def brought_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]]) 
         if method.model in BROUGHT:
             said.setdefault(WHENCE[method.model], []).append(method.label or name)
     found = [f"{what}: {', '.join(labels)}" for what, labels in said.items()]
+    owners: dict[str, dict[str, None]] = {}
     for (name, seed), record in records.items():
         method = study.methods[name]
         seeded = f", seed {seed}" if len(method.seeds or study.seeds) > 1 else ""
-        found += [f"{method.label or name}{seeded}: {note}" for note in record.get("notes", [])]
-    return list(dict.fromkeys(found))
+        for note in record.get("notes", []):
+            owners.setdefault(note, {})[f"{method.label or name}{seeded}"] = None
+    return found + [f"Of {', '.join(labels)}: {note}" for note, labels in owners.items()]
 
 
 def _near_ties(study: Study, files: Files) -> list[str]:
@@ -240,7 +242,7 @@ def _near_ties(study: Study, files: Files) -> list[str]:
     for (name, _), share in shares.items():
         most[name] = max(share, most.get(name, 0.0))
     return [
-        f"{study.methods[name].label or name}: the scores of a clip and its twin differ by less than 1e-5 of their "
+        f"Of {study.methods[name].label or name}: the scores of a clip and its twin differ by less than 1e-5 of their "
         f"size for {100 * share:.0f}% of Binary’s queries; there rounding decides, not what the model sees"
         for name, share in most.items()
     ]
