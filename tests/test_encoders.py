@@ -215,6 +215,7 @@ def test_transformers_averages_pictures(tiny: dict[str, Path], name: str) -> Non
     assert text.shape == (3, found.shape[1]) and np.isfinite(text).all()
     np.testing.assert_allclose(text[0], text[2], atol=1e-5)
     np.testing.assert_allclose(encoder.encode_texts(["a dog"])[0], text[0], atol=1e-5)
+    assert encoder.cut(["a dog", "a very long caption that goes on and on and on"]) == 1, "16 tokens, mostly letters"
     assert encoder.notes == [frames.AVERAGED]
 
 
