@@ -15,7 +15,7 @@ from rewind.reporting.cells import build, numbers
 from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.markup import MARKUPS
 from rewind.reporting.notes import sentences
-from rewind.statistics.ranks import rank_table
+from rewind.statistics.ranks import method_ranks
 from rewind.study.report import Tables
 from table_numbers import FACTS, VALUES, WAYS, results
 from test_tables import published
@@ -33,7 +33,7 @@ def ranked(tests=None, columns=("Rank", "R@1", "R@5"), order="primary", **change
     tests = every_pair(alike=("seqTransf", "clip")) if tests is None else tests
     changes = {"baselines": ("chance", "blank"), "fixed": ("clip",), "columns": columns, "order": order} | changes
     made = results(MODELS, tests, **changes)
-    return dataclasses.replace(made, places=rank_table(made.intervals, made.pairs, made.compared(), 0.95))
+    return dataclasses.replace(made, places=method_ranks(made.intervals, made.pairs, made.compared(), 0.95))
 
 
 def test_the_best_stands_first_and_chance_last_without_a_rank():
@@ -127,7 +127,7 @@ def two_settings():
         parts[0], **frames, baselines=("chance", "blank"), fixed=("clip",), columns=("Rank", "R@1"), order="primary",
         not_evaluated={"clip": {"hard": "its vectors have no time-reversed twins"}},
     )  # fmt: skip
-    return dataclasses.replace(made, places=rank_table(made.intervals, made.pairs, made.compared(), 0.95))
+    return dataclasses.replace(made, places=method_ranks(made.intervals, made.pairs, made.compared(), 0.95))
 
 
 def test_a_method_without_numbers_here_has_dashes_and_a_reason(tmp_path):

@@ -14,7 +14,7 @@ from rewind.statistics.comparisons import compare
 from rewind.statistics.inference import difference, holm
 from rewind.statistics.pairs import Random
 from rewind.statistics.parts import parts, stack
-from rewind.statistics.ranks import RANKS, bounds, places, rank_table
+from rewind.statistics.ranks import RANKS, bounds, method_ranks, places
 from rewind.statistics.simulation import Design, cluster_totals, draw_ranks, truth, values
 from rewind.study.model import Statistics
 from test_statistics import ranks
@@ -68,7 +68,7 @@ def test_every_method_has_a_rank_with_its_interval(metric):
 def test_intervals_read_the_adjusted_p_of_the_family():
     found = compared(fixed_runs())
     pairs = found.pairs.assign(p_holm=1.0)
-    wide = rank_table(found.intervals, pairs, list(LEVELS), 0.95)
+    wide = method_ranks(found.intervals, pairs, list(LEVELS), 0.95)
     assert (wide["low"] == 1).all() and (wide["high"] == 4).all()
 
 

@@ -65,7 +65,7 @@ def test_data_set_faults_name_the_key_and_not_the_format(tmp_path):
     with pytest.raises(RewindError) as caught:
         load_dataset("d", tmp_path)
     assert "source.videoz: unknown key; did you mean 'videos'?" in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 3, "two faults, a line each"
+    assert len(str(caught.value).splitlines()) == 2, "one fault, in one line"
 
 
 def test_a_method_called_like_a_format_keeps_its_place_in_the_path(tmp_path):

@@ -1,7 +1,8 @@
 """Evaluation: one similarity matrix per run, ranks and metrics in every setting.
 
 Requires: a run's model and the test split.
-Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.parquet, metrics.csv; trec/ where asked for.
+Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.parquet (where a run lacks settings also .json),
+metrics.csv; trec/ where asked for.
 """
 
 

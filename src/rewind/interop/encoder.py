@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rewind import compat
 from rewind.datasets.annotations import TWIN_SUFFIX
 from rewind.errors import RewindError
 from rewind.feeding.encode import tower_features
@@ -114,7 +114,7 @@ class RunEncoder:
             RewindError: if MTEB is not installed.
         """
         try:
-            meta = importlib.import_module("mteb.models").ModelMeta  # there on request
+            meta = compat.mteb("models").ModelMeta  # there on request
         except ModuleNotFoundError:
             raise RewindError("MTEB is not installed: run `pip install 'rewind-bench[mteb]'`.") from None
         return meta(

@@ -19,6 +19,7 @@ from rewind.jobs.named import encoder_faults
 from rewind.study import Dataset, Study, load_dataset, load_study, rules, together
 from rewind.study.keys import NAME
 from rewind.study.load import merge
+from rewind.study.places import found as found_at
 
 KNOWN = ("studies", "overrides", "custom_rules")
 MAIN, STUDY, DATASET = "config/config.yaml", "config/studies/{}.yaml", "config/datasets/{}.yaml"
@@ -128,7 +129,7 @@ def _read(config: Mapping[str, Any], found: _Found, home: Path | None) -> tuple[
     datasets = _with_origins(dict.fromkeys(study.dataset for study in studies.values()), over["datasets"], found, home)
     if len(studies) == len(names):
         with found.caught(MAIN):
-            _check_overrides(over, studies, datasets, found)
+            _check_overrides(over, studies, datasets, found, home)
     for name, study in studies.items():
         if study.dataset in datasets:
             found.add(STUDY.format(name), together.faults(study, datasets[study.dataset]))
@@ -177,13 +178,20 @@ def _selected(config: Mapping[str, Any]) -> list[str]:
 
 
 def _check_overrides(
-    over: Mapping[str, Mapping[str, Any]], studies: Mapping[str, Study], used: Mapping[str, Dataset], found: _Found
+    over: Mapping[str, Mapping[str, Any]],
+    studies: Mapping[str, Study],
+    used: Mapping[str, Dataset],
+    found: _Found,
+    home: Path | None,
 ) -> None:
     whole = found.files.keys() <= {MAIN}  # else a data set may be missing for another reason
-    for kind, known in (("studies", studies), ("datasets", used)):
+    for kind, known, file in (("studies", studies, STUDY), ("datasets", used, DATASET)):
         for name in over[kind] if whole else ():
-            if name not in known:
-                raise RewindError(f"overrides.{kind}.{name}: not among the selected {kind} ({', '.join(known)}).")
+            # Files of keys that are there and were not selected this time keep their overrides for another.
+            if name not in known and not found_at(Path(file.format(name)), home).is_file():
+                raise RewindError(
+                    f"overrides.{kind}.{name}: there is no {file.format(name)}; selected are {', '.join(known)}."
+                )
 
 
 def _with_origins(

@@ -61,6 +61,8 @@ class Resamples:
         """
         if len(self.clusters.sizes) < 2:
             return np.full(len(self.weights), np.nan)
+        if np.ptp(higher) == 0 and np.ptp(ties) == 0:  # as of chance: every resample has the median of one query
+            return np.full(len(self.weights), _median_of_one(int(higher.flat[0]), int(ties.flat[0])))
         half = self.weights @ (self.clusters.sizes * (len(higher) / 2)).astype(np.float32) * np.float32(1 - 1e-6)
         places = np.sort(np.concatenate([higher, higher + ties], axis=None)) + 1
         for reach in (0.1, 0.5):  # a resampled median is nearly always near the median; else look everywhere
@@ -79,6 +81,13 @@ class Resamples:
         for at, r in enumerate(range(first, last + 1)):
             found[at] = self.clusters.totals(recall_at(r, higher, ties).sum(axis=0))
         return found.T
+
+
+def _median_of_one(higher: int, ties: int) -> float:
+    """The smallest rank r at which R@r of a query is ½ or more."""
+    places = np.arange(higher + 1, higher + ties + 2)
+    reached = np.array([float(recall_at(int(r), np.array([higher]), np.array([ties]))[0]) for r in places])
+    return float(places[(reached >= 0.5 * (1 - 1e-6)).argmax()])
 
 
 def draw_weights(clusters: int, resamples: int, seed: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from rewind.statistics.inference import one
 from rewind.statistics.median import median_rank
 from rewind.statistics.pairs import NOTHING_SAID, PAIRS, Random, pair_rows
 from rewind.statistics.parts import Parts, parts
-from rewind.statistics.ranks import rank_table
+from rewind.statistics.ranks import method_ranks
 from rewind.study.model import Statistics
 
 SKEWED = np.array([METRICS[metric].skewed for metric in TESTED])
@@ -43,7 +43,7 @@ class Comparison:
         gaps: Origin − Hard over Origin's queries, one row per method, direction and metric; empty where one of the
             settings was not evaluated.
         ranks: places of the compared methods, one row per method, setting, direction and metric
-            (:func:`rewind.statistics.ranks.rank_table`).
+            (:func:`rewind.statistics.ranks.method_ranks`).
     """
 
     intervals: pd.DataFrame
@@ -97,7 +97,7 @@ def compare(
             gaps += _gap_rows(origin, hard, draws, keys.confidence, random)
     tables = ((intervals, INTERVALS), (differences, PAIRS), (gaps, GAPS))
     made = [pd.DataFrame(rows, columns=list(columns)) for rows, columns in tables]
-    return Comparison(*made, rank_table(made[0], made[1], compared, keys.confidence))
+    return Comparison(*made, method_ranks(made[0], made[1], compared, keys.confidence))
 
 
 def _interval_rows(

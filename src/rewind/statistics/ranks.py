@@ -41,7 +41,7 @@ def bounds(better: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return 1 + better.sum(axis=-2), better.shape[-1] - better.sum(axis=-1)
 
 
-def rank_table(
+def method_ranks(
     intervals: pd.DataFrame, pairs: pd.DataFrame, compared: Collection[str], confidence: float
 ) -> pd.DataFrame:
     """Rank of every compared method in every setting, direction and tested metric.
