@@ -37,6 +37,7 @@ BLOCKS, WORDS = 2, 1000
 TEXTS = ["a red square moves to the left", "two dogs", "A cat, asleep!"]
 SHALLOW = ({"depth": BLOCKS}, {"depths": (1, 1, 1, 1)}, {"layers": (1, 1, 1, 1)}, {})
 """Ways in which networks of timm take fewer blocks."""
+WHOLE = ("fastvit_mci3", "fastvit_mci4")  # of five stages whose widths follow from their depths
 
 
 def shallow(config: dict[str, Any], own_words: bool) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def few_blocks() -> Iterator[None]:
     create = timm.create_model
 
     def created(name: str, **given: Any) -> Any:
-        for more in SHALLOW:
+        for more in [{}] if name in WHOLE else SHALLOW:
             try:
                 return create(name, **given | more)
             except TypeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from rewind.datasets.captions import load_split
 from rewind.distributed import World
 from rewind.encoders import shards
 from rewind.errors import RewindError
-from rewind.files import read_csv, read_json
+from rewind.files import read_csv, read_json, write_csv
 from rewind.jobs import encode_vectors as job
 from rewind.jobs.encode_vectors import make_vectors
 
@@ -83,6 +84,19 @@ def test_the_record_says_how(whole: Path, model: Path) -> None:
     assert any("one by one" in note for note in record["notes"])
     assert record["packages"]["open-clip-torch"] and record["seconds"]["items"] > 0
     assert not (whole / ".state").exists()
+    assert record["captions_cut"] == 0 and not any("cut" in note for note in record["notes"])
+
+
+def test_captions_longer_than_the_context_are_counted(data: Path, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tiny"
+    shutil.copytree(data, folder)
+    captions = read_csv(folder / "captions/tiny_test.csv")
+    captions.loc[captions["caption"] == "two circles", "caption"] = " ".join(["circle"] * 19)  # 20 tokens fit
+    write_csv(folder / "captions/tiny_test.csv", captions)
+    make_vectors(keys("open_clip", model), folder, "tiny", tmp_path / "out", "code")
+    record = read_json(tmp_path / "out/record.json")
+    assert record["captions_cut"] == 1
+    assert "1 of 3 different captions are longer than the model's context, and cut" in record["notes"]
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -205,6 +205,18 @@ def _tokenizer(folder: Path):
     )
 
 
+def test_a_folder_of_open_clip_with_a_tokenizer_of_another_library(folder: Path, tiny: dict, tmp_path: Path) -> None:
+    config = OPEN_CLIP | {"text_cfg": OPEN_CLIP["text_cfg"] | {"hf_tokenizer_name": "timm/ViT-B-16-SigLIP"}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": SQUASH}))
+    (tmp_path / "open_clip_pytorch_model.bin").write_bytes((folder / "open_clip_pytorch_model.bin").read_bytes())
+    refused(keys("open_clip", tmp_path), "has no tokenizer", "timm/ViT-B-16-SigLIP")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((tiny["clip"] / name).read_bytes())
+    encoder = build(keys("open_clip", tmp_path))
+    assert encoder.tokenizer(["a dog"])[0, :6].tolist() == [0, 28, 5, 16, 34, 1], "the folder's own words"
+    assert encoder.encode_texts(TEXTS).shape == (2, 16) and encoder.cut(["a " * 30, "a"]) == 1
+
+
 @pytest.mark.parametrize("name", ["clip", "siglip"])
 def test_transformers_averages_pictures(tiny: dict[str, Path], name: str) -> None:
     encoder = build(keys("transformers", tiny[name], batch_size=3))
@@ -215,6 +227,7 @@ def test_transformers_averages_pictures(tiny: dict[str, Path], name: str) -> Non
     assert text.shape == (3, found.shape[1]) and np.isfinite(text).all()
     np.testing.assert_allclose(text[0], text[2], atol=1e-5)
     np.testing.assert_allclose(encoder.encode_texts(["a dog"])[0], text[0], atol=1e-5)
+    assert encoder.cut(["a dog", "a very long caption that goes on and on and on"]) == 1, "16 tokens, mostly letters"
     assert encoder.notes == [frames.AVERAGED]
 
 

@@ -35,6 +35,10 @@ class Encoder:
         """Vectors of captions, in their order."""
         raise NotImplementedError
 
+    def cut(self, texts: list[str]) -> int | None:
+        """How many captions are longer than the model's context, so that it sees their beginnings; None: unknown."""
+        return None
+
     def encode_clips(self, clips: list[np.ndarray]) -> Vectors:
         """Vectors of clips, in their order.
 

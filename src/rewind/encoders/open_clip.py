@@ -53,6 +53,9 @@ class OpenClip(Encoder):
             parts.append(numbers(self.model.encode_text(self.tokenizer(some).to(self.device), normalize=True)))
         return np.concatenate(parts)
 
+    def cut(self, texts: list[str]) -> int | None:
+        return longer(self.tokenizer, texts)
+
     def encode_clips(self, clips: list[np.ndarray]) -> Vectors:
         return mean_of_frames(clips, self.encode_pictures, self.size)
 
@@ -114,3 +117,16 @@ def _quick_gelu(encoding: Encoding, options: Options) -> bool:
     tag = options.preprocess if isinstance(options.preprocess, str) else options.pretrained
     published = compat.open_clip().get_pretrained_cfg(encoding.name, tag) if tag else {}
     return bool(options.quick_gelu or published.get("quick_gelu"))
+
+
+def longer(tokenizer: Any, texts: list[str]) -> int | None:
+    """How many texts have more tokens than one of open_clip's tokenizers keeps; None where that is not known."""
+    context = getattr(tokenizer, "context_length", None)
+    if context is None:
+        return None
+    inner = getattr(tokenizer, "tokenizer", None)
+    if inner is not None and getattr(tokenizer, "tokenizer_mode", "") != "clips":
+        return sum(len(ids) > context for ids in inner(texts, truncation=False).input_ids)
+    if hasattr(tokenizer, "sot_token_id"):
+        return sum(len(tokenizer.encode(text)) + 2 > context for text in texts)  # with its start and its end
+    return None

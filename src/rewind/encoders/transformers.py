@@ -113,6 +113,13 @@ class Transformers(Encoder):
             found.append(_projected(self.model.get_text_features(**given)))
         return np.concatenate(found)
 
+    def cut(self, texts: list[str]) -> int | None:
+        context, tokenizer = self.words.get("max_length"), getattr(self.processor, "tokenizer", None)
+        if context is None or tokenizer is None:
+            return None
+        given = tokenizer([self.prefix + text for text in texts], truncation=False).input_ids
+        return sum(len(ids) > context for ids in given)
+
     def encode_clips(self, clips: list[np.ndarray]) -> Vectors:
         if not self.video:
             return mean_of_frames(clips, self.encode_pictures, self.size)

@@ -138,7 +138,8 @@ class _Work:
                 found.append(encoder.encode_texts(some))
             progress.advance(len(some))
         made = shards.packed([_short(text) for text in texts], _whole(found), f"{self.keys.name}, captions")
-        made.facts = self._facts(began)
+        count = getattr(encoder, "cut", None)  # an encoder of the user's own need not have it
+        made.facts = self._facts(began) | {"texts": len(texts), "cut": count(texts) if count else None}
         return made
 
     def _clips(self, clips: list[Family], progress: Progress) -> Made:
@@ -207,6 +208,10 @@ def _record(
 ) -> dict[str, Any]:
     twins, mirrored = (sum(made.facts[name] for made in items) for name in ("twins", "mirrored"))
     notes = [f"vectors of {keys.title()}", *items[0].facts["notes"]]
+    lost = None if any(made.facts["cut"] is None for made in captions) else sum(made.facts["cut"] for made in captions)
+    if lost:
+        different = sum(made.facts["texts"] for made in captions)
+        notes.append(f"{lost:,} of {different:,} different captions are longer than the model's context, and cut")
     if keys.precision != "fp32":
         notes.append(f"computed in {keys.precision}")
     if keys.frames == "model":
@@ -219,6 +224,7 @@ def _record(
         "facts": items[0].facts["encoder"],
         "captions": len(split.captions),
         "items": len(split.items),
+        "captions_cut": lost,
         "left_out": split.left_out,
         "twins": twins,
         "mirrored": mirrored if keys.frames == "rewind" else None,
