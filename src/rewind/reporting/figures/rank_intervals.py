@@ -15,6 +15,7 @@ from rewind.reporting.figures.forest import by
 LEAST = 3
 """Compared methods from which the picture is drawn: two are a pair."""
 TICKS = 6
+LETTER = 0.06  # inches, of a tick label
 
 
 def rank_intervals(
@@ -26,6 +27,7 @@ def rank_intervals(
 ) -> Figure:
     """A panel per setting: every compared method's place with its interval, the best at the top.
 
+    Panels stand side by side, or one below the other where names are long.
     Each panel has its own order. Settings without ranks, or with fewer than three compared methods, have no panel.
 
     Args:
@@ -43,9 +45,10 @@ def rank_intervals(
         if not panels:
             return style.message("No ranks to draw: they need comparisons of all pairs of three methods or more.")
         most = max(map(len, panels.values()))
-        width = style.DOUBLE if len(panels) > 1 else style.SINGLE
-        fig = style.figure(width, 1.0 + 0.2 * most)
-        axes = fig.subplots(1, len(panels), squeeze=False)[0]
+        columns = 1 if _long(labels, len(panels)) else len(panels)
+        height = (0.7 + 0.2 * most) * (len(panels) // columns) + 0.3
+        fig = style.figure(style.DOUBLE if len(panels) > 1 else style.SINGLE, height)
+        axes = fig.subplots(len(panels) // columns, columns, squeeze=False).ravel()
         for one, (setting, rows) in zip(axes, panels.items(), strict=True):
             order = {method: at for at, method in enumerate(labels)}
             rows = rows[rows["method"].isin(labels)].assign(at=lambda t, order=order: t["method"].map(order))
@@ -55,6 +58,12 @@ def rank_intervals(
             one.set_xlabel(f"rank by {what}")
         fig.supxlabel(f"bars: {100 * confidence:g}% for all places at once", fontsize=7, color=style.FAINT)
     return fig
+
+
+def _long(labels: Mapping[str, str], panels: int) -> bool:
+    """Whether names beside every panel would leave too little room for the panels."""
+    most = max(len(style.plain(label)) for label in labels.values())
+    return panels > 1 and most * LETTER * panels > style.DOUBLE / 2
 
 
 def drawn(places: pd.DataFrame, metrics: Mapping[str, str], direction: str) -> dict[str, pd.DataFrame]:
