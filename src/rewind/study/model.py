@@ -300,7 +300,8 @@ class Study(Keys):
         """
         chosen, evaluation = brought.of_seed(self.methods[method], seed), self.evaluation
         if chosen.model in brought.BROUGHT and seed is not None:
-            chosen = chosen.model_copy(update={"training": Training(), "seeds": None})
+            words = {"label": "", "train": ""}  # of tables alone
+            chosen = chosen.model_copy(update={"training": Training(), "seeds": None, **words})
             alone = Evaluation(settings=evaluation.settings, pair_batch_size=brought.PAIRS)
             return RunSpec(backbone=Backbone(), frames=Frames(), text=Text(), evaluation=alone, method=chosen)
         if training is not None:
