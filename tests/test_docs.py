@@ -18,8 +18,10 @@ TOPS = {path.name for path in ROOT.iterdir()} & {
 }
 # Files that a reader is told to write.
 EXAMPLES = {
+    "config/datasets/clips.yaml",
     "config/datasets/my_clips.yaml",
     "config/datasets/mylab.yaml",
+    "config/studies/clips.yaml",
     "config/studies/mine.yaml",
     "src/rewind/models/closest.py",
     "src/rewind/objectives/margin.py",

@@ -71,6 +71,7 @@ def compute_metrics(
         for (setting, direction), part in found.groupby(["setting", "direction"], sort=False):
             place = {"method": method, "seed": seed, "setting": setting, "direction": direction}
             rows.append(place | ranking.metrics(part))
+        del scores  # before the next one is read
     _check_settings(settings, lacking)
     write_csv(table, pd.DataFrame(rows))
 

@@ -101,6 +101,7 @@ def _explorer(study: Study, made: Made, data: Path, results: Results) -> tuple[E
             explorer = Explorer(split.captions, split.items, keys.settings, keys.directions)
         explorer.check(split, path)
         explorer.add(method, seed, scores, ranks[method][seed], path)
+        del scores  # before the next one is read
     assert explorer is not None  # every setting has a run, and those that lack settings lack the same
     return explorer, explorer.split
 

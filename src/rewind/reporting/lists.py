@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,9 @@ import pandas as pd
 
 from rewind.datasets.annotations import twin_of
 from rewind.evaluation.settings import among_originals, pool
+
+BLOCK = 2**24
+"""Scores looked at a time."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +101,14 @@ def top(found: View, scores: np.ndarray, k: int) -> np.ndarray:
         columns = found.candidates if found.to_items else found.truth[:, None]
         mine = scores[rows, columns]
         return np.take_along_axis(found.candidates, np.argsort(-mine, axis=1, kind="stable"), axis=1)[:, :k]
-    mine = _scores(found, scores)
-    k = min(k, mine.shape[1])
-    least = -np.partition(-mine, k - 1, axis=1)[:, k - 1 : k]
-    places = np.empty((len(mine), k), dtype=int)
-    for row, (values, limit) in enumerate(zip(mine, least, strict=True)):
-        near = np.flatnonzero(values >= limit)  # k of them, and those tied with the last
-        places[row] = near[np.argsort(-values[near], kind="stable")[:k]]
+    k = min(k, len(found.candidates))
+    places = np.empty((len(found.queries), k), dtype=int)
+    for block in _blocks(len(found.queries), len(found.candidates)):
+        mine = _scores(found, scores, block)
+        least = -np.partition(-mine, k - 1, axis=1)[:, k - 1 : k]
+        for row, values, limit in zip(range(block.start, block.stop), mine, least, strict=True):
+            near = np.flatnonzero(values >= limit)  # k of them, and those tied with the last
+            places[row] = near[np.argsort(-values[near], kind="stable")[:k]]
     return found.candidates[places]
 
 
@@ -115,25 +120,43 @@ def margins(found: View, scores: np.ndarray, split: Split) -> np.ndarray:
     there = found.rival >= 0
     if found.to_items:
         truth, rival = scores[found.queries, found.truth], scores[found.queries, found.rival]
-        spread = scores.std(axis=1)[found.queries]
+        spread = _spread(scores, axis=1)[found.queries]
     elif found.binary:
-        (truth, rival), spread = scores[found.candidates, found.truth[:, None]].T, scores.std(axis=0)[found.truth]
+        (truth, rival), spread = scores[found.candidates, found.truth[:, None]].T, _spread(scores, axis=0)[found.truth]
     else:
         own = split.own[found.candidates]
-        mine = _scores(found, scores)
-        truth = np.where(own == found.truth[:, None], mine, -np.inf).max(axis=1)
-        rival = np.where(own == found.rival[:, None], mine, -np.inf).max(axis=1)
+        truth, rival = np.empty((2, len(found.queries)), dtype=scores.dtype)
+        for block in _blocks(len(found.queries), len(own)):
+            mine = _scores(found, scores, block)
+            for best, items in ((truth, found.truth), (rival, found.rival)):
+                best[block] = np.where(own == items[block, None], mine, -np.inf).max(axis=1)
         there = there & np.isfinite(rival)
-        spread = scores.std(axis=0)[found.queries]
+        spread = _spread(scores, axis=0)[found.queries]
     with np.errstate(invalid="ignore"):
         distance = (truth.astype(float) - rival) / np.where(spread > 0, spread, 1)
     return np.where(there, distance, np.nan)
 
 
-def _scores(found: View, scores: np.ndarray) -> np.ndarray:
+def _scores(found: View, scores: np.ndarray, block: slice) -> np.ndarray:
+    """Scores of some of the queries, (block, c)."""
     if found.to_items:
-        return scores[np.ix_(found.queries, found.candidates)]
-    return scores[np.ix_(found.candidates, found.queries)].T
+        return scores[np.ix_(found.queries[block], found.candidates)]
+    return scores[np.ix_(found.candidates, found.queries[block])].T
+
+
+def _spread(scores: np.ndarray, axis: int) -> np.ndarray:
+    """Standard deviations along an axis, without a second matrix."""
+    if scores.size <= BLOCK:
+        return scores.std(axis=axis)
+    count, across = scores.shape[1 - axis], scores.shape[axis]
+    parts = _blocks(count, across)
+    return np.concatenate([(scores[part] if axis else scores[:, part]).std(axis=axis) for part in parts])
+
+
+def _blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Rows at a time: the matrix may take gigabytes, what is computed from it must not."""
+    step = max(1, BLOCK // max(1, columns))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def _within(rival: np.ndarray, chosen) -> np.ndarray:
