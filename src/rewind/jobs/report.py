@@ -103,7 +103,7 @@ def labels(study: Study) -> dict[str, str]:
     return {name: method.label or name for name, method in study.methods.items()}
 
 
-UNLEARNT = (*ELSEWHERE, *comparing.MODELS)
+UNLEARNT = tuple(model for model in (*ELSEWHERE, *comparing.MODELS) if model != "pixels")
 """Models to which a data set's training split shows nothing; those in closed form are fitted on it."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from rewind.distributed import ALONE, World, joined
 from rewind.errors import RewindError
 from rewind.feeding.brought import check_ids
+from rewind.feeding.encode import encode_all, tower_features
 from rewind.feeding.folder import DataFolder, Prepared, build_retriever, check_method, device
 from rewind.files import write_csv, write_json
 from rewind.jobs.given import Given
@@ -32,6 +34,8 @@ from rewind.study.together import FEATURES
 from rewind.training import loop
 from rewind.training.epoch_metrics import epoch_metrics
 from rewind.training.state import StateFile
+
+BATCH = 64  # items at once whose features a closed form is fitted on
 
 
 def train(given: Given) -> None:
@@ -152,13 +156,17 @@ def _train(
 
 
 def _fit(retriever: Retriever, train_split: Prepared, valid: Prepared) -> None:
-    pairs = [array for split in (train_split, valid) for array in _pooled_pairs(split)]
+    pairs = [array for split in (train_split, valid) for array in _pooled_pairs(split, retriever)]
     retriever.fit(*pairs)
 
 
-def _pooled_pairs(split: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
+def _pooled_pairs(split: Prepared, retriever: Retriever) -> tuple[torch.Tensor, torch.Tensor]:
     """Prepared captions (n, dt) and the time-averaged features of their items (n, di)."""
-    batch = split.inputs.batch(np.arange(len(split.items)))
+    if retriever.backbone is not None:
+        encode = partial(tower_features, retriever.backbone)
+        batch = encode_all(encode, split.inputs, BATCH, torch.device("cpu"), workers=split.workers)
+    else:
+        batch = split.inputs.batch(np.arange(len(split.items)))
     if "frames" not in batch:
         raise RewindError(f"{FEATURES}.")
     described = torch.tensor(split.training_data().item_of_caption)

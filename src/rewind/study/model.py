@@ -82,9 +82,9 @@ class Method(Keys):
         "`clip4clip` (a backbone with a temporal head), `vectors` and `scores` (files that you bring, see "
         "docs/bring-your-model.md), `dual_encoder` (cosine of one vector per caption and clip, "
         "optionally with cross-attention within pairs during training), `miniclip` (`kind: miniclip_towers` without"
-        " a head), `translator` (a map from caption vectors to item vectors), the baselines `ridge`, `chance`, "
-        "`bow` and `zero_shot` (the study's backbone, or one of its own, before training), or the dotted path of "
-        "your own class.",
+        " a head), `translator` (a map from caption vectors to item vectors), the baselines `ridge`, `pixels`, "
+        "`chance`, `bow` and `zero_shot` (the study's backbone, or one of its own, before training), or the dotted "
+        "path of your own class.",
     )
     head: str = key(
         "meanP",
@@ -337,6 +337,6 @@ class RunSpec(Keys):
         return super().signature(**{"exclude": READING | {"method": {"fixed"}}} | chosen)
 
 
-TOWERLESS = ("ridge", "chance", "bow", *brought.BROUGHT)
+TOWERLESS = ("ridge", "pixels", "chance", "bow", *brought.BROUGHT)
 BASELINES = (*TOWERLESS, *comparing.MODELS)
 CLOSED_HEADS = ("ridge", "geometry")  # of a translator

@@ -9,7 +9,7 @@ from rewind.study.brought import BROUGHT
 if TYPE_CHECKING:
     from rewind.study.model import Method, Study
 
-ELSEWHERE = ("chance", "bow", *BROUGHT)
+ELSEWHERE = ("chance", "bow", "pixels", *BROUGHT)
 """Models that never look through the study's backbone."""
 GIVEN = "given one pre-training"
 

@@ -119,7 +119,7 @@ def needs(spec: RunSpec, who: str) -> dict[str, str]:
     found = {"test": f"{who} is evaluated on it"}
     if not method.baseline:
         return found | {"train": f"{who} learns from it", "valid": f"{who} chooses its checkpoint on it"}
-    if method.model in ("ridge", "translator"):
+    if method.model in ("ridge", "pixels", "translator"):
         return found | {"train": f"{who} is fitted on it", "valid": f"{who} chooses its strength on it"}
     own = method.options.get("text")
     tokenizer = own.get("tokenizer", "clip") if isinstance(own, dict) else spec.text.tokenizer
@@ -157,7 +157,7 @@ def _clips(study: Study, dataset: Dataset) -> Iterator[str]:
         return
     for name, method in study.methods.items():
         encoder = method.options.get("encoder")
-        if encoder or method.model not in ELSEWHERE:
+        if encoder or method.model == "pixels" or method.model not in ELSEWHERE:
             what = f"options.encoder: {encoder}" if encoder else f"model: {method.model}"
             yield (
                 f"methods.{name}.{what} looks at clips, but config/datasets/{dataset.name}.yaml says clips: false; set "
