@@ -73,18 +73,18 @@ def make_results(folder: Path, name: str, weak: tuple[str, ...] = (), shift: flo
         (pd.concat(tables) if tables else pd.DataFrame(columns=columns)).to_csv(file, index=False)
     _extras(study, results)
     for method, seed in study.runs():
-        _write(results / f"runs/{method}/seed{seed}/run.json", json.dumps(record(study, method, **machine)))
+        _write(results / f"runs/{method}/seed{seed}/run.json", json.dumps(record(study, method, seed, **machine)))
     for picture in ("intervals", "examples"):
         (results / "figures").mkdir(exist_ok=True)
         (results / f"figures/{picture}.png").write_bytes(PNG + f"{name} {picture} {shift}".encode())
     return results
 
 
-def record(study: Study, method: str, **machine) -> dict:
+def record(study: Study, method: str, seed: int, **machine) -> dict:
     """What ``run.json`` says, as far as it is published."""
     hardware = {"devices": ["CPU"], "gpus": 0, "cores": 2, "instructions": "AVX2", "onednn_max": None}
     return {
-        "spec": study.run_spec(method).signature(),
+        "spec": study.run_spec(method, seed=seed).signature(),
         "hardware": hardware | machine,
         "date": "2026-03-02",
         "processor": "A Processor",

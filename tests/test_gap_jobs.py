@@ -17,7 +17,7 @@ from rewind.jobs.report import GapFiles, gap_files
 from rewind.jobs.tables import _repeated
 from rewind.jobs.train import train_run
 from rewind.jobs.training_job import Job
-from rewind.models.chance import Chance
+from rewind.models.retriever import Retriever
 from rewind.models.viclip_towers import Architecture, TextSize, VisionSize
 from rewind.reporting.cosine_gap_table import GapResults, sheet
 from rewind.reporting.figures.densities import densities
@@ -205,7 +205,7 @@ def test_noise_and_cached_features_do_not_go_together(walls, monkeypatch) -> Non
     job = job_of(study, "noise", 0, folder / "results/data/walls", folder)
     job.cache = folder / "features.npz"
     with pytest.raises(RewindError, match=r"noise: .*training\.freeze"):
-        job.folder().split("train", Chance())
+        job.folder().split("train", Retriever())
 
 
 def test_short_clips_are_counted(walls) -> None:

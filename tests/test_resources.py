@@ -100,4 +100,8 @@ def test_every_rule_that_may_use_a_gpu_is_looked_at_here(jobs):
     assert {rule for (rule, _, _), found in jobs[1].items() if "gpu" in found} == known
     named = [path.name for path in (ROOT / "workflow/rules").glob("*.smk") if "        gpu=" in path.read_text()]
     texts = "".join((ROOT / "workflow/rules" / name).read_text() for name in named)
-    assert texts.count("        gpu=") == texts.count("        _gpus=") == len(known | {"zero_shot", "submission"})
+    assert (
+        texts.count("        gpu=")
+        == texts.count("        _gpus=")
+        == len(known | {"zero_shot", "submission", "encode_vectors"})
+    )
