@@ -47,6 +47,10 @@ def small(study: Study, cwd: Path, towers: Towers, cores: int, gpus: int, real: 
         method["options"] = _options(method, towers, f"methods.{name}.options", study.frames.size)
     for block in _training_blocks(keys):
         _few_steps(block, cap, *(LIGHT_STEPS if cap >= LIGHT_BATCH else HEAVY_STEPS))
+    if not gpus and halves_are_slow() and _in_single(keys):
+        towers.notes.append(
+            "training.precision: fp32 is rehearsed, because this machine has no GPU and its CPU is slow at bf16"
+        )
     if keys["sanity"]:
         keys["sanity"] |= {"clips": min(keys["sanity"]["clips"], 8), "min_r1": 0.0}
     if keys["tables"]["verdict"]:
@@ -68,6 +72,21 @@ def small(study: Study, cwd: Path, towers: Towers, cores: int, gpus: int, real: 
 def _training_blocks(keys: Keys) -> list[Keys]:
     holders = [keys, *keys["methods"].values(), *(keys[part] for part in ("sanity", "sweep", "pretraining"))]
     return [holder["training"] for holder in holders if holder]
+
+
+def halves_are_slow() -> bool:
+    """Whether this CPU has to emulate bf16, which takes several times as long as fp32."""
+    import torch
+
+    return not torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+
+
+def _in_single(keys: Keys) -> bool:
+    """Set every block's precision to fp32; whether any was another."""
+    blocks = [block for block in _training_blocks(keys) if block["precision"] != "fp32"]
+    for block in blocks:
+        block["precision"] = "fp32"
+    return bool(blocks)
 
 
 def _few_steps(training: Keys, cap: int, epochs: int, steps: int) -> None:
