@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rewind.rehearsal import brought, work
 from rewind.rehearsal.pictures import Sizes
 from rewind.rehearsal.weights import Towers
@@ -76,8 +78,6 @@ def _training_blocks(keys: Keys) -> list[Keys]:
 
 def halves_are_slow() -> bool:
     """Whether this CPU has to emulate bf16, which takes several times as long as fp32."""
-    import torch
-
     return not torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
