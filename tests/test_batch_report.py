@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from rewind.errors import RewindError
-from rewind.jobs.batches import COLUMNS, report_batches
+from rewind.jobs.batches import COLUMNS, batches, report_batches
+from rewind.jobs.given import Given, Named
 from rewind.study import Method, Study
 from test_workflow import Workflow
 
@@ -54,3 +57,12 @@ def test_a_study_asks_for_it_where_batches_are_topical(tmp_path):
 def test_histories_that_say_nothing_are_refused(tmp_path):
     with pytest.raises(RewindError, match=r"s: no history\.csv has the figures about batches"):
         report_batches(STUDY, histories(tmp_path, ()), tmp_path / "batches.csv", tmp_path / "batches")
+
+
+def test_the_job_writes_the_files_that_its_rule_declares(tmp_path):
+    found = histories(tmp_path)
+    files = [str(tmp_path / name) for name in ("batches.csv", "figures/batches.png", "figures/batches.pdf")]
+    params = {"runs": list(found), "study": STUDY.model_dump(mode="json")}
+    given = Given("batches", Named(found.values(), {}), Named(files, {}), Named([], params), {}, 1, {}, "batches.log")
+    batches(given)
+    assert all(Path(path).stat().st_size for path in files)

@@ -30,7 +30,7 @@ SHOWN = ("topical_pct", "largest_cluster_pct", "largest_cluster")
 
 def batches(given: Given) -> None:
     """Rule ``batches``."""
-    table, picture = given.output
+    table, picture = given.output[0], given.output[1]  # the picture also as PDF
     histories = by_run(given, given.input)
     report_batches(Study(**given.params.study), histories, Path(table), Path(picture).with_suffix(""))
 
