@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rewind.feeding.inputs import ahead
 from rewind.study.encoding import Encoding
 from rewind.video.frames import frame_indices, open_reader
 from rewind.video.store import Clip
@@ -31,17 +31,7 @@ def read_ahead(families: Iterable[list[Clip]], keys: Encoding, threads: int) -> 
     if keys.frames == "model":
         yield from ([Path(clip.path) for clip in family] for family in families)
         return
-    waiting: deque = deque()
-    pool = ThreadPoolExecutor(max(1, threads), "clips")
-    try:
-        for family in families:
-            waiting.append(pool.submit(_read, family, keys))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    yield from ahead(partial(_read, keys=keys), families, max(1, threads))
 
 
 def grouped(families: Iterable[list[Any]], size: int) -> Iterator[list[list[Any]]]:

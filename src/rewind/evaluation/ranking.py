@@ -100,7 +100,7 @@ def _check(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, 
     for name, ids in (("caption", captions["caption_id"]), ("item", items["item_id"])):
         if ids.duplicated().any():
             raise RewindError(f"{where}: the {name} id {ids[ids.duplicated()].iloc[0]!r} occurs twice.")
-    bad = [rows for rows in _blocks(*similarity.shape) if not np.isfinite(similarity[rows]).all()]
+    bad = [rows for rows in row_blocks(*similarity.shape) if not np.isfinite(similarity[rows]).all()]
     if bad:
         odd = ~np.isfinite(similarity)
         row, column = np.argwhere(odd)[0]
@@ -118,10 +118,10 @@ def _count(scores: np.ndarray, truth: np.ndarray, positive: np.ndarray) -> tuple
     return higher, ties
 
 
-def _blocks(rows: int, columns: int) -> Iterator[slice]:
+def row_blocks(rows: int, columns: int) -> Iterator[slice]:
     """Rows at a time: the matrix may take gigabytes, what is computed from it must not."""
     step = max(1, BLOCK // max(1, columns))
-    return (slice(top, top + step) for top in range(0, rows, step))
+    return (slice(top, min(top + step, rows)) for top in range(0, rows, step))
 
 
 def _text_to_item(
@@ -131,7 +131,7 @@ def _text_to_item(
     place = pd.Series(np.arange(len(gallery)), index=gallery["item_id"].to_numpy())
     truth = place[queries["video_id"]].to_numpy()
     higher, ties = np.zeros((2, len(queries)), np.int64)
-    for rows in _blocks(len(queries), len(gallery)):
+    for rows in row_blocks(len(queries), len(gallery)):
         scores = similarity[np.ix_(chosen.captions[rows], chosen.items)]
         positive = truth[rows, None] == np.arange(len(gallery))
         higher[rows], ties[rows] = _count(scores, scores[np.arange(len(scores)), truth[rows]], positive)
@@ -149,7 +149,7 @@ def _item_to_text(
     place = pd.Series(np.arange(len(queries)), index=queries["item_id"].to_numpy())
     owner = place[texts["video_id"]].to_numpy()
     higher, ties = np.zeros((2, len(queries)), np.int64)
-    for rows in _blocks(len(queries), len(texts)):
+    for rows in row_blocks(len(queries), len(texts)):
         scores = similarity[np.ix_(chosen.captions, columns[rows])].T
         positive = np.arange(len(queries))[rows, None] == owner
         truth = np.where(positive, scores, -np.inf).max(axis=1)

@@ -188,7 +188,7 @@ def load(
         device: where batches will go.
     """
     if getattr(inputs, "copies", False):  # inputs of a user's own model need not say
-        return _ahead(make, keys, max(1, min(workers, MOST_THREADS)))
+        return ahead(make, keys, max(1, min(workers, MOST_THREADS)))
     loader = torch.utils.data.DataLoader(
         _Made(make),
         sampler=keys,
@@ -211,7 +211,8 @@ class _Made(torch.utils.data.Dataset):
         return self.make(key)
 
 
-def _ahead(make: Callable[[Any], Features], keys: Iterable[Any], threads: int) -> Iterator[Features]:
+def ahead(make: Callable[[Any], Any], keys: Iterable[Any], threads: int) -> Iterator[Any]:
+    """``make(key)`` in the order of ``keys``, made by threads, as many as there are ahead of the caller."""
     waiting: deque = deque()
     pool = ThreadPoolExecutor(threads, "batches")
     try:

@@ -6,6 +6,9 @@ import numpy as np
 import pandas as pd
 
 from rewind.models.retriever import Features, Retriever
+from rewind.study import Backbone as BackboneKeys
+from rewind.study import Method
+from rewind.study.brought import options
 
 
 class RowNumbers(Retriever):
@@ -30,3 +33,12 @@ class RowNumbers(Retriever):
     def encode_items(self, batch: Features) -> Features:
         """``rows`` (n, 1): row numbers of items, as they are."""
         return {"items": batch["rows"]}
+
+
+def check(method: Method, backbone: BackboneKeys) -> None:
+    """Refuse options that do not fit together.
+
+    Raises:
+        RewindError: naming the option.
+    """
+    options(method)

@@ -9,12 +9,14 @@ from torch import Tensor
 
 from rewind.datasets.score_files import Scores, read_scores
 from rewind.models.bow import CaptionedItems
-from rewind.models.brought import RowNumbers
+from rewind.models.brought import RowNumbers, check
 from rewind.models.retriever import Features
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
 from rewind.study.brought import options
+
+__all__ = ["build", "check", "notes"]
 
 
 class GivenScores(RowNumbers):
@@ -68,15 +70,6 @@ def notes(method: Method, retriever: GivenScores) -> list[str]:
         return []
     none = f", {retriever.silent:,} captions have none at all" if retriever.silent else ""
     return [f"{retriever.missing:,} of {retriever.pairs:,} pairs have no score{none}; they rank below all others, tied"]
-
-
-def check(method: Method, backbone: BackboneKeys) -> None:
-    """Refuse options that do not fit.
-
-    Raises:
-        RewindError: naming the option.
-    """
-    options(method)
 
 
 def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> GivenScores:

@@ -13,12 +13,14 @@ from torch import Tensor
 from rewind.datasets.vector_files import Vectors, read_vectors, some
 from rewind.errors import RewindError
 from rewind.models.bow import CaptionedItems
-from rewind.models.brought import RowNumbers
+from rewind.models.brought import RowNumbers, check
 from rewind.models.retriever import Features
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
 from rewind.study.brought import VectorOptions, files, options
+
+__all__ = ["build", "check", "notes"]
 
 RECORD = "record.json"  # beside vectors that were made here
 
@@ -128,15 +130,6 @@ def notes(method: Method, retriever: GivenVectors) -> list[str]:
     """What readers of a table must know of the row."""
     made = Path(files(method)[0]).parent / RECORD
     return json.loads(made.read_text(encoding="utf-8")).get("notes", []) if made.is_file() else []
-
-
-def check(method: Method, backbone: BackboneKeys) -> None:
-    """Refuse options that do not fit together.
-
-    Raises:
-        RewindError: naming the option.
-    """
-    options(method)
 
 
 def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> GivenVectors:

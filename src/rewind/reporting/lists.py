@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from rewind.datasets.annotations import twin_of
+from rewind.evaluation.ranking import BLOCK, row_blocks
 from rewind.evaluation.settings import among_originals, pool
-
-BLOCK = 2**24
-"""Scores looked at a time."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ def top(found: View, scores: np.ndarray, k: int) -> np.ndarray:
         return np.take_along_axis(found.candidates, np.argsort(-mine, axis=1, kind="stable"), axis=1)[:, :k]
     k = min(k, len(found.candidates))
     places = np.empty((len(found.queries), k), dtype=int)
-    for block in _blocks(len(found.queries), len(found.candidates)):
+    for block in row_blocks(len(found.queries), len(found.candidates)):
         mine = _scores(found, scores, block)
         least = -np.partition(-mine, k - 1, axis=1)[:, k - 1 : k]
         for row, values, limit in zip(range(block.start, block.stop), mine, least, strict=True):
@@ -126,7 +123,7 @@ def margins(found: View, scores: np.ndarray, split: Split) -> np.ndarray:
     else:
         own = split.own[found.candidates]
         truth, rival = np.empty((2, len(found.queries)), dtype=scores.dtype)
-        for block in _blocks(len(found.queries), len(own)):
+        for block in row_blocks(len(found.queries), len(own)):
             mine = _scores(found, scores, block)
             for best, items in ((truth, found.truth), (rival, found.rival)):
                 best[block] = np.where(own == items[block, None], mine, -np.inf).max(axis=1)
@@ -149,14 +146,8 @@ def _spread(scores: np.ndarray, axis: int) -> np.ndarray:
     if scores.size <= BLOCK:
         return scores.std(axis=axis)
     count, across = scores.shape[1 - axis], scores.shape[axis]
-    parts = _blocks(count, across)
+    parts = row_blocks(count, across)
     return np.concatenate([(scores[part] if axis else scores[:, part]).std(axis=axis) for part in parts])
-
-
-def _blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Rows at a time: the matrix may take gigabytes, what is computed from it must not."""
-    step = max(1, BLOCK // max(1, columns))
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def _within(rival: np.ndarray, chosen) -> np.ndarray:
