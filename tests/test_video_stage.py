@@ -180,11 +180,6 @@ def rewrite_source(copy: Path, out: Path) -> dict:
     return {}
 
 
-def touch_source(copy: Path, out: Path) -> dict:
-    os.utime(copy, ns=(1, 1))
-    return {}
-
-
 def lose_twin(copy: Path, out: Path) -> dict:
     (out / "x_rev.mp4").unlink()
     return {}
@@ -202,7 +197,6 @@ def spoil_state(copy: Path, out: Path) -> dict:
 
 CHANGES: dict[str, Callable[[Path, Path], dict]] = {
     "source rewritten": rewrite_source,
-    "source touched": touch_source,
     "other settings": lambda copy, out: {"settings": Video(fps=4, short_side=32)},
     "other code": lambda copy, out: {"code": "edited"},
     "twin lost": lose_twin,
@@ -227,6 +221,15 @@ def test_what_no_longer_holds_is_made_again(change: str, sources: Path, tmp_path
     fresh = tmp_path / "fresh"
     prepare_shard(rows(tmp_path / "in", "x", "y"), fresh, **asked, workers=2)
     assert contents(out) == contents(fresh)
+
+
+def test_a_touched_source_keeps_its_clip(sources: Path, tmp_path: Path) -> None:
+    folder, out = touch(tmp_path / "in", "x.mp4", data=(sources / "2.mp4").read_bytes()), tmp_path / "out"
+    prepare_shard(rows(folder, "x"), out, SMALL, "code", workers=1)
+    before = stamps(out)
+    os.utime(folder / "x.mp4", ns=(1, 1))
+    prepare_shard(rows(folder, "x"), out, SMALL, "code", workers=1)
+    assert stamps(out) == before
 
 
 def test_another_ffmpeg_makes_every_clip_again(sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from rewind.jobs.config import custom_rules, listing, load_all, load_checked, we
 from rewind.jobs.places import annotation_files
 from rewind.jobs.presence import gpu_faults
 from rewind.study import comparing
+from rewind.video.packed import how_to_restore, lost
 
 # Where this workflow is a module of another one, files of keys that are not there are its own.
 HOME = Path(str(workflow.current_basedir)).parents[1]
@@ -26,10 +27,19 @@ except RewindError as error:
     raise WorkflowError(str(error)) from None
 
 
+LOST = [path for name in DATASETS for path in lost(Path(f"results/data/{name}/videos"))]
+if LOST and workflow.is_main_process:
+    print(f"note: {how_to_restore(LOST)}", file=sys.stderr)
+
+
 onstart:
     # Only now is it known that jobs run on this machine, and not on nodes that may have more GPUs.
     if workflow.local_exec and (faults := gpu_faults(STUDIES)):
         raise WorkflowError(faults)
+    planned = workflow.dag.needrun_jobs()
+    outputs = {str(path) for job in planned for path in job.output}
+    if outputs.intersection(LOST) and any("clips" not in job.output.keys() for job in planned):
+        raise WorkflowError(how_to_restore(LOST))
 
 
 wildcard_constraints:

@@ -44,6 +44,7 @@ def brought_inputs(name, method, seed):
     return {
         "item_table": rules.captions.output.item_table.format(dataset=STUDIES[name].dataset),
         **captions_of(name, "train", "test"),
+        "described": described(name),
         "brought": brought_files(STUDIES[name].methods[method], seed),
     }
 
@@ -86,8 +87,19 @@ def source_files(wildcards):
     """What annotations are read from: made here, or the user's own files."""
     chosen = dataset(wildcards)
     if chosen.made_here:
-        return [f"results/data/{chosen.name}/source/ready.json"]
+        return [f"results/data/{chosen.name}/source/ready.json", *packed_sources(chosen.name)]
     return annotation_files(chosen)
+
+
+def packed_sources(name):
+    """Source files that the workflow made, as one file that can travel; `ready.json` says when they changed."""
+    chosen = DATASETS[name]
+    return [ancient(f"results/data/{name}/source.tar")] if chosen.made_here and not chosen.vectors else []
+
+
+def described(name):
+    """What is said of a data set, and the digest of its content: read, but no reason to run again."""
+    return [ancient(f"{data_folder(name)}/captions/report.json")]
 
 
 def origin(wildcards):
@@ -232,6 +244,7 @@ def run_inputs(name, method, seed=None, frames=None):
     files = {
         "item_table": rules.captions.output.item_table.format(dataset=STUDIES[name].dataset),
         **captions_of(name, "train", "valid"),
+        "described": described(name),
     }
     files |= cache_files(name, method, seed, frames)
     if not frames:

@@ -10,6 +10,7 @@ rule sanity:
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
         unpack(lambda w: sanity_inputs(w.study)),
+        described=lambda w: described(w.study),
         item_table=item_table,
         weights=lambda w: weights_of(w.study),
     output:

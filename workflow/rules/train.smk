@@ -46,6 +46,7 @@ use rule train as pretrain with:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
         unpack(lambda w: pixel_files(w.study, pretraining_frames(w.study))),
         item_table=item_table,
+        described=lambda w: described(w.study),
         weights=lambda w: weights_of(w.study),
         sanity=lambda w: rules.sanity.output[0].format(study=w.study) if study(w).sanity else [],
     output:

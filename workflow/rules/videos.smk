@@ -14,6 +14,7 @@ rule sources:
         lambda w: annotation_files(dataset(w)),
     output:
         ready="results/data/{dataset}/source/ready.json",
+        files="results/data/{dataset}/source.tar",
     log:
         "results/data/{dataset}/logs/sources.log",
     benchmark:
@@ -56,7 +57,8 @@ rule video_shard:
     A killed job goes on where it was.
     """
     input:
-        "results/data/{dataset}/videos/inventory.csv",
+        inventory="results/data/{dataset}/videos/inventory.csv",
+        sources=lambda w: packed_sources(w.dataset),
     output:
         report="results/data/{dataset}/videos/shards/{shard}-of-{shards}.csv",
         index="results/data/{dataset}/videos/shards/{shard}-of-{shards}.index.csv",

@@ -13,13 +13,13 @@ import yaml
 
 from rewind.datasets.cifar10 import find_cifar10
 from rewind.errors import Faults, RewindError
-from rewind.files import digest
 from rewind.jobs import presence, sound
 from rewind.jobs.named import encoder_faults
 from rewind.study import Dataset, Study, load_dataset, load_study, rules, together
 from rewind.study.keys import NAME
 from rewind.study.load import merge
 from rewind.study.places import found as found_at
+from rewind.video.sources import SourceListing
 
 KNOWN = ("studies", "overrides", "custom_rules")
 MAIN, STUDY, DATASET = "config/config.yaml", "config/studies/{}.yaml", "config/datasets/{}.yaml"
@@ -272,18 +272,13 @@ def zero_shot_file(study: Study) -> list[str]:
     return [str(find_cifar10(keys.folder, where))] if keys else []
 
 
-def listing(dataset: Dataset) -> str | None:
-    """Hash of names and sizes in the user's folders: adding or replacing a clip or image makes the video stage stale.
+def listing(dataset: Dataset, memory: Path = Path(".snakemake/rewind/sources")) -> str | None:
+    """A sum of the user's folders: adding or replacing a clip or image makes the video stage stale.
 
     None for data sets that are made here (their clips follow from their own rule) and for formats that look elsewhere.
     """
     folders = [getattr(dataset.source, name, None) for name in ("videos", "reversed_videos", "images")]
     if dataset.made_here or not any(folders):
         return None
-    found = []
-    for folder in filter(None, folders):
-        if Path(folder).is_dir():
-            found += sorted(
-                (str(p.relative_to(folder)), p.stat().st_size) for p in Path(folder).rglob("*") if p.is_file()
-            )
-    return digest(found)
+    videos = Path(f"results/data/{dataset.name}/videos")
+    return SourceListing(filter(None, folders), videos, memory / f"{dataset.name}.csv").digest()

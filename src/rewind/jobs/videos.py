@@ -13,7 +13,7 @@ from rewind.datasets.digest import clips_digest, vectors_digest
 from rewind.datasets.embedding_files import INDEX
 from rewind.files import read_csv, read_json, write_csv, write_json
 from rewind.jobs.given import Given
-from rewind.jobs.places import sources_folder, videos_folder
+from rewind.jobs.places import given_sources, pack, sources_folder, unpack, videos_folder
 from rewind.study.dataset import Dataset, Image, Video
 from rewind.video.inventory import inventory as listed
 from rewind.video.packed import read_members, write_index, write_members
@@ -31,14 +31,17 @@ def sources(given: Given) -> None:
 
 def inventory(given: Given) -> None:
     """Rule ``inventory``."""
-    make_inventory(Dataset(**given.params.dataset), given.output[0])
+    dataset = Dataset(**given.params.dataset)
+    make_inventory(dataset, given.output[0], given_sources(dataset, given.input))
 
 
 def video_shard(given: Given) -> None:
     """Rule ``video_shard``."""
     params, shard = given.params, int(given.wildcards["shard"])
     settings = (Image if params.kind == "images" else Video)(**params.media)
-    make_shard(given.input[0], shard, settings, params.clip_code, given.threads, given.output.report)
+    for packed in given.input.get("sources"):
+        unpack(Path(packed), Path(packed).with_suffix(""))
+    make_shard(given.input.inventory, shard, settings, params.clip_code, given.threads, given.output.report)
 
 
 def videos(given: Given) -> None:
@@ -49,24 +52,28 @@ def videos(given: Given) -> None:
 
 def vector_report(given: Given) -> None:
     """Rule ``vector_report``."""
-    report_vectors(Dataset(**given.params.dataset), given.output[0])
+    dataset = Dataset(**given.params.dataset)
+    report_vectors(dataset, given.output[0], given_sources(dataset, given.input))
 
 
 def captions(given: Given) -> None:
     """Rule ``captions``."""
-    make_captions(Dataset(**given.params.dataset), given.input.report, given.output.item_table)
+    dataset = Dataset(**given.params.dataset)
+    make_captions(dataset, given.input.report, given.output.item_table, given_sources(dataset, given.input))
 
 
 def make_sources(dataset: Dataset, code: str, ready: str) -> None:
     """Make or fetch source files; each format resumes what it left, and removes what other settings made."""
     format_module(dataset).make_sources(dataset, Path(ready).parent)
+    if not dataset.vectors:
+        pack(Path(ready).parent)
     write_json(ready, {"dataset": dataset.name, "source": dataset.source.signature(), "code": code})
 
 
-def make_inventory(dataset: Dataset, path: str) -> None:
-    """List the items that the annotations name and where each source is."""
-    annotations = read_annotations(dataset, str(sources_folder(dataset.name)))
-    rows = listed(dataset, annotations, videos_folder(dataset))
+def make_inventory(dataset: Dataset, path: str, sources: Path | None = None) -> None:
+    """List the items that the annotations name and where each source is; ``sources``: those that are made here."""
+    annotations = read_annotations(dataset, str(sources or sources_folder(dataset.name)))
+    rows = listed(dataset, annotations, videos_folder(dataset, sources))
     found = int((rows["source"] != "").sum())
     print(f"{dataset.name}: {found:,} of {len(rows):,} source {_noun(dataset.items)} found")
     write_csv(path, rows)
@@ -107,28 +114,30 @@ def _index(report: str) -> Path:
     return Path(report).with_suffix(".index.csv")
 
 
-def report_vectors(dataset: Dataset, result: str) -> None:
+def report_vectors(dataset: Dataset, result: str, sources: Path | None = None) -> None:
     """The report of a data set of vectors, or without clips: nothing is normalised, every item is there."""
-    items = read_annotations(dataset, str(sources_folder(dataset.name))).items
+    items = read_annotations(dataset, str(sources or sources_folder(dataset.name))).items
     items = items[items["reversed"] == 0].reset_index(drop=True)
     table = pd.DataFrame("", index=range(len(items)), columns=list(REPORT_COLUMNS))
     write_csv(result, table.assign(item_id=items["item_id"], split=items["split"], status=USABLE))
 
 
-def make_captions(dataset: Dataset, report: str, items: str) -> None:
+def make_captions(dataset: Dataset, report: str, items: str, sources: Path | None = None) -> None:
     """Write items.csv and the captions of every split."""
-    annotations = read_annotations(dataset, str(sources_folder(dataset.name)))
+    sources = sources or sources_folder(dataset.name)
+    annotations = read_annotations(dataset, str(sources))
     rows, suffix = read_csv(report), file_suffix(dataset.media)
     if not dataset.clips:
         annotations = replace(annotations, items=annotations.items.assign(path=""))
-    content = write_captions(annotations, rows, Path(items).parent, dataset.name, suffix, _digest(dataset, rows))
+    digest = _digest(dataset, rows, sources)
+    content = write_captions(annotations, rows, Path(items).parent, dataset.name, suffix, digest)
     for split, counts in content["splits"].items():
         print(f"{dataset.name} {split}: " + ", ".join(f"{v:,} {k}" for k, v in counts.items() if isinstance(v, int)))
 
 
-def _digest(dataset: Dataset, report: pd.DataFrame) -> str | None:
+def _digest(dataset: Dataset, report: pd.DataFrame, sources: Path) -> str | None:
     if dataset.vectors:
-        hashes = read_json(sources_folder(dataset.name) / INDEX).get("hashes")
+        hashes = read_json(sources / INDEX).get("hashes")
         return vectors_digest(hashes) if hashes else None
     return clips_digest(report) if dataset.clips else None
 

@@ -249,6 +249,31 @@ def verify(folder: Path) -> tuple[int, list[str]]:
     return len(places), [_verdict(shard, names) for shard, names in sorted(wrong.items())]
 
 
+def lost(folder: Path) -> list[str]:
+    """Shards of a data set that are not there, or have another size than when they were indexed: no byte is read.
+
+    Args:
+        folder: its ``videos``; nothing is lost where there is no index yet.
+    """
+    try:
+        with (folder / SHARDS).open(newline="", encoding="utf-8") as stream:
+            sizes = {folder / row["shard"]: int(row["bytes"]) for row in _rows(stream)}
+    except (OSError, ValueError, TypeError, KeyError, csv.Error):
+        return []
+    return [str(shard) for shard, size in sizes.items() if not shard.is_file() or shard.stat().st_size != size]
+
+
+def how_to_restore(shards: Sequence[str]) -> str:
+    """What to say of :func:`lost` shards."""
+    named = ", ".join(shards[:3]) + (f" and {len(shards) - 3} more" if len(shards) > 3 else "")
+    return (
+        f"{named}: missing, or not of the size that was written. What is finished does not need it; new runs, pictures "
+        f"and searches do. First make it again by itself: `snakemake --force {' '.join(shards)}`. Its clips come back "
+        "with the same bytes and nothing becomes stale; made together with other jobs, everything after it would run "
+        "again."
+    )
+
+
 def _verdict(shard: Path, names: list[str]) -> str:
     if not shard.is_file():
         return f"{shard}: this shard of clips is missing; {remedy(shard)}"

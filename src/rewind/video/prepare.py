@@ -17,7 +17,7 @@ import pandas as pd
 
 from rewind.datasets.annotations import twin_of
 from rewind.errors import RewindError
-from rewind.files import check_id, digest, write_json
+from rewind.files import check_id, digest, sha256_of, write_json
 from rewind.progress import Progress
 from rewind.study.dataset import Image, Video
 from rewind.video import ffmpeg, images
@@ -67,26 +67,48 @@ class Job:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of one item, the SHA-256 of its normalised file and its twin, and a sum of all that these depend on.
+    """What became of one item.
 
-    Both are empty where there is no file.
+    Attributes:
+        report: in words and numbers.
+        sha256: of the normalised file and its twin; empty where there is none.
+        signature: of all that these depend on; of sources their path, size and time.
+        content: the same, of sources their bytes: it decides where a source was touched or moved.
+        sources: SHA-256 of the source and, if there is one, of the reversed source.
     """
 
     report: ClipReport
     sha256: str = ""
     signature: str = ""
+    content: str = ""
+    sources: tuple[str, ...] = ()
+
+    def holds(self, signature: str, content: str) -> bool:
+        """Whether it was made of these sources with these settings."""
+        return self.signature == signature or bool(content and self.content == content)
+
+    def notes(self) -> dict:
+        """All of it, as :func:`read_notes` takes it."""
+        return asdict(self)
 
     def row(self) -> dict:
         """A row of the report."""
         return asdict(self.report) | {"sha256": self.sha256}
 
 
-Kept = Callable[[Job, str], Made | None]
-"""Looks up what an earlier call packed of a job, by its signature."""
+Kept = Callable[[Job, str, str], Made | None]
+"""Looks up what an earlier call packed of a job, by its signature or else by its content."""
+
+
+def read_notes(notes: dict) -> Made:
+    """What :meth:`Made.notes` wrote; earlier versions wrote less."""
+    report = ClipReport(**notes["report"])
+    rest = {key: notes[key] for key in ("sha256", "signature", "content") if key in notes}
+    return Made(report, **rest, sources=tuple(notes.get("sources", ())))
 
 
 def prepare_shard(
-    rows: pd.DataFrame, out: Path, settings: Settings, code: str, workers: int, kept: Kept = lambda job, mark: None
+    rows: pd.DataFrame, out: Path, settings: Settings, code: str, workers: int, kept: Kept = lambda *_: None
 ) -> pd.DataFrame:
     """:func:`make_clips` as a table.
 
@@ -110,7 +132,7 @@ def as_table(rows: pd.DataFrame, made: list[Made]) -> pd.DataFrame:
 
 
 def make_clips(
-    jobs: list[Job], settings: Settings, code: str, workers: int, kept: Kept = lambda job, mark: None
+    jobs: list[Job], settings: Settings, code: str, workers: int, kept: Kept = lambda *_: None
 ) -> list[Made]:
     """Make the clips or images of one shard; those that a former call finished are not made again.
 
@@ -176,18 +198,23 @@ def _prepare(job: Job, settings: Settings, mark: str, kept: Kept) -> Made:
         return Made(ClipReport(item_id=job.item_id, status="missing", reason="no source file"))
     try:
         signature = digest(mark, _identity(job.source), _identity(job.reversed_source), job.twin)
+        done = kept(job, signature, "") or _finished(job, signature, "")
+        if done and done.sha256:
+            return done
+        sources = tuple(sha256_of(path) for path in (job.source, job.reversed_source) if path)
     except OSError as error:
         _discard(job)
         return Made(ClipReport(item_id=job.item_id, status="missing", reason=error.strerror or str(error)))
-    done = kept(job, signature) or _finished(job, signature)
-    if done and done.sha256:
-        return done
+    content = digest(mark, sources, job.twin)
+    if packed := kept(job, signature, content):
+        return packed
+    done = done or _finished(job, signature, content)
     if not done:
         _discard(job)
         done = Made(_make(job, settings))
     # Files of a version that kept no hash are hashed where they lie.
-    made = Made(done.report, _content(job.outputs) if done.report.status == "ok" else "", signature)
-    write_json(job.state, {"signature": signature, "report": asdict(made.report), "sha256": made.sha256})
+    made = Made(done.report, _content(job.outputs) if done.report.status == "ok" else "", signature, content, sources)
+    write_json(job.state, made.notes())
     return made
 
 
@@ -217,16 +244,15 @@ def _identity(path: str) -> tuple[str, int, int] | None:
     return path, stat.st_size, stat.st_mtime_ns
 
 
-def _finished(job: Job, signature: str) -> Made | None:
-    """What an earlier call made, if it holds for this signature and its files are whole."""
+def _finished(job: Job, signature: str, content: str) -> Made | None:
+    """What an earlier call made, if it holds for this signature or this content and its files are whole."""
     try:
-        state = json.loads(job.state.read_text(encoding="utf-8"))
-        report = ClipReport(**state["report"])
+        made = read_notes(json.loads(job.state.read_text(encoding="utf-8")))
         sizes = sum(path.stat().st_size for path in job.outputs)
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    whole = report.status == "ok" and report.bytes == sizes and state["signature"] == signature
-    return Made(report, state.get("sha256", ""), signature) if whole else None
+    whole = made.report.status == "ok" and made.report.bytes == sizes
+    return made if whole and made.holds(signature, content) else None
 
 
 def _discard(job: Job) -> None:

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -22,8 +22,7 @@ import pandas as pd
 from rewind.errors import RewindError
 from rewind.files import sha256_of, write_json
 from rewind.video.packed import Member, Packed, Place, read, write_tar
-from rewind.video.prepare import Job, Made, Settings, as_table, clip_jobs, make_clips
-from rewind.video.transcode import ClipReport
+from rewind.video.prepare import Job, Made, Settings, as_table, clip_jobs, make_clips, read_notes
 
 _NAME = re.compile(r"(\d+)-of-(\d+)")
 
@@ -96,8 +95,11 @@ class KeptShards:
             if note.stem == tar.stem or _parts(note) != _parts(tar):
                 self._load(note)
 
-    def find(self, job: Job, signature: str) -> Made | None:
+    def find(self, job: Job, signature: str, content: str) -> Made | None:
         """What was packed of a job, if its files are whole."""
+        entry = self.entries.get(job.item_id)
+        if entry and entry.made.holds(signature, content):
+            self.entries[job.item_id] = replace(entry, made=replace(entry.made, signature=signature))
         places = self.places(job, signature)
         if set(places) != {path.name for path in job.outputs}:
             return None
@@ -145,9 +147,7 @@ class KeptShards:
         members = {member.name: member for member in packed.members}
         clips = {
             job.item_id: {
-                "signature": made.signature,
-                "report": asdict(made.report),
-                "sha256": made.sha256,
+                **made.notes(),
                 "members": [astuple(members[path.name]) for path in job.outputs],
             }
             for job, made in good
@@ -161,7 +161,7 @@ class KeptShards:
         try:
             content = json.loads(note.read_text(encoding="utf-8"))
             for item, clip in content["clips"].items():
-                made = Made(ClipReport(**clip["report"]), clip["sha256"], clip["signature"])
+                made = read_notes(clip)
                 places = [Place(shard, Member(*member)) for member in clip["members"]]
                 self.entries[item] = _Entry(made, {place.member.name: place for place in places})
             self.sums[shard] = content["sha256"]
