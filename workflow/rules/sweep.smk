@@ -28,6 +28,7 @@ rule sanity:
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
+        state_folder=lambda w: study(w).resources.state_folder or "",
     params:
         settings=lambda w: study(w).sanity.signature(),
         spec=lambda w: sanity_spec(w.study),
@@ -60,6 +61,7 @@ use rule train as sweep_trial with:
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
+        state_folder=lambda w: study(w).resources.state_folder or "",
     params:
         spec=lambda w: study(w).run_spec(study(w).sweep.method, study(w).sweep.training).signature(),
         act="train",

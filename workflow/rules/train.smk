@@ -29,6 +29,7 @@ rule train:
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
+        state_folder=lambda w: study(w).resources.state_folder or "",
     params:
         spec=lambda w: study(w).run_spec(w.method, seed=w.seed).signature(),
         name="{method}/seed{seed}",
@@ -65,6 +66,7 @@ use rule train as pretrain with:
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
+        state_folder=lambda w: study(w).resources.state_folder or "",
     params:
         spec=lambda w: pretraining_spec(w.study),
         act="train",
