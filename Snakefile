@@ -36,6 +36,9 @@ for path in CUSTOM_RULES:
     include: path
 
 
+mirror_gpus()
+
+
 report: "workflow/report/workflow.rst"
 
 

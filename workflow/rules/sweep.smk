@@ -23,7 +23,6 @@ rule sanity:
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: study(w).resources.gpus,
-        _gpus=lambda w: study(w).resources.gpus,
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
@@ -55,7 +54,6 @@ use rule train as sweep_trial with:
         "results/{study}/benchmarks/sweep/frames{frames}.tsv"
     resources:
         gpu=lambda w: study(w).resources.gpus,
-        _gpus=lambda w: study(w).resources.gpus,
         runtime=TRAINING,
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
