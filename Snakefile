@@ -37,6 +37,7 @@ for path in CUSTOM_RULES:
 
 
 mirror_gpus()
+fit_memory()
 
 
 report: "workflow/report/workflow.rst"

@@ -23,7 +23,8 @@ import time
 from pathlib import Path
 
 import pandas as pd
-from s3_server import bucket_server, client, keys, lacking
+
+from s3_server import bucket_server, client, keys, lacking, marks
 
 ROOT = Path(__file__).resolve().parents[1]
 BUCKET, PREFIX, STATES = "rewind", "study", "states"
@@ -98,15 +99,17 @@ class Machine:
         return self.folder.with_suffix(".txt")
 
     def kill_while_training(self) -> None:
-        """Run until a run's state is in the bucket a second time, then SIGKILL to all of it; then delete the machine."""
-        process = self.start("--until", "train")
-        while not (states := [key for key in keys(self.environment, BUCKET) if key.startswith(f"{STATES}/mini/runs/")]):
+        """Until a run's state was in the bucket ten times; then SIGKILL to all of it, and delete the machine."""
+        process, seen = self.start("--until", "train"), {}
+        while max(map(len, seen.values()), default=0) < 10:
+            for key, mark in marks(self.environment, BUCKET, f"{STATES}/mini/runs/").items():
+                seen.setdefault(key, set()).add(mark)
             if process.poll() is not None:
                 sys.exit(f"[{self.name}] ended before a run was seen at work:\n{self.said.read_text()[-6000:]}")
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        print(f"[{self.name}] killed while it trained; in the bucket: {', '.join(states)}")
+        print(f"[{self.name}] killed while it trained; in the bucket: {', '.join(seen)}")
         self.show()
         shutil.rmtree(self.folder)
         print(f"[{self.name}] deleted")
@@ -127,7 +130,9 @@ def compare(local: Path, environment: dict[str, str]) -> int:
     """Compare what numbers are in with the objects of the bucket; returns how many files differ."""
     store, objects = client(environment), keys(environment, BUCKET)
     results = local / "results"
-    paths = sorted({path for p in NUMBERS for path in results.rglob(p) if path.is_file() and ".state" not in path.parts})
+    paths = sorted(
+        {path for p in NUMBERS for path in results.rglob(p) if path.is_file() and ".state" not in path.parts}
+    )
     wrong = []
     for path in paths:
         key = f"{PREFIX}/{path.relative_to(local)}"

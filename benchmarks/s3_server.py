@@ -72,6 +72,12 @@ def keys(environment: dict[str, str], bucket: str) -> dict[str, int]:
     return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
 
 
+def marks(environment: dict[str, str], bucket: str, prefix: str) -> dict[str, str]:
+    """Names below a prefix, and the sum of each object's content."""
+    listed = client(environment).list_objects_v2(Bucket=bucket, Prefix=prefix)
+    return {entry["Key"]: entry["ETag"] for entry in listed.get("Contents", [])}
+
+
 def _wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
     for _ in range(600):
         if server.poll() is not None:

@@ -19,7 +19,7 @@ from conftest import ROOT
 
 STUDIES = "studies=[demo, cosine_gap_demo, sanw_stamps, translator_stamps]"
 OVER = "overrides={studies.cosine_gap_demo.resources: {gpus: 4, require_gpu: true}, studies.demo.resources.gpus: 4}"
-CHOSEN = ("gpu", "_gpus", "runtime", "require_gpu")
+CHOSEN = ("gpu", "_gpus", "runtime", "require_gpu", "mem_mb")
 
 
 def checkout(folder: Path, profile: str) -> Path:
@@ -78,10 +78,17 @@ def test_training_asks_for_its_gpus_and_a_day(jobs):
     profile, found = jobs
     for rule, method in (("train", "seqTransf"), ("pretrain", ""), ("sweep_trial", "")):
         wanted = {"gpu": 4, "_gpus": 4, "runtime": 1440, "require_gpu": 0}
-        assert found[rule, "demo", method] == wanted, rule
+        assert found[rule, "demo", method] == wanted | {"mem_mb": 2000 if profile == "slurm" else 2048}, rule
     assert found["sanity", "cosine_gap_demo", ""]["require_gpu"] == 1
     if profile == "slurm":
-        assert found["captions", "shapes", ""] == {"runtime": 720}
+        assert found["captions", "shapes", ""] == {"runtime": 720, "mem_mb": 4000}
+
+
+def test_memory_on_batch_is_a_size_that_it_has(jobs):
+    profile, found = jobs
+    sizes = {resources.get("mem_mb") for resources in found.values()}
+    assert sizes <= set(range(2048, 122881, 1024)) if profile == "aws-batch" else 4000 in sizes
+    assert found["train", "demo", "seqTransf"]["mem_mb"] == (2048 if profile == "aws-batch" else 2000)
 
 
 def test_a_job_of_one_process_asks_for_one_gpu(jobs):
@@ -148,7 +155,13 @@ def test_rules_of_the_user_and_processes_of_jobs_see_it_too(tmp_path):
     folder = checkout(tmp_path, "default").parent.parent
     (folder / "workflow/rules/more.smk").write_text(MORE)
     command = [sys.executable, "-m", "snakemake", "--cores", "1", "--config", "studies=[demo]"]
-    command += ["custom_rules=[workflow/rules/more.smk]", "--resources", "gpu=8", "--set-resources", "shell_of_its_own:gpu=4"]
+    command += [
+        "custom_rules=[workflow/rules/more.smk]",
+        "--resources",
+        "gpu=8",
+        "--set-resources",
+        "shell_of_its_own:gpu=4",
+    ]
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
 
     def said(*more):

@@ -2,6 +2,7 @@
 
 from copy import copy
 
+from rewind.jobs.batch_memory import batch_memory
 from rewind.study.model import TOWERLESS
 
 # Minutes, for schedulers; `--set-resources train:runtime=2880` overrules them.
@@ -57,3 +58,26 @@ def mirror_gpus():
             mirrored = copy(known.resources["gpu"])
             mirrored.name = "_gpus"
             known.resources["_gpus"] = mirrored
+
+
+def fit_memory():
+    """Round memory up to sizes of AWS Batch, where a profile asks for it by `batch_memory=1`; after the last rule."""
+    for known in workflow.rules:
+        if "batch_memory" in known.resources and "mem_mb" in known.resources:
+            wanted = known.resources["mem_mb"]
+            known.resources["mem_mb"] = type(wanted)("mem_mb", fitted(wanted))
+
+
+def fitted(wanted):
+    """A function of a job in the place of what it wants, which may be one itself."""
+
+    def found(wildcards, input, attempt, threads, rulename):
+        size = wanted.evaluate(
+            wildcards, input=input, attempt=attempt, threads=threads, rulename=rulename
+        ).value
+        try:
+            return batch_memory(threads, size) if isinstance(size, int) else size
+        except RewindError as error:
+            raise WorkflowError(f"{rulename}: {error}") from None
+
+    return found
