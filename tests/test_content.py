@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,13 @@ from rewind.files import read_csv, write_csv, write_json
 from rewind.jobs.tables import _hardware
 from rewind.jobs.training_job import Job
 from rewind.reporting.footnotes import Footnotes, finished, study_sentences
-from rewind.study import Video
+from rewind.study import Image, Video
 from rewind.study.load import load_study
 from rewind.video.prepare import prepare_shard
 
 SHARD = """
 import sys
+import tarfile
 from rewind.jobs.videos import make_shard
 from rewind.study import Image
 make_shard(sys.argv[1], 0, Image(short_side=24), "code", 1, sys.argv[2])
@@ -57,9 +59,10 @@ def make(inventory: Path) -> pd.DataFrame:
 
 def test_every_item_has_the_hash_of_its_files(inventory):
     report = make(inventory)
-    for row in report.itertuples():
-        path = inventory.parent / f"{row.item_id}.png"
-        assert row.sha256 == (hashlib.sha256(path.read_bytes()).hexdigest() if row.status == "ok" else "")
+    with tarfile.open(inventory.parent / "shards/0-of-1.tar") as shard:
+        files = {member.name: shard.extractfile(member).read() for member in shard}
+    assert list(files) == ["a.png", "b.png"]
+    assert report["sha256"].tolist() == [*(hashlib.sha256(content).hexdigest() for content in files.values()), ""]
     assert report["status"].tolist() == ["ok", "ok", "failed"]
     rows = sorted(zip(report["item_id"][:2], report["sha256"][:2], strict=True))
     text = "".join(f"{item}\0{content}\n" for item, content in rows)
@@ -68,15 +71,16 @@ def test_every_item_has_the_hash_of_its_files(inventory):
 
 
 def test_a_resumed_shard_keeps_its_hashes_and_an_old_one_gets_them(inventory):
-    first = make(inventory)
-    made = {path: path.stat().st_mtime_ns for path in inventory.parent.glob("*.png")}
-    assert make(inventory).equals(first)
-    for state in (inventory.parent / ".state").glob("*.json"):
+    rows, out = read_csv(inventory), inventory.parent
+    first = prepare_shard(rows, out, Image(short_side=24), "code", 1)
+    for state in (out / ".state").glob("*.json"):
         content = json.loads(state.read_text())
-        del content["sha256"]  # as a version before this one wrote it
+        del content["sha256"]  # as an early version wrote it
         state.write_text(json.dumps(content))
-    assert make(inventory).equals(first)
+    made = {path: path.stat().st_mtime_ns for path in out.glob("*.png")}
+    assert prepare_shard(rows, out, Image(short_side=24), "code", 1).equals(first)
     assert {path: path.stat().st_mtime_ns for path in made} == made, "nothing was made anew"
+    assert make(inventory).equals(first.fillna("")) and make(inventory).equals(first.fillna("")), "nor in a shard"
 
 
 def test_other_pixels_are_another_content(inventory, tmp_path):

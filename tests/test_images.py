@@ -12,7 +12,7 @@ from PIL import Image
 from rewind.datasets.annotations import Annotations
 from rewind.errors import RewindError
 from rewind.files import read_csv
-from rewind.jobs.videos import join_reports
+from rewind.jobs.videos import join_reports, make_shard
 from rewind.study import Dataset
 from rewind.study import Image as Keys
 from rewind.video.frames import open_reader, sample_clip
@@ -210,10 +210,10 @@ def test_images_are_found_by_name_and_have_no_twins(tmp_path: Path) -> None:
 def test_too_many_missing_images_are_an_error_and_few_are_not(tmp_path: Path) -> None:
     picture().save(tmp_path / "a.png")
     missing = rows(tmp_path / "a.png", tmp_path / "gone.png")
-    report = prepare_shard(missing, tmp_path / "mine/videos", Keys(), "code", 1)
-    check_coverage(report, 0.5, "mine", "", "images")
-    shard, result = tmp_path / "0-of-1.csv", tmp_path / "mine/videos/report.csv"
-    report.to_csv(shard, index=False)
+    missing.assign(shard=0).to_csv(tmp_path / "inventory.csv", index=False)
+    shard, result = tmp_path / "mine/videos/shards/0-of-1.csv", tmp_path / "mine/videos/report.csv"
+    make_shard(str(tmp_path / "inventory.csv"), 0, Keys(), "code", 1, str(shard))
+    check_coverage(read_csv(shard), 0.5, "mine", "", "images")
     with pytest.raises(RewindError, match=r"(?s)mine: 1 of 2 images \(50\.0%\).*gone: .*Ask Bob"):
         join_reports([str(shard)], 0.4, "Ask Bob", "images", str(result))
     assert not result.exists()

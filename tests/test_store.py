@@ -85,7 +85,9 @@ def copy(index, tmp_path) -> Path:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    """All files of a store; not what its job keeps for the next one."""
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return {name: (folder / name).read_bytes() for name in found if not name.startswith(".state/")}
 
 
 @pytest.mark.parametrize("keys", [{}, {"sampling": "head"}, {"rate": 2.0}, {"sampling": "tail", "size": 40}])
@@ -112,8 +114,8 @@ def test_only_twins_that_are_no_mirror_take_room(index):
     assert set(items.index[items["mirrored"] == 1]) == {"a_rev", "b_rev", "c_rev"}
     assert items.loc["b", "frames"] == 3 and items.loc["b_rev", "row"] == items.loc["b", "row"]
     assert json.loads(index.read_text())["rows"] == 8
-    assert sum(path.stat().st_size for path in index.parent.glob("*.bin")) == 8 * VIEW.bytes
-    assert len(list(index.parent.glob("*.bin"))) == 3
+    assert sum(path.stat().st_size for path in index.parent.glob("shards/*.bin")) == 8 * VIEW.bytes
+    assert len(list(index.parent.glob("shards/*.bin"))) == 3
 
 
 def test_bytes_depend_on_neither_workers_nor_place_nor_time(data, index, tmp_path):
@@ -147,21 +149,22 @@ def test_a_killed_job_goes_on_and_leaves_no_process(data, tmp_path, capsys):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert workers and not psutil.wait_procs(workers, timeout=10)[1], "workers end with a job that is killed"
-    kept = {path.name: path.stat().st_mtime_ns for path in folder.glob("0*.bin")}
+    kept = {path.name: path.stat().st_mtime_ns for path in folder.glob(".state/0*.bin")}
     finished = {path.stem for path in folder.glob(".state/0*.json")}
     assert 2 <= len(finished) < 6 and not (folder / "index.json").exists()
     make(data, folder, rows=1)
     assert content(folder) == content(whole.parent), "the bytes of an unbroken job, and no draft left"
     assert f"{len(finished)} of 6 shards are finished" in capsys.readouterr().out
     for name in finished:
-        assert (folder / f"{name}.bin").stat().st_mtime_ns == kept[f"{name}.bin"], "a finished shard is not made again"
+        made = (folder / f"shards/{name}.bin").stat()
+        assert made.st_mtime_ns == kept[f"{name}.bin"] and made.st_nlink == 2, "neither made again nor held twice"
 
 
 def test_what_changed_is_decoded_again_and_nothing_else(data, copy, tmp_path):
     moved = tmp_path / "data"
     shutil.copytree(data, moved)
     make(moved, copy.parent)  # other paths: all anew
-    before = {path.name: _mark(path) for path in copy.parent.glob("*.bin")}
+    before = {path.name: _mark(path) for path in copy.parent.glob("shards/*.bin")}
     os.utime(moved / "videos/c.mp4")
     make(moved, copy.parent)
     assert _changed(copy, before) == {"00001.bin"}, "the shard of the clip that was touched"
@@ -170,7 +173,9 @@ def test_what_changed_is_decoded_again_and_nothing_else(data, copy, tmp_path):
     table = read_csv(moved / "items.csv")
     write_csv(moved / "items.csv", table[~table["item_id"].isin(["e", "e_rev", "f"])])
     make(moved, copy.parent, code="another")
-    assert {path.name for path in copy.parent.glob("*.bin")} == {"00000.bin", "00001.bin"}, "no shard is left over"
+    assert {path.name for path in copy.parent.glob("shards/*.bin")} == {"00000.bin", "00001.bin"}, (
+        "no shard is left over"
+    )
     verify(copy)
 
 
@@ -179,12 +184,12 @@ def _mark(path: Path) -> tuple[int, int]:
 
 
 def _changed(index: Path, before: dict[str, tuple[int, int]]) -> set[str]:
-    return {name for name, mark in before.items() if _mark(index.parent / name) != mark}
+    return {name for name, mark in before.items() if _mark(index.parent / "shards" / name) != mark}
 
 
 def test_a_damaged_store_is_refused_by_name(copy):
     verify(copy)
-    shard = copy.parent / "00001.bin"
+    shard = copy.parent / "shards/00001.bin"
     whole = shard.read_bytes()
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
@@ -212,12 +217,12 @@ def test_what_the_message_advises_mends_the_store(data, copy):
     whole = content(copy.parent)
     make(data, copy.parent)
     assert content(copy.parent) == whole
-    with (copy.parent / "00002.bin").open("ab") as stream:
+    with (copy.parent / "shards/00002.bin").open("ab") as stream:
         stream.write(b"x")
-    with pytest.raises(RewindError, match=r"00002\.bin: .*delete it with index\.json beside it and run again"):
+    with pytest.raises(RewindError, match=r"00002\.bin: .*make it again with `snakemake --force .*index\.json`"):
         Store(copy, VIEW)
-    for name in ("00002.bin", "index.json"):
-        (copy.parent / name).unlink()
+    shutil.rmtree(copy.parent / "shards")  # as the workflow does with outputs before it starts their job
+    copy.unlink()
     make(data, copy.parent)
     assert content(copy.parent) == whole
 
@@ -252,7 +257,7 @@ def test_a_clip_that_cannot_be_read_stops_the_job_and_keeps_what_is_done(data, t
     (broken / "videos/f.mp4").write_text("no video")
     with pytest.raises(RewindError, match=r"f\.mp4: cannot be opened as a video"):
         make(broken, tmp_path / "store", workers=1)
-    assert not (tmp_path / "store/index.json").exists() and (tmp_path / "store/00000.bin").exists()
+    assert not (tmp_path / "store/index.json").exists() and (tmp_path / "store/.state/00000.bin").exists()
     (broken / "videos/f.mp4").unlink()
     with pytest.raises(RewindError, match=r"f\.mp4: cannot be read \(No such file"):
         make(broken, tmp_path / "store")
@@ -262,7 +267,7 @@ def test_a_disk_too_small_is_told_before_decoding(data, tmp_path, monkeypatch):
     monkeypatch.setattr(job.shutil, "disk_usage", lambda path: SimpleNamespace(free=1))
     with pytest.raises(RewindError, match=r"needs .* GB more, but the disk has 0\.0 GB free"):
         make(data, tmp_path)
-    assert not list(tmp_path.glob("*.bin"))
+    assert not list(tmp_path.rglob("*.bin"))
 
 
 class _Batches(torch.utils.data.Dataset):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rewind.errors import RewindError
 from rewind.interop.command import add_commands
+from rewind.video.command import add_clip_commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,9 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("out", type=Path, help="file to write")
     export.set_defaults(command=_export)
     add_commands(commands)
-    verify = commands.add_parser("verify", help="compare a frame store with its checksums")
-    verify.add_argument("index", type=Path, help="results/<study>/frames/frames<n>/index.json")
-    verify.set_defaults(command=_verify)
+    add_clip_commands(commands)
     job = commands.add_parser(
         "job",
         help="run one job of the workflow again in this process: `python -m pdb -m rewind job FILE` steps into it",
@@ -179,14 +178,6 @@ def _doctor(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     export_clip4clip(options.run, options.out)
     print(f"{options.out}: written")
-    return 0
-
-
-def _verify(options: argparse.Namespace) -> int:
-    from rewind.video.store import verify
-
-    verify(options.index)
-    print(f"{options.index}: all shards match their checksums")
     return 0
 
 

@@ -53,6 +53,12 @@ def atomic(path: str | Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+def sha256_of(path: str | Path) -> str:
+    """SHA-256 of a file, 64 hex digits."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write ``text`` as UTF-8, atomically."""
     with atomic(path) as draft:

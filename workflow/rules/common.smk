@@ -63,6 +63,31 @@ def filled(path, **wildcards):
     return path.format(**wildcards)
 
 
+def shard_files(name, suffix):
+    """Files of the shards of a data set's clips, by their suffix."""
+    parts = DATASETS[name].media.shards
+    return [f"results/data/{name}/videos/shards/{n}-of-{parts}.{suffix}" for n in range(parts)]
+
+
+def clip_files(name):
+    """What a job reads that opens clips of a data set; of one that has none, nothing.
+
+    Only the small table of what shards hold decides whether outputs are stale. The shards are there to be read: one
+    that was lost and made again, with the same bytes, is newer, but changes nothing.
+    """
+    chosen = DATASETS[name]
+    if chosen.vectors:
+        made = chosen.source.made_from
+        return clip_files(made.dataset) if made else {}
+    if not chosen.clips:
+        return {}
+    folder = f"results/data/{name}/videos"
+    return {
+        "shards": f"{folder}/shards.csv",
+        "clips": [ancient(path) for path in (f"{folder}/clips.csv", *shard_files(name, "tar"))],
+    }
+
+
 def study(wildcards):
     return STUDIES[wildcards.study]
 

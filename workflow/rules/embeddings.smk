@@ -23,6 +23,7 @@ use rule sources as vectors with:
 rule encode_dataset:
     """Encode captions and pictures of a prepared data set with frozen networks, into the challenge's files."""
     input:
+        unpack(lambda w: clip_files(origin(w).dataset)),
         item_table=lambda w: filled(rules.captions.output.item_table, dataset=origin(w).dataset),
         captions=lambda w: expand(
             "results/data/{name}/captions/{name}_{split}.csv",

@@ -8,10 +8,9 @@ Produces: results/data/<dataset>/vectors/<encoding>/{captions.npz,items.npz,reco
 rule encode_vectors:
     """Encode test captions and items once with a model that is named, for every study that names it."""
     input:
+        unpack(lambda w: clip_files(w.dataset)),
         item_table=rules.captions.output.item_table,
         captions="results/data/{dataset}/captions/{dataset}_test.csv",
-        # Clips that were made anew have a report of their own, even where items.csv stays as it is.
-        report="results/data/{dataset}/videos/report.csv",
         local=lambda w: encoding(w).files(),
     output:
         captions="results/data/{dataset}/vectors/{encoding}/captions.npz",

@@ -1,18 +1,19 @@
 """Frames: every clip decoded once, where a study says `frames.store: true` and learns from pixels.
 
 Requires: items.csv and its clips.
-Produces: frames/frames<n>/index.json, written last; the shards that it names lie beside it and outlive a killed job.
+Produces: frames/frames<n>/{items.csv,index.json} and the shards that they name, in frames/frames<n>/shards.
 """
 
 
 rule frames:
     """Decode every usable clip once, for all runs of the study."""
     input:
+        unpack(lambda w: clip_files(study(w).dataset)),
         item_table=item_table,
-        # Clips that were made anew have a report of their own, even where items.csv stays as it is.
-        report=lambda w: f"{data_folder(w.study)}/videos/report.csv",
     output:
-        "results/{study}/frames/frames{frames}/index.json",
+        index="results/{study}/frames/frames{frames}/index.json",
+        places="results/{study}/frames/frames{frames}/items.csv",
+        shards=directory("results/{study}/frames/frames{frames}/shards"),
     log:
         "results/{study}/logs/frames/frames{frames}.log",
     benchmark:

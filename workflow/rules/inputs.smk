@@ -184,20 +184,31 @@ def vectors_of(name):
 
 
 def cache_files(name, method, seed=None, frames=None):
-    """What a run reads instead of clips: vectors, features of a frozen tower, or else a frame store."""
+    """What a run reads of items: vectors, features of a frozen tower, a frame store, or else clips."""
     if vectors := vectors_of(name):
         return {"vectors": vectors}
     if uses_features(name, method):
         return {"features": feature_files(name, method, seed, frames)}
-    return {"store": store_files(name, [int(frames)] if frames else frame_candidates(name))}
+    return pixel_files(name, *([int(frames)] if frames else frame_candidates(name)))
 
 
-def sanity_store(name):
-    return (
-        []
-        if sanity_features(name) or vectors_of(name)
-        else store_files(name, [STUDIES[name].frames.max_frames])
-    )
+def sanity_inputs(name):
+    """What the over-fitting check reads of items: as a run, but a study may pre-train towers that are frozen later."""
+    if vectors := vectors_of(name):
+        return {"vectors": vectors}
+    if features := sanity_features(name):
+        return {"features": features}
+    return pixel_files(name, STUDIES[name].frames.max_frames)
+
+
+def pixel_files(name, *numbers):
+    """Where frames are read from: the stores for these numbers of them, or clips."""
+    stores = store_files(name, numbers)
+    if not stores:
+        return clip_files(STUDIES[name].dataset)
+    # As with clips: the index alone decides what is stale.
+    parts = [path.replace("index.json", part) for path in stores for part in ("items.csv", "shards")]
+    return {"store": stores, "frames": [ancient(path) for path in parts]}
 
 
 def pretraining_frames(name):
@@ -207,8 +218,6 @@ def pretraining_frames(name):
 def sanity_features(name):
     """The over-fitting check reads clips, except where the towers are frozen for good and have no pre-training."""
     method = sanity_method(name)
-    if vectors_of(name):
-        return []
     most = STUDIES[name].frames.max_frames
     return [] if STUDIES[name].pretraining else feature_files(name, method, frames=most)
 

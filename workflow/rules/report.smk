@@ -104,6 +104,7 @@ rule export_vectors:
 rule examples:
     """What one run found, a corner of its similarities, its space of captions and items."""
     input:
+        unpack(lambda w: clip_files(study(w).dataset)),
         captions=lambda w: captions_of(w.study, "test")["test"],
         item_table=item_table,
         similarity=lambda w: example_file(w.study, rules.similarity.output[0]),
@@ -129,6 +130,7 @@ rule page:
     """One page that opens from a disk: tables, figures, what ran on what, and every query to look into."""
     input:
         unpack(lambda w: report_inputs(w.study)),
+        unpack(lambda w: clip_files(study(w).dataset)),
         captions=lambda w: captions_of(w.study, "test")["test"],
         item_table=item_table,
         similarity=lambda w: per_run(w.study, rules.similarity.output[0]),

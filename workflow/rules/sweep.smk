@@ -9,9 +9,7 @@ rule sanity:
     """A tiny subset must be over-fitted before real runs start."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
-        features=lambda w: sanity_features(w.study),
-        store=lambda w: sanity_store(w.study),
-        vectors=lambda w: vectors_of(w.study),
+        unpack(lambda w: sanity_inputs(w.study)),
         item_table=item_table,
         weights=lambda w: weights_of(w.study),
     output:

@@ -44,8 +44,8 @@ rule train:
 use rule train as pretrain with:
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid")),
+        unpack(lambda w: pixel_files(w.study, pretraining_frames(w.study))),
         item_table=item_table,
-        store=lambda w: store_files(w.study, [pretraining_frames(w.study)]),
         weights=lambda w: weights_of(w.study),
         sanity=lambda w: filled(rules.sanity.output[0], study=w.study) if study(w).sanity else [],
     output:
@@ -80,9 +80,9 @@ rule features:
     """Frame features of a frozen visual tower, computed once for all runs that start from the same weights."""
     input:
         unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
+        unpack(lambda w: pixel_files(w.study, int(w.frames))),
         item_table=item_table,
         pretrained=lambda w: part_weights(w),
-        store=lambda w: store_files(w.study, [int(w.frames)]),
     output:
         "results/{study}/features{part}/frames{frames}.npz",
     log:

@@ -1,7 +1,8 @@
 """Clips: from source files to normalised `<id>.mp4` and reversed `<id>_rev.mp4`; images, to `<id>.png` or `<id>.jpg`.
 
 Requires: annotation files and a folder of source clips or images (or a data set that is made here).
-Produces: results/data/<dataset>/videos/<id>.* and videos/report.csv.
+Produces: results/data/<dataset>/videos/shards/<n>-of-<N>.tar with the files; videos/clips.csv says where each is,
+videos/shards.csv what each shard holds; videos/report.csv.
 """
 
 MAKERS = {"videos": "clip", "images": "image"}
@@ -50,11 +51,16 @@ rule inventory:
 
 
 rule video_shard:
-    """Normalise one shard of the clips, and reverse them; or of the images. A killed job goes on where it was."""
+    """Normalise one shard of the clips, and reverse them; or of the images; and pack them.
+
+    A killed job goes on where it was.
+    """
     input:
         "results/data/{dataset}/videos/inventory.csv",
     output:
-        "results/data/{dataset}/videos/shards/{shard}-of-{shards}.csv",
+        report="results/data/{dataset}/videos/shards/{shard}-of-{shards}.csv",
+        index="results/data/{dataset}/videos/shards/{shard}-of-{shards}.index.csv",
+        clips="results/data/{dataset}/videos/shards/{shard}-of-{shards}.tar",
     log:
         "results/data/{dataset}/logs/videos/{shard}-of-{shards}.log",
     benchmark:
@@ -71,14 +77,14 @@ rule video_shard:
 
 
 rule videos:
-    """One report over all shards; fails where more clips are missing than `max_missing` allows."""
+    """One report and one index over all shards; fails where more clips are missing than `max_missing` allows."""
     input:
-        lambda w: [
-            f"results/data/{w.dataset}/videos/shards/{n}-of-{dataset(w).media.shards}.csv"
-            for n in range(dataset(w).media.shards)
-        ],
+        reports=lambda w: shard_files(w.dataset, "csv"),
+        indexes=lambda w: shard_files(w.dataset, "index.csv"),
     output:
-        "results/data/{dataset}/videos/report.csv",
+        report="results/data/{dataset}/videos/report.csv",
+        clips="results/data/{dataset}/videos/clips.csv",
+        shards="results/data/{dataset}/videos/shards.csv",
     log:
         "results/data/{dataset}/logs/videos.log",
     benchmark:

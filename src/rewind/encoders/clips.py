@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 
 from rewind.feeding.inputs import ahead
 from rewind.study.encoding import Encoding
-from rewind.video.frames import frame_indices, open_reader
+from rewind.video.frames import frame_indices, open_clip
+from rewind.video.packed import extract
 from rewind.video.store import Clip
 
 
@@ -21,7 +23,7 @@ def read_clip(clip: Clip, keys: Encoding) -> np.ndarray:
     Raises:
         RewindError: naming the file if it cannot be read.
     """
-    reader = open_reader(clip.path)
+    reader = open_clip(clip.path)
     most, sampling = keys.max_frames or len(reader), keys.sampling or "uniform"
     return reader.read(frame_indices(len(reader), most, sampling, reader.fps, keys.rate, clip.reversed))
 
@@ -29,7 +31,9 @@ def read_clip(clip: Clip, keys: Encoding) -> np.ndarray:
 def read_ahead(families: Iterable[list[Clip]], keys: Encoding, threads: int) -> Iterator[list[Any]]:
     """Frames of each family, some ahead of the caller; with ``frames: model`` the paths of its files."""
     if keys.frames == "model":
-        yield from ([Path(clip.path) for clip in family] for family in families)
+        with tempfile.TemporaryDirectory() as folder:  # models open files by themselves
+            for family in families:
+                yield [extract(clip.path, Path(folder) / Path(clip.path).name) for clip in family]
         return
     yield from ahead(partial(_read, keys=keys), families, max(1, threads))
 

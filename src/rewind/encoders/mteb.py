@@ -23,7 +23,7 @@ from rewind.encoders.interface import Encoder, Vectors
 from rewind.errors import RewindError
 from rewind.study.encoding import Encoding
 from rewind.study.keys import Keys, key, read_options
-from rewind.video.frames import open_reader
+from rewind.video.frames import open_clip
 
 OWN = "clips are encoded by the model's own code, so that one blind to their order ties to rounding only"
 SAMPLED = "a model that takes another number of frames is given some twice, or not all, symmetric in time"
@@ -149,7 +149,7 @@ class File:
     """
 
     def __init__(self, path: Any) -> None:
-        self.reader = open_reader(path)
+        self.reader = open_clip(path)
         self.metadata = _metadata(len(self.reader), self.reader.fps)
 
     def __len__(self) -> int:

@@ -13,7 +13,11 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     mteb = formats.add_parser("mteb", help="write a Python module of MTEB tasks over a data set's test split")
     mteb.add_argument("name", metavar="STUDY|DATASET", help="name of a file in config/studies or config/datasets")
     mteb.add_argument("out", type=Path, metavar="OUT", help="folder to write; Python imports it by its name")
-    mteb.add_argument("--copy", action="store_true", help="copy the clips too (default: they stay where they are)")
+    mteb.add_argument(
+        "--copy",
+        action="store_true",
+        help="put the clips into it too (default: beside the dataset, in results/data/<dataset>/clips)",
+    )
     mteb.set_defaults(command=_export_mteb)
     taken = commands.add_parser("import", help="read scores that other evaluation tools computed")
     formats = taken.add_subparsers(required=True, metavar="FORMAT")

@@ -22,7 +22,7 @@ from rewind.provenance import file_hash
 from rewind.search.run import FinishedRun, open_run
 from rewind.search.searcher import load_trained
 from rewind.study import Frames
-from rewind.video.frames import FrameReader, clip_square, frame_indices, open_reader
+from rewind.video.frames import FrameReader, clip_square, frame_indices, open_clip
 from rewind.video.stretch import stretch_square
 
 View = tuple[np.ndarray, np.ndarray]
@@ -212,7 +212,7 @@ class _Read:
         if isinstance(row, str):
             return row
         named = isinstance(row, Path)
-        reader: FrameReader = open_reader(row) if named else _Decoder(row)
+        reader: FrameReader = open_clip(row) if named else _Decoder(row)
         twin = named and row.stem.endswith(TWIN_SUFFIX)
         keys = self.keys
         # As rewind.video.frames.sample_clip, which reads files alone.

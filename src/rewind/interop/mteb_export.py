@@ -17,6 +17,7 @@ from rewind.files import atomic, digest, write_json
 from rewind.study import load_dataset, load_study
 from rewind.study.dataset import Dataset
 from rewind.video.frames import IMAGE_SUFFIXES
+from rewind.video.packed import EXTRACTED, extract
 
 TASKS = Path(__file__).parent / "templates/mteb_tasks.py"
 """What is copied beside the data and reads it: it needs MTEB, but not Rewind, and is no module of Rewind."""
@@ -39,7 +40,7 @@ def export_tasks(name: str, out: Path, copy: bool = False, config: Path = Path("
     Args:
         name: a study (its data set, settings and directions) or a data set: its name, or the path of its YAML file.
         out: folder to write; its name is what Python imports.
-        copy: copy the clips into it; otherwise they are named where they are.
+        copy: copy the clips into it; otherwise they are taken out of their shards beside the data set's other files.
         config: folder of ``studies`` and ``datasets``.
 
     Returns:
@@ -104,20 +105,16 @@ def _check_folder(out: Path) -> None:
 
 
 def _clips(folder: Path, items: pd.DataFrame, target: Path | None) -> dict[str, dict[str, Any]]:
-    """Where each item's clip is, and whether it is a reversed twin; copied into ``target``, if given."""
+    """Where each item's clip is as a file, and whether it is a reversed twin; in ``target``, if given."""
     found = {}
     for item, path, twin in zip(items["item_id"], items["path"], items["reversed"], strict=True):
         source = folder / path
         if not path or source.suffix in IMAGE_SUFFIXES:
             raise RewindError(f"{folder / 'items.csv'}: {item!r} is no clip; MTEB's tasks of clips need video files.")
-        if not source.is_file():
-            raise RewindError(f"{source}: no such clip; prepare the data first (`snakemake prepared`).")
-        where = source.resolve()
         if target is not None:
-            where = target / "clips" / source.name
-            with atomic(where) as draft:
-                shutil.copyfile(source, draft)
-            where = where.relative_to(target)
+            where = extract(source, target / "clips" / source.name).relative_to(target)
+        else:
+            where = extract(source, folder / EXTRACTED / source.name).resolve()
         found[item] = {"path": str(where), "reversed": bool(twin)}
     return found
 

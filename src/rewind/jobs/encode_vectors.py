@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from rewind.jobs.launch import on_all_gpus
 from rewind.progress import Progress
 from rewind.provenance import environment, hardware
 from rewind.study.encoding import Encoding
+from rewind.video.packed import identity
 
 TEXTS, CLIPS = 2048, 64  # captions, and clips with their twins, in a shard: what a killed job loses at most
 
@@ -252,11 +252,10 @@ def _short(text: str) -> str:
     return text if len(text) < 60 else text[:57] + "…"
 
 
-def _file(path: str) -> tuple[str, int, int]:
+def _file(path: str) -> tuple:
     try:
-        stat = os.stat(path)
+        return identity(path)
     except OSError as error:
         raise RewindError(
             f"{path}: cannot be read ({error.strerror}); put it back, or prepare the data again."
         ) from error
-    return path, stat.st_size, stat.st_mtime_ns

@@ -17,10 +17,21 @@ import pandas as pd
 from rewind.datasets.annotations import TWIN_SUFFIX
 from rewind.datasets.captions import USABLE
 from rewind.errors import RewindError
-from rewind.files import digest, read_csv, write_json
+from rewind.files import digest, read_csv, sha256_of, write_json
 from rewind.jobs.given import Given
 from rewind.progress import Progress
-from rewind.video.store import VERSION, Clip, Shard, View, shard_name, write_index, write_shard
+from rewind.video.packed import identity
+from rewind.video.store import (
+    SHARDS,
+    VERSION,
+    Clip,
+    Shard,
+    View,
+    shard_name,
+    shard_path,
+    write_index,
+    write_shard,
+)
 
 SHARD_BYTES = 256 * 2**20
 MOST_SHARDS = 256  # a reader keeps every shard open
@@ -31,7 +42,7 @@ Family = list[Clip]
 def frames(given: Given) -> None:
     """Rule ``frames``."""
     params = given.params
-    make_store(given.input.item_table, given.output[0], View(**params.view), params.frame_code, given.threads)
+    make_store(given.input.item_table, given.output.index, View(**params.view), params.frame_code, given.threads)
 
 
 def make_store(
@@ -39,12 +50,14 @@ def make_store(
 ) -> None:
     """Decode every usable clip of ``items.csv`` into the store of ``index``.
 
-    Each finished shard leaves ``.state/<shard>.json`` with a signature of all that it depends on. A job that was killed
-    goes on at the next shard, and its store has the bytes of an unbroken one, whatever the number of workers.
+    Each finished shard is ``.state/<shard>.bin``, with a signature of all that it depends on beside it, until all are
+    there; then they get a second name under ``shards`` (a hard link; where there are none, another place). A job that
+    was killed goes on at the next shard, and its store has the bytes of an unbroken one, whatever the number of
+    workers. A workflow deletes a job's outputs before it runs again: what did not change returns from ``.state``.
 
     Args:
         item_table: ``items.csv``; clips lie beside it.
-        index: ``index.json`` of the store, written last; shards lie beside it.
+        index: ``index.json`` of the store, written last; ``shards`` lies beside it.
         view: which frames.
         code: fingerprint of the code that decides pixels; another one decodes every clip again.
         workers: decoding processes.
@@ -66,6 +79,7 @@ def make_store(
         print(f"frames: {len(done)} of {len(shards)} shards are finished already")
     _check_disk(folder, sum(len(shard) for shard in left.values()) * view.bytes)
     done |= _decode(folder, left, view, signatures, workers)
+    _publish(folder, len(shards))
     write_index(folder, view, [done[n] for n in range(len(shards))])
     rows, clips = sum(shard.rows for shard in done.values()), sum(len(shard.places) for shard in done.values())
     print(f"frames: {clips:,} clips in {rows:,} rows, {rows * view.bytes / 1e9:,.2f} GB; the other clips reuse a row")
@@ -124,7 +138,7 @@ def _make(folder: Path, number: int, shard: list[Family], view: View, signature:
     """One shard, then the state that vouches for it."""
     state = _state(folder, number)
     state.unlink(missing_ok=True)
-    made = write_shard(folder / shard_name(number), shard, view)
+    made = write_shard(_draft(folder, number), shard, view)
     write_json(state, {"signature": signature, "shard": asdict(made)})
     return made
 
@@ -135,29 +149,49 @@ def _finished(folder: Path, number: int, signature: str, view: View) -> Shard | 
         state = json.loads(_state(folder, number).read_text(encoding="utf-8"))
         content = state["shard"]
         shard = Shard(content["rows"], content["sha256"], [tuple(place) for place in content["places"]])
-        size = (folder / shard_name(number)).stat().st_size
+        size = _draft(folder, number).stat().st_size
+        whole = state["signature"] == signature and size == shard.rows * view.bytes
+        return shard if whole and sha256_of(_draft(folder, number)) == shard.sha256 else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return shard if state["signature"] == signature and size == shard.rows * view.bytes else None
+
+
+def _publish(folder: Path, shards: int) -> None:
+    """Give finished shards their place in the store."""
+    target = folder / SHARDS
+    target.mkdir(exist_ok=True)
+    for old in target.iterdir():
+        old.unlink()
+    for number in range(shards):
+        draft, path = _draft(folder, number), shard_path(folder, number)
+        try:
+            os.link(draft, path)
+        except OSError:  # no hard links here
+            draft.replace(path)
+
+
+def _draft(folder: Path, number: int) -> Path:
+    return folder / ".state" / shard_name(number)
 
 
 def _state(folder: Path, number: int) -> Path:
     return folder / ".state" / f"{number:05}.json"
 
 
-def _identity(clip: Clip) -> tuple[str, str, bool, int, int]:
+def _identity(clip: Clip) -> tuple:
     try:
-        stat = os.stat(clip.path)
+        return clip.item_id, clip.reversed, *identity(clip.path)
     except OSError as error:
         raise RewindError(f"{clip.path}: cannot be read ({error.strerror}); prepare the videos again.") from error
-    return clip.item_id, clip.path, clip.reversed, stat.st_size, stat.st_mtime_ns
 
 
 def _sweep(folder: Path, shards: int) -> None:
     """Remove drafts of a killed call, and shards beyond the last one now."""
     for draft in (*folder.glob(".*.part.*"), *(folder / ".state").glob(".*.part.*")):
         draft.unlink(missing_ok=True)
-    for path in folder.glob("[0-9]*.bin"):
+    for path in folder.glob("[0-9]*.bin"):  # where version 1 had them
+        path.unlink()
+    for path in (folder / ".state").glob("[0-9]*.bin"):
         if int(path.stem) >= shards:
             _state(folder, int(path.stem)).unlink(missing_ok=True)
             path.unlink()

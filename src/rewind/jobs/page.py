@@ -26,8 +26,10 @@ from rewind.reporting.page.parts import fragment, grid, paragraph, picture, sect
 from rewind.reporting.page.strips import FRAMES, SIDE, Strips, make_strips
 from rewind.reporting.results import Results, directions
 from rewind.study import Dataset, Study
+from rewind.video.packed import EXTRACTED, find
 
 UNUSABLE_SHOWN = 50
+BESIDE = "once `rewind clips extract DATASET --split test` has written them beside the data"
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
     results = load_results(study, dataset, files)
     explorer, split = _explorer(study, made, data, results)
     strips = _strips(split, data, min(SIDE, study.frames.size))
-    clips = [os.path.relpath(data / path, result.parent) if path else "#" for path in split.items["path"]]
+    clips = [_single(data, path, result.parent) if path else "#" for path in split.items["path"]]
     sections = {
         "tables": section("tables", "Tables", *_tables(made.tables, study.tables.prefix)),
         "figures": section("figures", "Figures", _figures(made.pictures, study, results)),
@@ -88,6 +90,11 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
         clips=_said(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors"),
     )
     write_text(result, render(page))
+
+
+def _single(data: Path, path: str, start: Path) -> str:
+    """Where a clip is as a file of its own, if somebody took it out of its shard (``rewind clips``)."""
+    return os.path.relpath(data / (EXTRACTED + path.removeprefix("videos") if find(data / path) else path), start)
 
 
 def _explorer(study: Study, made: Made, data: Path, results: Results) -> tuple[Explorer, Split]:
@@ -120,14 +127,14 @@ def _said(strips: Strips, count: int, items: str) -> str:
         return "The dataset consists of vectors without pictures: items are shown by name."
     inside = strips.embedded()
     if items == "images":
-        where = "in this page" if inside == count else "in this page or, if it exists, in the results folder next to it"
+        where = "in this page" if inside == count else f"in this page or, {BESIDE}, in the folder of the dataset"
         return f"All {count:,} images are shown, cropped to the centre square that a model sees, {where}."
     moving = f"{FRAMES} frames per clip, the centre square that a model sees, four per second"
     if inside == count:
         return f"All {count:,} clips play inside this page: {moving}."
     return (
-        f"{inside:,} of {count:,} clips play inside this page ({moving}); the others, in the order of the file, are "
-        "played from the results folder next to it, if it exists."
+        f"{inside:,} of {count:,} clips play inside this page ({moving}); the others, in the order of the file, play "
+        f"{BESIDE}."
     )
 
 

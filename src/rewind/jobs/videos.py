@@ -16,7 +16,10 @@ from rewind.jobs.given import Given
 from rewind.jobs.places import sources_folder, videos_folder
 from rewind.study.dataset import Dataset, Image, Video
 from rewind.video.inventory import inventory as listed
-from rewind.video.prepare import REPORT_COLUMNS, check_coverage, file_suffix, prepare_shard
+from rewind.video.packed import read_members, write_index, write_members
+from rewind.video.prepare import REPORT_COLUMNS, check_coverage, file_suffix
+from rewind.video.shard import forget_others
+from rewind.video.shard import make_shard as packed_shard
 
 
 def sources(given: Given) -> None:
@@ -35,13 +38,13 @@ def video_shard(given: Given) -> None:
     """Rule ``video_shard``."""
     params, shard = given.params, int(given.wildcards["shard"])
     settings = (Image if params.kind == "images" else Video)(**params.media)
-    make_shard(given.input[0], shard, settings, params.clip_code, given.threads, given.output[0])
+    make_shard(given.input[0], shard, settings, params.clip_code, given.threads, given.output.report)
 
 
 def videos(given: Given) -> None:
     """Rule ``videos``."""
     params = given.params
-    join_reports(list(given.input), params.max_missing, params.how_to_get, params.kind, given.output[0])
+    join_reports(list(given.input.reports), params.max_missing, params.how_to_get, params.kind, given.output.report)
 
 
 def vector_report(given: Given) -> None:
@@ -70,23 +73,38 @@ def make_inventory(dataset: Dataset, path: str) -> None:
 
 
 def make_shard(path: str, shard: int, settings: Video | Image, code: str, workers: int, result: str) -> None:
-    """Normalise the items of one shard; those that ``code`` made from the same source stay."""
+    """Normalise the items of one shard and pack them; those that ``code`` made from the same source stay.
+
+    Beside the report ``<n>-of-<N>.csv`` lie the shard, ``.tar``, and its index, ``.index.csv``.
+    """
     rows = read_csv(path)
     rows = rows[rows["shard"] == shard].reset_index(drop=True)
-    write_csv(result, prepare_shard(rows, Path(result).parents[1], settings, code, workers))
+    report, packed = packed_shard(rows, Path(result).with_suffix(".tar"), settings, code, workers)
+    write_members(_index(result), packed)
+    write_csv(result, report)
 
 
 def join_reports(shards: list[str], max_missing: float, how_to_get: str, items: str, result: str) -> None:
-    """One report over all shards. It is written before coverage is judged, so that it can be read either way."""
+    """One report and one index over all shards, in the order of ``shards``.
+
+    They are written before coverage is judged, so that they can be read either way.
+    """
     parts = [read_csv(path) for path in shards]
     parts = [part for part in parts if len(part)] or parts[:1]
     report = pd.concat(parts, ignore_index=True).sort_values("item_id", kind="stable")
-    write_csv(Path(result).with_name("report.all.csv"), report)
-    name = Path(result).parents[1].name
+    folder = Path(result).parent
+    write_csv(folder / "report.all.csv", report)
+    write_index(folder, [(f"shards/{Path(path).stem}.tar", read_members(_index(path))) for path in shards])
+    forget_others(folder, len(shards))
+    name = folder.parent.name
     good = int((report["status"] == "ok").sum())
     print(f"{name}: {good:,} of {len(report):,} {_noun(items)} usable")
     check_coverage(report, max_missing, name, how_to_get, _noun(items))
-    Path(result).with_name("report.all.csv").replace(result)
+    (folder / "report.all.csv").replace(result)
+
+
+def _index(report: str) -> Path:
+    return Path(report).with_suffix(".index.csv")
 
 
 def report_vectors(dataset: Dataset, result: str) -> None:

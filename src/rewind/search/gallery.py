@@ -21,6 +21,7 @@ from rewind.models.retriever import Backbone, Features, Retriever
 from rewind.progress import Progress
 from rewind.provenance import file_hash
 from rewind.search.run import FinishedRun
+from rewind.video.packed import identity
 
 FEATURE = "feature:"  # what names of feature arrays begin with in an index
 Mark = dict[str, str]
@@ -118,10 +119,15 @@ def _write(path: Path, mark: Mark, item_ids: list[str], features: Features) -> N
         np.savez(draft, mark=np.array(json.dumps(mark, sort_keys=True)), item_ids=np.array(item_ids), **arrays)
 
 
-def _clips(data: Path, items: pd.DataFrame) -> list[tuple[int, int]]:
-    """Size and time of every clip: reading them all would take as long as encoding them."""
-    found = [(data / path).stat() if (data / path).is_file() else None for path in items["path"]]
-    return [(stat.st_size, stat.st_mtime_ns) if stat else (0, 0) for stat in found]
+def _clips(data: Path, items: pd.DataFrame) -> list[tuple]:
+    """What tells whether clips are still the same: reading them all would take as long as encoding them."""
+    found = []
+    for path in items["path"]:
+        try:
+            found.append(identity(data / path))
+        except OSError:
+            found.append(())
+    return found
 
 
 def _module(name: str) -> str:

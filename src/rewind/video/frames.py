@@ -6,6 +6,7 @@ not content.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -14,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from rewind.errors import RewindError
+from rewind.video import packed
 from rewind.video.stretch import stretch_square
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -120,7 +122,7 @@ def upstream_indices(frames: int, fps: float, rate: int, max_frames: int, positi
 
 
 class FrameReader(Protocol):
-    """What any decoder must offer; :func:`open_reader` is the one place that chooses it."""
+    """What any decoder must offer; :func:`open_clip` is the one place that chooses it."""
 
     fps: float
 
@@ -190,8 +192,51 @@ class ImageReader:
         return np.stack([self._frame for _ in indices])
 
 
+class _PackedVideo(DecordReader):
+    """The same out of a shard."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        import decord
+
+        decord.logging.set_level(decord.logging.QUIET)
+        self.path = path
+        try:
+            self._video = decord.VideoReader(io.BytesIO(content), ctx=decord.cpu(0), num_threads=1)
+            self.fps = round(float(self._video.get_avg_fps()), 3)
+        except Exception as error:  # as above
+            raise RewindError(f"{path}: cannot be opened as a video; prepare the videos again.") from error
+
+
+class _PackedImage(ImageReader):
+    """The same out of a shard."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        try:
+            with Image.open(io.BytesIO(content)) as image:
+                self._frame = np.asarray(image.convert("RGB"))
+        except (OSError, ValueError, SyntaxError) as error:
+            raise RewindError(f"{path}: cannot be opened as an image; prepare the images again.") from error
+
+
+def open_clip(path: str | Path) -> FrameReader:
+    """Open a normalised clip, or a normalised image as a clip of one frame, out of its shard or as a file of its own.
+
+    Args:
+        path: ``<folder>/videos/<id>.mp4``, as ``items.csv`` names it, whether it is packed or not; or any video file.
+
+    Raises:
+        RewindError: naming the file if it is missing, damaged or cannot be opened.
+    """
+    path = Path(path)
+    place = packed.find(path)
+    if place is None:
+        return open_reader(path)
+    content = packed.read(place)
+    return _PackedImage(path, content) if path.suffix in IMAGE_SUFFIXES else _PackedVideo(path, content)
+
+
 def open_reader(path: str | Path) -> FrameReader:
-    """Open a normalised clip, or a normalised image as a clip of one frame.
+    """Open a file that is a normalised clip, or a normalised image as a clip of one frame.
 
     Raises:
         RewindError: naming the file if it is missing or cannot be opened.
@@ -217,7 +262,7 @@ def read_frames(
     Raises:
         RewindError: naming the file if it cannot be opened or decoded, or its length differs.
     """
-    return _read(open_reader(path), path, indices, size, frames, fit)
+    return _read(open_clip(path), path, indices, size, frames, fit)
 
 
 def _read(
@@ -276,7 +321,7 @@ def sample_clip(
     Raises:
         RewindError: as those two.
     """
-    reader = open_reader(path)
+    reader = open_clip(path)
     indices = frame_indices(len(reader), max_frames, sampling, reader.fps, rate, reversed)
     pixels = np.zeros((max_frames, 3, size, size), np.uint8)
     mask = np.zeros(max_frames, np.uint8)

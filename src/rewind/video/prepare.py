@@ -1,4 +1,7 @@
-"""Normalise one shard of clips or images, in parallel, resuming one by one."""
+"""Normalise one shard of clips or images, in parallel, resuming one by one.
+
+Here each is still a file of its own; :mod:`rewind.video.shard` packs finished ones.
+"""
 
 from __future__ import annotations
 
@@ -64,41 +67,73 @@ class Job:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of one item, and the SHA-256 of its normalised file and its twin; empty where there is none."""
+    """What became of one item, the SHA-256 of its normalised file and its twin, and a sum of all that these depend on.
+
+    Both are empty where there is no file.
+    """
 
     report: ClipReport
     sha256: str = ""
+    signature: str = ""
 
     def row(self) -> dict:
+        """A row of the report."""
         return asdict(self.report) | {"sha256": self.sha256}
 
 
-def prepare_shard(rows: pd.DataFrame, out: Path, settings: Settings, code: str, workers: int) -> pd.DataFrame:
-    """Make the clips or images of one shard; those that a former call finished are not made again.
+Kept = Callable[[Job, str], Made | None]
+"""Looks up what an earlier call packed of a job, by its signature."""
 
-    Each finished one leaves ``out/.state/<id>.json`` with its report and a signature of everything that it
-    depends on. Threads suffice: the work is done by ffmpeg processes, one per worker, or inside Pillow.
 
-    Args:
-        rows: rows of the inventory.
-        out: folder of ``<id>.mp4`` and ``<id>_rev.mp4``, or of ``<id>.png`` or ``<id>.jpg``.
-        settings: how clips or images are normalised.
-        code: fingerprint of the code; another one makes everything again.
-        workers: how many are made at a time.
+def prepare_shard(
+    rows: pd.DataFrame, out: Path, settings: Settings, code: str, workers: int, kept: Kept = lambda job, mark: None
+) -> pd.DataFrame:
+    """:func:`make_clips` as a table.
 
     Returns:
         One row per row of ``rows``, in order: the fields of :class:`ClipReport`, sha256 (of the normalised files) and
         split.
     """
+    return as_table(rows, make_clips(clip_jobs(rows, out, settings), settings, code, workers, kept))
+
+
+def clip_jobs(rows: pd.DataFrame, out: Path, settings: Settings) -> list[Job]:
+    """What is to be made of rows of the inventory, in their order; ``out`` is the folder of finished files."""
     suffix = file_suffix(settings)
-    jobs = [_job(row, out, suffix) for row in rows.to_dict("records")]
-    _sweep(out, {job.item_id for job in jobs})
+    return [_job(row, out, suffix) for row in rows.to_dict("records")]
+
+
+def as_table(rows: pd.DataFrame, made: list[Made]) -> pd.DataFrame:
+    """The report of a shard."""
+    table = pd.DataFrame([one.row() for one in made], columns=list(REPORT_COLUMNS))
+    return table.assign(split=list(rows["split"]))
+
+
+def make_clips(
+    jobs: list[Job], settings: Settings, code: str, workers: int, kept: Kept = lambda job, mark: None
+) -> list[Made]:
+    """Make the clips or images of one shard; those that a former call finished are not made again.
+
+    Each finished one leaves ``.state/<id>.json`` beside it with its report and a signature of everything that it
+    depends on. Threads suffice: the work is done by ffmpeg processes, one per worker, or inside Pillow.
+
+    Args:
+        jobs: of :func:`clip_jobs`.
+        settings: how clips or images are normalised.
+        code: fingerprint of the code; another one makes everything again.
+        workers: how many are made at a time.
+        kept: finds what is packed already; that is not made again, and leaves no file of its own.
+
+    Returns:
+        What became of each job, in order.
+    """
+    if jobs:
+        _sweep(jobs[0].out, {job.item_id for job in jobs})
     program = images.version() if isinstance(settings, Image) else ffmpeg.version()
     mark = digest(settings.signature(exclude=_MACHINE), program, code)
     named = ("images", "images") if isinstance(settings, Image) else ("videos", "clips")
-    made = _run_all(jobs, lambda job: _prepare(job, settings, mark), workers, Progress(named[0], len(jobs), named[1]))
-    table = pd.DataFrame([one.row() for one in made], columns=list(REPORT_COLUMNS))
-    return table.assign(split=list(rows["split"]))
+    progress = Progress(named[0], len(jobs), named[1])
+    return _run_all(jobs, lambda job: _prepare(job, settings, mark, kept), workers, progress)
 
 
 def file_suffix(settings: Settings) -> str:
@@ -134,7 +169,7 @@ def _sweep(out: Path, ids: set[str]) -> None:
                 draft.unlink(missing_ok=True)
 
 
-def _prepare(job: Job, settings: Settings, mark: str) -> Made:
+def _prepare(job: Job, settings: Settings, mark: str, kept: Kept) -> Made:
     """Make one item unless its state vouches for it; the state is written last, so it never runs ahead."""
     if not job.source:
         _discard(job)
@@ -144,14 +179,14 @@ def _prepare(job: Job, settings: Settings, mark: str) -> Made:
     except OSError as error:
         _discard(job)
         return Made(ClipReport(item_id=job.item_id, status="missing", reason=error.strerror or str(error)))
-    done = _finished(job, signature)
+    done = kept(job, signature) or _finished(job, signature)
     if done and done.sha256:
         return done
     if not done:
         _discard(job)
         done = Made(_make(job, settings))
     # Files of a version that kept no hash are hashed where they lie.
-    made = Made(done.report, _content(job.outputs) if done.report.status == "ok" else "")
+    made = Made(done.report, _content(job.outputs) if done.report.status == "ok" else "", signature)
     write_json(job.state, {"signature": signature, "report": asdict(made.report), "sha256": made.sha256})
     return made
 
@@ -191,7 +226,7 @@ def _finished(job: Job, signature: str) -> Made | None:
     except (OSError, ValueError, TypeError, KeyError):
         return None
     whole = report.status == "ok" and report.bytes == sizes and state["signature"] == signature
-    return Made(report, state.get("sha256", "")) if whole else None
+    return Made(report, state.get("sha256", ""), signature) if whole else None
 
 
 def _discard(job: Job) -> None:

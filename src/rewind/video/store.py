@@ -1,6 +1,6 @@
 """The frame store: every clip of a data set decoded once, into shards that all runs map into memory.
 
-A store is a folder of ``<shard>.bin`` files, ``items.csv`` and, written last, ``index.json``:
+A store is a folder of ``shards/<shard>.bin``, ``items.csv`` and, written last, ``index.json``:
 
 - a shard is raw uint8, rows × T × 3 × S × S in C order, one row per clip, zero after a short clip's last frame;
 - ``items.csv`` says where each clip is: item_id, shard, row, frames (how many are real), mirrored (0/1);
@@ -24,12 +24,12 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.files import atomic, read_csv, read_json, write_csv, write_json
+from rewind.files import atomic, read_csv, read_json, sha256_of, write_csv, write_json
 from rewind.study import Frames
 from rewind.video.frames import sample_clip
 
-VERSION = 1
-INDEX, ITEMS = "index.json", "items.csv"
+VERSION = 2
+INDEX, ITEMS, SHARDS = "index.json", "items.csv", "shards"
 PLACE_COLUMNS = ["item_id", "shard", "row", "frames", "mirrored"]
 
 
@@ -81,6 +81,11 @@ def shard_name(number: int) -> str:
     return f"{number:05}.bin"
 
 
+def shard_path(folder: Path, number: int) -> Path:
+    """Where a finished store has a shard."""
+    return folder / SHARDS / shard_name(number)
+
+
 def write_shard(path: Path, families: Iterable[Sequence[Clip]], view: View) -> Shard:
     """Decode clips into one shard, atomically; memory holds one family at a time.
 
@@ -129,7 +134,7 @@ def write_index(folder: Path, view: View, shards: Sequence[Shard]) -> None:
         **asdict(view),
         "clips": len(places),
         "rows": sum(shard.rows for shard in shards),
-        "items_sha256": _sha256(folder / ITEMS),
+        "items_sha256": sha256_of(folder / ITEMS),
         "shards": [{"rows": shard.rows, "sha256": shard.sha256} for shard in shards],
     }
     write_json(folder / INDEX, content)
@@ -153,7 +158,7 @@ class Store:
         _check_view(Path(index), content, view)
         self.rows = [shard["rows"] for shard in content["shards"]]
         for number, rows in enumerate(self.rows):
-            _check_size(self.folder / shard_name(number), rows * view.bytes)
+            _check_size(shard_path(self.folder, number), rows * view.bytes)
         self._items = _read_items(Path(index), content)
         self._maps: dict[int, mmap.mmap] = {}
 
@@ -201,7 +206,7 @@ class Store:
 
     def _map(self, shard: int) -> mmap.mmap:
         if shard not in self._maps:
-            with (self.folder / shard_name(shard)).open("rb") as stream:
+            with shard_path(self.folder, shard).open("rb") as stream:
                 self._maps[shard] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         return self._maps[shard]
 
@@ -216,10 +221,10 @@ def verify(index: str | Path) -> None:
     content = _read_index(index)
     _read_items(index, content)
     for number, shard in enumerate(content["shards"]):
-        path = index.parent / shard_name(number)
+        path = shard_path(index.parent, number)
         _check_size(path, shard["rows"] * View(*(content[key] for key in _KEYS)).bytes)
-        if _sha256(path) != shard["sha256"]:
-            raise RewindError(f"{path}: its checksum differs from that in {index}; delete both and run again.")
+        if sha256_of(path) != shard["sha256"]:
+            raise RewindError(f"{path}: its checksum differs from that in {index}; {remedy(index)}")
 
 
 _KEYS = ("max_frames", "size", "sampling", "rate", "fit")
@@ -249,22 +254,21 @@ def _check_size(path: Path, expected: int) -> None:
         found = path.stat().st_size
     except OSError:
         raise RewindError(
-            f"{path}: this shard of the frame store is missing; delete {INDEX} beside it and run again."
+            f"{path}: this shard of the frame store is missing; {remedy(path.parents[1] / INDEX)}"
         ) from None
     if found != expected:
         raise RewindError(
-            f"{path}: has {found:,} bytes, but the index says {expected:,}; delete it with {INDEX} beside it and run "
-            "again."
+            f"{path}: has {found:,} bytes, but the index says {expected:,}; {remedy(path.parents[1] / INDEX)}"
         )
 
 
 def _read_items(index: Path, content: dict[str, Any]) -> pd.DataFrame:
     path = index.parent / ITEMS
-    if not path.is_file() or _sha256(path) != content["items_sha256"]:
-        raise RewindError(f"{path}: missing, or not the file that {index} was written with; delete both and run again.")
+    if not path.is_file() or sha256_of(path) != content["items_sha256"]:
+        raise RewindError(f"{path}: missing, or not the file that {index} was written with; {remedy(index)}")
     return read_csv(path).set_index("item_id")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def remedy(index: Path) -> str:
+    """How a store is made whole again: by its own job alone, without what follows from it."""
+    return f"make it again with `snakemake --force {index}` (shards that are whole are not decoded again)."

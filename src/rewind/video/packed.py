@@ -1,0 +1,257 @@
+"""Shards of clips: uncompressed tar files, and the index that says where in them each clip or image is.
+
+A data set's folder ``videos`` holds ``shards/<n>-of-<N>.tar``, which ``tar`` and WebDataset read, and two tables:
+
+- ``clips.csv``: name (``<id>.mp4``, ``<id>_rev.mp4``, or an image's), shard (its file, relative to ``videos``), offset
+  and bytes of the content, and its SHA-256;
+- ``shards.csv``: shard, how many files it holds, its bytes, and the SHA-256 of the whole file. What a shard holds is in
+  this small table, so what is computed from clips depends on it, and not on when a shard was written.
+
+Names, order and all metadata follow from the ids alone: the same clips give the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+import os
+import tarfile
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import pandas as pd
+
+from rewind.errors import RewindError
+from rewind.files import atomic, sha256_of, write_csv
+
+INDEX, SHARDS = "clips.csv", "shards.csv"
+INDEX_COLUMNS = ("name", "shard", "offset", "bytes", "sha256")
+SHARD_COLUMNS = ("shard", "files", "bytes", "sha256")
+EXTRACTED = "clips"
+"""Folder of a data set that holds single clips as files, where somebody asked for them."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file inside a shard; ``offset`` is where its content begins."""
+
+    name: str
+    offset: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A finished shard: its members in order, its size, and the SHA-256 of the whole file."""
+
+    members: tuple[Member, ...]
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a clip is: which shard, and which part of it."""
+
+    shard: Path
+    member: Member
+
+
+class _Counted:
+    """A file that is written once from its beginning, with a checksum of all that went by."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream, self.sum, self.size = stream, hashlib.sha256(), 0
+
+    def write(self, data: bytes) -> int:
+        self.sum.update(data)
+        self.size += len(data)
+        return self.stream.write(data)
+
+
+def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> Packed:
+    """Write a shard, atomically; memory holds one member at a time.
+
+    Args:
+        path: the tar file.
+        members: names and contents, in order.
+    """
+    found = []
+    with atomic(path) as draft, draft.open("wb") as stream:
+        counted = _Counted(stream)
+        for name, content in members:
+            info = tarfile.TarInfo(name)  # time 0, nobody's, mode 644
+            info.size = len(content)
+            counted.write(info.tobuf(tarfile.PAX_FORMAT))
+            found.append(Member(name, counted.size, len(content), hashlib.sha256(content).hexdigest()))
+            counted.write(content)
+            counted.write(bytes(-len(content) % tarfile.BLOCKSIZE))
+        counted.write(bytes(2 * tarfile.BLOCKSIZE))
+        counted.write(bytes(-counted.size % tarfile.RECORDSIZE))
+    return Packed(tuple(found), counted.size, counted.sum.hexdigest())
+
+
+def write_index(folder: Path, shards: Sequence[tuple[str, Packed]]) -> None:
+    """Write ``clips.csv`` and ``shards.csv`` over all shards.
+
+    Args:
+        folder: the data set's ``videos``.
+        shards: file of each shard, relative to ``folder``, and what it holds.
+    """
+    rows = [(m.name, shard, m.offset, m.bytes, m.sha256) for shard, packed in shards for m in packed.members]
+    write_csv(folder / INDEX, pd.DataFrame(rows, columns=list(INDEX_COLUMNS)))
+    sums = [(shard, len(packed.members), packed.bytes, packed.sha256) for shard, packed in shards]
+    write_csv(folder / SHARDS, pd.DataFrame(sums, columns=list(SHARD_COLUMNS)))
+
+
+def write_members(path: Path, packed: Packed) -> None:
+    """Write the index of one shard; its first row is the shard itself, under the empty name."""
+    rows = [("", 0, packed.bytes, packed.sha256), *map(astuple, packed.members)]
+    write_csv(path, pd.DataFrame(rows, columns=["name", "offset", "bytes", "sha256"]))
+
+
+def read_members(path: Path) -> Packed:
+    """What :func:`write_members` wrote.
+
+    Raises:
+        RewindError: naming the file, if it is no such index.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            rows = [Member(row["name"], int(row["offset"]), int(row["bytes"]), row["sha256"]) for row in _rows(stream)]
+        whole, members = rows[0], tuple(rows[1:])
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise RewindError(f"{path}: not the index of a shard ({error}); delete it and run again.") from None
+    return Packed(members, whole.bytes, whole.sha256)
+
+
+def find(path: str | Path) -> Place | None:
+    """The place of a clip by the name that it has in ``items.csv``: ``<folder>/videos/<id>.mp4``.
+
+    None where its folder has no index (single files, as earlier versions had them), or not this name.
+    """
+    path = Path(path)
+    index = path.parent / INDEX
+    try:
+        stat = os.stat(index)
+    except OSError:
+        return None
+    return _places(index, stat.st_mtime_ns, stat.st_size).get(path.name)
+
+
+@functools.lru_cache(maxsize=8)
+def _places(index: Path, _time: int, _size: int) -> dict[str, Place]:
+    """The index of a folder, read once as long as the file is the same."""
+    shards: dict[str, Path] = {}
+    found = {}
+    try:
+        with index.open(newline="", encoding="utf-8") as stream:
+            for row in _rows(stream):
+                shard = shards.setdefault(row["shard"], index.parent / row["shard"])
+                member = Member(row["name"], int(row["offset"]), int(row["bytes"]), row["sha256"])
+                found[member.name] = Place(shard, member)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RewindError(f"{index}: not an index of clips ({error!r}); delete it and run again.") from None
+    return found
+
+
+def _rows(stream) -> csv.DictReader:
+    return csv.DictReader(stream, strict=True)
+
+
+def read(place: Place) -> bytes:
+    """The content of a clip.
+
+    Raises:
+        RewindError: naming the shard, if it is missing or cut short, or the content is not what was written.
+    """
+    member = place.member
+    try:
+        with place.shard.open("rb", buffering=0) as stream:
+            content = os.pread(stream.fileno(), member.bytes, member.offset)
+    except FileNotFoundError:
+        raise RewindError(f"{place.shard}: this shard of clips is missing; {remedy(place.shard)}") from None
+    except OSError as error:
+        raise RewindError(f"{place.shard}: cannot be read ({error.strerror}); {remedy(place.shard)}") from error
+    if hashlib.sha256(content).hexdigest() != member.sha256:
+        raise RewindError(f"{place.shard}: {member.name} is not as it was written; {remedy(place.shard)}")
+    return content
+
+
+def remedy(shard: Path) -> str:
+    """How a shard is made again; clips in it that are whole are kept."""
+    return (
+        f"make it again with `snakemake --force {shard}` (of its clips only those that are damaged are made again, and "
+        "nothing that was computed from them becomes stale)."
+    )
+
+
+def identity(path: str | Path) -> tuple[str, int, int] | tuple[str]:
+    """What tells whether a clip is still the same: its checksum, or of a single file path, size and time.
+
+    Raises:
+        OSError: if there is no such clip.
+    """
+    if place := find(path):
+        return (place.member.sha256,)
+    stat = os.stat(path)
+    return str(path), stat.st_size, stat.st_mtime_ns
+
+
+def extract(path: str | Path, target: Path) -> Path:
+    """Write a clip as a file of its own, atomically; one that is there already, with the same bytes, stays.
+
+    Raises:
+        RewindError: if there is no such clip, or it is damaged.
+    """
+    place = find(path)
+    if place is None and not Path(path).is_file():
+        raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake prepared`).")
+    content = read(place) if place else Path(path).read_bytes()
+    if not target.is_file() or target.read_bytes() != content:
+        with atomic(target) as draft:
+            draft.write_bytes(content)
+    return target
+
+
+def verify(folder: Path) -> tuple[int, list[str]]:
+    """Read every byte of the shards of a data set.
+
+    Args:
+        folder: its ``videos``.
+
+    Returns:
+        How many files were compared, and what is wrong, one sentence each, with the remedy.
+
+    Raises:
+        RewindError: if there is no index.
+    """
+    index, shards = folder / INDEX, folder / SHARDS
+    if not (index.is_file() and shards.is_file()):
+        raise RewindError(f"{folder}: no {INDEX} and {SHARDS}; prepare the data first (`snakemake prepared`).")
+    stat = os.stat(index)
+    places = _places(index, stat.st_mtime_ns, stat.st_size)
+    wrong: dict[Path, list[str]] = {}
+    for place in places.values():
+        try:
+            read(place)
+        except RewindError:
+            wrong.setdefault(place.shard, []).append(place.member.name)
+    with shards.open(newline="", encoding="utf-8") as stream:
+        sums = {folder / row["shard"]: row["sha256"] for row in _rows(stream)}
+    for shard, expected in sums.items():
+        if shard not in wrong and (not shard.is_file() or sha256_of(shard) != expected):
+            wrong[shard] = []
+    return len(places), [_verdict(shard, names) for shard, names in sorted(wrong.items())]
+
+
+def _verdict(shard: Path, names: list[str]) -> str:
+    if not shard.is_file():
+        return f"{shard}: this shard of clips is missing; {remedy(shard)}"
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+    what = f"{shown}: not as written" if names else "bytes between its clips differ"
+    return f"{shard}: {what}; {remedy(shard)}"

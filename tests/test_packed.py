@@ -1,0 +1,255 @@
+"""Clips in shards: what a shard is, what returns from an earlier one, what is said of a damaged one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from conftest import ROOT
+from rewind.cli import main
+from rewind.errors import RewindError
+from rewind.files import read_csv, sha256_of, write_csv
+from rewind.jobs.videos import join_reports, make_shard
+from rewind.study import Image, Video
+from rewind.video import ffmpeg, packed, prepare, shard
+from rewind.video.frames import open_clip, open_reader, sample_clip
+
+NAMES = ["b", "a", "d", "c"]
+IMAGES = Image(short_side=24)
+CLIPS = Video(fps=5, short_side=32)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> pd.DataFrame:
+    """An inventory of four pictures, as it was read, and one that is not there."""
+    from PIL import Image as Picture
+
+    rng = np.random.default_rng(0)
+    for name in NAMES:
+        Picture.fromarray(rng.integers(0, 255, (30, 40, 3), np.uint8)).save(tmp_path / f"{name}.png")
+    return inventory(tmp_path, [*NAMES, "gone"], ".png")
+
+
+def inventory(folder: Path, names: list[str], suffix: str, twin: int = 0, parts: int = 1) -> pd.DataFrame:
+    sources = [str(folder / f"{name}{suffix}") if (folder / f"{name}{suffix}").is_file() else "" for name in names]
+    table = pd.DataFrame({"item_id": names, "split": "test", "source": sources, "reversed_source": "", "twin": twin})
+    table["shard"] = [place % parts for place in range(len(names))]
+    write_csv(folder / "videos/inventory.csv", table)
+    return read_csv(folder / "videos/inventory.csv")
+
+
+def make(folder: Path, parts: int = 1, settings: Image | Video = IMAGES, code: str = "code") -> Path:
+    """All shards and their index, as the workflow makes them: it removes a job's outputs first."""
+    videos = folder / "videos"
+    for path in (videos / "shards").glob(f"*-of-{parts}.*"):
+        path.unlink()
+    reports = [str(videos / f"shards/{n}-of-{parts}.csv") for n in range(parts)]
+    for n, report in enumerate(reports):
+        make_shard(str(videos / "inventory.csv"), n, settings, code, 2, report)
+    join_reports(reports, 1.0, "", "images", str(videos / "report.csv"))
+    return videos
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Ids of the items that are really made, as they are."""
+    found: list[str] = []
+    whole = prepare._make
+    monkeypatch.setattr(prepare, "_make", lambda job, settings: found.append(job.item_id) or whole(job, settings))
+    return found
+
+
+def test_a_shard_is_a_plain_tar_whose_bytes_follow_from_its_clips(tmp_path, pictures):
+    videos = make(tmp_path)
+    tar = videos / "shards/0-of-1.tar"
+    listed = subprocess.run(["tar", "tvf", str(tar)], capture_output=True, text=True, check=True).stdout
+    assert [line.split()[-1] for line in listed.splitlines()] == ["a.png", "b.png", "c.png", "d.png"]
+    with tarfile.open(tar) as archive:
+        for row in read_csv(videos / "clips.csv").itertuples():
+            member = archive.getmember(row.name)
+            assert (member.offset_data, member.size, member.mtime) == (row.offset, row.bytes, 0)
+            assert archive.extractfile(member).read() == packed.read(packed.find(videos / row.name))
+    assert read_csv(videos / "shards.csv").to_numpy().tolist() == [
+        ["shards/0-of-1.tar", 4, tar.stat().st_size, sha256_of(tar)]
+    ]
+    assert read_csv(videos / "report.csv")["status"].tolist() == ["ok"] * 4 + ["missing"]
+    left = {path.name for path in videos.iterdir()}
+    assert left == {".state", "shards", "inventory.csv", "report.csv", "clips.csv", "shards.csv"}, "no single files"
+    before, index = tar.read_bytes(), (videos / "clips.csv").read_bytes()
+    shutil.rmtree(videos)
+    inventory(tmp_path, [*reversed(NAMES), "gone"], ".png")
+    make(tmp_path)
+    assert tar.read_bytes() == before and (videos / "clips.csv").read_bytes() == index, "whatever the order of rows"
+
+
+def test_long_names_and_no_clips_at_all(tmp_path):
+    name = "x" * 190 + ".mp4"
+    written = packed.write_tar(tmp_path / "s.tar", [(name, b"abc"), ("y.mp4", b"")])
+    with tarfile.open(tmp_path / "s.tar") as archive:
+        assert archive.getnames() == [name, "y.mp4"]
+        assert [m.offset_data for m in archive.getmembers()] == [m.offset for m in written.members]
+    assert written.sha256 == sha256_of(tmp_path / "s.tar")
+    packed.write_members(tmp_path / "s.index.csv", written)
+    assert packed.read_members(tmp_path / "s.index.csv") == written
+    empty = packed.write_tar(tmp_path / "e.tar", [])
+    packed.write_members(tmp_path / "e.index.csv", empty)
+    assert packed.read_members(tmp_path / "e.index.csv") == empty and (tmp_path / "e.tar").stat().st_size == 10240
+
+
+def test_clips_are_read_out_of_shards_as_from_files(tmp_path):
+    run = ["-f", "lavfi", "-i", "testsrc=s=64x48:r=10:d=2", "-c:v", "libx264", str(tmp_path / "v.mp4")]
+    assert ffmpeg.execute([ffmpeg.executable(), *run]).code == 0
+    inventory(tmp_path, ["v"], ".mp4", twin=1)
+    videos = make(tmp_path, settings=CLIPS)
+    for name in ("v.mp4", "v_rev.mp4"):
+        single = packed.extract(videos / name, tmp_path / "single" / name)
+        plain, inside = open_reader(single), open_clip(videos / name)
+        assert len(plain) == len(inside) == 10 and plain.fps == inside.fps
+        assert np.array_equal(plain.read(range(10)), inside.read(range(10)))
+        forth = sample_clip(videos / name, 4, 24, reversed="rev" in name)
+        assert all(
+            np.array_equal(a, b) for a, b in zip(forth, sample_clip(single, 4, 24, reversed="rev" in name), strict=True)
+        )
+    assert np.array_equal(
+        open_clip(videos / "v.mp4").read(range(10)), open_clip(videos / "v_rev.mp4").read(range(10))[::-1]
+    )
+    with pytest.raises(RewindError, match=r"w\.mp4: no such clip; prepare the data first"):
+        open_clip(videos / "w.mp4")
+
+
+def test_what_is_unchanged_returns_without_work(tmp_path, pictures, made):
+    videos = make(tmp_path)
+    tar = videos / "shards/0-of-1.tar"
+    inode, content, reports = tar.stat().st_ino, tar.read_bytes(), read_csv(videos / "report.csv")
+    assert sorted(made) == sorted(NAMES) and tar.stat().st_nlink == 2, "its second name takes no room"
+    made.clear()
+    make(tmp_path)
+    assert made == [] and tar.stat().st_ino == inode and read_csv(videos / "report.csv").equals(reports)
+    shutil.copy(tmp_path / "a.png", tmp_path / "c.png")
+    make(tmp_path)
+    assert made == ["c"], "the one whose source changed"
+    assert packed.read(packed.find(videos / "c.png")) == packed.read(packed.find(videos / "a.png"))
+    assert tar.read_bytes() != content and tar.stat().st_nlink == 2
+    made.clear()
+    (tmp_path / "d.png").unlink()
+    inventory(tmp_path, NAMES, ".png")
+    make(tmp_path)
+    assert made == [] and read_csv(videos / "clips.csv")["name"].tolist() == ["a.png", "b.png", "c.png"]
+    make(tmp_path, code="other")
+    assert sorted(made) == ["a", "b", "c"], "other code makes all again"
+
+
+def test_single_files_of_earlier_versions_are_packed_as_they_are(tmp_path, pictures, made):
+    prepare.prepare_shard(pictures, tmp_path / "videos", IMAGES, "code", 2)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "videos").glob("*.png")}
+    made.clear()
+    videos = make(tmp_path)
+    assert made == [] and not list(videos.glob("*.png")) and not list((videos / ".state").glob("*.json"))
+    assert {name: packed.read(packed.find(videos / name)) for name in before} == before
+
+
+def test_another_number_of_shards_takes_what_is_there(tmp_path, pictures, made):
+    make(tmp_path)
+    made.clear()
+    inventory(tmp_path, [*NAMES, "gone"], ".png", parts=3)
+    videos = make(tmp_path, parts=3)
+    assert made == []
+    names = {path.name for path in (videos / "shards").iterdir()} | {
+        p.name for p in (videos / ".state/shards").iterdir()
+    }
+    assert names and all("-of-3" in name for name in names), "nothing is left of the former division"
+    assert read_csv(videos / "clips.csv")["name"].tolist() == ["b.png", "c.png", "a.png", "d.png"]
+    assert packed.verify(videos) == (4, [])
+
+
+def test_without_hard_links_nothing_is_kept_and_all_is_right(tmp_path, pictures, made, monkeypatch):
+    def refuse(*_):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(shard.os, "link", refuse)
+    videos = make(tmp_path)
+    assert packed.verify(videos) == (4, []) and not list((videos / ".state/shards").iterdir())
+    make(tmp_path)
+    assert sorted(made) == sorted(NAMES * 2)
+
+
+def test_damage_is_named_and_the_advice_mends_only_what_is_damaged(tmp_path, pictures, made):
+    videos = make(tmp_path)
+    tar, place = videos / "shards/0-of-1.tar", packed.find(videos / "b.png")
+    content = tar.read_bytes()
+    with tar.open("r+b") as stream:
+        stream.seek(place.member.offset + 20)
+        stream.write(bytes([content[place.member.offset + 20] ^ 1]))
+    with pytest.raises(
+        RewindError, match=r"0-of-1\.tar: b\.png is not as it was written; make it again with `snakemake --force"
+    ):
+        open_clip(videos / "b.png")
+    open_clip(videos / "a.png")
+    count, (said,) = packed.verify(videos)
+    assert count == 4 and "0-of-1.tar: b.png: not as written" in said
+    made.clear()
+    make(tmp_path)
+    assert made == ["b"] and tar.read_bytes() == content
+    with tar.open("r+b") as stream:  # a header, which no reader of ours looks at
+        stream.write(b"?")
+    assert "bytes between its clips differ" in packed.verify(videos)[1][0]
+    made.clear()
+    make(tmp_path)
+    assert made == [] and tar.read_bytes() == content
+    os.truncate(tar, 700)
+    with pytest.raises(RewindError, match="is not as it was written"):
+        open_clip(videos / "d.png")
+    tar.unlink()
+    with pytest.raises(RewindError, match=r"0-of-1\.tar: this shard of clips is missing"):
+        open_clip(videos / "a.png")
+    assert "is missing" in packed.verify(videos)[1][0]
+
+
+@pytest.mark.parametrize("text", ["", "name,offset\n", "name,shard,offset,bytes,sha256\na.png,s.tar,x,1,0\n"])
+def test_a_broken_index_is_refused_by_name(tmp_path, text):
+    (tmp_path / "clips.csv").write_text(text + "a,b\n" * bool(text))
+    with pytest.raises(RewindError, match=r"clips\.csv: not an index of clips|no such clip"):
+        open_clip(tmp_path / "a.png")
+
+
+def test_a_person_gets_clips_out(tmp_path, pictures, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    videos = make(tmp_path)
+    folder = tmp_path / "results/data/mine"
+    folder.mkdir(parents=True)
+    shutil.move(videos, folder / "videos")
+    rows = [(name, f"videos/{name}.png", "test", name, 0, "ok") for name in NAMES]
+    rows.append(("gone", "videos/gone.png", "test", "gone", 0, "missing"))
+    columns = ["item_id", "path", "split", "cluster_id", "reversed", "status"]
+    write_csv(folder / "items.csv", pd.DataFrame(rows, columns=columns))
+    capsys.readouterr()
+    assert main(["clips", "extract", "mine", "a", "c"]) == 0
+    assert capsys.readouterr().out.split() == ["results/data/mine/clips/a.png", "results/data/mine/clips/c.png"]
+    assert main(["clips", "extract", "mine", "--split", "test", "--out", "all"]) == 0
+    assert sorted(path.name for path in Path("all").iterdir()) == ["a.png", "b.png", "c.png", "d.png"]
+    assert Path("all/b.png").read_bytes() == packed.read(packed.find(folder / "videos/b.png"))
+    for arguments, said in (
+        (["mine"], "either ids or a --split"),
+        (["mine", "zebra"], "no item is called 'zebra'"),
+        (["mine", "gone"], "gone: has no clip here (missing)"),
+        (["other", "a"], "other: no prepared dataset here"),
+    ):
+        assert main(["clips", "extract", *arguments]) == 1
+        assert said in capsys.readouterr().err
+    assert main(["verify", "mine"]) == 0
+    assert "4 files in shards, all as they were written" in capsys.readouterr().out
+
+
+def test_reading_clips_needs_no_torch():
+    code = "import sys, rewind.video.command, rewind.video.frames; sys.exit('torch' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT / "src")}).returncode == 0
+    )
