@@ -13,7 +13,7 @@ STUDIES := emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 # Every study file, from raw files to the page, on a handful of items.
 REHEARSED ?= $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 
-.PHONY: help demo $(STUDIES) models_demo test rehearse rehearse-studies published lint format docs clean
+.PHONY: help demo $(STUDIES) models_demo test rehearse rehearse-studies published s3-check lint format docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
 	@echo 'make rehearse   run every study on a handful of items, to its last stage'
 	@echo 'make published   check that README.md and docs/ agree with docs/published'
+	@echo 'make s3-check   a miniature study through a bucket, from one empty checkout to another'
 	@echo 'make docs     write config/README.md  make format   format the code'
 
 demo: $(VENV)/.ready
@@ -68,6 +69,10 @@ format: $(VENV)/.ready-dev
 	$(BIN)/ruff check --fix src workflow tests benchmarks
 	$(BIN)/ruff format src workflow tests benchmarks
 	$(BIN)/snakefmt Snakefile workflow/rules
+
+# Empty clones that share a bucket and nothing else. It says which packages it needs; envs/constraints.txt lacks them.
+s3-check:
+	$(BIN)/python benchmarks/s3_check.py
 
 docs: $(VENV)/.ready
 	$(BIN)/python -m rewind.study.document > config/README.md

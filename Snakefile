@@ -36,6 +36,10 @@ for path in CUSTOM_RULES:
     include: path
 
 
+mirror_gpus()
+fit_memory()
+
+
 report: "workflow/report/workflow.rst"
 
 

@@ -66,6 +66,13 @@ def one_of(names):
     return "|".join(names) or "(?!)"
 
 
+def filled(path, **wildcards):
+    """A path with its wildcards, where it may be a rule's output that is kept in a bucket: that has no ``format``."""
+    if hasattr(path, "apply_wildcards"):
+        return path.apply_wildcards({name: str(value) for name, value in wildcards.items()})
+    return path.format(**wildcards)
+
+
 def shard_files(name, suffix):
     """Files of the shards of a data set's clips, by their suffix."""
     parts = DATASETS[name].media.shards

@@ -24,7 +24,7 @@ rule encode_dataset:
     """Encode captions and pictures of a prepared data set with frozen networks, into the challenge's files."""
     input:
         unpack(lambda w: clip_files(origin(w).dataset)),
-        item_table=lambda w: rules.captions.output.item_table.format(dataset=origin(w).dataset),
+        item_table=lambda w: filled(rules.captions.output.item_table, dataset=origin(w).dataset),
         captions=lambda w: expand(
             "results/data/{name}/captions/{name}_{split}.csv",
             name=origin(w).dataset,
@@ -44,7 +44,6 @@ rule encode_dataset:
     threads: lambda w: origin(w).threads
     resources:
         gpu=lambda w: making_gpus(w.dataset),
-        _gpus=lambda w: making_gpus(w.dataset),
     params:
         made_from=lambda w: origin(w).signature(exclude={"threads"}),
         code=lambda w: code(

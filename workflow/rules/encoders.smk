@@ -25,7 +25,6 @@ rule encode_vectors:
     threads: lambda w: encoding_resource(w, "threads")
     resources:
         gpu=lambda w: encoding_resource(w, "gpus"),
-        _gpus=lambda w: encoding_resource(w, "gpus"),
         runtime=ENCODING,
         require_gpu=lambda w: encoding_resource(w, "require_gpu"),
         mem_mb=lambda w: encoding_resource(w, "mem_mb"),

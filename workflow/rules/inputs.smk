@@ -16,20 +16,20 @@ def captions_of(name, *splits):
 
 def item_table(wildcards):
     """``items.csv`` of the data set that a study uses."""
-    return rules.captions.output.item_table.format(dataset=study(wildcards).dataset)
+    return filled(rules.captions.output.item_table, dataset=study(wildcards).dataset)
 
 
 def model_inputs(wildcards, *splits):
     """What a job reads that runs the model of one run over splits."""
     name, method, seed = wildcards.study, wildcards.method, wildcards.seed
-    model = {"model": rules.train.output.model.format(study=name, method=method, seed=seed)}
+    model = {"model": filled(rules.train.output.model, study=name, method=method, seed=seed)}
     if is_brought(name, method):
         return brought_inputs(name, method, seed) | model
     return {
         **captions_of(name, *splits),
         **cache_files(name, method, seed),
         "item_table": item_table(wildcards),
-        "best": rules.sweep.output.best.format(study=name),
+        "best": filled(rules.sweep.output.best, study=name),
         **model,
     }
 
@@ -42,7 +42,7 @@ def is_brought(name, method):
 def brought_inputs(name, method, seed):
     """What such a run is made of: no sweep, no pre-training, no over-fitting check comes before it."""
     return {
-        "item_table": rules.captions.output.item_table.format(dataset=STUDIES[name].dataset),
+        "item_table": filled(rules.captions.output.item_table, dataset=STUDIES[name].dataset),
         **captions_of(name, "train", "test"),
         "described": described(name),
         "brought": brought_files(STUDIES[name].methods[method], seed),
@@ -56,7 +56,7 @@ def uses_features(name, method):
 
 def per_run(name, pattern):
     """A path for every (method, seed) of a study."""
-    return [pattern.format(study=name, method=m, seed=s) for m, s in STUDIES[name].runs()]
+    return [filled(pattern, study=name, method=m, seed=s) for m, s in STUDIES[name].runs()]
 
 
 def topical_runs(name):
@@ -134,7 +134,7 @@ def pretrained_of(name, method="", seed=None):
 
 
 def pretrained_weights(name, part):
-    return rules.pretrain.output.model.format(study=name, part=part)
+    return filled(rules.pretrain.output.model, study=name, part=part)
 
 
 def named_part(wildcards):
@@ -242,18 +242,18 @@ def run_inputs(name, method, seed=None, frames=None):
     if is_brought(name, method):
         return brought_inputs(name, method, seed)
     files = {
-        "item_table": rules.captions.output.item_table.format(dataset=STUDIES[name].dataset),
+        "item_table": filled(rules.captions.output.item_table, dataset=STUDIES[name].dataset),
         **captions_of(name, "train", "valid"),
         "described": described(name),
     }
     files |= cache_files(name, method, seed, frames)
     if not frames:
-        files["best"] = rules.sweep.output.best.format(study=name)
+        files["best"] = filled(rules.sweep.output.best, study=name)
         if validates_zero_shot(name, method):
             files["zero_shot"] = zero_shot_input(name)
     files["weights"] = weights_of(name)
     if STUDIES[name].sanity:
-        files["sanity"] = rules.sanity.output[0].format(study=name)
+        files["sanity"] = filled(rules.sanity.output[0], study=name)
     if STUDIES[name].pretraining:
         files["pretrained"] = pretrained_of(name, method, seed)
     return files
@@ -287,10 +287,10 @@ def evaluation_spec(name, method, seed=None):
 def report_inputs(name):
     folder = f"results/{name}"
     files = {
-        "metrics": rules.metrics.output.table.format(study=name),
-        "ranks": rules.metrics.output.ranks.format(study=name),
-        **{part: path.format(study=name) for part, path in rules.statistics.output.items()},
-        "best": rules.sweep.output.best.format(study=name),
+        "metrics": filled(rules.metrics.output.table, study=name),
+        "ranks": filled(rules.metrics.output.ranks, study=name),
+        **{part: filled(path, study=name) for part, path in rules.statistics.output.items()},
+        "best": filled(rules.sweep.output.best, study=name),
         "videos": f"{data_folder(name)}/videos/report.csv",
     }
     if STUDIES[name].pretraining:
@@ -301,7 +301,7 @@ def report_inputs(name):
 def pretraining_records(name):
     """``run.json`` of every pre-training, in the order of their seeds."""
     record = rules.pretrain.output.record
-    return [record.format(study=name, part=part) for part in pretraining.parts(STUDIES[name])]
+    return [filled(record, study=name, part=part) for part in pretraining.parts(STUDIES[name])]
 
 
 def table_inputs(name):
@@ -320,7 +320,7 @@ def table_inputs(name):
 def example_file(name, pattern):
     """A file of the run that pictures show."""
     method, seed = STUDIES[name].pictured()
-    return pattern.format(study=name, method=method, seed=seed)
+    return filled(pattern, study=name, method=method, seed=seed)
 
 
 def example_setting(name):

@@ -89,7 +89,6 @@ rule export_vectors:
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: encoding_gpus(w.study, w.method),
-        _gpus=lambda w: encoding_gpus(w.study, w.method),
         runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,

@@ -1,5 +1,8 @@
 """What a job asks of the machine: GPUs only where it computes on them, a long time only where it trains."""
 
+from copy import copy
+
+from rewind.jobs.batch_memory import batch_memory
 from rewind.study.model import TOWERLESS
 
 # Minutes, for schedulers; `--set-resources train:runtime=2880` overrules them.
@@ -43,3 +46,38 @@ def making_gpus(name):
     large = any(encoder.name not in PACKAGED for encoder in (keys.text, keys.image))
     wanted = max((chosen.resources.gpus for chosen in STUDIES.values() if chosen.dataset == name), default=0)
     return min(1, wanted) if large else 0
+
+
+def mirror_gpus():
+    """Give every rule with `gpu` the same as `_gpus`, where the plugin for AWS Batch looks; called after the last rule.
+
+    A rule that says `_gpus` itself keeps it. `use rule … with` and `--set-resources` have had their say by then.
+    """
+    for known in workflow.rules:
+        if "gpu" in known.resources and "_gpus" not in known.resources:
+            mirrored = copy(known.resources["gpu"])
+            mirrored.name = "_gpus"
+            known.resources["_gpus"] = mirrored
+
+
+def fit_memory():
+    """Round memory up to sizes of AWS Batch, where a profile asks for it by `batch_memory=1`; after the last rule."""
+    for known in workflow.rules:
+        if "batch_memory" in known.resources and "mem_mb" in known.resources:
+            wanted = known.resources["mem_mb"]
+            known.resources["mem_mb"] = type(wanted)("mem_mb", fitted(wanted))
+
+
+def fitted(wanted):
+    """A function of a job in the place of what it wants, which may be one itself."""
+
+    def found(wildcards, input, attempt, threads, rulename):
+        size = wanted.evaluate(
+            wildcards, input=input, attempt=attempt, threads=threads, rulename=rulename
+        ).value
+        try:
+            return batch_memory(threads, size) if isinstance(size, int) else size
+        except RewindError as error:
+            raise WorkflowError(f"{rulename}: {error}") from None
+
+    return found

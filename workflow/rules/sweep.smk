@@ -22,11 +22,11 @@ rule sanity:
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: study(w).resources.gpus,
-        _gpus=lambda w: study(w).resources.gpus,
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
+        state_folder=lambda w: study(w).resources.state_folder or "",
     params:
         settings=lambda w: study(w).sanity.signature(),
         spec=lambda w: sanity_spec(w.study),
@@ -53,12 +53,12 @@ use rule train as sweep_trial with:
         "results/{study}/benchmarks/sweep/frames{frames}.tsv"
     resources:
         gpu=lambda w: study(w).resources.gpus,
-        _gpus=lambda w: study(w).resources.gpus,
         runtime=TRAINING,
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
+        state_folder=lambda w: study(w).resources.state_folder or "",
     params:
         spec=lambda w: study(w).run_spec(study(w).sweep.method, study(w).sweep.training).signature(),
         act="train",

@@ -23,12 +23,12 @@ rule train:
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: training_gpus(w.study, w.method),
-        _gpus=lambda w: training_gpus(w.study, w.method),
         runtime=lambda w: training_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
+        state_folder=lambda w: study(w).resources.state_folder or "",
     params:
         spec=lambda w: study(w).run_spec(w.method, seed=w.seed).signature(),
         name="{method}/seed{seed}",
@@ -48,7 +48,7 @@ use rule train as pretrain with:
         item_table=item_table,
         described=lambda w: described(w.study),
         weights=lambda w: weights_of(w.study),
-        sanity=lambda w: rules.sanity.output[0].format(study=w.study) if study(w).sanity else [],
+        sanity=lambda w: filled(rules.sanity.output[0], study=w.study) if study(w).sanity else [],
     output:
         model="results/{study}/pretrained{part}/model.safetensors",
         history="results/{study}/pretrained{part}/history.csv",
@@ -60,12 +60,12 @@ use rule train as pretrain with:
     threads: lambda w: study(w).pretraining.threads or study(w).resources.threads
     resources:
         gpu=lambda w: study(w).resources.gpus,
-        _gpus=lambda w: study(w).resources.gpus,
         runtime=TRAINING,
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
         mem_mb=lambda w: study(w).resources.mem_mb,
+        state_folder=lambda w: study(w).resources.state_folder or "",
     params:
         spec=lambda w: pretraining_spec(w.study),
         act="train",
@@ -93,7 +93,6 @@ rule features:
     threads: lambda w: study(w).resources.feature_threads or study(w).resources.threads
     resources:
         gpu=lambda w: min(1, study(w).resources.gpus),
-        _gpus=lambda w: min(1, study(w).resources.gpus),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),

@@ -19,7 +19,6 @@ rule submission:
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: encoding_gpus(w.study, w.method),
-        _gpus=lambda w: encoding_gpus(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         runtime=lambda w: encoding_minutes(w.study, w.method),
         mem_mb=lambda w: study(w).resources.mem_mb,
@@ -50,7 +49,6 @@ rule efficiency:
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: min(1, study(w).resources.gpus),
-        _gpus=lambda w: min(1, study(w).resources.gpus),
         workers=lambda w: study(w).frames.workers,
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:

@@ -19,7 +19,6 @@ rule step_time:
     threads: lambda w: workflow.cores or study(w).resources.threads
     resources:
         gpu=lambda w: min(1, study(w).resources.gpus),
-        _gpus=lambda w: min(1, study(w).resources.gpus),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         mem_mb=lambda w: study(w).resources.mem_mb,
     params:

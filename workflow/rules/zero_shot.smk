@@ -22,7 +22,6 @@ rule zero_shot:
     threads: lambda w: study(w).resources.threads
     resources:
         gpu=lambda w: sharing_gpus(w.study, w.method),
-        _gpus=lambda w: sharing_gpus(w.study, w.method),
         runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,

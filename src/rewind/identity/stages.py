@@ -27,6 +27,8 @@ NEVER = frozenset(
         "rewind.study.together",  # refuses a study, or lets it go on as it is
         "rewind.jobs.splits",  # refuses a run, or lets it go on as it is
         "rewind.jobs.launch",  # starts processes; what they do together is rewind.distributed
+        "rewind.training.places",  # where a state lies, not what is in it
+        "rewind.jobs.training_job:state_path",  # likewise
         "rewind.jobs.given",  # what a job is given, as plain values
         "rewind.jobs.runner",  # finds the function of a rule
         "rewind.jobs.train:_record",  # run.json, around the scores

@@ -97,10 +97,12 @@ class Given:
         params = self.params.items()
         if "state" in params:
             params["state"] = _moved(params["state"], folder)
+        resources = {name: value for name, value in self.resources.items() if name != "state_folder"}
         return replace(
             self,
             output=Named([_moved(path, folder) for path in self.output], moved),
             params=Named(list(self.params), params),
+            resources=resources,
             log=_moved(self.log, folder),
         )
 

@@ -13,6 +13,7 @@ from rewind.errors import Faults, RewindError
 from rewind.jobs.places import annotation_files, videos_folder
 from rewind.study import Dataset, Study
 from rewind.study.embeddings import ENCODERS
+from rewind.training.places import url_faults
 
 
 def absent_sources(dataset: Dataset) -> list[str]:
@@ -111,6 +112,7 @@ def _packages(study: Study) -> Iterator[str]:
             "figures.embedding: umap needs a package that is not installed: `pip install umap-learn`; or set the key "
             "to pca or tsne."
         )
+    yield from url_faults(study.resources.state_folder or "")
 
 
 def _zero_shot(study: Study) -> Iterator[str]:

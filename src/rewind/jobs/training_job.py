@@ -27,7 +27,7 @@ class Job:
         data: ``results/data/<dataset>``.
         dataset: the dataset's name.
         max_frames: frames per clip.
-        state: the undeclared state file.
+        state: the undeclared state file, a path or a URL.
         code: fingerprint of the code.
         cache: cached features of frozen towers, or the index of a frame store, if any.
         pretrained: weights made by the study's own pre-training that the run starts from, if any.
@@ -39,7 +39,7 @@ class Job:
     data: Path
     dataset: str
     max_frames: int
-    state: Path
+    state: str | Path
     code: str
     cache: Path | None = None
     pretrained: Path | None = None
@@ -82,11 +82,24 @@ def training_job(given: Given) -> Job:
         data=Path(inputs.item_table).parent,
         dataset=params.dataset,
         max_frames=frames,
-        state=Path(params.state),
+        state=state_path(params.state, given.resources.get("state_folder")),
         code=params.code,
         cache=cache_of(inputs, frames),
         pretrained=path_of(inputs, "pretrained"),
     )
+
+
+def state_path(path: str, folder: str | None = None) -> str:
+    """Where a run's state is: ``results/<study>/.state/…``, or ``<folder>/<study>/…`` where a folder or URL is given.
+
+    Args:
+        path: the former, which the rule names.
+        folder: ``resources.state_folder`` of the study.
+    """
+    if not folder:
+        return path
+    before, _, rest = path.partition("/.state/")
+    return "/".join([folder.rstrip("/"), Path(before).name, rest])
 
 
 def timed_jobs(given: Given) -> dict[str, Job]:

@@ -60,7 +60,7 @@ def small(study: Study, cwd: Path, towers: Towers, cores: int, gpus: int, real: 
     keys["tables"]["prefix"] = PREFIX
     keys["frames"]["workers"] = min(keys["frames"]["workers"], 1)
     asked = keys["resources"]["gpus"]
-    keys["resources"] |= {"require_gpu": False, "gpus": min(asked, gpus) if gpus else asked}
+    keys["resources"] |= {"require_gpu": False, "gpus": min(asked, gpus) if gpus else asked, "state_folder": None}
     for holder, name in (
         (keys["resources"], "threads"),
         (keys["resources"], "feature_threads"),

@@ -216,6 +216,13 @@ class Resources(Keys):
         None, "CPU threads of the job that computes a frozen tower's features; `threads` if empty.", ge=1, le=512
     )
     mem_mb: int = key(4000, "Memory per training job in MB, for schedulers.", ge=100)
+    state_folder: str | None = key(
+        None,
+        "Where unfinished training keeps its state: a folder, or a URL such as `s3://bucket/folder`, which outlives "
+        "the machine (docs/cluster.md). `results/<study>/.state` if empty. Changing it makes nothing stale.",
+        before=None,
+        min_length=1,
+    )
 
 
 RESERVED = ("data", "rehearsal")  # folders below results that are no study's

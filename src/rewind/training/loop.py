@@ -13,7 +13,6 @@ import torch
 from rewind.distributed import ALONE, World
 from rewind.errors import RewindError
 from rewind.feeding.training_data import TrainingData
-from rewind.files import write_json
 from rewind.models.retriever import Retriever
 from rewind.objectives.interface import Objective, make_objective
 from rewind.progress import Progress
@@ -136,7 +135,7 @@ def _load(state: StateFile, world: World) -> dict | None:
     place = (saved["epoch"], saved["step"]) if saved else None
     if place != world.agree(place):
         raise RewindError(
-            f"{state.path}: the processes of this run read different states; put results on a file system that all "
+            f"{state.place}: the processes of this run read different states; put results on a file system that all "
             "of them share, and start again."
         )
     return saved
@@ -167,8 +166,9 @@ def _row(run: RunState, seconds: float, seen: int) -> dict[str, float]:
 
 def _refuse(loss: float, run: RunState, data: TrainingData, state: StateFile, name: str) -> None:
     names = [data.caption_ids[row] for row in run.order.whole(run.epoch)[run.step]]
-    path = state.path.with_suffix(".batch.json")
-    write_json(path, {"loss": str(loss), "epoch": run.epoch + 1, "step": run.step + 1, "captions": names})
+    path = state.note(
+        ".batch.json", {"loss": str(loss), "epoch": run.epoch + 1, "step": run.step + 1, "captions": names}
+    )
     raise RewindError(
         f"{name}: the loss is {loss} in epoch {run.epoch + 1}, step {run.step + 1}; first captions {names[:3]}, all "
         f"{len(names)} in {path}. Check these clips, or lower training.lr; the last saved state is kept."

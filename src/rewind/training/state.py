@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,14 @@ import numpy as np
 import torch
 
 from rewind.errors import RewindError
-from rewind.files import atomic
+from rewind.files import write_json
 from rewind.models.retriever import Retriever
 from rewind.objectives.interface import Objective
 from rewind.study import Training
 from rewind.training.grad_cache import StepLoss, random_state, set_random_state
 from rewind.training.micro_batch import MicroBatch
 from rewind.training.order import Order
+from rewind.training.places import place_of
 
 
 class RunState:
@@ -136,40 +136,49 @@ TAKEN = frozenset({"epoch", "loss", "lr", "seconds", "clips_per_second", "logit_
 
 
 class StateFile:
-    """The undeclared file from which a killed run resumes.
+    """The undeclared file from which a killed run resumes: a path, or an address outside this machine.
 
     It carries the fingerprint of the code, the configuration and the data that wrote it. State of another fingerprint
     is never mixed in: it is set aside (``<name>.other.pt``), the run says so and begins anew.
     """
 
     def __init__(self, path: str | Path, fingerprint: str) -> None:
-        self.path, self.fingerprint = Path(path), fingerprint
+        self.place, self.fingerprint = place_of(path), fingerprint
 
     def load(self) -> dict[str, Any] | None:
         """The saved state, or None if there is none of this fingerprint."""
-        if not self.path.exists():
-            return None
-        try:
-            saved = torch.load(self.path, map_location="cpu", weights_only=True)
-        except Exception as error:  # any unreadable file means the same thing here
-            print(f"{self.path}: this training state cannot be read ({error}); {self._set_aside()}")
-            return None
+        with self.place.reading() as path:
+            if path is None:
+                return None
+            try:
+                saved = torch.load(path, map_location="cpu", weights_only=True)
+            except Exception as error:  # any unreadable file means the same thing here
+                print(f"{self.place}: this training state cannot be read ({error}); {self._set_aside()}")
+                return None
         if saved["fingerprint"] != self.fingerprint:
-            print(f"{self.path}: this training state belongs to other code, configuration or data; {self._set_aside()}")
+            print(
+                f"{self.place}: this training state belongs to other code, configuration or data; {self._set_aside()}"
+            )
             return None
         return saved["state"]
 
     def _set_aside(self) -> str:
-        kept = self.path.with_suffix(".other.pt")
-        with contextlib.suppress(FileNotFoundError):  # another process of this run did it
-            self.path.replace(kept)
-        return f"it is kept as {kept.name}, and training starts anew."
+        kept = self.place.beside(".other.pt")
+        self.place.move(kept)  # nothing is moved where another process of this run did it
+        return f"it is kept as {Path(str(kept)).name}, and training starts anew."
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the saved state, atomically."""
-        with atomic(self.path) as draft:
+        with self.place.writing() as draft:
             torch.save({"fingerprint": self.fingerprint, "state": state}, draft)
+
+    def note(self, suffix: str, value: Any) -> str:
+        """Write ``value`` as JSON beside the state, with another suffix; returns where."""
+        place = self.place.beside(suffix)
+        with place.writing() as draft:
+            write_json(draft, value)
+        return str(place)
 
     def remove(self) -> None:
         """Forget the state of a finished run."""
-        self.path.unlink(missing_ok=True)
+        self.place.remove()

@@ -1,0 +1,203 @@
+"""A miniature study through a bucket alone: trained on one machine, lost, trained on by a second, tabled by a third.
+
+    python benchmarks/s3_check.py                      # or: make s3-check
+    python benchmarks/s3_check.py --until captions     # only so far, on the first two machines
+
+A "machine" is an empty clone of this checkout's last commit; the machines share a bucket (moto's server on 127.0.0.1, a
+process of its own) and nothing else. The first is killed with SIGKILL while a run trains, and deleted. The second goes
+on from the training state in the bucket. The third has neither and makes tables. At last every number must have the
+bits of a run in a fourth clone that knows no bucket. Needs snakemake-storage-plugin-s3, s3fs and moto[server].
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from s3_server import bucket_server, client, keys, lacking, marks
+
+ROOT = Path(__file__).resolve().parents[1]
+BUCKET, PREFIX, STATES = "rewind", "study", "states"
+STUDY = """
+title: Miniature in a bucket
+dataset: shapes
+backbone: {architecture: config/models/tiny.json}
+frames: {max_frames: 4, size: 32, keep_in_memory: true, store: STORE}
+text: {tokenizer: words, max_words: 24}
+pretraining:
+  training: {epochs: 2, freeze: [], batch: {size: 16}}
+training:
+  epochs: 12
+  lr: 1.0e-3
+  backbone_lr_multiplier: 1.0
+  freeze: [visual]
+  batch: {size: 16, captions: one, twins_together: true}
+  save_every_steps: 1
+methods:
+  seqLSTM: {head: seqLSTM}
+  pixels: {head: meanP, training: {freeze: []}}
+  chance: {model: chance, seeds: [0]}
+seeds: [0, 1]
+sanity: {clips: 4, min_r1: 0.2, training: {epochs: 30, batch: {size: 4}, evaluate_every: 10}}
+sweep: {max_frames: [3, 4], method: seqLSTM, training: {epochs: 1}}
+statistics: {resamples: 200}
+figures: {examples: 2, method: seqLSTM}
+"""
+CONFIG = "studies: [mini]\noverrides:\n  datasets.shapes.source.clips: {train: 12, valid: 4, test: 6}\n"
+NUMBERS = ("*.safetensors", "*.npz", "*.parquet", "metrics.csv", "statistics/*.csv", "tables/*", "best.json")
+CLOCKS = ["seconds", "clips_per_second"]
+
+
+class Machine:
+    """An empty clone, and what is run in it."""
+
+    def __init__(self, place: Path, name: str, store: bool, environment: dict[str, str] | None = None) -> None:
+        self.name, self.folder, self.environment = name, place / name, environment
+        subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(self.folder)], check=True)
+        study = STUDY.replace("STORE", str(store).lower())
+        if environment is not None:
+            study += f'resources: {{state_folder: "s3://{BUCKET}/{STATES}"}}\n'
+        (self.folder / "config/studies/mini.yaml").write_text(study)
+        (self.folder / "config/config.yaml").write_text(CONFIG)
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        """Snakemake in the clone, with the bucket if the machine knows it; all that it says goes into a file."""
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
+        env = os.environ | {"PYTHONPATH": str(self.folder / "src"), "OMP_NUM_THREADS": "1"}
+        if self.environment is not None:
+            command += ["--default-storage-provider", "s3", "--default-storage-prefix", f"s3://{BUCKET}/{PREFIX}"]
+            address, key = self.environment["AWS_ENDPOINT_URL"], "check"
+            env |= self.environment | {
+                "SNAKEMAKE_STORAGE_S3_ENDPOINT_URL": address,
+                "SNAKEMAKE_STORAGE_S3_ACCESS_KEY": key,
+                "SNAKEMAKE_STORAGE_S3_SECRET_KEY": key,
+            }
+        print(f"\n[{self.name}] $ {' '.join(command[1:])}", flush=True)
+        with self.said.open("a") as stream:
+            return subprocess.Popen(
+                command, cwd=self.folder, env=env, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def run(self, *arguments: str) -> None:
+        began = time.monotonic()
+        if self.start(*arguments).wait():
+            sys.exit(f"[{self.name}] failed:\n{self.said.read_text()[-6000:]}\nAll of it: {self.said}")
+        print(f"[{self.name}] done in {time.monotonic() - began:.0f} s", flush=True)
+
+    @property
+    def said(self) -> Path:
+        return self.folder.with_suffix(".txt")
+
+    def kill_while_training(self) -> None:
+        """Until a run's state was in the bucket ten times; then SIGKILL to all of it, and delete the machine."""
+        process, seen = self.start("--until", "train"), {}
+        while max(map(len, seen.values()), default=0) < 10:
+            for key, mark in marks(self.environment, BUCKET, f"{STATES}/mini/runs/").items():
+                seen.setdefault(key, set()).add(mark)
+            if process.poll() is not None:
+                sys.exit(f"[{self.name}] ended before a run was seen at work:\n{self.said.read_text()[-6000:]}")
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        print(f"[{self.name}] killed while it trained; in the bucket: {', '.join(seen)}")
+        self.show()
+        shutil.rmtree(self.folder)
+        print(f"[{self.name}] deleted")
+
+    def show(self) -> None:
+        """What the machine has on its disk, beside the checkout."""
+        print(f"[{self.name}] on disk:")
+        tops = [self.folder / "results", *sorted((self.folder / ".snakemake").glob("storage"))]
+        for top in tops:
+            files = [path for path in top.rglob("*") if path.is_file() and path != self.folder / "results/README.md"]
+            size = sum(path.stat().st_size for path in files)
+            print(f"  {top.relative_to(self.folder)}: {len(files)} files, {size / 1e6:.1f} MB")
+            for path in sorted(files)[:15] if top.name == "results" else []:
+                print(f"    {path.relative_to(self.folder)}")
+
+
+def compare(local: Path, environment: dict[str, str]) -> int:
+    """Compare what numbers are in with the objects of the bucket; returns how many files differ."""
+    store, objects = client(environment), keys(environment, BUCKET)
+    results = local / "results"
+    paths = sorted(
+        {path for p in NUMBERS for path in results.rglob(p) if path.is_file() and ".state" not in path.parts}
+    )
+    wrong = []
+    for path in paths:
+        key = f"{PREFIX}/{path.relative_to(local)}"
+        if key not in objects:
+            wrong.append(f"{key}: not in the bucket")
+        elif digest(store.get_object(Bucket=BUCKET, Key=key)["Body"].read()) != digest(path.read_bytes()):
+            wrong.append(f"{key}: other bits")
+    histories = sorted((results / "mini/runs").rglob("history.csv"))
+    for path in histories:
+        there = pd.read_csv(store.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{path.relative_to(local)}")["Body"])
+        if not pd.read_csv(path).drop(columns=CLOCKS).equals(there.drop(columns=CLOCKS)):
+            wrong.append(f"{path}: another history")
+    print(f"\n{len(paths)} files with numbers and {len(histories)} histories compared with the local run's")
+    print("\n".join(wrong) or "all have the same bits (of histories all but the clock)")
+    return len(wrong)
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--until", help="a rule: the first two machines run only so far, and nothing is compared")
+    parser.add_argument("--store", action="store_true", help="the study has a frame store")
+    parser.add_argument("--keep", type=Path, help="work in this empty folder and leave it")
+    given = parser.parse_args()
+    if missing := lacking("s3fs", "snakemake_storage_plugin_s3"):
+        sys.exit(
+            f"Not installed: {', '.join(missing)}. pip install snakemake-storage-plugin-s3==0.3.6 s3fs 'moto[server]' "
+            "(without envs/constraints.txt: the plugin wants an older python-dateutil)."
+        )
+    with tempfile.TemporaryDirectory(prefix="rewind-s3-") as made:
+        place = given.keep or Path(made)
+        place.mkdir(parents=True, exist_ok=True)
+        with bucket_server(BUCKET, place / "server.txt") as environment:
+            sys.exit(check(place, given, environment))
+
+
+def check(place: Path, given: argparse.Namespace, environment: dict[str, str]) -> int:
+    if given.until:
+        for name in ("first", "second"):
+            machine = Machine(place, name, given.store, environment)
+            machine.run("--until", given.until)
+            machine.show()
+        print("\n".join(f"{size:>10,}  {key}" for key, size in sorted(keys(environment, BUCKET).items())))
+        return 0
+    Machine(place, "first", given.store, environment).kill_while_training()
+    second = Machine(place, "second", given.store, environment)
+    second.run("--until", "train")
+    second.show()
+    resumed = [line.strip() for line in second.said.read_text().splitlines() if "resumed after epoch" in line]
+    print("\n".join(f"[second] {line}" for line in resumed))
+    third = Machine(place, "third", given.store, environment)
+    third.run()
+    third.show()
+    again = third.said.read_text().count("rule train:")
+    print(f"[third] trained {again} runs itself")
+    left = [key for key in keys(environment, BUCKET) if key.startswith(STATES)]
+    print(f"states left in the bucket: {', '.join(left) or 'none'}")
+    local = Machine(place, "local", given.store)
+    local.run()
+    wrong = compare(local.folder, environment)
+    return int(bool(wrong or left or again or not resumed))
+
+
+if __name__ == "__main__":
+    main()
