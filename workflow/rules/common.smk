@@ -9,6 +9,7 @@ from rewind.errors import RewindError
 from rewind.jobs.config import custom_rules, listing, load_all, load_checked, weights_file, zero_shot_file
 from rewind.jobs.places import annotation_files
 from rewind.jobs.presence import gpu_faults
+from rewind.jobs.slurm import cluster_faults
 from rewind.study import comparing
 
 # Where this workflow is a module of another one, files of keys that are not there are its own.
@@ -30,6 +31,12 @@ onstart:
     # Only now is it known that jobs run on this machine, and not on nodes that may have more GPUs.
     if workflow.local_exec and (faults := gpu_faults(STUDIES)):
         raise WorkflowError(faults)
+    if getattr(workflow.executor_plugin, "name", "") == "slurm":
+        settings = workflow.executor_settings
+        if faults := cluster_faults(
+            STUDIES, settings.status_command, settings.init_seconds_before_status_checks
+        ):
+            raise WorkflowError(faults)
 
 
 wildcard_constraints:
