@@ -41,7 +41,6 @@ report: "workflow/report/workflow.rst"
 
 localrules:
     all,
-    videos,
     sweep,
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,9 @@ resources: {{gpus: 1, threads: 1, mem_mb: 1500}}
 CONFIG = "studies: [miniature]\noverrides:\n  datasets.shapes.source.clips: {train: 12, valid: 4, test: 6}\n"
 LONG = "results/miniature/.state/runs/seqLSTM.seed0.pt"  # of the run that is put back into the queue
 # The first attempt of a training run has a minute, which is too little for seqLSTM.
+# Short jobs of one rule share a submission, beside what shares one in any case (docs/cluster.md).
+TOGETHER = ["--groups", "similarity=scoring", "features=features", "pretrain=pretraining"]
+TOGETHER += ["--group-components", "scoring=5", "features=2", "pretraining=2"]
 LIMITS = ["train:runtime=1 if attempt == 1 else 30", "sanity:gpu=2"]
 
 
@@ -151,7 +155,7 @@ def on_slurm(check: Check, cluster: Cluster, folder: Path) -> None:
     taken = half_busy(check, cluster)
     watch = Watch(cluster, folder, taken, folder / LONG, check.say)
     began = time.monotonic()
-    words = command("--workflow-profile", "profiles/slurm", "--set-resources", *LIMITS)
+    words = command("--workflow-profile", "profiles/slurm", "--set-resources", *LIMITS, *TOGETHER)
     words[3:3] = ["--slurm-init-seconds-before-status-checks", "5"]
     with (folder / "run.log").open("w") as log:
         process = subprocess.Popen(
@@ -162,9 +166,7 @@ def on_slurm(check: Check, cluster: Cluster, folder: Path) -> None:
                 watch.look()
                 time.sleep(1)
         finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(60)
+            _end(process)
     time.sleep(3)
     check.must(process.returncode == 0, f"run through profiles/slurm, in {time.monotonic() - began:.0f} s")
     if process.returncode:
@@ -174,6 +176,17 @@ def on_slurm(check: Check, cluster: Cluster, folder: Path) -> None:
     check.say()
     for passed, what in watch.verdicts():
         check.must(passed, what)
+
+
+def _end(process: subprocess.Popen) -> None:
+    """Snakemake cancels its jobs at SIGINT; at SIGTERM it would wait for them."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def compare(check: Check, here: Path, there: Path) -> None:
@@ -212,11 +225,14 @@ def versions(cluster: Cluster) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--install", action="store_true", help="install Debian's packages where they are not there")
-    parser.add_argument("--epochs", type=int, default=500, help="of the run that is to hit a wall time of one minute")
+    parser.add_argument("--epochs", type=int, default=300, help="of the run that is to hit a wall time of one minute")
+    parser.add_argument("--local", type=Path, help="checkout of a local run that is there already (see --keep)")
     parser.add_argument("--transcript", type=Path, help="file for what is printed")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the runs and of the cluster")
     options = parser.parse_args()
     check = Check()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # also where a shell in the background ignores them
+        signal.signal(number, _interrupted)
     try:
         if options.install:
             install()
@@ -233,13 +249,19 @@ def main() -> None:
     sys.exit(f"{len(check.failed)} of the checks failed" if check.failed else 0)
 
 
+def _interrupted(number: int, _: object) -> None:
+    sys.exit(128 + number)  # through every `finally`
+
+
 def run(check: Check, options: argparse.Namespace) -> None:
     folder = Path(tempfile.mkdtemp(prefix="rewind-slurm-"))
     folder.chmod(0o755)
     try:
-        here, there = checkout(folder / "local", options.epochs), checkout(folder / "slurm", options.epochs)
+        here = options.local or checkout(folder / "local", options.epochs)
+        there = checkout(folder / "slurm", options.epochs)
         check.say(f"slurm-check, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
-        locally(check, here)
+        if options.local is None:
+            locally(check, here)
         with Cluster(folder / "cluster") as cluster:
             check.say(f"       {versions(cluster)}")
             on_slurm(check, cluster, there)

@@ -126,7 +126,8 @@ class Cluster:
         self.folder, self.accounting = folder, accounting
         self.password = secrets.token_hex(16)
         self.ports = dict(zip(("ctld", "dbd", "database", *NODES), _free(3 + len(NODES)), strict=True))
-        self.env = os.environ | {"SLURM_CONF": str(folder / "slurm.conf")}
+        own = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+        self.env = os.environ | own
         self.daemons: list[subprocess.Popen] = []
 
     def __enter__(self) -> Cluster:
@@ -157,7 +158,7 @@ class Cluster:
     def _files(self) -> None:
         folder = self.folder
         folder.mkdir(mode=0o755, parents=True)
-        for name in ("state", *(f"spool-{node}" for node in NODES), "database", "devices"):
+        for name in ("state", *(f"spool-{node}" for node in NODES), "database", "devices", "bin"):
             (folder / name).mkdir(mode=0o755)
         (folder / "munge.key").write_bytes(secrets.token_bytes(128))
         (folder / "munge.key").chmod(0o400)
@@ -182,6 +183,10 @@ class Cluster:
             **self.ports,
         )
         (folder / "slurm.conf").write_text(text)
+        # The plugin starts srun without SLURM_CONF, and a configuration in /etc would not be ours alone.
+        srun = folder / "bin" / "srun"
+        srun.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')
+        srun.chmod(0o755)
         (folder / "gres.conf").write_text("\n".join(gres) + "\n")
         (folder / "slurmdbd.conf").write_text(
             DBD.format(folder=folder, host=socket.gethostname(), password=self.password, **self.ports)

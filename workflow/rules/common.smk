@@ -37,6 +37,13 @@ onstart:
             STUDIES, settings.status_command, settings.init_seconds_before_status_checks
         ):
             raise WorkflowError(faults)
+        # Jobs of a group run one after another: side by side they would ask for a node each, and for all their memory.
+        workflow.global_resources["nodes"] = 1
+
+
+# A limit for each submission, not for all of them at once.
+resource_scopes:
+    nodes="local",
 
 
 wildcard_constraints:
