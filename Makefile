@@ -13,7 +13,7 @@ STUDIES := emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 # Every study file, from raw files to the page, on a handful of items.
 REHEARSED ?= $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 
-.PHONY: help demo $(STUDIES) models_demo test rehearse rehearse-studies published s3-check lint format docs clean
+.PHONY: help demo $(STUDIES) models_demo test rehearse rehearse-studies slurm-check s3-check published lint format docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo 'make models_demo         vectors, scores and models by name beside trained ones'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
 	@echo 'make rehearse   run every study on a handful of items, to its last stage'
+	@echo 'make slurm-check   run a miniature on a Slurm that is set up here for it (root, Debian; a quarter of an hour)'
 	@echo 'make published   check that README.md and docs/ agree with docs/published'
 	@echo 'make s3-check   a miniature study through a bucket, from one empty checkout to another'
 	@echo 'make docs     write config/README.md  make format   format the code'
@@ -57,6 +58,10 @@ rehearse: rehearse-studies
 
 rehearse-studies: $(VENV)/.ready-towers
 	$(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
+
+# Two nodes and their daemons on this machine, from Debian's packages, taken down at the end.
+slurm-check: $(VENV)/.ready-slurm
+	$(BIN)/python benchmarks/slurm_check.py --install --transcript results/slurm-check.txt
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check src workflow tests benchmarks
@@ -105,4 +110,8 @@ $(VENV)/.ready-towers: $(VENV)/.ready
 # Libraries that load models by name (src/rewind/encoders).
 $(VENV)/.ready-models: $(VENV)/.ready
 	$(PIP) --editable '.[models]'
+	@touch $@
+
+$(VENV)/.ready-slurm: $(VENV)/.ready
+	$(PIP) snakemake-executor-plugin-slurm==2.8.0
 	@touch $@

@@ -45,7 +45,6 @@ report: "workflow/report/workflow.rst"
 
 localrules:
     all,
-    videos,
     sweep,
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pandas as pd
 import pytest
 
+from conftest import ROOT
 from rewind.errors import RewindError
 from rewind.files import atomic, check_id, read_csv, write_csv
 from rewind.jobs.session import session
@@ -22,6 +25,70 @@ def test_output_goes_to_console_and_log(tmp_path, capsys):
     captured = capsys.readouterr()
     assert "one line" in log and "a warning" in log and "finished in" in log
     assert captured.out == "one line\n" and captured.err == "a warning\n"
+
+
+def test_a_log_begins_with_the_attempts_that_failed_and_only_with_those(tmp_path, monkeypatch):
+    log = tmp_path / "logs" / "a.log"
+    for number in (1, 2):
+        log.unlink(missing_ok=True)  # as Snakemake does before it runs a job again
+        with pytest.raises(SystemExit), session(log):
+            print(f"attempt {number}")
+            raise RewindError("no luck.")
+    log.unlink()
+    with session(log):
+        print("attempt 3")
+    text = log.read_text()
+    assert [text.count(f"attempt {n}\n") for n in (1, 2, 3)] == [1, 1, 1] and text.count("no luck.") == 2
+    assert text.count("did not come to its end") == 2 and list(log.parent.iterdir()) == [log]
+    with session(log):
+        print("once more")
+    assert "attempt" not in log.read_text(), "of a job that came to its end nothing is kept"
+
+
+def test_a_log_keeps_a_bounded_part_of_earlier_attempts(tmp_path, monkeypatch):
+    monkeypatch.setattr("rewind.jobs.session.EARLIER", 500)
+    for number in range(20):
+        with pytest.raises(SystemExit), session(tmp_path / "a.log"):
+            print(f"line of attempt {number}\n" * 30)
+            raise RewindError("no luck.")
+    text = (tmp_path / "a.log").read_text()
+    assert len(text) < 3_000 and "line of attempt 18\n" in text and "line of attempt 17\n" not in text
+    assert text.startswith("[lines before these were left out]\nline of attempt 18\n")
+
+
+def test_what_a_killed_job_wrote_is_in_the_log_of_the_next(tmp_path):
+    log = tmp_path / "a.log"
+    work = f"import os; from rewind.jobs.session import session\nwith session({str(log)!r}):\n    print('so far')"
+    work += "\n    os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", work]).returncode == -9
+    log.unlink()
+    with session(log):
+        print("and on")
+    text = log.read_text()
+    assert text.index("so far") < text.index("did not come to its end") < text.index("and on")
+
+
+FAILS_TWICE = """
+from pathlib import Path
+from rewind.jobs.session import session
+with session(snakemake.log[0]):
+    Path("tries").open("a").write("x")
+    count = len(Path("tries").read_text())
+    print(f"attempt number {count}")
+    assert count == 3
+    Path(snakemake.output[0]).touch()
+"""
+
+
+def test_snakemake_leaves_the_log_of_a_job_that_failed_twice(tmp_path):
+    (tmp_path / "Snakefile").write_text('rule job:\n    output: "out"\n    log: "logs/job.log"\n    script: "job.py"\n')
+    (tmp_path / "job.py").write_text(FAILS_TWICE)
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--retries", "1"]
+    assert subprocess.run(command, cwd=tmp_path, env=env, capture_output=True).returncode == 1
+    assert subprocess.run(command, cwd=tmp_path, env=env, capture_output=True).returncode == 0
+    text = (tmp_path / "logs/job.log").read_text()
+    assert [text.count(f"attempt number {n}\n") for n in (1, 2, 3)] == [1, 1, 1]
 
 
 def test_a_message_for_people_has_no_traceback_and_a_defect_has(tmp_path, capsys):

@@ -1,4 +1,5 @@
-"""What the user typed, for ``run.json``: handed down from Snakemake's first process to its jobs, without secrets."""
+"""What the user typed, handed down from Snakemake's first process to its jobs: for ``run.json``, without secrets, and
+keys of the configuration, in a spelling that every shell between leaves as it is."""
 
 from __future__ import annotations
 
@@ -8,10 +9,17 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 VARIABLE = "REWIND_COMMAND"
+OURS = ("studies", "overrides", "custom_rules")
+"""Keys of ``config/config.yaml``."""
+_ENCODED = "encoded:"
+_PLAIN = re.compile(r"[\w {}\[\]:,./=+%@-]*", re.ASCII)
 HIDDEN = "***"
 
 # In the name of an option or of a `name=value`, anywhere; inside a longer value, where `tokenizer: clip` is none, at
@@ -37,6 +45,34 @@ def hand_down(arguments: Sequence[str], first: bool) -> None:
     if first or VARIABLE not in os.environ:
         plain = json.dumps(shown(arguments))
         os.environ[VARIABLE] = base64.urlsafe_b64encode(plain.encode()).decode()
+
+
+def shell_proof(arguments: Iterable[str], config: Mapping[str, Any]) -> list[str]:
+    """``--config`` for jobs on other machines, where quotes and ``$`` of a value would be read by a shell.
+
+    Snakemake writes these values into a command between quotes of Python's, and Slurm's plugin that command into
+    ``sbatch --wrap="…"``: a shell there ends a word at a quote, and puts in a variable for ``$name``.
+
+    Args:
+        arguments: ``name=value`` as they were typed.
+        config: the configuration that the user's process made of them and of its files.
+    """
+    proof = []
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if name in OURS and not _PLAIN.fullmatch(value):
+            text = yaml.safe_dump(config[name]).encode()
+            argument = f"{name}={_ENCODED}{base64.urlsafe_b64encode(text).decode()}"
+        proof.append(argument)
+    return proof
+
+
+def restore(config: MutableMapping[str, Any]) -> None:
+    """Put back, in place, what :func:`shell_proof` encoded."""
+    for name in OURS:
+        value = config.get(name)
+        if isinstance(value, str) and value.startswith(_ENCODED):
+            config[name] = yaml.safe_load(base64.urlsafe_b64decode(value.removeprefix(_ENCODED)))
 
 
 def command() -> str:

@@ -26,6 +26,10 @@ rule captions:
         "results/data/{dataset}/logs/captions.log",
     benchmark:
         "results/data/{dataset}/benchmarks/captions.tsv"
+    group:
+        lambda w: closing(w.dataset)
+    resources:
+        runtime=SHORT,
     params:
         dataset=lambda w: dataset(w).model_dump(
             mode="json",

@@ -9,6 +9,7 @@ from rewind.errors import RewindError
 from rewind.jobs.config import custom_rules, listing, load_all, load_checked, weights_file, zero_shot_file
 from rewind.jobs.places import annotation_files
 from rewind.jobs.presence import gpu_faults
+from rewind.jobs.slurm import cluster_faults
 from rewind.study import comparing
 from rewind.video.packed import how_to_restore, lost
 
@@ -36,10 +37,23 @@ onstart:
     # Only now is it known that jobs run on this machine, and not on nodes that may have more GPUs.
     if workflow.local_exec and (faults := gpu_faults(STUDIES)):
         raise WorkflowError(faults)
-    planned = workflow.dag.needrun_jobs()
+    planned = list(workflow.dag.needrun_jobs())
     outputs = {str(path) for job in planned for path in job.output}
-    if outputs.intersection(LOST) and any("clips" not in job.output.keys() for job in planned):
+    if outputs.intersection(LOST) and not all(job.rule.name.endswith("video_shard") for job in planned):
         raise WorkflowError(how_to_restore(LOST))
+    if getattr(workflow.executor_plugin, "name", "") == "slurm":
+        settings = workflow.executor_settings
+        if faults := cluster_faults(
+            STUDIES, settings.status_command, settings.init_seconds_before_status_checks
+        ):
+            raise WorkflowError(faults)
+        # Jobs of a group run one after another: side by side they would ask for a node each, and for all their memory.
+        workflow.global_resources["nodes"] = 1
+
+
+# A limit for each submission, not for all of them at once.
+resource_scopes:
+    nodes="local",
 
 
 wildcard_constraints:

@@ -47,6 +47,10 @@ rule cosine_gap:
         "results/{study}/logs/cosine_gap.log",
     benchmark:
         "results/{study}/benchmarks/cosine_gap.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         runs=lambda w: study(w).runs(),
         dataset=lambda w: study(w).dataset,
@@ -68,6 +72,10 @@ rule cosine_gap_figure:
         "results/{study}/logs/cosine_gap_figure.log",
     benchmark:
         "results/{study}/benchmarks/cosine_gap_figure.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         study=lambda w: study(w).signature(),
         code=lambda w: code(w, "cosine_gap_figure"),

@@ -65,6 +65,10 @@ rule vector_report:
         "results/data/{dataset}/benchmarks/vector_report.tsv"
     wildcard_constraints:
         dataset=with_clips(False),
+    group:
+        lambda w: preparing(w.dataset)
+    resources:
+        runtime=SHORT,
     params:
         dataset=lambda w: dataset(w).signature(
             include={"name", "source"} | (set() if dataset(w).vectors else {"reverse", "clips"})

@@ -45,6 +45,10 @@ rule metrics:
         "results/{study}/logs/metrics.log",
     benchmark:
         "results/{study}/benchmarks/metrics.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         runs=lambda w: study(w).runs(),
         dataset=lambda w: study(w).dataset,

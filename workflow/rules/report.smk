@@ -25,6 +25,10 @@ rule tables:
         "results/{study}/logs/tables.log",
     benchmark:
         "results/{study}/benchmarks/tables.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].signature(),
@@ -46,6 +50,10 @@ rule figures:
         "results/{study}/logs/figures.log",
     benchmark:
         "results/{study}/benchmarks/figures.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].signature(),
@@ -68,6 +76,10 @@ rule batches:
         "results/{study}/logs/batches.log",
     benchmark:
         "results/{study}/benchmarks/batches.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         runs=lambda w: topical_runs(w.study),
         study=lambda w: study(w).signature(),
@@ -115,6 +127,10 @@ rule examples:
         "results/{study}/logs/examples.log",
     benchmark:
         "results/{study}/benchmarks/examples.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         dataset=lambda w: study(w).dataset,
         run=lambda w: pictured_run(w.study),
@@ -147,6 +163,10 @@ rule page:
         "results/{study}/logs/page.log",
     benchmark:
         "results/{study}/benchmarks/page.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].signature(),

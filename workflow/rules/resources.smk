@@ -1,4 +1,6 @@
-"""What a job asks of the machine: GPUs only where it computes on them, a long time only where it trains."""
+"""What a job asks of the machine: GPUs only where it computes on them, a long time only where it trains; what shares a
+job of a cluster.
+"""
 
 from copy import copy
 
@@ -8,6 +10,25 @@ from rewind.study.model import TOWERLESS
 # Minutes, for schedulers; `--set-resources train:runtime=2880` overrules them.
 TRAINING, ENCODING, SHORT = 1440, 720, 60
 PACKAGED = ("minilm", "efficientnet_lite0")  # small networks, made for a CPU
+
+# Groups: on a cluster, what is short is submitted together with its neighbours, since a submission costs more than such a
+# job (there Snakemake starts three times for it). One study's rules behind the scores are one group. Never in a group:
+# what trains or encodes, for a group that fails is done again as a whole, and holds its GPUs to its end.
+
+
+def preparing(name):
+    """The group of rules that begin a data set."""
+    return f"prepare_{name}"
+
+
+def together(name):
+    """The same for its clips, where they are so few that one job makes them; else their jobs run side by side."""
+    return preparing(name) if DATASETS[name].vectors or DATASETS[name].media.shards == 1 else None
+
+
+def closing(name):
+    """That of the rules behind its clips."""
+    return together(name) or f"captions_{name}"
 
 
 def training_gpus(name, method):

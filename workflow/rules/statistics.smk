@@ -23,6 +23,10 @@ rule statistics:
         "results/{study}/logs/statistics.log",
     benchmark:
         "results/{study}/benchmarks/statistics.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         runs=lambda w: study(w).runs(),
         settings=lambda w: study(w).statistics.signature(),

@@ -43,6 +43,10 @@ rule control:
         "results/{study}/logs/control.log",
     benchmark:
         "results/{study}/benchmarks/control.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         runs=lambda w: [run for run in study(w).runs() if run[0] in controlled_methods(w.study)],
         verdict=lambda w: verdict(w).signature(),

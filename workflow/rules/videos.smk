@@ -21,7 +21,11 @@ rule sources:
         "results/data/{dataset}/benchmarks/sources.tsv"
     wildcard_constraints:
         dataset=of_kind(vectors=False),
+    group:
+        lambda w: preparing(w.dataset)
     threads: lambda w: dataset(w).media.workers
+    resources:
+        runtime=SHORT,
     params:
         dataset=lambda w: dataset(w).signature(include={"name", "source", "reverse"}),
         workers=lambda w: dataset(w).media.workers,
@@ -40,6 +44,10 @@ rule inventory:
         "results/data/{dataset}/logs/inventory.log",
     benchmark:
         "results/data/{dataset}/benchmarks/inventory.tsv"
+    group:
+        lambda w: preparing(w.dataset)
+    resources:
+        runtime=SHORT,
     params:
         dataset=lambda w: dataset(w).model_dump(
             mode="json",
@@ -67,6 +75,8 @@ rule video_shard:
         "results/data/{dataset}/logs/videos/{shard}-of-{shards}.log",
     benchmark:
         "results/data/{dataset}/benchmarks/videos/{shard}-of-{shards}.tsv"
+    group:
+        lambda w: together(w.dataset)
     threads: lambda w: dataset(w).media.workers
     params:
         kind=lambda w: dataset(w).items,
@@ -93,6 +103,10 @@ rule videos:
         "results/data/{dataset}/benchmarks/videos.tsv"
     wildcard_constraints:
         dataset=with_clips(True),
+    group:
+        lambda w: closing(w.dataset)
+    resources:
+        runtime=SHORT,
     params:
         max_missing=lambda w: dataset(w).max_missing,
         how_to_get=lambda w: dataset(w).how_to_get,

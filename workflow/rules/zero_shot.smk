@@ -45,6 +45,10 @@ rule zero_shot_table:
         "results/{study}/logs/zero_shot.log",
     benchmark:
         "results/{study}/benchmarks/zero_shot.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
     params:
         runs=lambda w: zero_shot_methods(w.study),
         settings=lambda w: study(w).evaluation.zero_shot.signature(),

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from rewind.command import OURS as KEYS
 from rewind.datasets.cifar10 import find_cifar10
 from rewind.errors import Faults, RewindError
 from rewind.jobs import presence, sound
@@ -21,7 +22,6 @@ from rewind.study.load import merge
 from rewind.study.places import found as found_at
 from rewind.video.sources import SourceListing
 
-KNOWN = ("studies", "overrides", "custom_rules")
 MAIN, STUDY, DATASET = "config/config.yaml", "config/studies/{}.yaml", "config/datasets/{}.yaml"
 
 
@@ -138,9 +138,9 @@ def _read(config: Mapping[str, Any], found: _Found, home: Path | None) -> tuple[
 
 def _check_keys(config: Mapping[str, Any]) -> None:
     for name in config:
-        if name not in KNOWN:
-            near = difflib.get_close_matches(str(name), KNOWN, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(KNOWN)}"
+        if name not in KEYS:
+            near = difflib.get_close_matches(str(name), KEYS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(KEYS)}"
             raise RewindError(f"{name}: unknown key; {hint}")
 
 

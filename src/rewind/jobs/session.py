@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import time
 import traceback
@@ -13,6 +14,9 @@ from typing import TextIO
 
 from rewind.errors import RewindError
 from rewind.jobs.numerics import settle
+
+EARLIER = 100_000
+"""Bytes that a log keeps of attempts before."""
 
 
 class _Tee:
@@ -46,19 +50,54 @@ def session(
     A :class:`RewindError` ends the job with its message alone; anything else is a defect and shows its traceback.
 
     Args:
-        log: log file, begun anew.
+        log: log file, begun with what attempts wrote that did not come to their end.
         threads: CPU threads that the workflow gave this job. Torch takes exactly these: two busy threads more than
             cores make a training step many times slower.
         gpus: GPUs that the workflow granted; None for jobs that never use one.
         require_gpu: refuse to go on without one.
     """
-    path = Path(log)
-    path.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    with path.open("w", encoding="utf-8") as stream, redirected(stream):
+    with log_of_attempts(Path(log)) as stream, redirected(stream):
         with told(), machine(threads, gpus, require_gpu):
             yield
         print(f"finished in {time.monotonic() - began:.1f} s", file=stream)
+
+
+@contextlib.contextmanager
+def log_of_attempts(path: Path) -> Iterator[TextIO]:
+    """A job's log, open for writing; before a job runs again Snakemake deletes the file, and so would end its story.
+
+    A second name of the file, hidden beside it, outlives that, and goes when the block ends well. Of earlier attempts
+    the last ``EARLIER`` bytes are kept.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept, draft = path.with_name(f".{path.name}.attempts"), path.with_name(f".{path.name}.draft")
+    earlier = _end_of(kept)
+    for old in (path, draft):
+        old.unlink(missing_ok=True)  # not emptied: the other name is of the same file
+    with path.open("w", encoding="utf-8") as stream:
+        if earlier:
+            stream.write(f"{earlier.rstrip()}\n\n--- this attempt did not come to its end; the next: {_here()} ---\n\n")
+            stream.flush()
+        with contextlib.suppress(OSError):  # a file system without second names keeps one attempt
+            os.link(path, draft)
+            draft.replace(kept)
+        yield stream
+    kept.unlink(missing_ok=True)
+
+
+def _end_of(path: Path) -> str:
+    """Text of a file, but for the lines that are too many; empty if there is none."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - EARLIER))
+        whole, text = stream.tell() == 0, stream.read().decode("utf-8", errors="replace")
+    return text if whole else "[lines before these were left out]\n" + text.partition("\n")[2]
+
+
+def _here() -> str:
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} on {socket.gethostname()}"
 
 
 @contextlib.contextmanager
