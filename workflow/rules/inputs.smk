@@ -58,6 +58,11 @@ def per_run(name, pattern):
     return [pattern.format(study=name, method=m, seed=s) for m, s in STUDIES[name].runs()]
 
 
+def rank_files(name):
+    """The rank table of every run."""
+    return per_run(name, rules.ranks.output.ranks)
+
+
 def topical_runs(name):
     """Runs (method, seed) whose histories say what their batches were."""
     methods = {m: STUDIES[name].methods[m] for m in STUDIES[name].trained()}
@@ -266,7 +271,8 @@ def report_inputs(name):
     folder = f"results/{name}"
     files = {
         "metrics": rules.metrics.output.table.format(study=name),
-        "ranks": rules.metrics.output.ranks.format(study=name),
+        "ranks": rank_files(name),
+        "said": per_run(name, rules.ranks.output.said),
         **{part: path.format(study=name) for part, path in rules.statistics.output.items()},
         "best": rules.sweep.output.best.format(study=name),
         "videos": f"{data_folder(name)}/videos/report.csv",
