@@ -14,7 +14,7 @@ import pandas as pd
 from rewind.files import read_csv, read_json, write_text
 from rewind.jobs.examples import picture_of, read_similarity
 from rewind.jobs.given import Given
-from rewind.jobs.metrics import read_ranks
+from rewind.jobs.metrics import folder_of, read_ranks
 from rewind.jobs.report import Files, load_results, of_every_run, report_files
 from rewind.reporting.explorer import Explorer
 from rewind.reporting.figures.rank_intervals import drawn
@@ -47,7 +47,7 @@ def page(given: Given) -> None:
     """Rule ``page``."""
     inputs = given.input
     pictures = [Path(path) for path in [*inputs.pictures, *inputs.get("gap_pictures", [])]]
-    made = Made(Path(inputs.tables), pictures, inputs.ranks, of_every_run(given, "similarity"), inputs.sweep)
+    made = Made(Path(inputs.tables), pictures, folder_of(inputs.ranks), of_every_run(given, "similarity"), inputs.sweep)
     make_page(
         Study(**given.params.study),
         Dataset(**given.params.dataset),
