@@ -29,7 +29,7 @@ from rewind.study import Dataset, Study
 from rewind.video.packed import EXTRACTED, find
 
 UNUSABLE_SHOWN = 50
-BESIDE = "once `rewind clips extract DATASET --split test` has written them beside the data"
+BESIDE = "once `rewind clips extract {} --split test` has written them beside the data"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
         names=names,
         explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items),
         strips=strips.content(),
-        clips=_said(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors"),
+        clips=_said(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors", dataset.name),
     )
     write_text(result, render(page))
 
@@ -122,19 +122,23 @@ def _strips(split: Split, data: Path, size: int) -> Strips:
     return make_strips(read, split.twin.tolist(), reversed_)
 
 
-def _said(strips: Strips, count: int, items: str) -> str:
+def _said(strips: Strips, count: int, items: str, dataset: str) -> str:
     if items == "vectors":
         return "The dataset consists of vectors without pictures: items are shown by name."
     inside = strips.embedded()
     if items == "images":
-        where = "in this page" if inside == count else f"in this page or, {BESIDE}, in the folder of the dataset"
+        where = (
+            "in this page"
+            if inside == count
+            else f"in this page or, {BESIDE.format(dataset)}, in the folder of the dataset"
+        )
         return f"All {count:,} images are shown, cropped to the centre square that a model sees, {where}."
     moving = f"{FRAMES} frames per clip, the centre square that a model sees, four per second"
     if inside == count:
         return f"All {count:,} clips play inside this page: {moving}."
     return (
         f"{inside:,} of {count:,} clips play inside this page ({moving}); the others, in the order of the file, play "
-        f"{BESIDE}."
+        f"{BESIDE.format(dataset)}."
     )
 
 
