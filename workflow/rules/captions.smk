@@ -26,6 +26,8 @@ rule captions:
         "results/data/{dataset}/logs/captions.log",
     benchmark:
         "results/data/{dataset}/benchmarks/captions.tsv"
+    resources:
+        mem_mb=annotations_mb,
     params:
         dataset=lambda w: dataset(w).model_dump(
             mode="json",

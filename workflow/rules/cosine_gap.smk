@@ -24,7 +24,7 @@ rule cosines:
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        mem_mb=lambda w: study(w).resources.mem_mb,
+        mem_mb=scoring_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
         dataset=lambda w: study(w).dataset,
@@ -48,6 +48,8 @@ rule cosine_gap:
         "results/{study}/logs/cosine_gap.log",
     benchmark:
         "results/{study}/benchmarks/cosine_gap.tsv"
+    resources:
+        mem_mb=ranks_mb,
     params:
         runs=lambda w: study(w).runs(),
         dataset=lambda w: study(w).dataset,
@@ -69,6 +71,8 @@ rule cosine_gap_figure:
         "results/{study}/logs/cosine_gap_figure.log",
     benchmark:
         "results/{study}/benchmarks/cosine_gap_figure.tsv"
+    resources:
+        mem_mb=least_mb,
     params:
         study=lambda w: study(w).signature(),
         code=lambda w: code(w, "cosine_gap_figure"),

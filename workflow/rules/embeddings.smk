@@ -42,6 +42,7 @@ rule encode_dataset:
         dataset=of_kind(vectors=True),
     threads: lambda w: origin(w).threads
     resources:
+        mem_mb=making_mb,
         gpu=lambda w: making_gpus(w.dataset),
         _gpus=lambda w: making_gpus(w.dataset),
     params:
@@ -65,6 +66,8 @@ rule vector_report:
         "results/data/{dataset}/benchmarks/vector_report.tsv"
     wildcard_constraints:
         dataset=with_clips(False),
+    resources:
+        mem_mb=annotations_mb,
     params:
         dataset=lambda w: dataset(w).signature(
             include={"name", "source"} | (set() if dataset(w).vectors else {"reverse", "clips"})

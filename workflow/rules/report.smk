@@ -25,6 +25,8 @@ rule tables:
         "results/{study}/logs/tables.log",
     benchmark:
         "results/{study}/benchmarks/tables.tsv"
+    resources:
+        mem_mb=ranks_mb,
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].signature(),
@@ -46,6 +48,8 @@ rule figures:
         "results/{study}/logs/figures.log",
     benchmark:
         "results/{study}/benchmarks/figures.tsv"
+    resources:
+        mem_mb=ranks_mb,
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].signature(),
@@ -68,6 +72,8 @@ rule batches:
         "results/{study}/logs/batches.log",
     benchmark:
         "results/{study}/benchmarks/batches.tsv"
+    resources:
+        mem_mb=least_mb,
     params:
         runs=lambda w: topical_runs(w.study),
         study=lambda w: study(w).signature(),
@@ -93,7 +99,7 @@ rule export_vectors:
         runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
-        mem_mb=lambda w: study(w).resources.mem_mb,
+        mem_mb=study_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
         dataset=lambda w: study(w).dataset,
@@ -115,6 +121,8 @@ rule examples:
         "results/{study}/logs/examples.log",
     benchmark:
         "results/{study}/benchmarks/examples.tsv"
+    resources:
+        mem_mb=matrix_mb,
     params:
         dataset=lambda w: study(w).dataset,
         run=lambda w: pictured_run(w.study),
@@ -146,6 +154,8 @@ rule page:
         "results/{study}/logs/page.log",
     benchmark:
         "results/{study}/benchmarks/page.tsv"
+    resources:
+        mem_mb=page_mb,
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].signature(),

@@ -24,6 +24,8 @@ rule statistics:
         "results/{study}/logs/statistics.log",
     benchmark:
         "results/{study}/benchmarks/statistics.tsv"
+    resources:
+        mem_mb=ranks_mb,
     params:
         runs=lambda w: study(w).runs(),
         settings=lambda w: study(w).statistics.signature(),

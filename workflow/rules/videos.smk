@@ -20,6 +20,8 @@ rule sources:
     wildcard_constraints:
         dataset=of_kind(vectors=False),
     threads: lambda w: dataset(w).media.workers
+    resources:
+        mem_mb=annotations_mb,
     params:
         dataset=lambda w: dataset(w).signature(include={"name", "source", "reverse"}),
         workers=lambda w: dataset(w).media.workers,
@@ -38,6 +40,8 @@ rule inventory:
         "results/data/{dataset}/logs/inventory.log",
     benchmark:
         "results/data/{dataset}/benchmarks/inventory.tsv"
+    resources:
+        mem_mb=annotations_mb,
     params:
         dataset=lambda w: dataset(w).model_dump(
             mode="json",
@@ -60,6 +64,8 @@ rule video_shard:
     benchmark:
         "results/data/{dataset}/benchmarks/videos/{shard}-of-{shards}.tsv"
     threads: lambda w: dataset(w).media.workers
+    resources:
+        mem_mb=clips_mb,
     params:
         kind=lambda w: dataset(w).items,
         media=lambda w: dataset(w).media.signature(exclude={"shards", "workers"}),
@@ -85,6 +91,8 @@ rule videos:
         "results/data/{dataset}/benchmarks/videos.tsv"
     wildcard_constraints:
         dataset=with_clips(True),
+    resources:
+        mem_mb=annotations_mb,
     params:
         max_missing=lambda w: dataset(w).max_missing,
         how_to_get=lambda w: dataset(w).how_to_get,
