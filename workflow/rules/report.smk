@@ -1,7 +1,7 @@
 """Report: tables, figures, and the page that holds them.
 
 Requires: metrics, statistics, and the provenance of every run; for pictures of one run its model.
-Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf}, embedding/*.npz, report.html; where
+Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf}, embedding/*.npz, report.html, report_data/; where
 batches are topical, batches.csv.
 """
 
@@ -149,7 +149,9 @@ rule page:
         gap_pictures=lambda w: gap_pictures(w.study),
         sweep="results/{study}/sweep/max_frames.csv",
     output:
-        report("results/{study}/report.html", category="Report", caption="../report/page.rst"),
+        page=report("results/{study}/report.html", category="Report", caption="../report/page.rst"),
+        # What the page of a large study reads on demand; of others it is empty.
+        data=directory("results/{study}/report_data"),
     log:
         "results/{study}/logs/page.log",
     benchmark:
