@@ -1,8 +1,8 @@
 """Seconds and peak memory of the inventory and the captions: `python benchmarks/annotations.py 21537 215370`.
 
-Writes annotations in RTime's format (in train one caption and nine rewrites in each direction, of 16 words; in valid
-and test the same, of which one counts) and an empty file for each clip, then runs the two jobs, each in a process of its own. No clip is read: the
-report between them says that one in fifty is broken.
+Writes annotations in RTime's format (for each clip one caption and nine rewrites of 16 words in each direction) and an
+empty file for each clip, then runs the two jobs, each in a process of its own. No clip is read: the report between them
+says that one in fifty is broken.
 """
 
 from __future__ import annotations
