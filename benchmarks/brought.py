@@ -1,15 +1,15 @@
-"""Seconds and memory from files of vectors to tables: `python benchmarks/brought.py 1000`.
+"""Seconds and peak memory of the stages behind a similarity matrix: `python benchmarks/brought.py 1000 6000 10000`.
 
 Writes a data set of so many captioned clips and their twins (no clip is there), vectors for it, and runs `rewind
-evaluate` on them in a copy of the workflow's files.
+evaluate` on them in a copy of the workflow's files: two runs, the vectors' and chance. Then each stage's job is done
+once more in a process of its own, of which the kernel tells the peak.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
-import resource
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +19,19 @@ from pathlib import Path
 
 import numpy as np
 
+from rewind.machine import processor
+from rewind.provenance import environment
+
 ROOT = Path(__file__).resolve().parents[1]
+NAME = "clips"  # of data set and study
+STAGES = {
+    "ranks": "ranks/items/seed0.parquet",
+    "metrics": "metrics.csv",
+    "statistics": "statistics/intervals.csv",
+    "tables": "tables",
+    "examples": "figures/examples.png",
+    "page": "report.html",
+}
 
 
 def write(folder: Path, clips: int, width: int) -> None:
@@ -37,36 +49,54 @@ def write(folder: Path, clips: int, width: int) -> None:
     np.savez(folder / "captions.npz", ids=np.array([f"{item}#0" for item in items]), vectors=vectors + 2 * noise)
 
 
+def alone(folder: Path, stages: dict[str, str]) -> dict[str, list[float]]:
+    """Name of a rule → seconds and peak memory in MB of its job, done again in a process of its own."""
+    found = {}
+    for rule, file in stages.items():
+        with tempfile.TemporaryDirectory(dir=folder) as out:
+            began = time.monotonic()
+            command = [sys.executable, "-m", "rewind", "job", f"results/{NAME}/{file}", "--out", out]
+            job = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(job.pid, 0)
+            if status:
+                raise SystemExit(f"the job of {file} failed: run {' '.join(command)} in {folder}")
+            found[rule] = [round(time.monotonic() - began, 1), usage.ru_maxrss // 1024]
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("clips", type=int, help="originals; the matrix has twice as many rows and columns")
+    parser.add_argument("clips", type=int, nargs="+", help="originals; the matrix has twice as many rows and columns")
     parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--keep", type=Path, help="work here, and leave everything there")
+    parser.add_argument("--keep", type=Path, help="work in folders below this one, leave all there, and go on with it")
     options = parser.parse_args()
-    folder = options.keep or Path(tempfile.mkdtemp())
+    rows = []
+    for clips in options.clips:
+        folder = options.keep / str(clips) if options.keep else Path(tempfile.mkdtemp())
+        rows.append((2 * clips, measured(folder, clips, options.width)))
+        if not options.keep:
+            shutil.rmtree(folder)
+    git = environment()["git"] or {}
+    print(
+        f"commit {git.get('commit')}{', with edits' if git.get('dirty') else ''}; {processor()}, {os.cpu_count()} cores"
+    )
+    print("| queries × gallery | " + " | ".join(STAGES) + " |")
+    print("|---" * (len(STAGES) + 1) + "|")
+    for side, found in rows:
+        cells = (f"{found[rule][0]:g} s, {found[rule][1]:,} MB" for rule in STAGES)
+        print(f"| {side:,} × {side:,} | " + " | ".join(cells) + " |")
+
+
+def measured(folder: Path, clips: int, width: int) -> dict[str, list[float]]:
+    """Run the study in a folder, and then each of :data:`STAGES` once more, alone."""
     for name in ("config", "workflow", "profiles"):
         shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
     shutil.copy(ROOT / "Snakefile", folder)
-    write(folder, options.clips, options.width)
-    command = ["-m", "rewind", "evaluate", "--data", "clips.csv", "--vectors", "captions.npz", "items.npz"]
-    began = time.monotonic()
-    subprocess.run([sys.executable, *command], cwd=folder, check=True)
-    seconds = time.monotonic() - began
-    size = sum(path.stat().st_size for path in (folder / "results").rglob("*") if path.is_file())
-    most = {}
-    for path in sorted((folder / "results").glob("*/benchmarks/**/*.tsv")):
-        row = dict(zip(*(line.split("\t") for line in path.read_text().splitlines()[:2]), strict=True))
-        most[path.relative_to(folder / "results").as_posix()] = [float(row["s"]), row["max_rss"]]
-    found = {
-        "matrix": [2 * options.clips] * 2,
-        "seconds": round(seconds, 1),
-        "largest process, MB": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
-        "results on disk, MB": size // 2**20,
-        "stages: seconds, MB": most,
-    }
-    print(json.dumps(found, indent=1))
-    if not options.keep:
-        shutil.rmtree(folder)
+    if not (folder / "items.npz").is_file():
+        write(folder, clips, width)
+    command = ["-m", "rewind", "evaluate", "--data", f"{NAME}.csv", "--vectors", "captions.npz", "items.npz"]
+    subprocess.run([sys.executable, *command], cwd=folder, check=True, stdout=sys.stderr)
+    return alone(folder, STAGES)
 
 
 if __name__ == "__main__":

@@ -64,13 +64,13 @@ def frames(item):
     return clip[::-1] if item % 2 else clip
 
 
-def page(clips, budget=BUDGET, sections=None, folder="../clips"):
-    """The whole document, its explorer and its strips."""
+def page(clips, budget=BUDGET, sections=None, folder="../clips", beside=""):
+    """The whole document, its explorer and its strips; ``beside``: folder of the runs' numbers, if not in the page."""
     made, _ = explorer(clips)
     items = made.split.items
     strips = make_strips(frames, made.split.twin.tolist(), (items["reversed"] == 1).tolist(), budget)
     addresses = [f"{folder}/{path}" for path in items["path"]]
-    data = made.data(METHODS, ("chance",), addresses, strips.numbers())
+    data = made.data(METHODS, ("chance",), addresses, strips.numbers(), folder=beside)
     sections = sections or {"tables": section("tables", "Tables", "<p>none</p>")}
-    text = render(Page("Bars & <stars>", "made up", sections, {}, data, strips.content(), "Clips play."))
+    text = render(Page("Bars & <stars>", "made up", sections, {}, data, strips.content(), "Clips play.", bool(beside)))
     return text, made, strips

@@ -212,3 +212,51 @@ def test_two_thousand_queries_appear_at_once(browser, tmp_path):
     tab.locator("#order").select_option("methods")
     assert tab.locator(".row").count() < 40
     tab.close()
+
+
+@pytest.fixture
+def beside(browser, tmp_path):
+    """The page with its runs' numbers in files beside it; what it loaded, and what went wrong."""
+    text, made, _ = page(CLIPS, beside="report_data")
+    (tmp_path / "report.html").write_text(text, encoding="utf-8")
+    for name, content in made.files("report_data").items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True)
+    opened, asked, faults = context.new_page(), [], []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("console", lambda said: faults.append(said.text) if said.type in ("error", "warning") else None)
+    opened.on("request", lambda one: asked.append(one.url.rpartition("/")[2]) if "report_data" in one.url else None)
+    yield opened, (tmp_path / "report.html").as_uri(), asked, faults
+    context.close()
+
+
+def shown(tab, address):
+    """What the page says of the worst query in Hard, captions searching, and of the first one in Binary."""
+    tab.goto(address)
+    tab.locator("#method").select_option("seqLSTM")
+    tab.locator("#order").select_option("worst")
+    sync.expect(tab.locator(".hits li")).to_have_count(10)
+    found = [words(tab), tab.locator(".detail").inner_text()]
+    tab.locator('.detail label:has(input[value="2"])').click()
+    sync.expect(tab.locator('.detail input[value="2"]')).to_be_checked()
+    found.append(tab.locator(".detail").inner_text())
+    pick(tab, "setting", "binary")
+    sync.expect(tab.locator(".hits li")).to_have_count(2)
+    return [*found, words(tab), tab.locator(".detail").inner_text()]
+
+
+def test_numbers_beside_the_page_are_read_on_demand_and_say_the_same(tab, beside, address):
+    opened, large, asked, faults = beside
+    assert shown(opened, large) == shown(tab, address) and faults == []
+    runs = 3 * (len(METHODS) - 1) + 1
+    assert len(asked) == len(set(asked)), "no file is read twice"
+    assert len([name for name in asked if ".ranks." in name]) == 2 * runs, "of the two views that were looked at"
+    assert 3 <= len([name for name in asked if ".top." in name]) <= 5, "of the runs whose first places were shown"
+
+
+def test_a_page_whose_numbers_are_not_beside_it_says_so(beside, tmp_path):
+    opened, large, _, _ = beside
+    shutil.rmtree(tmp_path / "report_data")
+    opened.goto(large)
+    sync.expect(opened.locator("#count")).to_contain_text("keep that folder beside this page")

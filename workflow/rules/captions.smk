@@ -30,6 +30,7 @@ rule captions:
         lambda w: closing(w.dataset)
     resources:
         runtime=SHORT,
+        mem_mb=annotations_mb,
     params:
         dataset=lambda w: dataset(w).model_dump(
             mode="json",

@@ -23,7 +23,7 @@ rule cosines:
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        mem_mb=lambda w: study(w).resources.mem_mb,
+        mem_mb=scoring_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
         dataset=lambda w: study(w).dataset,
@@ -51,6 +51,7 @@ rule cosine_gap:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=ranks_mb,
     params:
         runs=lambda w: study(w).runs(),
         dataset=lambda w: study(w).dataset,
@@ -76,6 +77,7 @@ rule cosine_gap_figure:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=least_mb,
     params:
         study=lambda w: study(w).signature(),
         code=lambda w: code(w, "cosine_gap_figure"),

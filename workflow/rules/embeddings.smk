@@ -43,6 +43,7 @@ rule encode_dataset:
         dataset=of_kind(vectors=True),
     threads: lambda w: origin(w).threads
     resources:
+        mem_mb=making_mb,
         gpu=lambda w: making_gpus(w.dataset),
     params:
         made_from=lambda w: origin(w).signature(exclude={"threads"}),
@@ -69,6 +70,7 @@ rule vector_report:
         lambda w: preparing(w.dataset)
     resources:
         runtime=SHORT,
+        mem_mb=annotations_mb,
     params:
         dataset=lambda w: dataset(w).signature(
             include={"name", "source"} | (set() if dataset(w).vectors else {"reverse", "clips"})

@@ -27,7 +27,7 @@ rule encode_vectors:
         gpu=lambda w: encoding_resource(w, "gpus"),
         runtime=ENCODING,
         require_gpu=lambda w: encoding_resource(w, "require_gpu"),
-        mem_mb=lambda w: encoding_resource(w, "mem_mb"),
+        mem_mb=vectors_mb,
         # Not a parameter: no vectors are made anew for it.
         batch_size=lambda w: encoding(w).batch_size,
     params:

@@ -22,7 +22,7 @@ rule similarity:
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        mem_mb=lambda w: study(w).resources.mem_mb,
+        mem_mb=scoring_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
         dataset=lambda w: study(w).dataset,
@@ -44,6 +44,11 @@ rule ranks:
         "results/{study}/logs/ranks/{method}.seed{seed}.log",
     benchmark:
         "results/{study}/benchmarks/ranks/{method}.seed{seed}.tsv"
+    group:
+        "report_{study}"
+    resources:
+        runtime=SHORT,
+        mem_mb=matrix_mb,
     params:
         dataset=lambda w: study(w).dataset,
         settings=lambda w: study(w).evaluation.settings,
@@ -67,6 +72,7 @@ rule metrics:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=least_mb,
     params:
         runs=lambda w: study(w).runs(),
         settings=lambda w: study(w).evaluation.settings,
@@ -87,6 +93,8 @@ rule trec:
         "results/{study}/logs/trec.log",
     benchmark:
         "results/{study}/benchmarks/trec.tsv"
+    resources:
+        mem_mb=matrix_mb,
     params:
         runs=lambda w: study(w).runs(),
         dataset=lambda w: study(w).dataset,

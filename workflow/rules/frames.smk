@@ -19,6 +19,8 @@ rule frames:
     benchmark:
         "results/{study}/benchmarks/frames/frames{frames}.tsv"
     threads: lambda w: max(1, study(w).frames.workers)
+    resources:
+        mem_mb=frames_mb,
     params:
         view=lambda w: {
             "max_frames": int(w.frames),

@@ -1,7 +1,7 @@
 """Report: tables, figures, and the page that holds them.
 
 Requires: metrics, statistics, and the provenance of every run; for pictures of one run its model.
-Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf}, embedding/*.npz, report.html; where
+Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf}, embedding/*.npz, report.html, report_data/; where
 batches are topical, batches.csv.
 """
 
@@ -29,6 +29,7 @@ rule tables:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=ranks_mb,
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].signature(),
@@ -54,6 +55,7 @@ rule figures:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=ranks_mb,
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].signature(),
@@ -80,6 +82,7 @@ rule batches:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=least_mb,
     params:
         runs=lambda w: topical_runs(w.study),
         study=lambda w: study(w).signature(),
@@ -104,7 +107,7 @@ rule export_vectors:
         runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
-        mem_mb=lambda w: study(w).resources.mem_mb,
+        mem_mb=study_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
         dataset=lambda w: study(w).dataset,
@@ -131,6 +134,7 @@ rule examples:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=matrix_mb,
     params:
         dataset=lambda w: study(w).dataset,
         run=lambda w: pictured_run(w.study),
@@ -158,7 +162,9 @@ rule page:
         gap_pictures=lambda w: gap_pictures(w.study),
         sweep="results/{study}/sweep/max_frames.csv",
     output:
-        report("results/{study}/report.html", category="Report", caption="../report/page.rst"),
+        page=report("results/{study}/report.html", category="Report", caption="../report/page.rst"),
+        # What the page of a large study reads on demand; of others it is empty.
+        data=directory("results/{study}/report_data"),
     log:
         "results/{study}/logs/page.log",
     benchmark:
@@ -167,6 +173,7 @@ rule page:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=page_mb,
     params:
         study=lambda w: study(w).signature(),
         dataset=lambda w: DATASETS[study(w).dataset].signature(),

@@ -5,6 +5,7 @@ job of a cluster.
 from copy import copy
 
 from rewind.jobs.batch_memory import batch_memory
+from rewind.jobs import memory
 from rewind.study.model import TOWERLESS
 
 # Minutes, for schedulers; `--set-resources train:runtime=2880` overrules them.
@@ -102,3 +103,65 @@ def fitted(wanted):
             raise WorkflowError(f"{rulename}: {error}") from None
 
     return found
+
+
+# Memory in MB; an attempt after the first asks for as much again. It limits nothing where no `--resources mem_mb=…` is
+# given: schedulers read it.
+RESULTS = Path("results")
+
+
+def used_dataset(wildcards):
+    """The data set that a job is about, or that its study uses."""
+    return DATASETS[wildcards.dataset if hasattr(wildcards, "dataset") else study(wildcards).dataset]
+
+
+def least_mb(wildcards, attempt):
+    """Of jobs that read small files."""
+    return attempt * memory.BASE
+
+
+def study_mb(wildcards, attempt):
+    """Of jobs that run a model: what the study says."""
+    return attempt * study(wildcards).resources.mem_mb
+
+
+def clips_mb(wildcards, attempt):
+    """Of jobs that decode: a clip's frames are held while it is reversed, by each worker."""
+    return attempt * (2000 + 1000 * dataset(wildcards).media.workers)
+
+
+def frames_mb(wildcards, attempt):
+    """The same of a study's decoding processes."""
+    return attempt * (2000 + 500 * study(wildcards).frames.workers)
+
+
+def annotations_mb(wildcards, attempt):
+    return attempt * memory.of_annotations(used_dataset(wildcards))
+
+
+def making_mb(wildcards, attempt):
+    """Of the job that makes a data set of vectors: annotations, and the networks that encode."""
+    return annotations_mb(wildcards, attempt) + attempt * 4000
+
+
+def matrix_mb(wildcards, attempt):
+    return attempt * memory.of_matrix(used_dataset(wildcards), RESULTS)
+
+
+def scoring_mb(wildcards, attempt):
+    return attempt * memory.of_scoring(used_dataset(wildcards), study(wildcards), RESULTS)
+
+
+def ranks_mb(wildcards, attempt):
+    return attempt * memory.of_ranks(used_dataset(wildcards), study(wildcards), RESULTS)
+
+
+def page_mb(wildcards, attempt):
+    """Of jobs that read all ranks and every matrix, one after the other."""
+    both = memory.of_ranks(used_dataset(wildcards), study(wildcards), RESULTS) - memory.BASE
+    return matrix_mb(wildcards, attempt) + attempt * both
+
+
+def vectors_mb(wildcards, attempt):
+    """Of jobs that encode for several studies: the most that one of them says."""
+    return attempt * encoding_resource(wildcards, "mem_mb")

@@ -28,6 +28,7 @@ rule statistics:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=ranks_mb,
     params:
         runs=lambda w: study(w).runs(),
         settings=lambda w: study(w).statistics.signature(),

@@ -25,8 +25,8 @@ rule sanity:
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        mem_mb=lambda w: study(w).resources.mem_mb,
         state_folder=lambda w: study(w).resources.state_folder or "",
+        mem_mb=study_mb,
     params:
         settings=lambda w: study(w).sanity.signature(),
         spec=lambda w: sanity_spec(w.study),
@@ -57,8 +57,8 @@ use rule train as sweep_trial with:
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        mem_mb=lambda w: study(w).resources.mem_mb,
         state_folder=lambda w: study(w).resources.state_folder or "",
+        mem_mb=study_mb,
     params:
         spec=lambda w: study(w).run_spec(study(w).sweep.method, study(w).sweep.training).signature(),
         act="train",
@@ -87,6 +87,8 @@ rule sweep:
         "results/{study}/logs/sweep.log",
     benchmark:
         "results/{study}/benchmarks/sweep.tsv"
+    resources:
+        mem_mb=least_mb,
     params:
         default=lambda w: study(w).frames.max_frames,
         code=lambda w: code(w, "sweep"),

@@ -27,8 +27,8 @@ rule train:
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        mem_mb=lambda w: study(w).resources.mem_mb,
         state_folder=lambda w: study(w).resources.state_folder or "",
+        mem_mb=study_mb,
     params:
         spec=lambda w: study(w).run_spec(w.method, seed=w.seed).signature(),
         name="{method}/seed{seed}",
@@ -64,8 +64,8 @@ use rule train as pretrain with:
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        mem_mb=lambda w: study(w).resources.mem_mb,
         state_folder=lambda w: study(w).resources.state_folder or "",
+        mem_mb=study_mb,
     params:
         spec=lambda w: pretraining_spec(w.study),
         act="train",
@@ -96,7 +96,7 @@ rule features:
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
         keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        mem_mb=lambda w: study(w).resources.mem_mb,
+        mem_mb=study_mb,
     params:
         spec=lambda w: features_spec(w.study),
         dataset=lambda w: study(w).dataset,

@@ -21,7 +21,7 @@ rule submission:
         gpu=lambda w: encoding_gpus(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         runtime=lambda w: encoding_minutes(w.study, w.method),
-        mem_mb=lambda w: study(w).resources.mem_mb,
+        mem_mb=study_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
         dataset=lambda w: study(w).dataset,
@@ -50,7 +50,7 @@ rule efficiency:
     resources:
         gpu=lambda w: min(1, study(w).resources.gpus),
         workers=lambda w: study(w).frames.workers,
-        mem_mb=lambda w: study(w).resources.mem_mb,
+        mem_mb=study_mb,
     params:
         spec=lambda w: evaluation_spec(w.study, measured(w.study)[0][0]),
         methods=lambda w: [

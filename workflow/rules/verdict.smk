@@ -20,7 +20,7 @@ rule step_time:
     resources:
         gpu=lambda w: min(1, study(w).resources.gpus),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
-        mem_mb=lambda w: study(w).resources.mem_mb,
+        mem_mb=study_mb,
     params:
         specs=lambda w: {name: timed_spec(w.study, name) for name in timed_methods(w.study)},
         baseline=lambda w: verdict(w).baseline,
@@ -47,6 +47,7 @@ rule control:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=ranks_mb,
     params:
         runs=lambda w: [run for run in study(w).runs() if run[0] in controlled_methods(w.study)],
         verdict=lambda w: verdict(w).signature(),

@@ -26,6 +26,7 @@ rule sources:
     threads: lambda w: dataset(w).media.workers
     resources:
         runtime=SHORT,
+        mem_mb=annotations_mb,
     params:
         dataset=lambda w: dataset(w).signature(include={"name", "source", "reverse"}),
         workers=lambda w: dataset(w).media.workers,
@@ -48,6 +49,7 @@ rule inventory:
         lambda w: preparing(w.dataset)
     resources:
         runtime=SHORT,
+        mem_mb=annotations_mb,
     params:
         dataset=lambda w: dataset(w).model_dump(
             mode="json",
@@ -78,6 +80,8 @@ rule video_shard:
     group:
         lambda w: together(w.dataset)
     threads: lambda w: dataset(w).media.workers
+    resources:
+        mem_mb=clips_mb,
     params:
         kind=lambda w: dataset(w).items,
         media=lambda w: dataset(w).media.signature(exclude={"shards", "workers"}),
@@ -107,6 +111,7 @@ rule videos:
         lambda w: closing(w.dataset)
     resources:
         runtime=SHORT,
+        mem_mb=annotations_mb,
     params:
         max_missing=lambda w: dataset(w).max_missing,
         how_to_get=lambda w: dataset(w).how_to_get,

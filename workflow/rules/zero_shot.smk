@@ -25,7 +25,7 @@ rule zero_shot:
         runtime=lambda w: encoding_minutes(w.study, w.method),
         require_gpu=lambda w: int(study(w).resources.require_gpu),
         workers=lambda w: study(w).frames.workers,
-        mem_mb=lambda w: study(w).resources.mem_mb,
+        mem_mb=study_mb,
     params:
         spec=lambda w: zero_shot_spec(w.study, w.method),
         dataset=lambda w: study(w).dataset,
@@ -49,6 +49,7 @@ rule zero_shot_table:
         "report_{study}"
     resources:
         runtime=SHORT,
+        mem_mb=least_mb,
     params:
         runs=lambda w: zero_shot_methods(w.study),
         settings=lambda w: study(w).evaluation.zero_shot.signature(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from rewind.jobs.examples import picture_of, read_similarity
 from rewind.jobs.given import Given
 from rewind.jobs.metrics import folder_of, read_ranks
 from rewind.jobs.report import Files, load_results, of_every_run, report_files
-from rewind.reporting.explorer import Explorer
+from rewind.reporting.explorer import APART, Explorer
 from rewind.reporting.figures.rank_intervals import drawn
 from rewind.reporting.lists import Split
 from rewind.reporting.order import trusted
@@ -54,11 +55,12 @@ def page(given: Given) -> None:
         report_files(given),
         made,
         Path(inputs.item_table).parent,
-        Path(given.output[0]),
+        Path(given.output.page),
+        Path(given.output.data),
     )
 
 
-def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Path, result: Path) -> None:
+def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Path, result: Path, beside: Path) -> None:
     """Write the study's page.
 
     Args:
@@ -67,6 +69,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
         made: what the page shows.
         data: the data set's results folder; clips that do not fit into the page are linked there.
         result: the page.
+        beside: folder next to the page for what a page of a large study reads on demand; empty for the others.
     """
     results = load_results(study, dataset, files)
     explorer, split = _explorer(study, made, data, results)
@@ -80,15 +83,21 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
         "coverage": section("coverage", "Coverage", *_coverage(files, data, _noun(dataset))),
     }
     names = {"sweep": "Number of frames"}
+    folder = beside.name if explorer.bytes() > APART else ""
     page = Page(
         title=study.title or study.name,
         subtitle=_under(_subtitle(study, dataset, split, results), results.given),
         sections=sections,
         names=names,
-        explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items),
+        explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items, folder),
         strips=strips.content(),
         clips=_said(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors", dataset.name),
+        beside=bool(folder),
     )
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    for address, text in explorer.files(folder).items() if folder else ():
+        write_text(beside / Path(address).name, text)
     write_text(result, render(page))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,12 @@ from rewind.reporting.lists import Split, View, margins, top, view
 TOP = 10
 MARGIN_STEPS = 1000  # a margin is stored in thousandths of a standard deviation
 NO_TWIN = -32768
+APART = 1_000_000
+"""Bytes of ranks and first places up to which they are in the page; more lie beside it, in files read on demand."""
+
+PARTS = {"ranks": ("rank", "margin"), "top": ("top",)}
+"""What each file of a run in a view holds: all runs' ranks are shown together, first places of one run at a time."""
+
 Run = tuple[str, int]
 
 
@@ -66,6 +73,25 @@ class Explorer:
         tables = dict(iter(ranks.groupby(["setting", "direction"])))
         self.runs[method, seed] = [self._packed(found, scores, tables, where) for found in self.views]
 
+    def bytes(self) -> int:
+        """Length of what the runs' ranks, margins and first places are packed into."""
+        return sum(len(text) for views in self.runs.values() for packed in views for text in packed.values())
+
+    def files(self, folder: str) -> dict[str, str]:
+        """Address → text of the scripts that hold what :meth:`data` leaves out where it is given this folder.
+
+        A page that was opened from a disk may not read files, but it may run them: each hands its values to a function
+        of the page.
+        """
+        found = {}
+        for place in range(len(self.views)):
+            for number, views in enumerate(self.runs.values()):
+                for part, names in PARTS.items():
+                    address = _address(folder, place, number, part)
+                    values = {name: views[place][name] for name in names}
+                    found[address] = f"rewindData({json.dumps(address)}, {json.dumps(values)});\n"
+        return found
+
     def data(
         self,
         labels: Mapping[str, str],
@@ -73,6 +99,7 @@ class Explorer:
         clips: Sequence[str],
         strips: Sequence[int],
         kind: str = "videos",
+        folder: str = "",
     ) -> dict[str, Any]:
         """Everything the page's script needs, JSON-able; arrays are little-endian bytes in base64.
 
@@ -83,6 +110,7 @@ class Explorer:
             strips: (m,) number of each item's picture strip; ``~number`` for the strip played backwards; the number of
                 strips for none. See :mod:`rewind.reporting.page.strips`.
             kind: what items are, ``videos`` or ``images``.
+            folder: where :meth:`files` are, relative to the page, if ranks and first places are not to be in it.
         """
         methods: dict[str, list[int]] = {}
         for method, seed in self.runs:
@@ -103,7 +131,7 @@ class Explorer:
             "kind": kind,
             "noTwin": NO_TWIN,
             "marginSteps": MARGIN_STEPS,
-            "views": [self._view(place, found) for place, found in enumerate(self.views)],
+            "views": [self._view(place, found, folder) for place, found in enumerate(self.views)],
         }
 
     def _packed(self, found: View, scores: np.ndarray, tables: Mapping, where: str) -> dict[str, str]:
@@ -120,7 +148,7 @@ class Explorer:
             "margin": pack(quantised(margins(found, scores, self.split)), "i2"),
         }
 
-    def _view(self, place: int, found: View) -> dict[str, Any]:
+    def _view(self, place: int, found: View, folder: str) -> dict[str, Any]:
         count = min(TOP, found.candidates.shape[-1])
         return {
             "setting": found.setting,
@@ -129,7 +157,12 @@ class Explorer:
             "gallery": int(found.candidates.shape[-1]),
             "top": count,
             "wide": _width(len(self.split.items) if found.to_items else len(self.split.captions)) == "u4",
-            "runs": {f"{method}/{seed}": packed[place] for (method, seed), packed in self.runs.items()},
+            "runs": {
+                f"{method}/{seed}": {"files": {part: _address(folder, place, number, part) for part in PARTS}}
+                if folder
+                else packed[place]
+                for number, ((method, seed), packed) in enumerate(self.runs.items())
+            },
         }
 
 
@@ -148,6 +181,10 @@ def pack(values: np.ndarray, kind: str) -> str:
 def unpack(text: str, kind: str) -> np.ndarray:
     """The values of :func:`pack`, flat."""
     return np.frombuffer(base64.b64decode(text), dtype=f"<{kind}")
+
+
+def _address(folder: str, view: int, run: int, part: str) -> str:
+    return f"{folder}/view{view}.run{run}.{part}.js"
 
 
 def _width(size: int) -> str:

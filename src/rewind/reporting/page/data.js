@@ -15,18 +15,56 @@ study.items.twin = numbers(study.items.twin, Int32Array);
 study.items.strip = numbers(study.items.strip, Int32Array);
 study.captions.item = numbers(study.captions.item, Int32Array);
 
-/** Ranks, first places and margins of one run in one view. */
+// Of a large study the runs' numbers lie in scripts beside the page, since a page from a disk may not read files: each
+// script calls this function.
+const arrived = new Map();
+const loading = new Map();
+globalThis.rewindData = (address, values) => arrived.set(address, values);
+
+/** The values of a script beside the page; it is run once. */
+const fetched = (address) => {
+  if (!loading.has(address)) {
+    loading.set(address, new Promise((done, failed) => {
+      const script = document.createElement("script");
+      const missing = () => {
+        loading.delete(address);
+        script.remove();
+        failed(new Error(`${address} is not there: keep that folder beside this page`));
+      };
+      script.addEventListener("load", () => (arrived.has(address) ? done(arrived.get(address)) : missing()));
+      script.addEventListener("error", missing);
+      script.src = address;
+      document.head.append(script);
+    }));
+  }
+  return loading.get(address);
+};
+
+/** A promise of what is not here yet of some runs (`part`: ranks or top), or null where all is here. */
+const awaited = (part, ...packed) => {
+  const lacking = packed.filter((one) => one.files?.[part]);
+  if (!lacking.length) return null;
+  return Promise.all(lacking.map(async (one) => {
+    Object.assign(one, await fetched(one.files[part]));
+    delete one.files[part];
+  }));
+};
+
+const awaitedRanks = (view) => awaited("ranks", ...Object.values(view.runs));
+const awaitedTop = (view, method, seed) => awaited("top", view.runs[`${method}/${seed}`]);
+
+/** Ranks and margins of one run in one view. */
 const run = (view, method, seed) => {
   const packed = view.runs[`${method}/${seed}`];
-  if (!packed.ready) {
-    packed.ready = {
-      seed,
-      rank: numbers(packed.rank, Float32Array),
-      top: numbers(packed.top, view.wide ? Uint32Array : Uint16Array),
-      margin: numbers(packed.margin, Int16Array),
-    };
-  }
+  packed.ready ??= { seed, rank: numbers(packed.rank, Float32Array), margin: numbers(packed.margin, Int16Array) };
   return packed.ready;
+};
+
+/** First places of one run in one view. */
+const topOf = (view, method, seed) => {
+  const packed = view.runs[`${method}/${seed}`];
+  packed.first ??= numbers(packed.top, view.wide ? Uint32Array : Uint16Array);
+  return packed.first;
 };
 
 const runsOf = (view, method) => method.seeds.map((seed) => run(view, method.key, seed));

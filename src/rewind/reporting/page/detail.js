@@ -63,18 +63,33 @@ const seedChoice = (state, redraw) => {
     element("div", { class: "choices" }, ...choices));
 };
 
+let shown = 0;
+
 /** Fill the region with a query, or say that none is chosen. */
-const showDetail = (region, state, place, focus) => {
+const showDetail = async (region, state, place, focus) => {
+  shown += 1;
+  const mine = shown;
   if (place === null) {
     region.replaceChildren(element("p", { class: "faint" }, "No query matches the filter."));
     return;
   }
   const { view } = state;
   if (!state.method.seeds.includes(state.seed)) [state.seed] = state.method.seeds;
+  const coming = awaitedTop(view, state.method.key, state.seed);
+  if (coming) {
+    try {
+      await coming;
+    } catch (error) {
+      region.replaceChildren(element("p", { class: "faint" }, error.message));
+      return;
+    }
+    if (mine !== shown) return; // another query was chosen meanwhile
+  }
   const query = queriesOf(view)[place];
   const truth = itemOfQuery(view, query);
   const one = run(view, state.method.key, state.seed);
-  const first = Array.from({ length: view.top }, (_, i) => one.top[place * view.top + i]);
+  const top = topOf(view, state.method.key, state.seed);
+  const first = Array.from({ length: view.top }, (_, i) => top[place * view.top + i]);
   const hits = element("ol", { class: toItems(view) ? "hits" : "hits words" }, ...first.map((c, i) => hit(state, c, i, truth)));
   const all = element("button", { type: "button", "aria-pressed": "false" }, "Play all");
   all.hidden = study.kind === "images";

@@ -25,6 +25,7 @@ class Page:
         names: key → its name in the contents.
         explorer: the explorer's data, see :meth:`rewind.reporting.explorer.Explorer.data`.
         strips: see :meth:`rewind.reporting.page.strips.Strips.content`.
+        beside: whether the explorer's data has files beside the page.
         clips: which clips play in the page and which are linked, in a sentence.
     """
 
@@ -35,6 +36,7 @@ class Page:
     explorer: Mapping[str, Any]
     strips: Mapping[str, Any]
     clips: str
+    beside: bool = False
 
 
 def render(page: Page) -> str:
@@ -51,6 +53,7 @@ def render(page: Page) -> str:
         before=before,
         explorer=explorer,
         after=after,
+        beside=" 'self' file:" if page.beside else "",
         data=embedded("explorer-data", page.explorer) + "\n" + embedded("explorer-strips", page.strips),
         script="\n".join(content(name) for name in SCRIPTS),
     )

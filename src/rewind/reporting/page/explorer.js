@@ -39,12 +39,27 @@ const list = new QueryList(at("list"), at("rows"), draw, (place) => {
 });
 
 let order = "file";
+let turn = 0;
 
 /** Choose the queries anew; the selected one is kept where it is still asked and the order is the same. */
-const update = () => {
+const update = async () => {
+  turn += 1;
+  const mine = turn;
+  const view = study.views.find((v) => v.setting === chosen("setting") && v.direction === chosen("direction"));
+  const coming = awaitedRanks(view);
+  if (coming) {
+    at("count").textContent = "loading …";
+    try {
+      await coming;
+    } catch (error) {
+      at("count").textContent = error.message;
+      return;
+    }
+    if (mine !== turn) return; // something else was chosen meanwhile
+  }
   const asked = state.place === null ? null : queriesOf(state.view)[state.place];
   const before = state.view;
-  state.view = study.views.find((v) => v.setting === chosen("setting") && v.direction === chosen("direction"));
+  state.view = view;
   state.method = study.methods.find((method) => method.key === at("method").value);
   const places = listed(state.view, state.method, at("order").value, at("filter").value);
   const queries = queriesOf(state.view);
