@@ -60,11 +60,11 @@ resources: {{gpus: 1, threads: 1, mem_mb: 1500}}
 """
 CONFIG = "studies: [miniature]\noverrides:\n  datasets.shapes.source.clips: {train: 12, valid: 4, test: 6}\n"
 LONG = "results/miniature/.state/runs/seqLSTM.seed0.pt"  # of the run that is put back into the queue
-# The first attempt of a training run has a minute, which is too little for seqLSTM.
+# The first attempt of a training run has two minutes, which is too little for seqLSTM.
 # Short jobs of one rule share a submission, beside what shares one in any case (docs/cluster.md).
 TOGETHER = ["--groups", "similarity=scoring", "features=features", "pretrain=pretraining"]
 TOGETHER += ["--group-components", "scoring=5", "features=2", "pretraining=2"]
-LIMITS = ["train:runtime=1 if attempt == 1 else 30", "sanity:gpu=2"]
+LIMITS = ["train:runtime=2 if attempt == 1 else 30", "sanity:gpu=2"]
 
 
 class Check:
@@ -225,7 +225,7 @@ def versions(cluster: Cluster) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--install", action="store_true", help="install Debian's packages where they are not there")
-    parser.add_argument("--epochs", type=int, default=300, help="of the run that is to hit a wall time of one minute")
+    parser.add_argument("--epochs", type=int, default=900, help="of the run that is to hit a wall time of two minutes")
     parser.add_argument("--local", type=Path, help="checkout of a local run that is there already (see --keep)")
     parser.add_argument("--transcript", type=Path, help="file for what is printed")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the runs and of the cluster")

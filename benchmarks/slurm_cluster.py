@@ -40,6 +40,7 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TaskProlog={folder}/prolog
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill
@@ -183,6 +184,11 @@ class Cluster:
             **self.ports,
         )
         (folder / "slurm.conf").write_text(text)
+        # Two machines have two folders for temporary files, and in these the locks of their GPUs.
+        prolog = folder / "prolog"
+        own = f"{folder}/tmp-$SLURMD_NODENAME"
+        prolog.write_text(f"#!/bin/sh\nmkdir -p {own}\necho export TMPDIR={own}\n")
+        prolog.chmod(0o755)
         # The plugin starts srun without SLURM_CONF, and a configuration in /etc would not be ours alone.
         srun = folder / "bin" / "srun"
         srun.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')

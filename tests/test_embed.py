@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from evaluated_runs import evaluate
 from rewind.datasets.captions import ITEM_COLUMNS
 from rewind.datasets.embeddings import make_sources, read
 from rewind.errors import RewindError
@@ -18,7 +19,6 @@ from rewind.files import write_csv, write_json
 from rewind.jobs.encode_dataset import challenge_arrays, make_vectors
 from rewind.jobs.examples import Run, blank, make_pictures
 from rewind.jobs.export_vectors import write_run_vectors
-from rewind.jobs.metrics import compute_metrics
 from rewind.jobs.similarity import compute_similarity
 from rewind.jobs.submission import write_submission
 from rewind.jobs.tables import _vectors
@@ -172,7 +172,7 @@ def test_from_the_challenge_to_its_submission(tmp_path, monkeypatch):
     model = str(runs / "model.safetensors")
     compute_similarity(folder, model, "results/t/s.npz")
     settings, ways = ["test"], ["text_to_item"]
-    compute_metrics(data, "challenge", settings, ways, {("adapter", 0): "results/t/s.npz"}, "r", "m.csv")
+    evaluate(data, "challenge", settings, ways, {("adapter", 0): "results/t/s.npz"}, "r", "m.csv")
     row = pd.read_csv("m.csv").iloc[0]
     assert (row["queries"], row["gallery"]) == (9, 3)
     assert row["MdR"] <= row["P75"] <= 3

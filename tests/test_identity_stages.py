@@ -170,7 +170,7 @@ REPORTS = {"tables", "figures", "page"}
 def test_a_further_metric_is_computed_and_trains_nothing(checkout):
     edit = replaced('    Metric("MRR"', ENTRY + '    Metric("MRR"')
     stale = checkout.stale("src/rewind/metrics.py", edit)
-    assert stale == {"metrics", "statistics", "control", *REPORTS} and not stale & (TRAINED | SCORED)
+    assert stale == {"ranks", "statistics", "control", *REPORTS} and not stale & (TRAINED | SCORED)
     trained = {part for stage in TRAINED for part in checkout.before[stage] if part.startswith("rewind.metrics:")}
     assert trained == {f"rewind.metrics:{name}" for name in ("expected", "hits", "reciprocal", "median_of", "ROUNDING")}
     edit = replaced("MRR is the mean reciprocal rank", "MRR is the mean of 1/rank")
@@ -179,7 +179,7 @@ def test_a_further_metric_is_computed_and_trains_nothing(checkout):
 
 def test_what_validation_computes_makes_training_stale(checkout):
     stale = checkout.stale("src/rewind/metrics.py", replaced("return 1 / ranks", "return 2 / ranks"))
-    assert {*TRAINED - {"step_time"}, "metrics"} < stale, "steps are timed without validation"
+    assert {*TRAINED - {"step_time"}, "ranks"} < stale, "steps are timed without validation"
     assert not stale & SCORED
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from evaluated_runs import evaluate
 from rewind.errors import RewindError
-from rewind.jobs.metrics import compute_metrics, read_ranks, read_reasons
+from rewind.jobs.metrics import read_ranks, read_reasons
 from rewind.statistics.comparisons import compare
 from rewind.statistics.inference import difference, holm
 from rewind.statistics.pairs import Random
@@ -159,9 +160,7 @@ def evaluated(tmp_path):
             chosen = {"query_ids": captions["caption_id"].to_numpy(str)[rows], "item_ids": np.array(ids)[columns]}
             np.savez(paths[method, 0], similarity=scores[np.ix_(rows, columns)], **chosen)
         ways = ["text_to_item", "item_to_text"]
-        compute_metrics(
-            tmp_path, "toy", list(settings), ways, paths, str(tmp_path / "ranks"), str(tmp_path / "metrics.csv")
-        )
+        evaluate(tmp_path, "toy", list(settings), ways, paths, str(tmp_path / "ranks"), str(tmp_path / "metrics.csv"))
         return str(tmp_path / "ranks"), pd.read_csv(tmp_path / "metrics.csv")
 
     made.twins = [name for name in ids if name.endswith("_rev")]

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from evaluated_runs import evaluate
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import rank_table
 from rewind.evaluation.settings import left_out
-from rewind.jobs.metrics import compute_metrics
 from rewind.jobs.trec import export
 from rewind.reporting.lists import Split, view
 
@@ -48,7 +48,7 @@ def test_ranks_the_export_and_the_explorer_ask_the_same(tmp_path: Path, capsys: 
     arrays = {name: ids.to_numpy(dtype=str) for name, ids in names.items()}
     run = {("m", 0): str(tmp_path / "m.npz")}
     np.savez(run["m", 0], similarity=scores, **arrays)
-    compute_metrics(tmp_path, "toy", SETTINGS, WAYS, run, str(tmp_path / "ranks"), str(tmp_path / "metrics.csv"))
+    evaluate(tmp_path, "toy", SETTINGS, WAYS, run, str(tmp_path / "ranks"), str(tmp_path / "metrics.csv"))
     assert (
         "binary: 2 captions are not used as queries: the twin of their clip has no caption" in capsys.readouterr().out
     )

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,13 @@ def write_csv(path: str | Path, table: pd.DataFrame) -> None:
     """Write ``table`` as CSV with ``\\n`` line ends and no index, atomically."""
     with atomic(path) as draft:
         table.to_csv(draft, index=False, lineterminator="\n")
+
+
+def write_csv_parts(path: str | Path, parts: Iterable[pd.DataFrame]) -> None:
+    """The same file from its rows in several parts, at least one, of which only one need be in memory."""
+    with atomic(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+        for number, part in enumerate(parts):
+            part.to_csv(stream, index=False, lineterminator="\n", header=number == 0)
 
 
 def read_csv(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:

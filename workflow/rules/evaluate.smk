@@ -1,8 +1,7 @@
 """Evaluation: one similarity matrix per run, ranks and metrics in every setting.
 
 Requires: a run's model and the test split.
-Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.parquet (where a run lacks settings also .json),
-metrics.csv; trec/ where asked for.
+Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.{parquet,json}, metrics.csv; trec/ where asked for.
 """
 
 
@@ -32,15 +31,34 @@ rule similarity:
         "../scripts/job.py"
 
 
-rule metrics:
-    """Ranks with honest ties for every query, and all metrics of every run."""
+rule ranks:
+    """Ranks with honest ties for every query of one run, and its metrics."""
     input:
         item_table=item_table,
         captions=lambda w: captions_of(w.study, "test")["test"],
-        similarity=lambda w: per_run(w.study, rules.similarity.output[0]),
+        similarity=rules.similarity.output[0],
+    output:
+        ranks="results/{study}/ranks/{method}/seed{seed}.parquet",
+        said="results/{study}/ranks/{method}/seed{seed}.json",
+    log:
+        "results/{study}/logs/ranks/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/ranks/{method}.seed{seed}.tsv"
+    params:
+        dataset=lambda w: study(w).dataset,
+        settings=lambda w: study(w).evaluation.settings,
+        directions=lambda w: study(w).evaluation.directions,
+        code=lambda w: code(w, "ranks"),
+    script:
+        "../scripts/job.py"
+
+
+rule metrics:
+    """One table of the metrics of all runs."""
+    input:
+        said=lambda w: per_run(w.study, rules.ranks.output.said),
     output:
         table=report("results/{study}/metrics.csv", category="Results", caption="../report/metrics.rst"),
-        ranks=directory("results/{study}/ranks"),
     log:
         "results/{study}/logs/metrics.log",
     benchmark:
@@ -51,9 +69,7 @@ rule metrics:
         runtime=SHORT,
     params:
         runs=lambda w: study(w).runs(),
-        dataset=lambda w: study(w).dataset,
         settings=lambda w: study(w).evaluation.settings,
-        directions=lambda w: study(w).evaluation.directions,
         code=lambda w: code(w, "metrics"),
     script:
         "../scripts/job.py"

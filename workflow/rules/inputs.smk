@@ -59,6 +59,11 @@ def per_run(name, pattern):
     return [filled(pattern, study=name, method=m, seed=s) for m, s in STUDIES[name].runs()]
 
 
+def rank_files(name):
+    """The rank table of every run."""
+    return per_run(name, rules.ranks.output.ranks)
+
+
 def topical_runs(name):
     """Runs (method, seed) whose histories say what their batches were."""
     methods = {m: STUDIES[name].methods[m] for m in STUDIES[name].trained()}
@@ -288,7 +293,8 @@ def report_inputs(name):
     folder = f"results/{name}"
     files = {
         "metrics": filled(rules.metrics.output.table, study=name),
-        "ranks": filled(rules.metrics.output.ranks, study=name),
+        "ranks": rank_files(name),
+        "said": per_run(name, rules.ranks.output.said),
         **{part: filled(path, study=name) for part, path in rules.statistics.output.items()},
         "best": filled(rules.sweep.output.best, study=name),
         "videos": f"{data_folder(name)}/videos/report.csv",

@@ -9,7 +9,8 @@ rule statistics:
     """Error over training seeds and queries, with a bootstrap over queries beside it; Holm's correction over pairs."""
     input:
         metrics="results/{study}/metrics.csv",
-        ranks=rules.metrics.output.ranks,
+        ranks=lambda w: rank_files(w.study),
+        said=lambda w: per_run(w.study, rules.ranks.output.said),
     output:
         intervals=report(
             "results/{study}/statistics/intervals.csv", category="Results", caption="../report/intervals.rst"

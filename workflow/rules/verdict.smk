@@ -36,7 +36,7 @@ rule step_time:
 rule control:
     """Gaps to the baseline, and how much smaller they are between the methods' counterparts."""
     input:
-        ranks=rules.metrics.output.ranks,
+        ranks=lambda w: rank_files(w.study),
     output:
         "results/{study}/statistics/control.csv",
     log:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from rewind.datasets.annotations import SPLITS, TWIN_SUFFIX, Annotations
-from rewind.datasets.rows import SHOWN
+from rewind.datasets.rows import BLOCK, SHOWN
 from rewind.errors import RewindError
-from rewind.files import read_csv, write_csv, write_json
+from rewind.files import read_csv, write_csv, write_csv_parts, write_json
 
 ITEM_COLUMNS = ["item_id", "path", "split", "cluster_id", "reversed", "status"]
 CAPTION_COLUMNS = ["video_id", "caption", "caption_id"]
@@ -63,16 +65,17 @@ def write_captions(
     """
     folder = Path(folder)
     items = _with_status(annotations.items, report, suffix)
-    captions = annotations.captions.merge(
-        items[["item_id", "reversed", "status"]], "left", left_on="video_id", right_on="item_id"
-    )
+    original = set(items["item_id"][items["reversed"] == 0])
     for split in (*SPLITS, ORIGIN):
-        write_csv(_path(folder, name, split), _of(captions, split)[CAPTION_COLUMNS])
+        parts = _captions(annotations.captions, split, original)
+        write_csv_parts(_path(folder, name, split), (part[CAPTION_COLUMNS] for part in parts))
     write_csv(folder / "items.csv", items[ITEM_COLUMNS])
     content = {
         "dataset": name,
         "digest": digest,
-        "splits": {split: _counts(_of(items, split), _of(captions, split)) for split in SPLITS},
+        "splits": {
+            split: _counts(_of(items, split), _captions(annotations.captions, split, original)) for split in SPLITS
+        },
         "annotations": annotations.notes,
     }
     write_json(folder / "captions" / "report.json", content)
@@ -144,16 +147,31 @@ def _check_report(items: pd.DataFrame, report: pd.DataFrame) -> None:
         )
 
 
-def _counts(items: pd.DataFrame, captions: pd.DataFrame) -> dict[str, Any]:
+def _captions(captions: pd.DataFrame, split: str, original: set[str]) -> Iterator[pd.DataFrame]:
+    """Those of a split, a block at a time: there may be millions."""
+    for top in range(0, max(1, len(captions)), BLOCK):
+        part = captions.iloc[top : top + BLOCK]
+        kept = part["split"] == ("test" if split == ORIGIN else split)
+        yield part[kept & _among(part["video_id"], original)] if split == ORIGIN else part[kept]
+
+
+def _among(ids: pd.Series, chosen: set[str]) -> np.ndarray:
+    """(n,) whether each id is chosen; ``isin`` would hash all the chosen ones again at every block."""
+    return np.fromiter((name in chosen for name in ids.tolist()), bool, len(ids))
+
+
+def _counts(items: pd.DataFrame, captions: Iterator[pd.DataFrame]) -> dict[str, Any]:
     usable = items[items["status"] == USABLE]
     bad = items[items["status"] != USABLE]
+    good = set(usable["item_id"])
+    counted = [(len(part), int(_among(part["video_id"], good).sum())) for part in captions]
     return {
         "originals": int((items["reversed"] == 0).sum()),
         "originals_usable": int((usable["reversed"] == 0).sum()),
         "twins": int((items["reversed"] == 1).sum()),
         "twins_usable": int((usable["reversed"] == 1).sum()),
-        "captions": len(captions),
-        "captions_usable": int((captions["status"] == USABLE).sum()),
+        "captions": sum(count for count, _ in counted),
+        "captions_usable": sum(count for _, count in counted),
         "unusable": len(bad),
         "unusable_shown": bad[["item_id", "status", "reason"]].head(SHOWN).to_dict("records"),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rewind.datasets.annotations import TWIN_SUFFIX, Annotations, twin_of
@@ -11,6 +12,8 @@ from rewind.errors import RewindError
 from rewind.files import check_id
 
 SHOWN = 50
+BLOCK = 2**16  # captions that are kept as objects of their own; in a table's columns they take a third of that
+_CAPTION = ("video_id", "caption", "caption_id", "split")
 
 
 class Rows:
@@ -19,6 +22,7 @@ class Rows:
     def __init__(self) -> None:
         self.items: list[tuple[str, str, str, str, int]] = []
         self.captions: list[tuple[str, str, str, str]] = []
+        self.packed: list[pd.DataFrame] = []
         self.place: dict[str, str] = {}
 
     def original(self, item_id: object, source: str, split: str, cluster_id: str, where: str) -> str:
@@ -45,28 +49,38 @@ class Rows:
     def describe(self, video_id: str, captions: list[str], split: str) -> None:
         """Add all captions of an item; ``caption_id`` is ``<video_id>#<n>``."""
         self.captions += [(video_id, text, f"{video_id}#{n}", split) for n, text in enumerate(captions)]
+        if len(self.captions) >= BLOCK:
+            self._pack()
+
+    def _pack(self) -> None:
+        self.packed.append(pd.DataFrame(self.captions, columns=list(_CAPTION)))
+        self.captions = []
 
     def annotations(self, notes: dict[str, dict[str, Any]]) -> Annotations:
         """The finished tables; ``notes``, by split, gain counts of items, captions and duplicates."""
         items = pd.DataFrame(self.items, columns=["item_id", "source", "split", "cluster_id", "reversed"])
-        captions = pd.DataFrame(self.captions, columns=["video_id", "caption", "caption_id", "split"])
+        if self.captions or not self.packed:
+            self._pack()
         for split, note in notes.items():
-            kept, texts = items[items["split"] == split], captions[captions["split"] == split]
+            kept = items[items["split"] == split]
+            texts = [part.loc[part["split"] == split, ["video_id", "caption"]] for part in self.packed]
             note |= {
                 "originals": int((kept["reversed"] == 0).sum()),
                 "twins": int((kept["reversed"] == 1).sum()),
             }
             note |= {
-                "captions": len(texts),
+                "captions": sum(map(len, texts)),
                 "captions_per_item": _histogram(texts),
-                "duplicates": duplicates(texts),
+                "duplicates": duplicates(_maybe_repeated(texts)),
             }
-        return Annotations(items, captions, {"splits": notes})
+            del texts
+        return Annotations(items, pd.concat(self.packed, ignore_index=True), {"splits": notes})
 
 
-def _histogram(captions: pd.DataFrame) -> dict[str, int]:
+def _histogram(parts: list[pd.DataFrame]) -> dict[str, int]:
     """How many items have how many captions: ``{"1": 500}``."""
-    sizes = captions.groupby("video_id").size().value_counts().sort_index()
+    counted = pd.concat([part.groupby("video_id").size() for part in parts])
+    sizes = counted.groupby(level=0).sum().value_counts().sort_index()
     return {str(size): int(count) for size, count in sizes.items()}
 
 
@@ -80,12 +94,20 @@ def duplicates(captions: pd.DataFrame) -> dict[str, Any]:
         ``between_items``: texts that describe two or more items (so a search for them has no single right
         answer); ``within_items``: texts repeated inside one item; ``shared``: the first of several items.
     """
-    groups = captions.groupby("caption", sort=False)["video_id"]
-    owners = groups.nunique()
+    owners = captions.groupby("caption", sort=False)["video_id"].nunique()
     between = owners.index[owners > 1]
     repeated = captions.duplicated(["video_id", "caption"], keep=False)
+    shown = captions[captions["caption"].isin(between[:SHOWN])].groupby("caption", sort=False)["video_id"]
     return {
         "between_items": len(between),
         "within_items": int(captions[repeated].drop_duplicates(["video_id", "caption"]).shape[0]),
-        "shared": [{"caption": text, "items": list(dict.fromkeys(groups.get_group(text)))} for text in between[:SHOWN]],
+        "shared": [{"caption": text, "items": list(dict.fromkeys(items))} for text, items in shown],
     }
+
+
+def _maybe_repeated(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """Captions whose text's hash occurs more than once: of millions few are left whose texts must be compared."""
+    sums = [np.fromiter(map(hash, part["caption"].tolist()), np.int64, len(part)) for part in parts]
+    ordered = np.sort(np.concatenate(sums))
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    return pd.concat([part[np.isin(own, twice)] for part, own in zip(parts, sums, strict=True)], ignore_index=True)

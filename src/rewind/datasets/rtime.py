@@ -17,8 +17,9 @@ in the notes, with the first ids:
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ from rewind.datasets.annotations import Annotations
 from rewind.datasets.rows import SHOWN, Rows
 from rewind.errors import RewindError
 from rewind.study.dataset import Dataset
+
+_BLANK = re.compile(r"[ \t\n\r]*")
+_ENTRY = re.compile(r'[ \t\n\r]*"')
+_COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
+_NEXT = re.compile(r"[ \t\n\r]*([,}])[ \t\n\r]*")
 
 
 def read(dataset: Dataset, sources: str) -> Annotations:
@@ -43,10 +49,11 @@ def read_files(paths: dict[str, str], reverse: bool) -> Annotations:
     rows, splits = Rows(), {}
     for split, path in paths.items():
         found = _Findings()
-        entries = _load(path)
-        for item_id, entry in entries.items():
+        count = 0
+        for item_id, entry in _entries(path):
             _add(rows, item_id, entry, split, reverse, f"{path}: id {item_id!r}", found)
-        splits[split] = {"file": str(path), "entries": len(entries), **found.notes()}
+            count += 1
+        splits[split] = {"file": str(path), "entries": count, **found.notes()}
     return rows.annotations(splits)
 
 
@@ -84,7 +91,9 @@ class _Findings:
         return {"odd": dict(sorted(self.counts.items())), "odd_ids": dict(sorted(self.ids.items()))}
 
 
-def _load(path: str) -> dict[str, Any]:
+def _entries(path: str) -> Iterator[tuple[str, Any]]:
+    """Keys and values of a file, one after the other: all at once would take several times the file's size."""
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         if len(set(keys)) < len(keys):
@@ -93,14 +102,33 @@ def _load(path: str) -> dict[str, Any]:
         return dict(pairs)
 
     try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=unique)
+        text = Path(path).read_text(encoding="utf-8")
+        first = _BLANK.match(text).end()
+        if not text.startswith("{", first):
+            raise RewindError(f"{path}: a JSON object keyed by id is needed, not {_kind(json.loads(text))}.")
+        decoder, seen, place = json.JSONDecoder(object_pairs_hook=unique), set(), first + 1
+        while sign := _ENTRY.match(text, place):
+            key, place = decoder.raw_decode(text, sign.end() - 1)
+            colon = _COLON.match(text, place)
+            if not colon or key in seen:
+                break
+            value, place = decoder.raw_decode(text, colon.end())
+            seen.add(key)
+            yield key, value
+            following = _NEXT.match(text, place)
+            if not following:
+                break
+            place = following.end()
+            if following[1] == "}":
+                if place == len(text):
+                    return
+                break
+        # Something is not as it should be, or the file is `{}`: the whole parser says what.
+        json.loads(text, object_pairs_hook=unique)
     except FileNotFoundError as error:
         raise RewindError(f"{path}: no such annotation file; put it there or correct `source.annotations`.") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RewindError(f"{path}: not valid JSON: {error}.") from error
-    if not isinstance(value, dict):
-        raise RewindError(f"{path}: a JSON object keyed by id is needed, not {_kind(value)}.")
-    return value
 
 
 def _add(rows: Rows, item_id: str, entry: object, split: str, reverse: bool, where: str, found: _Findings) -> None:

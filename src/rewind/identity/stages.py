@@ -83,7 +83,8 @@ RULES: Mapping[str, Stage] = {
     "efficiency": Stage(("rewind.jobs.efficiency:efficiency", _SETTLED), "what it times is what it runs"),
     "step_time": Stage(("rewind.jobs.step_time:step_time", _SETTLED), "what it times is a training step"),
     # Numbers
-    "metrics": Stage(("rewind.jobs.metrics:metrics",), "ranks and metrics from similarities"),
+    "ranks": Stage(("rewind.jobs.metrics:ranks",), "ranks and metrics from a run's similarities"),
+    "metrics": Stage(("rewind.jobs.metrics:metrics",), "joins the runs' metrics"),
     "trec": Stage(("rewind.jobs.trec:trec",), "the same as files for other tools"),
     "statistics": Stage(("rewind.jobs.statistics:statistics",), "intervals, tests and gaps from ranks"),
     "control": Stage(("rewind.jobs.statistics:control",), "gaps between methods from ranks"),

@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
+from rewind.evaluation.matrix import open_scored
 from rewind.evaluation.ranking import rank_table
 from rewind.evaluation.settings import among_originals
 from rewind.jobs.given import Given
@@ -71,8 +72,7 @@ def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, Sp
         RewindError: if the test split lacks one of its captions or items.
     """
     items, captions, _ = load_split(data, dataset, "test")
-    with np.load(path, allow_pickle=False) as archive:
-        scores, queries, gallery = archive["similarity"], archive["query_ids"], archive["item_ids"]
+    scores, queries, gallery = open_scored(path)
     captions, items = captions.set_index("caption_id", drop=False), items.set_index("item_id", drop=False)
     for ids, table, what in ((queries, captions, "caption"), (gallery, items, "item")):
         lost = [one for one in ids.tolist() if one not in table.index]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from rewind.jobs.given import Given
-from rewind.jobs.metrics import read_ranks
+from rewind.jobs.metrics import folder_of, read_ranks
 from rewind.jobs.report import Files, load_results, of_every_run, report_files
 from rewind.reporting import style
 from rewind.reporting.figures import curves, forest, gap, rank_intervals, ranks
@@ -24,7 +24,7 @@ def figures(given: Given) -> None:
         Dataset(**given.params.dataset),
         report_files(given),
         of_every_run(given, "histories"),
-        given.input.ranks,
+        folder_of(given.input.ranks),
         Path(given.output[0]).parent,
     )
 

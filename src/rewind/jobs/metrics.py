@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.evaluation import ranking
+from rewind.evaluation.matrix import open_scored
 from rewind.evaluation.settings import among_originals, left_out
 from rewind.files import read_json, write_csv, write_json, write_parquet
 from rewind.jobs.given import Given
@@ -25,55 +26,78 @@ NEEDS_TWINS = ("hard", "binary", "test")
 """Settings that a run without the twins is not evaluated in: they ask about twins, or search all items."""
 
 
+def ranks(given: Given) -> None:
+    """Rule ``ranks``."""
+    params, inputs = given.params, given.input
+    folder, output = Path(inputs.item_table).parent, given.output
+    compute_ranks(
+        folder, params.dataset, params.settings, params.directions, inputs.similarity, output.ranks, output.said
+    )
+
+
 def metrics(given: Given) -> None:
     """Rule ``metrics``."""
-    params = given.params
-    runs = [(method, seed) for method, seed in params.runs]
-    similarity = dict(zip(runs, given.input.similarity, strict=True))
-    folder, output = Path(given.input.item_table).parent, given.output
-    compute_metrics(folder, params.dataset, params.settings, params.directions, similarity, output.ranks, output.table)
+    runs = [(method, seed) for method, seed in given.params.runs]
+    join_metrics(dict(zip(runs, given.input.said, strict=True)), given.params.settings, given.output.table)
 
 
-def compute_metrics(
-    folder: Path,
-    dataset: str,
-    settings: list[str],
-    directions: list[str],
-    similarity: dict[Run, str],
-    ranks: str,
-    table: str,
+def compute_ranks(
+    folder: Path, dataset: str, settings: list[str], directions: list[str], similarity: str, ranks: str, said: str
 ) -> None:
-    """Ranks of every run (``<ranks>/<method>/seed<k>.parquet``) and one table of all metrics.
+    """Ranks of one run, and what is said of it: its metrics, and settings that it lacks with the reason.
 
-    Where a run lacks settings, ``<ranks>/<method>/seed<k>.json`` says which and why.
+    Args:
+        folder: the data set's results folder.
+        dataset: its name.
+        settings, directions: of the study.
+        similarity: the run's matrix.
+        ranks: Parquet file of the rank table.
+        said: JSON file with ``metrics`` (a row per setting and direction), and where they apply ``not_evaluated``
+            (setting → reason) and ``near_ties``.
     """
     items, captions, _ = load_split(folder, dataset, "test")
     if "binary" in settings and (count := left_out(captions, items)):
         print(f"binary: {count:,} captions are not used as queries: the twin of their clip has no caption")
-    rows, lacking = [], []
-    for (method, seed), path in similarity.items():
-        with np.load(path, allow_pickle=False) as archive:
-            scores, queries, gallery = archive["similarity"], archive["query_ids"], archive["item_ids"]
-        reasons = not_evaluated(queries, gallery, captions, items, settings, path)
-        run_captions = captions.set_index("caption_id", drop=False).loc[queries]
-        run_items = items.set_index("item_id", drop=False).loc[gallery]
-        lacking.append(reasons)
-        if reasons:
-            found = _of_originals(scores, run_captions, run_items, directions, path)
-        else:
-            found = ranking.rank_table(scores, run_captions, run_items, settings, directions, path)
-        write_parquet(ranks_path(ranks, method, seed), found)
-        said: dict[str, Any] = {"not_evaluated": reasons} if reasons else {}
-        if "binary" in settings and "binary" not in reasons:
-            share = ranking.near_ties(scores, run_captions, run_items)
-            said |= {"near_ties": share} if share >= NEAR_TIES_FROM else {}
-        _write_said(ranks_path(ranks, method, seed).with_suffix(".json"), said)
-        for (setting, direction), part in found.groupby(["setting", "direction"], sort=False):
-            place = {"method": method, "seed": seed, "setting": setting, "direction": direction}
-            rows.append(place | ranking.metrics(part))
-        del scores  # before the next one is read
-    _check_settings(settings, lacking)
+    scores, queries, gallery = open_scored(similarity)
+    reasons = not_evaluated(queries, gallery, captions, items, settings, similarity)
+    run_captions = captions.set_index("caption_id", drop=False).loc[queries]
+    run_items = items.set_index("item_id", drop=False).loc[gallery]
+    if reasons:
+        found = _of_originals(scores, run_captions, run_items, directions, similarity)
+    else:
+        found = ranking.rank_table(scores, run_captions, run_items, settings, directions, similarity)
+    write_parquet(ranks, found)
+    content: dict[str, Any] = {"not_evaluated": reasons} if reasons else {}
+    if "binary" in settings and "binary" not in reasons:
+        share = ranking.near_ties(scores, run_captions, run_items)
+        content |= {"near_ties": share} if share >= NEAR_TIES_FROM else {}
+    content["metrics"] = [
+        {"setting": setting, "direction": direction} | {name: _plain(value) for name, value in row.items()}
+        for (setting, direction), part in found.groupby(["setting", "direction"], sort=False)
+        for row in [ranking.metrics(part)]
+    ]
+    write_json(said, content)
+
+
+def join_metrics(said: dict[Run, str], settings: list[str], table: str) -> None:
+    """One table of all runs' metrics.
+
+    Raises:
+        RewindError: for a setting that no run was evaluated in.
+    """
+    contents = {run: read_json(path) for run, path in said.items()}
+    _check_settings(settings, [content.get("not_evaluated", {}) for content in contents.values()])
+    rows = [
+        {"method": method, "seed": seed} | row
+        for (method, seed), content in contents.items()
+        for row in content["metrics"]
+    ]
     write_csv(table, pd.DataFrame(rows))
+
+
+def _plain(value: Any) -> int | float:
+    """A number as JSON has it, to the last bit."""
+    return int(value) if isinstance(value, (int, np.integer)) else float(value)
 
 
 def _check_settings(settings: list[str], lacking: list[dict[str, str]]) -> None:
@@ -140,16 +164,14 @@ def not_evaluated(
     return reasons
 
 
-def _write_said(path: Path, said: dict[str, Any]) -> None:
-    if said:
-        write_json(path, said)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def ranks_path(folder: str, method: str, seed: int) -> Path:
     """The rank table of a run."""
     return Path(folder) / method / f"seed{seed}.parquet"
+
+
+def folder_of(files: Sequence[str]) -> str:
+    """The folder of a study's rank tables, of which these are some."""
+    return str(Path(files[0]).parents[1])
 
 
 def read_ranks(runs: list[Run], folder: str) -> Runs:

@@ -14,7 +14,7 @@ import pandas as pd
 from rewind.files import read_csv, read_json, write_text
 from rewind.jobs.examples import picture_of, read_similarity
 from rewind.jobs.given import Given
-from rewind.jobs.metrics import read_ranks
+from rewind.jobs.metrics import folder_of, read_ranks
 from rewind.jobs.report import Files, load_results, of_every_run, report_files
 from rewind.reporting.explorer import Explorer
 from rewind.reporting.figures.rank_intervals import drawn
@@ -29,7 +29,7 @@ from rewind.study import Dataset, Study
 from rewind.video.packed import EXTRACTED, find
 
 UNUSABLE_SHOWN = 50
-BESIDE = "once `rewind clips extract DATASET --split test` has written them beside the data"
+BESIDE = "once `rewind clips extract {} --split test` has written them beside the data"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def page(given: Given) -> None:
     """Rule ``page``."""
     inputs = given.input
     pictures = [Path(path) for path in [*inputs.pictures, *inputs.get("gap_pictures", [])]]
-    made = Made(Path(inputs.tables), pictures, inputs.ranks, of_every_run(given, "similarity"), inputs.sweep)
+    made = Made(Path(inputs.tables), pictures, folder_of(inputs.ranks), of_every_run(given, "similarity"), inputs.sweep)
     make_page(
         Study(**given.params.study),
         Dataset(**given.params.dataset),
@@ -87,7 +87,7 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
         names=names,
         explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items),
         strips=strips.content(),
-        clips=_said(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors"),
+        clips=_said(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors", dataset.name),
     )
     write_text(result, render(page))
 
@@ -122,19 +122,23 @@ def _strips(split: Split, data: Path, size: int) -> Strips:
     return make_strips(read, split.twin.tolist(), reversed_)
 
 
-def _said(strips: Strips, count: int, items: str) -> str:
+def _said(strips: Strips, count: int, items: str, dataset: str) -> str:
     if items == "vectors":
         return "The dataset consists of vectors without pictures: items are shown by name."
     inside = strips.embedded()
     if items == "images":
-        where = "in this page" if inside == count else f"in this page or, {BESIDE}, in the folder of the dataset"
+        where = (
+            "in this page"
+            if inside == count
+            else f"in this page or, {BESIDE.format(dataset)}, in the folder of the dataset"
+        )
         return f"All {count:,} images are shown, cropped to the centre square that a model sees, {where}."
     moving = f"{FRAMES} frames per clip, the centre square that a model sees, four per second"
     if inside == count:
         return f"All {count:,} clips play inside this page: {moving}."
     return (
         f"{inside:,} of {count:,} clips play inside this page ({moving}); the others, in the order of the file, play "
-        f"{BESIDE}."
+        f"{BESIDE.format(dataset)}."
     )
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rewind.files import read_csv
 from rewind.jobs.given import Given, Named
-from rewind.jobs.metrics import read_reasons
+from rewind.jobs.metrics import folder_of, read_reasons
 from rewind.reporting.results import Results
 from rewind.study import Dataset, Method, Study, comparing
 from rewind.study.pretraining import ELSEWHERE, condition, seeds, starts
@@ -138,7 +138,7 @@ def report_files(given: Given) -> Files:
         step_time=inputs.get("step_time"),
         control=inputs.get("control"),
         places=inputs.places,
-        ranks=inputs.ranks,
+        ranks=folder_of(inputs.ranks),
         gap=gap_files(inputs),
         accepted=list(given.params.get("accepted") or ()),
     )

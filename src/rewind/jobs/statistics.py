@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rewind.files import write_csv
 from rewind.jobs.given import Given
-from rewind.jobs.metrics import Run, read_ranks, read_reasons
+from rewind.jobs.metrics import Run, folder_of, read_ranks, read_reasons
 from rewind.jobs.unpack import pairs_of, runs_of
 from rewind.statistics.comparisons import compare
 from rewind.statistics.control import shrinkage
@@ -20,7 +20,7 @@ def statistics(given: Given) -> None:
     params, output = given.params, given.output
     compute_statistics(
         runs_of(given),
-        given.input.ranks,
+        folder_of(given.input.ranks),
         pairs_of(given),
         Statistics(**params.settings),
         Random.of(params.random),
@@ -35,8 +35,8 @@ def statistics(given: Given) -> None:
 def control(given: Given) -> None:
     """Rule ``control``."""
     params = given.params
-    keys = Verdict(**params.verdict)
-    compute_control(runs_of(given), given.input.ranks, keys, params.setting, params.confidence, given.output[0])
+    keys, folder = Verdict(**params.verdict), folder_of(given.input.ranks)
+    compute_control(runs_of(given), folder, keys, params.setting, params.confidence, given.output[0])
 
 
 def compute_statistics(

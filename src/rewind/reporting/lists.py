@@ -101,12 +101,20 @@ def top(found: View, scores: np.ndarray, k: int) -> np.ndarray:
     k = min(k, len(found.candidates))
     places = np.empty((len(found.queries), k), dtype=int)
     for block in row_blocks(len(found.queries), len(found.candidates)):
-        mine = _scores(found, scores, block)
-        least = -np.partition(-mine, k - 1, axis=1)[:, k - 1 : k]
-        for row, values, limit in zip(range(block.start, block.stop), mine, least, strict=True):
-            near = np.flatnonzero(values >= limit)  # k of them, and those tied with the last
-            places[row] = near[np.argsort(-values[near], kind="stable")[:k]]
+        places[block] = _first(np.ascontiguousarray(_scores(found, scores, block)), k)
     return found.candidates[places]
+
+
+def _first(scores: np.ndarray, k: int) -> np.ndarray:
+    """Columns of the ``k`` largest of each row (q, k), best first; equal ones in their order."""
+    least = np.partition(scores, scores.shape[1] - k, axis=1)[:, -k, None]
+    kept = scores >= least  # k of them, and those tied with the last
+    for row in np.flatnonzero(kept.sum(axis=1) > k):
+        tied = np.flatnonzero(scores[row] == least[row])
+        kept[row, tied[k - int((scores[row] > least[row]).sum()) :]] = False
+    columns = np.nonzero(kept)[1].reshape(-1, k)
+    order = np.argsort(-np.take_along_axis(scores, columns, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(columns, order, axis=1)
 
 
 def margins(found: View, scores: np.ndarray, split: Split) -> np.ndarray:

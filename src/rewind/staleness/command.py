@@ -11,6 +11,7 @@ from rewind.errors import RewindError
 from rewind.identity.accepted import SHOWN, Accepted, Entry, job_name, state_of
 from rewind.identity.stages import job_named
 from rewind.staleness.changes import Change, change
+from rewind.staleness.moved import only_moved, rebase
 from rewind.staleness.plan import Planned, planned
 
 
@@ -40,27 +41,38 @@ def accept(targets: Sequence[str]) -> int:
     """
     accepted = Accepted()
     files: dict[Path, list[Entry]] = {}
+    moved: set[str] = set()
     # Snakemake names a job's own reason only once nothing before it runs again: stage by stage, then.
-    while new := [pair for pair in _edited(targets) if not _among(pair[0], accepted, files)]:
+    while new := [
+        pair for pair in _edited(targets) if not _among(pair[0], accepted, files) and title(pair[0]) not in moved
+    ]:
         for job, seen in new:
             print(f"{title(job)}: {'; '.join(seen.words())}", flush=True)
+            if seen.files:
+                rebase(job)
+                moved.add(title(job))
             files.setdefault(accepted.file(job.wildcards), []).extend(_entries(job, seen, accepted))
         for path, entries in files.items():
-            accepted.add(path, entries)
-    if not files:
+            if entries:
+                accepted.add(path, entries)
+    if not any(files.values()) and not moved:
         raise RewindError(
             "nothing to accept: no output of these targets is stale only because of an edit of code; `rewind why` says "
             "what is stale, and why."
         )
     for path, entries in files.items():
-        print(f"{path}: {len(entries)} accepted")
+        if entries:
+            print(f"{path}: {len(entries)} accepted")
+    if moved:
+        print(f"{len(moved)} jobs read the same clips and frames from where they are now")
     return 0
 
 
 def _edited(targets: Sequence[str]) -> list[tuple[Planned, Change]]:
-    """Jobs whose code was edited since, and nothing else."""
+    """Jobs whose code was edited since, or whose clips lie elsewhere, and nothing else."""
     found = [(job, change(job)) for job in planned(targets) if job_named(job.rule) not in SHOWN]
-    return [(job, seen) for job, seen in found if seen.code and not seen.keys and not seen.files]
+    same = [(job, seen) for job, seen in found if (seen.code or seen.files) and not seen.keys]
+    return [(job, seen) for job, seen in same if not seen.files or only_moved(job)]
 
 
 def _among(job: Planned, accepted: Accepted, files: dict[Path, list[Entry]]) -> bool:

@@ -109,10 +109,14 @@ def _values(text: str) -> list[str]:
 
 def record(output: str) -> dict[str, Any]:
     """What Snakemake noted when it made a file; nothing where it noted nothing."""
-    name = base64.urlsafe_b64encode(output.encode()).decode()
-    parts = [name[at : at + _LONGEST - 1] for at in range(0, len(name), _LONGEST - 1)]
-    path = _RECORDS.joinpath(*(f"@{part}" for part in parts[:-1]), parts[-1])
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(record_path(output).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+
+
+def record_path(output: str) -> Path:
+    """Where Snakemake notes how it made a file."""
+    name = base64.urlsafe_b64encode(output.encode()).decode()
+    parts = [name[at : at + _LONGEST - 1] for at in range(0, len(name), _LONGEST - 1)]
+    return _RECORDS.joinpath(*(f"@{part}" for part in parts[:-1]), parts[-1])

@@ -1,0 +1,117 @@
+"""Similarity matrices that may be larger than memory: a small one is an array, a large one is read a part at a time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+WHOLE = 2**26
+"""Scores up to which a matrix is read as an array (256 MiB)."""
+
+_READ = 2**26  # bytes read at a time
+_NAME = "similarity"
+
+
+class Scored(NamedTuple):
+    """A run's scores: (n, m) float, the n captions' ids and the m items' ids."""
+
+    scores: Any
+    queries: np.ndarray
+    gallery: np.ndarray
+
+
+def open_scored(path: str | Path, whole: int = WHOLE) -> Scored:
+    """Read ``similarity/<method>/seed<k>.npz``.
+
+    A matrix of more than ``whole`` scores is unpacked once into a file without a name beside the archive, which is gone
+    when nobody reads it any more, however the process ends, and stands there as a :class:`FileMatrix`.
+    """
+    with np.load(path, allow_pickle=False) as archive:
+        queries, gallery = archive["query_ids"], archive["item_ids"]
+        if len(queries) * len(gallery) <= whole:
+            return Scored(archive[_NAME], queries, gallery)
+    with zipfile.ZipFile(path) as packed, packed.open(f"{_NAME}.npy") as stream:
+        shape, by_columns, kind = _header(stream)
+        if not by_columns:
+            file = tempfile.TemporaryFile(dir=Path(path).parent)  # noqa: SIM115 the matrix closes it
+            shutil.copyfileobj(stream, file, _READ)
+            file.flush()
+            return Scored(FileMatrix(file, shape, kind), queries, gallery)
+    with np.load(path, allow_pickle=False) as archive:
+        return Scored(archive[_NAME], queries, gallery)
+
+
+class FileMatrix:
+    """A matrix in a file, row by row; a part of it is read as one would index an array.
+
+    ``matrix[rows]``, ``matrix[:, columns]``, ``matrix[np.ix_(rows, columns)]`` and ``matrix[rows, columns]`` (whose
+    shapes are broadcast) give arrays with the values that NumPy would give.
+
+    Args:
+        file: open for reading in binary; it is the matrix's from now on.
+        shape: rows and columns.
+        kind: type of the scores.
+    """
+
+    def __init__(self, file: Any, shape: tuple[int, int], kind: np.dtype) -> None:
+        self._file, self.shape, self.dtype = file, shape, kind
+        self.size, self.ndim = shape[0] * shape[1], 2
+        self._step = max(1, _READ // max(1, shape[1] * kind.itemsize))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        rows = np.arange(self.shape[0])[rows] if isinstance(rows, slice) else np.asarray(rows)
+        if isinstance(columns, slice):
+            return self._grid(rows, columns)
+        columns = np.asarray(columns)
+        if rows.ndim == columns.ndim == 2 and rows.shape[1] == columns.shape[0] == 1:
+            return self._grid(rows[:, 0], columns[0])
+        return self._single(*np.broadcast_arrays(rows, columns))
+
+    def _grid(self, rows: np.ndarray, columns: Any) -> np.ndarray:
+        width = len(np.arange(self.shape[1])[columns])
+        found = np.empty((len(rows), width), self.dtype)
+        for top in range(0, len(rows), self._step):
+            part = rows[top : top + self._step]
+            first, last = int(part.min()), int(part.max()) + 1
+            if last - first <= 2 * self._step:
+                found[top : top + len(part)] = self._rows(first, last)[part - first][:, columns]
+            else:
+                for place, row in enumerate(part.tolist()):
+                    found[top + place] = self._rows(row, row + 1)[0, columns]
+        return found
+
+    def _single(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        found, order = np.empty(rows.size, self.dtype), np.argsort(rows, axis=None, kind="stable")
+        wanted, across = rows.reshape(-1)[order], columns.reshape(-1)[order]
+        for top in range(0, self.shape[0], self._step):
+            begin, end = np.searchsorted(wanted, (top, top + self._step))
+            if begin < end:
+                block = self._rows(top, min(top + self._step, self.shape[0]))
+                found[order[begin:end]] = block[wanted[begin:end] - top, across[begin:end]]
+        return found.reshape(rows.shape)
+
+    def _rows(self, first: int, last: int) -> np.ndarray:
+        line = self.shape[1] * self.dtype.itemsize
+        content = np.empty((last - first, self.shape[1]), self.dtype)
+        view, place = memoryview(content).cast("B"), 0
+        while place < len(view):  # a call reads 2 GiB at most, and may read less
+            count = os.preadv(self._file.fileno(), [view[place:]], first * line + place)
+            if not count:
+                raise EOFError(f"the unpacked similarities end in row {first + place // line}")
+            place += count
+        return content
+
+
+def _header(stream: Any) -> tuple[tuple[int, int], bool, np.dtype]:
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    return read[np.lib.format.read_magic(stream)](stream)

@@ -1,0 +1,82 @@
+"""A matrix that is read from its file a part at a time: the values of NumPy, and the same ranks and lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rewind.evaluation import matrix as matrices
+from rewind.evaluation.matrix import FileMatrix, open_scored
+from rewind.evaluation.ranking import near_ties, rank_table
+from rewind.files import write_npz
+from rewind.reporting import lists
+
+
+@pytest.fixture
+def scored(tmp_path, monkeypatch):
+    """A matrix of 40 clips with twins, of few different scores so that many tie; as an array and from its file."""
+    monkeypatch.setattr(matrices, "_READ", 7 * 80 * 4)
+    whole = np.random.default_rng(0).integers(0, 30, (80, 80)).astype(np.float32)
+    ids = [name for i in range(40) for name in (f"v{i}", f"v{i}_rev")]
+    items = pd.DataFrame({"item_id": ids, "path": "", "cluster_id": [i.removesuffix("_rev") for i in ids]})
+    items["reversed"] = [int("_rev" in i) for i in ids]
+    captions = pd.DataFrame({"video_id": ids[::-1], "caption": "x", "caption_id": [f"{i}#0" for i in ids[::-1]]})
+    arrays = {"query_ids": captions["caption_id"].to_numpy(str), "item_ids": np.array(ids)}
+    write_npz(tmp_path / "seed0.npz", similarity=whole, **arrays)
+    found = open_scored(tmp_path / "seed0.npz", whole=0)
+    assert isinstance(found.scores, FileMatrix) and found.queries.tolist() == captions["caption_id"].tolist()
+    assert [path.name for path in tmp_path.iterdir()] == ["seed0.npz"], "what it is unpacked into has no name"
+    assert isinstance(open_scored(tmp_path / "seed0.npz").scores, np.ndarray)
+    return whole, found.scores, captions, items
+
+
+def test_parts_of_the_file_are_those_of_the_array(scored):
+    whole, read, _, _ = scored
+    rng = np.random.default_rng(1)
+    rows, columns = rng.integers(0, 80, 33), rng.integers(0, 80, 21)
+    far = np.array([79, 0, 40, 3])
+    for key in (
+        slice(5, 60),
+        np.s_[:, 3:9],
+        np.s_[10:20, 3:9],
+        [4, 70, 4],
+        np.ix_(rows, columns),
+        np.ix_(far, columns),
+        (rows[:21], columns),
+        (far[:, None], rng.integers(0, 80, (4, 2))),
+        (rng.integers(0, 80, (4, 2)), far[:, None]),
+        (7, 9),
+    ):
+        np.testing.assert_array_equal(read[key], whole[key])
+    assert read.shape == whole.shape and read.dtype == whole.dtype
+
+
+def test_ranks_and_lists_of_the_file_are_those_of_the_array(scored, monkeypatch):
+    whole, read, captions, items = scored
+    monkeypatch.setattr("rewind.evaluation.ranking.BLOCK", 500)
+    monkeypatch.setattr(lists, "BLOCK", 500)
+    asked = ["origin", "hard", "binary"], ["text_to_item", "item_to_text"]
+    pd.testing.assert_frame_equal(rank_table(read, captions, items, *asked), rank_table(whole, captions, items, *asked))
+    assert near_ties(read, captions, items) == near_ties(whole, captions, items)
+    split = lists.Split.of(captions, items)
+    for setting in asked[0]:
+        for way in asked[1]:
+            view = lists.view(split, setting, way)
+            np.testing.assert_array_equal(lists.top(view, read, 10), lists.top(view, whole, 10))
+            np.testing.assert_array_equal(lists.margins(view, read, split), lists.margins(view, whole, split))
+
+
+def test_a_file_that_ends_early_is_refused(tmp_path):
+    path = tmp_path / "short"
+    path.write_bytes(b"\0" * 100)
+    with pytest.raises(EOFError, match="end in row 3"):
+        FileMatrix(path.open("rb"), (10, 8), np.dtype(np.float32))[:]
+
+
+@pytest.mark.parametrize("levels", [3, 12, 10_000])
+def test_the_first_ones_are_those_of_a_stable_sort(levels):
+    scores = np.random.default_rng(2).integers(0, levels, (50, 31)).astype(np.float32)
+    for k in (1, 10, 31):
+        wanted = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        np.testing.assert_array_equal(lists._first(scores, k), wanted)
