@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -225,3 +226,11 @@ def test_a_job_done_again_elsewhere_leaves_the_states_of_the_study_alone(tmp_pat
     moved = given.below(tmp_path)
     assert "state_folder" not in moved.resources
     assert moved.params.state == str(tmp_path / "results/demo/.state/runs/a.pt")
+
+
+def test_paths_of_outputs_are_filled_in_and_not_formatted():
+    """Snakemake refuses ``format`` of an output that is kept in a bucket, and no dry-run without one would notice."""
+    texts = {path.name: path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk")}
+    found = {name: re.findall(r"rules\.[\w.\[\]]+\.format\(", text) for name, text in texts.items()}
+    assert not any(found.values()), found
+    assert sum(text.count("filled(rules.") for text in texts.values()) > 10

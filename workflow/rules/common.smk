@@ -112,6 +112,14 @@ def clip_files(name):
     }
 
 
+def own(paths):
+    """Files that the user brings: at the same path on every machine, also where those of rules are in a bucket.
+
+    Some of what a key names is made by rules: vectors of a model by name, or of one data set from another.
+    """
+    return [path if str(path).startswith("results/") else local(path) for path in paths]
+
+
 def study(wildcards):
     return STUDIES[wildcards.study]
 

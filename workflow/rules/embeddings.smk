@@ -30,7 +30,7 @@ rule encode_dataset:
             name=origin(w).dataset,
             split=["train", "valid", "test"],
         ),
-        weights=lambda w: [e.weights for e in (origin(w).text, origin(w).image) if e.weights],
+        weights=lambda w: own(e.weights for e in (origin(w).text, origin(w).image) if e.weights),
     output:
         vectors="results/data/{dataset}/made/train.npz",
         captions="results/data/{dataset}/made/captions.txt",

@@ -7,7 +7,7 @@ from rewind.study.encoding import encodings_of
 
 def zero_shot_input(name):
     """The file of labelled images, if the study names one."""
-    return zero_shot_file(STUDIES[name])
+    return own(zero_shot_file(STUDIES[name]))
 
 
 def validates_zero_shot(name, method):

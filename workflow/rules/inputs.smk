@@ -45,7 +45,7 @@ def brought_inputs(name, method, seed):
         "item_table": filled(rules.captions.output.item_table, dataset=STUDIES[name].dataset),
         **captions_of(name, "train", "test"),
         "described": described(name),
-        "brought": brought_files(STUDIES[name].methods[method], seed),
+        "brought": own(brought_files(STUDIES[name].methods[method], seed)),
     }
 
 
@@ -93,7 +93,7 @@ def source_files(wildcards):
     chosen = dataset(wildcards)
     if chosen.made_here:
         return [f"results/data/{chosen.name}/source/ready.json", *packed_sources(chosen.name)]
-    return annotation_files(chosen)
+    return own(annotation_files(chosen))
 
 
 def packed_sources(name):
@@ -126,7 +126,7 @@ def sanity_spec(name):
 
 def weights_of(name):
     """The backbone's weights file, if the study names one."""
-    return weights_file(STUDIES[name])
+    return own(weights_file(STUDIES[name]))
 
 
 def pretrained_of(name, method="", seed=None):

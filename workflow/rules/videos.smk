@@ -11,7 +11,7 @@ MAKERS = {"videos": "clip", "images": "image"}
 rule sources:
     """Make or fetch the source files of a data set that brings its own."""
     input:
-        lambda w: annotation_files(dataset(w)),
+        lambda w: own(annotation_files(dataset(w))),
     output:
         ready="results/data/{dataset}/source/ready.json",
         files="results/data/{dataset}/source.tar",
