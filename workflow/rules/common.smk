@@ -51,6 +51,11 @@ onstart:
         workflow.global_resources["nodes"] = 1
 
 
+# The process that a submission starts adds up its group's jobs anew.
+if not workflow.is_main_process:
+    workflow.global_resources["nodes"] = 1
+
+
 # A limit for each submission, not for all of them at once.
 resource_scopes:
     nodes="local",
