@@ -44,7 +44,9 @@ def accept(targets: Sequence[str]) -> int:
     moved: set[str] = set()
     # Snakemake names a job's own reason only once nothing before it runs again: stage by stage, then.
     while new := [
-        pair for pair in _edited(targets) if not _among(pair[0], accepted, files) and title(pair[0]) not in moved
+        (job, seen)
+        for job, seen in _edited(targets)
+        if not _among(job, accepted, files) and not (seen.files and title(job) in moved)
     ]:
         for job, seen in new:
             print(f"{title(job)}: {'; '.join(seen.words())}", flush=True)
