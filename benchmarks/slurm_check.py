@@ -17,6 +17,7 @@ Models, similarities and metrics must be those of a local run, bit for bit. The 
 from __future__ import annotations
 
 import argparse
+import html
 import os
 import shutil
 import signal
@@ -197,8 +198,11 @@ def compare(check: Check, here: Path, there: Path) -> None:
     for pattern in ("runs/*/seed*/model.safetensors", "similarity/*/seed*.npz", "ranks/*/seed*.parquet", "metrics.csv"):
         count, other = differing(here / "results/miniature", there / "results/miniature", pattern)
         check.must(count > 0 and not other, f"{pattern}: {count} files, {len(other)} differ {' '.join(other)}".rstrip())
-    page = (there / "results/miniature/tables/summary.txt").read_text()
-    check.must(TITLE in page, f"the override reached the jobs as it was typed: {TITLE}")
+    page = there / "results/miniature/report.html"
+    check.must(
+        page.is_file() and TITLE in html.unescape(page.read_text()),
+        f"the override reached the jobs as it was typed: {TITLE}",
+    )
 
 
 def unaccounted(check: Check, cluster: Cluster, folder: Path) -> None:
