@@ -8,7 +8,7 @@ import pytest
 
 from test_workflow import DATA, Workflow
 
-BEHIND_SCORES = {"metrics", "statistics", "tables", "figures", "examples", "page"}
+BEHIND_SCORES = {"ranks", "metrics", "statistics", "tables", "figures", "examples", "page"}
 
 
 @pytest.fixture(scope="module")

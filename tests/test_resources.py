@@ -81,7 +81,7 @@ def test_training_asks_for_its_gpus_and_a_day(jobs):
         assert found[rule, "demo", method] == wanted | {"mem_mb": 2000 if profile == "slurm" else 2048}, rule
     assert found["sanity", "cosine_gap_demo", ""]["require_gpu"] == 1
     if profile == "slurm":
-        assert found["captions", "shapes", ""] == {"runtime": 720, "mem_mb": 4000}
+        assert found["frames", "demo", ""] == {"runtime": 720, "mem_mb": 2000}
 
 
 def test_memory_on_batch_is_a_size_that_it_has(jobs):
