@@ -15,7 +15,13 @@ from rewind.study import Dataset, Study
 from rewind.study.pretraining import seeds
 
 # Folders below results → the quantity that their files grow with; those of every pre-training.
-GROWING = {"videos": "originals", "source": "originals", "made": "items", "features": "frames"}
+GROWING = {
+    "videos": "originals",
+    "source": "originals",
+    "source.tar": "originals",
+    "made": "items",
+    "features": "frames",
+}
 PER_PRETRAINING = ("pretrained", "features")
 TRAINED_BYTES = 16  # of a parameter: its value, its gradient, AdamW's two moments
 

@@ -100,5 +100,6 @@ def steps_of(history: Path, record: Path) -> Steps | None:
 
 
 def bytes_below(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    """Bytes of all files below a folder; one that has several names (a kept shard) counts once."""
+    found = (path.stat() for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum({(stat.st_dev, stat.st_ino): stat.st_size for stat in found}.values())
