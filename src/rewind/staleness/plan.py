@@ -15,7 +15,7 @@ from typing import Any
 
 from rewind.errors import RewindError
 
-_JOB = re.compile(r"^(?:local)?(?:rule|checkpoint) (\w+):$")
+_JOB = re.compile(r"^((?:    )?)(?:local)?(?:rule|checkpoint) (\w+):$")  # those of a group are indented
 _LINE = re.compile(r"^    (\w[\w ]*): (.*)$")
 _CHANGED = re.compile(
     r"Params have changed since last execution: .*?before: (?P<before>.*) now: (?P<now>.*?) *(?:; |$)"
@@ -67,14 +67,14 @@ def planned(targets: Sequence[str]) -> list[Planned]:
 def jobs(said: str) -> list[Planned]:
     """Jobs among the lines of a dry run."""
     found: list[tuple[str, dict[str, str]]] = []
-    within = False
+    margin: str | None = None
     for line in said.splitlines():
         if start := _JOB.match(line):
-            found.append((start[1], {}))
-            within = True
+            margin = start[1]
+            found.append((start[2], {}))
         elif not line.startswith(" "):
-            within = False
-        elif within and (pair := _LINE.match(line)):
+            margin = None
+        elif margin is not None and (pair := _LINE.match(line.removeprefix(margin))):
             found[-1][1][pair[1]] = pair[2]
     return [_job(rule, values) for rule, values in found if "jobid" in values and rule != "all"]
 
