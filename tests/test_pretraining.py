@@ -45,7 +45,7 @@ def checkout(tmp_path_factory) -> Workflow:
 def planned(workflow: Workflow, over: str = "", study: str = "mini") -> dict[str, set[str]]:
     """Output → inputs of every job that a dry run lists, one output a job."""
     text = workflow.run("-n", "--config", f"studies=[{study}]", f"overrides={{studies.{study}: {{{over}}}}}")
-    jobs = re.findall(r"^    input: (.*)\n    output: (.*)$", text, re.M)
+    jobs = re.findall(r"^ +input: (.*)\n +output: (.*)$", text, re.M)
     return {made.split(", ")[0]: set(given.split(", ")) for given, made in jobs}
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
+from rewind.jobs.places import pack
 
 MINI = """
 dataset: shapes
@@ -267,6 +268,7 @@ def test_missing_clips_stop_the_stage_above_max_missing(workflow):
     folder = workflow.folder / "results/data/shapes"
     (folder / "source/videos/test0003.mp4").unlink()
     (folder / "source/videos/test0004.mp4").write_bytes(b"no video")
+    pack(folder / "source")  # or they would come back from there
     shutil.rmtree(folder / "videos/shards")
     for path in (folder / "videos/inventory.csv", folder / "videos/report.csv", folder / "items.csv"):
         path.unlink()  # what is made from them too: Snakemake makes nothing anew that no target lacks
@@ -275,6 +277,19 @@ def test_missing_clips_stop_the_stage_above_max_missing(workflow):
     workflow.run("results/data/shapes/items.csv", "--config", "overrides={datasets.shapes.max_missing: 0.2}")
     items = pd.read_csv(folder / "items.csv").set_index("item_id")
     assert items.loc["test0003", "status"] == "missing" and items.loc["test0004_rev", "status"] == "failed"
+
+
+@pytest.mark.slow
+def test_a_lost_shard_is_named_and_comes_back_alone(workflow):
+    name = "results/data/shapes/videos/shards/0-of-1.tar"
+    shard = workflow.folder / name
+    whole = shard.read_bytes()
+    shard.unlink()
+    assert f"note: {name}: missing" in workflow.run("-n")
+    refused = workflow.run("results/mini/figures/examples.png", "--forcerun", "examples", ok=False)
+    assert f"`snakemake --force {name}`" in refused and "Traceback" not in refused
+    workflow.run("--force", name)
+    assert shard.read_bytes() == whole and workflow.stale() == {}
 
 
 @pytest.mark.slow

@@ -253,8 +253,10 @@ def lost(folder: Path) -> list[str]:
     """Shards of a data set that are not there, or have another size than when they were indexed: no byte is read.
 
     Args:
-        folder: its ``videos``; nothing is lost where there is no index yet.
+        folder: its ``videos``; nothing is lost where the shards were not all reported, so that they are made anyway.
     """
+    if not (folder / "report.csv").is_file():
+        return []
     try:
         with (folder / SHARDS).open(newline="", encoding="utf-8") as stream:
             sizes = {folder / row["shard"]: int(row["bytes"]) for row in _rows(stream)}
