@@ -11,15 +11,14 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rewind.errors import RewindError
 from rewind.files import atomic, digest, sha256_of
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """A source file; ``sha256`` is empty unless it took the place of another one of its name and size."""
 
     path: str
@@ -42,27 +41,26 @@ class SourceListing:
 
     def digest(self) -> str:
         """A sum of all names and sizes, and of the content of files that were replaced by others of their size."""
-        before = self._recall()
-        now = {path: self._judged(seen, before.get(path)) for path, seen in self._walked()}
+        before, now, shown = self._recall(), {}, []
+        for folder in map(str, self.folders):
+            start = len(folder) + 1
+            for path, size, time in sorted(_files(folder)):
+                seen = now[path] = self._judged(path, size, time, before.get(path))
+                shown.append([path[start:], size, seen.sha256] if seen.sha256 else [path[start:], size])
         if self.memory and now != before:
             self._remember(now)
-        shown = [[os.path.relpath(path, self._root(path)), seen.size, seen.sha256] for path, seen in now.items()]
-        # As earlier versions summed them up, so that nothing is stale where nothing was replaced.
-        return digest([[name, size, *([sha256] if sha256 else [])] for name, size, sha256 in shown])
+        return digest(shown)  # as earlier versions had it where nothing was replaced
 
-    def _root(self, path: str) -> Path:
-        return next(folder for folder in self.folders if path.startswith(f"{folder}{os.sep}"))
-
-    def _judged(self, seen: Seen, before: Seen | None) -> Seen:
-        if before is None or before.size != seen.size:
-            return seen
-        if before.time == seen.time:
+    def _judged(self, path: str, size: int, time: int, before: Seen | None) -> Seen:
+        if before is None or before.size != size:
+            return Seen(path, size, time)
+        if before.time == time:
             return before
-        noted = before.sha256 or self._noted(seen.path)
+        noted = before.sha256 or self._noted(path)
         if not noted:
-            return seen
-        found = sha256_of(seen.path)
-        return replace(seen, sha256=before.sha256 if found == noted else found)
+            return Seen(path, size, time)
+        found = sha256_of(path)
+        return Seen(path, size, time, before.sha256 if found == noted else found)
 
     def _noted(self, path: str) -> str:
         """The checksum of a source whose clip was made; empty if it is not known."""
@@ -88,10 +86,6 @@ class SourceListing:
                     yield from zip(paths, sums, strict=False)
         except (OSError, KeyError, csv.Error):
             return
-
-    def _walked(self) -> Iterator[tuple[str, Seen]]:
-        for folder in self.folders:
-            yield from sorted((path, Seen(path, size, time)) for path, size, time in _files(str(folder)))
 
     def _recall(self) -> dict[str, Seen]:
         if self.memory is None:
