@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import importlib
 import os
 import platform
@@ -14,6 +13,7 @@ from typing import Any
 
 from rewind.command import command
 from rewind.errors import RewindError
+from rewind.files import sha256_of
 from rewind.machine import driver, instance, processor
 
 PACKAGES = (
@@ -37,11 +37,7 @@ PACKAGES = (
 
 def file_hash(path: str | Path) -> str:
     """sha256 of a file, 16 hex digits."""
-    whole = hashlib.sha256()
-    with Path(path).open("rb") as stream:
-        while block := stream.read(1 << 20):
-            whole.update(block)
-    return whole.hexdigest()[:16]
+    return sha256_of(path)[:16]
 
 
 def environment() -> dict[str, Any]:

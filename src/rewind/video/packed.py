@@ -122,7 +122,7 @@ def read_members(path: Path) -> Packed:
     """
     try:
         with path.open(newline="", encoding="utf-8") as stream:
-            rows = [Member(row["name"], int(row["offset"]), int(row["bytes"]), row["sha256"]) for row in _rows(stream)]
+            rows = [_member(row) for row in _rows(stream)]
         whole, members = rows[0], tuple(rows[1:])
     except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
         raise RewindError(f"{path}: not the index of a shard ({error}); delete it and run again.") from None
@@ -135,12 +135,16 @@ def find(path: str | Path) -> Place | None:
     None where its folder has no index (single files, as earlier versions had them), or not this name.
     """
     path = Path(path)
-    index = path.parent / INDEX
     try:
-        stat = os.stat(index)
+        return _index(path.parent).get(path.name)
     except OSError:
         return None
-    return _places(index, stat.st_mtime_ns, stat.st_size).get(path.name)
+
+
+def _index(folder: Path) -> dict[str, Place]:
+    index = folder / INDEX
+    stat = os.stat(index)
+    return _places(index, stat.st_mtime_ns, stat.st_size)
 
 
 @functools.lru_cache(maxsize=8)
@@ -152,7 +156,7 @@ def _places(index: Path, _time: int, _size: int) -> dict[str, Place]:
         with index.open(newline="", encoding="utf-8") as stream:
             for row in _rows(stream):
                 shard = shards.setdefault(row["shard"], index.parent / row["shard"])
-                member = Member(row["name"], int(row["offset"]), int(row["bytes"]), row["sha256"])
+                member = _member(row)
                 found[member.name] = Place(shard, member)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise RewindError(f"{index}: not an index of clips ({error!r}); delete it and run again.") from None
@@ -161,6 +165,10 @@ def _places(index: Path, _time: int, _size: int) -> dict[str, Place]:
 
 def _rows(stream) -> csv.DictReader:
     return csv.DictReader(stream, strict=True)
+
+
+def _member(row: dict[str, str]) -> Member:
+    return Member(row["name"], int(row["offset"]), int(row["bytes"]), row["sha256"])
 
 
 def read(place: Place) -> bytes:
@@ -233,8 +241,7 @@ def verify(folder: Path) -> tuple[int, list[str]]:
     index, shards = folder / INDEX, folder / SHARDS
     if not (index.is_file() and shards.is_file()):
         raise RewindError(f"{folder}: no {INDEX} and {SHARDS}; prepare the data first (`snakemake prepared`).")
-    stat = os.stat(index)
-    places = _places(index, stat.st_mtime_ns, stat.st_size)
+    places = _index(folder)
     wrong: dict[Path, list[str]] = {}
     for place in places.values():
         try:
