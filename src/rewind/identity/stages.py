@@ -39,7 +39,7 @@ NEVER = frozenset(
 )
 """Modules, and functions of modules, that compute nothing: no result depends on them."""
 
-HEADS = "rewind.models.temporal:HEADS"
+HEADS = "rewind.models.heads:HEADS"
 VALIDATION = ("rewind.jobs.zero_shot:validation_task", "rewind.jobs.zero_shot:validation_file")
 CLIP, IMAGE = "rewind.video.transcode:transcode", "rewind.video.images:normalise_image"
 _SETTLED = "rewind.jobs.numerics:settle"  # called by the session around a job that computes with torch

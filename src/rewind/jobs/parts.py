@@ -113,7 +113,7 @@ def _retriever(spec: RunSpec) -> Any:
 
 
 def _head(spec: RunSpec) -> None:
-    from rewind.models.clip4clip import head_class
+    from rewind.models.heads import head_class
 
     if spec.method.model == "clip4clip":
         head_class(spec.method.head)

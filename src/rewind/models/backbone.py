@@ -48,6 +48,13 @@ class Backbone(nn.Module):
         """(n, width), not normalised."""
         raise NotImplementedError
 
+    def encode_words(self, prepared: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (n, L, width) of every token, not normalised, and 1 on real ones (n, L), which come first.
+
+        L does not depend on the batch, so that batches can be joined. Called for heads that read words.
+        """
+        raise NotImplementedError
+
     def frame_features(self, pixels: Tensor) -> Tensor:
         """uint8 RGB frames (n, 3, S, S), each by itself → (n, feature_width)."""
         raise NotImplementedError

@@ -58,15 +58,27 @@ class Clip(Backbone):
         return torch.from_numpy(self.tokenizer.encode(captions, self.max_words))
 
     def encode_text(self, prepared: Tensor) -> Tensor:
+        x, end = self._words(prepared)
+        return x[torch.arange(len(x), device=x.device), end] @ self.clip.text_projection
+
+    def encode_words(self, prepared: Tensor) -> tuple[Tensor, Tensor]:
+        """Every token through the last norm and the projection, from the start token to the end token."""
+        x, end = self._words(prepared)
+        real = torch.arange(prepared.shape[1], device=x.device) <= end.unsqueeze(1)
+        projected = x @ self.clip.text_projection
+        words = projected.new_zeros(*prepared.shape, projected.shape[-1])
+        words[:, : x.shape[1]] = projected * real[:, : x.shape[1], None]
+        return words, real.to(torch.long)
+
+    def _words(self, prepared: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (n, L, F) behind the last norm, and the place of the end token (n,)."""
         # open_clip adds all 77 positions; attention is causal, so places behind the end token change nothing and
         # are left out: cut to the longest caption of the batch.
         clip, tokens = self.clip, up_to_the_end(prepared)
         length = tokens.shape[1]
         x = clip.token_embedding(tokens) + clip.positional_embedding[:length]
         x = clip.transformer(x, attn_mask=clip.attn_mask[:length, :length])
-        x = clip.ln_final(x)
-        end = x[torch.arange(len(x), device=x.device), tokens.argmax(dim=1)]
-        return end @ clip.text_projection
+        return clip.ln_final(x), tokens.argmax(dim=1)
 
     def frame_features(self, pixels: Tensor) -> Tensor:
         if sees_neighbours(self.clip):  # clips of one frame

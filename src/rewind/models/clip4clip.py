@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.models.head import Head
+from rewind.models.heads import make_head
 from rewind.models.making import make_towers
-from rewind.models.retriever import Backbone, Features, Retriever, find, masked_mean, single
-from rewind.models.temporal import HEADS
+from rewind.models.retriever import Backbone, Features, Retriever, masked_mean, offers, single
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
-
-POSITIONS = 77  # rows of the heads' position tables, as upstream
 
 
 class Clip4Clip(Retriever):
     """Loose heads pool the frames into one vector; tight heads score pairs.
 
     Loose similarity is ``exp(logit_scale) · cos(text, video)`` with video the re-normalised masked mean of normalised
-    frames; tight similarity is the head's own score, without scale. Features that leave the towers, and logits, are
-    float32 under autocast too.
+    frames; tight similarity is the head's own score, times ``exp(logit_scale)`` only where the head says so. Features
+    that leave the towers, and logits, are float32 under autocast too.
     """
 
-    def __init__(self, backbone: Backbone, head: nn.Module) -> None:
+    def __init__(self, backbone: Backbone, head: Head) -> None:
         super().__init__()
         self.backbone = backbone
         self.head = head
 
     def encode_text(self, batch: Features) -> Features:
-        """``text`` (n, D): normalised for loose heads."""
+        """Loose: ``text`` (n, D), normalised. Tight: what the head computes once a caption."""
+        if self.head.reads_words:
+            text, words = self.backbone.encode_words(batch["text"])
+            return self.head.of_captions({"text": single(text), "words": words})
         text = single(self.backbone.encode_text(batch["text"]))
-        return {"text": text if self.head.pairwise else F.normalize(text, dim=-1)}
+        return self.head.of_captions({"text": text}) if self.head.pairwise else {"text": F.normalize(text, dim=-1)}
 
     def encode_items(self, batch: Features) -> Features:
-        """Loose: ``video`` (n, D), normalised. Tight: ``frames`` (n, T, D) and ``mask`` (n, T)."""
+        """Loose: ``video`` (n, D), normalised. Tight: what the head computes once a clip."""
         mask = batch["mask"]
         frames = single(self.backbone.encode_frames(self._frame_features(batch)))
         if self.head.pairwise:
-            return {"frames": frames, "mask": mask}
+            return self.head.of_clips({"frames": frames, "mask": mask})
         frames = F.normalize(single(self.head(frames, mask)), dim=-1)
         # Summed in double precision and rounded once: the order of summation leaves no trace, so a clip and its exact
         # mirror get the same mean, bit for bit.
@@ -53,7 +54,7 @@ class Clip4Clip(Retriever):
     def similarity(self, text: Features, items: Features) -> Tensor:
         """(n_text, n_items) logits, float32 under autocast too."""
         if self.head.pairwise:
-            return self.head.pairs(text["text"], items["frames"], items["mask"])
+            return self._scores(text, items, slice(None))
         left, right = text["text"], items["video"]
         # At a scale of 100 the steps of half precision would be differences between items.
         with torch.autocast(left.device.type, enabled=False):
@@ -79,21 +80,23 @@ class Clip4Clip(Retriever):
 
     def similarity_rows(self, text: Features, items: Features, rows: slice) -> Tensor | None:
         """Rows of :meth:`similarity`, where scoring pairs is work that processes share; None for loose heads."""
-        if not self.head.pairwise:
-            return None
-        sides = text["text"], items["frames"], items["mask"]
-        if hasattr(self.head, "pair_rows"):
-            return self.head.pair_rows(*sides, rows)
-        return self.head.pairs(sides[0][rows], *sides[1:])
+        return self._scores(text, items, rows) if self.head.pairwise else None
 
     @property
     def pairs_at_once(self) -> int | None:
         """Pairs whose activations the head holds at a time in training; None if it has no such number."""
-        return getattr(self.head, "pairs_at_once", None)
+        return self.head.pairs_at_once
 
     @pairs_at_once.setter
     def pairs_at_once(self, count: int) -> None:
         self.head.pairs_at_once = count
+
+    def _scores(self, text: Features, items: Features, rows: slice) -> Tensor:
+        scores = self.head.scores(text, items, rows)
+        if not self.head.scaled:
+            return scores
+        with torch.autocast(scores.device.type, enabled=False):
+            return self.backbone.logit_scale.exp() * scores
 
     def _frame_features(self, batch: Features) -> Tensor:
         return batch["frames"] if "frames" in batch else self.backbone.clip_features(batch["pixels"], batch["mask"])
@@ -111,24 +114,18 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
         RewindError: for an unknown backbone or head.
     """
     towers = make_towers(backbone, text, train_captions)
-    head = head_class(method.head)(towers.width, layers=method.head_layers, positions=POSITIONS)
-    if method.head_start == "clip" and hasattr(head, "start_from"):
+    head = make_head(method, towers.width)
+    if head.reads_words and not offers(towers.encode_words):
+        raise RewindError(
+            f"methods.*.head: {method.head} reads features of every token, and these towers give one vector per "
+            "caption: choose another head, or backbone.kind: clip."
+        )
+    if method.head_start == "clip" and head.copies_text:
         _start_from_text(head, towers, method)
     if stored := towers.stored_head:  # the weights are a CLIP4Clip checkpoint
         _continue_from(stored, head, method.head, f"backbone.weights: {backbone.weights}")
         towers.stored_head = None
     return Clip4Clip(towers, head)
-
-
-def head_class(name: str) -> Callable[..., nn.Module]:
-    """A temporal head by its name or dotted path.
-
-    Raises:
-        RewindError: if there is none.
-    """
-    if name not in HEADS and "." not in name:
-        raise RewindError(f"methods.*.head: no head {name!r}; available: {', '.join(HEADS)}.")
-    return HEADS.get(name) or find(name, "rewind.models", "methods.*.head")
 
 
 def _start_from_text(head: nn.Module, towers: Backbone, method: Method) -> None:

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from rewind.errors import RewindError
-from rewind.models.clip4clip import POSITIONS, Clip4Clip
+from rewind.models.clip4clip import Clip4Clip
 from rewind.models.cross_attention import CrossAttention
 from rewind.models.making import make_towers
 from rewind.models.retriever import Backbone, Features, masked_mean, single
-from rewind.models.temporal import HEADS
+from rewind.models.temporal import MeanP
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
@@ -32,7 +32,7 @@ class DualEncoder(Clip4Clip):
     """
 
     def __init__(self, backbone: Backbone, attention: CrossAttention | None = None) -> None:
-        super().__init__(backbone, HEADS["meanP"](backbone.width, layers=1, positions=POSITIONS))
+        super().__init__(backbone, MeanP(backbone.width))
         self.attention = attention
 
     @property

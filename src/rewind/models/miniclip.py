@@ -8,10 +8,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from rewind.errors import RewindError
-from rewind.models.clip4clip import POSITIONS, Clip4Clip
+from rewind.models.clip4clip import Clip4Clip
 from rewind.models.miniclip_towers import DROPOUT, MiniTowers
 from rewind.models.miniclip_towers import build as build_towers
-from rewind.models.temporal import HEADS
+from rewind.models.temporal import MeanP
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
@@ -23,7 +23,7 @@ class MiniClip(Clip4Clip):
     """``exp(logit_scale) · cos(text, image)``, the scale at most 100 and at first 1/0.07."""
 
     def __init__(self, backbone: MiniTowers) -> None:
-        super().__init__(backbone, HEADS["meanP"](backbone.width, layers=1, positions=POSITIONS))
+        super().__init__(backbone, MeanP(backbone.width))
 
     def check_state(self, state: dict[str, Tensor], where: str) -> None:
         """Refuse a state dict of another vocabulary.

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rewind.errors import RewindError
+from rewind.models.head import Head
 from rewind.models.lstm import Lstm
 from rewind.models.retriever import single
 
@@ -59,10 +60,8 @@ class Transformer(nn.Module):
         self.resblocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
 
 
-class MeanP(nn.Module):
+class MeanP(Head):
     """Parameter-free: frames are averaged as they are."""
-
-    pairwise = False
 
     def __init__(self, width: int, layers: int = 0, positions: int = 0) -> None:
         super().__init__()
@@ -72,10 +71,8 @@ class MeanP(nn.Module):
         return frames
 
 
-class SeqLSTM(nn.Module):
+class SeqLSTM(Head):
     """One unidirectional LSTM layer over the real frames, plus a residual."""
-
-    pairwise = False
 
     def __init__(self, width: int, layers: int = 1, positions: int = 77) -> None:
         super().__init__()
@@ -87,10 +84,8 @@ class SeqLSTM(nn.Module):
         return torch.where(mask.bool().unsqueeze(-1), hidden + frames, 2 * frames)
 
 
-class SeqTransf(nn.Module):
+class SeqTransf(Head):
     """Learned positions and a small transformer over the frames, plus a residual."""
-
-    pairwise = False
 
     def __init__(self, width: int, layers: int = 4, positions: int = 77) -> None:
         super().__init__()
@@ -108,12 +103,11 @@ class SeqTransf(nn.Module):
         _copy(text, self.frame_position_embeddings, self.transformerClip)
 
 
-class TightTransf(nn.Module):
+class TightTransf(Head):
     """A cross encoder over one pooled text token and the frame tokens; it scores pairs.
 
     Attributes:
-        pairs_at_once: pairs whose activations training holds at a time; scores and gradients are the same with any
-            number. Micro-batching lowers it.
+        pairs_at_once: as declared, 4,096 at most.
     """
 
     pairwise = True

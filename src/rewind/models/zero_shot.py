@@ -7,12 +7,12 @@ from torch import nn
 
 from rewind.errors import RewindError
 from rewind.models.architectures import architecture
-from rewind.models.clip4clip import POSITIONS, Clip4Clip
+from rewind.models.clip4clip import Clip4Clip
 from rewind.models.dual_encoder import DualEncoder, own_backbone
 from rewind.models.making import make_towers
 from rewind.models.plain_vectors import PlainVectors
 from rewind.models.retriever import Retriever
-from rewind.models.temporal import HEADS
+from rewind.models.temporal import MeanP
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
@@ -53,7 +53,7 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
         raise RewindError(f"methods.*.options.{error}" if own else str(error)) from error
     if not options.get("unit_frames"):
         return _fixed(DualEncoder(towers))
-    return _fixed(Clip4Clip(towers, HEADS["meanP"](towers.width, layers=1, positions=POSITIONS)))
+    return _fixed(Clip4Clip(towers, MeanP(towers.width)))
 
 
 def check(method: Method, backbone: BackboneKeys) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rewind.models.temporal import HEADS
+from rewind.models.heads import HEADS
 from rewind.rehearsal import work
 from rewind.rehearsal.data import Counts
 from rewind.rehearsal.measure import Job, Steps

@@ -88,7 +88,8 @@ class Method(Keys):
     )
     head: str = key(
         "meanP",
-        "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, or the dotted path of your own class. For a "
+        "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, xpool, wti (docs/heads.md), or the dotted path of "
+        "your own class. For a "
         "`translator`: linear, mlp1, mlp2, geometry_adapter, or the closed forms ridge and geometry.",
     )
     head_layers: int = key(4, "Number of transformer layers in the head (`cross_num_hidden_layers`).", ge=1, le=48)
@@ -99,7 +100,7 @@ class Method(Keys):
     )
     label: str = key("", "Name in tables and figures; the method's key if empty.")
     train: str = key("", "Text of the table's Train column; the dataset's title if empty.")
-    options: dict[str, Any] = key({}, "Options of a baseline or of your own model.")
+    options: dict[str, Any] = key({}, "Options of a head, of a model, or of a model or head of your own.")
     noise: bool = key(False, "A control: for this method every clip is replaced by noise (as `frames.noise`).")
     fixed: bool = key(
         False,
@@ -195,7 +196,7 @@ class Evaluation(Keys):
         "others.",
     )
     batch_size: int = key(64, "Number of items or captions encoded at once.", ge=1)
-    pair_batch_size: int = key(4096, "Number of pairs scored at once by heads that score pairs (tightTransf).", ge=1)
+    pair_batch_size: int = key(4096, "Number of pairs scored at once by heads that score pairs.", ge=1)
     zero_shot: ZeroShot | None = key(
         None, "Also measure zero-shot classification of labelled images, after each epoch and for the final model."
     )

@@ -1,0 +1,315 @@
+"""X-Pool and WTI against numbers made by running their authors' own code, and what all heads must keep to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rewind.errors import RewindError
+from rewind.evaluation.similarity import similarity_matrix
+from rewind.models.backbone import Backbone
+from rewind.models.clip4clip import Clip4Clip
+from rewind.models.head import in_order_of_content, with_hooks
+from rewind.models.heads import HEADS, head_class, make_head
+from rewind.models.wti import Options as WtiOptions
+from rewind.models.wti import Wti
+from rewind.models.xpool import Options as XPoolOptions
+from rewind.models.xpool import XPool
+from rewind.objectives import cdcr
+from rewind.objectives.infonce import infonce
+from rewind.study import Method
+from rewind.study.model import Evaluation
+
+CASES = {"xpool": ["one_head", "two_heads"], "wti": ["arch1", "arch2", "ti"]}
+EXACT, SINGLE = 1e-10, 1e-5  # absolute, in double and in single precision
+
+
+class Given(Backbone):
+    """Towers whose features are what they are given."""
+
+    def __init__(self, width: int, scale: float) -> None:
+        super().__init__()
+        self.width = self.feature_width = width
+        self.logit_scale = nn.Parameter(torch.tensor(scale))
+
+    def encode_text(self, prepared):
+        return prepared
+
+    def encode_words(self, prepared):
+        return prepared[..., 1:], prepared[..., 0].long()  # the mask travels as a feature
+
+
+def load(shared, name: str, case: str) -> dict[str, torch.Tensor]:
+    golden = np.load(shared / "golden" / name / "open.npz", allow_pickle=False)
+    here = {key.removeprefix(f"{case}/"): golden[key] for key in golden.files if key.startswith(f"{case}/")}
+    return {key: torch.from_numpy(np.array(value)) for key, value in here.items() if value.dtype.kind != "U"}
+
+
+def close(found, wanted, limit: float) -> None:
+    np.testing.assert_allclose(found.detach().numpy(), wanted.numpy(), rtol=0, atol=limit)
+
+
+def model_of(name: str, case: str, golden, **options) -> Clip4Clip:
+    if name == "xpool":
+        head = XPool(golden["in/text"].shape[-1], options=XPoolOptions(heads=int(golden["in/heads"])))
+    else:
+        chosen = {"weights": "uniform"} if case == "ti" else {"depth": int(golden["in/wti_arch"])}
+        head = Wti(golden["in/text"].shape[-1], options=WtiOptions(**chosen, **options))
+    head.load_state_dict({k.removeprefix("state/"): v for k, v in golden.items() if k.startswith("state/")})
+    return Clip4Clip(Given(golden["in/text"].shape[-1], float(golden["in/logit_scale"])), head).eval()
+
+
+def text_of(golden, prefix: str = "in/"):
+    text = golden[f"{prefix}text"]
+    return text, golden.get(f"{prefix}text_mask")
+
+
+def sides(model, text, words, frames, mask=None):
+    prepared = text if words is None else torch.cat([words.unsqueeze(-1).to(text.dtype), text], dim=-1)
+    mask = torch.ones(frames.shape[:2], dtype=torch.long) if mask is None else mask
+    return model.encode_text({"text": prepared}), model.encode_items({"frames": frames, "mask": mask})
+
+
+def at(dtype, golden):
+    return {k: v.to(dtype) if v.is_floating_point() else v for k, v in golden.items()}
+
+
+PRECISIONS = [(torch.float64, "ref64", EXACT), (torch.float32, "out", SINGLE)]
+
+
+@pytest.mark.parametrize(("dtype", "kind", "limit"), PRECISIONS)
+@pytest.mark.parametrize("case", CASES["xpool"])
+def test_xpool_equals_upstream(shared, case, dtype, kind, limit):
+    golden = at(dtype, load(shared, "xpool", case))
+    model = model_of("xpool", case, golden).to(dtype)
+    text, frames = golden["in/text"].requires_grad_(), golden["in/frames"].requires_grad_()
+    captions, items = sides(model, text, None, frames)
+    pooled = model.head.pooled(captions["query"], items["key"], items["value"], items["mask"])
+    close(pooled.transpose(0, 1), golden[f"{kind}/pooled"], limit)
+    scale = model.backbone.logit_scale.exp()
+    logits = model.similarity(captions, items)
+    close(logits / scale, golden[f"{kind}/sims_train"], limit)
+    loss = infonce(model, captions, items, {"items": torch.arange(len(text))}).value
+    close(loss, golden[f"{kind}/loss"], limit)
+    loss.backward()
+    where = "ref64/grad/" if kind == "ref64" else "grad/"
+    for name, parameter in model.head.named_parameters():
+        close(parameter.grad, golden[where + name], limit)
+    close(text.grad, golden[where + "in/text"], limit)
+    close(frames.grad, golden[where + "in/frames"], limit)
+    close(model.backbone.logit_scale.grad, golden[where + "in/logit_scale"], limit)
+
+
+@pytest.mark.parametrize(("dtype", "kind", "limit"), PRECISIONS)
+@pytest.mark.parametrize("case", CASES["xpool"])
+def test_xpool_scores_other_texts_short_clips_and_its_start_as_upstream(shared, case, dtype, kind, limit):
+    golden = at(dtype, load(shared, "xpool", case))
+    model = model_of("xpool", case, golden).to(dtype)
+    scale = model.backbone.logit_scale.exp()
+    frames, text = golden["in/frames"], golden["in/text"]
+    close(
+        model.similarity(*sides(model, golden["in/eval_text"], None, frames)) / scale,
+        golden[f"{kind}/eval_sims"],
+        limit,
+    )
+    repeated = sides(model, text, None, golden["in/frames_repeat_last"])
+    close(model.similarity(*repeated) / scale, golden[f"{kind}/sims_repeat_last"], limit)
+    mask = (torch.arange(frames.shape[1]) < golden["in/real_frames"].unsqueeze(1)).long()
+    padded = frames.where(mask.bool().unsqueeze(-1), torch.zeros(()).to(dtype))
+    close(model.similarity(*sides(model, text, None, padded, mask)) / scale, golden[f"{kind}/sims_real_only"], limit)
+    fresh = Clip4Clip(model.backbone, XPool(text.shape[-1], options=XPoolOptions(heads=int(golden["in/heads"]))))
+    captions, items = sides(fresh.eval().to(dtype), text, None, frames)
+    close(fresh.similarity(captions, items) / scale, golden[f"{kind}/init_sims"], limit)
+
+
+@pytest.mark.parametrize(("dtype", "kind", "limit"), PRECISIONS)
+@pytest.mark.parametrize("padding", ["zero", "masked"])
+@pytest.mark.parametrize("case", CASES["wti"])
+def test_wti_equals_upstream(shared, case, padding, dtype, kind, limit):
+    golden = at(dtype, load(shared, "wti", case))
+    model = model_of("wti", case, golden, padding=padding).to(dtype)
+    suffix = "_unpadded" if padding == "masked" else ""
+    text, video = golden["in/text"].requires_grad_(), golden["in/video"].requires_grad_()
+    scale = model.backbone.logit_scale.exp()
+    captions, items = sides(model, text, golden["in/text_mask"], video, golden["in/video_mask"])
+    logits = model.similarity(captions, items)
+    close(logits / scale, golden[f"{kind}/sims_eval{suffix}"], limit)
+    others = sides(model, golden["in/eval_text"], golden["in/eval_text_mask"], video, golden["in/video_mask"])
+    close(model.similarity(*others) / scale, golden[f"{kind}/eval_sims{suffix}"], limit)
+    if case != "ti":
+        close(captions["weight"], golden[f"{kind}/text_weight"], limit)
+    if padding == "masked":
+        return
+    close(logits, golden[f"{kind}/logits_train"], limit * float(scale.detach()))
+    loss = infonce(model, captions, items, {"items": torch.arange(len(text))}).value
+    close(loss, golden[f"{kind}/plain_loss"], limit)
+    if kind == "out":
+        return
+    loss.backward()
+    for name, parameter in model.head.named_parameters():
+        close(parameter.grad, golden[f"ref64/grad/plain/{name}"], limit)
+    close(text.grad, golden["ref64/grad/plain/in/text"], limit)
+    close(video.grad, golden["ref64/grad/plain/in/video"], limit)
+    close(model.backbone.logit_scale.grad, golden["ref64/grad/plain/in/logit_scale"], limit)
+
+
+@pytest.mark.parametrize(("case", "variant"), [("arch2", "cdcr3"), ("arch2", "cdcr3_strong"), ("ti", "cdcr2_strong")])
+def test_cdcr_equals_upstream(shared, case, variant):
+    golden = at(torch.float64, load(shared, "wti", case))
+    model = model_of("wti", case, golden, padding="zero").double()
+    text, video = golden["in/text"].requires_grad_(), golden["in/video"].requires_grad_()
+    captions, items = sides(model, text, golden["in/text_mask"], video, golden["in/video_mask"])
+    _, diagonal, off_diagonal, strength = golden[f"in/{variant}"].tolist()
+    objective = cdcr.build({"diagonal": diagonal, "off_diagonal": off_diagonal, "strength": strength})
+    loss = objective(model, captions, items, {"items": torch.arange(len(text))})
+    close(loss.logs["cdcr"], golden[f"ref64/{variant}_regulariser"], EXACT)
+    close(loss.value, golden[f"ref64/{variant}_loss"], EXACT)
+    loss.value.backward()
+    where = f"ref64/grad/{variant}"
+    for name, parameter in model.head.named_parameters():
+        close(parameter.grad, golden[f"{where}/{name}"], EXACT)
+    close(text.grad, golden[f"{where}/in/text"], EXACT)
+    close(video.grad, golden[f"{where}/in/video"], EXACT)
+
+
+def test_cdcr_asks_for_a_head_that_matches_tokens_with_frames():
+    with pytest.raises(RewindError, match=r"training\.objective: cdcr .* set methods\.\*\.head: wti"):
+        cdcr.build({}).check(drawn("xpool", 64), None)
+
+
+BLIND = {"meanP": {}, "xpool": {}, "wti": {}, "wti, uniform": {"weights": "uniform"}, "wti, zero": {"padding": "zero"}}
+WIDTH, WORDS = 512, 5
+
+
+def drawn(name: str, width: int = WIDTH, **options) -> Clip4Clip:
+    torch.manual_seed(0)
+    head = make_head(Method(head=name.partition(",")[0], head_layers=1, options=options), width)
+    for parameter in head.parameters():  # away from where training starts
+        nn.init.normal_(parameter, std=0.05)
+    return Clip4Clip(Given(width, 2.0), head).eval()
+
+
+def clips_and_captions(model: Clip4Clip, count: int, frames: int = 12):
+    draw = torch.Generator().manual_seed(1)
+    width = model.backbone.width
+    text = torch.randn(count, WORDS, width, generator=draw)
+    words = (torch.arange(WORDS) < torch.randint(2, WORDS + 1, (count, 1), generator=draw)).float()
+    if model.head.reads_words:
+        prepared = torch.cat([words.unsqueeze(-1), text * words.unsqueeze(-1)], dim=-1)
+    else:
+        prepared = text[:, 0]
+    real = torch.randint(1, frames + 1, (count,), generator=draw)
+    mask = (torch.arange(frames) < real.unsqueeze(1)).long()
+    clips = torch.randn(count, frames, width, generator=draw) * mask.unsqueeze(-1)
+    mirrored = clips.clone()
+    for n, length in enumerate(real):
+        mirrored[n, :length] = clips[n, :length].flip(0)
+    return prepared, torch.cat([clips, mirrored]), torch.cat([mask, mask])
+
+
+class Clips:
+    """Inputs of a gallery, as evaluation reads them."""
+
+    copies = True
+
+    def __init__(self, frames, mask) -> None:
+        self.frames, self.mask = frames, mask
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def batch(self, rows):
+        return {"frames": self.frames[rows], "mask": self.mask[rows]}
+
+
+@pytest.mark.parametrize("pairs", [37, 4096])
+@pytest.mark.parametrize("name", BLIND)
+def test_a_clip_and_its_mirror_tie_exactly_where_order_cannot_be_seen(name, pairs):
+    model = drawn(name, **BLIND[name])
+    text, frames, mask = clips_and_captions(model, 31)
+    keys = Evaluation(batch_size=7, pair_batch_size=pairs)
+    scores = similarity_matrix(model, text, Clips(frames, mask), keys, torch.device("cpu"))
+    assert np.array_equal(scores[:, :31], scores[:, 31:])
+    assert len(np.unique(scores)) > 0.9 * scores.size / 2
+
+
+def test_with_a_transformer_below_wti_sees_order():
+    model = drawn("wti", 64, frames="seqTransf")
+    text, frames, mask = clips_and_captions(model, 9)
+    captions, items = model.encode_text({"text": text}), model.encode_items({"frames": frames, "mask": mask})
+    scores = model.similarity(captions, items).detach()
+    longer = mask[:9].sum(dim=1) > 1
+    assert ((scores[:, :9] - scores[:, 9:]).abs().amax(dim=0)[longer] > 1e-4).all()
+
+
+@pytest.mark.parametrize("name", ["xpool", "wti", "tightTransf"])
+def test_scores_and_gradients_do_not_depend_on_who_computes_which_rows(name):
+    found = []
+    for at_once, shares in ((10**6, [slice(None)]), (20, [slice(None)]), (10**6, [slice(0, 4), slice(4, 9)])):
+        model = drawn(name, 64).train()
+        text, frames, mask = clips_and_captions(model, 9)
+        model.pairs_at_once = at_once
+        captions, items = model.encode_text({"text": text}), model.encode_items({"frames": frames, "mask": mask})
+        rows = []
+        for share in shares:
+            torch.manual_seed(3)  # every process draws the same numbers
+            rows.append(model.similarity_rows(captions, items, share))
+        scores = torch.cat(rows)
+        F.cross_entropy(scores[:, :9], torch.arange(9)).backward()
+        found.append((scores.detach(), [p.grad.clone() for p in model.head.parameters() if p.grad is not None]))
+    for scores, gradients in found[1:]:
+        torch.testing.assert_close(scores, found[0][0], rtol=0, atol=1e-5)
+        for one, other in zip(gradients, found[0][1], strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_dropout_of_xpool_is_drawn_anew_in_training_and_never_in_evaluation():
+    model = drawn("xpool", 64)
+    text, frames, mask = clips_and_captions(model, 6)
+    captions, items = model.encode_text({"text": text}), model.encode_items({"frames": frames, "mask": mask})
+    quiet = [model.similarity(captions, items) for _ in range(2)]
+    assert torch.equal(*quiet)
+    model.train()
+    one, other = (model.similarity(captions, items) for _ in range(2))
+    assert not torch.equal(one, other)
+    assert not torch.equal(one, quiet[0])
+
+
+def test_options_of_heads_are_read_and_refused_by_their_key():
+    assert make_head(Method(head="xpool", options={"heads": 4}), 64).heads == 4
+    with pytest.raises(
+        RewindError, match=r"methods\.\*\.options\.heads: features of width 64 cannot be divided into 5"
+    ):
+        make_head(Method(head="xpool", options={"heads": 5}), 64)
+    with pytest.raises(RewindError, match=r"methods\.\*\.options\.depth: .*4"):
+        make_head(Method(head="wti", options={"depth": 4}), 64)
+    with pytest.raises(RewindError, match=r"methods\.\*\.options\.heads: head: meanP has no options"):
+        make_head(Method(head="meanP", options={"heads": 4}), 64)
+
+
+def test_a_head_that_is_no_subclass_gets_the_defaults_of_what_it_lacks():
+    class Plain(nn.Module):
+        pairwise = True
+
+        def __init__(self, width, layers, positions):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def pairs(self, text, frames, mask):
+            return self.scale * text @ frames.mean(dim=1).T
+
+    made = with_hooks(Plain)(4, layers=1, positions=77)
+    assert not made.scaled
+    assert list(made.state_dict()) == ["scale"]
+    text, items = {"text": torch.randn(3, 4)}, {"frames": torch.randn(2, 5, 4), "mask": torch.ones(2, 5)}
+    assert made.scores(made.of_captions(text), made.of_clips(items), slice(1, 3)).shape == (2, 2)
+    assert [head_class(name) for name in HEADS] == list(HEADS.values())
+
+
+def test_frames_in_order_of_content_keep_padding_last_and_break_ties_by_the_next_feature():
+    frames = torch.tensor([[[2.0, 1.0], [1.0, 5.0], [1.0, 3.0], [0.0, 0.0]]])
+    found = in_order_of_content(frames, torch.tensor([[1, 1, 1, 0]]))
+    assert found.tolist() == [[[1.0, 3.0], [1.0, 5.0], [2.0, 1.0], [0.0, 0.0]]]
