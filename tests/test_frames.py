@@ -19,7 +19,7 @@ from rewind.video.frames import frame_indices, normalise, read_frames, sample_cl
 from rewind.video.transcode import transcode
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-SCHEMES = [(sampling, rate) for sampling in ("uniform", "head", "tail") for rate in (None, 1.0, 2.5)]
+SCHEMES = [(sampling, rate) for sampling in ("uniform", "ends", "head", "tail") for rate in (None, 1.0, 2.5)]
 
 
 @pytest.mark.parametrize("sampling, rate", SCHEMES)
@@ -47,10 +47,24 @@ def test_uniform_frames_are_symmetric_in_time() -> None:
             assert np.abs(kept + 0.5 - (np.arange(limit) + 0.5) * length / limit).max() <= 1
 
 
+def test_ends_are_in_and_all_is_symmetric_in_time() -> None:
+    assert frame_indices(45, 12, "ends").tolist() == list(range(0, 45, 4))  # and uniform: 1, 5, ..., 43
+    assert frame_indices(45, 12).tolist() == [1, 5, 9, 13, 16, 20, 24, 28, 31, 35, 39, 43]
+    for length in range(1, 201):
+        for limit in range(1, min(length, 32) + 1):
+            kept = frame_indices(length, limit, "ends")
+            mirror = frame_indices(length, limit, "ends", reversed=True)
+            assert (kept != mirror).sum() == (1 if limit % 2 and length % 2 == 0 else 0)
+            if limit > 1:
+                assert kept[0] == 0 and kept[-1] == length - 1
+                upstream = np.linspace(0, length - 1, limit, dtype=np.int64)
+                assert np.abs(kept - upstream).max() <= 1
+
+
 @given(
     st.integers(1, 5000),
     st.integers(1, 512),
-    st.sampled_from(["uniform", "head", "tail"]),
+    st.sampled_from(["uniform", "ends", "head", "tail"]),
     st.floats(0.1, 60),
     st.none() | st.floats(0.05, 70),
 )
@@ -76,7 +90,7 @@ def test_the_schemes_keep_what_they_say() -> None:
     [
         ((0, 4), "0 frames"),
         ((4, 0), "at least 1"),
-        ((4, 2, "middle"), "use uniform, head, tail or stride"),
+        ((4, 2, "middle"), "use uniform, ends, head, tail or stride"),
         ((4, 2, "head", None, 1.0), "frames per second are known"),
     ],
 )

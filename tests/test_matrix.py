@@ -40,6 +40,7 @@ def test_parts_of_the_file_are_those_of_the_array(scored):
         slice(5, 60),
         np.s_[:, 3:9],
         np.s_[10:20, 3:9],
+        np.ix_(rng.permutation(80)[:40], columns[:5]),  # half of the rows, of which a few columns
         [4, 70, 4],
         np.ix_(rows, columns),
         np.ix_(far, columns),
@@ -71,7 +72,7 @@ def test_a_file_that_ends_early_is_refused(tmp_path):
     path = tmp_path / "short"
     path.write_bytes(b"\0" * 100)
     with pytest.raises(EOFError, match="end in row 3"):
-        FileMatrix(path.open("rb"), (10, 8), np.dtype(np.float32))[:]
+        FileMatrix(path.open("rb"), (10, 8), np.dtype(np.float32), tmp_path)[:]
 
 
 @pytest.mark.parametrize("levels", [3, 12, 10_000])

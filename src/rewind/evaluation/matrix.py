@@ -42,7 +42,7 @@ def open_scored(path: str | Path, whole: int = WHOLE) -> Scored:
             file = tempfile.TemporaryFile(dir=Path(path).parent)  # noqa: SIM115 the matrix closes it
             shutil.copyfileobj(stream, file, _READ)
             file.flush()
-            return Scored(FileMatrix(file, shape, kind), queries, gallery)
+            return Scored(FileMatrix(file, shape, kind, Path(path).parent), queries, gallery)
     with np.load(path, allow_pickle=False) as archive:
         return Scored(archive[_NAME], queries, gallery)
 
@@ -57,12 +57,14 @@ class FileMatrix:
         file: open for reading in binary; it is the matrix's from now on.
         shape: rows and columns.
         kind: type of the scores.
+        folder: where a second file may stand.
     """
 
-    def __init__(self, file: Any, shape: tuple[int, int], kind: np.dtype) -> None:
-        self._file, self.shape, self.dtype = file, shape, kind
+    def __init__(self, file: Any, shape: tuple[int, int], kind: np.dtype, folder: Path) -> None:
+        self._file, self.shape, self.dtype, self._folder = file, shape, kind, folder
         self.size, self.ndim = shape[0] * shape[1], 2
         self._step = max(1, _READ // max(1, shape[1] * kind.itemsize))
+        self._turned: FileMatrix | None = None
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -79,6 +81,13 @@ class FileMatrix:
 
     def _grid(self, rows: np.ndarray, columns: Any) -> np.ndarray:
         width = len(np.arange(self.shape[1])[columns])
+        if len(rows) > self._step and 2 * width < self.shape[1]:  # every row would be read for a few of its scores
+            # Laid out as an array's part would be: what NumPy sums of it depends on that in the last digit.
+            return np.ascontiguousarray(self._columns()._cut(np.arange(self.shape[1])[columns], rows).T)
+        return self._cut(rows, columns)
+
+    def _cut(self, rows: np.ndarray, columns: Any) -> np.ndarray:
+        width = len(np.arange(self.shape[1])[columns])
         found = np.empty((len(rows), width), self.dtype)
         for top in range(0, len(rows), self._step):
             part = rows[top : top + self._step]
@@ -89,6 +98,18 @@ class FileMatrix:
                 for place, row in enumerate(part.tolist()):
                     found[top + place] = self._rows(row, row + 1)[0, columns]
         return found
+
+    def _columns(self) -> FileMatrix:
+        """The transposed matrix, written into a file of its own when it is first needed."""
+        if self._turned is None:
+            file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 the matrix closes it
+            line = self.shape[0] * self.dtype.itemsize
+            for top in range(0, self.shape[0], self._step):
+                block = np.ascontiguousarray(self._rows(top, min(top + self._step, self.shape[0])).T)
+                for column, part in enumerate(block):
+                    _write(file, part, column * line + top * self.dtype.itemsize)
+            self._turned = FileMatrix(file, self.shape[::-1], self.dtype, self._folder)
+        return self._turned
 
     def _single(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         found, order = np.empty(rows.size, self.dtype), np.argsort(rows, axis=None, kind="stable")
@@ -110,6 +131,13 @@ class FileMatrix:
                 raise EOFError(f"the unpacked similarities end in row {first + place // line}")
             place += count
         return content
+
+
+def _write(file: Any, values: np.ndarray, place: int) -> None:
+    view = memoryview(values).cast("B")
+    while len(view):
+        count = os.pwrite(file.fileno(), view, place)
+        view, place = view[count:], place + count
 
 
 def _header(stream: Any) -> tuple[tuple[int, int], bool, np.dtype]:

@@ -41,7 +41,7 @@ class Encoding(Keys):
     max_frames: int | None = key(
         None, "Largest number of frames per clip; the study's `frames.max_frames` if empty.", ge=1, le=512
     )
-    sampling: Literal["uniform", "head", "tail", "stride"] | None = key(
+    sampling: Literal["uniform", "ends", "head", "tail", "stride"] | None = key(
         None, "Which frames of a longer clip are used; the study's `frames.sampling` if empty."
     )
     rate: float | None = key(

@@ -23,11 +23,12 @@ class Frames(Keys):
     max_frames: int = key(
         12, "Largest number of frames per clip; replaced by the sweep's choice if there is a sweep.", ge=1, le=512
     )
-    sampling: Literal["uniform", "head", "tail", "stride"] = key(
+    sampling: Literal["uniform", "ends", "head", "tail", "stride"] = key(
         "uniform",
-        "Which frames of a longer clip are used: `uniform` (evenly spaced), `head` (the first) or `tail` (the "
-        "last); CLIP4Clip's `slice_framepos` 2, 0, 1. `stride` is ViCLIP's: every n-th frame from the first on; a "
-        "shorter clip repeats frames.",
+        "Which frames of a longer clip are used: `uniform` (the middles of equal parts), `ends` (evenly spaced from "
+        "the first frame to the last), `head` (the first) or `tail` (the last). CLIP4Clip's `slice_framepos` 2, 0, 1 "
+        "are `ends`, up to its rounding, which is not symmetric in time, `head` and `tail`. `stride` is ViCLIP's: "
+        "every n-th frame from the first on; a shorter clip repeats frames.",
     )
     rate: float | None = key(
         None,

@@ -23,7 +23,7 @@ CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 IMAGE_SUFFIXES = (".png", ".jpg")  # of normalised images
 
-Sampling = Literal["uniform", "head", "tail", "stride"]
+Sampling = Literal["uniform", "ends", "head", "tail", "stride"]
 Fit = Literal["crop", "stretch"]
 Indices = Sequence[int] | np.ndarray
 
@@ -41,8 +41,9 @@ def frame_indices(
     Args:
         frames: length of the clip in frames, at least 1.
         max_frames: most frames to keep; a clip with fewer keeps all (padding is left to the caller).
-        sampling: what is kept of more: ``uniform`` (centres of equal segments), the ``head`` or the ``tail``.
-            ``stride``, ViCLIP's ``frames[::frames // n][:n]``, always gives n = ``max_frames``: some twice, if short.
+        sampling: what is kept of more: ``uniform`` (centres of equal segments), ``ends`` (evenly spaced from the
+            first frame to the last), the ``head`` or the ``tail``. ``stride``, ViCLIP's ``frames[::frames // n][:n]``,
+            always gives n = ``max_frames``: some twice, if short.
         fps: frames per second of the clip; needed with ``rate``.
         rate: frames per second taken before ``sampling``, at least one frame; none or above ``fps``: all.
         reversed: the clip is a twin. The result is then ``frames - 1 - idx[::-1]`` of the original's: the
@@ -55,7 +56,7 @@ def frame_indices(
         raise RewindError(f"cannot choose {max_frames} of {frames} frames; both must be at least 1.")
     kept = np.arange(frames, dtype=np.int64)
     if rate is not None:
-        kept = _spread(frames, _rated(frames, fps, rate))
+        kept = (_between_ends if sampling == "ends" else _spread)(frames, _rated(frames, fps, rate))
     if len(kept) > max_frames or sampling == "stride":
         kept = _cut(kept, max_frames, sampling)
     return frames - 1 - kept[::-1] if reversed else kept
@@ -76,11 +77,13 @@ def _cut(kept: np.ndarray, max_frames: int, sampling: Sampling) -> np.ndarray:
         return kept[-max_frames:]
     if sampling == "uniform":
         return kept[_spread(len(kept), max_frames)]
+    if sampling == "ends":
+        return kept[_between_ends(len(kept), max_frames)]
     if sampling == "stride":
         if len(kept) < max_frames:
             return kept[np.arange(max_frames) * len(kept) // max_frames]
         return kept[:: len(kept) // max_frames][:max_frames]
-    raise RewindError(f"frames.sampling: {sampling!r} is unknown; use uniform, head, tail or stride.")
+    raise RewindError(f"frames.sampling: {sampling!r} is unknown; use uniform, ends, head, tail or stride.")
 
 
 def _spread(length: int, n: int) -> np.ndarray:
@@ -93,6 +96,19 @@ def _spread(length: int, n: int) -> np.ndarray:
     half = n // 2
     centres[n - half :] = length - 1 - centres[:half][::-1]
     return centres
+
+
+def _between_ends(length: int, n: int) -> np.ndarray:
+    """``n`` ≤ ``length`` places from 0 to ``length - 1``, evenly spaced and symmetric in time; of one, the middle.
+
+    Only the middle of an odd ``n`` over an even ``length`` has no symmetric place.
+    """
+    if n == 1:
+        return np.array([(length - 1) // 2], dtype=np.int64)
+    places = (2 * np.arange(n, dtype=np.int64) * (length - 1) + n - 1) // (2 * (n - 1))
+    half = n // 2
+    places[n - half :] = length - 1 - places[:half][::-1]
+    return places
 
 
 def upstream_indices(frames: int, fps: float, rate: int, max_frames: int, position: int) -> np.ndarray:
