@@ -1,6 +1,6 @@
 """How much memory a job asks of a scheduler, in MB: from counts that are known when jobs are planned.
 
-Those of annotations are a little above what ``benchmarks/annotations.py`` measured; the others are estimates. A job
+All are above what ``benchmarks/annotations.py`` and ``benchmarks/brought.py`` measured (docs/cluster.md). A job
 that needs more all the same is killed, and asks for as much again at its next attempt, where a profile has ``retries``.
 """
 
