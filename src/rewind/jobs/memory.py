@@ -1,7 +1,8 @@
 """How much memory a job asks of a scheduler, in MB: from counts that are known when jobs are planned.
 
-All are above what ``benchmarks/annotations.py`` and ``benchmarks/brought.py`` measured (docs/cluster.md). A job
-that needs more all the same is killed, and asks for as much again at its next attempt, where a profile has ``retries``.
+Those of annotations, and of what reads a matrix, are above what ``benchmarks/annotations.py`` and
+``benchmarks/brought.py`` measured (docs/cluster.md). A job that needs more all the same is killed, and asks for as much
+again at its next attempt, where a profile has ``retries``.
 """
 
 from __future__ import annotations
