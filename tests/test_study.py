@@ -44,7 +44,10 @@ def test_every_shipped_study_and_its_data_set_are_valid(path):
         ({"training.batch.sise": 1}, "training.batch.sise: unknown key; did you mean 'size'?"),
         ({"methods.b.training.epoch": 1}, "methods.b.training.epoch: unknown key; did you mean 'epochs'?"),
         ({"training.lr": 0}, "training.lr: Input should be greater than 0"),
-        ({"frames.sampling": "middle"}, "frames.sampling: Input should be 'uniform', 'head', 'tail' or 'stride'"),
+        (
+            {"frames.sampling": "middle"},
+            "frames.sampling: Input should be 'uniform', 'ends', 'head', 'tail' or 'stride'",
+        ),
         ({"sweep": {"max_frames": [4], "method": "c"}}, "sweep.method: no method 'c'; available: a, b"),
         ({"statistics.pairs": [["a", "z"]]}, "statistics.pairs: no method 'z'"),
         ({"seeds": [1, 1]}, "seeds: seed 1 is listed twice"),
@@ -149,3 +152,23 @@ def test_p75_is_a_column_without_an_interval(tmp_path):
     write(tmp_path, {"dataset": "d", "methods": {"a": {}}, "tables": {"columns": ["P75 interval"]}}, "s")
     with pytest.raises(RewindError, match="P75 has no interval; remove `interval`"):
         load_study("s", tmp_path)
+
+
+def test_the_check_and_the_sweep_train_a_method_as_it_is_trained(tmp_path):
+    given = {
+        "methods": {
+            "c": {"model": "chance"},
+            "a": {"training": {"lr": 0.25}},
+            "b": {"training": {"batch": {"size": 8}}},
+        },
+        "sanity": {"training": {"epochs": 7}},
+        "sweep": {"max_frames": [4], "method": "b", "training": {"lr": 0.125}},
+        "training": {"lr": 0.5, "batch": {"size": 16}},
+    }
+    write(tmp_path, merge(STUDY, given))
+    study = load_study("s", tmp_path)
+    first = study.trained()[0]
+    assert (study.sanity.training.lr, study.sanity.training.epochs) == (study.methods[first].training.lr, 7)
+    assert (study.sweep.training.lr, study.sweep.training.batch.size) == (0.125, 8)
+    named = load_study("s", tmp_path, {"sanity.method": "b"})
+    assert (named.sanity.training.lr, named.sanity.training.batch.size) == (0.5, 8)

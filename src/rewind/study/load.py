@@ -15,7 +15,7 @@ from rewind.errors import Faults, RewindError
 from rewind.study.dataset import BUILT_IN, Dataset
 from rewind.study.encoding import with_vectors
 from rewind.study.keys import DRAFT
-from rewind.study.model import Method, Study
+from rewind.study.model import Method, Study, Sweep
 from rewind.study.places import at_home, found
 from rewind.study.pretraining import starts
 
@@ -100,7 +100,8 @@ def load_study(
     """Read and validate ``<folder>/<name>.yaml`` under ``overrides`` (nested, or with dotted keys).
 
     What is not in the working folder is looked for in ``home``, see :mod:`rewind.study.places`.
-    Every block with its own ``training`` (methods, sanity, sweep, pretraining) is completed from the study's.
+    Every block with its own ``training`` is completed: methods' and the pre-training's from the study's, the over-fitting
+    check's and the sweep's from that of the method which they train.
 
     Raises:
         RewindError: naming every fault with its file and key.
@@ -109,20 +110,43 @@ def load_study(
     raw = at_home(merge(merge(read_yaml(found(path, home)), overrides or {}), {"name": name}), home)
     base, given = raw.get("training") or {}, set(raw)
     raw.setdefault("sanity", {})  # on by default, and completed like the others
-    blocks = [raw.get(part) for part in ("sanity", "sweep", "pretraining")]
     if isinstance(raw.get("methods"), dict):
-        for method, block in raw["methods"].items():
-            if block is None:
-                raw["methods"][method] = block = {}
-            blocks.append(block)
-    for block in blocks:
-        if isinstance(block, dict) and isinstance(base, dict) and isinstance(block.get("training", {}), dict):
-            block["training"] = merge(base, block.get("training", {}))
+        raw["methods"] = {name: {} if block is None else block for name, block in raw["methods"].items()}
+        for block in raw["methods"].values():
+            _complete(block, base)
+    _complete(raw.get("pretraining"), base)
+    for part in ("sanity", "sweep"):
+        _complete(raw.get(part), _training_of(raw, part, base))
     study = _validate(Study, _without_training(raw, given), path)
     try:
         return with_vectors(study)
     except RewindError as error:
         raise Faults({str(path): [str(error)]}, study) from None
+
+
+def _complete(block: Any, base: Any) -> None:
+    """Fill in a block's ``training``; what is no mapping is told with all other faults."""
+    if isinstance(block, dict) and isinstance(base, dict) and isinstance(block.get("training", {}), dict):
+        block["training"] = merge(base, block.get("training", {}))
+
+
+def _training_of(raw: dict[str, Any], part: str, base: Any) -> Any:
+    """The ``training`` block of the method that the check or the sweep trains; the study's where that is not clear."""
+    methods, keys = raw.get("methods"), raw.get(part)
+    if not isinstance(methods, dict) or not isinstance(keys, dict):
+        return base
+    name = keys.get("method") or Sweep.model_fields["method"].default
+    if part == "sanity" and not keys.get("method"):
+        name = next((name for name, block in methods.items() if _learns(block)), None)
+    block = methods.get(name) if isinstance(name, str) else None
+    return block.get("training", base) if isinstance(block, dict) else base
+
+
+def _learns(block: Any) -> bool:
+    try:
+        return not Method.model_validate(block).baseline
+    except ValidationError:
+        return False
 
 
 def _without_training(raw: dict[str, Any], given: set[str]) -> dict[str, Any]:

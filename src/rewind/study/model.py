@@ -140,7 +140,7 @@ class Sanity(Keys):
     min_r1: float = key(
         0.9, "Training R@1 that must be reached, 0 to 1; with 0 it is reported but never fails.", ge=0, le=1
     )
-    training: Training = key(Training(), "Overrides of the study's `training` keys for this check.")
+    training: Training = key(Training(), "Overrides of that method's `training` keys for this check.")
 
 
 class Sweep(Keys):
@@ -149,7 +149,7 @@ class Sweep(Keys):
     max_frames: list[int] = required("Values to try, from 1 to 512.", min_length=1)
     method: str = key("meanP", "Method to train with each value (one that is trained).")
     seed: int = key(0, "Seed of these runs.", **SEEDS)
-    training: Training = key(Training(), "Overrides of the study's `training` keys for the trials.")
+    training: Training = key(Training(), "Overrides of that method's `training` keys for the trials.")
 
     @field_validator("max_frames")
     @classmethod
