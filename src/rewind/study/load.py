@@ -100,8 +100,8 @@ def load_study(
     """Read and validate ``<folder>/<name>.yaml`` under ``overrides`` (nested, or with dotted keys).
 
     What is not in the working folder is looked for in ``home``, see :mod:`rewind.study.places`.
-    Every block with its own ``training`` is completed: methods' and the pre-training's from the study's, the over-fitting
-    check's and the sweep's from that of the method which they train.
+    Every block with its own ``training`` is completed: methods' and the pre-training's from the study's, those of the
+    over-fitting check and the sweep from that of the method which they train.
 
     Raises:
         RewindError: naming every fault with its file and key.
