@@ -56,6 +56,14 @@ def test_several_captions_per_item_equal_clip4clip(shared):
         found = metrics(table)
         assert found["R@1"] == pytest.approx(case["text_to_video"]["R1"], abs=1e-4)
         assert found["MnR"] == pytest.approx(case["text_to_video"]["MeanR"], abs=1e-4)
+        back = ["test"], ["item_to_text"], "similarity"
+        table = rank_table(np.array(case["matrix"]), captions, items, *back, "best_caption")
+        assert (table["rank"] - 1).tolist() == case["video_to_text"]["cols"] and (table["gallery"] == len(counts)).all()
+        shuffled = np.random.default_rng(0).permutation(len(captions))
+        again = rank_table(np.array(case["matrix"])[shuffled], captions.iloc[shuffled], items, *back, "best_caption")
+        assert again["rank"].tolist() == table["rank"].tolist()
+        every = rank_table(np.array(case["matrix"]), captions, items, *back)
+        assert (every["gallery"] == len(captions)).all() and (every["rank"] >= table["rank"]).all()
 
 
 @given(st.integers(0, 4), st.integers(0, 4), st.integers(1, 8))

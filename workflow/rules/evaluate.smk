@@ -53,6 +53,7 @@ rule ranks:
         dataset=lambda w: study(w).dataset,
         settings=lambda w: study(w).evaluation.settings,
         directions=lambda w: study(w).evaluation.directions,
+        item_to_text=lambda w: study(w).evaluation.item_to_text,
         code=lambda w: code(w, "ranks"),
     script:
         "../scripts/job.py"

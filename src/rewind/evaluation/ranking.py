@@ -22,6 +22,8 @@ NEAR = 1e-5
 BLOCK = 2**24
 """Scores looked at a time."""
 
+ALL_CAPTIONS, BEST_CAPTION = "all_captions", "best_caption"
+
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 """Recalls that validation reads and that stand beside cosine gaps, with their cut-offs."""
 
@@ -33,6 +35,7 @@ def rank_table(
     settings: list[str],
     directions: list[str],
     where: str = "similarity",
+    item_to_text: str = ALL_CAPTIONS,
 ) -> pd.DataFrame:
     """Ranks of every query in every setting and direction.
 
@@ -43,6 +46,8 @@ def rank_table(
         settings: of ``origin``, ``hard``, ``binary``, ``test``.
         directions: ``text_to_item``, ``item_to_text`` (a query item's rank is that of its best caption).
         where: names the matrix in messages.
+        item_to_text: what a query item searches: ``all_captions``, or of each item the ``best_caption`` alone, as
+            CLIP4Clip does; Binary has two captions either way.
 
     Returns:
         One row per query, setting and direction: query_id, setting, direction, higher, ties, rank, cluster_id,
@@ -57,8 +62,12 @@ def rank_table(
     for setting in settings:
         chosen = pool(setting, captions, items)
         for direction in directions:
-            ranks = _binary if chosen.binary else (_text_to_item if direction == "text_to_item" else _item_to_text)
-            table = ranks(similarity, captions, items, chosen, direction)
+            if chosen.binary:
+                table = _binary(similarity, captions, items, chosen, direction)
+            elif direction == "text_to_item":
+                table = _text_to_item(similarity, captions, items, chosen)
+            else:
+                table = _item_to_text(similarity, captions, items, chosen, item_to_text == BEST_CAPTION)
             tables.append(table.assign(setting=setting, direction=direction))
     table = pd.concat(tables, ignore_index=True)
     table["rank"] = 1 + table["higher"] + table["ties"] / 2
@@ -124,9 +133,7 @@ def row_blocks(rows: int, columns: int) -> Iterator[slice]:
     return (slice(top, min(top + step, rows)) for top in range(0, rows, step))
 
 
-def _text_to_item(
-    similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen: Pool, direction: str
-) -> pd.DataFrame:
+def _text_to_item(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen: Pool) -> pd.DataFrame:
     queries, gallery = captions.iloc[chosen.captions], items.iloc[chosen.items]
     place = pd.Series(np.arange(len(gallery)), index=gallery["item_id"].to_numpy())
     truth = place[queries["video_id"]].to_numpy()
@@ -140,7 +147,7 @@ def _text_to_item(
 
 
 def _item_to_text(
-    similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen: Pool, direction: str
+    similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen: Pool, best: bool
 ) -> pd.DataFrame:
     texts = captions.iloc[chosen.captions]
     described = items["item_id"].isin(texts["video_id"]).to_numpy()[chosen.items]
@@ -148,13 +155,21 @@ def _item_to_text(
     queries = items.iloc[columns]
     place = pd.Series(np.arange(len(queries)), index=queries["item_id"].to_numpy())
     owner = place[texts["video_id"]].to_numpy()
+    searched = chosen.captions
+    if best:  # captions of an item next to one another, of which one maximum stays
+        order = np.argsort(owner, kind="stable")
+        owner, searched = owner[order], searched[order]
+        first = np.searchsorted(owner, np.arange(len(queries)))
     higher, ties = np.zeros((2, len(queries)), np.int64)
     for rows in row_blocks(len(queries), len(texts)):
-        scores = similarity[np.ix_(chosen.captions, columns[rows])].T
-        positive = np.arange(len(queries))[rows, None] == owner
+        scores = similarity[np.ix_(searched, columns[rows])].T
+        if best:
+            scores = np.maximum.reduceat(scores, first, axis=1)
+        positive = np.arange(len(queries))[rows, None] == (np.arange(len(queries)) if best else owner)
         truth = np.where(positive, scores, -np.inf).max(axis=1)
         higher[rows], ties[rows] = _count(scores, truth, positive)
-    return _rows(queries["item_id"].to_numpy(), higher, ties, queries["cluster_id"].to_numpy(), len(texts))
+    size = len(queries) if best else len(texts)
+    return _rows(queries["item_id"].to_numpy(), higher, ties, queries["cluster_id"].to_numpy(), size)
 
 
 def _binary(

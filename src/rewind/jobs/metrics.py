@@ -30,9 +30,8 @@ def ranks(given: Given) -> None:
     """Rule ``ranks``."""
     params, inputs = given.params, given.input
     folder, output = Path(inputs.item_table).parent, given.output
-    compute_ranks(
-        folder, params.dataset, params.settings, params.directions, inputs.similarity, output.ranks, output.said
-    )
+    files = inputs.similarity, output.ranks, output.said
+    compute_ranks(folder, params.dataset, params.settings, params.directions, *files, params.item_to_text)
 
 
 def metrics(given: Given) -> None:
@@ -42,7 +41,14 @@ def metrics(given: Given) -> None:
 
 
 def compute_ranks(
-    folder: Path, dataset: str, settings: list[str], directions: list[str], similarity: str, ranks: str, said: str
+    folder: Path,
+    dataset: str,
+    settings: list[str],
+    directions: list[str],
+    similarity: str,
+    ranks: str,
+    said: str,
+    item_to_text: str = ranking.ALL_CAPTIONS,
 ) -> None:
     """Ranks of one run, and what is said of it: its metrics, and settings that it lacks with the reason.
 
@@ -52,6 +58,7 @@ def compute_ranks(
         settings, directions: of the study.
         similarity: the run's matrix.
         ranks: Parquet file of the rank table.
+        item_to_text: ``evaluation.item_to_text``.
         said: JSON file with ``metrics`` (a row per setting and direction), and where they apply ``not_evaluated``
             (setting → reason) and ``near_ties``.
     """
@@ -63,9 +70,9 @@ def compute_ranks(
     run_captions = captions.set_index("caption_id", drop=False).loc[queries]
     run_items = items.set_index("item_id", drop=False).loc[gallery]
     if reasons:
-        found = _of_originals(scores, run_captions, run_items, directions, similarity)
+        found = _of_originals(scores, run_captions, run_items, directions, similarity, item_to_text)
     else:
-        found = ranking.rank_table(scores, run_captions, run_items, settings, directions, similarity)
+        found = ranking.rank_table(scores, run_captions, run_items, settings, directions, similarity, item_to_text)
     write_parquet(ranks, found)
     content: dict[str, Any] = {"not_evaluated": reasons} if reasons else {}
     if "binary" in settings and "binary" not in reasons:
@@ -110,10 +117,10 @@ def _check_settings(settings: list[str], lacking: list[dict[str, str]]) -> None:
 
 
 def _of_originals(
-    scores: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, directions: list[str], where: str
+    scores: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, directions: list[str], where: str, texts: str
 ) -> pd.DataFrame:
     """Ranks in Origin of a run without twins, whose whole gallery is Origin's."""
-    found = ranking.rank_table(scores, captions, items, [among_originals("origin")], directions, where)
+    found = ranking.rank_table(scores, captions, items, [among_originals("origin")], directions, where, texts)
     return found.assign(setting="origin")
 
 

@@ -203,6 +203,9 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     captions = test.captions["caption"].tolist()
     words = load_split(folder, dataset.name, "train").captions["caption"].tolist()
     notes = _untrained(study)
+    if "item_to_text" in study.evaluation.directions and test.captions["video_id"].duplicated().any():
+        one, other = ("An image", "image") if dataset.items == "images" else ("A clip", "clip")
+        notes.append(_SEARCHED[study.evaluation.item_to_text].format(one, other))
     if "binary" in study.evaluation.settings and (count := left_out(test.captions, test.items)):
         notes.append(f"Binary leaves out {count:,} captions of clips whose time-reversed twin has no caption")
     notes += [_repeated(study, read_csv(folder / "videos/report.csv"))] if study.frames.sampling == "stride" else []
@@ -217,6 +220,12 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
         unknown = 100 * (ids == 1).sum() / max(1, (ids > 0).sum())
         notes.append(f"{unknown:.1f}% of the words of test captions occur in no training caption and share one token")
     return notes
+
+
+_SEARCHED = {
+    "all_captions": "{} searches all captions, and its rank is that of its own best one",
+    "best_caption": "{} searches the best caption of each {}, as in CLIP4Clip",
+}
 
 
 def brought_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]]) -> list[str]:

@@ -191,6 +191,13 @@ class Evaluation(Keys):
     directions: list[Literal["text_to_item", "item_to_text"]] = key(
         ["text_to_item", "item_to_text"], "Search directions.", min_length=1
     )
+    item_to_text: Literal["all_captions", "best_caption"] = key(
+        "all_captions",
+        "What an item searches where items have several captions: `all_captions`, or of each item the "
+        "`best_caption` alone, as CLIP4Clip does. Its rank is that of its own best caption either way; validation "
+        "always searches all.",
+        before="all_captions",
+    )
     cosine_gap: bool = key(
         False,
         "Also report the cosine gap on validation and test: how much closer a caption is to its own item than to "
@@ -343,7 +350,8 @@ class RunSpec(Keys):
 
     def signature(self, **chosen: Any) -> dict[str, Any]:
         """The keys as plain values, without those on which no run depends."""
-        return super().signature(**{"exclude": READING | {"method": {"fixed"}}} | chosen)
+        apart = {"evaluation": READING["evaluation"] | {"item_to_text"}, "method": {"fixed"}}
+        return super().signature(**{"exclude": READING | apart} | chosen)
 
 
 TOWERLESS = ("ridge", "pixels", "chance", "bow", *brought.BROUGHT)
