@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from rewind.models.retriever import Retriever
 from rewind.objectives import hnac, infonce
 from rewind.study import Training
 from rewind.training.loop import make_objective
+from rewind.training.negatives import doubtful
 
 GOLDEN = dict(np.load(Path(__file__).parent / "golden/hnac.npz", allow_pickle=False))
 CASES = [(0.07, 0.5), (0.2, 0.9)]
@@ -39,14 +41,16 @@ def scored(objective, batch: int, dtype: torch.dtype):
 
 @pytest.mark.parametrize("batch", [0, 1, 2])
 @pytest.mark.parametrize(("temperature", "weight"), CASES)
-def test_hnac_is_the_originals_loss_and_gradient(batch: int, temperature: float, weight: float) -> None:
-    objective = hnac.build({"temperature": temperature, "hard_negative_weight": weight})
-    name = f"{batch}/hnac_t{temperature}_w{weight}_mean"
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_hnac_is_the_originals_loss_and_gradient(batch: int, temperature: float, weight: float, reduction: str) -> None:
+    options = {"temperature": temperature, "hard_negative_weight": weight, "reduction": reduction}
+    objective, name = hnac.build(options), f"{batch}/hnac_t{temperature}_w{weight}_{reduction}"
     assert scored(objective, batch, torch.float64)[0] == pytest.approx(GOLDEN[f"ref64/{name}"].item(), rel=1e-9)
     loss, video, text = scored(objective, batch, torch.float32)
     assert loss == pytest.approx(GOLDEN[f"out/{name}"].item(), rel=1e-5)
-    np.testing.assert_allclose(video, GOLDEN[f"grad/{name}/video"], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(text, GOLDEN[f"grad/{name}/text"], rtol=1e-4, atol=1e-5)
+    mean, times = name.replace("sum", "mean"), len(video) if reduction == "sum" else 1
+    np.testing.assert_allclose(video / times, GOLDEN[f"grad/{mean}/video"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(text / times, GOLDEN[f"grad/{mean}/text"], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("batch", [0, 1, 2])
@@ -105,3 +109,38 @@ def test_options_are_checked_by_key() -> None:
 def test_a_retriever_without_vectors_is_named() -> None:
     with pytest.raises(RewindError, match=r"hnac needs the cosines .*but Chance"):
         hnac.build({})(Chance(), {}, {}, {"items": torch.arange(2)})
+
+
+def test_infonce_leaves_out_what_it_is_told_to() -> None:
+    """Pairs 0 and 1 say the same of different clips, 2 and 3 are a clip and its twin, 4 and 5 show one clip."""
+    vectors = F.normalize(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
+    data = SimpleNamespace(
+        captions=["a door opens", "A  door opens", "x", "y", "z", "w"], cluster_of_item=np.array([0, 1, 2, 2, 3])
+    )
+    batch = {"rows": torch.arange(6), "items": torch.tensor([0, 1, 2, 3, 4, 4])}
+    logits = vectors @ vectors.flip(0).T / 0.5
+    pairs = {"same_text": [(0, 1)], "twins": [(2, 3)]}
+    for exclude in ([], ["same_text"], ["twins"], ["same_text", "twins"]):
+        objective = infonce.build({"temperature": 0.5, "exclude": exclude})
+        objective.prepare(Raw(), data, torch.device("cpu"))
+        found = objective(Raw(), {"v": vectors}, {"v": vectors.flip(0)}, batch).value
+        left = logits.clone()
+        for one, other in [(4, 5), *(pair for name in exclude for pair in pairs[name])]:
+            left[one, other] = left[other, one] = -torch.inf
+        truth = torch.arange(6)
+        wanted = (F.cross_entropy(left, truth) + F.cross_entropy(left.T, truth)) / 2
+        assert found.item() == pytest.approx(wanted.item(), rel=1e-6), exclude
+    with pytest.raises(RewindError, match=r"training\.objective_options\.exclude"):
+        infonce.build({"exclude": ["twin"]})
+
+
+def test_doubtful_negatives_of_an_epoch_are_counted() -> None:
+    data = SimpleNamespace(
+        captions=["a door opens", "A  door opens", "x", "x", "z", "w"],
+        item_of_caption=np.array([0, 1, 2, 2, 3, 4]),
+        cluster_of_item=np.array([0, 1, 2, 3, 3]),
+    )
+    one, two = np.array([0, 1, 2]), np.array([3, 4, 5])
+    assert doubtful([one, two], data) == {"same_text_negatives": 1.0, "twin_negatives": 1.0}
+    assert doubtful([np.arange(6)] * 2, data) == {"same_text_negatives": 2.0, "twin_negatives": 2.0}
+    assert doubtful([two, one[[0, 2]]], data) == {"same_text_negatives": 0.0, "twin_negatives": 1.0}

@@ -154,21 +154,15 @@ def test_p75_is_a_column_without_an_interval(tmp_path):
         load_study("s", tmp_path)
 
 
-def test_the_check_and_the_sweep_train_a_method_as_it_is_trained(tmp_path):
+def test_the_sweep_trains_its_method_as_it_is_trained(tmp_path):
     given = {
-        "methods": {
-            "c": {"model": "chance"},
-            "a": {"training": {"lr": 0.25}},
-            "b": {"training": {"batch": {"size": 8}}},
-        },
-        "sanity": {"training": {"epochs": 7}},
+        "methods": {"a": {"training": {"lr": 0.25}}, "b": {"training": {"batch": {"size": 8}}}},
         "sweep": {"max_frames": [4], "method": "b", "training": {"lr": 0.125}},
         "training": {"lr": 0.5, "batch": {"size": 16}},
     }
     write(tmp_path, merge(STUDY, given))
     study = load_study("s", tmp_path)
-    first = study.trained()[0]
-    assert (study.sanity.training.lr, study.sanity.training.epochs) == (study.methods[first].training.lr, 7)
     assert (study.sweep.training.lr, study.sweep.training.batch.size) == (0.125, 8)
-    named = load_study("s", tmp_path, {"sanity.method": "b"})
-    assert (named.sanity.training.lr, named.sanity.training.batch.size) == (0.5, 8)
+    assert study.sanity.training.lr == 0.5, "the check's keys override the study's"
+    other = load_study("s", tmp_path, {"sweep": {"method": "a", "training": {"epochs": 2}}})
+    assert (other.sweep.training.lr, other.sweep.training.batch.size, other.sweep.training.epochs) == (0.125, 16, 2)

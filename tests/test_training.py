@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,11 @@ from broken_runs import BreakingFile, Interrupt
 from conftest import ROOT
 from rewind.errors import RewindError
 from rewind.feeding.inputs import CachedFrames, cached_frames
+from rewind.jobs.validation import own_loss
 from rewind.models.checkpoint import load_model, save_model
 from rewind.models.clip4clip import build
+from rewind.models.heads import HEADS
+from rewind.objectives.infonce import infonce
 from rewind.study import Backbone, Method, Text, Training
 from rewind.training.loop import TrainingData, seed_everything, train
 from rewind.training.optim import lr_factor, make_optimiser, parameter_groups
@@ -30,7 +34,7 @@ WORDS = Text(tokenizer="words", max_words=12)
 
 def retriever(head: str, seed: int = 0, **keys):
     seed_everything(seed)
-    return build(Method(head=head, head_layers=2, **{"head_start": "random"} | keys), TINY, WORDS, CAPTIONS)
+    return build(Method(head=head, **{"head_start": "random", "head_layers": 2} | keys), TINY, WORDS, CAPTIONS)
 
 
 def data(model, captions_per_item: int = 2) -> TrainingData:
@@ -218,12 +222,22 @@ def test_clip4clips_start_copies_the_text_blocks():
     for own, origin in zip(start.head.transformerClip.resblocks, text, strict=False):
         assert torch.equal(own.attn.in_proj_weight, origin.attn.in_proj_weight)
         assert torch.equal(own.mlp["c_proj"].weight, origin.mlp.c_proj.weight)
-    rows = len(start.backbone.clip.positional_embedding)
-    assert torch.equal(start.head.frame_position_embeddings.weight[:rows], start.backbone.clip.positional_embedding)
+    rows, table = len(start.backbone.clip.positional_embedding), start.head.frame_position_embeddings.weight
+    assert torch.equal(table[:rows], start.backbone.clip.positional_embedding)
+    drawn = retriever("seqTransf").head.frame_position_embeddings.weight
+    assert rows < len(table) and torch.equal(table[rows:], drawn[rows:]), "behind the tower's context: drawn"
+    below = retriever("wti", head_start="clip", options={"frames": "seqTransf"}).head.under
+    assert same(below, start.head)
+    assert same(retriever("wti", head_start="clip"), retriever("wti")), "nothing of it is a transformer"
+
+
+def test_a_head_deeper_than_the_text_tower_does_not_start_from_it():
+    with pytest.raises(RewindError, match=r"methods\.\*\.head_start: seqTransf cannot start .* set head_start: random"):
+        retriever("seqTransf", head_start="clip", head_layers=40)
 
 
 def test_padding_never_reaches_the_similarity():
-    for head in ("meanP", "seqLSTM", "seqTransf", "tightTransf"):
+    for head in HEADS:
         model = retriever(head).eval()
         text = model.encode_text({"text": model.backbone.prepare_text(CAPTIONS)})
         frames = torch.randn(3, 5, 96)
@@ -235,13 +249,45 @@ def test_padding_never_reaches_the_similarity():
 
 def test_mean_pooling_is_blind_to_order_and_the_others_are_not():
     frames, mask = torch.randn(4, 6, 96), torch.ones(4, 6, dtype=torch.uint8)
-    for head, blind in (("meanP", True), ("seqLSTM", False), ("seqTransf", False), ("tightTransf", False)):
+    seeing = {"seqLSTM", "seqTransf", "tightTransf"}
+    for head, blind in ((head, head not in seeing) for head in HEADS):
         model = retriever(head).eval()
         text = model.encode_text({"text": model.backbone.prepare_text(CAPTIONS)})
         forward, backward = (
             model.similarity(text, model.encode_items({"frames": f, "mask": mask})) for f in (frames, frames.flip(1))
         )
         assert torch.allclose(forward, backward, atol=1e-5) == blind
+
+
+def test_the_last_weights_are_kept_where_they_are_asked_for_and_those_of_every_second_epoch(tmp_path):
+    scores, kept = {}, []
+
+    def validate(current):
+        scores[len(scores) + 1] = {name: value.clone() for name, value in current.state_dict().items()}
+        return {"valid_sum": -len(scores), "valid_loss": -len(scores)}
+
+    for metric, keep, ends in (("sum", "best", 1), ("loss", "best", 4), ("sum", "last", 4)):
+        scores.clear()
+        model = retriever("meanP")
+        training = keys(epochs=4, keep=keep, keep_every=2, select_metric=metric)
+        rest = (0, torch.device("cpu"), validate, StateFile(tmp_path / f"{metric}{keep}.pt", "x"), "r")
+        history = train(model, data(model), training, *rest, keep=kept.append)
+        assert all(torch.equal(value, scores[ends][name]) for name, value in model.state_dict().items())
+        assert history[-1]["best_epoch"] == (4 if metric == "loss" else 1)
+    assert kept == [2, 4] * 3
+
+
+def test_gradients_are_not_clipped_where_the_norm_is_null(tmp_path):
+    moved = {}
+    for norm in (1e-6, None, 1e9):
+        model, _ = run("meanP", tmp_path / f"{norm}.pt", training=keys(epochs=1, eps=1e-2, clip_norm=norm))
+        moved[norm] = model
+    assert same(moved[None], moved[1e9]) and not same(moved[None], moved[1e-6])
+
+
+def test_the_warm_up_may_begin_at_zero():
+    factors = [lr_factor(step, 100, 0.1, from_zero=True) for step in range(12)]
+    assert factors[:10] == pytest.approx([step / 10 for step in range(10)]) and factors[10] == 1.0
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -254,3 +300,18 @@ def test_deterministic_kernels_are_asked_for_by_key(wanted):
     assert (
         first == (random.random(), np.random.random(), torch.rand(1)) and torch.are_deterministic_algorithms_enabled()
     )
+
+
+def test_validation_loss_is_the_training_loss_of_the_models_own_scores():
+    draw = np.random.default_rng(0)
+    scores, items = draw.normal(size=(7, 5)).astype(np.float32), np.array([0, 0, 1, 2, 3, 4, 4])
+    for size, wanted in ((7, [range(7)]), (3, [range(3), range(3, 6)]), (6, [range(6)])):
+        parts = []
+        for rows in map(list, wanted):
+            given = {"items": torch.from_numpy(items[rows])}
+            logits = torch.from_numpy(scores[np.ix_(rows, items[rows])])
+            whole = SimpleNamespace(similarity=lambda text, clips, found=logits: found)
+            parts.append((len(rows), infonce(whole, {}, {}, given).value.item()))
+        mean = sum(count * value for count, value in parts) / sum(count for count, _ in parts)
+        assert own_loss(scores, items, size) == pytest.approx(mean, rel=1e-5)
+    assert np.isnan(own_loss(scores[:1], items[:1], 4))

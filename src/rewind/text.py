@@ -112,6 +112,11 @@ def words(caption: str) -> list[str]:
     return _WORD.findall(caption.lower())
 
 
+def same_texts(captions: list[str]) -> np.ndarray:
+    """(n,) number of each caption's text: equal ones, up to case and spaces, have the same."""
+    return np.unique([" ".join(caption.lower().split()) for caption in captions], return_inverse=True)[1]
+
+
 def _pad(tokens: list[list[int]], start: int, end: int, length: int) -> np.ndarray:
     ids = np.zeros((len(tokens), length), dtype=np.int64)
     for row, body in zip(ids, tokens, strict=True):

@@ -91,6 +91,7 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
             *_notes(study, dataset, Path(files.videos).parents[1]),
             *brought_notes(study, records),
             *_near_ties(study, files),
+            *_same_start(records, results),
             *files.accepted,
         ],
     )
@@ -220,6 +221,18 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
         unknown = 100 * (ids == 1).sum() / max(1, (ids > 0).sum())
         notes.append(f"{unknown:.1f}% of the words of test captions occur in no training caption and share one token")
     return notes
+
+
+def _same_start(records: dict[tuple[str, int], dict[str, Any]], results: Results) -> list[str]:
+    """Methods all of whose seeds start from one set of weights, as CLIP4Clip's do whose heads draw nothing."""
+    starts: dict[str, list[str | None]] = {}
+    for (method, _), record in records.items():
+        if method in results.trained():
+            starts.setdefault(method, []).append(record.get("start"))
+    same = [m for m, found in starts.items() if len(found) > 1 and found[0] is not None and len(set(found)) == 1]
+    names = ", ".join(results.labels[method] for method in same)
+    said = "all seeds start from the same weights, so that they differ in the order of batches and in dropout alone"
+    return [f"Of {names}: {said}"] if same else []
 
 
 _SEARCHED = {

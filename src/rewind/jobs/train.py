@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rewind.distributed import ALONE, World, joined
+from rewind.distributed import World, joined
 from rewind.errors import RewindError
 from rewind.feeding.brought import check_ids
 from rewind.feeding.encode import encode_all, tower_features
@@ -25,7 +25,7 @@ from rewind.jobs.splits import check_splits
 from rewind.jobs.training_job import Job, training_job
 from rewind.jobs.validation import validator
 from rewind.jobs.zero_shot import validation_task
-from rewind.models.checkpoint import save_model
+from rewind.models.checkpoint import save_model, weights_hash
 from rewind.models.making import maker
 from rewind.models.retriever import Retriever, masked_mean, offers
 from rewind.provenance import environment, hardware
@@ -66,7 +66,7 @@ def _train_run(
     check_splits(folder.folder, job.spec, job.name)
     check_method(folder.spec)
     retriever = build_retriever(folder)
-    notes = _brought(job, folder, retriever)
+    notes, start = _brought(job, folder, retriever), weights_hash(retriever)
     state = job.state_file()
     if offers(retriever.fit):
         _fit(retriever, *(folder.split(name, retriever) for name in ("train", "valid")))
@@ -75,16 +75,17 @@ def _train_run(
         rows = []  # nothing to learn
     else:
         splits = (folder.split(name, retriever) for name in ("train", "valid"))
-        rows = _train(retriever, *splits, job, state, world)
+        rows = _train(retriever, *splits, job, state, world, model)
     if world.rank:
         return {}
-    save_model(model, retriever, {"method": job.name, "code": job.code})
+    save_model(model, retriever, _marked(job))
     write_csv(history, pd.DataFrame(rows))
     if metrics is not None:
         write_csv(metrics, epoch_metrics(rows))
     best = next((row for row in rows if row["epoch"] == rows[-1]["best_epoch"]), {})
     scores = {"best": _numbers(best), "last": _numbers(rows[-1] if rows else {})}
-    content = _record(job, retriever, scores, rows, world, time.monotonic() - began) | {"notes": notes}
+    content = _record(job, retriever, scores, rows, world, time.monotonic() - began)
+    content |= {"notes": notes, "start": start}
     write_json(record, content)
     state.remove()
     return content
@@ -135,12 +136,30 @@ def _throughput(rows: list[dict[str, float]]) -> float | None:
     return round(sum(row["seconds"] * row["clips_per_second"] for row in rows) / seconds, 1) if seconds else None
 
 
+def _marked(job: Job) -> dict[str, str]:
+    """What a file of weights says of itself."""
+    return {"method": job.name, "code": job.code}
+
+
 def _train(
-    retriever: Retriever, train_split: Prepared, valid: Prepared, job: Job, state: StateFile, world: World = ALONE
+    retriever: Retriever,
+    train_split: Prepared,
+    valid: Prepared,
+    job: Job,
+    state: StateFile,
+    world: World,
+    model: Path,
 ) -> list[dict]:
     keys, workers = job.spec.method.training, job.spec.frames.workers
     zero_shot = validation_task(job.spec)
-    validate = validator(valid, keys.select_setting, job.spec.evaluation, device(), world, workers, zero_shot)
+    evaluation, size = job.spec.evaluation, keys.batch.size
+    validate = validator(valid, keys.select_setting, evaluation, device(), world, workers, zero_shot, size)
+
+    def keep(epoch: int) -> None:
+        path = model.parent / "epochs" / f"{model.stem}.epoch{epoch}.safetensors"
+        path.parent.mkdir(exist_ok=True)
+        save_model(path, retriever, _marked(job))
+
     return loop.train(
         retriever,
         train_split.training_data(),
@@ -152,6 +171,7 @@ def _train(
         job.name,
         workers,
         world,
+        keep,
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -20,6 +22,15 @@ def save_model(path: str | Path, model: nn.Module, metadata: dict[str, str]) -> 
     with atomic(path) as draft:
         # One entry: the format keeps several in no fixed order.
         save_file(state, draft, metadata={"rewind": json.dumps(metadata, sort_keys=True)})
+
+
+def weights_hash(model: nn.Module) -> str:
+    """SHA-256 of a model's state dict, names and bytes, 16 hex digits: whether two models are the same to the bit."""
+    found = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()[:16]
 
 
 def load_model(path: str | Path, model: Retriever) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ class Options(Keys):
 
     hard_negative_weight: float = key(0.5, "How much the closest negatives lose of their weight.", ge=0, le=1)
     temperature: float = key(0.07, "What cosines are divided by.", gt=0)
+    reduction: Literal["mean", "sum"] = key("mean", "Over the pairs of a batch; of both directions the mean is taken.")
 
 
 class Hnac(Objective):
@@ -30,13 +31,14 @@ class Hnac(Objective):
 
     def __init__(self, options: Options) -> None:
         self.hard_negative_weight, self.temperature = options.hard_negative_weight, options.temperature
+        self.reduction = options.reduction
 
     def check(self, retriever: Retriever, keys: Training) -> None:
         """Refuse a retriever that does not compare vectors."""
         check_vectors(retriever, "hnac")
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
-        """Mean over both directions and the batch of
+        """Mean over both directions, and mean or sum over the batch, of
 
         ``-s_ii + log(exp(s_ii) + Σ_{j≠i} w_ij · exp(s_ij) + B · 1e-8)``, ``s = cos / temperature``,
         ``w_ij = 1 - hard_negative_weight · sigmoid(5 · cos_ij)`` without gradient.
@@ -58,7 +60,8 @@ class Hnac(Objective):
             losses = [self._rows(part, truth) for part in (weighted, weighted.T)]
         negatives = weights[~(same | torch.eye(len(same), dtype=torch.bool, device=same.device))]
         logs = {"negative_weight": negatives.mean().item()} if len(negatives) else {}
-        return Loss((losses[0] + losses[1]).mean() / 2, logs)
+        both = (losses[0] + losses[1]) / 2
+        return Loss(both.sum() if self.reduction == "sum" else both.mean(), logs)
 
     @staticmethod
     def _rows(weighted: Tensor, truth: Tensor) -> Tensor:
@@ -70,7 +73,7 @@ class Hnac(Objective):
 
 
 def build(options: Mapping[str, Any]) -> Hnac:
-    """The loss with ``options: {hard_negative_weight: 0.5, temperature: 0.07}``.
+    """The loss with ``options: {hard_negative_weight: 0.5, temperature: 0.07, reduction: mean}``.
 
     Raises:
         RewindError: for another option, a weight outside 0 to 1, or a temperature that is not above 0.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,6 +14,7 @@ from rewind.models.retriever import Features, Retriever
 from rewind.objectives.interface import OPTIONS, Loss, Objective, check_vectors, same_items, unit_vectors
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
+from rewind.text import same_texts
 
 __all__ = ["Loss", "build", "infonce"]
 
@@ -23,6 +25,11 @@ class Options(Keys):
     temperature: float | None = key(
         None, "What cosines are divided by; none: the retriever's own logits, with its learnt scale.", gt=0
     )
+    exclude: list[Literal["same_text", "twins"]] = key(
+        [],
+        "Pairs of a batch that are no negatives of each other besides those of the same item: captions of the same "
+        "words, and clips and their twins (which teach the direction of time).",
+    )
 
 
 def infonce(retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
@@ -31,7 +38,7 @@ def infonce(retriever: Retriever, text: Features, items: Features, batch: Featur
     ``batch['items']`` (B,) tells which item each pair shows: another pair of the same item is not a negative and is
     left out of the denominator (upstream counts it as one).
     """
-    return _symmetric(retriever.similarity(text, items), batch["items"])
+    return symmetric(retriever.similarity(text, items), same_items(batch["items"]))
 
 
 def build(options: Mapping[str, Any]) -> Callable[..., Loss]:
@@ -40,33 +47,46 @@ def build(options: Mapping[str, Any]) -> Callable[..., Loss]:
     Raises:
         RewindError: for another option, or a temperature that is not above 0.
     """
-    temperature = read_options(Options, options, OPTIONS, "objective: infonce").temperature
-    if temperature is None:
-        return infonce
-
-    return FixedTemperature(temperature)
+    chosen = read_options(Options, options, OPTIONS, "objective: infonce")
+    return Infonce(chosen) if chosen.temperature is not None or chosen.exclude else infonce
 
 
-class FixedTemperature(Objective):
-    """InfoNCE on cosines divided by a number that is not learnt."""
+class Infonce(Objective):
+    """InfoNCE at a temperature that is not learnt, or without some negatives."""
 
-    def __init__(self, temperature: float) -> None:
-        self.temperature = temperature
+    def __init__(self, options: Options) -> None:
+        self.temperature, self.exclude = options.temperature, options.exclude
+        self.texts = self.clusters = torch.empty(0)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
-        """Refuse a retriever that does not compare vectors."""
-        check_vectors(retriever, "infonce with a temperature")
+        """Refuse a retriever that does not compare vectors, where its cosines are needed."""
+        if self.temperature is not None:
+            check_vectors(retriever, "infonce with a temperature")
+
+    def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
+        """Which captions say the same, and which items are twins."""
+        if not self.exclude:
+            return
+        self.texts = torch.from_numpy(same_texts(data.captions)).to(device)
+        self.clusters = torch.from_numpy(np.unique(data.cluster_of_item, return_inverse=True)[1]).to(device)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """See :func:`infonce`."""
+        none = same_items(batch["items"])
+        if "same_text" in self.exclude:
+            none |= same_items(self.texts[batch["rows"]])
+        if "twins" in self.exclude:
+            none |= same_items(self.clusters[batch["items"]])
+        if self.temperature is None:
+            return symmetric(retriever.similarity(text, items), none)
         left, right = unit_vectors(retriever, text, items, "infonce with a temperature")
         with torch.autocast(left.device.type, enabled=False):
-            return _symmetric(left @ right.T / self.temperature, batch["items"])
+            return symmetric(left @ right.T / self.temperature, none)
 
 
-def _symmetric(logits: Tensor, index: Tensor) -> Loss:
-    same = same_items(index)
-    if same.any():
-        logits = logits.masked_fill(same, torch.finfo(logits.dtype).min)
+def symmetric(logits: Tensor, none: Tensor) -> Loss:
+    """Cross entropy of both directions, row i belonging to column i; ``none`` bool (B, B) are no negatives."""
+    if none.any():
+        logits = logits.masked_fill(none, torch.finfo(logits.dtype).min)
     truth = torch.arange(len(logits), device=logits.device)
     return Loss((F.cross_entropy(logits, truth) + F.cross_entropy(logits.T, truth)) / 2)

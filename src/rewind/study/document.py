@@ -25,7 +25,7 @@ Any key of any file can be changed on the command line, as nested keys or as a d
     snakemake --config 'studies=[demo]' 'overrides={studies.demo.training.epochs: 2, datasets.shapes.video.fps: 4}'
 
 A method, `sanity`, `sweep` and `pretraining` can each have a `training` block, whose keys override those of the study's
-own `training` block; those of `sanity` and `sweep` override the block of the method that they train.
+own `training` block; those of `sweep` override the block of the method that it trains.
 """
 
 

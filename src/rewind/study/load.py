@@ -100,8 +100,8 @@ def load_study(
     """Read and validate ``<folder>/<name>.yaml`` under ``overrides`` (nested, or with dotted keys).
 
     What is not in the working folder is looked for in ``home``, see :mod:`rewind.study.places`.
-    Every block with its own ``training`` is completed: methods' and the pre-training's from the study's, those of the
-    over-fitting check and the sweep from that of the method which they train.
+    Every block with its own ``training`` is completed: those of methods, the pre-training and the over-fitting check
+    from the study's, the sweep's from that of the method which it trains.
 
     Raises:
         RewindError: naming every fault with its file and key.
@@ -114,9 +114,9 @@ def load_study(
         raw["methods"] = {name: {} if block is None else block for name, block in raw["methods"].items()}
         for block in raw["methods"].values():
             _complete(block, base)
-    _complete(raw.get("pretraining"), base)
-    for part in ("sanity", "sweep"):
-        _complete(raw.get(part), _training_of(raw, part, base))
+    for part in ("pretraining", "sanity"):
+        _complete(raw.get(part), base)
+    _complete(raw.get("sweep"), _swept(raw, base))
     study = _validate(Study, _without_training(raw, given), path)
     try:
         return with_vectors(study)
@@ -130,23 +130,14 @@ def _complete(block: Any, base: Any) -> None:
         block["training"] = merge(base, block.get("training", {}))
 
 
-def _training_of(raw: dict[str, Any], part: str, base: Any) -> Any:
-    """The ``training`` block of the method that the check or the sweep trains; the study's where that is not clear."""
-    methods, keys = raw.get("methods"), raw.get(part)
+def _swept(raw: dict[str, Any], base: Any) -> Any:
+    """The ``training`` block of the method that the sweep trains; the study's where there is no such method."""
+    methods, keys = raw.get("methods"), raw.get("sweep")
     if not isinstance(methods, dict) or not isinstance(keys, dict):
         return base
-    name = keys.get("method") or Sweep.model_fields["method"].default
-    if part == "sanity" and not keys.get("method"):
-        name = next((name for name, block in methods.items() if _learns(block)), None)
+    name = keys.get("method", Sweep.model_fields["method"].default)
     block = methods.get(name) if isinstance(name, str) else None
     return block.get("training", base) if isinstance(block, dict) else base
-
-
-def _learns(block: Any) -> bool:
-    try:
-        return not Method.model_validate(block).baseline
-    except ValidationError:
-        return False
 
 
 def _without_training(raw: dict[str, Any], given: set[str]) -> dict[str, Any]:

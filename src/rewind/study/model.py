@@ -97,7 +97,8 @@ class Method(Keys):
     head_start: Literal["clip", "random"] = key(
         "clip",
         "Initial weights of transformer heads: `clip`, a copy of the first blocks of CLIP's text tower (as in "
-        "CLIP4Clip), or `random`.",
+        "CLIP4Clip), or `random`. Positions behind the tower's context start from random weights; a tower of another "
+        "width, or of fewer blocks than the head, is refused.",
     )
     label: str = key("", "Name in tables and figures; the method's key if empty.")
     train: str = key("", "Text of the table's Train column; the dataset's title if empty.")
@@ -140,7 +141,7 @@ class Sanity(Keys):
     min_r1: float = key(
         0.9, "Training R@1 that must be reached, 0 to 1; with 0 it is reported but never fails.", ge=0, le=1
     )
-    training: Training = key(Training(), "Overrides of that method's `training` keys for this check.")
+    training: Training = key(Training(), "Overrides of the study's `training` keys for this check.")
 
 
 class Sweep(Keys):

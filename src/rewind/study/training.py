@@ -78,7 +78,13 @@ class Training(Keys):
         ge=0,
         le=1,
     )
-    clip_norm: float = key(1.0, "Gradients are clipped to this global norm.", gt=0)
+    warmup_from: Literal["first_step", "zero"] = key(
+        "first_step",
+        "Where that rise begins: after k of W steps the rate is (k + 1) / (W + 1) of `lr`, or with `zero` k / W, so "
+        "that the first step moves nothing (`adamw`).",
+        before="first_step",
+    )
+    clip_norm: float | None = key(1.0, "Gradients are clipped to this global norm; none: they are not clipped.", gt=0)
     micro_batch: int | Literal["auto"] | None = key(
         "auto",
         "Rows encoded at once on each GPU. This affects only memory: loss and gradients are those of the whole "
@@ -117,10 +123,21 @@ class Training(Keys):
         "auto",
         "Validation setting whose scores choose the checkpoint; `auto`: `hard` if there are twins, else `test`.",
     )
-    select_metric: Literal["sum", "R@1", "MRR", "mean R@1"] = key(
+    select_metric: Literal["sum", "R@1", "MRR", "mean R@1", "loss"] = key(
         "sum",
         "Validation score that chooses the checkpoint and is used by `patience`: `sum` (R@1 + R@5 + R@10), `R@1` "
-        "and `MRR` of text→item search; `mean R@1` is the mean over both directions.",
+        "and `MRR` of text→item search; `mean R@1` is the mean over both directions; `loss`: the lowest InfoNCE of the "
+        "model's own scores (`valid_loss` of history.csv).",
+    )
+    keep: Literal["best", "last"] = key(
+        "best", "Weights of a finished run: of its best validation, or of its last epoch.", before="best"
+    )
+    keep_every: int | None = key(
+        None,
+        "Also keep the weights after every n epochs, as `epochs/model.epoch<k>.safetensors` beside the run's; no rule "
+        "knows these files, and a run that is made again does not remove them.",
+        before=None,
+        ge=1,
     )
     evaluate_every: int = key(1, "Validate after every n epochs, and after the last.", ge=1)
     patience: int | None = key(

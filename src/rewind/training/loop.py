@@ -68,11 +68,13 @@ def train(
     name: str,
     workers: int = 0,
     world: World = ALONE,
+    keep: Callable[[int], None] | None = None,
 ) -> list[dict[str, float]]:
-    """Train in place; the retriever ends with the weights of its best validation score.
+    """Train in place; the retriever ends with the weights of its best validation score, or of its last epoch.
 
     A run that was killed continues from ``state`` and ends with the same bits as an unbroken one on the same hardware.
-    Every process of ``world`` calls this with the same arguments; all validate, rank 0 saves.
+    Every process of ``world`` calls this with the same arguments; all validate, rank 0 saves, and calls ``keep`` with
+    the number of every ``keep_every``-th epoch.
 
     Returns:
         One row per epoch: epoch, loss, what the objective logs, lr, seconds, clips_per_second, logit_scale and the
@@ -118,13 +120,16 @@ def train(
         row = _row(run, time.monotonic() - began, seen)
         if (run.epoch + 1) % keys.evaluate_every == 0 or run.epoch + 1 == keys.epochs:
             row |= world.agree(validate(retriever.eval()))
-            run.keep_if_best(row[f"valid_{keys.select_metric}"])
+            run.keep_if_best(row[f"valid_{keys.select_metric}"] * (-1 if keys.select_metric == "loss" else 1))
         run.end_epoch(row)
+        if keep is not None and keys.keep_every and run.epoch % keys.keep_every == 0 and world.rank == 0:
+            keep(run.epoch)
         if world.rank == 0:
             state.save(run.saved())
     if run.epoch < keys.epochs:
         print(f"{name}: no better score in {keys.patience} validations; stopped after epoch {run.epoch}")
-    retriever.load_state_dict(run.best["model"])
+    if keys.keep == "best":
+        retriever.load_state_dict(run.best["model"])
     retriever.eval()
     return run.history
 

@@ -74,15 +74,18 @@ def make_optimiser(
     def factor(step: int) -> float:
         if bert:
             return bert_lr_factor(step, steps, keys.warmup)
-        return lr_factor(step, steps, keys.warmup, keys.lr_floor)
+        return lr_factor(step, steps, keys.warmup, keys.lr_floor, keys.warmup_from == "zero")
 
     return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
 
 
-def lr_factor(step: int, steps: int, warmup: float, floor: float = 0.0) -> float:
-    """Linear from near 0 to 1 over the first ``warmup`` share of the steps, then half a cosine down to ``floor``."""
+def lr_factor(step: int, steps: int, warmup: float, floor: float = 0.0, from_zero: bool = False) -> float:
+    """Linear to 1 over the first ``warmup`` share of the steps, then half a cosine down to ``floor``.
+
+    The first step has a rate near 0, or with ``from_zero`` exactly 0.
+    """
     rising = warmup * steps
     if step < rising:
-        return (step + 1) / (rising + 1)
+        return step / rising if from_zero else (step + 1) / (rising + 1)
     falling = 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1.0, steps - rising)))
     return floor + (1 - floor) * falling

@@ -16,6 +16,7 @@ from rewind.feeding.training_data import TrainingData
 from rewind.models.retriever import Features, Retriever
 from rewind.study import Training
 from rewind.training.grad_cache import random_state, set_random_state
+from rewind.training.negatives import doubtful
 from rewind.training.samplers.interface import State, make_sampler
 
 _CAPTIONS_AT_ONCE = 256
@@ -82,8 +83,9 @@ class Order:
             self.epoch = -1  # batches made with the former state are void
 
     def describe(self, epoch: int) -> dict[str, float]:
-        """What the sampler says of an epoch's batches: columns of the history."""
-        return self.sampler.describe(self.whole(epoch), self.state)
+        """What the sampler says of an epoch's batches, and how many of their negatives are doubtful ones."""
+        batches = self.whole(epoch)
+        return doubtful(batches, self.data) | self.sampler.describe(batches, self.state)
 
     def _put(self, make: Callable[[], State]) -> None:
         self.state = self.world.agree(make() if self.world.rank == 0 else None)

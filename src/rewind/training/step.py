@@ -38,7 +38,8 @@ def training_step(learner: Learner, batch: Features, keys: Training, world: Worl
     loss = learner.micro_batch.run(step, len(batch["rows"]), learner.device)
     if np.isfinite(loss.value):
         scaler.unscale_(optimiser)
-        torch.nn.utils.clip_grad_norm_([p for g in optimiser.param_groups for p in g["params"]], keys.clip_norm)
+        if keys.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_([p for g in optimiser.param_groups for p in g["params"]], keys.clip_norm)
         scaler.step(optimiser)
         scaler.update()
         retriever.clamp()

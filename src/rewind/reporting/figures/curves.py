@@ -17,6 +17,7 @@ CURVES = {
     "valid_sum": "validation R@1+R@5+R@10",
     "valid_R@1": "validation R@1",
     "valid_mean R@1": "validation R@1, mean of both directions",
+    "valid_loss": "validation InfoNCE",
     "loss": "training loss",
     "topical_pct": "topical batches (%)",
     "largest_cluster_pct": "first cluster's share (%)",
