@@ -15,7 +15,8 @@ from rewind.compat import torchvision
 from rewind.errors import RewindError
 from rewind.study import Video
 from rewind.video import ffmpeg, frames
-from rewind.video.frames import frame_indices, normalise, read_frames, sample_clip, upstream_indices
+from rewind.video.frames import normalise, read_frames, sample_clip
+from rewind.video.sampling import frame_indices, upstream_indices
 from rewind.video.transcode import transcode
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -13,7 +13,8 @@ from rewind.feeding.inputs import Clips, Noise
 from rewind.models.image_towers import MEAN, STD
 from rewind.study import Frames, Video
 from rewind.video import ffmpeg
-from rewind.video.frames import frame_indices, sample_clip
+from rewind.video.frames import sample_clip
+from rewind.video.sampling import frame_indices
 from rewind.video.stretch import stretch_square
 from rewind.video.transcode import transcode
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from rewind.feeding.inputs import ahead
 from rewind.study.encoding import Encoding
-from rewind.video.frames import frame_indices, open_clip
+from rewind.video.frames import open_clip
 from rewind.video.packed import extract
+from rewind.video.sampling import frame_indices
 from rewind.video.store import Clip
 
 

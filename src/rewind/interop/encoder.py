@@ -22,7 +22,8 @@ from rewind.provenance import file_hash
 from rewind.search.run import FinishedRun, open_run
 from rewind.search.searcher import load_trained
 from rewind.study import Frames
-from rewind.video.frames import FrameReader, clip_square, frame_indices, open_clip
+from rewind.video.frames import FrameReader, clip_square, open_clip
+from rewind.video.sampling import frame_indices
 from rewind.video.stretch import stretch_square
 
 View = tuple[np.ndarray, np.ndarray]
