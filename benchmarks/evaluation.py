@@ -18,8 +18,8 @@ from rewind.evaluation.similarity import similarity_matrix
 from rewind.feeding.inputs import CachedFrames
 from rewind.jobs.numerics import keep_memory
 from rewind.models.clip4clip import Clip4Clip
+from rewind.models.heads import HEADS
 from rewind.models.retriever import Backbone
-from rewind.models.temporal import HEADS
 from rewind.study.model import Evaluation
 
 WIDTH, FRAMES, BLOCK = 512, 12, 16

@@ -21,8 +21,8 @@ import torch.multiprocessing as mp
 
 from rewind.distributed import ALONE, World, joined
 from rewind.models.clip4clip import build
+from rewind.models.heads import HEADS
 from rewind.models.retriever import Features, Retriever
-from rewind.models.temporal import HEADS
 from rewind.objectives.infonce import infonce
 from rewind.study import Backbone, Method, Text
 from rewind.training.grad_cache import exact_step

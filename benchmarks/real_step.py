@@ -40,8 +40,8 @@ import torch
 
 from rewind.models.clip4clip import Clip4Clip, build
 from rewind.models.clip4clip_files import write_state
+from rewind.models.heads import HEADS
 from rewind.models.retriever import Features
-from rewind.models.temporal import HEADS
 from rewind.objectives.infonce import infonce
 from rewind.study import Backbone, Method, Text, Training
 from rewind.training.grad_cache import exact_step

@@ -17,7 +17,8 @@ from rewind.feeding.inputs import CachedFrames
 from rewind.models.backbone import Backbone
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.temporal import HEADS
+from rewind.models.clip4clip_files import HELD
+from rewind.models.heads import HEADS
 from rewind.study import Training
 from rewind.training.bert_adam import BertAdam, bert_lr_factor
 from rewind.training.loop import TrainingData, train
@@ -113,7 +114,7 @@ def test_state_survives_saving():
     assert torch.equal(whole, broken)
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", HELD)
 def test_groups_are_upstreams_by_name(head):
     retriever = model(head)
     groups = parameter_groups(retriever, BERT)

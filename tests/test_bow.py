@@ -22,8 +22,8 @@ from rewind.models.clip import Clip
 from rewind.models.clip import build as build_clip
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.clip_zero_shot import build as zero_shot
+from rewind.models.heads import HEADS
 from rewind.models.making import make_retriever
-from rewind.models.temporal import HEADS
 from rewind.models.towers import freeze
 from rewind.study import Backbone, Method, Text
 from rewind.study.model import Evaluation

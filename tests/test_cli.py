@@ -19,8 +19,8 @@ from rewind.files import write_json
 from rewind.models.checkpoint import save_model
 from rewind.models.clip import Clip
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.clip4clip_files import read_clip4clip
-from rewind.models.temporal import HEADS
+from rewind.models.clip4clip_files import HELD, read_clip4clip
+from rewind.models.heads import HEADS
 from rewind.provenance import environment, hardware
 from rewind.study import Backbone, Frames, Method, RunSpec, Text
 from rewind.study.model import Evaluation
@@ -140,7 +140,7 @@ def run(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", HELD)
 def test_a_run_is_exported(run, tmp_path, head, capsys):
     folder, retriever = run(head=head)
     out = tmp_path / "out/pytorch_model.bin.4"

@@ -12,8 +12,8 @@ from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models import clip4clip
 from rewind.models.clip import Clip
-from rewind.models.clip4clip_files import read_clip4clip, write_clip4clip
-from rewind.models.temporal import HEADS
+from rewind.models.clip4clip_files import HELD, read_clip4clip, write_clip4clip
+from rewind.models.heads import HEADS
 from rewind.study import Backbone, Method, Text
 
 GOLDEN = ["open_meanP", "open_seqLSTM", "open_seqTransf", "open_tightTransf", "open2_seqTransf", "open2_tightTransf"]
@@ -91,7 +91,7 @@ def test_upstreams_own_states_come_back_as_they_were(shared, tmp_path, name, cap
     assert equal(read_clip4clip(tmp_path / "ours.bin")[1], ours)
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", HELD)
 def test_export_import_export_is_identical_to_the_byte(tmp_path, head):
     first = model(head)
     write_clip4clip(first, tmp_path / "pytorch_model.bin.0")
@@ -190,7 +190,7 @@ def build(tmp_path, weights, head: str, layers: int = 2) -> clip4clip.Clip4Clip:
     return clip4clip.build(Method(head=head, head_layers=layers), keys, Text(tokenizer="words", max_words=8), words)
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", HELD)
 def test_backbone_weights_bring_towers_and_the_same_head(tmp_path, head):
     torch.manual_seed(5)
     first = build(tmp_path, None, head)

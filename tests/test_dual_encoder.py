@@ -83,7 +83,7 @@ def test_cross_attention_over_one_key_is_a_linear_map_of_the_partner() -> None:
     layer = CrossAttention(WIDTH, 4).double()
     query, other = torch.randn(2, 5, WIDTH, dtype=torch.float64)
     value = F.linear(other, layer.attn.in_proj_weight[2 * WIDTH :], layer.attn.in_proj_bias[2 * WIDTH :])
-    assert torch.allclose(layer(query, other), layer.ln(query + layer.attn.out_proj(value)))
+    assert torch.allclose(layer(query, other), layer.ln(query + layer.attn.out_proj(value)), rtol=0, atol=1e-6)
 
 
 def test_its_weights_are_in_the_optimiser_and_learn() -> None:
@@ -152,7 +152,9 @@ def test_what_is_evaluated_is_independent_and_the_other_is_apart() -> None:
     assert set(bare) == {"independent"} and (bare["independent"] == found["independent"]).all()
     text_features = model.encode_text({"text": text})
     scores = model.similarity(text_features, model.encode_items(inputs.batch(one)))
-    assert torch.allclose(scores / model.backbone.logit_scale.exp(), torch.from_numpy(found["independent"]), atol=1e-5)
+    assert torch.allclose(
+        scores / model.backbone.logit_scale.exp(), torch.from_numpy(found["independent"]), rtol=0, atol=1e-5
+    )
 
 
 def test_pair_conditioned_vectors_are_the_originals() -> None:
@@ -165,7 +167,7 @@ def test_pair_conditioned_vectors_are_the_originals() -> None:
         words = model.attention(raw_text, video)
     expected = F.normalize(words, dim=-1) @ F.normalize(video, dim=-1).T
     found = cosine_matrices(model, text, inputs, one, EVALUATION, torch.device("cpu"))["pair_conditioned"]
-    assert np.allclose(found, expected, atol=1e-5)
+    assert np.allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_an_item_with_two_captions_sees_its_first() -> None:
@@ -188,7 +190,7 @@ def test_an_item_with_two_captions_sees_its_first() -> None:
         EVALUATION,
         torch.device("cpu"),
     )
-    assert np.allclose(found["pair_conditioned"][:3], alone["pair_conditioned"], atol=1e-6)
+    assert np.allclose(found["pair_conditioned"][:3], alone["pair_conditioned"], rtol=0, atol=1e-6)
 
 
 def test_on_noise_the_independent_gap_is_nought_and_the_pair_conditioned_is_not() -> None:

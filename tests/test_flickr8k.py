@@ -50,6 +50,7 @@ FORMATS = {
     "tab with heading": "image_path\tcaption\n" + tabs(),
     "byte order mark, blank rows, Windows": "\ufeff" + tabs().replace("\n", "\r\n\r\n"),
     "numbered": "".join(f"{name}#{n}\t{text}\n" for name in NAMES for n, text in enumerate(TEXTS)),
+    "with the folder's name": tabs([(f"Images/{name}", text) for name, text in PAIRS]),
     "CSV": "image,caption\n" + "".join('{},"{}"\n'.format(name, text.replace('"', '""')) for name, text in PAIRS),
     "CSV without quotes": "image,caption\n" + "".join(f"{name},{text}\n" for name, text in PAIRS),
 }
@@ -72,7 +73,10 @@ def test_karpathys_split_is_taken_and_what_it_lacks_is_counted(tmp_path: Path) -
     foldered = tabs([(f"Images/{name}", text) for name, text in PAIRS])
     found = read(tmp_path, foldered, split_file=path, max_without_split=0.05)
     assert found.items["split"].tolist() == ["train"] * 12 + ["valid"] * 3 + ["test"] * 4
-    assert found.notes["images_not_in_split_file_shown"] == [f"Images/{NAMES[-1]}"]
+    assert found.notes["images_not_in_split_file_shown"] == [NAMES[-1]]
+    (tmp_path / "Images/Images").mkdir(parents=True)
+    below = read(tmp_path, foldered, split_file=path, max_without_split=0.05)
+    assert below.items["source"].tolist()[0] == f"Images/{NAMES[0]}", "such a folder is there"
     assert found.notes["images_in_split_file_alone_shown"] == ["elsewhere.jpg"]
     assert found.notes["splits"]["test"]["split_file"] == path
     with pytest.raises(RewindError, match=r"1 of 20 captioned images are not in this split file, first 'Images/019"):

@@ -300,15 +300,14 @@ def export_clip4clip(run: Path, out: Path) -> None:
     from rewind.compat import open_clip
     from rewind.files import read_json
     from rewind.models.architectures import architecture
-    from rewind.models.clip4clip_files import check_towers, write_state
-    from rewind.models.temporal import HEADS
+    from rewind.models.clip4clip_files import HELD, check_towers, write_state
     from rewind.models.weights import read_state
 
     spec = read_json(run / "run.json").get("spec", {})
     method, backbone = spec.get("method", {}), spec.get("backbone", {})
-    if (method.get("model"), backbone.get("kind")) != ("clip4clip", "clip") or method.get("head") not in HEADS:
+    if (method.get("model"), backbone.get("kind")) != ("clip4clip", "clip") or method.get("head") not in HELD:
         raise RewindError(
-            f"{run}: CLIP4Clip's format is for CLIP towers with one of the heads {', '.join(HEADS)}; this run is "
+            f"{run}: CLIP4Clip's format is for CLIP towers with one of the heads {', '.join(HELD)}; this run is "
             f"{method.get('model')} {method.get('head')} on {backbone.get('kind')}."
         )
     with torch.device("meta"):  # its form alone

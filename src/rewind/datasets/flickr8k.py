@@ -1,8 +1,9 @@
 """Flickr8k (Hodosh, Young and Hockenmaier, 2013) and data in its format: rows of image and caption, a folder of images.
 
 Rows are ``image_path<TAB>caption``, or the CSV ``image,caption`` of the original ``captions.txt``; a number after an
-image's name (``a.jpg#2``, in ``Flickr8k.token.txt``) is dropped. The split is by image, so that no image is seen in
-training under one of its captions and asked for under another.
+image's name (``a.jpg#2``, in ``Flickr8k.token.txt``) is dropped, and so is the name of the images' folder before all of
+them (``Images/a.jpg``). The split is by image, so that no image is seen in training under one of its captions and asked
+for under another.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     """
     keys = dataset.source
     path, where = Path(keys.captions), f"config/datasets/{dataset.name}.yaml"
-    described = gather(path, *_entries(path))
+    entries, unusable = _entries(path)
+    described = gather(path, _inside(entries, Path(keys.images)), unusable)
     splits, notes = _splits(described, keys, where)
     said = {"split_file": keys.split_file} if keys.split_file else {"seed": keys.seed}
     found = annotate(described, splits, path, Path(keys.images), said)
@@ -69,6 +71,18 @@ def _entries(path: Path) -> tuple[dict[str, dict[str, str]], str]:
         raise RewindError(f"{path}: no rows below the header; write one per caption: image path, tab, caption.")
     entries = {f"row {n}": {"file_name": _NUMBER.sub("", name.strip()), "caption": said} for n, (name, said) in cells}
     return entries, f"rows cannot be used (each is an image path, {between} and its caption, as the first row is)"
+
+
+def _inside(entries: dict[str, dict[str, str]], images: Path) -> dict[str, dict[str, str]]:
+    """Entries with paths inside the folder of images: one that all of them repeat (``Images/a.jpg``) is left out.
+
+    So SANW's own layout is written: its rows are relative to the folder above. Where there is such a folder inside,
+    paths are what they say.
+    """
+    named = f"{images.name}/"
+    if (images / images.name).is_dir() or not all(entry["file_name"].startswith(named) for entry in entries.values()):
+        return entries
+    return {row: entry | {"file_name": entry["file_name"].removeprefix(named)} for row, entry in entries.items()}
 
 
 def _comma_separated(path: Path, text: str) -> list[tuple[int, tuple[str, str]]]:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from rewind.errors import RewindError
 from rewind.files import atomic
+from rewind.models.heads import HEADS
 from rewind.models.patches import KERNEL
-from rewind.models.temporal import HEADS
 from rewind.models.weights import is_clip4clip, read_state
 
 State = dict[str, Tensor]
@@ -35,6 +35,8 @@ _NAMES: dict[str, dict[str, str]] = {
         "cross.pooler.": "head.",
     },
 }
+HELD = tuple(_NAMES)
+"""The heads that the format can hold."""
 _TELLS = {"seqLSTM": "lstm_visual.", "seqTransf": "transformerClip.", "tightTransf": ("cross.", "similarity_dense.")}
 _UNUSED = "frame_position_embeddings.weight"  # upstream's seqLSTM has this table and never reads it
 _BLOCK = [
@@ -81,12 +83,10 @@ def write_clip4clip(retriever: nn.Module, path: str | Path) -> None:
     Raises:
         RewindError: if its head or its towers are none that CLIP4Clip can compute.
     """
-    heads = [name for name, cls in HEADS.items() if type(getattr(retriever, "head", None)) is cls]
+    heads = [name for name in HELD if type(getattr(retriever, "head", None)) is HEADS[name]]
     towers = getattr(getattr(retriever, "backbone", None), "clip", None)
     if not heads or towers is None:
-        raise RewindError(
-            f"{path}: CLIP4Clip's format holds CLIP towers under {', '.join(HEADS)}, and no other models."
-        )
+        raise RewindError(f"{path}: CLIP4Clip's format holds CLIP towers under {', '.join(HELD)}, and no other models.")
     check_towers(towers, str(path))
     write_state(retriever.state_dict(), heads[0], path)
 

@@ -220,6 +220,3 @@ def _copy(text: dict[str, Tensor], positions: nn.Embedding, transformer: Transfo
         positions.weight[:rows] = table[:rows]
         for name, parameter in own.items():
             parameter.copy_(state[name])
-
-
-HEADS = {"meanP": MeanP, "seqLSTM": SeqLSTM, "seqTransf": SeqTransf, "tightTransf": TightTransf}

@@ -63,12 +63,13 @@ class XPool(Head):
 
     def of_captions(self, text: Features) -> Features:
         """``text`` (n, D) as it is, and ``query`` (n, D)."""
-        return {"text": text["text"], "query": self.cross_attn.q_proj(self.layer_norm1(text["text"]))}
+        return {"text": text["text"], "query": single(self.cross_attn.q_proj(self.layer_norm1(text["text"])))}
 
     def of_clips(self, items: Features) -> Features:
         """``key`` and ``value`` (m, T, D) of the frames, and ``mask`` (m, T)."""
         frames = self.layer_norm1(in_order_of_content(items["frames"], items["mask"]))
-        return {"key": self.cross_attn.k_proj(frames), "value": self.cross_attn.v_proj(frames), "mask": items["mask"]}
+        key, value = single(self.cross_attn.k_proj(frames)), single(self.cross_attn.v_proj(frames))
+        return {"key": key, "value": value, "mask": items["mask"]}
 
     def scores(self, text: Features, items: Features, rows: slice) -> Tensor:
         """Cosines (len of rows, m) of the raw text features with what each text pools of each clip."""
