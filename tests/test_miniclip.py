@@ -211,6 +211,15 @@ def test_the_frozen_part_stays_and_the_rest_learns() -> None:
     assert freed.train().backbone.image.network[0].training, "without freeze: [visual] all of it learns"
 
 
+def test_the_vocabulary_is_as_large_as_it_is_told_to_be() -> None:
+    backbone = RESNET.model_copy(update={"width": 16})
+    method, sizes = Method(model="miniclip", options={"text": "lstm"}), {}
+    for most in (8, 5000):
+        model = build(method, backbone, Text(tokenizer="miniclip", max_vocabulary=most), CAPTIONS)
+        sizes[most] = model.backbone.tokenizer.vocabulary, len(model.backbone.text.embedding.weight)
+    assert sizes[8] == (8, 8) and sizes[5000][0] == sizes[5000][1] > 8
+
+
 def test_weights_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
     model, path = small(), tmp_path / "model.safetensors"
     save_model(path, model, {"method": "lstm/seed0"})

@@ -110,6 +110,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"sweep": {"max_frames": [2], "method": "chance"}}, "sweep.method: 'chance' is not trained"),
         ({"sanity.method": "chance"}, "sanity.method: 'chance' is not trained, so there is nothing to over-fit"),
         ({"training.lr": float("nan")}, "training.lr: Input should be a finite number"),
+        ({"text.max_vocabulary": 100}, "text.max_vocabulary: tokenizer: words does not read it; remove the key"),
         ({"training.clip_norm": float("inf")}, "training.clip_norm: Input should be a finite number"),
         ({"training.betas": [0.9, 1.0]}, "training.betas: 1 is not a number from 0 to below 1"),
         ({"frames.rate": 1e-9}, "frames.rate: Input should be greater than or equal to 0.01"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from rewind.compat import open_clip
 from rewind.errors import RewindError
+from rewind.study.keys import VOCABULARY
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _BLANKS = str.maketrans(dict.fromkeys(",.!?:;'\"()[]", " "))
@@ -36,7 +37,7 @@ class WordTokenizer:
     Ids: 0 padding, 1 unknown, 2 start, words from 3, end last (CLIP pools at the largest id).
     """
 
-    def __init__(self, captions: list[str], most: int = 5000) -> None:
+    def __init__(self, captions: list[str], most: int = VOCABULARY) -> None:
         counts = Counter(word for caption in captions for word in words(caption))
         ranked = sorted(counts, key=lambda word: (-counts[word], word))[:most]
         if not ranked:
@@ -61,7 +62,7 @@ class MiniclipTokenizer:
     of equally frequent ones that which appears first. Longer captions are cut.
     """
 
-    def __init__(self, captions: list[str], most: int = 5000) -> None:
+    def __init__(self, captions: list[str], most: int = VOCABULARY) -> None:
         counts = Counter(word for caption in captions for word in self.words(caption))
         if not counts:
             raise RewindError("The training captions contain no words; a vocabulary cannot be built.")
@@ -100,11 +101,17 @@ class ClipTokenizer:
         return [len(self._tokenizer.encode(caption)) + 2 for caption in captions]
 
 
-def make_tokenizer(kind: str, train_captions: list[str]) -> Tokenizer:
-    """The tokenizer named by a study's ``text.tokenizer``; a word vocabulary sees training captions only."""
+def make_tokenizer(kind: str, train_captions: list[str], most: int = VOCABULARY) -> Tokenizer:
+    """The tokenizer named by a study's ``text.tokenizer``; a word vocabulary sees training captions only.
+
+    Args:
+        kind: the name.
+        train_captions: of the training split.
+        most: ids of ``miniclip``; rarer words share one.
+    """
     if kind == "clip":
         return ClipTokenizer()
-    return MiniclipTokenizer(train_captions) if kind == "miniclip" else WordTokenizer(train_captions)
+    return MiniclipTokenizer(train_captions, most) if kind == "miniclip" else WordTokenizer(train_captions)
 
 
 def words(caption: str) -> list[str]:

@@ -212,7 +212,8 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     notes += [_repeated(study, read_csv(folder / "videos/report.csv"))] if study.frames.sampling == "stride" else []
     if study.backbone.kind not in ("clip", "viclip", "miniclip_towers") or not _reads_towers(study):
         return notes
-    tokenizer, most = make_tokenizer(study.text.tokenizer, words), study.text.max_words
+    keys, most = study.text, study.text.max_words
+    tokenizer = make_tokenizer(keys.tokenizer, words, keys.max_vocabulary)
     share, number = truncated_share(captions, tokenizer.count, most)
     cut = f"{number:,} of {len(captions):,} test captions ({100 * share:.1f}%) are cut at {most} tokens"
     notes += [cut if number else f"No test caption is longer than the {most} tokens that the text tower reads"]

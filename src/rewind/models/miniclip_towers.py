@@ -146,7 +146,7 @@ def build(
     if tower not in TOWERS:
         raise RewindError(f"methods.*.options.text: no text tower {tower!r}; available: {', '.join(TOWERS)}.")
     image = load_tower(keys.architecture, keys.weights)
-    tokenizer = make_tokenizer(text.tokenizer, train_captions)
+    tokenizer = make_tokenizer(text.tokenizer, train_captions, text.max_vocabulary)
     longest = {"most_words": text.max_words} if tower == "transformer" else {}
     words = TOWERS[tower](tokenizer.vocabulary, keys.width, dropout=dropout, **longest)
     return MiniTowers(image, words, tokenizer, keys.width, text.max_words, dropout)

@@ -19,6 +19,7 @@ from rewind.search.searcher import Answer, Searcher, load_searcher
 from rewind.search.strips import Strips
 
 DEFAULT_INDEX = "-"  # what --index means without a file
+LEAVE = ("quit", "exit")
 
 
 @dataclass(frozen=True)
@@ -134,17 +135,20 @@ class _Desk:
 
 
 def _lines() -> Iterator[str]:
-    """Queries as they are typed, or as they come through a pipe; an empty line, Ctrl-D or Ctrl-C ends them."""
+    """Queries as they are typed, or as they come through a pipe.
+
+    An empty line, Ctrl-D or Ctrl-C ends them; at a prompt also one of :data:`LEAVE`.
+    """
     asked = sys.stdin.isatty()
     if asked:
         import readline  # noqa: F401 - arrow keys and history at the prompt
 
-        tell("Type a query; an empty line ends.")
+        tell("Type a query; an empty line, quit or exit ends.")
     while True:
         try:
             line = input("search> " if asked else "")
         except (EOFError, KeyboardInterrupt):
             return
-        if not line.strip():
+        if not line.strip() or (asked and line.strip().lower() in LEAVE):
             return
         yield line

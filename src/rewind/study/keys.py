@@ -17,6 +17,8 @@ NAME = r"^[A-Za-z0-9_\-]+$"
 DRAFT = "draft"
 """In a validation's context: what keys decide together is not looked at, single keys are."""
 
+VOCABULARY = 5000  # ids of MiniCLIP's tokenizer
+
 SEEDS = {"ge": 0, "le": 2**32 - 1}
 """Bounds of a seed: what NumPy, scikit-learn and torch all take."""
 

@@ -73,6 +73,13 @@ class Text(Keys):
         ge=4,
         le=512,
     )
+    max_vocabulary: int = key(
+        kinds.VOCABULARY,
+        "Token ids of `tokenizer: miniclip`, four of which are no words; the most frequent words of the training "
+        "captions have one each, all others share one.",
+        before=kinds.VOCABULARY,
+        ge=8,
+    )
 
 
 class Method(Keys):

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from rewind.study import keys as kinds
 from rewind.study.brought import BROUGHT, FILES, seeds
 from rewind.study.report import split_column
 
@@ -133,5 +134,7 @@ def _columns(study: Study) -> Iterator[str]:
 
 
 def _text(study: Study) -> Iterator[str]:
+    if study.text.tokenizer != "miniclip" and study.text.max_vocabulary != kinds.VOCABULARY:
+        yield f"text.max_vocabulary: tokenizer: {study.text.tokenizer} does not read it; remove the key"
     if study.text.tokenizer == "miniclip" and study.backbone.kind == "clip":
         yield "text.tokenizer: miniclip has no end token, which CLIP's text tower reads; use words"
