@@ -15,7 +15,6 @@ FIELDS = {"R@1": "R@1", "R@5": "R@5", "R@10": "R@10", "MRR": "MRR", "MedR": "MdR
 """Name in the file → name here. R@k in percent, MRR from 0 to 1, MedR a rank."""
 
 SETTINGS = ("test", "origin", "hard")
-VOCABULARY = 5000  # most words of MiniCLIP's tokenizer, special tokens included
 
 
 def method_metrics(
@@ -45,7 +44,7 @@ def method_metrics(
         "config": {
             "image_size": study.frames.size,
             "max_seq_len": study.text.max_words,
-            "max_vocab_size": VOCABULARY if study.text.tokenizer == "miniclip" else None,
+            "max_vocab_size": study.text.max_vocabulary if study.text.tokenizer == "miniclip" else None,
             "batch_size": keys.batch.size,
             "num_epochs": keys.epochs,
             "learning_rate": keys.lr,
