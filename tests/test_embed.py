@@ -179,9 +179,18 @@ def test_from_the_challenge_to_its_submission(tmp_path, monkeypatch):
     write_submission(folder, model, str(CHALLENGE / "test.clean.npz"), "submission.csv")
     table = pd.read_csv("submission.csv")
     assert table.columns.tolist() == ["id", "embedding"]
+    closed = spec.model_copy(
+        update={"method": spec.method.model_copy(update={"head": "ridge", "options": {"alpha": 1.0}})}
+    )
+    job = Job("ridge/seed0", closed, 0, data, "challenge", 1, Path("r.pt"), "c", data / "source/embeddings.json")
+    files = [Path("ridge", name) for name in ("model.safetensors", "history.csv", "run.json")]
+    train_run(job, *files)
+    other = DataFolder(data, "challenge", closed, 1, data / "source/embeddings.json")
+    write_submission(other, str(files[0]), str(CHALLENGE / "test.clean.npz"), "ridge.csv")
+    assert pd.read_csv("ridge.csv")["id"].tolist() == table["id"].tolist()
     with pytest.raises(RewindError, match="a submission needs a method that maps captions"):
-        ridge = spec.model_copy(update={"method": spec.method.model_copy(update={"head": "ridge", "options": {}})})
-        other = DataFolder(data, "challenge", ridge, 1, data / "source/embeddings.json")
+        chance = spec.model_copy(update={"method": spec.method.model_copy(update={"model": "chance", "options": {}})})
+        other = DataFolder(data, "challenge", chance, 1, data / "source/embeddings.json")
         write_submission(other, model, str(CHALLENGE / "test.clean.npz"), "submission.csv")
     write_run_vectors(folder, model, "results/t/e.npz")
     shown = Run("adapter, seed 0", "results/t/s.npz", "results/t/e.npz")

@@ -110,6 +110,25 @@ def test_geometry_beats_chance_and_ridge_too():
         assert (scores.argmax(1) == torch.arange(24)).float().mean() > 0.5, head
 
 
+def test_ridge_translates_to_its_prediction_in_the_space_of_items():
+    split = data()
+    model = make("ridge", 5, 6, {"alpha": 0.1})
+    model.fit(split.text, split.inputs.values)
+    centred = split.text - split.text.mean(dim=0)
+    wanted = centred @ model.weight + split.inputs.values.mean(dim=0)
+    wanted = wanted / wanted.norm(dim=1, keepdim=True)
+    assert torch.allclose(model.translate(split.text), wanted, rtol=0, atol=1e-5)
+
+
+def test_heads_may_start_as_the_original_says():
+    torch.manual_seed(0)
+    for head in ("linear", "mlp1", "mlp2"):
+        layers = [m for m in make(head, 100, 80, {"start": "xavier"}).modules() if isinstance(m, torch.nn.Linear)]
+        for layer in layers:
+            wide = 6 / layer.in_features if layer is not layers[-1] else 6 / (layer.in_features + layer.out_features)
+            assert 0.97 * wide**0.5 < layer.weight.abs().max() <= wide**0.5 and not layer.bias.any()
+
+
 def test_geometry_has_no_direction_that_is_not_finite():
     text = torch.randn(8, 5)
     text[:, 3] = 2.0  # a direction without variance

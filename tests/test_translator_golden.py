@@ -229,6 +229,7 @@ def test_schedules(golden):
     found = [temperature(options, epoch) for epoch in range(25)]
     assert found == pytest.approx(golden["sched/tau_at_epoch"].tolist(), abs=1e-12)
     assert [queue_length(options, e) for e in range(25)] == golden["sched/queue_recent_limit_at_epoch"].tolist()
+    assert {temperature(Options(tau=0.07), epoch) for epoch in range(30)} == {0.07}
     loss = MultiPositive(options)
     loss.start_epoch(3)
     assert (loss.tau, loss.recent) == (found[3], 32_000)

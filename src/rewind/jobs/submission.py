@@ -40,7 +40,7 @@ def write_submission(data: DataFolder, model: str, npz: str, result: str) -> Non
     if not offers(retriever.translate):
         raise RewindError(
             f"a submission needs a method that maps captions to image vectors, which {type(retriever).__name__} does "
-            "not: name a method with model: translator (not ridge, which compares centred vectors)."
+            "not: name a method with model: translator."
         )
     load_model(model, retriever)
     archive = Archive(npz)

@@ -29,9 +29,11 @@ def validator(
     zero_shot: ZeroShotTask | None = None,
     batch_size: int = 128,
 ) -> Validate:
-    """A function from model to scores of text→item search: ``valid_R@k``, ``valid_MdR``, …, ``valid_sum`` = R@1 + R@5 +
-    R@10; of item→text search, ``valid_item_to_text R@k``; of both, ``valid_mean R@1``; and ``valid_loss``, see
-    :func:`own_loss`.
+    """A function from model to scores.
+
+    Of text→item search: ``valid_R@k``, ``valid_MdR``, ``valid_P75`` (the rank that three quarters of the captions
+    reach), …, ``valid_sum`` = R@1 + R@5 + R@10; of item→text search, ``valid_item_to_text R@k``; of both, ``valid_mean
+    R@1``; and ``valid_loss``, see :func:`own_loss`.
 
     ``setting`` ``auto`` is hard where the split has twins, else test. With ``zero_shot`` also ``zs_cifar10``, percent,
     which chooses nothing. All processes of ``world`` call it together.
@@ -47,6 +49,7 @@ def validator(
         ranks = rank_table(similarity, split.captions, split.items, [setting], [FORWARD, BACKWARD], "validation")
         row, back = (scores(ranks[ranks["direction"] == direction]) for direction in (FORWARD, BACKWARD))
         shown = {f"valid_{name}": score for name, score in row.items()}
+        shown["valid_P75"] = float(np.percentile(ranks.loc[ranks["direction"] == FORWARD, "rank"], 75))
         shown |= {f"valid_{BACKWARD} {name}": back[name] for name in RECALLS}
         shown["valid_mean R@1"] = (row["R@1"] + back["R@1"]) / 2
         shown["valid_loss"] = own_loss(similarity, item_of_caption, batch_size)

@@ -91,6 +91,16 @@ class Ridge(PooledBaseline):
         # The largest of equally good strengths: the smoother map.
         solve(self.wanted if self.wanted is not None else max(reversed(ALPHAS), key=score))
 
+    def translate(self, text: Tensor) -> Tensor:
+        """Vectors (n, dt) of captions → unit vectors (n, di): the prediction with the items' mean, not less it.
+
+        Raises:
+            RewindError: for a map of items to texts.
+        """
+        if not self.from_text:
+            raise RewindError("methods.*.options.direction: items_to_text maps no caption into the space of items.")
+        return F.normalize(self.map_text(text.float()) + self.item_mean, dim=1)
+
     def map_text(self, text: Tensor) -> Tensor:
         """(n, dt) → (n, di), or with ``items_to_text`` (n, dt)."""
         return self._map(text - self.text_mean, self.from_text)

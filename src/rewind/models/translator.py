@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import model_validator
@@ -34,6 +34,11 @@ class TranslatorOptions(Keys):
 
     hidden: int = key(1024, "geometry_adapter: width of the adapter's hidden layer.", ge=1, le=65_536)
     dropout: float = key(0.1, "Dropout in hidden layers.", ge=0, lt=1)
+    start: Literal["torch", "xavier"] = key(
+        "torch",
+        "linear, mlp1, mlp2: initial weights. `torch`: those of torch.nn.Linear; `xavier`: He's before a ReLU and "
+        "Xavier's before the output, biases 0, as the original says.",
+    )
     eps: float = key(EPS, "geometry, geometry_adapter: added to the eigenvalues of the covariances.", gt=0)
     unfreeze_at: int | None = key(
         3, "geometry_adapter: epoch, counted from 1, from which the geometry map is trained too; none: never.", ge=1
@@ -187,17 +192,30 @@ class _Pairs:
             yield self.data.text[part], masked_mean(batch["frames"], batch["mask"])
 
 
+def _started(network: nn.Module, keys: TranslatorOptions) -> nn.Module:
+    """Weights as ``start`` says: He's (uniform) where a ReLU follows, Xavier's (uniform) in the last layer."""
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+    for layer in layers if keys.start == "xavier" else []:
+        if layer is layers[-1]:
+            nn.init.xavier_uniform_(layer.weight)
+        else:
+            nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+        nn.init.zeros_(layer.bias)
+    return network
+
+
 def _linear(dx: int, dy: int, keys: TranslatorOptions) -> nn.Module:
-    return nn.Linear(dx, dy)
+    return _started(nn.Linear(dx, dy), keys)
 
 
 def _mlp1(dx: int, dy: int, keys: TranslatorOptions) -> nn.Module:
-    return nn.Sequential(nn.Linear(dx, 512), nn.ReLU(), nn.Dropout(keys.dropout), nn.Linear(512, dy))
+    return _started(nn.Sequential(nn.Linear(dx, 512), nn.ReLU(), nn.Dropout(keys.dropout), nn.Linear(512, dy)), keys)
 
 
 def _mlp2(dx: int, dy: int, keys: TranslatorOptions) -> nn.Module:
     layers = [nn.Linear(dx, 1024), nn.ReLU(), nn.Dropout(keys.dropout)]
-    return nn.Sequential(*layers, nn.Linear(1024, 512), nn.ReLU(), nn.Dropout(keys.dropout), nn.Linear(512, dy))
+    layers += [nn.Linear(1024, 512), nn.ReLU(), nn.Dropout(keys.dropout), nn.Linear(512, dy)]
+    return _started(nn.Sequential(*layers), keys)
 
 
 def _adapter(dx: int, dy: int, keys: TranslatorOptions) -> nn.Module:

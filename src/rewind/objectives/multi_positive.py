@@ -25,6 +25,7 @@ from rewind.study.keys import Keys, key, read_options
 class Options(Keys):
     """Options of ``objective: multi_positive``."""
 
+    tau: float | None = key(None, "Temperature of all epochs; none: it falls as the next three keys say.", gt=0, le=10)
     tau_start: float = key(0.10, "Temperature in the first epoch.", gt=0, le=10)
     tau_end: float = key(0.06, "Temperature in the last epoch of the schedule, and after it.", gt=0, le=10)
     tau_epochs: int = key(25, "Epochs over which the temperature falls, along half a cosine.", ge=1)
@@ -194,7 +195,9 @@ class MultiPositive(Objective):
 
 
 def temperature(keys: Options, epoch: int) -> float:
-    """τ of an epoch counted from 0: from ``tau_start`` half a cosine down (or up) to ``tau_end``."""
+    """τ of an epoch counted from 0: ``tau``, or from ``tau_start`` half a cosine down (or up) to ``tau_end``."""
+    if keys.tau is not None:
+        return keys.tau
     if keys.tau_epochs == 1:
         return keys.tau_end
     done = min(1.0, epoch / (keys.tau_epochs - 1))
