@@ -1,15 +1,20 @@
 """Scoring a test set: features and heads once, beside a double loop that runs the head again for every block.
 
     python benchmarks/evaluation.py [--queries 2000] [--device cuda]
+    python benchmarks/evaluation.py --heads     # each head in a process of its own: seconds and peak memory
 
 Random frame and text features stand for ViT-B/32's (12 frames, width 512). The double loop is how CLIP4Clip evaluates:
 for every block of 16 captions and 16 clips it runs the temporal head on the clips of the block. It is timed on a few
 rows of blocks and extrapolated, as the table says. tightTransf scores pairs: a part of them is timed and extrapolated.
+WTI reads 32 tokens of every caption, X-Pool and the others one vector.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
+import resource
 import time
 
 import torch
@@ -17,12 +22,15 @@ import torch
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.feeding.inputs import CachedFrames
 from rewind.jobs.numerics import keep_memory
+from rewind.machine import processor
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.heads import HEADS
 from rewind.models.retriever import Backbone
+from rewind.provenance import environment
 from rewind.study.model import Evaluation
 
-WIDTH, FRAMES, BLOCK = 512, 12, 16
+WIDTH, FRAMES, BLOCK, WORDS = 512, 12, 16, 32
+PART = {"tightTransf": 200}  # captions, and clips, of which the rest is extrapolated
 
 
 class Given(Backbone):
@@ -35,6 +43,9 @@ class Given(Backbone):
 
     def encode_text(self, prepared):
         return prepared
+
+    def encode_words(self, prepared):
+        return prepared, torch.ones(prepared.shape[:2], dtype=torch.long, device=prepared.device)
 
 
 def timed(work, device: torch.device) -> float:
@@ -60,13 +71,52 @@ def double_loop(model: Clip4Clip, text, frames, mask, rows: int, device: torch.d
             model.similarity(captions, items).cpu()
 
 
+def measured(job: tuple[str, int, str]) -> tuple[float, int]:
+    """Seconds of scoring ``count`` captions and clips with a head, and the process's peak memory in MB."""
+    name, count, where = job
+    device = torch.device(where)
+    torch.manual_seed(0)
+    keep_memory()
+    model = Clip4Clip(Given(), HEADS[name](WIDTH, layers=4, positions=77)).to(device).eval()
+    text = torch.randn(count, *([WORDS] if model.head.reads_words else []), WIDTH)
+    inputs = CachedFrames(
+        torch.randn(count, FRAMES, WIDTH).numpy(), torch.ones(count, FRAMES, dtype=torch.uint8).numpy()
+    )
+    keys = Evaluation(batch_size=64, pair_batch_size=4096)
+    seconds = timed(lambda: similarity_matrix(model, text, inputs, keys, device), device)
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def heads(count: int, device: str) -> None:
+    """A row for each head; each in a process of its own, of which the kernel tells the peak."""
+    git = environment()["git"] or {}
+    print(
+        f"commit {git.get('commit')}; {processor()}, {os.cpu_count()} cores, {device}; {count} captions x {count} clips"
+    )
+    print("| head | seconds | peak memory | seqTransf's seconds | scored |")
+    print("|---|---|---|---|---|")
+    base = None
+    for name in ["seqTransf", *(name for name in HEADS if name != "seqTransf")]:
+        some = min(count, PART.get(name, count))
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            seconds, peak = pool.apply(measured, ((name, some, device),))
+        whole = seconds * (count / some) ** 2
+        base = base or whole
+        said = "all pairs" if some == count else f"{some} x {some}, seconds extrapolated"
+        print(f"| {name} | {whole:.1f} | {peak:,} MB | {whole / base:.1f}x | {said} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=2000, help="captions, and as many clips")
     parser.add_argument("--pairs", type=int, default=200, help="captions, and clips, of tightTransf's part")
     parser.add_argument("--rows", type=int, default=2, help="rows of blocks of the double loop that are timed")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--heads", action="store_true", help="measure every head alone")
     options = parser.parse_args()
+    if options.heads:
+        heads(options.queries, options.device)
+        return
     device, n = torch.device(options.device), options.queries
     torch.manual_seed(0)
     keep_memory()  # as in every job
