@@ -77,8 +77,8 @@ def train(
     the number of every ``keep_every``-th epoch.
 
     Returns:
-        One row per epoch: epoch, loss, what the objective logs, lr, seconds, clips_per_second, logit_scale and the
-        validation scores.
+        One row per epoch: epoch, loss, what the objective logs, lr, seconds, clips_per_second, doubtful negatives,
+        logit_scale and the validation scores.
 
     Raises:
         RewindError: when the loss is not a number, with the captions of the batch, when memory runs out, or when the
@@ -165,6 +165,7 @@ def _row(run: RunState, seconds: float, seen: int) -> dict[str, float]:
         "lr": run.optimiser.param_groups[-1]["lr"],
         "seconds": round(seconds, 3),
         "clips_per_second": round(seen / max(seconds, 1e-9), 1),
+        **run.order.doubtful(run.epoch),
         **({} if towers is None else {"logit_scale": float(towers.logit_scale.detach())}),
     }
 

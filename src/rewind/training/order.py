@@ -83,9 +83,12 @@ class Order:
             self.epoch = -1  # batches made with the former state are void
 
     def describe(self, epoch: int) -> dict[str, float]:
-        """What the sampler says of an epoch's batches, and how many of their negatives are doubtful ones."""
-        batches = self.whole(epoch)
-        return doubtful(batches, self.data) | self.sampler.describe(batches, self.state)
+        """What the sampler says of an epoch's batches: columns of the history."""
+        return self.sampler.describe(self.whole(epoch), self.state)
+
+    def doubtful(self, epoch: int) -> dict[str, float]:
+        """How many negatives of an epoch's batches may be none: columns of the history."""
+        return doubtful(self.whole(epoch), self.data)
 
     def _put(self, make: Callable[[], State]) -> None:
         self.state = self.world.agree(make() if self.world.rank == 0 else None)

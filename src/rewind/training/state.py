@@ -131,7 +131,10 @@ class RunState:
         self.epoch, self.step, self.losses, self.logs = self.epoch + 1, 0, [], {}
 
 
-TAKEN = frozenset({"epoch", "loss", "lr", "seconds", "clips_per_second", "logit_scale", "best_epoch"})
+TAKEN = frozenset(
+    {"epoch", "loss", "lr", "seconds", "clips_per_second", "logit_scale", "best_epoch"}
+    | {"same_text_negatives", "twin_negatives"}
+)
 """Columns of the history that the loop writes."""
 
 
