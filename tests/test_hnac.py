@@ -15,6 +15,7 @@ from rewind.models.chance import Chance
 from rewind.models.retriever import Retriever
 from rewind.objectives import hnac, infonce
 from rewind.study import Training
+from rewind.text import same_texts
 from rewind.training.loop import make_objective
 from rewind.training.negatives import doubtful
 
@@ -140,7 +141,7 @@ def test_doubtful_negatives_of_an_epoch_are_counted() -> None:
         item_of_caption=np.array([0, 1, 2, 2, 3, 4]),
         cluster_of_item=np.array([0, 1, 2, 3, 3]),
     )
-    one, two = np.array([0, 1, 2]), np.array([3, 4, 5])
-    assert doubtful([one, two], data) == {"same_text_negatives": 1.0, "twin_negatives": 1.0}
-    assert doubtful([np.arange(6)] * 2, data) == {"same_text_negatives": 2.0, "twin_negatives": 2.0}
-    assert doubtful([two, one[[0, 2]]], data) == {"same_text_negatives": 0.0, "twin_negatives": 1.0}
+    one, two, texts = np.array([0, 1, 2]), np.array([3, 4, 5]), same_texts(data.captions)
+    assert doubtful([one, two], data, texts) == {"same_text_negatives": 1.0, "twin_negatives": 1.0}
+    assert doubtful([np.arange(6)] * 2, data, texts) == {"same_text_negatives": 2.0, "twin_negatives": 2.0}
+    assert doubtful([two, one[[0, 2]]], data, texts) == {"same_text_negatives": 0.0, "twin_negatives": 1.0}

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from rewind.models.retriever import Features
 from rewind.study.keys import Keys
-
-Features = dict[str, Tensor]
 
 
 class Head(nn.Module):
@@ -125,14 +124,16 @@ def in_order_of_content(frames: Tensor, mask: Tensor, keys: int = 4) -> Tensor:
     return frames.gather(1, order.unsqueeze(-1).expand_as(frames))
 
 
-def in_chunks(score: Callable[[range], Tensor], rows: range, high: int) -> Tensor:
-    """Scores of consecutive rows, ``high`` at a time: in training each chunk's activations are computed again.
+def in_chunks(score: Callable[[range], Tensor], places: slice, texts: int, clips: int, pairs: int) -> Tensor:
+    """Scores of consecutive texts with all clips, some at a time: in training each chunk's activations are made again.
 
     Args:
-        score: some of the rows → their scores; the same numbers each time it is asked.
-        rows: all of them.
-        high: rows whose activations are held at a time, at least 1.
+        score: some of the texts → their scores; the same numbers each time it is asked.
+        places: the texts that are wanted.
+        texts, clips: how many there are.
+        pairs: whose activations are held at a time; those of one text at least.
     """
+    rows, high = range(*places.indices(texts)), max(1, pairs // max(1, clips))
     if len(rows) <= high:
         return score(rows)
     parts = [rows[at : at + high] for at in range(0, len(rows), high)]

@@ -104,8 +104,7 @@ class Wti(Head):
                 best_word = torch.einsum("nmt,mt->nm", cosines.amax(dim=2), items["weight"])
                 return (best_frame + best_word) / 2
 
-        high = max(1, self.pairs_at_once // max(1, len(items["mask"])))
-        return in_chunks(score, range(*rows.indices(len(text["text"]))), high)
+        return in_chunks(score, rows, len(text["text"]), len(items["mask"]), self.pairs_at_once)
 
     def matches(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
         """For each pair (row i of both) the best frame of every token, (n, L), and the best token of every frame."""

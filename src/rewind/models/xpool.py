@@ -83,7 +83,7 @@ class XPool(Head):
             with torch.autocast(raw.device.type, enabled=False):  # scores are compared: float32 under autocast too
                 return (F.normalize(raw, dim=-1).unsqueeze(1) * F.normalize(pooled, dim=-1)).sum(dim=-1)
 
-        return in_chunks(score, range(*rows.indices(len(text["text"]))), max(1, self.pairs_at_once // max(1, count)))
+        return in_chunks(score, rows, len(text["text"]), count, self.pairs_at_once)
 
     def pooled(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, drop: Tensor | None = None) -> Tensor:
         """What each text (n, D) pools of each clip (m, T, D), (n, m, D), through the last norm.

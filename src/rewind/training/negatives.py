@@ -7,18 +7,17 @@ from collections.abc import Iterable
 import numpy as np
 
 from rewind.feeding.training_data import TrainingData
-from rewind.text import same_texts
 
 
-def doubtful(batches: Iterable[np.ndarray], data: TrainingData) -> dict[str, float]:
+def doubtful(batches: Iterable[np.ndarray], data: TrainingData, texts: np.ndarray | None) -> dict[str, float]:
     """Columns of the history: how many pairs of an epoch's batches are negatives of each other, though
 
     - ``same_text_negatives``: their captions say the same of different items;
     - ``twin_negatives``: their items are a clip and its twin, which is what teaches the direction of time.
 
-    Two pairs of the same item are no negatives, and not counted.
+    Two pairs of the same item are no negatives, and not counted. ``texts`` (n,) numbers the captions' texts, see
+    :func:`rewind.text.same_texts`; without them only twins are counted.
     """
-    texts = same_texts(data.captions) if data.captions else None
     said = twins = 0
     for rows in batches:
         items = data.item_of_caption[rows]

@@ -15,6 +15,7 @@ from rewind.feeding.inputs import load
 from rewind.feeding.training_data import TrainingData
 from rewind.models.retriever import Features, Retriever
 from rewind.study import Training
+from rewind.text import same_texts
 from rewind.training.grad_cache import random_state, set_random_state
 from rewind.training.negatives import doubtful
 from rewind.training.samplers.interface import State, make_sampler
@@ -42,6 +43,7 @@ class Order:
         self.data, self.keys, self.seed, self.world, self.epochs = data, keys.batch, seed, world, keys.epochs
         self.sampler, self.most = make_sampler(keys.batch), keys.epoch_steps
         self.every = self.sampler.refresh_every
+        self.texts = same_texts(data.captions) if data.captions else None
         self.state: State = {}
         if saved is not None:
             self.state = {name: value.numpy() for name, value in saved.items()}
@@ -88,7 +90,7 @@ class Order:
 
     def doubtful(self, epoch: int) -> dict[str, float]:
         """How many negatives of an epoch's batches may be none: columns of the history."""
-        return doubtful(self.whole(epoch), self.data)
+        return doubtful(self.whole(epoch), self.data, self.texts)
 
     def _put(self, make: Callable[[], State]) -> None:
         self.state = self.world.agree(make() if self.world.rank == 0 else None)
