@@ -175,6 +175,22 @@ def test_cdcr_equals_upstream(shared, case, variant):
     close(video.grad, golden[f"{where}/in/video"], EXACT)
 
 
+@pytest.mark.parametrize("same", [1, 0.1])
+def test_cdcr_is_a_number_where_all_frames_meet_the_token_that_begins_every_caption(same):
+    torch.manual_seed(0)
+    head, start, count = drawn("wti", 64).head, torch.randn(64), 6
+    text, frames = torch.randn(count, 4, 64), start + 0.1 * torch.randn(count, 3, 64)
+    text[:, 0] = start * torch.linspace(same, 1, count).unsqueeze(1)  # the same vector once its length is one
+    text.requires_grad_(), frames.requires_grad_()
+    captions = head.of_captions({"text": text, "words": torch.ones(count, 4)})
+    items = head.of_clips({"frames": frames, "mask": torch.ones(count, 3)})
+    assert not head.matches(captions, items)[1].any(), "every frame meets the first token"
+    loss = cdcr.build({"off_diagonal": 0.1}).regulariser(head, captions, items)
+    loss.backward()
+    assert 0 < float(loss.detach()) < 1e3
+    assert all(0 < float(given.grad.abs().max()) < 1e3 for given in (text, frames))
+
+
 def test_cdcr_asks_for_a_head_that_matches_tokens_with_frames():
     with pytest.raises(RewindError, match=r"training\.objective: cdcr .* set methods\.\*\.head: wti"):
         cdcr.build({}).check(drawn("xpool", 64), None)

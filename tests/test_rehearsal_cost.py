@@ -81,6 +81,13 @@ def test_items_cost_by_frames_and_layers_and_pairs_by_themselves():
     assert at.scoring(job, 200, 20, 12) == pytest.approx(10 + 180 / 6 + (200**2 - 20**2) / 48)
 
 
+def test_ranks_cost_by_their_pairs_however_few_were_rehearsed():
+    at, job = rates(Study.model_validate(PIXELS)), Job("ranks", "meanP.seed0", 1.2, 0.4, None)
+    assert at.ranking(job, 400, 400) == 1.2
+    assert at.ranking(job, 2000**2, 8**2) == pytest.approx(1.2 + 0.6, abs=0.01)
+    assert any("ranked" in guess for guess in at.guesses)
+
+
 def test_a_gpu_that_nobody_timed_is_a_guess_and_says_so():
     study = Study.model_validate(PIXELS)
     at = rates(study, gpus=4)

@@ -64,6 +64,8 @@ def broken(checkout) -> subprocess.CompletedProcess:
 def test_a_fault_in_the_last_stage_is_found_in_time(checkout, broken):
     assert broken.returncode == 1 and "Failed: page" in broken.stdout and "KeyError: 0" in broken.stdout
     (told,) = json.loads((checkout.folder / "told.json").read_text())
+    (why,) = told["why"]
+    assert why in broken.stdout and why.startswith("page, ") and why.endswith("logs/page.log: KeyError: 0")
     assert told["failed"] == ["page"] and not told["ended"] and told["whole_study"] is None
     assert {"train": 3, "similarity": 3, "tables": 1, "trec": 1}.items() <= {
         s["stage"]: s["jobs"] for s in told["stages"]

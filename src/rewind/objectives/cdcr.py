@@ -1,6 +1,8 @@
 """Channel decorrelation of matched tokens and frames, beside InfoNCE (DRL, Wang et al., 2022, arXiv 2203.07111).
 
-Follows foolwood/DRL @475f96c: its ``cdcr`` 3 for a head with learnt weights, 2 for one with uniform weights.
+Follows foolwood/DRL @475f96c: its ``cdcr`` 3 for a head with learnt weights, 2 for one with uniform weights. One thing
+differs: a channel that does not vary correlates with nothing, where upstream divides by its deviation of 0 and the loss
+is not a number. That happens where all frames of a batch meet the token that begins every caption.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from rewind.objectives.infonce import infonce
 from rewind.objectives.interface import OPTIONS, Loss, Objective
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
+
+
+STILL = 1e-6  # deviation of a channel of unit vectors below which it does not vary, but for rounding
 
 
 class Options(Keys):
@@ -96,5 +101,7 @@ def _correlation(one: Tensor, other: Tensor, weight: Tensor) -> Tensor:
 
 
 def _scored(rows: Tensor) -> Tensor:
-    """Each channel with mean 0 and deviation 1."""
-    return (rows - rows.mean(dim=0)) / rows.std(dim=0)
+    """Each channel with mean 0 and deviation 1; all 0, and without gradient, where it does not vary."""
+    deviation = rows.std(dim=0)
+    still = ~(deviation >= STILL)
+    return (rows - rows.mean(dim=0)).masked_fill(still, 0) / deviation.masked_fill(still, 1)

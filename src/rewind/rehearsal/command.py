@@ -135,7 +135,11 @@ def _rehearse(name: str, study: Study, datasets: dict[str, Dataset], wishes: Wis
     folders = {dataset: stage.folder / "results/data" / dataset for dataset in datasets}
     jobs = [job for folder in (*folders.values(), results) for job in jobs_in(folder)]
     sanity = read_json(results / "sanity.json") if (results / "sanity.json").is_file() else None
-    cost = price(study, datasets, stage, folders, wishes, outcome) if outcome.code == 0 else None
+    cost = None
+    if outcome.code == 0:
+        cost = price(study, datasets, stage, folders, wishes, outcome)
+        for model in results.rglob("*.safetensors"):  # counted; several GB that are no results
+            model.unlink()
     return Rehearsal(name, stage, outcome, jobs, cost, sanity)
 
 

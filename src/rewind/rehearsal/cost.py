@@ -175,6 +175,8 @@ def _per_run(
                 each.append(rates.training(job, method, keys, frames, rows, valid))
             elif rule == "train":
                 each.append(job.seconds)
+            elif rule == "ranks":
+                each.append(rates.ranking(job, part.whole["pairs"], part.rehearsed["pairs"]))
             else:
                 grows = stage_of(rule).grows
                 each.append(rates.scoring(job, int(part.whole[grows]), int(part.rehearsed[grows]), frames))

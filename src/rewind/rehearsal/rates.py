@@ -12,6 +12,7 @@ from rewind.study import Method, Study, Training
 from rewind.study.pretraining import own_backbone
 
 BACKWARD = 2  # a backward pass in forward passes
+PAIR_SECONDS = 1.5e-7  # in which one score finds its place: `benchmarks/brought.py` on 2 cores; few pairs cannot tell
 GUESS_TFLOPS = 100.0  # that one GPU sustains, if nobody says: about a third of an A100's or L40S's peak in bf16
 
 
@@ -126,6 +127,11 @@ class Rates:
             return job.start + job.inside * max(1.0, items / max(1, rehearsed)) ** (0.5 if method.baseline else 1.0)
         item, pair = self.forward(steps, method, method.training, frames)
         return job.seconds + max(0, items - rehearsed) * item + max(0, items**2 - rehearsed**2) * pair
+
+    def ranking(self, job: Job, pairs: float, rehearsed: float) -> float:
+        """Seconds of a job that ranks a run's scores, of which a rehearsal has too few to time."""
+        self.guess(f"a score is ranked in {PAIR_SECONDS * 1e6:g} µs")
+        return job.seconds + max(0.0, pairs - rehearsed) * PAIR_SECONDS
 
     def _method(self, name: str) -> Method:
         if name == "pretraining":

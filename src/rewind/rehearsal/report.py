@@ -33,6 +33,8 @@ def text(rehearsal: Rehearsal, machine: Machine) -> str:
             f"Failed: {failed}. The end of {rehearsal.stage.folder / 'snakemake.log'}:",
             "",
             rehearsal.outcome.said,
+            "",
+            *rehearsal.outcome.why,
         ]
     if rehearsal.cost:
         lines += ["", *_price(rehearsal.cost, machine)]
@@ -110,7 +112,8 @@ def overview(done: Sequence[Rehearsal]) -> str:
         rows.append(
             (one.name, str(len(one.jobs)), clock(one.outcome.seconds), whole, ", ".join(one.outcome.failed) or "–")
         )
-    return "\n".join(["", *aligned(rows)])
+    why = [line for one in done for line in one.outcome.why]
+    return "\n".join(["", *aligned(rows), *[""] * bool(why), *why])
 
 
 def write(done: Sequence[Rehearsal], machine: Machine, path: Path) -> None:
@@ -133,6 +136,7 @@ def _json(one: Rehearsal, machine: Machine) -> dict[str, Any]:
         "study": one.name,
         "ended": one.good,
         "failed": one.outcome.failed,
+        "why": one.outcome.why,
         "seconds": round(one.outcome.seconds, 3),
         "folder": str(one.stage.folder),
         "stand_ins": one.stage.notes,

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rewind.errors import RewindError
@@ -16,18 +16,28 @@ from rewind.progress import clock
 
 _DONE = re.compile(r"(\d+) of (\d+) steps")
 _FAILED = re.compile(r"Error in rule (\w+)")
+_LOG = re.compile(r"^\s+log: (\S+)")
 EVERY = 10.0  # seconds between two lines
 SHOWN = 40  # lines of the log that are shown where it failed
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of Snakemake ended: its exit code, seconds, the rules that failed, and the end of what it said."""
+    """How a run of Snakemake ended.
+
+    Attributes:
+        code: its exit code.
+        seconds: that it took.
+        failed: rules of which a job failed.
+        said: the end of what it printed.
+        why: a line for each failed job that has a log: where it lies, and its last words.
+    """
 
     code: int
     seconds: float
     failed: list[str]
     said: str
+    why: list[str] = field(default_factory=list)
 
 
 def run(folder: Path, checkout: Path, cores: int, gpus: int, targets: list[str]) -> Outcome:
@@ -65,7 +75,29 @@ def run(folder: Path, checkout: Path, cores: int, gpus: int, targets: list[str])
             signal.signal(signal.SIGTERM, before)
         code = process.wait()
     lines = log.read_text(encoding="utf-8").splitlines()
-    return Outcome(code, time.monotonic() - began, list(failed), "\n".join(lines[-SHOWN:]))
+    said = "\n".join(lines[-SHOWN:])
+    return Outcome(code, time.monotonic() - began, list(failed), said, _reasons(lines, folder))
+
+
+def _reasons(lines: list[str], folder: Path) -> list[str]:
+    """Logs of the jobs that failed, with their last words."""
+    found, failed = {}, None
+    for line in lines:
+        if match := _FAILED.search(line):
+            failed = match[1]
+        elif failed and (match := _LOG.match(line)):
+            found[match[1]] = f"{failed}, {folder / match[1]}: {last_words(folder / match[1])}"
+            failed = None
+    return list(found.values())
+
+
+def last_words(log: Path) -> str:
+    """Why a job failed, by its log: the last error for people, or else its last line."""
+    if not log.is_file():
+        return "it left no log"
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    return (errors or lines or ["its log is empty"])[-1].strip()
 
 
 def check_checkout(folder: Path) -> None:
