@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -98,6 +99,13 @@ def test_a_broken_run_ends_with_the_same_bits(tmp_path, head, stop_after):
 def test_same_seed_same_bits_and_other_seed_other_run(tmp_path):
     first, again, other = (run("seqTransf", tmp_path / f"{n}.pt", seed)[0] for n, seed in enumerate((0, 0, 1)))
     assert same(first, again) and not same(first, other)
+
+
+def test_the_console_shows_loss_rate_and_temperature(tmp_path, capsys):
+    run("meanP", tmp_path / "s.pt")
+    assert re.search(
+        r"took .*, epoch (\d)/\1, loss \d+\.\d{3}, lr [\d.e-]+, temperature 0\.0\d{3}$", capsys.readouterr().err, re.M
+    )
 
 
 @pytest.mark.parametrize("head", ["seqLSTM", "seqTransf", "tightTransf"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +18,7 @@ from rewind.reporting.verdict import judge
 from rewind.reporting.verdict_notes import outcomes
 from rewind.statistics.comparisons import compare
 from rewind.statistics.control import shrinkage
+from rewind.statistics.spread import spread_ratio
 from rewind.study import Study
 from rewind.study.model import Statistics
 from rewind.study.verdict import Verdict
@@ -123,10 +126,12 @@ def test_the_table_in_every_markup(tmp_path):
     row = next(line for line in paths[".md"].splitlines() if line.startswith("| New"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[:6] == ["New", "yes", "T2I R@1", "**+3.0**", "**+2.5**", "**+4.0**"]
-    assert cells[7:] == ["**0.010**", r"**1.05** \[1.03, 1.08\]", r"**+2.0** \[+1.0, +3.0\]"]
+    assert cells[7:10] == ["**0.010**", r"**1.05** \[1.03, 1.08\]", r"**+2.0** \[+1.0, +3.0\]"]
+    assert cells[10:] == [r"1.61 \[0.26, 10.04\]"], "1.607 is the ratio of standard deviations; √39, its factor"
     said = " ".join(table.notes)
     assert "New: a win, in T2I R@1." in said and "at most 1.10 times as long, and the control holds" in said
     assert "p < 0.05 after Holm’s correction over 4 pairs" in said and "T2I: text→image" in said
+    assert "Expected too: standard deviation over seeds" in said and "Neither is needed for a win" in said
     assert "30 rounds" in said and "batch of 64" in said and "(New, uniform − Base, uniform)" in said
     rows = pd.read_csv(tmp_path / "table_verdict.csv")
     assert len(rows) == 4 and rows["win"].eq(1).all() and rows["gain_seed1"].tolist() == [2.5] * 4
@@ -134,6 +139,51 @@ def test_the_table_in_every_markup(tmp_path):
     assert "who wins over Base" in tables.summary(results(), ["test"]) and "a win" in tables.summary(
         results(), ["test"]
     )
+
+
+def zero_shot(difference: float, p: float, first: str = "new", second: str = "base") -> pd.DataFrame:
+    ends = {"difference": difference, "low": difference - 0.5, "high": difference + 0.5}
+    return pd.DataFrame([{"first": first, "second": second} | ends | {"p": p, "p_holm": p, "family": 2}])
+
+
+def test_zero_shot_accuracy_and_spread_are_shown_and_needed_only_where_asked_for():
+    weak = dataclasses.replace(results(), zero_shot_pairs=zero_shot(0.4, 0.3))
+    assert judge(weak)[0].win, "neither is needed by default"
+    table = published(weak)
+    said = " ".join(table.notes)
+    assert "paired over the images (bold: Holm’s p over 2 pairs is below 0.05)" in said
+    assert table.sheet.parts[0].rows[0][-2].value == "+0.40" and not table.sheet.parts[0].rows[0][-2].bold
+    assert table.numbers["zero_shot"].eq(0.4).all() and table.numbers["zero_shot_p_holm"].eq(0.3).all()
+    asked = {"requires": ["zero_shot", "spread"]}
+    weak = dataclasses.replace(results(**asked), zero_shot_pairs=zero_shot(0.4, 0.3))
+    assert list(judge(weak)[0].reasons) == [
+        "no significant gain in zero-shot accuracy (+0.40, Holm’s p 0.300)",
+        "its seeds have not been shown to differ less (ratio 1.61 [0.26, 10.04])",
+    ]
+    steady = VALUES | {"base": [12.0, 16.0, 20.0], "new": [23.0, 23.1, 23.2]}
+    turned = zero_shot(-1.5, 0.01, first="base", second="new")
+    strong = dataclasses.replace(results(values=steady, **asked), zero_shot_pairs=turned)
+    (found,) = judge(strong)
+    assert found.win and found.zero_shot.difference == 1.5 and (found.zero_shot.low, found.zero_shot.high) == (1, 2)
+    assert "the control holds, zero-shot accuracy gains significantly, and its seeds certainly differ less" in " ".join(
+        published(strong).notes
+    )
+    with pytest.raises(RewindError, match=r"zero_shot_pairs\.csv: no row of 'new' and 'base'; declare the pair"):
+        judge(dataclasses.replace(results(), zero_shot_pairs=zero_shot(1.0, 0.1, first="other")))
+
+
+def test_the_spread_of_seeds_has_the_interval_of_fishers_f():
+    rng = np.random.default_rng(0)
+    ratios = np.array([spread_ratio(*rng.normal(size=(2, 3)), 0.95) for _ in range(4000)])
+    inside = ((ratios[:, 1] < 1) & (ratios[:, 2] > 1)).mean()
+    assert inside == pytest.approx(0.95, abs=0.01)
+    assert np.isnan(spread_ratio([1.0], [1.0, 2.0], 0.95)).all() and np.isnan(spread_ratio([1, 1], [2, 2], 0.95)[0])
+
+
+def test_zero_shot_cannot_be_required_where_nothing_is_classified():
+    keys = {"baseline": "a", "methods": ["b"], "requires": ["zero_shot"]}
+    with pytest.raises(ValueError, match=r"tables\.verdict\.requires: zero_shot: evaluation\.zero_shot names no"):
+        Study.model_validate({"name": "s", "dataset": "d", "methods": {"a": {}, "b": {}}, "tables": {"verdict": keys}})
 
 
 def test_numbers_that_are_missing_are_named():

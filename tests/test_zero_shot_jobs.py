@@ -18,7 +18,8 @@ from rewind.jobs.config import zero_shot_file
 from rewind.jobs.train import train_run
 from rewind.jobs.training_job import Job
 from rewind.jobs.zero_shot import compute_zero_shot, join_zero_shot
-from rewind.statistics.accuracy import accuracy_interval
+from rewind.statistics.accuracy import PAIRS, accuracy_interval, accuracy_pairs
+from rewind.statistics.pairs import Random
 from rewind.study import Backbone, Study, Text
 from rewind.study.zero_shot import ZeroShot
 from search_runs import make_data, spec_of
@@ -106,6 +107,21 @@ def test_a_row_per_run_and_an_interval_per_method(tmp_path: Path) -> None:
     odd = files | {("b", 0): credits(tmp_path / "odd.npz", [1, 0, 0, 0], "def")}
     with pytest.raises(RewindError, match="are of different images"):
         join_zero_shot(odd, ZeroShot(folder="x"), 0.95, [], str(rows), str(ends))
+
+
+def test_a_difference_is_paired_over_the_images() -> None:
+    rng = np.random.default_rng(1)
+    one, two = (rng.random((1, 300)) < share for share in (0.6, 0.5))
+    (row,) = accuracy_pairs(
+        {"a": one, "b": two}, [("a", "b"), ("a", "gone")], 0.95, Random(frozenset("ab"))
+    ).itertuples()
+    known = stats.ttest_rel(100.0 * one[0], 100.0 * two[0])
+    ends = known.confidence_interval(0.95)
+    assert (row.difference, row.p) == pytest.approx((100 * (one.mean() - two.mean()), known.pvalue))
+    assert (row.low, row.high) == pytest.approx((ends.low, ends.high)) and row.p_holm == row.p and row.family == 1
+    assert row.procedure == "these models, other images: t over images"
+    again = accuracy_pairs({"a": one}, [("a", "gone")], 0.95, Random())
+    assert again.empty and list(again) == list(PAIRS)
 
 
 def test_one_checkpoints_interval_is_wilsons(tmp_path: Path) -> None:

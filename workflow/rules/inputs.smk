@@ -316,6 +316,7 @@ def table_inputs(name):
     files = {}
     if STUDIES[name].evaluation.zero_shot:
         files["zero_shot"] = f"{folder}/statistics/zero_shot.csv"
+        files["zero_shot_pairs"] = f"{folder}/statistics/zero_shot_pairs.csv"
     if verdict:
         files["step_time"] = f"{folder}/step_time.csv"
     if verdict and verdict.control:

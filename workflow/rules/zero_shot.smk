@@ -1,7 +1,7 @@
 """Zero-shot classification of labelled images, where a study says `evaluation.zero_shot`.
 
 Requires: a run's model and the images' file.
-Produces: zero_shot/<method>/seed<k>.npz, zero_shot.csv, statistics/zero_shot.csv.
+Produces: zero_shot/<method>/seed<k>.npz, zero_shot.csv, statistics/zero_shot.csv, statistics/zero_shot_pairs.csv.
 """
 
 
@@ -35,12 +35,13 @@ rule zero_shot:
 
 
 rule zero_shot_table:
-    """A row per run, and an interval per method over training seeds and images."""
+    """A row per run, an interval per method over training seeds and images, a test per declared pair."""
     input:
         lambda w: [f"results/{w.study}/zero_shot/{m}/seed{s}.npz" for m, s in zero_shot_methods(w.study)],
     output:
         runs="results/{study}/zero_shot.csv",
         intervals="results/{study}/statistics/zero_shot.csv",
+        pairs="results/{study}/statistics/zero_shot_pairs.csv",
     log:
         "results/{study}/logs/zero_shot.log",
     benchmark:
@@ -54,7 +55,8 @@ rule zero_shot_table:
         runs=lambda w: zero_shot_methods(w.study),
         settings=lambda w: study(w).evaluation.zero_shot.signature(),
         confidence=lambda w: study(w).statistics.confidence,
-        fixed=lambda w: comparing.fixed(study(w)),
+        random=lambda w: comparing.random(study(w)),
+        pairs=lambda w: study(w).pairs(),
         code=lambda w: code(w, "zero_shot_table"),
     script:
         "../scripts/job.py"

@@ -42,7 +42,7 @@ class Files:
         best: the sweep's choice.
         videos: the data set's video report.
         pretrained: ``run.json`` of every pre-training, by seed; none where there was none.
-        zero_shot, step_time, control: CSV files of studies that have them.
+        zero_shot, zero_shot_pairs, step_time, control: CSV files of studies that have them.
         places: CSV file of ranks; published results may lack it.
         ranks: folder of the runs' ranks, which says where a method was not evaluated.
         gap: cosine gaps, where the study asks for them.
@@ -58,6 +58,7 @@ class Files:
     videos: str
     pretrained: Mapping[int, str] = field(default_factory=dict)
     zero_shot: str | None = None
+    zero_shot_pairs: str | None = None
     step_time: str | None = None
     control: str | None = None
     places: str | None = None
@@ -84,6 +85,7 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         seeds={name: method.seeds or study.seeds for name, method in methods.items()},
         items=dataset.items,
         zero_shot=_optional(files.zero_shot),
+        zero_shot_pairs=_optional(files.zero_shot_pairs, ("first", "second")),
         verdict=study.tables.verdict if files.step_time else None,
         step_time=_optional(files.step_time, ("baseline",)),
         control=_optional(files.control, ("baseline", "control", "control_baseline")),
@@ -135,6 +137,7 @@ def report_files(given: Given) -> Files:
             zip(seeds(Study.model_validate(given.params.study)), inputs.get("pretraining", ()), strict=True)
         ),
         zero_shot=inputs.get("zero_shot"),
+        zero_shot_pairs=inputs.get("zero_shot_pairs"),
         step_time=inputs.get("step_time"),
         control=inputs.get("control"),
         places=inputs.places,

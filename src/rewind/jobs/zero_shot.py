@@ -15,7 +15,8 @@ from rewind.jobs.given import Given
 from rewind.jobs.launch import on_all_gpus
 from rewind.jobs.metrics import Run
 from rewind.jobs.unpack import by_run, data_folder
-from rewind.statistics.accuracy import accuracy_interval
+from rewind.statistics.accuracy import accuracy_interval, accuracy_pairs
+from rewind.statistics.pairs import Random
 from rewind.study import RunSpec
 from rewind.study.model import Evaluation
 from rewind.study.zero_shot import ZeroShot
@@ -30,7 +31,9 @@ def zero_shot_table(given: Given) -> None:
     """Rule ``zero_shot_table``."""
     params, output = given.params, given.output
     files, keys = by_run(given, given.input), ZeroShot(**params.settings)
-    join_zero_shot(files, keys, params.confidence, params.fixed, output.runs, output.intervals)
+    found = join_zero_shot(files, keys, params.confidence, params.random["fixed"], output.runs, output.intervals)
+    random, pairs = Random.of(params.random), [(first, second) for first, second in params.pairs]
+    write_csv(output.pairs, accuracy_pairs(found, pairs, params.confidence, random))
 
 
 def validation_file(keys: Evaluation) -> str | None:
@@ -76,8 +79,11 @@ def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
 
 def join_zero_shot(
     runs: dict[Run, str], keys: ZeroShot, confidence: float, fixed: list[str], rows: str, intervals: str
-) -> None:
+) -> dict[str, np.ndarray]:
     """One row per run, and one per method with its interval over training seeds and images (of ``fixed``: images).
+
+    Returns:
+        Method → (S, n) what every image counts in every seed.
 
     Raises:
         RewindError: if two runs classified different images.
@@ -107,3 +113,4 @@ def join_zero_shot(
         for m, c in grouped.items()
     ]
     write_csv(intervals, pd.DataFrame(table))
+    return grouped

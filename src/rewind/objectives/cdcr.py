@@ -21,7 +21,6 @@ from rewind.objectives.interface import OPTIONS, Loss, Objective
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
 
-
 STILL = 1e-6  # deviation of a channel of unit vectors below which it does not vary, but for rounding
 
 

@@ -45,6 +45,7 @@ class Results:
         seeds: method → its training seeds; where given, each must have its row in ``metrics``.
         items: ``videos`` or ``images``, whose initial stands in the short names of search directions.
         zero_shot: accuracy on labelled images, one row per method; may be empty.
+        zero_shot_pairs: its differences, one row per compared pair; may be empty.
         verdict: which methods are to win over which; the next two belong to it.
         step_time: one row per method that was timed.
         control: differences between gaps, one row per method, direction, metric; empty without a control.
@@ -68,6 +69,7 @@ class Results:
     seeds: Mapping[str, Collection[int]] = field(default_factory=dict)
     items: str = "videos"
     zero_shot: pd.DataFrame = field(default_factory=pd.DataFrame)
+    zero_shot_pairs: pd.DataFrame = field(default_factory=pd.DataFrame)
     verdict: Verdict | None = None
     step_time: pd.DataFrame = field(default_factory=pd.DataFrame)
     control: pd.DataFrame = field(default_factory=pd.DataFrame)

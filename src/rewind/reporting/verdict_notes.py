@@ -30,6 +30,7 @@ def sentences(facts: Footnotes, results: Results) -> list[str]:
             f"{100 * results.confidence:g}% intervals, not adjusted for multiple comparisons",
             _step_time(results),
             _control(results),
+            _expected(results),
             procedure_sentence(facts, tested=True),
             seed_caution(seeds),
         ]
@@ -51,7 +52,29 @@ def _outcome(results: Results, judged: Judged, several: bool) -> str:
 
 def _and_step(keys: Verdict) -> str:
     step = f"a training step takes at most {1 + keys.max_slowdown:.2f} times as long"
-    return f"{step}, and the control holds" if keys.control else f"and {step}"
+    besides = {
+        "zero_shot": "zero-shot accuracy gains significantly",
+        "spread": "its seeds certainly differ less than the baseline’s",
+    }
+    conditions = [step, *["the control holds"] * bool(keys.control), *(besides[name] for name in keys.requires)]
+    return f"{', '.join(conditions[:-1])}, and {conditions[-1]}" if len(conditions) > 1 else f"and {step}"
+
+
+def _expected(results: Results) -> str:
+    """What stands in the last columns."""
+    baseline, wanted = results.labels[results.verdict.baseline], results.verdict.requires
+    zero_shot = ""
+    if not results.zero_shot_pairs.empty:
+        family = int(results.zero_shot_pairs["family"].iloc[0])
+        zero_shot = (
+            f"gain in zero-shot accuracy over {baseline}, in percentage points, paired over the images (bold: Holm’s p "
+            f"over {family:,} {'pair' if family == 1 else 'pairs'} is below {1 - results.confidence:.3g}); "
+        )
+    return (
+        f"Expected too: {zero_shot}standard deviation over seeds of the metric in the row, divided by that of "
+        f"{baseline}, with the interval of Fisher’s F, which a few seeds leave wide (bold: all of it is below 1). "
+        + ("What is required of them is named above" if wanted else "Neither is needed for a win")
+    )
 
 
 def _step_time(results: Results) -> str:

@@ -7,14 +7,15 @@ import pandas as pd
 from rewind.reporting.results import Results, directions
 from rewind.reporting.setting_table import place as placed
 from rewind.reporting.sheet import Entry, Head, Part, Sheet, bounds, number, p_value, slug
-from rewind.reporting.verdict import Claim, Judged, judge, place
+from rewind.reporting.verdict import Claim, Judged, ZeroShotGain, judge, place
 
 
 def numbers(results: Results) -> pd.DataFrame:
     """The table's CSV: one row per method, search direction and metric, with the method's verdict in each.
 
-    ``gain_seed<k>``, ``difference`` and ``shrinkage`` are in percentage points; ``every_seed``, ``significant``,
-    ``affordable``, ``controlled``, ``holds`` (all of these) and ``win`` (of the method) are 1 or 0.
+    ``gain_seed<k>``, ``difference``, ``shrinkage`` and ``zero_shot`` (where images are classified) are in percentage
+    points, ``spread`` is a ratio of standard deviations over seeds; ``every_seed``, ``significant``, ``affordable``,
+    ``controlled``, ``holds`` (all of these) and ``win`` (of the method) are 1 or 0.
     """
     rows = []
     for judged in judge(results):
@@ -29,6 +30,8 @@ def numbers(results: Results) -> pd.DataFrame:
                 | {"step_time_ratio": judged.ratio, "affordable": int(judged.affordable)}
                 | {"shrinkage": claim.shrinkage, "shrinkage_low": claim.shrinkage_low}
                 | {"shrinkage_high": claim.shrinkage_high, "controlled": int(claim.controlled)}
+                | {"spread": claim.spread, "spread_low": claim.spread_low, "spread_high": claim.spread_high}
+                | _zero_shot(judged.zero_shot)
                 | {"holds": int(claim.holds and judged.affordable)}
                 | {"win": int(judged.win), "reasons": "; ".join(judged.reasons)}
             )
@@ -55,6 +58,8 @@ def sheet(results: Results, dataset: str = "") -> Sheet:
         Head("Holm’s p"),
         Head("Step time"),
         *controls,
+        *([] if found[0].zero_shot is None else [Head("Zero-shot gain", group="Expected too")]),
+        Head("Spread over seeds", group="Expected too"),
     )
     lines = tuple(_line(results, judged, several) for judged in found)
     title = f"{placed(dataset, setting)}: who wins over {results.labels[results.verdict.baseline]}"
@@ -79,4 +84,18 @@ def _line(results: Results, judged: Judged, several: bool) -> tuple[Entry, ...]:
         Entry(p_value(best.p_holm), bold=best.significant),
         Entry(number(judged.ratio, 2), "", bounds(judged.ratio_low, judged.ratio_high, 2), bold=judged.affordable),
         *(control if results.verdict.control else []),
+        *([] if judged.zero_shot is None else [_gain(judged.zero_shot)]),
+        Entry(number(best.spread, 2), "", bounds(best.spread_low, best.spread_high, 2), bold=best.steadier),
     )
+
+
+def _gain(gain: ZeroShotGain) -> Entry:
+    ends = bounds(gain.low, gain.high, 2, signed=True)
+    return Entry(number(gain.difference, 2, signed=True), "", ends, bold=gain.significant)
+
+
+def _zero_shot(gain: ZeroShotGain | None) -> dict[str, float]:
+    if gain is None:
+        return {}
+    ends = {"zero_shot_low": gain.low, "zero_shot_high": gain.high, "zero_shot_p_holm": gain.p_holm}
+    return {"zero_shot": gain.difference} | ends

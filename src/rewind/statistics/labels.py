@@ -47,5 +47,10 @@ def pair(first: int, second: int, fixed: int = 0, paired: bool = False) -> str:
     return f"{BOTH}{', seeds in pairs' if paired else ''}{_flag(trained)}"
 
 
+def of_images(said: str) -> str:
+    """The same, where what is drawn are labelled images."""
+    return said.replace("clusters of queries", "images").replace("queries", "images")
+
+
 def _flag(seeds: int) -> str:
     return f"; {TWO}" if seeds == 2 else ""

@@ -30,6 +30,8 @@ def faults(study: Study) -> list[str]:
     if verdict := study.tables.verdict:
         seeds = {name: method.seeds or study.seeds for name, method in study.methods.items()}
         compute = {name: method.training.compute() for name, method in study.methods.items()}
+        if "zero_shot" in verdict.requires and study.evaluation.zero_shot is None:
+            found.append("tables.verdict.requires: zero_shot: evaluation.zero_shot names no labelled images")
         found += verdict.faults(study.trained(), seeds, study.pairs(), study.evaluation.settings, compute)
     return list(dict.fromkeys(found))
 

@@ -27,6 +27,12 @@ class Verdict(Keys):
     setting: Literal["origin", "hard", "test"] | None = key(
         None, f"Setting whose {' and '.join(CLAIMED)} are compared; the first of `evaluation.settings` if empty."
     )
+    requires: list[Literal["zero_shot", "spread"]] = key(
+        [],
+        "What a win needs besides: `zero_shot`, a significant gain in the accuracy of `evaluation.zero_shot`; "
+        "`spread`, scores that certainly differ less between seeds. Both are shown in any case.",
+        before=[],
+    )
     rounds: int = key(30, "Rounds of timing; in each, every method makes two training steps in turn.", ge=5, le=1000)
 
     def faults(

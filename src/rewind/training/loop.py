@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 import time
 from collections.abc import Callable
@@ -114,7 +115,7 @@ def train(
             schedule.step()
             run.end_step(loss)
             seen += len(batch["rows"]) * world.size
-            progress.advance(1, f"epoch {run.epoch + 1}/{keys.epochs}, loss {loss.value:.3f}")
+            progress.advance(1, f"epoch {run.epoch + 1}/{keys.epochs}, loss {loss.value:.3f}, {_where(run)}")
             if run.step % keys.save_every_steps == 0 and run.step < order.per_epoch and world.rank == 0:
                 state.save(run.saved())
         row = _row(run, time.monotonic() - began, seen)
@@ -153,6 +154,13 @@ def _prepare(
     before = random_state(device)
     objective.prepare(retriever, data, device)
     set_random_state(before, device)
+
+
+def _where(run: RunState) -> str:
+    """Learning rate and temperature, as the console shows them."""
+    towers = run.retriever.backbone
+    rate = f"lr {run.optimiser.param_groups[-1]['lr']:.2g}"
+    return rate if towers is None else f"{rate}, temperature {math.exp(-float(towers.logit_scale.detach())):.4f}"
 
 
 def _row(run: RunState, seconds: float, seen: int) -> dict[str, float]:
