@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -48,6 +49,27 @@ def test_the_doctor_shows_what_a_run_records(capsys):
     for subject in ("Python", "CUDA", "cuDNN", "driver", "GPUs", "cores", "memory", "free disk"):
         assert f" {subject} " in text
     assert "Everything that is needed is there." in text
+
+
+def test_the_doctor_names_studies_that_lack_their_weights(tmp_path):
+    folder = tmp_path / "config/studies"
+    folder.mkdir(parents=True)
+    towers = {
+        "random": "{kind: miniclip_towers, architecture: resnet18}",
+        "absent": "{weights: data/none.safetensors}",
+        "small": "{architecture: config/models/tiny.json}",
+        "packaged": "{kind: miniclip_towers, architecture: efficientnet_lite0}",
+    }
+    for name, backbone in towers.items():
+        text = "text: {tokenizer: miniclip}\n" if "miniclip" in backbone else ""
+        (folder / f"{name}.yaml").write_text(f"dataset: d\nbackbone: {backbone}\n{text}methods: {{a: {{}}}}\n")
+    (folder / "broken.yaml").write_text("dataset: [\n")
+    done = subprocess.run([sys.executable, "-m", "rewind", "doctor"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "Everything that is needed is there." in done.stdout
+    assert re.search("study random +resnet18 starts from random weights", done.stdout)
+    assert "study random: name a weights file in config/studies/random.yaml, backbone.weights" in done.stdout
+    assert re.search("study absent +data/none.safetensors is not there", done.stdout)
+    assert "study broken" in done.stdout and "study small" not in done.stdout and "study packaged" not in done.stdout
 
 
 def test_without_a_gpu_the_doctor_is_content_but_says_so(capsys, monkeypatch):

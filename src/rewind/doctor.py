@@ -50,7 +50,7 @@ def examine() -> list[Finding]:
     from rewind.provenance import environment
 
     here = environment()
-    return [*findings, *_versions(here), _ffmpeg(), *_devices(here), *_machine(), _git(here)]
+    return [*findings, *_versions(here), _ffmpeg(), *_devices(here), *_machine(), _git(here), *_studies()]
 
 
 def show(findings: list[Finding]) -> str:
@@ -196,3 +196,31 @@ def _git(here: dict) -> Finding:
     how = "run in a git checkout, so that run.json names the code of every run"
     found = f"{commit}{' with uncommitted changes' if dirty else ''}" if commit else "no git checkout here"
     return Finding("git commit", found, commit is not None, how, needed=False)
+
+
+def _studies() -> list[Finding]:
+    """Studies of this folder whose large towers start from random weights, or from a file that is not there."""
+    return [finding for path in sorted(Path("config/studies").glob("*.yaml")) if (finding := _study(path.stem))]
+
+
+def _study(name: str) -> Finding | None:
+    from rewind.errors import RewindError
+    from rewind.study import load_study
+
+    try:
+        study = load_study(name)
+    except RewindError as error:
+        return Finding(f"study {name}", str(error).splitlines()[0], False, "correct the file", needed=False)
+    keys, subject = study.backbone, f"study {name}"
+    if keys.weights and not Path(keys.weights).exists():
+        how = f"put the weights there, or name others in config/studies/{name}.yaml, backbone.weights"
+        return Finding(subject, f"{keys.weights} is not there", False, how, needed=False)
+    given = keys.weights or keys.pretrained or study.pretraining
+    # Towers that are described in a file of their own are small ones, made to be trained from nothing.
+    if given or keys.architecture.endswith(".json") or keys.kind not in ("clip", "viclip", "miniclip_towers"):
+        return None
+    if keys.architecture == "efficientnet_lite0" or not study.trained():
+        return None
+    found = f"{keys.architecture} starts from random weights"
+    how = f"name a weights file in config/studies/{name}.yaml, backbone.weights (the study says which)"
+    return Finding(subject, found, False, how, needed=False)

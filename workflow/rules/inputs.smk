@@ -83,6 +83,7 @@ def targets(name):
         f"{folder}/tables",
         f"{folder}/figures/intervals.png",
         f"{folder}/figures/examples.png",
+        *(f"{folder}/figures/{method}/examples.png" for method in STUDIES[name].also_pictured()),
         f"{folder}/report.html",
         *gap_pictures(name),
     ]
@@ -324,9 +325,9 @@ def table_inputs(name):
     return files
 
 
-def example_file(name, pattern):
-    """A file of the run that pictures show."""
-    method, seed = STUDIES[name].pictured()
+def example_file(name, pattern, method=None):
+    """A file of the run that pictures show, or of a method's first seed."""
+    method, seed = STUDIES[name].pictured(method)
     return filled(pattern, study=name, method=method, seed=seed)
 
 
@@ -337,9 +338,9 @@ def example_setting(name):
     return (ranked or settings)[0]
 
 
-def pictured_run(name):
+def pictured_run(name, method=None):
     """What pictures of one run call it."""
-    method, seed = STUDIES[name].pictured()
+    method, seed = STUDIES[name].pictured(method)
     return ", ".join([method, f"seed {seed}", *filter(None, [pretraining.condition(STUDIES[name])])])
 
 

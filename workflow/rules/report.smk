@@ -146,6 +146,33 @@ rule examples:
         "../scripts/job.py"
 
 
+use rule examples as examples_of_method with:
+    input:
+        unpack(lambda w: clip_files(study(w).dataset)),
+        captions=lambda w: captions_of(w.study, "test")["test"],
+        item_table=item_table,
+        similarity=lambda w: example_file(w.study, rules.similarity.output[0], w.method),
+        embedding=lambda w: example_file(w.study, rules.export_vectors.output[0], w.method),
+    output:
+        report(
+            pictures([f"{{method}}/{name}" for name in PICTURES_OF_A_RUN]),
+            category="Figures",
+            caption="../report/examples.rst",
+        ),
+    log:
+        "results/{study}/logs/examples/{method}.log",
+    benchmark:
+        "results/{study}/benchmarks/examples/{method}.tsv"
+    params:
+        act="examples",
+        dataset=lambda w: study(w).dataset,
+        run=lambda w: pictured_run(w.study, w.method),
+        figures=lambda w: study(w).figures.signature(),
+        size=lambda w: min(study(w).frames.size, 112),
+        setting=lambda w: example_setting(w.study),
+        code=lambda w: code(w, "examples"),
+
+
 rule page:
     """One page that opens from a disk: tables, figures, what ran on what, and every query to look into."""
     input:

@@ -16,6 +16,7 @@ from rewind.jobs.cosine_gap import make_cosine_gap_tables
 from rewind.jobs.given import Given
 from rewind.jobs.metrics import read_near_ties
 from rewind.jobs.report import Files, load_results, report_files
+from rewind.models.miniclip_files import captions_of
 from rewind.reporting.footnotes import Footnotes, coverage
 from rewind.reporting.method_json import method_metrics
 from rewind.reporting.results import Results
@@ -203,6 +204,7 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     test = load_split(folder, dataset.name, "test")
     captions = test.captions["caption"].tolist()
     words = load_split(folder, dataset.name, "train").captions["caption"].tolist()
+    words = captions_of(study.text.vocabulary) if study.text.vocabulary else words
     notes = _untrained(study)
     if "item_to_text" in study.evaluation.directions and test.captions["video_id"].duplicated().any():
         one, other = ("An image", "image") if dataset.items == "images" else ("A clip", "clip")

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from rewind.errors import RewindError
 from rewind.models.backbone import Backbone, scatter
 from rewind.models.image_towers import ImageTower, load_tower
+from rewind.models.miniclip_files import captions_of, is_miniclip, load, text_tower
 from rewind.models.miniclip_text import TOWERS
+from rewind.models.weights import FORM_ALONE, read_state
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Text as TextKeys
 from rewind.text import MiniclipTokenizer, make_tokenizer
@@ -123,19 +125,24 @@ def _mark(tokenizer: MiniclipTokenizer) -> Tensor:
 
 
 def build(
-    keys: BackboneKeys, text: TextKeys, train_captions: list[str], tower: str = "lstm", dropout: float = DROPOUT
+    keys: BackboneKeys,
+    text: TextKeys,
+    train_captions: list[str],
+    tower: str | None = None,
+    dropout: float = DROPOUT,
 ) -> MiniTowers:
     """The towers of a study's ``backbone`` block; every new parameter is drawn from torch's global generator.
 
     Args:
-        keys: ``architecture``, ``weights``, ``width``.
-        text: ``tokenizer: miniclip`` and ``max_words``.
-        train_captions: what the vocabulary is made from.
-        tower: the text tower, ``lstm`` or ``transformer``.
+        keys: ``architecture``, ``weights`` (of the image network, or a checkpoint of MiniCLIP: of everything),
+            ``width``.
+        text: ``tokenizer: miniclip``, ``max_words``, ``vocabulary``.
+        train_captions: what the vocabulary is made from, unless ``text.vocabulary`` names captions.
+        tower: the text tower, ``lstm`` or ``transformer``; None: the checkpoint's, or ``lstm``.
         dropout: of the text tower and the image projection.
 
     Raises:
-        RewindError: for an unknown image network or text tower, another tokenizer, or a key that does not fit.
+        RewindError: for an unknown image network or text tower, another tokenizer, or a key or file that does not fit.
     """
     if text.tokenizer != "miniclip":
         raise RewindError(
@@ -143,10 +150,29 @@ def build(
         )
     if keys.pretrained or keys.patch != "2d":
         raise RewindError("backbone.pretrained and backbone.patch are for kind: clip; remove them.")
-    if tower not in TOWERS:
+    if tower is not None and tower not in TOWERS:
         raise RewindError(f"methods.*.options.text: no text tower {tower!r}; available: {', '.join(TOWERS)}.")
-    image = load_tower(keys.architecture, keys.weights)
-    tokenizer = make_tokenizer(text.tokenizer, train_captions, text.max_vocabulary)
+    trained = _checkpoint(keys, tower)
+    image = load_tower(keys.architecture, None if trained else keys.weights)
+    captions = captions_of(text.vocabulary) if text.vocabulary else train_captions
+    tokenizer = make_tokenizer(text.tokenizer, captions, text.max_vocabulary)
+    tower = tower or (text_tower(trained) if trained else "lstm")
     longest = {"most_words": text.max_words} if tower == "transformer" else {}
     words = TOWERS[tower](tokenizer.vocabulary, keys.width, dropout=dropout, **longest)
-    return MiniTowers(image, words, tokenizer, keys.width, text.max_words, dropout)
+    made = MiniTowers(image, words, tokenizer, keys.width, text.max_words, dropout)
+    if trained and not FORM_ALONE.get():
+        load(made, trained, f"backbone.weights: {keys.weights}")
+    return made
+
+
+def _checkpoint(keys: BackboneKeys, tower: str | None) -> dict[str, Tensor] | None:
+    """Tensors of a checkpoint of MiniCLIP; None where the weights are none, or an image network's alone."""
+    state = read_state(keys.weights) if keys.weights and keys.architecture == "resnet18" else {}
+    if not is_miniclip(state):
+        return None
+    if tower not in (None, found := text_tower(state)):
+        raise RewindError(
+            f"backbone.weights: {keys.weights} is a MiniCLIP with text tower {found}, which methods.*.options.text: "
+            f"{tower} cannot start from."
+        )
+    return state

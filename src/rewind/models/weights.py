@@ -90,7 +90,8 @@ def form_alone() -> Iterator[None]:
 def read_state(path: str | Path, allow_torchscript: bool = False) -> State:
     """Tensors of a weights file by name, floating-point ones as float32.
 
-    Safetensors, plain state dicts and open_clip's training checkpoints are read without running code from the file.
+    Safetensors, plain state dicts and training checkpoints of open_clip and MiniCLIP are read without running code from
+    the file.
 
     Raises:
         RewindError: if the file is missing, damaged, something else, or a program archive that was not allowed.
@@ -145,7 +146,8 @@ def _read_pickle(path: Path) -> State:
             f"backbone.weights: {path} is no plain state dict ({type(error).__name__}): it is damaged, or holds more "
             "than tensors and plain values. Save the model's state_dict() alone, best as safetensors."
         ) from error
-    state = state.get("state_dict", state) if isinstance(state, Mapping) else state
+    for block in ("state_dict", "model_state_dict"):  # of training checkpoints
+        state = state.get(block, state) if isinstance(state, Mapping) else state
     odd = next((n for n, v in state.items() if not isinstance(v, Tensor)), None) if isinstance(state, Mapping) else "?"
     if odd is not None or not state:
         what = f"a {type(state).__name__}" if odd == "?" else f"{odd!r} is no tensor" if odd else "it is empty"

@@ -10,9 +10,11 @@ from rewind.models.architectures import architecture
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.dual_encoder import DualEncoder, own_backbone
 from rewind.models.making import make_towers
+from rewind.models.miniclip_files import is_miniclip
 from rewind.models.plain_vectors import PlainVectors
 from rewind.models.retriever import Retriever
 from rewind.models.temporal import MeanP
+from rewind.models.weights import read_state
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
@@ -21,7 +23,10 @@ OPTIONS = ("backbone", "text", "unit_frames", "untrained")
 CONTEXT = 77  # tokens that CLIP reads where its architecture does not say
 _NEW = {
     "towers": "kind: towers brings trained towers, but what joins them is new and random before training",
-    "miniclip_towers": "the projections and the text tower of kind: miniclip_towers are new and random before training",
+    "miniclip_towers": (
+        "the projections and the text tower of kind: miniclip_towers are new and random before training, unless "
+        "backbone.weights names a checkpoint of MiniCLIP"
+    ),
 }
 
 
@@ -68,7 +73,8 @@ def check(method: Method, backbone: BackboneKeys) -> None:
     """
     keys = own_backbone(method, backbone)
     trained = bool(keys.weights or keys.pretrained)
-    why = _NEW.get(keys.kind, "")
+    whole = keys.kind == "miniclip_towers" and keys.weights and is_miniclip(read_state(keys.weights))
+    why = "" if whole else _NEW.get(keys.kind, "")
     if keys.kind in ("clip", "viclip") and not trained:
         why = "its backbone has no trained weights (backbone.weights, backbone.pretrained, or pretraining)"
     if why and method.options.get("untrained") is not True:

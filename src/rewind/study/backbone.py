@@ -27,7 +27,8 @@ class Backbone(Keys):
     weights: str | None = key(
         None,
         "Local weights file: safetensors, a plain state dict, Hugging Face's CLIP, or a CLIP4Clip checkpoint "
-        "(methods with the same head load its head too). None: random weights, and the table says so.",
+        "(methods with the same head load its head too). `miniclip_towers`: torchvision's resnet18, or a checkpoint of "
+        "MiniCLIP (docs/miniclip.md). None: random weights, and the table says so.",
     )
     pretrained: str | None = key(None, "open_clip's tag of published weights, downloaded once, instead of `weights`.")
     family: Literal["openai", "open_clip"] | None = key(

@@ -80,6 +80,12 @@ class Text(Keys):
         before=kinds.VOCABULARY,
         ge=8,
     )
+    vocabulary: str | None = key(
+        None,
+        "File of captions whose words make the vocabulary of `tokenizer: miniclip` instead of those of the training "
+        "captions, for weights that were trained with them: MiniCLIP's `captions.json`, or one caption a line.",
+        before=None,
+    )
 
 
 class Method(Keys):
@@ -265,10 +271,17 @@ class Study(Keys):
         """Every (method, seed), in the order of the study file."""
         return [(name, seed) for name, method in self.methods.items() for seed in method.seeds or self.seeds]
 
-    def pictured(self) -> tuple[str, int]:
-        """Method and seed of the run that pictures of one run show: the first that is trained, if any is."""
-        method = self.figures.method or next(iter(self.trained() or self.methods))
+    def pictured(self, method: str | None = None) -> tuple[str, int]:
+        """Method and seed of the run that pictures of one run show: the first that is trained, if any is.
+
+        With a ``method``, its own first run.
+        """
+        method = method or self.figures.method or next(iter(self.trained() or self.methods))
         return method, (self.methods[method].seeds or self.seeds)[0]
+
+    def also_pictured(self) -> list[str]:
+        """Methods of which there are pictures of their own beside those of the one run."""
+        return [name for name in self.trained() if self.figures.every_method and name != self.pictured()[0]]
 
     def signature(self, **chosen: Any) -> dict[str, Any]:
         """The keys as plain values, without those on which no result depends."""

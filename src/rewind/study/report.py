@@ -111,6 +111,12 @@ class Figures(Keys):
     method: str = key(
         "", "Method whose first seed the examples show; if empty, the first trained method, or the first method."
     )
+    every_method: bool = key(
+        False,
+        "Whether `examples`, `heatmap` and `embedding` are also drawn of every other trained method's first seed, in "
+        "`figures/<method>/`.",
+        before=False,
+    )
     embedding: Literal["pca", "tsne", "umap"] = key(
         "pca", "Projection of captions and items in the figure of the embedding space (`umap` needs umap-learn)."
     )

@@ -1,0 +1,105 @@
+"""MiniCLIP's checkpoints (``best_model_{lstm,transformer}.pth`` of SoroushRaeisian/miniclip @85ae038), checked by name.
+
+Such a file holds the whole model, its image network's statistics included, which drift from ImageNet's while it is
+trained. It does not hold the words that its token ids stand for: upstream makes them again from ``captions.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from torch import Tensor
+
+from rewind.errors import RewindError
+from rewind.files import read_json
+
+State = dict[str, Tensor]
+# Upstream's image network is the list of torchvision's children without the last; ours keeps their names.
+_CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
+_PARTS = {"img_enc.projection.": "projection.", "txt_enc.": "text."}
+_NETWORK = "img_enc.backbone."
+_COUNTS = "num_batches_tracked"
+
+
+def is_miniclip(state: State) -> bool:
+    """Whether tensors have MiniCLIP's names."""
+    return any(name.startswith(_NETWORK) for name in state)
+
+
+def text_tower(state: State) -> str:
+    """The text tower of a checkpoint: ``lstm`` or ``transformer``."""
+    return "transformer" if "txt_enc.cls_token" in state else "lstm"
+
+
+def from_miniclip(state: State, where: str) -> State:
+    """A checkpoint's tensors under the names of :class:`~rewind.models.miniclip_towers.MiniTowers`.
+
+    Raises:
+        RewindError: for a name that the original has not, as where it was trained without ResNet-18.
+    """
+    return {_ours(name, where): value for name, value in state.items()}
+
+
+def _ours(name: str, where: str) -> str:
+    if name == "logit_scale":
+        return name
+    if name.startswith(_NETWORK):
+        child, _, rest = name.removeprefix(_NETWORK).partition(".")
+        if child in _CHILDREN:
+            return f"image.network.{_CHILDREN[child]}.{rest}"
+    for theirs, ours in _PARTS.items():
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    raise RewindError(f"{where}: not MiniCLIP's model with ResNet-18: it has a tensor {name!r}.")
+
+
+def load(towers, state: State, where: str) -> None:
+    """Fill towers from a checkpoint.
+
+    Args:
+        towers: :class:`~rewind.models.miniclip_towers.MiniTowers`.
+        state: tensors in upstream's names.
+        where: names the file in messages.
+
+    Raises:
+        RewindError: if a tensor is missing, is unexpected or has another shape; of another vocabulary it says so.
+    """
+    found, own = from_miniclip(state, where), towers.state_dict()
+    own.pop("vocabulary")  # ours alone
+    words = [len(part["text.embedding.weight"]) for part in (own, found) if "text.embedding.weight" in part]
+    if len(set(words)) == 2:
+        raise RewindError(
+            f"{where}: it has {words[1]:,} token ids, and the words given make {words[0]:,}. Token ids follow from the "
+            "captions that it was trained with: name them, upstream's data/captions.json, in text.vocabulary."
+        )
+    for name in [*own, *(name for name in found if name not in own)]:
+        shapes = [tuple(part[name].shape) if name in part else "absent" for part in (own, found)]
+        if shapes[0] != shapes[1] and not name.endswith(_COUNTS):
+            raise RewindError(f"{where}: {name!r} is {shapes[1]} there and {shapes[0]} here; it does not fit.")
+    towers.load_state_dict(found, strict=False)
+
+
+def captions_of(path: str) -> list[str]:
+    """The captions from whose words a vocabulary is made, in the file's order.
+
+    Args:
+        path: MiniCLIP's ``captions.json``, a list of objects with ``caption``, or a text file with one a line.
+
+    Raises:
+        RewindError: for a file that is missing or something else.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise RewindError(f"text.vocabulary: {path}: no such file; put it there or correct the key.")
+    if file.suffix.lower() != ".json":
+        try:
+            return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        except UnicodeDecodeError as error:
+            raise RewindError(f"text.vocabulary: {path} is not UTF-8 text ({error.reason}).") from None
+    rows = read_json(file)
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
+        if not isinstance(row, dict) or not isinstance(row.get("caption"), str):
+            shown = json.dumps(row, ensure_ascii=False)[:80]
+            raise RewindError(f"text.vocabulary: {path}, entry {number}: no object with a text `caption`: {shown}.")
+    return [row["caption"] for row in rows]
