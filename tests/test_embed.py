@@ -10,15 +10,18 @@ import pytest
 import torch
 from PIL import Image
 
+from encoder_data import open_clip_folder
 from evaluated_runs import evaluate
 from rewind.datasets.captions import ITEM_COLUMNS
 from rewind.datasets.embeddings import make_sources, read
 from rewind.errors import RewindError
 from rewind.feeding.folder import DataFolder
 from rewind.files import write_csv, write_json
+from rewind.jobs import encode_vectors
 from rewind.jobs.encode_dataset import challenge_arrays, make_vectors
 from rewind.jobs.examples import Run, blank, make_pictures
 from rewind.jobs.export_vectors import write_run_vectors
+from rewind.jobs.presence import dataset_faults
 from rewind.jobs.similarity import compute_similarity
 from rewind.jobs.submission import write_submission
 from rewind.jobs.tables import _vectors
@@ -26,11 +29,14 @@ from rewind.jobs.train import train_run
 from rewind.jobs.training_job import Job
 from rewind.jobs.videos import make_captions, report_vectors
 from rewind.models import encoders
+from rewind.rehearsal.random_encoder import RandomVectors
+from rewind.search.encoder import QueryEncoder
 from rewind.search.run import open_run
 from rewind.search.searcher import load_searcher
 from rewind.study import RunSpec
 from rewind.study.dataset import Dataset
 from rewind.study.embeddings import Encoder, MadeFrom
+from rewind.study.encoding import encoding_of_side
 from rewind.study.report import Figures
 
 CHALLENGE = Path(__file__).parent / "golden" / "challenge"
@@ -98,6 +104,34 @@ def test_vectors_keep_their_lengths_and_type_where_asked(pictures):
     with np.load("results/data/made/made/train.npz") as archive:
         assert archive["images/embeddings"].dtype == np.float16
         assert np.allclose(archive["images/embeddings"][0], [1.01, 0.01, 0.01], rtol=0, atol=1e-3)
+
+
+def test_models_by_name_make_the_vectors_that_they_make_as_a_method(pictures, tmp_path):
+    """The same door: captions and pictures as `model: vectors` with an encoder has them, and for search."""
+    model = {"encoder": "open_clip", "name": str(open_clip_folder(tmp_path / "model"))}
+    keys = made_from(text=model, image=model, unit=False)
+    make_vectors(keys, pictures, Path("results/data/made/made"))
+    encode_vectors.make_vectors(encoding_of_side(keys, "image"), pictures, "base", tmp_path / "test", "code")
+    with np.load("results/data/made/made/train.npz") as archive:
+        images, text = archive["images/embeddings"], archive["captions/embeddings"]
+        asked = archive["captions/text"].tolist()
+    for kind, rows in (("items", images[-2:]), ("captions", text[-2:])):
+        with np.load(tmp_path / f"test/{kind}.npz") as archive:
+            assert np.allclose(rows, archive["vectors"], rtol=0, atol=1e-5) and np.ptp(rows) > 0.1
+    queries = QueryEncoder(keys, torch.device("cpu")).prepare_text(asked)
+    assert np.allclose(queries.numpy(), text, rtol=0, atol=1e-5)
+    data = Dataset(name="made", source={"format": "embeddings", "made_from": keys.model_dump()})
+    assert not dataset_faults(data)
+    elsewhere = made_from(text=model | {"name": "./no/such/folder"}, image=model).model_dump()
+    (fault,) = dataset_faults(Dataset(name="made", source={"format": "embeddings", "made_from": elsewhere}))
+    assert fault.startswith("source.made_from.text.name: ./no/such/folder: no such folder")
+
+
+def test_several_vectors_of_an_input_are_refused(pictures, monkeypatch):
+    monkeypatch.setattr(RandomVectors, "encode_texts", lambda self, texts: [np.ones((2, 3))] * len(texts))
+    model = {"encoder": "rewind.rehearsal.random_encoder", "name": "late"}
+    with pytest.raises(RewindError, match="late makes several vectors for an input"):
+        make_vectors(made_from(text=model), pictures, Path("results/data/made/made"))
 
 
 def test_a_large_label_matrix_is_left_out(monkeypatch):

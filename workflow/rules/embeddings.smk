@@ -30,7 +30,7 @@ rule encode_dataset:
             name=origin(w).dataset,
             split=["train", "valid", "test"],
         ),
-        weights=lambda w: own(e.weights for e in (origin(w).text, origin(w).image) if e.weights),
+        weights=lambda w: own(encoder_files(origin(w))),
     output:
         vectors="results/data/{dataset}/made/train.npz",
         captions="results/data/{dataset}/made/captions.txt",
@@ -47,9 +47,7 @@ rule encode_dataset:
         gpu=lambda w: making_gpus(w.dataset),
     params:
         made_from=lambda w: origin(w).signature(exclude={"threads"}),
-        code=lambda w: code(
-            w, "encode_dataset", *[e.name for e in (origin(w).text, origin(w).image) if "." in e.name]
-        ),
+        code=lambda w: code(w, "encode_dataset", *encoder_modules(origin(w))),
     script:
         "../scripts/job.py"
 

@@ -2,7 +2,7 @@
 
 import re
 
-from rewind.study.encoding import encodings_of
+from rewind.study.encoding import encoding_of_side, encodings_of
 
 
 def zero_shot_input(name):

@@ -108,6 +108,18 @@ def described(name):
     return [ancient(f"{data_folder(name)}/captions/report.json")]
 
 
+def encoder_files(keys):
+    """Local files of the networks that make a data set of vectors."""
+    by_name = filter(None, (encoding_of_side(keys, side) for side in keys.sides))
+    return [e.weights for e in keys.sides.values() if e.weights] + [path for one in by_name for path in one.files()]
+
+
+def encoder_modules(keys):
+    """Modules of these networks whose code is not in the rule's own: by name, or the user's."""
+    named_ones = [named("rewind.encoders", e.encoder) for e in keys.sides.values() if e.encoder]
+    return named_ones + [e.name for e in keys.sides.values() if not e.encoder and "." in e.name]
+
+
 def origin(wildcards):
     """The data set that vectors are made from."""
     return dataset(wildcards).source.made_from

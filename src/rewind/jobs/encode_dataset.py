@@ -11,17 +11,20 @@ import torch
 
 from rewind.datasets.annotations import SPLITS
 from rewind.datasets.captions import load_split
+from rewind.encoders.sides import image_vectors, text_encoder
 from rewind.errors import RewindError
 from rewind.feeding.encode import encode_all
 from rewind.feeding.folder import device
 from rewind.feeding.inputs import Clips
 from rewind.files import atomic, write_csv, write_text
 from rewind.jobs.given import Given
-from rewind.models.encoders import ImageEncoder, image_encoder, text_encoder
+from rewind.models.encoders import ImageEncoder, image_encoder
 from rewind.models.retriever import Features
 from rewind.progress import Progress
 from rewind.study import Frames
 from rewind.study.embeddings import MadeFrom
+from rewind.study.encoding import encoding_of_side
+from rewind.video.store import Clip
 
 AT_ONCE = 16  # clips or images
 MOST_LABELS = 2 * 10**8  # bytes of the label matrix; a larger one is left out, since captions.txt says the same
@@ -52,8 +55,13 @@ def make_vectors(keys: MadeFrom, data: Path, folder: Path, workers: int = 0) -> 
     """
     items, captions = _originals(data, keys.dataset)
     on = device()
-    text = text_encoder(keys.text, on)(captions["caption"].tolist()).cpu().numpy()
-    images = _images(image_encoder(keys.image, on), items, data, keys, workers)
+    text = text_encoder(keys, on)(captions["caption"].tolist()).cpu().numpy()
+    by_name = encoding_of_side(keys, "image")
+    if by_name is None:
+        images = _images(image_encoder(keys.image, on), items, data, keys, workers)
+    else:
+        clips = (Clip(row.item_id, str(data / row.path), False) for row in items.itertuples())
+        images = image_vectors(by_name, clips, len(items), workers + 1)
     text = _checked(text, captions["caption_id"], keys.text.name, keys.unit)
     images = _checked(images, items["item_id"], keys.image.name, keys.unit)
     items = items.assign(path=[os.path.relpath(data / path, folder.parent) for path in items["path"]])

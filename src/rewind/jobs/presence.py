@@ -9,10 +9,12 @@ from pathlib import Path
 from rewind.datasets.annotations import format_module
 from rewind.datasets.cifar10 import find_cifar10
 from rewind.devices import visible_gpus
+from rewind.encoders.interface import check
 from rewind.errors import Faults, RewindError
 from rewind.jobs.places import annotation_files, videos_folder
 from rewind.study import Dataset, Study
 from rewind.study.embeddings import ENCODERS
+from rewind.study.encoding import Encoding, encoding_of_side
 from rewind.training.places import url_faults
 
 
@@ -40,8 +42,10 @@ def dataset_faults(dataset: Dataset) -> list[str]:
         except RewindError as error:
             found.append(str(error).removeprefix(f"config/datasets/{dataset.name}.yaml: "))
     made = dataset.source.made_from if dataset.vectors else None
-    for side in ("text", "image") if made else ():
-        encoder = getattr(made, side)
+    for side, encoder in made.sides.items() if made else ():
+        if (by_name := encoding_of_side(made, side)) is not None:
+            found += _refused(f"source.made_from.{side}", by_name)
+            continue
         found += _file(f"source.made_from.{side}.weights", encoder.weights, encoder.architecture)
         if encoder.name not in ENCODERS[side] and "." not in encoder.name:
             known = ", ".join(ENCODERS[side])
@@ -54,6 +58,15 @@ def dataset_faults(dataset: Dataset) -> list[str]:
                 "vectors mean nothing"
             )
     return found
+
+
+def _refused(where: str, encoding: Encoding) -> list[str]:
+    """What an encoder by name is known to lack, before the first job."""
+    try:
+        check(encoding)
+    except RewindError as error:
+        return [f"{where}.{error}"]
+    return []
 
 
 def study_faults(study: Study) -> list[str]:

@@ -16,11 +16,13 @@ from rewind.files import write_text
 from rewind.jobs.config import check_sources
 from rewind.jobs.places import sources_folder, videos_folder
 from rewind.jobs.presence import dataset_faults
+from rewind.rehearsal.brought import STAND_IN
 from rewind.rehearsal.formats import format_of
 from rewind.rehearsal.pictures import Sizes
 from rewind.rehearsal.shrink import TITLE, absolute
 from rewind.rehearsal.weights import Towers
 from rewind.study.dataset import Dataset
+from rewind.study.encoding import encoding_of_side
 from rewind.study.zero_shot import ZeroShot
 from rewind.video.inventory import VIDEO_SUFFIXES, Folders
 
@@ -66,7 +68,9 @@ def small(dataset: Dataset, cwd: Path, folder: Path, sizes: Sizes, towers: Tower
     if made_from := keys["source"].get("made_from"):
         for side in ("text", "image"):
             encoder = made_from[side]
-            if encoder["name"] == "clip":
+            if encoder["encoder"] and encoding_of_side(dataset.source.made_from, side).local() is None:
+                made_from[side] = {"encoder": STAND_IN, "name": encoder["name"]}
+            elif encoder["name"] == "clip" and not encoder["encoder"]:
                 made_from[side] = towers.rehearsed(encoder, f"source.made_from.{side}", made_from["size"])
         return absolute(keys, cwd), f"{dataset.name}: vectors made here from the items of {made_from['dataset']}"
     media = keys["image" if dataset.items == "images" else "video"]

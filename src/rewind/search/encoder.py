@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rewind.encoders.sides import text_encoder
 from rewind.errors import RewindError
 from rewind.files import read_json
 from rewind.models.embeddings import NO_TOWER
-from rewind.models.encoders import text_encoder
 from rewind.study.embeddings import EmbeddingsSource, MadeFrom
 
 READY = "source/ready.json"  # says how the vectors were made
@@ -28,7 +28,7 @@ class QueryEncoder:
     tokenizer = max_words = None  # the network takes any text
 
     def __init__(self, keys: MadeFrom, device: torch.device) -> None:
-        self.encode, self.unit = text_encoder(keys.text, device), keys.unit
+        self.encode, self.unit = text_encoder(keys, device), keys.unit
 
     @torch.inference_mode()
     def prepare_text(self, captions: list[str]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -17,8 +17,20 @@ class Encoder(Keys):
 
     name: str = required(
         "`minilm` (packaged; captions), `efficientnet_lite0` (packaged; pictures), `clip` (open_clip's tower of this "
-        "side, with local `weights`), or a dotted path of your own."
+        "side, with local `weights`), or a dotted path of your own. With an `encoder`: the model, as that calls it."
     )
+    encoder: str | None = key(
+        None,
+        "What loads `name`, as in the options of `model: vectors` (docs/encoders.md): `open_clip`, `transformers`, "
+        "`sentence_transformers`, `mteb`, or a dotted path. None: the networks above.",
+        before=None,
+        min_length=1,
+    )
+    revision: str | None = key(None, "`encoder`: revision of a model on the hub.", before=None, min_length=1)
+    precision: Literal["fp32", "fp16", "bf16"] = key(
+        "fp32", "`encoder`: numbers that the model computes with.", before="fp32"
+    )
+    encoder_options: dict[str, Any] = key({}, "`encoder`: its further options.", before={})
     architecture: str = key("ViT-B-32-quickgelu", "`clip`: open_clip's model name, or a JSON file in its format.")
     weights: str | None = key(None, "`clip`: local weights file.")
     family: Literal["openai", "open_clip"] | None = key(
@@ -43,6 +55,11 @@ class MadeFrom(Keys):
     )
     dtype: Literal["float32", "float16"] = key("float32", "Number format in the file.")
     threads: int = key(1, "CPU threads of the encoding job.", ge=1, le=512)
+
+    @property
+    def sides(self) -> dict[str, Encoder]:
+        """``text`` and ``image``."""
+        return {"text": self.text, "image": self.image}
 
 
 class EmbeddingsSource(Keys):

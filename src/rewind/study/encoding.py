@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rewind.errors import RewindError
 from rewind.files import digest
+from rewind.study.embeddings import MadeFrom
 from rewind.study.keys import Keys, key, read_options, required
 from rewind.study.model import Method, Study
 
@@ -111,6 +112,20 @@ def encoding_of(method: Method, study: Study) -> Encoding | None:
                 f"{where}.options.{name}: there is an encoder, which makes the vectors; keep one of both."
             )
     return keys
+
+
+def encoding_of_side(keys: MadeFrom, side: str) -> Encoding | None:
+    """The model by name that makes the vectors of one side of a data set; None where the network is built in.
+
+    Args:
+        keys: ``source.made_from``.
+        side: ``text`` or ``image``.
+    """
+    chosen = keys.sides[side]
+    if chosen.encoder is None:
+        return None
+    same = {name: getattr(chosen, name) for name in ("encoder", "name", "revision", "precision", "encoder_options")}
+    return Encoding(**same, max_frames=keys.frames, sampling="uniform")
 
 
 def vector_files(keys: Encoding, dataset: str) -> dict[str, str]:
