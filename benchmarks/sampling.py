@@ -3,8 +3,8 @@
     python benchmarks/sampling.py                    # ten minutes on two cores, in this checkout's results/
 
 Writes config/studies/sampling_{uniform,ends}.yaml, which are demo.yaml with one head, its recipe and its pre-training
-per seed, trains both, and scores the validation split, which chose nothing but the epochs of both. Intervals are over seeds
-and clips, as in tables (docs/statistics.md).
+per seed, trains both, and scores the validation split, which chose nothing but the epochs of both. Intervals are over
+seeds and clips, as in tables (docs/statistics.md).
 """
 
 from __future__ import annotations
