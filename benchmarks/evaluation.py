@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import resource
 import time
+from pathlib import Path
 
+import pandas as pd
 import torch
 
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.feeding.inputs import CachedFrames
+from rewind.files import write_csv
 from rewind.jobs.numerics import keep_memory
-from rewind.machine import processor
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.heads import HEADS
 from rewind.models.retriever import Backbone
-from rewind.provenance import environment
 from rewind.study.model import Evaluation
 
 WIDTH, FRAMES, BLOCK, WORDS = 512, 12, 16, 32
@@ -87,23 +87,32 @@ def measured(job: tuple[str, int, str]) -> tuple[float, int]:
     return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def heads(count: int, device: str) -> None:
+def heads(count: int, device: str) -> pd.DataFrame:
     """A row for each head; each in a process of its own, of which the kernel tells the peak."""
-    git = environment()["git"] or {}
-    print(
-        f"commit {git.get('commit')}; {processor()}, {os.cpu_count()} cores, {device}; {count} captions x {count} clips"
-    )
-    print("| head | seconds | peak memory | seqTransf's seconds | scored |")
-    print("|---|---|---|---|---|")
-    base = None
+    rows = []
     for name in ["seqTransf", *(name for name in HEADS if name != "seqTransf")]:
         some = min(count, PART.get(name, count))
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             seconds, peak = pool.apply(measured, ((name, some, device),))
-        whole = seconds * (count / some) ** 2
-        base = base or whole
-        said = "all pairs" if some == count else f"{some} x {some}, seconds extrapolated"
-        print(f"| {name} | {whole:.1f} | {peak:,} MB | {whole / base:.1f}x | {said} |", flush=True)
+        place = {"head": name, "device": device, "pairs": count**2, "scored": some**2}
+        rows.append(place | {"seconds": seconds * (count / some) ** 2, "mb": peak})
+        print(f"{name}: {seconds:.1f} s, {peak:,} MB", flush=True)
+    return pd.DataFrame(rows)
+
+
+def published(table: pd.DataFrame) -> dict[str, str]:
+    """What documents print of ``--heads`` (``rewind publish evaluation``): a table in Markdown."""
+    lines = ["| head | seconds | beside seqTransf | peak memory | scored |", "|---|---|---|---|---|"]
+    base = float(table.set_index("head").loc["seqTransf", "seconds"])
+    for row in table.itertuples():
+        part = (
+            "all pairs"
+            if row.scored == row.pairs
+            else f"{row.scored / row.pairs:.0%} of the pairs; seconds extrapolated"
+        )
+        cells = [row.head, f"{row.seconds:,.1f}", f"{row.seconds / base:,.1f}×", f"{row.mb:,} MB", part]
+        lines.append("| " + " | ".join(cells) + " |")
+    return {"heads": "\n".join(lines)}
 
 
 def main() -> None:
@@ -113,9 +122,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2, help="rows of blocks of the double loop that are timed")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--heads", action="store_true", help="measure every head alone")
+    parser.add_argument("--out", type=Path, default=Path("results/evaluation.csv"), help="figures of --heads")
     options = parser.parse_args()
     if options.heads:
-        heads(options.queries, options.device)
+        found = heads(options.queries, options.device)
+        write_csv(options.out, found)
+        print(published(found)["heads"], f"all figures: {options.out}", sep="\n\n")
         return
     device, n = torch.device(options.device), options.queries
     torch.manual_seed(0)

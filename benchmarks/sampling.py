@@ -20,6 +20,7 @@ import yaml
 from rewind.evaluation.ranking import rank_table
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.feeding.folder import DataFolder, device, trained_retriever
+from rewind.files import write_csv
 from rewind.statistics.comparisons import compare
 from rewind.study import load_study
 
@@ -55,20 +56,43 @@ def ranks(name: str, head: str) -> list[tuple[int, pd.DataFrame]]:
     return found
 
 
+def figures(head: str) -> pd.DataFrame:
+    """A row per setting and sampling, and one for the difference."""
+    runs = {kind: dict(ranks(train(kind, head), head)) for kind in KINDS}
+    found = compare(runs, [("ends", "uniform")], load_study("sampling_uniform").statistics)
+    rows = []
+    for setting, metric in SHOWN:
+        place = {"head": head, "setting": setting, "metric": metric}
+        for row in found.intervals.itertuples():
+            if (row.setting, row.metric) == (setting, metric):
+                rows.append(place | {"frames": row.method, "value": row.estimate, "low": row.low, "high": row.high})
+        for row in found.pairs.itertuples():
+            if (row.setting, row.metric) == (setting, metric):
+                ends = {"value": row.difference, "low": row.low, "high": row.high, "p": row.p}
+                rows.append(place | {"frames": "ends - uniform"} | ends)
+    return pd.DataFrame(rows)
+
+
+def published(table: pd.DataFrame) -> dict[str, str]:
+    """What documents print of the figures (``rewind publish sampling``): a table in Markdown."""
+    lines = ["| validation | " + " | ".join(KINDS) + " | ends − uniform | p |", "|---|---|---|---|---|"]
+    for (setting, metric), rows in table.groupby(["setting", "metric"], sort=False):
+        rows = rows.set_index("frames")
+        change = rows.loc["ends - uniform"]
+        cells = [f"{rows.loc[k, 'value']:.1f} [{rows.loc[k, 'low']:.1f}, {rows.loc[k, 'high']:.1f}]" for k in KINDS]
+        cells += [f"{change['value']:+.1f} [{change['low']:+.1f}, {change['high']:+.1f}]", f"{change['p']:.2f}"]
+        lines.append(f"| {setting.capitalize()}, {metric} | " + " | ".join(cells) + " |")
+    return {"table": "\n".join(lines)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--head", default="seqTransf")
-    head = parser.parse_args().head
-    runs = {kind: dict(ranks(train(kind, head), head)) for kind in KINDS}
-    study = load_study("sampling_uniform")
-    found = compare(runs, [("ends", "uniform")], study.statistics)
-    for setting, metric in SHOWN:
-        for row in found.intervals.itertuples():
-            if (row.setting, row.metric) == (setting, metric):
-                print(f"{setting:7} {metric:9} {row.method:8} {row.estimate:5.1f} [{row.low:.1f}, {row.high:.1f}]")
-        for row in found.pairs.itertuples():
-            if (row.setting, row.metric) == (setting, metric):
-                print(f"{'':17} ends - uniform {row.difference:+.1f} [{row.low:+.1f}, {row.high:+.1f}], p {row.p:.2f}")
+    parser.add_argument("--out", type=Path, default=Path("results/sampling.csv"), help="figures")
+    keys = parser.parse_args()
+    found = figures(keys.head)
+    write_csv(keys.out, found)
+    print(published(found)["table"], f"all figures: {keys.out}", sep="\n\n")
 
 
 if __name__ == "__main__":
