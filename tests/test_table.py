@@ -33,6 +33,15 @@ def test_columns_come_in_any_order_and_others_are_ignored(tmp_path):
     assert found.items["source"].tolist() == ["two  blanks.mp4"] and len(found.captions) == 1
 
 
+def test_a_clip_is_named_by_its_id_and_is_of_the_test_split_where_no_column_says_else(tmp_path):
+    found = read(tmp_path, "item_id,caption,reverse_caption", "k1,up,down", "k2,left,")
+    assert found.items["source"].tolist() == ["k1", "k1", "k2"] and set(found.items["split"]) == {"test"}
+    with pytest.raises(RewindError, match=r"row 2: the split '' is unknown"):
+        read(tmp_path, "item_id,split,caption", "k1,,up")
+    with pytest.raises(RewindError, match=r"row 2: the path '' must name a file"):
+        read(tmp_path, "item_id,path,caption", "k1,,up")
+
+
 def test_clusters_and_twins(tmp_path):
     lines = (
         f"{HEAD},cluster_id,reverse_caption",

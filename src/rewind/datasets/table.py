@@ -1,7 +1,8 @@
 """Any data set as one CSV, one row per caption.
 
-Columns, in any order: ``item_id``, ``path``, ``split``, ``caption`` and, where wanted, ``cluster_id`` and
-``reverse_caption``. Without clips (``clips: false``) only ``item_id`` and ``caption`` are needed.
+Columns, in any order: ``item_id``, ``caption`` and, where wanted, ``path``, ``split``, ``cluster_id`` and
+``reverse_caption``. Without a column ``path`` a clip's file is named by its id, with any video suffix; without a column
+``split`` all are of the test split.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from rewind.datasets.rows import Rows
 from rewind.errors import RewindError
 from rewind.study.dataset import Dataset
 
-NEEDED = ("item_id", "path", "split", "caption")
-ALONE = ("item_id", "caption")  # where no clip is here; all are of the test split, if nothing else is said
-OPTIONAL = ("cluster_id", "reverse_caption")
+NEEDED = ("item_id", "caption")
+OPTIONAL = ("path", "split", "cluster_id", "reverse_caption")
 
 
 @dataclass
@@ -43,7 +43,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     """
     table = Path(dataset.source.table)
     items: dict[str, _Item] = {}
-    for number, row in _rows(table, dataset.how_to_get, NEEDED if dataset.clips else ALONE):
+    for number, row in _rows(table, dataset.how_to_get):
         _collect(items, row, f"{table}: row {number}", dataset.clips)
     rows = Rows()
     for item_id, item in items.items():
@@ -55,7 +55,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     return rows.annotations({split: {"file": str(table)} for split in SPLITS})
 
 
-def _rows(table: Path, how_to_get: str, needed: tuple[str, ...]) -> list[tuple[int, dict[str, str]]]:
+def _rows(table: Path, how_to_get: str) -> list[tuple[int, dict[str, str]]]:
     """Data rows with their number in the file, blank lines aside."""
     try:
         # utf-8-sig: spreadsheet programs put a byte order mark before the first column's name.
@@ -66,7 +66,7 @@ def _rows(table: Path, how_to_get: str, needed: tuple[str, ...]) -> list[tuple[i
     except (csv.Error, UnicodeDecodeError) as error:
         raise RewindError(f"{table}: not a UTF-8 CSV file: {error}.") from error
     header = [name.strip() for name in lines[0]] if lines else []
-    _check_header(table, header, needed)
+    _check_header(table, header)
     found = []
     for number, line in enumerate(lines[1:], start=2):
         if len(line) > len(header):
@@ -82,11 +82,11 @@ def _rows(table: Path, how_to_get: str, needed: tuple[str, ...]) -> list[tuple[i
     return found
 
 
-def _check_header(table: Path, header: list[str], needed: tuple[str, ...]) -> None:
-    missing = [name for name in needed if name not in header]
+def _check_header(table: Path, header: list[str]) -> None:
+    missing = [name for name in NEEDED if name not in header]
     if missing:
         raise RewindError(
-            f"{table}: row 1: the column {missing[0]!r} is missing; the header needs {', '.join(needed)} "
+            f"{table}: row 1: the column {missing[0]!r} is missing; the header needs {', '.join(NEEDED)} "
             f"and may have {', '.join(OPTIONAL)}."
         )
     twice = [name for name in header if header.count(name) > 1]
@@ -96,7 +96,8 @@ def _check_header(table: Path, header: list[str], needed: tuple[str, ...]) -> No
 
 def _collect(items: dict[str, _Item], row: dict[str, str], where: str, clips: bool) -> None:
     """Add one row to its item."""
-    item_id, path, split, caption = (row.get(name, "") for name in NEEDED)
+    item_id, caption = (row[name] for name in NEEDED)
+    path, split = row.get("path", item_id if clips else ""), row.get("split", "test")
     split = split or ("" if clips else "test")
     if not item_id:
         raise RewindError(f"{where}: `item_id` is empty; give the clip an id.")
