@@ -11,6 +11,7 @@ from importlib import metadata
 import pytest
 import torch
 
+from conftest import ROOT
 from rewind import doctor
 from rewind.cli import main
 from rewind.compat import open_clip
@@ -70,6 +71,12 @@ def test_the_doctor_names_studies_that_lack_their_weights(tmp_path):
     assert "study random: name a weights file in config/studies/random.yaml, backbone.weights" in done.stdout
     assert re.search("study absent +data/none.safetensors is not there", done.stdout)
     assert "study broken" in done.stdout and "study small" not in done.stdout and "study packaged" not in done.stdout
+
+
+def test_a_reader_who_leaves_gets_no_traceback():
+    command = f"{sys.executable} -u -m rewind publish --check | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr and done.stdout.count("\n") == 1
 
 
 def test_without_a_gpu_the_doctor_is_content_but_says_so(capsys, monkeypatch):
