@@ -111,7 +111,9 @@ def described(name):
 def encoder_files(keys):
     """Local files of the networks that make a data set of vectors."""
     by_name = filter(None, (encoding_of_side(keys, side) for side in keys.sides))
-    return [e.weights for e in keys.sides.values() if e.weights] + [path for one in by_name for path in one.files()]
+    return [e.weights for e in keys.sides.values() if e.weights] + [
+        path for one in by_name for path in one.files()
+    ]
 
 
 def encoder_modules(keys):
