@@ -154,6 +154,27 @@ def rows(*paths: Path) -> pd.DataFrame:
     return table.assign(reversed_source="", twin=0)
 
 
+def test_a_program_under_an_images_name_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow hands PostScript to Ghostscript, whatever the suffix is."""
+    ran = []
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *given, **keys: ran.append(given))
+    (tmp_path / "a.jpg").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
+    )
+    report = normalise_image(tmp_path / "a.jpg", tmp_path / "out/a.png", Keys(short_side=16))
+    assert report.status == "failed" and "no image format that is read here" in report.reason and not ran
+
+
+def test_a_full_disk_is_no_fault_of_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given, **keys):
+        raise OSError(28, "No space left on device")
+
+    picture().save(tmp_path / "a.png")
+    monkeypatch.setattr(Image.Image, "save", full)
+    with pytest.raises(RewindError, match=r"No space left on device\. That is a fault of the machine"):
+        normalise_image(tmp_path / "a.png", tmp_path / "out/a.png", Keys(short_side=16))
+
+
 def test_a_shard_resumes_and_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in "abc":
         Image.effect_noise((80, 60), ord(name)).save(tmp_path / f"{name}.png")

@@ -28,8 +28,8 @@ def test_rows_of_an_item_are_its_captions_in_order(tmp_path):
     assert found.notes["splits"]["train"]["captions_per_item"] == {"2": 1}
 
 
-def test_columns_come_in_any_order_and_others_are_ignored(tmp_path):
-    found = read(tmp_path, "\ufeffcaption,split,mood,path,item_id", "x,valid,glad,two  blanks.mp4,1", "", ",,,,")
+def test_columns_come_in_any_order(tmp_path):
+    found = read(tmp_path, "\ufeffcaption,split,,path,item_id", "x,valid,,two  blanks.mp4,1", "", ",,,,")
     assert found.items["source"].tolist() == ["two  blanks.mp4"] and len(found.captions) == 1
 
 
@@ -62,6 +62,15 @@ def test_clusters_and_twins(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
+        (
+            [f"{HEAD},reverse_captions", "1,a,test,x,y"],
+            "row 1: the column 'reverse_captions' is unknown.*did you mean 'reverse_caption'",
+        ),
+        ([f"{HEAD},clusterid", "1,a,test,x,y"], "row 1: the column 'clusterid' is unknown.*did you mean 'cluster_id'"),
+        (
+            [f"{HEAD},mood", "1,a,test,x,y"],
+            "row 1: the column 'mood' is unknown, and would change nothing; remove the column",
+        ),
         (["item_id,path,split", "1,a,test"], "row 1: the column 'caption' is missing"),
         ([f"{HEAD},path", "1,a,test,x,b"], "row 1: the column 'path' is there twice"),
         ([HEAD], "no rows below the header"),

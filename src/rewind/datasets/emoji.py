@@ -20,6 +20,7 @@ from rewind.datasets import npm
 from rewind.datasets.annotations import SPLITS, Annotations
 from rewind.datasets.clip_file import write_clip
 from rewind.datasets.emoji_subjects import SKIN_TONE, subjects_of
+from rewind.datasets.photos import open_picture
 from rewind.errors import RewindError
 from rewind.files import digest, read_csv, read_json, write_csv
 from rewind.progress import track
@@ -98,7 +99,7 @@ def _make_clip(job: tuple[Path, Path]) -> tuple[int, float] | str:
     """Encode one animation; return its number of frames and its seconds, or why there is no clip."""
     path, target = job
     try:
-        with Image.open(path) as image:
+        with open_picture(path) as image:
             if getattr(image, "n_frames", 1) < 2:
                 return "not animated"
             pictures, durations = zip(*(_picture(image, n) for n in range(image.n_frames)), strict=True)

@@ -11,7 +11,9 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
+
+from PIL import Image
 
 from rewind.datasets.annotations import SPLITS, TWIN_SUFFIX, Annotations
 from rewind.datasets.rows import SHOWN, Rows
@@ -20,8 +22,16 @@ from rewind.files import digest, read_json
 from rewind.study.dataset import Dataset, ImageSplit
 
 _PICTURES = "avif bmp gif heic heif jfif jp2 jpe jpeg jpg pgm png ppm tga tif tiff webp"
+# By content, whatever the suffix is. Others that Pillow knows are left out: of PostScript it would run a program.
+_KINDS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TGA", "TIFF", "WEBP")
 IMAGE_SUFFIXES = frozenset("." + name for name in _PICTURES.split())
 _LONGEST = 100  # characters kept of a file name that cannot be an id as it is
+
+
+def open_picture(source: str | Path | IO[bytes]) -> Image.Image:
+    """An image file, by its content, as ``PIL.Image.open`` has it; only kinds that hold their own pixels."""
+    Image.init()
+    return Image.open(source, formats=[kind for kind in _KINDS if kind in Image.OPEN])
 
 
 def read(dataset: Dataset, sources: str) -> Annotations:

@@ -8,6 +8,7 @@ Columns, in any order: ``item_id``, ``caption`` and, where wanted, ``path``, ``s
 from __future__ import annotations
 
 import csv
+import difflib
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -89,6 +90,14 @@ def _check_header(table: Path, header: list[str]) -> None:
             f"{table}: row 1: the column {missing[0]!r} is missing; the header needs {', '.join(NEEDED)} "
             f"and may have {', '.join(OPTIONAL)}."
         )
+    for name in filter(None, header):
+        if name not in (*NEEDED, *OPTIONAL):
+            near = difflib.get_close_matches(name.lower(), [*NEEDED, *OPTIONAL], n=1, cutoff=0.7)
+            hint = f"did you mean {near[0]!r}?" if near else "remove the column."
+            raise RewindError(
+                f"{table}: row 1: the column {name!r} is unknown, and would change nothing; {hint} Columns: "
+                f"{', '.join((*NEEDED, *OPTIONAL))}."
+            )
     twice = [name for name in header if header.count(name) > 1]
     if twice:
         raise RewindError(f"{table}: row 1: the column {twice[0]!r} is there twice; keep one.")

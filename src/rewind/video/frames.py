@@ -78,6 +78,9 @@ def _unpadded(frame: np.ndarray) -> np.ndarray:
     return frame if channels == 3 else frame.reshape(height, -1)[:, : 3 * width].reshape(height, width, 3)
 
 
+WRITTEN = ("PNG", "JPEG")  # what normalised images are
+
+
 class ImageReader:
     """An image as a clip of one frame."""
 
@@ -85,7 +88,7 @@ class ImageReader:
 
     def __init__(self, path: Path) -> None:
         try:
-            with Image.open(path) as image:
+            with Image.open(path, formats=WRITTEN) as image:
                 self._frame = np.asarray(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError) as error:
             raise RewindError(
@@ -119,7 +122,7 @@ class _PackedImage(ImageReader):
 
     def __init__(self, path: Path, content: bytes) -> None:
         try:
-            with Image.open(io.BytesIO(content)) as image:
+            with Image.open(io.BytesIO(content), formats=WRITTEN) as image:
                 self._frame = np.asarray(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError) as error:
             raise RewindError(f"{path}: cannot be opened as an image; prepare the images again.") from error

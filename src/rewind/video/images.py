@@ -11,9 +11,10 @@ import numpy as np
 import PIL
 from PIL import Image, ImageOps
 
+from rewind.datasets.photos import open_picture
 from rewind.files import atomic
 from rewind.study.dataset import Image as ImageKeys
-from rewind.video.transcode import ClipReport, Refused
+from rewind.video.transcode import ClipReport, Refused, machines_fault
 
 SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
 _SAVING = {
@@ -43,9 +44,14 @@ def normalise_image(source: Path, target: Path, settings: ImageKeys) -> ClipRepo
 
     Returns:
         The report, with one frame and no seconds. Only with status ``ok`` does the file exist; an older one is removed.
+
+    Raises:
+        RewindError: for a fault of the machine, of which nothing may be recorded against the image.
     """
     try:
         return _produce(source, target, settings)
+    except OSError as error:  # while it was written
+        raise machines_fault(source, f"{error.filename or target}: {error.strerror or error}") from error
     except Refused as error:
         target.unlink(missing_ok=True)
         status = "failed" if source.is_file() else "missing"
@@ -82,12 +88,14 @@ def upright_rgb(source: Path) -> Image.Image:
     if source.stat().st_size == 0:
         raise Refused("empty file")
     try:
-        with Image.open(source) as image:
+        with open_picture(source) as image:
             image.load()
             return _rgb(ImageOps.exif_transpose(image))
     except PIL.UnidentifiedImageError:
-        raise Refused("cannot be decoded: no image format that Pillow knows") from None
+        raise Refused("cannot be decoded: no image format that is read here, by its content") from None
     except _UNREADABLE as error:
+        if isinstance(error, OSError) and error.errno:  # Pillow's own have none
+            raise machines_fault(source, error.strerror or str(error)) from error
         raise Refused(f"cannot be decoded: {' '.join(str(error).split())[:200] or type(error).__name__}") from error
 
 

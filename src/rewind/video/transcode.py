@@ -51,6 +51,18 @@ class ClipReport:
     twin: Literal["made", "mapped", "none"] = "none"
 
 
+# Demuxers of files that hold their own frames. Left out are lists of other files: concat, DASH, HLS, IMF, sdp, image2.
+CONTAINERS = (
+    "mov,matroska,avi,flv,gif,asf,mpegts,mpeg,mpegvideo,m4v,h264,hevc,mjpeg,mxf,ogg,ivf,nut,dv,rm,wtv,apng,webp_anim"
+)
+
+
+# Messages of containers that know how much there should be, after which ffmpeg may end with code 0. A transport stream
+# or Ogg file has no such knowledge: what is left of one is a shorter clip.
+_CUT = ("File ended prematurely", "LZW decode failed")
+SLOWEST, LEAST_SECONDS = 5.0, 120.0  # ffmpeg may take so long for each of `max_seconds`, and so long beside
+
+
 class Refused(Exception):
     """A source that cannot become a clip; the message is the reason in the report."""
 
@@ -80,16 +92,30 @@ def transcode(
 
     Returns:
         The report. Only with status ``ok`` do the files exist; otherwise neither does, older ones included.
+
+    Raises:
+        RewindError: for a fault of the machine (no space, no memory, a killed ffmpeg, a lost disk), of which nothing
+            may be recorded against the clip.
     """
     try:
         _check_file(source)
         report = _produce(source, target, twin, settings, reversed_source)
-    except (Refused, OSError) as error:
+    except Refused as error:
         for path in filter(None, (target, twin)):
             path.unlink(missing_ok=True)
         status = "failed" if source.is_file() else "missing"
         return ClipReport(item_id=target.stem, status=status, reason=str(error))
+    except OSError as error:
+        raise machines_fault(source, f"{error.filename or target}: {error.strerror or error}") from error
     return report
+
+
+def machines_fault(source: Path, what: str) -> RewindError:
+    """The error for a fault of the machine while ``source`` was read or its clip was written."""
+    return RewindError(
+        f"{source}: {what}. That is a fault of the machine, and nothing is recorded against the file: mend it and "
+        "start again; what is finished is kept. If it happens with this file alone, take the file away."
+    )
 
 
 def _check_file(source: Path) -> None:
@@ -128,10 +154,13 @@ def _encode_mapped(
 
 def _encode(source: Path, drafts: list[Path], settings: Video, item_id: str) -> ClipReport:
     """Encode ``source`` forward to the first draft and, if there is a second, reversed to that one."""
-    outcome = run(_graph(source, drafts, settings, "round"))
+    limit = LEAST_SECONDS + SLOWEST * settings.max_seconds
+    outcome = run(_graph(source, drafts, settings, "round"), limit)
     if outcome.code == 0 and not _frames_written(outcome):
         # Shorter than half a frame's time: keep its one frame instead of none.
-        outcome = run(_graph(source, drafts, settings, "pass"))
+        outcome = run(_graph(source, drafts, settings, "pass"), limit)
+    if what := outcome.machines():
+        raise machines_fault(source, what)
     header, frames = read_header(outcome.messages), _frames_written(outcome)
     _check_outcome(outcome, header, frames, settings)
     sizes = {_written_size(draft, frames) for draft in drafts}
@@ -154,10 +183,13 @@ def _encode(source: Path, drafts: list[Path], settings: Video, item_id: str) -> 
 
 def _graph(source: Path, drafts: list[Path], settings: Video, at_end: str) -> Any:
     """The ffmpeg-python graph: decode once, normalise, encode; and reverse, encode."""
-    # "file:" and the whitelist keep a name such as "http:x" or a playlist inside the file from reaching
-    # further. Reading stops a little above the limit, so that a wrong header cannot fill the memory.
+    # "file:" and the whitelists keep a name such as "http:x", or a playlist or manifest under a clip's name, from
+    # reaching further: ffmpeg goes by content, whatever the suffix is. Reading stops a little above the limit, so that
+    # a wrong header cannot fill the memory.
     limit = settings.max_seconds + 2 / settings.fps
-    clip = ffmpeg.input(f"file:{source}", protocol_whitelist="file", threads=1, t=f"{limit:.6f}")
+    clip = ffmpeg.input(
+        f"file:{source}", protocol_whitelist="file", format_whitelist=CONTAINERS, threads=1, t=f"{limit:.6f}"
+    )
     # "V" leaves out cover pictures. Scaling comes after dropping frames, and before reversing, which holds
     # all frames in memory.
     clip = clip["V:0"].filter("setpts", "PTS-STARTPTS").filter("fps", fps=settings.fps, eof_action=at_end)
@@ -207,10 +239,14 @@ def _output(clip: Any, draft: Path, settings: Video) -> Any:
 def _check_outcome(outcome: Outcome, header: Header, frames: int, settings: Video) -> None:
     if any("matches no streams" in line for line in outcome.messages):
         raise Refused("no video stream")
+    if any("Format not on whitelist" in line for line in outcome.messages):
+        raise Refused("by its content no video file; lists of other files (playlists, manifests) are not opened")
     if "Cannot determine format of input" in outcome.fault():  # it never saw a frame
         raise Refused("no frames")
     if outcome.code != 0:
         raise Refused(f"cannot be decoded: {outcome.fault()}")
+    if any(what in line for line in outcome.messages for what in _CUT):
+        raise Refused("cut off: the file ends before its own header says")
     if _seconds(header, frames, settings.fps) > settings.max_seconds:
         known = max(header.seconds, frames / settings.fps)
         raise Refused(f"{known:.1f} s long, the limit is {settings.max_seconds:g} s (video.max_seconds)")
