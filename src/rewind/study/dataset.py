@@ -53,8 +53,8 @@ class TableSource(SourceKeys):
     """Any dataset, as one CSV file."""
 
     format: Literal["table"] = required(
-        "A CSV `item_id,path,split,caption[,reverse_caption][,cluster_id]`, one row per caption; with `clips: false` "
-        "only `item_id` and `caption` are needed."
+        "A CSV `item_id,caption[,path][,split][,reverse_caption][,cluster_id]`, one row per caption. Without `path` a "
+        "clip's file is named by its id, without `split` all are of the test split."
     )
     table: str = required("The CSV file.")
     videos: str = key("", "Folder that the table's paths are relative to; not needed with `clips: false`.")
