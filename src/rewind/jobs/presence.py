@@ -9,7 +9,6 @@ from pathlib import Path
 from rewind.datasets.annotations import format_module
 from rewind.datasets.cifar10 import find_cifar10
 from rewind.devices import visible_gpus
-from rewind.encoders.interface import check
 from rewind.errors import Faults, RewindError
 from rewind.jobs.places import annotation_files, videos_folder
 from rewind.study import Dataset, Study
@@ -62,6 +61,8 @@ def dataset_faults(dataset: Dataset) -> list[str]:
 
 def _refused(where: str, encoding: Encoding) -> list[str]:
     """What an encoder by name is known to lack, before the first job."""
+    from rewind.encoders.interface import check  # starts torch, which other data sets need not wait for
+
     try:
         check(encoding)
     except RewindError as error:

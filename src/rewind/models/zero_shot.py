@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import ValidationError
 from torch import nn
 
@@ -73,8 +75,7 @@ def check(method: Method, backbone: BackboneKeys) -> None:
     """
     keys = own_backbone(method, backbone)
     trained = bool(keys.weights or keys.pretrained)
-    whole = keys.kind == "miniclip_towers" and keys.weights and is_miniclip(read_state(keys.weights))
-    why = "" if whole else _NEW.get(keys.kind, "")
+    why = "" if _whole_miniclip(keys) else _NEW.get(keys.kind, "")
     if keys.kind in ("clip", "viclip") and not trained:
         why = "its backbone has no trained weights (backbone.weights, backbone.pretrained, or pretraining)"
     if why and method.options.get("untrained") is not True:
@@ -82,6 +83,12 @@ def check(method: Method, backbone: BackboneKeys) -> None:
             f"methods.*.model: zero_shot: {why}, so its scores would say nothing. Name trained weights, use ridge, "
             "which needs no training, or ask for a random network with options: {untrained: true}."
         )
+
+
+def _whole_miniclip(keys: BackboneKeys) -> bool:
+    """Whether the weights are a checkpoint of MiniCLIP, and not of its image network alone."""
+    there = keys.kind == "miniclip_towers" and keys.weights and Path(keys.weights).is_file()
+    return bool(there) and is_miniclip(read_state(keys.weights))
 
 
 def _own_text(method: Method, keys: BackboneKeys, text: TextKeys) -> TextKeys:
