@@ -177,7 +177,13 @@ def test_the_spread_of_seeds_has_the_interval_of_fishers_f():
     ratios = np.array([spread_ratio(*rng.normal(size=(2, 3)), 0.95) for _ in range(4000)])
     inside = ((ratios[:, 1] < 1) & (ratios[:, 2] > 1)).mean()
     assert inside == pytest.approx(0.95, abs=0.01)
-    assert np.isnan(spread_ratio([1.0], [1.0, 2.0], 0.95)).all() and np.isnan(spread_ratio([1, 1], [2, 2], 0.95)[0])
+    for pair in (([1.0], [1.0, 2.0]), ([1, 1], [2, 2]), ([1, 2], [2, 2]), ([1, 1], [2, 3])):
+        assert np.isnan(spread_ratio(*pair, 0.95)).all(), "a zero is no measurement of a spread"
+
+
+def test_seeds_that_all_score_alike_have_no_ratio_of_spreads():
+    table = published(results(values=VALUES | {"base": [20.0, 20.0, 20.0]}))
+    assert table.sheet.parts[0].rows[0][-1].value == "–" and table.numbers["spread"].isna().any()
 
 
 def test_zero_shot_cannot_be_required_where_nothing_is_classified():
