@@ -306,64 +306,6 @@ def test_the_header_is_read_from_the_log(kind: str, expected: transcode.Header) 
     assert transcode.read_header(HEADERS[kind]) == expected
 
 
-def test_a_list_of_other_files_under_a_clips_name_is_not_opened(tmp_path: Path) -> None:
-    """ffmpeg goes by content: a manifest named .mp4 would bring any clip of this machine into the results."""
-    secret = make(tmp_path / "secret.mp4")
-    (tmp_path / "concat.mp4").write_text("ffconcat version 1.0\nfile secret.mp4\n")
-    call(tmp_path / "man.mpd", "-i", str(secret), "-c", "copy", "-f", "dash")
-    (tmp_path / "man.mpd").rename(tmp_path / "dash.mp4")
-    (tmp_path / "hls.mp4").write_text("#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\nsecret.mp4\n#EXT-X-ENDLIST\n")
-    for kind in ("concat", "dash", "hls"):
-        report = run(tmp_path / f"{kind}.mp4", tmp_path / f"out_{kind}")
-        assert report.status == "failed", kind
-        assert kind == "hls" or "lists of other files (playlists, manifests) are not opened" in report.reason
-        assert not list((tmp_path / f"out_{kind}").glob("*.mp4"))
-    assert run(secret, tmp_path / "out").status == "ok"
-
-
-CODECS = {
-    "libx264": ("ts", "mkv", "mov"),
-    "mpeg4": ("avi", "3gp"),
-    "wmv2": ("wmv",),
-    "mpeg1video": ("mpg",),
-    "flv": ("flv",),
-    "gif": ("gif",),
-    "mpeg2video": ("mxf", "vob"),
-}
-
-
-@pytest.mark.parametrize(
-    ("suffix", "codec"),
-    [(suffix, codec) for codec, suffixes in CODECS.items() for suffix in suffixes],
-)
-def test_the_containers_that_are_looked_for_can_be_read(suffix: str, codec: str, tmp_path: Path) -> None:
-    assert run(make(tmp_path / f"c.{suffix}", "-c:v", codec), tmp_path / "out").status == "ok"
-
-
-@pytest.mark.parametrize(
-    ("suffix", "codec"),
-    [("mkv", "libx264"), ("webm", "libvpx"), ("avi", "mpeg4"), ("gif", "gif")],
-)
-def test_half_a_file_is_no_clip(suffix: str, codec: str, tmp_path: Path) -> None:
-    """ffmpeg ends with code 0 on half of some of them."""
-    whole = make(tmp_path / f"whole.{suffix}", "-c:v", codec, size="160x120", seconds=3).read_bytes()
-    (tmp_path / f"half.{suffix}").write_bytes(whole[: len(whole) // 2])
-    report = run(tmp_path / f"half.{suffix}", tmp_path / "out", Video(fps=5, short_side=48, max_seconds=9))
-    assert report.status == "failed" and not list((tmp_path / "out").glob("*"))
-
-
-def test_a_decoder_that_hangs_is_ended_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, stand_in = make(tmp_path / "s.mp4"), tmp_path / "bin/ffmpeg"
-    stand_in.parent.mkdir()
-    stand_in.write_text("#!/bin/sh\nexec sleep 60\n")
-    stand_in.chmod(0o755)
-    monkeypatch.setattr(ffmpeg, "executable", lambda: str(stand_in))
-    monkeypatch.setattr(transcode, "LEAST_SECONDS", 0.2)
-    monkeypatch.setattr(transcode, "SLOWEST", 0)
-    report = run(source, tmp_path / "out")
-    assert report.status == "failed" and report.reason.startswith("cannot be decoded: ffmpeg was still at work after")
-
-
 def test_the_reported_source_is_the_source(tmp_path: Path) -> None:
     report = run(make(tmp_path / "s.mp4", size="90x64", rate="30000/1001", seconds=2), tmp_path)
     assert (report.source_width, report.source_height, report.source_fps) == (90, 64, 29.97)

@@ -253,37 +253,6 @@ def test_outputs_that_lost_their_reason_to_be_are_removed(sources: Path, tmp_pat
     assert contents(tmp_path) == {}
 
 
-FULL = "[out#0/mp4 @ 0x5] [error] Error writing trailer: No space left on device"
-MACHINES = {
-    "killed": (ffmpeg.Outcome(-9, "", ()), r"0\.mp4: ffmpeg was ended by signal 9 \(out of memory\?\)"),
-    "full": (ffmpeg.Outcome(228, "", (FULL,)), r"0\.mp4: No space left on device"),
-    "no encoder": (ffmpeg.Outcome(8, "", ("[error] Unknown encoder 'libx264'",)), r"0\.mp4: Unknown encoder"),
-}
-
-
-@pytest.mark.parametrize("kind", MACHINES)
-def test_a_fault_of_the_machine_fails_the_job_and_no_clip(
-    kind: str, sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk or a killed ffmpeg must not brand a good clip for ever."""
-    outcome, said = MACHINES[kind]
-    monkeypatch.setattr("rewind.video.transcode.run", lambda graph, limit: outcome)
-    with pytest.raises(RewindError, match=said + r"\. That is a fault of the machine, and nothing is recorded"):
-        prepare_shard(rows(sources, "0"), tmp_path, SMALL, "code", workers=1)
-    monkeypatch.undo()
-    assert prepare_shard(rows(sources, "0"), tmp_path, SMALL, "code", workers=1)["status"].tolist() == ["ok"]
-
-
-def test_a_decoder_that_crashes_does_so_because_of_the_clip(
-    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rewind.video.transcode.run", lambda graph, limit: ffmpeg.Outcome(-11, "", ()))
-    report = prepare_shard(rows(sources, "0"), tmp_path, SMALL, "code", workers=1)
-    assert report["reason"].tolist() == ["cannot be decoded: ffmpeg was ended by signal 11"]
-    monkeypatch.undo()
-    assert prepare_shard(rows(sources, "0"), tmp_path, SMALL, "code", workers=1)["status"].tolist() == ["ok"]
-
-
 def test_existing_reversed_clips_are_mapped(sources: Path, tmp_path: Path) -> None:
     table = rows(sources, "0", "1", reversed_source=str(sources / "1.mp4"))
     report = prepare_shard(table, tmp_path, SMALL, "code", workers=2)

@@ -169,7 +169,7 @@ def _reasons(best: Claim, ratio: float, limit: float) -> list[str]:
         lost = sum(gain <= 0 for gain in best.gains.values())
         found.append(f"no gain in {lost} of {len(best.gains)} seeds")
     if not best.significant:
-        p = "no p-value" if math.isnan(best.p_holm) else f"Holm’s p {p_value(best.p_holm)}"
+        p = _said_p(best.p_holm)
         found.append(f"not significant ({p})" if best.difference >= 0 else f"worse on average ({p})")
     if not ratio <= limit:
         digits = 2 if round(ratio, 2) > limit else 4
@@ -185,16 +185,16 @@ def _wanted(keys: Verdict, best: Claim, zero_shot: ZeroShotGain | None) -> list[
     """What is lacking of what this study requires besides."""
     found = []
     if "zero_shot" in keys.requires and not (zero_shot and zero_shot.significant):
-        found.append(f"no significant gain in zero-shot accuracy ({_said(zero_shot)})" if zero_shot else "no zero-shot")
+        gain = zero_shot and f" ({number(zero_shot.difference, 2, True)}, {_said_p(zero_shot.p_holm)})"
+        found.append(f"no significant gain in zero-shot accuracy{gain or ''}")
     if "spread" in keys.requires and not best.steadier:
         ends = f"[{number(best.spread_low, 2)}, {number(best.spread_high, 2)}]"
         found.append(f"its seeds have not been shown to differ less (ratio {number(best.spread, 2)} {ends})")
     return found
 
 
-def _said(gain: ZeroShotGain) -> str:
-    p = "no p-value" if math.isnan(gain.p_holm) else f"Holm’s p {p_value(gain.p_holm)}"
-    return f"{number(gain.difference, 2, True)}, {p}"
+def _said_p(p_holm: float) -> str:
+    return "no p-value" if math.isnan(p_holm) else f"Holm’s p {p_value(p_holm)}"
 
 
 def _zero_shot(results: Results, method: str, baseline: str) -> ZeroShotGain | None:
@@ -206,7 +206,8 @@ def _zero_shot(results: Results, method: str, baseline: str) -> ZeroShotGain | N
 
 def _claim(results: Results, keys: Verdict, method: str, setting: str, direction: str, metric: str) -> Claim:
     ours, theirs = (_by_seed(results, name, setting, direction, metric) for name in (method, keys.baseline))
-    tested = _oriented(results, method, keys.baseline, setting, direction, metric)
+    place = {"setting": setting, "direction": direction, "metric": metric}
+    tested = _turned(results.pairs, "pairs.csv", method, keys.baseline, **place)
     control = _control(results, method, setting, direction, metric) if keys.control else (np.nan,) * 3
     gains = {int(seed): float(ours[seed] - theirs[seed]) for seed in theirs.index}
     level = round(1 - results.confidence, 12)
@@ -215,13 +216,6 @@ def _claim(results: Results, keys: Verdict, method: str, setting: str, direction
 
 def _by_seed(results: Results, method: str, setting: str, direction: str, metric: str) -> pd.Series:
     return results.runs[method, setting, direction].set_index("seed")[metric].astype(float)
-
-
-def _oriented(
-    results: Results, method: str, baseline: str, setting: str, direction: str, metric: str
-) -> tuple[float, float, float, float]:
-    place = {"setting": setting, "direction": direction, "metric": metric}
-    return _turned(results.pairs, "pairs.csv", method, baseline, **place)
 
 
 def _turned(
