@@ -263,7 +263,7 @@ def test_given_splits(tmp_path):
         (GIVEN, "'photos/p5.jpg' has no split"),
         ([*GIVEN, "photos/p5.jpg,dev,"], "row 7: split 'dev' is not one of"),
         ([*GIVEN, "photos/p9.jpg,test,"], "row 7: image 'photos/p9.jpg' has no vector"),
-        ([*GIVEN, "photos/p5.jpg,test,", GIVEN[0]], "'photos/p0.jpg' is there twice"),
+        ([*GIVEN, "photos/p5.jpg,test,", GIVEN[0]], "row 8: image 'photos/p0.jpg' .* is there already, in row 2"),
         ([f"photos/p{n}.jpg,train," for n in range(6)], "no image is in split 'valid'"),
     ],
 )

@@ -102,7 +102,7 @@ def test_split_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no rows"),
+        ("", "the file is empty"),
         ("image,caption\n", "no rows below the header"),
         ("000_ab.jpg;A dog , a ball\n", "row 1: neither"),
         ("image|caption\n000_ab.jpg|A dog\n", "row 1: neither"),
@@ -125,7 +125,7 @@ def test_a_file_that_is_no_text_or_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RewindError, match="no such file"):
         flickr8k.read(dataset(tmp_path), "")
     (tmp_path / "captions.tsv").write_bytes(b"a.jpg\t\xff\xfe\x00")
-    with pytest.raises(RewindError, match="not a UTF-8 text file"):
+    with pytest.raises(RewindError, match="not UTF-8: row 1, character 7 is the byte 0xFF"):
         flickr8k.read(dataset(tmp_path), "")
 
 
@@ -135,7 +135,11 @@ def test_an_image_with_fewer_captions_is_used_and_counted(tmp_path: Path) -> Non
 
 
 @settings(max_examples=25)
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=8))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), min_size=1, max_size=8
+    )
+)
 def test_any_caption_survives_both_formats(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     folder, texts = tmp_path_factory.mktemp("any"), [" ".join(f"x {text} x".split()) for text in texts]
     pairs = [(name, text) for name in NAMES for text in texts]
@@ -148,7 +152,7 @@ def test_one_in_a_hundred_unreadable_images_passes_and_more_do_not(tmp_path: Pat
     names = [f"{n:03d}.jpg" for n in range(100)]
     (tmp_path / "Images").mkdir()
     for n, name in enumerate(names):
-        Image.new("RGB", (24, 20), (2 * n, 90, 30)).save(tmp_path / "Images" / name)
+        Image.new("RGB", (24, 20 + n), (2 * n, 90, 30)).save(tmp_path / "Images" / name)
     (tmp_path / "Images/007.jpg").write_bytes(b"\xff\xd8 torn")
     (tmp_path / "captions.tsv").write_text("".join(f"{name}\tThing {name} {k}\n" for name in names for k in range(5)))
     keys = dataset(tmp_path)

@@ -150,7 +150,7 @@ def test_duplicates_are_reported_and_kept(tmp_path):
         ),
         ({"test": "[]"}, "test.json: a JSON object keyed by id is needed, not a list"),
         ({"test": '{"1": '}, "test.json: not valid JSON"),
-        ({"test": '{"1": {}, "1": {}}'}, "test.json: the key '1' is given twice"),
+        ({"test": '{"1": {}, "1": {}}'}, "test.json: row 1, character 11: the key '1' is given twice"),
     ],
 )
 def test_structure_errors_name_file_and_id(tmp_path, splits, message):
@@ -165,7 +165,7 @@ def test_a_dataset_file_leads_to_its_annotation_files(tmp_path):
     found = rtime.read(Dataset.model_validate({"name": "d", "source": source, "reverse": False}), "")
     assert found.items["item_id"].tolist() == ["1"]
     missing = {**source, "annotations": {"test": str(tmp_path / "none.json")}}
-    with pytest.raises(RewindError, match=r"none.json: no such annotation file"):
+    with pytest.raises(RewindError, match=r"none.json: no such file \(`source.annotations`\)"):
         rtime.read(Dataset.model_validate({"name": "d", "source": missing}), "")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pandas as pd
 
 from rewind.errors import RewindError
+from rewind.reading.text import read_text
 from rewind.study.dataset import Dataset
 
 SPLITS = ("train", "valid", "test")
@@ -78,10 +78,7 @@ def part(annotations: Annotations, path: str) -> Annotations:
     Raises:
         RewindError: if the file is missing, names nothing, or an id that is no original of the annotations.
     """
-    try:
-        wanted = list(dict.fromkeys(Path(path).read_text(encoding="utf-8").split()))
-    except (OSError, UnicodeDecodeError) as error:
-        raise RewindError(f"only: {path}: cannot be read ({error}); give one item id per line.") from error
+    wanted = list(dict.fromkeys(read_text(path, "(`only`); give one item id per line").split()))
     items = annotations.items
     strange = sorted(set(wanted) - set(items["item_id"][items["reversed"] == 0]))
     if strange or not wanted:

@@ -7,6 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from rewind.errors import RewindError, listed
+from rewind.reading.tables import explained
+from rewind.reading.text import lines, read_text
 
 SEPARATORS = ("|", "\t", ",", "  ", " ")
 
@@ -71,20 +73,16 @@ def read_caption_lines(path: str | Path, names: Names) -> list[Line]:
     ``id`` before it), that column names the image. Empty lines are skipped.
 
     Raises:
-        RewindError: naming lines whose image is unknown or ambiguous.
+        RewindError: naming lines whose image is unknown or ambiguous, or whose quotes do not end.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except FileNotFoundError as error:
-        raise RewindError(f"{path}: no such file.") from error
-    except UnicodeDecodeError as error:
-        raise RewindError(f"{path}: not UTF-8 text ({error}).") from error
-    column, found, faults = _image_column(lines[0]) if lines else None, [], []
-    for number, line in enumerate(lines, start=1):
+    rows = [line.rstrip("\r\n") for line in lines(read_text(path))]
+    column, found, faults = _image_column(rows[0]), [], []
+    for number, line in enumerate(rows, start=1):
         if not line.strip() or (number == 1 and column is not None):
             continue
-        read = ([_from_column(line, column)] if column is not None else []) + _apart(line)
-        rows = ((names.find(token, f"{path}: line {number}"), text) for token, text in read)
+        where = f"{path}: line {number}"
+        read = ([_from_column(line, column, where)] if column is not None else []) + _apart(line)
+        rows = ((names.find(token, where), text) for token, text in read)
         hit = next(((row, text) for row, text in rows if row is not None), None)
         if hit is None and number == 1 and "." not in read[0][0]:
             continue  # a header of another form
@@ -102,12 +100,17 @@ def read_caption_lines(path: str | Path, names: Names) -> list[Line]:
 
 def _image_column(line: str) -> int | None:
     """Place of the column ``image`` in a CSV header; None for a line that is none."""
-    fields = [field.strip().lower() for field in next(csv.reader([line]), [])]
+    fields = [field.strip().lower() for field in line.split(",")]
     return fields.index("image") if "image" in fields and len(fields) > 1 else None
 
 
-def _from_column(line: str, column: int) -> tuple[str, str]:
-    fields = next(csv.reader([line], skipinitialspace=True))
+def _from_column(line: str, column: int, where: str) -> tuple[str, str]:
+    try:
+        fields = next(csv.reader([line], skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        if "expected after" not in str(error):
+            raise RewindError(f"{where}: {explained(str(error), 0, 0)}.") from error
+        fields = next(csv.reader([line], skipinitialspace=True))  # words behind a quoted text belong to it
     token = fields[column] if column < len(fields) else ""
     return token.strip(), ",".join(fields[column + 1 :])
 

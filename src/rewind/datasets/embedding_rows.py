@@ -13,9 +13,10 @@ from rewind.datasets.caption_lines import Names, read_caption_lines
 from rewind.datasets.embedding_files import Files
 from rewind.datasets.photos import item_id
 from rewind.errors import RewindError
-from rewind.files import read_csv
+from rewind.reading.tables import Columns, Row, read_table
 from rewind.study.embeddings import EmbeddingsSource
 
+COLUMNS = Columns(("image", "split"), ("path",), ids=("image",))
 TEXT, IMAGES = "captions/embeddings", "images/embeddings"
 
 
@@ -148,21 +149,23 @@ def _split_table(names: list[str], splits: str | None, keys: EmbeddingsSource, w
 
 
 def _given_splits(path: str, names: set[str]) -> tuple[dict[str, str], dict[str, str]]:
-    table = read_csv(path, text=("image",))
-    for column in ("image", "split"):
-        if column not in table:
-            raise RewindError(f"{path}: column {column!r} is missing; the columns are image,split[,path].")
-    for row, (image, split) in enumerate(zip(table["image"], table["split"], strict=True), start=2):
+    given: dict[str, Row] = {}
+    for row in read_table(path, COLUMNS):
+        image, split = row.cells["image"], row.cells["split"]
         if split not in SPLITS:
-            raise RewindError(f"{path}: row {row}: split {split!r} is not one of {', '.join(SPLITS)}.")
+            raise RewindError(f"{path}: row {row.number}: split {split!r} is not one of {', '.join(SPLITS)}.")
         if image not in names:
-            raise RewindError(f"{path}: row {row}: image {image!r} has no vector.")
-    absent = sorted(names - set(table["image"]))
-    if absent or table["image"].duplicated().any():
-        twice = table["image"][table["image"].duplicated()]
-        what = f"{absent[0]!r} has no split" if absent else f"{twice.iloc[0]!r} is there twice"
-        raise RewindError(f"{path}: image {what}; one row per image is needed.")
-    if empty := [split for split in SPLITS if split not in set(table["split"])]:
+            raise RewindError(f"{path}: row {row.number}: image {image!r} has no vector.")
+        if first := given.get(image):
+            where = "there already" if first.cells["split"] == split else f"in {first.cells['split']!r} already"
+            raise RewindError(
+                f"{path}: row {row.number}: image {image!r} (split {split!r}) is {where}, in row {first.number}; one "
+                "row per image is needed."
+            )
+        given[image] = row
+    if absent := sorted(names - set(given)):
+        raise RewindError(f"{path}: image {absent[0]!r} has no split; one row per image is needed.")
+    splits = {image: row.cells["split"] for image, row in given.items()}
+    if empty := [split for split in SPLITS if split not in set(splits.values())]:
         raise RewindError(f"{path}: no image is in split {empty[0]!r}.")
-    paths = dict(zip(table["image"], table["path"], strict=True)) if "path" in table else {}
-    return dict(zip(table["image"], table["split"], strict=True)), paths
+    return splits, {image: row.cells.get("path", "") for image, row in given.items()}

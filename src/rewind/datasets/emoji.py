@@ -22,8 +22,9 @@ from rewind.datasets.clip_file import write_clip
 from rewind.datasets.emoji_subjects import SKIN_TONE, subjects_of
 from rewind.datasets.photos import open_picture
 from rewind.errors import RewindError
-from rewind.files import digest, read_csv, read_json, write_csv
+from rewind.files import digest, read_csv, write_csv
 from rewind.progress import track
+from rewind.reading.objects import read_json
 from rewind.study.dataset import Dataset, EmojiSource
 
 NAMES = "emojibase-data@17.0.0"
@@ -49,7 +50,7 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     specs = [CLIPS.format(number) for number in sorted(set(source.packages))]
     wanted = {NAMES: "en"} | dict.fromkeys(specs, "assets")
     names, *packages = npm.packages(wanted, Path(source.folder or store), store, where, HINT)
-    emoji = {_code(entry["hexcode"]): entry for entry in read_json(names / "en" / "data.json")}
+    emoji = _named(names / "en" / "data.json")
     subjects = subjects_of({code: entry["label"] for code, entry in emoji.items()})
     chosen, skipped = _choose(dict(zip(map(npm.name, specs), packages, strict=True)), emoji)
     jobs = [(path, folder / "videos" / f"{code}.mp4") for code, (_, path) in chosen.items()]
@@ -70,6 +71,17 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     write_csv(folder / "emoji.csv", pd.DataFrame(rows, columns=COLUMNS).sort_values("item_id"))
     shutil.rmtree(store, ignore_errors=True)  # what was fetched and unpacked here; never the user's own files
     print(f"emoji: {len(rows)} clips; skipped: {dict(Counter(row[2] for row in skipped))}", file=sys.stderr)
+
+
+def _named(path: Path) -> dict[str, dict[str, Any]]:
+    """What emojibase says of every emoji, by its code points."""
+    entries = read_json(path)
+    for number, entry in enumerate(entries if isinstance(entries, list) else [entries]):
+        keys = (entry.get("hexcode"), entry.get("label")) if isinstance(entry, dict) else (None,)
+        tags = entry.get("tags", []) if isinstance(entry, dict) else []
+        if not all(isinstance(text, str) for text in (*keys, *(tags if isinstance(tags, list) else [tags]))):
+            raise RewindError(f"{path}: entry {number} (from 0) has no hexcode and label of text; is it {NAMES}?")
+    return {_code(entry["hexcode"]): entry for entry in entries}
 
 
 def _code(name: str) -> str:

@@ -8,8 +8,6 @@ for under another.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,7 +16,9 @@ from rewind.datasets.annotations import SPLITS, Annotations
 from rewind.datasets.photos import IMAGE_SUFFIXES, annotate, gather, split_images
 from rewind.datasets.rows import SHOWN
 from rewind.errors import RewindError
-from rewind.files import read_json
+from rewind.reading.objects import read_json
+from rewind.reading.tables import records
+from rewind.reading.text import lines, read_text
 from rewind.study.dataset import Dataset, Flickr8kSource
 
 KARPATHY = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
@@ -51,13 +51,11 @@ def read(dataset: Dataset, sources: str) -> Annotations:
 
 def _entries(path: Path) -> tuple[dict[str, dict[str, str]], str]:
     """``{"row 2": {"file_name": …, "caption": …}}`` without heading and blank rows, and what to say of bad ones."""
-    text = _text(path)
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    if not lines:
-        raise RewindError(f"{path}: no rows; write one per caption: image path, tab, caption.")
-    number, first = lines[0]
+    text = read_text(path, "(`source.captions`).")
+    rows = [(number, line) for number, line in enumerate(lines(text), start=1) if line.strip()]
+    number, first = rows[0]
     if "\t" in first:
-        between, cells = "a tab", [(number, line.partition("\t")[::2]) for number, line in lines]
+        between, cells = "a tab", [(number, line.partition("\t")[::2]) for number, line in rows]
     elif "," in first and _is_name(first.partition(",")[0]):
         between, cells = "a comma", _comma_separated(path, text)
     else:
@@ -87,23 +85,8 @@ def _inside(entries: dict[str, dict[str, str]], images: Path) -> dict[str, dict[
 
 def _comma_separated(path: Path, text: str) -> list[tuple[int, tuple[str, str]]]:
     """Rows of a CSV of two columns: commas after the first belong to the caption, in quotes or not."""
-    reader, cells = csv.reader(io.StringIO(text, newline=""), strict=True), []
-    try:
-        for row in reader:
-            if any(cell.strip() for cell in row):
-                cells.append((reader.line_num, (row[0], ",".join(row[1:]))))
-    except csv.Error as error:
-        raise RewindError(f"{path}: row {reader.line_num}: not valid CSV: {error}.") from error
-    return cells
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise RewindError(f"{path}: no such file (`source.captions`).") from error
-    except UnicodeDecodeError as error:
-        raise RewindError(f"{path}: not a UTF-8 text file: {error}.") from error
+    found = ((number, cells) for number, cells in records(text, path) if any(cell.strip() for cell in cells))
+    return [(number, (cells[0], ",".join(cells[1:]))) for number, cells in found]
 
 
 def _heading(name: str, caption: str) -> bool:
@@ -145,7 +128,7 @@ def _splits(described: dict[str, list[str]], keys: Flickr8kSource, where: str) -
 
 def _karpathy(path: Path) -> dict[str, str]:
     """The split of every file name in ``{"images": [{"filename": …, "split": "train" | "val" | "test"}, …]}``."""
-    content = read_json(path)
+    content = read_json(path, "(`source.split_file`).")
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list):
         raise RewindError(f'{path}: Karpathy\'s format is needed: {{"images": [{{"filename": …, "split": …}}, …]}}.')

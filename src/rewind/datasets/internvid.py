@@ -6,7 +6,6 @@ The split is that of the ViCLIP cosine-gap notebook: scikit-learn's ``train_test
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,9 +15,11 @@ from rewind.datasets.annotations import SPLITS, Annotations
 from rewind.datasets.photos import item_id
 from rewind.datasets.rows import SHOWN, Rows
 from rewind.errors import RewindError, listed
+from rewind.reading.tables import Columns, read_table
 from rewind.study.dataset import Dataset
 
-COLUMNS = ("YoutubeID", "Caption")
+# The published lists also have times and scores.
+COLUMNS = Columns(("YoutubeID", "Caption"), others=True, ids=("YoutubeID",))
 
 
 def read(dataset: Dataset, sources: str) -> Annotations:
@@ -76,22 +77,10 @@ def _halves(rows: np.ndarray, test_share: float, seed: int) -> tuple[np.ndarray,
 
 def _rows(path: Path, how_to_get: str) -> list[tuple[int, str, str]]:
     """Row number, YouTube id and caption of every row; white space inside a caption becomes one blank."""
-    try:
-        # utf-8-sig: spreadsheet programs put a byte order mark before the first column's name.
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, strict=True)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
-            if missing:
-                raise RewindError(
-                    f"{path}: row 1: the column {missing[0]!r} is missing; {', '.join(COLUMNS)} are needed."
-                )
-            lines = [(reader.line_num, *(str(line[name] or "").strip() for name in COLUMNS)) for line in reader]
-    except FileNotFoundError as error:
-        raise RewindError(f"{path}: no such file (`source.captions`). {how_to_get}".rstrip()) from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise RewindError(f"{path}: not a UTF-8 CSV file: {error}.") from error
+    rows = read_table(path, COLUMNS, f"(`source.captions`). {how_to_get}")
+    lines = [(row.number, row.cells["YoutubeID"], " ".join(row.cells["Caption"].split())) for row in rows]
     _check(path, lines)
-    return [(number, video, " ".join(caption.split())) for number, video, caption in lines]
+    return lines
 
 
 def _check(path: Path, lines: Sequence[tuple[int, str, str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,14 @@ import numpy as np
 from rewind.errors import RewindError
 
 
+def check_readable(path: Path) -> None:
+    """Refuse a folder, and a file that this account may not read, of which libraries say that it is damaged."""
+    if os.path.isdir(path):  # Path.is_dir would raise where its folder may not be looked into
+        raise RewindError(f"{path}: this is a folder; name the file itself.")
+    if not os.access(path, os.R_OK):
+        raise RewindError(f"{path}: this account may not read the file; ask its owner for the right, or copy it.")
+
+
 @contextmanager
 def npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     """An npz that is read without pickles.
@@ -19,6 +28,7 @@ def npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     Raises:
         RewindError: for a file that is none, is cut short, or holds Python objects.
     """
+    check_readable(path)
     if not zipfile.is_zipfile(path):
         raise RewindError(f"{path}: not a whole npz; write it again, with numpy.savez.")
     try:

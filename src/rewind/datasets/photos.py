@@ -18,7 +18,8 @@ from PIL import Image
 from rewind.datasets.annotations import SPLITS, TWIN_SUFFIX, Annotations
 from rewind.datasets.rows import SHOWN, Rows
 from rewind.errors import RewindError, listed
-from rewind.files import digest, read_json
+from rewind.files import digest
+from rewind.reading.objects import read_json
 from rewind.study.dataset import Dataset, ImageSplit
 
 _PICTURES = "avif bmp gif heic heif jfif jp2 jpe jpeg jpg pgm png ppm tga tif tiff webp"
@@ -123,7 +124,7 @@ def item_id(name: str) -> str:
 
 
 def _described(path: Path) -> dict[str, list[str]]:
-    entries = read_json(path)
+    entries = read_json(path, "(`source.captions`).")
     if not isinstance(entries, list):
         raise RewindError(f'{path}: a JSON list [{{"file_name": …, "caption": …}}] is needed, one entry per caption.')
     named = {f"entry {number}": entry for number, entry in enumerate(entries)}

@@ -16,16 +16,16 @@ in the notes, with the first ids:
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from rewind.datasets.annotations import Annotations
 from rewind.datasets.rows import SHOWN, Rows
 from rewind.errors import RewindError
+from rewind.reading.objects import check_characters, decoder, kind, parsed
+from rewind.reading.text import read_text
 from rewind.study.dataset import Dataset
 
 _BLANK = re.compile(r"[ \t\n\r]*")
@@ -94,41 +94,37 @@ class _Findings:
 def _entries(path: str) -> Iterator[tuple[str, Any]]:
     """Keys and values of a file, one after the other: all at once would take several times the file's size."""
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        if len(set(keys)) < len(keys):
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise RewindError(f"{path}: the key {twice!r} is given twice in one object; keep one.")
-        return dict(pairs)
+    text = read_text(path, "(`source.annotations`); put it there or correct the key")
+    check_characters(text, path)
+    whole, seen = decoder(), set()
 
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        first = _BLANK.match(text).end()
-        if not text.startswith("{", first):
-            raise RewindError(f"{path}: a JSON object keyed by id is needed, not {_kind(json.loads(text))}.")
-        decoder, seen, place = json.JSONDecoder(object_pairs_hook=unique), set(), first + 1
-        while sign := _ENTRY.match(text, place):
-            key, place = decoder.raw_decode(text, sign.end() - 1)
-            colon = _COLON.match(text, place)
-            if not colon or key in seen:
-                break
-            value, place = decoder.raw_decode(text, colon.end())
-            seen.add(key)
-            yield key, value
-            following = _NEXT.match(text, place)
-            if not following:
-                break
-            place = following.end()
-            if following[1] == "}":
-                if place == len(text):
-                    return
-                break
-        # Something is not as it should be, or the file is `{}`: the whole parser says what.
-        json.loads(text, object_pairs_hook=unique)
-    except FileNotFoundError as error:
-        raise RewindError(f"{path}: no such annotation file; put it there or correct `source.annotations`.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise RewindError(f"{path}: not valid JSON: {error}.") from error
+    def part(start: int) -> tuple[Any, int]:
+        return parsed(text, path, lambda: whole.raw_decode(text, start))
+
+    def all_of_it() -> Any:
+        return parsed(text, path, lambda: whole.decode(text))
+
+    place = _BLANK.match(text).end()
+    if not text.startswith("{", place):
+        raise RewindError(f"{path}: a JSON object keyed by id is needed, not {kind(all_of_it())}.")
+    place += 1
+    while sign := _ENTRY.match(text, place):
+        key, place = part(sign.end() - 1)
+        colon = _COLON.match(text, place)
+        if not colon or key in seen:
+            break
+        value, place = part(colon.end())
+        seen.add(key)
+        yield key, value
+        following = _NEXT.match(text, place)
+        if not following:
+            break
+        place = following.end()
+        if following[1] == "}":
+            if place == len(text):
+                return
+            break
+    all_of_it()  # something is not as it should be, or the file is `{}`: the whole parser says what
 
 
 def _add(rows: Rows, item_id: str, entry: object, split: str, reverse: bool, where: str, found: _Findings) -> None:
@@ -143,8 +139,8 @@ def _add(rows: Rows, item_id: str, entry: object, split: str, reverse: bool, whe
         note.append("no_twin_without_reverse_caption")
     elif backward and set(forward) & set(backward):
         note.append("same_caption_both_ways")
-    for kind in note:
-        found.add(kind, item_id)
+    for odd in note:
+        found.add(odd, item_id)
     if forward:
         name = rows.original(item_id, item_id, split, item_id, where)
         rows.describe(name, forward, split)
@@ -160,7 +156,7 @@ def _entry_notes(entry: dict[str, Any], where: str) -> list[str]:
         if value is None:
             notes.append(f"{name}_missing")
         elif not isinstance(value, bool):
-            raise RewindError(f"{where}: {name!r} must be true or false, not {_kind(value)}.")
+            raise RewindError(f"{where}: {name!r} must be true or false, not {kind(value)}.")
         elif not value:
             notes.append(f"{name}_false")
     return notes
@@ -183,12 +179,7 @@ def _texts(entry: dict[str, Any], name: str, where: str, notes: list[str]) -> li
         notes.append(f"{name}_bare_string")
         value = [value]
     if not isinstance(value, list):
-        raise RewindError(f"{where}: {name!r} must be a list of captions, not {_kind(value)}.")
+        raise RewindError(f"{where}: {name!r} must be a list of captions, not {kind(value)}.")
     texts = [" ".join(text.split()) for text in value if isinstance(text, str)]
     notes += [f"{name}_not_text"] * (len(value) - len(texts)) + [f"{name}_empty_text"] * texts.count("")
     return [text for text in texts if text]
-
-
-def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")

@@ -9,12 +9,13 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 
+from rewind.datasets.id_lists import text_ids
 from rewind.datasets.npz_files import need, npz
+from rewind.datasets.trec_lines import read_run
 from rewind.datasets.vector_files import some
 from rewind.errors import RewindError
 
 ARRAYS = ("similarity", "query_ids", "item_ids")
-_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def read_scores(path: str | Path) -> Scores:
         RewindError: naming the file, and the row or id that is wrong.
     """
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise RewindError(f"{path}: no such file; write the scores there, or correct the path.")
     found = _npz(path) if path.suffix == ".npz" else _trec(path)
     for what, ids in (("caption", found.queries), ("item", found.items)):
@@ -60,6 +61,7 @@ def _npz(path: Path) -> Scores:
     with npz(path) as archive:
         need(path, archive, ARRAYS)
         matrix, queries, items = (archive[name] for name in ARRAYS)
+    queries, items = text_ids(queries, "query_ids", str(path)), text_ids(items, "item_ids", str(path))
     if matrix.dtype.kind != "f" or matrix.shape != (len(queries), len(items)):
         raise RewindError(
             f"{path}: similarity is {matrix.dtype} of shape {matrix.shape}; floating-point numbers of shape "
@@ -72,41 +74,19 @@ def _npz(path: Path) -> Scores:
                 f"{path}: the score of caption {str(queries[row])!r} and item {str(items[column])!r} is not a number "
                 "(-inf stands for a pair without a score)."
             )
-    return Scores(matrix.astype(np.float32, copy=False), queries.astype(str), items.astype(str), str(path))
+    return Scores(matrix.astype(np.float32, copy=False), queries, items, str(path))
 
 
 def _trec(path: Path) -> Scores:
-    try:
-        table = pd.read_csv(
-            path,
-            sep=r"\s+",
-            header=None,
-            names=_COLUMNS,
-            dtype={"query": str, "document": str},
-            usecols=["query", "document", "score"],
-            keep_default_na=False,
-            na_values={"score": ["", "nan", "NaN"]},
-            compression="infer",
-            float_precision="round_trip",
-        )
-        scores = table["score"].to_numpy(dtype=np.float64)
-    except (ValueError, pd.errors.ParserError, UnicodeDecodeError, OSError) as error:
-        raise RewindError(
-            f"{path}: not a TREC run ({error}); lines are: query Q0 document rank score tag. A matrix is an .npz."
-        ) from error
-    if bad := np.flatnonzero(~np.isfinite(scores)).tolist():
-        raise RewindError(f"{path}: line {bad[0] + 1}: the score is not a number.")
-    twice = table.duplicated(["query", "document"]).to_numpy()
+    numbers, queries, documents, scores = zip(*read_run(path), strict=True)
+    rows, names = pd.factorize(np.array(queries, dtype=object))
+    columns, items = pd.factorize(np.array(documents, dtype=object))
+    twice = pd.Series(rows * len(items) + columns).duplicated().to_numpy()
     if twice.any():
-        line = int(np.flatnonzero(twice)[0])
+        at = int(np.flatnonzero(twice)[0])
         raise RewindError(
-            f"{path}: line {line + 1}: the pair of {table['query'][line]!r} and {table['document'][line]!r} is there "
-            "twice; keep one."
+            f"{path}: line {numbers[at]}: the pair of {queries[at]!r} and {documents[at]!r} is there twice; keep one."
         )
-    rows, queries = pd.factorize(table["query"])
-    columns, items = pd.factorize(table["document"])
-    matrix = np.full((len(queries), len(items)), -np.inf, np.float32)
+    matrix = np.full((len(names), len(items)), -np.inf, np.float32)
     matrix[rows, columns] = scores
-    return Scores(
-        matrix, *(np.array([unquote(name) for name in ids], dtype=str) for ids in (queries, items)), str(path)
-    )
+    return Scores(matrix, *(np.array([unquote(name) for name in ids], dtype=str) for ids in (names, items)), str(path))

@@ -7,18 +7,19 @@ Columns, in any order: ``item_id``, ``caption`` and, where wanted, ``path``, ``s
 
 from __future__ import annotations
 
-import csv
-import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from rewind.datasets.annotations import SPLITS, Annotations
 from rewind.datasets.rows import Rows
 from rewind.errors import RewindError
+from rewind.reading.tables import Columns, Row, read_table
 from rewind.study.dataset import Dataset
 
 NEEDED = ("item_id", "caption")
 OPTIONAL = ("path", "split", "cluster_id", "reverse_caption")
+COLUMNS = Columns(NEEDED, OPTIONAL, ids=("item_id", "cluster_id"))
 
 
 @dataclass
@@ -39,13 +40,16 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     ``reverse_caption`` of it is not empty. White space inside a caption becomes one blank.
 
     Raises:
-        RewindError: naming file and row (the header is row 1) for a missing column, an unknown split, an
-            unsafe id, an empty caption, a path that leaves the folder, or rows of one item that disagree.
+        RewindError: naming file and row for a missing column, an unknown split, an
+            unsafe id, an empty caption, white space around an id, a path that leaves the folder, or rows of one
+            item that disagree.
     """
     table = Path(dataset.source.table)
     items: dict[str, _Item] = {}
-    for number, row in _rows(table, dataset.how_to_get):
-        _collect(items, row, f"{table}: row {number}", dataset.clips)
+    for row in rows_of(table, f"(`source.table`). {dataset.how_to_get}"):
+        _collect(items, row.cells, f"{table}: row {row.number}", dataset.clips)
+    if not items:
+        raise RewindError(f"{table}: no rows below the header; write one row per caption.")
     rows = Rows()
     for item_id, item in items.items():
         name = rows.original(item_id, item.path, item.split, item.cluster_id, item.where)
@@ -56,51 +60,9 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     return rows.annotations({split: {"file": str(table)} for split in SPLITS})
 
 
-def _rows(table: Path, how_to_get: str) -> list[tuple[int, dict[str, str]]]:
-    """Data rows with their number in the file, blank lines aside."""
-    try:
-        # utf-8-sig: spreadsheet programs put a byte order mark before the first column's name.
-        with table.open(encoding="utf-8-sig", newline="") as stream:
-            lines = list(csv.reader(stream, strict=True))
-    except FileNotFoundError as error:
-        raise RewindError(f"{table}: no such file (`source.table`). {how_to_get}".rstrip()) from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise RewindError(f"{table}: not a UTF-8 CSV file: {error}.") from error
-    header = [name.strip() for name in lines[0]] if lines else []
-    _check_header(table, header)
-    found = []
-    for number, line in enumerate(lines[1:], start=2):
-        if len(line) > len(header):
-            raise RewindError(
-                f"{table}: row {number}: {len(line)} cells, but the header names {len(header)} columns; "
-                "put captions that contain commas into double quotes."
-            )
-        if any(cell.strip() for cell in line):
-            cells = [*line, *[""] * (len(header) - len(line))]
-            found.append((number, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
-    if not found:
-        raise RewindError(f"{table}: no rows below the header; write one row per caption.")
-    return found
-
-
-def _check_header(table: Path, header: list[str]) -> None:
-    missing = [name for name in NEEDED if name not in header]
-    if missing:
-        raise RewindError(
-            f"{table}: row 1: the column {missing[0]!r} is missing; the header needs {', '.join(NEEDED)} "
-            f"and may have {', '.join(OPTIONAL)}."
-        )
-    for name in filter(None, header):
-        if name not in (*NEEDED, *OPTIONAL):
-            near = difflib.get_close_matches(name.lower(), [*NEEDED, *OPTIONAL], n=1, cutoff=0.7)
-            hint = f"did you mean {near[0]!r}?" if near else "remove the column."
-            raise RewindError(
-                f"{table}: row 1: the column {name!r} is unknown, and would change nothing; {hint} Columns: "
-                f"{', '.join((*NEEDED, *OPTIONAL))}."
-            )
-    twice = [name for name in header if header.count(name) > 1]
-    if twice:
-        raise RewindError(f"{table}: row 1: the column {twice[0]!r} is there twice; keep one.")
+def rows_of(table: Path, missing: str = "") -> Iterator[Row]:
+    """Rows of such a CSV, of which the cells alone are checked."""
+    return read_table(table, COLUMNS, missing)
 
 
 def _collect(items: dict[str, _Item], row: dict[str, str], where: str, clips: bool) -> None:

@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from rewind.datasets.npz_files import need, npz
+from rewind.datasets.id_lists import text_ids
+from rewind.datasets.npz_files import check_readable, need, npz
 from rewind.errors import RewindError
 
 EXPORTED = {"query_ids", "text", "item_ids", "items", "space"}
@@ -81,8 +82,9 @@ def read_vectors(path: str | Path, side: Literal["captions", "items"]) -> Vector
     readers = {".parquet": _parquet, ".safetensors": _safetensors}
     if path.suffix != ".npz" and path.suffix not in readers:
         raise RewindError(f"{path}: vectors are read from .npz, .parquet or .safetensors; save them as one of these.")
-    if not path.is_file():
+    if not path.exists():
         raise RewindError(f"{path}: no such file; write the vectors there, or correct the path.")
+    check_readable(path)
     ids, values, lengths = _npz(path, side) if path.suffix == ".npz" else readers[path.suffix](path)
     return _checked(ids, values, lengths, str(path))
 
@@ -109,7 +111,7 @@ def _parquet(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     for name in ("id", "vector"):
         if name not in table:
             raise RewindError(f"{path}: there is no column {name!r} ({', '.join(map(str, table.columns))}).")
-    ids = table["id"].astype(str).to_numpy()
+    ids = table["id"].to_numpy()
     rows = [np.asarray(row) for row in table["vector"]]
     if not rows:
         return ids, np.zeros((0, 0)), None
@@ -141,17 +143,15 @@ def _safetensors(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]
                     f'{path}: it needs a tensor `vectors` and the ids as metadata: {{"ids": json.dumps(list_of_ids)}}.'
                 )
             tensors = {name: file.get_tensor(name) for name in ("vectors", "lengths") if name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError, OSError) as error:
+    except (SafetensorError, ValueError, RecursionError, OSError) as error:
         raise RewindError(f"{path}: not a whole safetensors file ({error}); write it again.") from error
     values = tensors["vectors"]
     values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
-    return np.array(names, dtype=str), values, tensors["lengths"].numpy() if "lengths" in tensors else None
+    return names, values, tensors["lengths"].numpy() if "lengths" in tensors else None
 
 
 def _checked(ids: np.ndarray, values: np.ndarray, lengths: np.ndarray | None, where: str) -> Vectors:
-    ids = np.asarray(ids).astype(str)
-    if ids.ndim != 1:
-        raise RewindError(f"{where}: ids must be a list, not an array of shape {ids.shape}.")
+    ids = text_ids(ids, "ids", where)
     names, times = np.unique(ids, return_counts=True)
     if (times > 1).any():
         raise RewindError(f"{where}: doubled: {some(names[times > 1].tolist())}; give each id one vector.")

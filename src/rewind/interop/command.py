@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rewind.targets import output_file
+
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Add both commands to those of ``rewind``."""
@@ -38,5 +40,6 @@ def _export_mteb(options: argparse.Namespace) -> int:
 def _import_mteb(options: argparse.Namespace) -> int:
     from rewind.interop.mteb_predictions import import_predictions
 
+    output_file(options.out, "OUT")
     print(import_predictions(options.predictions, options.out))
     return 0

@@ -31,20 +31,22 @@ View = tuple[np.ndarray, np.ndarray]
 Row = str | View
 
 
-def load(folder: str | Path, say: Callable[[str], None] = print) -> RunEncoder:
+def load(folder: str | Path, say: Callable[[str], None] = print, trust: bool = False) -> RunEncoder:
     """The encoder of a finished run.
 
     Args:
         folder: ``results/<study>/runs/<method>/seed<k>``.
         say: takes sentences about what was found.
+        trust: also run code that is not Rewind's, such as a head of your own: only for results that you trust.
 
     Raises:
-        RewindError: if there is no such run, its model scores pairs, or it reads vectors instead of clips.
+        RewindError: if there is no such run, its model scores pairs, it reads vectors instead of clips, or it names
+            code that was not trusted.
     """
     run = open_run(folder)
     if run.spec.backbone.kind == "embeddings":
         raise RewindError(f"{folder}: this run reads ready-made vectors, so it cannot encode clips.")
-    retriever, backbone, _ = load_trained(run, say)
+    retriever, backbone, _ = load_trained(run, say, trust)
     if not (retriever.compares_vectors or isinstance(retriever, PooledBaseline)):
         raise RewindError(
             f"{folder}: {run.spec.method.model} {run.spec.method.head} scores pairs and has no vector per clip, so it "

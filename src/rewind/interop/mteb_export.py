@@ -16,6 +16,7 @@ from rewind.evaluation.trec import Task, escape, task
 from rewind.files import atomic, digest, write_json
 from rewind.study import load_dataset, load_study
 from rewind.study.dataset import Dataset
+from rewind.targets import output_folder
 from rewind.video.frames import IMAGE_SUFFIXES
 from rewind.video.packed import EXTRACTED, extract
 
@@ -102,6 +103,7 @@ def _check_folder(out: Path) -> None:
         raise RewindError(f"{out}: Python cannot import a folder of this name; use letters, digits and '_'.")
     if out.is_dir() and any(out.iterdir()) and not (out / "tasks.json").is_file():
         raise RewindError(f"{out}: holds something else; name a new folder.")
+    output_folder(out, "OUT")
 
 
 def _clips(folder: Path, items: pd.DataFrame, target: Path | None) -> dict[str, dict[str, Any]]:

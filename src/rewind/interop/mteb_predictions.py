@@ -10,7 +10,8 @@ import numpy as np
 
 from rewind.errors import RewindError
 from rewind.evaluation.trec import escape
-from rewind.files import read_json, write_npz, write_text
+from rewind.files import write_npz, write_text
+from rewind.reading.objects import read_json
 
 ENDING = "_predictions.json"
 REVERSE = "V2T"  # a task so called asks items for captions
@@ -55,7 +56,7 @@ def import_predictions(path: Path, out: Path) -> str:
 
 
 def _scores(path: Path) -> Scores:
-    content: Any = read_json(path)
+    content: Any = read_json(path, infinite=True)
     subsets = {name: part for name, part in content.items() if name != "mteb_model_meta"} if _table(content) else {}
     splits = [split for part in subsets.values() if _table(part) for split in part.values()]
     if not splits or not all(_table(split) and all(map(_table, split.values())) for split in splits):

@@ -185,7 +185,7 @@ Source = Annotated[BuiltIn | ModuleSource, Field(union_mode="left_to_right")]
 
 
 class Video(Keys):
-    """How source clips are normalised."""
+    """How source clips are normalised; what is transparent becomes white."""
 
     fps: float = key(3.0, "Frames per second of the normalised clip.", ge=0.01, le=60)
     short_side: int = key(
@@ -239,6 +239,13 @@ class Dataset(Keys):
         None,
         "Text file of item ids, one per line: only these originals are used, with their twins and captions. For "
         "trying a study on a part of its data.",
+    )
+    allow_overlap: bool = key(
+        False,
+        "Set to true to use a data set of which clips or images lie in two splits (the same file, the same content, or "
+        "one `cluster_id`); tables then say so. Otherwise this is refused, because a method could learn what it is "
+        "tested on. One id can never be in two splits.",
+        before=False,
     )
     max_missing: float = key(
         0.0, "Largest tolerated share of missing or unreadable clips, 0 to 1; above it the videos stage fails.",

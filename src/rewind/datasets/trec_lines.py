@@ -1,0 +1,58 @@
+"""Lines of a TREC run that a user brings: ``query Q0 document rank score tag``."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import math
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rewind.errors import RewindError
+from rewind.reading.text import decoded, lines, read_bytes
+
+_UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
+_FIELDS = "query Q0 document rank score tag"
+_BETWEEN = re.compile(r"[ \t]+")
+MOST = 3.4e38  # what single precision holds
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+
+
+class Scored(NamedTuple):
+    """The line of a pair, as an editor shows it, and what is read of it."""
+
+    number: int
+    query: str
+    document: str
+    score: float
+
+
+def read_run(path: Path) -> Iterator[Scored]:
+    """The pairs of a run; empty lines are skipped, and a file ``.gz``, ``.bz2`` or ``.xz`` is unpacked.
+
+    Raises:
+        RewindError: naming the line that has more or fewer than six fields, or whose score is no number.
+    """
+    raw = read_bytes(path, "write the scores there, or correct the path")
+    if unpack := _UNPACK.get(path.suffix):
+        try:
+            raw = unpack(raw)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            raise RewindError(f"{path}: cannot be unpacked ({error}); write it again.") from error
+    for number, line in enumerate(lines(decoded(raw, path)), start=1):
+        fields = _BETWEEN.split(line.strip(" \t\r\n"))
+        if fields == [""]:
+            continue
+        if len(fields) != 6:
+            raise RewindError(
+                f"{path}: line {number}: {len(fields)} fields, not the six of a TREC run ({_FIELDS}). Blanks inside of "
+                "ids are written %20; a matrix is an .npz."
+            )
+        score = float(fields[4]) if _NUMBER.fullmatch(fields[4]) else math.nan
+        if not abs(score) <= MOST:
+            raise RewindError(f"{path}: line {number}: the score is not a number: {fields[4][:40]!r}.")
+        yield Scored(number, fields[0], fields[2], score)
