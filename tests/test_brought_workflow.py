@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
@@ -28,7 +29,10 @@ class Checkout(Workflow):
     """A checkout with the page's files."""
 
     def evaluate(self, *arguments: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "rewind", *arguments, "--cores", "2"]
+        return self.rewind(*arguments, "--cores", "2")
+
+    def rewind(self, *arguments: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "rewind", *arguments]
         return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True)
 
 
@@ -81,9 +85,18 @@ def test_nothing_runs_again_and_changed_vectors_do(finished: Checkout) -> None:
     assert "Nothing to be done" in finished.run("-n", "--config", "studies=[doors]")
     with np.load(finished.folder / "items.npz") as archive:
         arrays = dict(archive)
-    np.savez(finished.folder / "items.npz", **arrays | {"vectors": arrays["vectors"] * 1.5})
+    file, long_ago = finished.folder / "items.npz", 1_500_000_000
+    before, size = file.read_bytes(), file.stat().st_size
+    np.savez(file, **arrays | {"vectors": arrays["vectors"] * 1.5})
+    os.utime(file, (long_ago, long_ago))
+    assert file.stat().st_size == size, "neither its size nor a newer time says that it is another file"
     planned = finished.run("-n", "--config", "studies=[doors]")
     assert re.search(r"^similarity +1$", planned, re.M), planned[-2000:]
+    why = finished.rewind("why", "doors").stdout
+    assert "items.npz: another file took its place" in why, why
+    file.write_bytes(before)
+    os.utime(file, (long_ago, long_ago))
+    assert "Nothing to be done" in finished.run("-n", "--config", "studies=[doors]"), "the first one came back"
 
 
 @pytest.mark.slow

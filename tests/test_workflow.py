@@ -10,84 +10,18 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from conftest import ROOT
+from mini_study import Workflow
 from rewind.jobs.places import pack
 
-MINI = """
-dataset: shapes
-backbone: {architecture: config/models/tiny.json}
-frames: {max_frames: 4, size: 32, keep_in_memory: true}
-text: {tokenizer: words, max_words: 24}
-pretraining:
-  training: {epochs: 2, freeze: [], batch: {size: 16}}
-training:
-  epochs: 2
-  lr: 1.0e-3
-  backbone_lr_multiplier: 1.0
-  freeze: [visual]
-  batch: {size: 16, captions: one, twins_together: true}
-methods:
-  meanP: {head: meanP}
-  seqLSTM: {head: seqLSTM}
-  chance: {model: chance, seeds: [0]}
-seeds: [0, 1]
-sanity: {clips: 4, min_r1: 0.2, training: {epochs: 30, batch: {size: 4}, evaluate_every: 10}}
-sweep: {max_frames: [3, 4], method: seqLSTM, training: {epochs: 1}}
-statistics: {resamples: 200}
-figures: {examples: 2, method: seqLSTM}
-"""
 DATA = {"sources", "inventory", "video_shard", "videos", "captions"}
 REPORT = {"tables", "figures", "examples", "export_vectors", "page"}
 RESULTS = {"similarity", "ranks", "metrics", "statistics", *REPORT}
 TRAINING = {"sanity", "pretrain", "features", "features_sweep", "sweep_trial", "sweep", "train"}
-
-
-class Workflow:
-    """A checkout of its own, with the library taken from its own ``src``."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in ("workflow", "config", "profiles", "src", "Snakefile"):
-            source = ROOT / name
-            copy = shutil.copytree if source.is_dir() else shutil.copy2
-            copy(
-                source, folder / name, **({"ignore": shutil.ignore_patterns("__pycache__")} if source.is_dir() else {})
-            )
-        (folder / "config/studies/mini.yaml").write_text(MINI)
-        (folder / "config/config.yaml").write_text(
-            "studies: [mini]\noverrides:\n  datasets.shapes.source.clips: {train: 12, valid: 4, test: 6}\n"
-        )
-        self.env = os.environ | {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
-
-    def run(self, *arguments: str, ok: bool = True) -> str:
-        done = subprocess.run(
-            self.command(*arguments), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=500
-        )
-        text = done.stdout + done.stderr
-        assert (done.returncode == 0) == ok, text[-6000:]
-        return text
-
-    def stale(self, *arguments: str) -> dict[str, int]:
-        """Rule → number of jobs that a run would start."""
-        text = self.run("-n", *arguments)
-        block = re.search(r"^job +count\n-+ +-+\n(.*?)^total", text, re.M | re.S)
-        jobs = dict(line.split() for line in block[1].strip().splitlines()) if block else {}
-        jobs.pop("all", None)
-        return {name: int(count) for name, count in jobs.items()}
-
-    def edit(self, path: str, old: str = "", new: str = "\n# an edit\n") -> None:
-        """Replace what stands once in a file; without ``old`` a comment is added."""
-        text = (self.folder / path).read_text()
-        assert not old or text.count(old) == 1, (path, old)
-        (self.folder / path).write_text(text.replace(old, new) if old else text + new)
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +203,7 @@ def test_missing_clips_stop_the_stage_above_max_missing(workflow):
     (folder / "source/videos/test0003.mp4").unlink()
     (folder / "source/videos/test0004.mp4").write_bytes(b"no video")
     pack(folder / "source")  # or they would come back from there
+    (folder / ".seals/source.tar.json").unlink()  # on purpose
     shutil.rmtree(folder / "videos/shards")
     for path in (folder / "videos/inventory.csv", folder / "videos/report.csv", folder / "items.csv"):
         path.unlink()  # what is made from them too: Snakemake makes nothing anew that no target lacks
@@ -290,6 +225,30 @@ def test_a_lost_shard_is_named_and_comes_back_alone(workflow):
     assert f"`snakemake --force {name}`" in refused and "Traceback" not in refused
     workflow.run("--force", name)
     assert shard.read_bytes() == whole and workflow.stale() == {}
+
+
+@pytest.mark.slow
+def test_another_run_s_model_is_refused_by_name_and_comes_back(workflow):
+    names = [f"results/mini/runs/seqLSTM/seed{seed}/model.safetensors" for seed in (0, 1)]
+    first, second = (workflow.folder / name for name in names)
+    whole = first.read_bytes()
+    shutil.copy(second, first)
+    refused = workflow.run("results/mini/similarity/seqLSTM/seed0.npz", ok=False)
+    assert f"{names[0]}: not the file that the job train (study=mini, method=seqLSTM, seed=0) wrote on" in refused
+    assert f"it is a copy of {names[1]}" in refused and "Traceback" not in refused
+    workflow.run(*re.search(r"`snakemake --cores all (--force .*?)`", refused)[1].split())
+    assert first.read_bytes() == whole, "the same bits again"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sealed", [True, False])
+def test_no_broken_file_of_results_passes_or_ends_in_a_traceback(workflow, sealed):
+    options = ["--sample", "0.1"] if sealed else ["--sample", "0.03", "--unsealed"]
+    command = [sys.executable, str(ROOT / "tests/broken_results.py"), *options, str(workflow.folder)]
+    done = subprocess.run(command, env=workflow.env, capture_output=True, text=True)
+    cases = [json.loads(line) for line in done.stdout.splitlines()]
+    bad = [case for case in cases if case["verdict"] in ("traceback", *("silent", "unnamed") * sealed)]
+    assert done.returncode == 0 and len(cases) > 20 and not bad, done.stderr[-2000:] + json.dumps(bad[:3], indent=1)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
+from rewind.trouble import put_down, refuse_no_file, remember_place
 
 # Letters, digits and . _ - ; never a leading dot or dash, so an id is neither hidden, a parent folder nor an option.
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
@@ -41,14 +42,21 @@ def atomic(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that replaces it when the block ends without an error.
 
     A job killed at any moment leaves either the old file or the new one. The suffix is kept, because writers such as
-    ffmpeg choose their format by it.
+    ffmpeg choose their format by it. What takes long to make again also outlives a power cut.
+
+    Raises:
+        RewindError: if ``path`` is a folder, a device or a pipe.
     """
     path = Path(path)
+    refuse_no_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
         yield draft
-        os.replace(draft, path)
+        put_down(draft, path)
+    except Exception as error:
+        remember_place(error, path, draft)
+        raise
     finally:
         draft.unlink(missing_ok=True)
 
@@ -76,8 +84,16 @@ def read_json(path: str | Path) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RewindError(f"{path}: no such file.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of bytes, of syntax, of digits, of depth
         raise RewindError(f"{path}: not valid JSON: {error}.") from error
+
+
+def remembered(path: Path | None) -> Any:
+    """What a JSON file holds that only saves work; None where it is absent or broken: all of it can be found anew."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path else None
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def write_csv(path: str | Path, table: pd.DataFrame) -> None:
@@ -100,13 +116,13 @@ def read_csv(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
     """
     try:
         columns = pd.read_csv(path, nrows=0).columns
+        kinds = {c: str for c in columns if c.endswith("_id") or c in text or c in _TEXT_COLUMNS}
+        blanks = {c: [""] for c in columns if c not in kinds}
+        return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=blanks)
     except (FileNotFoundError, pd.errors.EmptyDataError) as error:
         raise RewindError(f"{path}: missing or empty; a CSV with a header row is needed.") from error
-    kinds = {c: str for c in columns if c.endswith("_id") or c in text or c in _TEXT_COLUMNS}
-    table = pd.read_csv(
-        path, dtype=kinds, keep_default_na=False, na_values={c: [""] for c in columns if c not in kinds}
-    )
-    return table
+    except (ValueError, IsADirectoryError) as error:  # of bytes, or of rows
+        raise RewindError(f"{path}: no CSV that can be read: {error}.") from error
 
 
 _TEXT_COLUMNS = frozenset(

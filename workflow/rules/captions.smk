@@ -10,6 +10,7 @@ rule captions:
     input:
         source_files,
         report="results/data/{dataset}/videos/report.csv",
+        inventory=lambda w: overlapping(w.dataset),
     output:
         item_table="results/data/{dataset}/items.csv",
         captions=multiext(
@@ -36,8 +37,11 @@ rule captions:
             mode="json",
             include={"name", "source", "reverse"}
             | ({"image"} if dataset(w).items == "images" else set())
-            | ({"clips"} if not dataset(w).clips else set()),
+            | ({"clips"} if not dataset(w).clips else set())
+            | given_keys(dataset(w)),
         ),
-        code=lambda w: code(w, "captions", named("rewind.datasets", dataset(w).source.format)),
+        code=lambda w: code(
+            w, "captions", named("rewind.datasets", dataset(w).source.format), files=source_files(w)
+        ),
     script:
         "../scripts/job.py"

@@ -7,10 +7,12 @@ from snakemake.exceptions import WorkflowError
 
 from rewind.errors import RewindError
 from rewind.jobs.config import custom_rules, listing, load_all, load_checked, weights_file, zero_shot_file
+from rewind.jobs.drafts import forget_old_drafts
 from rewind.jobs.places import annotation_files
 from rewind.jobs.presence import gpu_faults
 from rewind.jobs.slurm import cluster_faults
 from rewind.study import comparing
+from rewind.trouble import told
 from rewind.video.packed import how_to_restore, lost
 
 # Where this workflow is a module of another one, files of keys that are not there are its own.
@@ -20,12 +22,15 @@ HOME = Path(str(workflow.current_basedir)).parents[1]
 # that read the workflow anew on another machine need only the keys.
 try:
     if workflow.is_main_process:
+        forget_old_drafts(Path(".snakemake/rewind"))
         STUDIES, DATASETS = load_checked(config, Path(".snakemake/rewind/sound.json"), sys.argv[1:], HOME)
     else:
         STUDIES, DATASETS = load_all(config, HOME)
     CUSTOM_RULES = custom_rules(config)
-except RewindError as error:
-    raise WorkflowError(str(error)) from None
+except (RewindError, OSError, MemoryError) as error:
+    if sentence := told(error):
+        raise WorkflowError(sentence) from None
+    raise
 
 
 LOST = [path for name in DATASETS for path in lost(Path(f"results/data/{name}/videos"))]
@@ -117,12 +122,17 @@ def clip_files(name):
     }
 
 
+OWN = set()
+
+
 def own(paths):
     """Files that the user brings: at the same path on every machine, also where those of rules are in a bucket.
 
     Some of what a key names is made by rules: vectors of a model by name, or of one data set from another.
     """
-    return [path if str(path).startswith("results/") else local(path) for path in paths]
+    paths = list(paths)
+    OWN.update(str(path) for path in paths if not str(path).startswith("results/"))
+    return [local(path) if str(path) in OWN else path for path in paths]
 
 
 def study(wildcards):

@@ -47,7 +47,9 @@ rule encode_dataset:
         gpu=lambda w: making_gpus(w.dataset),
     params:
         made_from=lambda w: origin(w).signature(exclude={"threads"}),
-        code=lambda w: code(w, "encode_dataset", *encoder_modules(origin(w))),
+        code=lambda w: code(
+            w, "encode_dataset", *encoder_modules(origin(w)), files=own(encoder_files(origin(w)))
+        ),
     script:
         "../scripts/job.py"
 
@@ -71,8 +73,12 @@ rule vector_report:
         mem_mb=annotations_mb,
     params:
         dataset=lambda w: dataset(w).signature(
-            include={"name", "source"} | (set() if dataset(w).vectors else {"reverse", "clips"})
+            include={"name", "source"}
+            | given_keys(dataset(w))
+            | (set() if dataset(w).vectors else {"reverse", "clips"})
         ),
-        code=lambda w: code(w, "vector_report", named("rewind.datasets", dataset(w).source.format)),
+        code=lambda w: code(
+            w, "vector_report", named("rewind.datasets", dataset(w).source.format), files=source_files(w)
+        ),
     script:
         "../scripts/job.py"

@@ -11,7 +11,7 @@ rule encode_vectors:
         unpack(lambda w: clip_files(w.dataset)),
         item_table=rules.captions.output.item_table,
         captions="results/data/{dataset}/captions/{dataset}_test.csv",
-        local=lambda w: encoding(w).files(),
+        local=lambda w: own(encoding(w).files()),
     output:
         captions="results/data/{dataset}/vectors/{encoding}/captions.npz",
         item_vectors="results/data/{dataset}/vectors/{encoding}/items.npz",
@@ -33,6 +33,11 @@ rule encode_vectors:
     params:
         encoding=lambda w: encoding(w).content(),
         dataset=lambda w: w.dataset,
-        code=lambda w: code(w, "encode_vectors", named("rewind.encoders", encoding(w).encoder)),
+        code=lambda w: code(
+            w,
+            "encode_vectors",
+            named("rewind.encoders", encoding(w).encoder),
+            files=own(encoding(w).files()),
+        ),
     script:
         "../scripts/job.py"

@@ -6,19 +6,32 @@ A rule names what its study chooses by a string, since no import says it.
 import atexit
 
 from rewind.identity.accepted import Accepted
+from rewind.identity.brought import Brought
 from rewind.identity.marks import Identity, remember
 from rewind.identity.stages import instead
 from rewind.study.pretraining import own_backbone
 
 IDENTITY = Identity(memory=Path(".snakemake/rewind/modules.json"))
 ACCEPTED = Accepted()
+SEEN = Brought(Path(".snakemake/rewind/brought.csv"), writes=workflow.is_main_process)
+try:
+    for folder in (*STUDIES, *(f"data/{name}" for name in DATASETS)):
+        ACCEPTED.entries(Path("results") / folder / "accepted.json")
+except RewindError as error:
+    raise WorkflowError(str(error)) from None
 if workflow.is_main_process:
     atexit.register(IDENTITY.reader.memory.keep)
+    atexit.register(SEEN.keep)
 
 
-def code(wildcards, stage, *modules, **chosen):
-    """The identity of a stage; ``modules`` are found by name at run time, for ``chosen`` see ``instead``."""
-    mark = remember(stage, IDENTITY.parts(stage, modules, instead(**chosen)))
+def code(wildcards, stage, *modules, files=(), **chosen):
+    """The identity of a stage; ``modules`` are found by name at run time, for ``chosen`` see ``instead``.
+
+    Of ``files`` those count that the user brings, where one took the place of another. They are not taken from the
+    rule's input: Snakemake compares no parameter that was made from it.
+    """
+    parts = IDENTITY.parts(stage, modules, instead(**chosen))
+    mark = remember(stage, parts | SEEN.parts(OWN.intersection(map(str, files))))
     # Where somebody accepted an edit, the output keeps the sum that it was made with.
     return ACCEPTED.recorded(stage, dict(wildcards.items()), mark)
 
@@ -43,14 +56,25 @@ def trial_code(wildcards, stage, method, training):
 
 def method_code(wildcards, stage, *methods, zero_shot=False):
     modules = [name for method in methods for name in trained_modules(study(wildcards), method)]
-    return code(wildcards, stage, *modules, heads=heads_of(methods), zero_shot=zero_shot)
+    files = [*files_of(wildcards, methods), *weights_of(wildcards.study)]
+    files += zero_shot_input(wildcards.study) if zero_shot else []
+    return code(wildcards, stage, *modules, files=files, heads=heads_of(methods), zero_shot=zero_shot)
 
 
-def model_code(wildcards, stage, *names):
+def model_code(wildcards, stage, *names, files=()):
     """The identity of a stage that runs models of methods; how they were trained is no part of it."""
     methods = [study(wildcards).methods[name] for name in names]
     modules = [name for method in methods for name in model_modules(study(wildcards), method)]
-    return code(wildcards, stage, *modules, heads=heads_of(methods))
+    files = [*files, *files_of(wildcards, methods)]
+    return code(wildcards, stage, *modules, files=files, heads=heads_of(methods))
+
+
+def files_of(wildcards, methods):
+    """Files of the user's that models are made of: vectors or scores, weights of their own, captions of a vocabulary."""
+    backbones = (own_backbone(method) for method in methods)
+    found = [keys.get("weights") for keys in backbones if isinstance(keys, dict)]
+    found += [path for method in methods for path in brought_files(method, wildcards.get("seed"))]
+    return own(filter(None, [*found, study(wildcards).text.vocabulary]))
 
 
 def model_modules(chosen, method):

@@ -103,6 +103,18 @@ def packed_sources(name):
     return [ancient(f"results/data/{name}/source.tar")] if chosen.made_here and not chosen.vectors else []
 
 
+def given_keys(chosen):
+    """Keys of a data set that its annotations depend on, where its file gives them."""
+    return {key for key in ("allow_overlap", "only") if getattr(chosen, key)}
+
+
+def overlapping(name):
+    """What captions are told of overlaps of splits, where the data set's file allows them and clips are here."""
+    chosen = DATASETS[name]
+    here = chosen.clips and not chosen.vectors
+    return [f"results/data/{name}/videos/inventory.csv"] if here and chosen.allow_overlap else []
+
+
 def described(name):
     """What is said of a data set, and the digest of its content: read, but no reason to run again."""
     return [ancient(f"{data_folder(name)}/captions/report.json")]

@@ -106,6 +106,7 @@ rule features:
             "features",
             "rewind.models.clip4clip",
             named("rewind.models", study(w).backbone.kind),
+            files=[] if study(w).pretraining else weights_of(w.study),
             heads=["meanP"],
         ),
     script:

@@ -30,7 +30,12 @@ rule sources:
     params:
         dataset=lambda w: dataset(w).signature(include={"name", "source", "reverse"}),
         workers=lambda w: dataset(w).media.workers,
-        code=lambda w: code(w, "sources", named("rewind.datasets", dataset(w).source.format)),
+        code=lambda w: code(
+            w,
+            "sources",
+            named("rewind.datasets", dataset(w).source.format),
+            files=own(annotation_files(dataset(w))),
+        ),
     script:
         "../scripts/job.py"
 
@@ -53,10 +58,13 @@ rule inventory:
     params:
         dataset=lambda w: dataset(w).model_dump(
             mode="json",
-            include={"name", "source", "reverse", "how_to_get", dataset(w).items.removesuffix("s")},
+            include={"name", "source", "reverse", "how_to_get", dataset(w).items.removesuffix("s")}
+            | given_keys(dataset(w)),
         ),
         listing=lambda w: listing(dataset(w)),
-        code=lambda w: code(w, "inventory", named("rewind.datasets", dataset(w).source.format)),
+        code=lambda w: code(
+            w, "inventory", named("rewind.datasets", dataset(w).source.format), files=source_files(w)
+        ),
     script:
         "../scripts/job.py"
 

@@ -29,7 +29,7 @@ rule zero_shot:
     params:
         spec=lambda w: zero_shot_spec(w.study, w.method),
         dataset=lambda w: study(w).dataset,
-        code=lambda w: model_code(w, "zero_shot", w.method),
+        code=lambda w: model_code(w, "zero_shot", w.method, files=zero_shot_input(w.study)),
     script:
         "../scripts/job.py"
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rewind.errors import RewindError
 from rewind.files import write_json
 
 FILE = "accepted.json"
@@ -74,7 +75,11 @@ class Accepted:
         return self.results / folder / FILE
 
     def entries(self, path: Path) -> dict[tuple[str, str], Entry]:
-        """Stage and job → what was accepted for it."""
+        """Stage and job → what was accepted for it.
+
+        Raises:
+            RewindError: if the file is there and cannot be read: without it finished runs would be made again.
+        """
         if path not in self._read:
             self._read[path] = {(entry.stage, entry.job): entry for entry in _load(path)}
         return self._read[path]
@@ -123,6 +128,14 @@ def state_of(path: str | Path) -> str:
 
 def _load(path: Path) -> list[Entry]:
     try:
-        return [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError):
+        entries = [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        if not all(isinstance(value, str) for one in entries for value in (one.stage, one.job, one.recorded)):
+            raise TypeError("a stage, a job or a sum is no text")
+        return entries
+    except FileNotFoundError:
         return []
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise RewindError(
+            f"{path}: these accepted edits cannot be read ({error}). Without them finished results count as stale: put "
+            "back the file as `rewind accept` wrote it, or delete it, and what it kept is made again."
+        ) from error

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rewind.files import digest, write_json
+from rewind.files import digest, remembered, write_json
 from rewind.identity.follow import Parts, follow
 from rewind.identity.modules import Reader
 from rewind.identity.stages import NEVER, STAGES
@@ -63,9 +62,9 @@ def remember(stage: str, parts: Parts, store: Path = STORE) -> str:
 def recall(mark: str, store: Path = STORE) -> tuple[str, Parts] | None:
     """The stage and the parts of a sum, if they were kept."""
     try:
-        content = json.loads((store / f"{mark}.json").read_text(encoding="utf-8"))
+        content = remembered(store / f"{mark}.json")
         return content["stage"], content["parts"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return None
 
 

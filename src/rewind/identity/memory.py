@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from rewind.files import write_text
+from rewind.files import remembered, write_text
 from rewind.identity.units import Module, Unit, read
 
 _MOST = 2000  # modules
@@ -52,10 +52,7 @@ class Memory:
 
 
 def _load(path: Path | None) -> dict[str, dict]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path else {}
-    except (OSError, ValueError):
-        return {}
+    found = remembered(path)
     return found if isinstance(found, dict) else {}
 
 

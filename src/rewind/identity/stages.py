@@ -14,6 +14,8 @@ from dataclasses import dataclass
 NEVER = frozenset(
     {
         "rewind.errors",  # messages for people
+        "rewind.trouble",  # likewise, of the machine; and that a file is whole
+        "rewind.files:atomic",  # where a file is put, not what is in it
         "rewind.progress",  # lines on the console
         "rewind.provenance",  # what ran, and where: recorded beside results, never in them
         "rewind.command",  # what the user typed
@@ -23,15 +25,20 @@ NEVER = frozenset(
         "rewind.compat",  # how packages are imported
         "rewind.study.keys",  # how keys are declared and refused
         "rewind.study.load",  # how files of keys are read
+        "rewind.study.yaml_file",  # likewise
         "rewind.study.rules",  # which keys are refused together
         "rewind.study.together",  # refuses a study, or lets it go on as it is
         "rewind.jobs.splits",  # refuses a run, or lets it go on as it is
+        "rewind.video.folding",  # likewise, a data set
         "rewind.jobs.launch",  # starts processes; what they do together is rewind.distributed
         "rewind.training.places",  # where a state lies, not what is in it
         "rewind.jobs.training_job:state_path",  # likewise
         "rewind.jobs.given",  # what a job is given, as plain values
         "rewind.jobs.runner",  # finds the function of a rule
+        "rewind.jobs.seals",  # refuses inputs, or lets a job go on as it is
+        "rewind.jobs.structure",  # likewise
         "rewind.jobs.train:_record",  # run.json, around the scores
+        "rewind.jobs.drafts",  # removes what killed processes left
         "rewind.jobs.session",  # logs, leases and messages of a job
         "rewind.jobs.numerics:keep_memory",  # speed alone
         "rewind.identity.marks",  # this

@@ -62,14 +62,15 @@ def pack(folder: Path) -> None:
 
 
 def unpack(packed: Path, folder: Path) -> None:
-    """Lay down the files of :func:`pack` that are not there; each appears whole."""
+    """Lay down the files of :func:`pack` that are not there, or are others by now; each appears whole."""
     with tarfile.open(packed) as archive:
         for member in archive:
             path = folder / member.name
-            if path.is_file() and path.stat().st_size == member.size:
-                continue
             stream = archive.extractfile(member)
             if stream is None or not path.resolve().is_relative_to(folder.resolve()):
                 raise RewindError(f"{packed}: {member.name!r} is no file of this data set; make it again.")
+            content = stream.read()
+            if path.is_file() and path.stat().st_size == member.size and path.read_bytes() == content:
+                continue
             with atomic(path) as draft:
-                draft.write_bytes(stream.read())
+                draft.write_bytes(content)

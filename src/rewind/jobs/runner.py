@@ -10,6 +10,8 @@ from pathlib import Path
 from rewind.errors import RewindError
 from rewind.files import digest, write_json
 from rewind.identity.stages import RULES, job_named
+from rewind.jobs import seals
+from rewind.jobs.drafts import forget_drafts
 from rewind.jobs.given import Given
 from rewind.jobs.session import session, told
 
@@ -28,8 +30,19 @@ def do(given: Given) -> None:
     """Do a job: its log, its threads and the GPUs that its rule asks for are those of the session around it."""
     with told():
         act = function(given)
+        forget_drafts(given)
     with session(given.log, *asked(given)):
-        act(given)
+        seals.check(given)
+        seals.withdraw(given)
+        try:
+            act(given)
+        except RewindError:
+            raise
+        except Exception as error:
+            if said := seals.explained(given, error):
+                raise said from error
+            raise
+        seals.seal(given)
 
 
 def asked(given: Given) -> tuple[int, int | None, bool]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewind.identity.accepted import Accepted
+from rewind.identity.brought import CONTENT
 from rewind.identity.follow import Parts
 from rewind.identity.marks import recall
 from rewind.staleness.plan import Planned, record
@@ -96,6 +97,8 @@ def differing(old: Parts, new: Parts) -> list[str]:
 
 
 def _module(module: str, found: Mapping[str, list[str]]) -> str:
+    if {name for names in found.values() for name in names} == {CONTENT}:
+        return f"{module}: another file took its place"
     said = []
     for how, names in found.items():
         names = [name for name in names if name]

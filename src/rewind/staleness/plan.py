@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import json
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rewind.errors import RewindError
+from rewind.files import remembered
 
 _JOB = re.compile(r"^((?:    )?)(?:local)?(?:rule|checkpoint) (\w+):$")  # those of a group are indented
 _LINE = re.compile(r"^    (\w[\w ]*): (.*)$")
@@ -109,10 +109,7 @@ def _values(text: str) -> list[str]:
 
 def record(output: str) -> dict[str, Any]:
     """What Snakemake noted when it made a file; nothing where it noted nothing."""
-    try:
-        return json.loads(record_path(output).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    return remembered(record_path(output)) or {}
 
 
 def record_path(output: str) -> Path:

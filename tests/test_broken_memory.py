@@ -1,0 +1,57 @@
+"""What is remembered between two readings of the workflow may be broken: it is looked up anew, or refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rewind.errors import RewindError
+from rewind.identity.accepted import FILE, Accepted
+from rewind.identity.brought import Brought
+from rewind.identity.marks import recall
+from rewind.identity.memory import Memory
+from rewind.jobs import named, sound
+from rewind.video.packed import lost
+from rewind.video.sources import SourceListing
+
+CONTENTS = {
+    "empty": b"",
+    "cut": b'[{"stage": "tra',
+    "a list": b"[1, [2], null]",
+    "an object": b'{"a": {"b": [1]}}',
+    "null": b"null",
+    "a number": b"9" * 5000,
+    "Latin-1": b'["caf\xe9"]',
+    "zeros": bytes(100),
+    "deep": b"[" * 100_000,
+    "quoted": b'"a,b\nc,d\n',
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS.keys())
+def test_a_broken_memory_is_none(tmp_path, content):
+    file = tmp_path / "memory.json"
+    file.write_bytes(content)
+    assert isinstance(sound._read(file), dict) and isinstance(named._read(file), list)
+    assert Memory(file, frozenset()).module("rewind.errors", Path("src/rewind/errors.py")).units
+    assert recall("memory", tmp_path) is None
+    assert Brought(file, writes=True).parts([file]) == {}
+    state = tmp_path / "videos/.state/shards"
+    state.mkdir(parents=True)
+    for name in ("inventory.csv", ".state/shards/0.json", "report.csv", "shards.csv"):
+        (tmp_path / "videos" / name).write_bytes(content)
+    assert SourceListing([str(tmp_path / "videos")], tmp_path / "videos", file).digest()
+    assert lost(tmp_path / "videos") == []
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS.keys())
+def test_broken_acceptances_are_refused_since_without_them_runs_would_be_made_again(tmp_path, content):
+    (tmp_path / "mini").mkdir()
+    file = tmp_path / "mini" / FILE
+    file.write_bytes(content)
+    with pytest.raises(RewindError, match=r"accepted\.json: these accepted edits cannot be read"):
+        Accepted(tmp_path).recorded("train", {"study": "mini"}, "a" * 16)
+    with pytest.raises(RewindError):
+        Accepted(tmp_path).add(file, [])
+    assert file.read_bytes() == content, "nothing is written over it"

@@ -1,0 +1,141 @@
+"""What a job left behind is what the next one finds, or it is refused by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rewind.errors import RewindError
+from rewind.jobs import seals
+from rewind.jobs.given import Given, Named
+from rewind.jobs.places import pack, unpack
+
+MODEL = "results/mini/runs/meanP/seed{}/model.safetensors"
+
+
+def given(*outputs: str, rule: str = "train", inputs: tuple[str, ...] = (), **wildcards: str) -> Given:
+    return Given(rule, Named(inputs, {}), Named(outputs, {}), Named([], {}), wildcards, 1, {}, "a.log")
+
+
+def made(path: str, content: bytes, **wildcards: str) -> Path:
+    """A file that a job wrote."""
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    seals.seal(given(path, **wildcards))
+    return file
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(path: str | Path) -> str:
+    with pytest.raises(RewindError) as caught:
+        seals.check_file(path)
+    return str(caught.value)
+
+
+def test_a_file_as_it_was_made_passes_touched_moved_or_linked(folder):
+    file = made(MODEL.format(0), b"weights", seed="0")
+    os.utime(file, (1, 1))
+    seals.check_file(file)
+    seals.check_file(folder / file)
+    (folder / "results").rename(folder / "elsewhere")
+    (folder / "results").symlink_to(folder / "elsewhere")
+    seals.check_file(file)
+
+
+def test_what_is_another_file_by_now_is_named_with_how_it_came_and_what_to_do():
+    first, second = (made(MODEL.format(seed), f"weights {seed}".encode(), seed=str(seed)) for seed in (0, 1))
+    first.write_bytes(second.read_bytes())
+    text = said(first)
+    assert text.startswith(f"{first}: not the file that the job train (seed=0) wrote on ")
+    assert f"it is a copy of {second}" in text and f"`snakemake --cores all --force {first}`" in text
+    first.write_bytes(b"weigh")
+    assert "it has 5 bytes where there were 9" in said(first)
+    first.write_bytes(b"weighty 0")
+    assert "its content is another one" in said(first)
+    seal = Path("results/mini/.seals/runs/meanP/seed0/model.safetensors.json")
+    assert str(seal) in said(first)
+    seal.write_text("{")
+    assert "no safetensors file that can be read" in said(first), "a broken seal says nothing; the structure does"
+    first.unlink()
+    first.mkdir()
+    assert "a folder, where a file is needed" in said(first)
+
+
+def test_a_job_refuses_its_inputs_and_forgets_what_its_outputs_were():
+    file = made("results/mini/metrics.csv", b"method\n")
+    file.write_bytes(b"methods\n")
+    with pytest.raises(RewindError, match=r"metrics\.csv: not the file"):
+        seals.check(given("results/mini/tables/a.csv", inputs=(str(file),)))
+    draft = Path("results/mini/.seals/.metrics.csv.77.part.json")
+    draft.write_text("")
+    seals.withdraw(given(str(file)))
+    assert not draft.exists() and not list(Path("results/mini/.seals").iterdir())
+
+
+def test_files_beside_an_index_count_with_it():
+    folder = Path("results/data/vectors/source")
+    folder.mkdir(parents=True)
+    np.save(folder / "text.npy", np.ones((2, 3), np.float32))
+    index = made(str(folder / "embeddings.json"), b'{"text_width": 3, "item_width": 3}')
+    seals.check_file(index)
+    np.save(folder / "text.npy", np.zeros((2, 3), np.float32))
+    assert "text.npy: not the file that the job train wrote" in said(index)
+
+
+def test_a_large_file_is_read_again_only_where_its_time_differs(monkeypatch):
+    monkeypatch.setattr(seals, "TRUSTED", 4)
+    file = made(MODEL.format(0), b"weights")
+    then = file.stat().st_mtime_ns
+    file.write_bytes(b"WEIGHTS")
+    assert "its content is another one" in said(file)
+    os.utime(file, ns=(then, then))
+    seals.check_file(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("results/mini/sweep/best.json", b"{}", "the key 'max_frames' is missing"),
+        ("results/mini/sweep/best.json", b'{"max_frames": "many"}', "'max_frames' is 'many', which cannot be"),
+        ("results/mini/sweep/best.json", b"[" * 100_000, "no JSON file that can be read"),
+        ("results/data/a/items.csv", b"item_id,path\n", "the column 'split' is missing"),
+        ("results/data/a/items.csv", b"\xff\xfe", "no CSV table that can be read"),
+        ("results/mini/similarity/a/seed0.npz", b"PK", "no npz file that can be read"),
+        ("results/mini/ranks/a/seed0.parquet", b"PAR1", "no parquet file that can be read"),
+        (MODEL.format(0), b"weights", "no safetensors file that can be read"),
+    ],
+)
+def test_without_a_seal_the_structure_is_looked_at(name, content, fault):
+    Path(name).parent.mkdir(parents=True)
+    Path(name).write_bytes(content)
+    assert said(name).startswith(f"{name}: {fault}")
+
+
+def test_a_made_source_that_was_changed_comes_back_from_what_was_packed():
+    folder = Path("results/data/shapes/source")
+    (folder / "videos").mkdir(parents=True)
+    clip = folder / "videos/a.mp4"
+    clip.write_bytes(b"clip")
+    pack(folder)
+    for content in (b"CLIP", b"cl", None):
+        clip.unlink()
+        if content:
+            clip.write_bytes(content)
+        unpack(folder.with_name("source.tar"), folder)
+        assert clip.read_bytes() == b"clip"
+
+
+def test_files_elsewhere_and_those_of_a_bucket_have_no_seals():
+    for name in ("data/x.json", ".snakemake/storage/s3/b/results/mini/best.json", "results/x.json"):
+        made(name, b"{")
+        seals.check_file(name)
+    assert not list(Path().rglob(".seals"))
