@@ -169,5 +169,7 @@ def copy_study(made: Path, folder: Path, patch: pytest.MonkeyPatch) -> Path:
 
 def search(capsys, *arguments: object) -> tuple[int, str, str]:
     """``rewind search``: its exit code, what it prints, and what it says besides."""
-    code = main(["search", *map(str, arguments)])
+    record = Path(arguments[0]) / "run.json"
+    own = record.is_file() and TOWERS.kind in record.read_text()
+    code = main(["search", *map(str, arguments), *["--trust"] * own])
     return code, *capsys.readouterr()

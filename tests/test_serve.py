@@ -30,6 +30,7 @@ from rewind.files import read_csv, write_csv
 from rewind.search.run import open_run
 from rewind.search.searcher import load_searcher
 from rewind.search.server import create_app, is_local, serve
+from rewind.video.packed import write_index, write_tar
 from search_runs import COLOURS, make_study
 
 VOID = {"meta", "link", "input", "img", "br"}
@@ -161,6 +162,26 @@ def test_strips_and_clips_of_the_gallery(client, root):
     assert clip.data == (root / "results/data/walls/videos/test_blue.mp4").read_bytes() and clip.mimetype == "video/mp4"
     part = client.get("/clip/test_blue", headers={"Range": "bytes=4-7"})
     assert part.status_code == 206 and part.data == b"ftyp"
+
+
+def test_a_clip_in_a_shard_is_given_out_and_a_damaged_one_is_not(client, root):
+    videos = root / "results/data/walls/videos"
+    whole, shard = (videos / "test_blue.mp4").read_bytes(), videos / "shards/0-of-1.tar"
+    try:
+        write_index(videos, [("shards/0-of-1.tar", write_tar(shard, [("test_blue.mp4", whole)]))])
+        (videos / "test_blue.mp4").rename(root / "kept.mp4")
+        assert client.get("/clip/test_blue").data == whole
+        damaged = bytearray(shard.read_bytes())
+        damaged[damaged.index(b"ftyp")] ^= 1
+        shard.write_bytes(damaged)
+        answer = client.get("/clip/test_blue")
+        assert answer.status_code == 404 and whole not in answer.data
+        assert "that are damaged are made again" in answer.text
+    finally:
+        (root / "kept.mp4").rename(videos / "test_blue.mp4")
+        for name in ("clips.csv", "shards.csv"):
+            (videos / name).unlink()
+        shutil.rmtree(videos / "shards")
 
 
 OUTSIDE = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from rewind.search.query import refuse_empty
 from rewind.search.run import FinishedRun, open_run
 from rewind.search.searcher import Answer, Searcher, load_searcher
 from rewind.search.strips import Strips
+from rewind.targets import archive_with, output_file, output_folder
 
 DEFAULT_INDEX = "-"  # what --index means without a file
 LEAVE = ("quit", "exit")
@@ -35,6 +37,7 @@ class Wishes:
         seed: of the drawing.
         save: folder for pictures and JSON.
         times: whether to tell how long a query took.
+        trust: run the code and show the files that the results name, wherever they are.
     """
 
     query: str | None = None
@@ -45,6 +48,7 @@ class Wishes:
     seed: int = 0
     save: Path | None = None
     times: bool = False
+    trust: bool = False
 
 
 def search(folder: Path, wishes: Wishes) -> None:
@@ -63,7 +67,9 @@ def search(folder: Path, wishes: Wishes) -> None:
         raise RewindError("--random draws captions itself: leave out --random or the query.")
     if wishes.query is not None:
         refuse_empty(wishes.query)
-    run, searcher = start(folder, wishes.split, wishes.index)
+    if wishes.save is not None:
+        output_folder(wishes.save, "--save")
+    run, searcher = start(folder, wishes.split, wishes.index, wishes.trust)
     desk = _Desk(run, searcher, wishes)
     if wishes.random:
         asked = searcher.random_captions(wishes.random, wishes.seed)
@@ -76,16 +82,27 @@ def search(folder: Path, wishes: Wishes) -> None:
         desk.talk()
 
 
-def start(folder: Path, split: str, index: str | None) -> tuple[FinishedRun, Searcher]:
-    """A run ready to search, with a line on standard error about what it took."""
+def start(folder: Path, split: str, index: str | None, trust: bool = False) -> tuple[FinishedRun, Searcher]:
+    """A run ready to search, with a line on standard error about what it took.
+
+    Raises:
+        RewindError: if the run cannot be searched, or would run code of others that was not trusted.
+    """
     began = time.perf_counter()
-    run = open_run(folder)
     if index is not None and index != DEFAULT_INDEX and not index.endswith(".npz"):
         raise RewindError(f"--index: {index!r} is not an .npz file; write --index=FILE, or --index after the query.")
+    run = open_run(folder)
     path = run.index(split) if index == DEFAULT_INDEX else Path(index) if index else None
-    searcher = load_searcher(run, split, path, tell)
+    if path is not None:
+        output_file(path, "--index", _no_other_archive)
+    searcher = load_searcher(run, split, path, tell, trust)
     tell(f"{run.name}: {len(searcher.ids):,} {split} items, ready after {time.perf_counter() - began:.1f} s")
     return run, searcher
+
+
+def _no_other_archive(path: Path) -> bool:
+    """Whether a file is an index, or so broken that it may have been one: not the vectors of somebody's model."""
+    return archive_with("mark.npy")(path) or not zipfile.is_zipfile(path)
 
 
 def tell(text: str) -> None:
@@ -98,7 +115,7 @@ class _Desk:
 
     def __init__(self, run: FinishedRun, searcher: Searcher, wishes: Wishes) -> None:
         self.run, self.searcher, self.wishes = run, searcher, wishes
-        self.strips = Strips(searcher.items, run.data)
+        self.strips = Strips(searcher.items, run.data, trust=wishes.trust)
 
     def answer(self, query: str, truth: str | None = None) -> Answer:
         """Print a query's answer, and save it if that is wished."""
@@ -149,6 +166,10 @@ def _lines() -> Iterator[str]:
             line = input("search> " if asked else "")
         except (EOFError, KeyboardInterrupt):
             return
+        except UnicodeDecodeError as error:
+            raise RewindError(
+                f"the queries on standard input are not UTF-8 text ({error.reason}); save them so."
+            ) from None
         if not line.strip() or (asked and line.strip().lower() in LEAVE):
             return
         yield line

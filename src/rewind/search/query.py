@@ -30,13 +30,20 @@ def check_query(query: str, backbone: Any) -> list[str]:
 
 
 def refuse_empty(query: str) -> None:
-    """Refuse a query without a letter, which needs no model to be told.
+    """Refuse a query without a letter, or with one that is none, which needs no model to be told.
 
     Raises:
-        RewindError: if it is empty or blank.
+        RewindError: if it is empty or blank, or in another encoding than UTF-8.
     """
     if not query.strip():
         raise RewindError("the query is empty; describe in a few words what to look for.")
+    try:
+        query.encode("utf-8")
+    except UnicodeEncodeError as error:  # Python's stand-in for a byte of another encoding
+        raise RewindError(
+            f"the query {query!a} is not UTF-8 text at its character {error.start + 1}; set the terminal, or the "
+            "file that it comes from, to UTF-8."
+        ) from None
 
 
 def _unknown(query: str, vocabulary: Any | None) -> list[str]:

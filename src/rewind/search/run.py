@@ -9,8 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from rewind.errors import RewindError
-from rewind.files import read_json
+from rewind.jobs.seals import check_below
 from rewind.provenance import file_hash
+from rewind.reading.objects import read_json
+from rewind.search.trust import check_record
 from rewind.study import RunSpec
 
 MODEL, RECORD = "model.safetensors", "run.json"
@@ -71,10 +73,14 @@ def open_run(folder: str | Path) -> FinishedRun:
     """
     folder = Path(folder)
     _check_finished(folder)
+    check_below(folder, MODEL, RECORD)
     record = read_json(folder / RECORD)
+    if isinstance(record, dict):
+        check_record(record, folder, folder / RECORD)
     learnt = _learnt_from(record, folder / RECORD)
     root = _root(folder, learnt[0])
-    weights = record["spec"].get("backbone", {}).get("weights")
+    towers = record["spec"].get("backbone")
+    weights = towers.get("weights") if isinstance(towers, dict) else None
     caches = [root / path for path in learnt if path.suffix != ".csv" and str(path) != weights]
     return FinishedRun(
         folder=folder,
@@ -118,8 +124,8 @@ def _learnt_from(record: Any, where: Path) -> list[Path]:
     Raises:
         RewindError: if the record does not say.
     """
-    keys = ("spec", "max_frames", "data")
-    lost = [key for key in keys if not isinstance(record, dict) or key not in record]
+    keys = {"spec": dict, "max_frames": int, "data": dict}
+    lost = [key for key, kind in keys.items() if not isinstance(record, dict) or not isinstance(record.get(key), kind)]
     paths = sorted(map(Path, record["data"]), key=lambda path: path.name != "items.csv") if not lost else []
     if lost or not paths or paths[0].name != "items.csv" or not any(path.name.endswith(TRAIN) for path in paths):
         lost = lost or ["data: items.csv and the training captions"]

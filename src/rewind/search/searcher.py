@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from safetensors import SafetensorError
 
 from rewind.datasets.annotations import SPLITS, twin_of
 from rewind.datasets.captions import load_split
@@ -22,7 +23,8 @@ from rewind.models.retriever import Backbone, Features, Retriever, offers
 from rewind.search.encoder import query_encoder
 from rewind.search.gallery import encode_items, indexed, mark_of
 from rewind.search.query import check_query, word_vocabulary
-from rewind.search.run import FinishedRun
+from rewind.search.run import RECORD, FinishedRun
+from rewind.search.trust import refuse_code
 
 ALL = "all"
 Say = Callable[[str], None]
@@ -159,12 +161,20 @@ class Searcher:
         return Hit(place, row, item, float(scores[row]), self.described.get(item, []), item == truth, twin)
 
 
-def load_trained(run: FinishedRun, say: Say = print) -> tuple[Retriever, Backbone, DataFolder]:
+def load_trained(run: FinishedRun, say: Say = print, trust: bool = False) -> tuple[Retriever, Backbone, DataFolder]:
     """The model of a finished run in evaluation mode on its device, what prepares its queries, and its data.
 
+    Args:
+        run: from :func:`rewind.search.run.open_run`.
+        say: takes sentences about what was found.
+        trust: also run code that is not Rewind's, which the run or its data set names.
+
     Raises:
-        RewindError: if the run's method cannot search, or its model or its words are of other data.
+        RewindError: if the run's method cannot search, its model or its words are of other data, or it names code that
+            was not trusted.
     """
+    if not trust:
+        refuse_code(run.spec, run.folder / RECORD)
     if run.spec.method.model == "chance":
         raise RewindError(f"{run.folder}: chance scores all items the same, so it cannot search; name another run.")
     vectors = run.spec.backbone.kind == "embeddings"
@@ -172,14 +182,21 @@ def load_trained(run: FinishedRun, say: Say = print) -> tuple[Retriever, Backbon
         raise RewindError(f"{run.cache}: no longer the vectors that this run was trained on; train it again.")
     folder = DataFolder(run.data, run.dataset, run.spec, run.max_frames, run.cache if vectors else None)
     retriever = build_retriever(folder)
-    backbone = query_encoder(run.data, device()) if vectors else _backbone(retriever, folder)
+    backbone = query_encoder(run.data, device(), trust) if vectors else _backbone(retriever, folder)
     _check_words(run, word_vocabulary(backbone) is not None and not offers(retriever.check_state), say)
-    load_model(run.model, retriever)
+    try:
+        load_model(run.model, retriever)
+    except (SafetensorError, ValueError, AttributeError) as error:
+        raise RewindError(
+            f"{run.model}: no whole model file ({error}); copy it again, or train the run again."
+        ) from None
     retriever.eval().to(device())
     return retriever, backbone, folder
 
 
-def load_searcher(run: FinishedRun, split: str = "test", index: Path | None = None, say: Say = print) -> Searcher:
+def load_searcher(
+    run: FinishedRun, split: str = "test", index: Path | None = None, say: Say = print, trust: bool = False
+) -> Searcher:
     """The model of a finished run over a gallery.
 
     Args:
@@ -187,12 +204,13 @@ def load_searcher(run: FinishedRun, split: str = "test", index: Path | None = No
         split: ``test``, ``valid``, ``train``, or ``all`` of them.
         index: file that keeps the gallery's features; none: they are computed each time.
         say: takes sentences about what was found and done.
+        trust: see :func:`load_trained`.
 
     Raises:
         RewindError: if the run's method cannot search, its model or its words are of other data, or the split has no
             usable item.
     """
-    retriever, backbone, folder = load_trained(run, say)
+    retriever, backbone, folder = load_trained(run, say, trust)
     items, captions = _gallery(run, split)
     cache = _cache(run, say)
     on = device()

@@ -5,6 +5,7 @@ Flask comes with the extra ``serve``.
 
 from __future__ import annotations
 
+import io
 import ipaddress
 import socket
 import threading
@@ -18,6 +19,7 @@ from rewind.search.console import mark
 from rewind.search.run import FinishedRun
 from rewind.search.searcher import Answer, Searcher
 from rewind.search.strips import Strips
+from rewind.video.packed import find, read
 
 TOPS = (5, 10, 20, 50)
 EXAMPLES = 6
@@ -36,7 +38,9 @@ _HEADERS = {
 }
 
 
-def create_app(run: FinishedRun, searcher: Searcher, split: str = "test", local: bool = True) -> Flask:
+def create_app(
+    run: FinishedRun, searcher: Searcher, split: str = "test", local: bool = True, trust: bool = False
+) -> Flask:
     """The application, with these addresses:
 
     - ``/?q=…&top=…``: the page and what a query found; ``/?caption=<caption_id>`` asks a caption whose item is known;
@@ -47,9 +51,10 @@ def create_app(run: FinishedRun, searcher: Searcher, split: str = "test", local:
         run, searcher: from :mod:`rewind.search`.
         split: gallery, for the page's heading.
         local: answer only requests that name this machine, so that no web page elsewhere can ask through a browser.
+        trust: also show files that lie outside of ``results/data``.
     """
     app = Flask(__name__)
-    strips = Strips(searcher.items, run.data)
+    strips = Strips(searcher.items, run.data, trust=trust)
     captions = searcher.captions.drop_duplicates("caption_id").set_index("caption_id")
     examples = searcher.random_captions(EXAMPLES, seed=0).to_dict("records")
     model = threading.Lock()  # requests come in threads, the model is one
@@ -88,10 +93,17 @@ def create_app(run: FinishedRun, searcher: Searcher, split: str = "test", local:
 
     @app.get("/clip/<item>")
     def clip(item: str) -> Response:
-        path = strips.paths[row_of(item)].resolve()
+        row = row_of(item)
+        path = strips.paths[row]
+        try:
+            strips.check(row)
+            if place := find(path):  # within a shard
+                return send_file(io.BytesIO(read(place)), download_name=path.name, conditional=True)
+        except RewindError as error:
+            abort(404, str(error))
         if not path.is_file():
             abort(404, f"{path.name}: no such file; prepare the data again.")
-        return send_file(path, conditional=True)
+        return send_file(path.resolve(), conditional=True)
 
     @app.before_request
     def known() -> None:

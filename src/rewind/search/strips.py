@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from rewind.search.trust import shown_file
 from rewind.video.frames import sample_clip
 
 FRAMES, SIDE = 3, 160
@@ -26,21 +27,33 @@ class Strips:
         items: the gallery: path (relative to ``folder``), reversed.
         folder: the dataset's results folder.
         side: height of a strip and width of each frame in pixels; the centre square, as a model sees it.
+        trust: also show files outside of ``results/data``.
     """
 
-    def __init__(self, items: pd.DataFrame, folder: Path, side: int = SIDE) -> None:
+    def __init__(self, items: pd.DataFrame, folder: Path, side: int = SIDE, trust: bool = False) -> None:
+        self.folder, self.trust = Path(folder), trust
         self.paths = [Path(folder) / path for path in items["path"]]
         self.reversed = (items["reversed"] == 1).tolist()
         self.side = side
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._lock = threading.Lock()
 
+    def check(self, row: int) -> None:
+        """Refuse a file that must not be shown.
+
+        Raises:
+            RewindError: if it lies outside of ``results/data``, and the results are not trusted.
+        """
+        if not self.trust:
+            shown_file(self.paths[row], self.folder)
+
     def read(self, row: int) -> np.ndarray:
         """At most :data:`FRAMES` frames spread over the clip, uint8 (t, side, side, 3); of an image the one.
 
         Raises:
-            RewindError: if the file is gone or broken.
+            RewindError: if the file is gone, broken, or must not be shown.
         """
+        self.check(row)
         pixels, mask = sample_clip(self.paths[row], FRAMES, self.side, reversed=self.reversed[row])
         return np.ascontiguousarray(pixels[mask.astype(bool)].transpose(0, 2, 3, 1))
 
