@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from rewind.errors import RewindError
+from rewind.targets import output_folder
 
 
 def add_clip_commands(commands: argparse._SubParsersAction) -> None:
@@ -49,6 +50,7 @@ def _extract(options: argparse.Namespace) -> int:
             f"{lost[0]}: has no clip here ({items.at[lost[0], 'status']}); see {folder}/videos/report.csv."
         )
     target = options.out or folder / EXTRACTED
+    output_folder(target, "--out")
     for item in chosen:
         path = items.at[item, "path"]
         made = extract(folder / path, target / Path(path).name)

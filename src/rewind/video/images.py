@@ -15,6 +15,7 @@ from rewind.datasets.photos import open_picture
 from rewind.files import atomic
 from rewind.study.dataset import Image as ImageKeys
 from rewind.video.transcode import ClipReport, Refused, machines_fault
+from rewind.video.transparency import NOTE
 
 SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
 _SAVING = {
@@ -59,7 +60,7 @@ def normalise_image(source: Path, target: Path, settings: ImageKeys) -> ClipRepo
 
 
 def _produce(source: Path, target: Path, settings: ImageKeys) -> ClipReport:
-    picture = upright_rgb(source)
+    picture, note = upright_rgb(source)
     whole = picture.size
     picture = _limited(picture, settings.short_side)
     with atomic(target) as draft:
@@ -68,6 +69,7 @@ def _produce(source: Path, target: Path, settings: ImageKeys) -> ClipReport:
     return ClipReport(
         item_id=target.stem,
         status="ok",
+        reason=note,
         source_width=whole[0],
         source_height=whole[1],
         frames=1,
@@ -77,8 +79,8 @@ def _produce(source: Path, target: Path, settings: ImageKeys) -> ClipReport:
     )
 
 
-def upright_rgb(source: Path) -> Image.Image:
-    """An image file as RGB: turned as its EXIF says, transparent parts on white.
+def upright_rgb(source: Path) -> tuple[Image.Image, str]:
+    """An image file as RGB: turned as its EXIF says, transparent parts on white; and what is to be said of it.
 
     Raises:
         Refused: with the reason, if it is missing, empty, damaged, or of a kind without plain colours.
@@ -99,16 +101,17 @@ def upright_rgb(source: Path) -> Image.Image:
         raise Refused(f"cannot be decoded: {' '.join(str(error).split())[:200] or type(error).__name__}") from error
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _rgb(image: Image.Image) -> tuple[Image.Image, str]:
     if image.mode in _SIXTEEN_BITS:
         image = _eight_bits(image)
     if image.mode == "F":
         raise Refused("32-bit floating-point values, whose white is not known")
     if not image.has_transparency_data:
-        return image.convert("RGB")
+        return image.convert("RGB"), ""
     image = image.convert("RGBA")
     white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-    return Image.alpha_composite(white, image).convert("RGB")
+    note = NOTE if image.getchannel("A").getextrema()[0] < 255 else ""
+    return Image.alpha_composite(white, image).convert("RGB"), note
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

@@ -249,7 +249,7 @@ def _finished(job: Job, signature: str, content: str) -> Made | None:
     try:
         made = read_notes(json.loads(job.state.read_text(encoding="utf-8")))
         sizes = sum(path.stat().st_size for path in job.outputs)
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     whole = made.report.status == "ok" and made.report.bytes == sizes
     return made if whole and made.holds(signature, content) else None

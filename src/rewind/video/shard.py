@@ -165,7 +165,7 @@ class KeptShards:
                 places = [Place(shard, Member(*member)) for member in clip["members"]]
                 self.entries[item] = _Entry(made, {place.member.name: place for place in places})
             self.sums[shard] = content["sha256"]
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return
 
 

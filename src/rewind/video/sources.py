@@ -76,7 +76,7 @@ class SourceListing:
         for path in sorted((self.videos / ".state/shards").glob("*.json")):
             try:
                 notes |= json.loads(path.read_text(encoding="utf-8"))["clips"]
-            except (OSError, ValueError, KeyError, TypeError):
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):
                 continue
         try:
             with (self.videos / "inventory.csv").open(newline="", encoding="utf-8") as stream:

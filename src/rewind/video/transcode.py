@@ -20,6 +20,8 @@ from rewind.files import atomic
 from rewind.study.dataset import Video
 from rewind.video.ffmpeg import Outcome, run
 from rewind.video.frames import open_reader
+from rewind.video.header import Header, read_header
+from rewind.video.transparency import NOTE, Channel, channel, lowest, on_white, transparent
 
 
 @dataclass(frozen=True)
@@ -67,20 +69,12 @@ class Refused(Exception):
     """A source that cannot become a clip; the message is the reason in the report."""
 
 
-@dataclass(frozen=True)
-class Header:
-    """What ffmpeg's log says of a source: seconds, displayed size, frames per second; 0 where unknown."""
-
-    seconds: float = 0.0
-    width: int = 0
-    height: int = 0
-    fps: float = 0.0
-
-
 def transcode(
     source: Path, target: Path, twin: Path | None, settings: Video, reversed_source: Path | None = None
 ) -> ClipReport:
     """Normalise ``source`` to ``target`` (H.264, yuv420p, square pixels, no audio, no metadata).
+
+    What is transparent becomes white.
 
     Args:
         source: any file that ffmpeg decodes; its rotation mark is applied.
@@ -146,23 +140,20 @@ def _encode_mapped(
         existing = _encode(reversed_source, [twin_draft], settings, item_id)
     except Refused as error:
         raise Refused(f"existing reversed clip {reversed_source.name}: {error}") from error
-    reason = ""
+    reasons = [original.reason, existing.reason and f"existing reversed clip: {existing.reason}"]
     if existing.frames != original.frames:
-        reason = f"existing reversed clip has {existing.frames} frames, original {original.frames}"
-    return replace(original, reason=reason, bytes=original.bytes + existing.bytes, twin="mapped")
+        reasons.append(f"existing reversed clip has {existing.frames} frames, original {original.frames}")
+    return replace(
+        original, reason="; ".join(filter(None, reasons)), bytes=original.bytes + existing.bytes, twin="mapped"
+    )
 
 
 def _encode(source: Path, drafts: list[Path], settings: Video, item_id: str) -> ClipReport:
     """Encode ``source`` forward to the first draft and, if there is a second, reversed to that one."""
-    limit = LEAST_SECONDS + SLOWEST * settings.max_seconds
-    outcome = run(_graph(source, drafts, settings, "round"), limit)
-    if outcome.code == 0 and not _frames_written(outcome):
-        # Shorter than half a frame's time: keep its one frame instead of none.
-        outcome = run(_graph(source, drafts, settings, "pass"), limit)
-    if what := outcome.machines():
-        raise machines_fault(source, what)
-    header, frames = read_header(outcome.messages), _frames_written(outcome)
-    _check_outcome(outcome, header, frames, settings)
+    header, frames, alpha = _run(source, drafts, settings)
+    reason = _note(source, alpha, settings) if alpha else ""
+    if reason == NOTE:
+        header, frames, _ = _run(source, drafts, settings, alpha)
     sizes = {_written_size(draft, frames) for draft in drafts}
     if len(sizes) != 1:
         raise Refused("the clip and its twin differ in size")
@@ -170,6 +161,7 @@ def _encode(source: Path, drafts: list[Path], settings: Video, item_id: str) -> 
     return ClipReport(
         item_id=item_id,
         status="ok",
+        reason=reason,
         seconds=_seconds(header, frames, settings.fps),
         source_width=header.width,
         source_height=header.height,
@@ -181,18 +173,66 @@ def _encode(source: Path, drafts: list[Path], settings: Video, item_id: str) -> 
     )
 
 
-def _graph(source: Path, drafts: list[Path], settings: Video, at_end: str) -> Any:
-    """The ffmpeg-python graph: decode once, normalise, encode; and reverse, encode."""
+def _run(
+    source: Path, drafts: list[Path], settings: Video, alpha: Channel | None = None
+) -> tuple[Header, int, Channel | None]:
+    """Write the drafts, on white where ``alpha`` is given; the source's header, frames written, its alpha channel.
+
+    Raises:
+        Refused: with the reason.
+    """
+    limit = _limit(settings)
+    outcome = run(_graph(source, drafts, settings, "round", alpha), limit)
+    if outcome.code == 0 and not _frames_written(outcome):
+        # Shorter than half a frame's time: keep its one frame instead of none.
+        outcome = run(_graph(source, drafts, settings, "pass", alpha), limit)
+    if what := outcome.machines():
+        raise machines_fault(source, what)
+    header, frames = read_header(outcome.messages), _frames_written(outcome)
+    _check_outcome(outcome, header, frames, settings)
+    return header, frames, channel(outcome.messages)
+
+
+def _note(source: Path, alpha: Channel, settings: Video) -> str:
+    """What the report says of a source with an alpha channel: nothing where no pixel is transparent."""
+    outcome = run(lowest(_opened(source, settings, alpha)), _limit(settings))
+    if what := outcome.machines():
+        raise machines_fault(source, what)
+    if any("Unknown decoder" in line for line in outcome.messages):
+        return alpha.unread()
+    if outcome.code != 0:
+        raise Refused(f"its transparency cannot be decoded: {outcome.fault()}")
+    return NOTE if transparent(outcome.output) else ""
+
+
+def _limit(settings: Video) -> float:
+    return LEAST_SECONDS + SLOWEST * settings.max_seconds
+
+
+def _opened(source: Path, settings: Video, alpha: Channel | None) -> Any:
+    """The video stream of a source, which ffmpeg reads as far as it may."""
     # "file:" and the whitelists keep a name such as "http:x", or a playlist or manifest under a clip's name, from
     # reaching further: ffmpeg goes by content, whatever the suffix is. Reading stops a little above the limit, so that
     # a wrong header cannot fill the memory.
     limit = settings.max_seconds + 2 / settings.fps
     clip = ffmpeg.input(
-        f"file:{source}", protocol_whitelist="file", format_whitelist=CONTAINERS, threads=1, t=f"{limit:.6f}"
+        f"file:{source}",
+        protocol_whitelist="file",
+        format_whitelist=CONTAINERS,
+        threads=1,
+        t=f"{limit:.6f}",
+        **(alpha.options() if alpha else {}),
     )
-    # "V" leaves out cover pictures. Scaling comes after dropping frames, and before reversing, which holds
-    # all frames in memory.
-    clip = clip["V:0"].filter("setpts", "PTS-STARTPTS").filter("fps", fps=settings.fps, eof_action=at_end)
+    return clip["V:0"]  # "V" leaves out cover pictures
+
+
+def _graph(source: Path, drafts: list[Path], settings: Video, at_end: str, alpha: Channel | None) -> Any:
+    """The ffmpeg-python graph: decode once, normalise, encode; and reverse, encode."""
+    # Scaling comes after dropping frames, and before reversing, which holds all frames in memory.
+    clip = _opened(source, settings, alpha).filter("setpts", "PTS-STARTPTS")
+    clip = clip.filter("fps", fps=settings.fps, eof_action=at_end)
+    if alpha:
+        clip = on_white(clip)
     clip = clip.filter("scale", **_scaling(settings.short_side))
     # Older ffmpegs convert the colours but keep the source's tag, so the tag is set too.
     clip = clip.filter("setparams", colorspace="smpte170m", range="tv")
@@ -276,36 +316,3 @@ def _written_size(draft: Path, frames: int) -> tuple[int, int]:
         raise Refused(f"the written file has {len(reader)} frames, {frames} were sent")
     height, width = reader.read([0]).shape[1:3]
     return width, height
-
-
-_DURATION = re.compile(r"Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)")
-_SIZE = re.compile(r", (\d+)x(\d+)[ ,\[]")
-_FPS = re.compile(r"([\d.]+)(k?) fps")
-_ROTATION = re.compile(r"rotation of (-?[\d.]+) degrees")
-
-
-def read_header(messages: tuple[str, ...]) -> Header:
-    """Read length, displayed size and rate of the first video stream from ffmpeg's log."""
-    header, in_video = Header(), False
-    for line in messages:
-        if "Stream mapping:" in line or "Output #0" in line:
-            break
-        if match := _DURATION.search(line):
-            hours, minutes, seconds = match.groups()
-            header = replace(header, seconds=int(hours) * 3600 + int(minutes) * 60 + float(seconds))
-        if "Stream #" in line:
-            in_video = "Video:" in line and "(attached pic)" not in line and not header.width
-        if in_video:
-            header = _read_stream(header, line)
-    return header
-
-
-def _read_stream(header: Header, line: str) -> Header:
-    size, fps, rotation = _SIZE.search(line + " "), _FPS.search(line), _ROTATION.search(line)
-    if "Stream #" in line and size:
-        header = replace(header, width=int(size[1]), height=int(size[2]))
-    if "Stream #" in line and fps:
-        header = replace(header, fps=float(fps[1]) * (1000 if fps[2] else 1))
-    if rotation and round(abs(float(rotation[1]))) % 180 == 90:
-        header = replace(header, width=header.height, height=header.width)
-    return header
