@@ -61,11 +61,12 @@ Path("captions").mkdir()
 Path("items.csv").write_text("item_id,path,split,cluster_id,reversed,status\\na,a.mp4,test,a,0,ok\\nb,b.mp4,train,b,0,ok\\n")
 for split, item in (("test", "a"), ("train", "b")):
     Path(f"captions/shapes_{split}.csv").write_text(f"video_id,caption,caption_id\\n{item},a red ring turns,{item}1\\n")
+Path("captions/report.json").write_text("{}")
 from rewind.jobs.tables import _notes
 from rewind.study import Dataset, Study
 study = Study.model_validate({"name": "s", "dataset": "shapes", "methods": {"a": {}}, "text": {"max_words": 4}})
 dataset = Dataset.model_validate({"name": "shapes", "source": {"format": "shapes"}})
-print(_notes(study, dataset, Path(".")))
+print(list(filter(None, _notes(study, dataset, Path(".")))))
 """
 
 

@@ -145,7 +145,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"resources.gpus": 3}, "training.batch.size: 16 pairs cannot be divided equally among resources.gpus: 3"),
         ({"evaluation.zero_shot": {"folder": "nowhere"}}, "evaluation.zero_shot.folder: nowhere: no test_batch.bin"),
         ({"methods": {"chance": {"model": "chance"}}, "evaluation.zero_shot": {"folder": "x"}}, "no method here has"),
-        ({"dataset": "../shapes"}, "dataset: String should match pattern"),
+        ({"dataset": "../shapes"}, "dataset: no name of a file"),
     ],
 )  # fmt: skip
 def test_each_fault_is_told_with_its_key(checkout: Path, change: dict, message: str) -> None:
@@ -200,11 +200,26 @@ def test_a_json_of_sizes_is_looked_into(checkout: Path) -> None:
     for content, message in (
         ("{", "not valid JSON"),
         ("[]", "a JSON object with embed_dim"),
+        ("[" * 100_000, "backbone.architecture: a.json: lists and objects are nested too deeply"),
+        ('{"embed_dim": 8, "embed_dim": 9}', "a.json: row 1, character 18: the key 'embed_dim' is given twice"),
+        ('{"embed_dim": NaN}', "a.json: row 1, character 15: NaN is no JSON"),
         (json.dumps({"embed_dim": 8}), "vision_cfg is missing"),
     ):
         Path("a.json").write_text(content)
-        assert message in refused({"backbone.architecture": "a.json"})
+        text = refused({"backbone.architecture": "a.json"})
+        assert message in text and text.count("backbone.architecture: ") == 1
     assert "a.json: no such file" in refused({"backbone.architecture": "gone/a.json"})
+
+
+def test_a_vocabulary_is_looked_into(checkout: Path) -> None:
+    for name, raw, message in (
+        ("v.txt", "caf\u00e9\n".encode("latin-1"), "v.txt: not UTF-8: row 1, character 4 is the byte 0xE9"),
+        ("v.txt", b"", "v.txt: the file is empty"),
+        ("v.json", b'[{"caption": "a"},\n{"caption": "\\ud800"}]', "v.json: row 2, character 14: \\ud800 is half"),
+    ):
+        Path(name).write_bytes(raw)
+        change = {"text": {"tokenizer": "miniclip", "vocabulary": name}}
+        assert f"text.vocabulary: {message}" in refused({**change, "backbone.kind": "miniclip_towers"})
 
 
 def test_only_what_was_found_sound_is_remembered(checkout: Path) -> None:

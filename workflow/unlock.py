@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,9 @@ def main() -> None:
     if pid := running(folder):
         sys.exit(f"error: a Snakemake (process {pid}) is at work in this folder; wait for it, or end it first.")
     print("the last run here was killed: its lock is removed, and it resumes where it stopped")
-    subprocess.run([sys.executable, "-m", "snakemake", "--unlock", "--quiet"], check=True, stderr=subprocess.DEVNULL)
+    # A lock belongs to the folder: the workflow, which takes seconds to read, has no say in it.
+    unlock = [sys.executable, "-m", "snakemake", "--unlock", "--quiet", "--snakefile", os.devnull]
+    subprocess.run(unlock, check=True, stderr=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

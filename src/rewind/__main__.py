@@ -1,7 +1,21 @@
 """``python -m rewind``: the same as the command ``rewind``."""
 
+import os  # these two are loaded when Python starts; any other could come from the working folder
 import sys
 
-from rewind.cli import main
+
+def _forget_working_folder() -> None:
+    """Take the working folder off the path, where ``-m`` put it first: a ``torch.py`` there is not ours to import.
+
+    What ``PYTHONPATH`` names stays, and so does the folder of a Rewind that is not installed.
+    """
+    here, home = os.path.realpath(os.curdir), os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    if not sys.flags.safe_path and sys.path and os.path.realpath(sys.path[0] or os.curdir) == here != home:
+        del sys.path[0]
+
+
+_forget_working_folder()
+
+from rewind.cli import main  # noqa: E402 - nothing of the working folder may come first
 
 sys.exit(main())

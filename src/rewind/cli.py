@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -11,22 +12,37 @@ from pathlib import Path
 
 from rewind.errors import RewindError
 from rewind.interop.command import add_commands
+from rewind.targets import archive_with, is_json, output_file, output_folder
+from rewind.trouble import told
 from rewind.video.command import add_clip_commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code (an error prints its message alone and gives 1)."""
+    """Run one command; its exit code (1 for an error for people or a fault of the machine, told in a sentence)."""
     options = _parser().parse_args(arguments)
     try:
         code = options.command(options)
         sys.stdout.flush()
         return code
-    except RewindError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     except BrokenPipeError:  # `rewind … | head`: nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return 128 + signal.SIGPIPE
+    except Exception as error:
+        sentence = told(error)
+        if sentence is None:  # a defect of ours
+            raise
+        print(f"error: {sentence}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _write_no_more()
+        return 1
+
+
+def _write_no_more() -> None:
+    """Forget what standard output has not taken: Python would try once more when it ends, and complain."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -172,6 +188,11 @@ def _add_gallery(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="store the item features for next time (default FILE: results/<study>/index/<method>.seed<k>.npz)",
     )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="run code of others and show files outside of results/data, where the results name them",
+    )
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -183,6 +204,9 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from rewind.interop.clip4clip import export_clip4clip
+
+    output_file(options.out, "OUT", archive_with("data.pkl"))
     export_clip4clip(options.run, options.out)
     print(f"{options.out}: written")
     return 0
@@ -191,6 +215,8 @@ def _export(options: argparse.Namespace) -> int:
 def _job(options: argparse.Namespace) -> int:
     from rewind.jobs.alone import again
 
+    if options.out is not None:
+        output_folder(options.out, "--out")
     return again(options.target, options.out)
 
 
@@ -242,6 +268,8 @@ def _evaluate(options: argparse.Namespace) -> int:
 def _rehearse(options: argparse.Namespace) -> int:
     from rewind.rehearsal.command import rehearse, wishes
 
+    if options.json is not None:
+        output_file(options.json, "--json", is_json)
     said = wishes(options.cores, options.gpus, options.gpu_tflops, options.full, options.items)
     return rehearse(options.study, said, options.json)
 
@@ -273,6 +301,7 @@ def _search(options: argparse.Namespace) -> int:
             seed=options.seed,
             save=options.save,
             times=options.times,
+            trust=options.trust,
         ),
     )
     return 0
@@ -287,36 +316,7 @@ def _serve(options: argparse.Namespace) -> int:
         raise RewindError("rewind serve needs Flask: run `pip install 'rewind-bench[serve]'`.") from None
     from rewind.search.command import start
 
-    run, searcher = start(options.run, options.split, options.index)
-    serve(create_app(run, searcher, options.split, is_local(options.host)), options.host, options.port, run.name)
+    run, searcher = start(options.run, options.split, options.index, options.trust)
+    app = create_app(run, searcher, options.split, is_local(options.host), options.trust)
+    serve(app, options.host, options.port, run.name)
     return 0
-
-
-def export_clip4clip(run: Path, out: Path) -> None:
-    """Write the model of a finished run in CLIP4Clip's format.
-
-    Args:
-        run: folder with the run's ``model.safetensors`` and ``run.json``.
-        out: file to write, atomically.
-
-    Raises:
-        RewindError: if there is no finished run, or its model is none that CLIP4Clip can compute.
-    """
-    import torch
-
-    from rewind.compat import open_clip
-    from rewind.files import read_json
-    from rewind.models.architectures import architecture
-    from rewind.models.clip4clip_files import HELD, check_towers, write_state
-    from rewind.models.weights import read_state
-
-    spec = read_json(run / "run.json").get("spec", {})
-    method, backbone = spec.get("method", {}), spec.get("backbone", {})
-    if (method.get("model"), backbone.get("kind")) != ("clip4clip", "clip") or method.get("head") not in HELD:
-        raise RewindError(
-            f"{run}: CLIP4Clip's format is for CLIP towers with one of the heads {', '.join(HELD)}; this run is "
-            f"{method.get('model')} {method.get('head')} on {backbone.get('kind')}."
-        )
-    with torch.device("meta"):  # its form alone
-        check_towers(open_clip("model").CLIP(**architecture(backbone["architecture"])), str(run))
-    write_state(read_state(run / "model.safetensors"), method["head"], out)

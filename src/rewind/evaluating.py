@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import subprocess
 import sys
@@ -12,12 +11,15 @@ from typing import Any
 
 import yaml
 
+from rewind.datasets.annotations import read_annotations
+from rewind.datasets.table import rows_of
 from rewind.errors import RewindError
 from rewind.study import Dataset, load_dataset, load_study
-from rewind.study.load import read_yaml
 from rewind.study.together import without_twins
+from rewind.study.yaml_file import parse_yaml, read_yaml
 
 DATASETS, STUDIES = Path("config/datasets"), Path("config/studies")
+LONGEST = 90  # letters of a name, which may get a number
 TITLE = "# Written by `rewind evaluate`; edit it as you like, and run it with:\n"
 
 
@@ -130,16 +132,20 @@ def _dataset(wishes: Wishes) -> tuple[Dataset, dict[str, Any]]:
     if wishes.videos:
         source["videos"] = wishes.videos
     keys = {"source": source, "reverse": twins} | ({} if wishes.videos else {"clips": False})
-    return Dataset(name=_name(Path(wishes.data).stem), **keys), keys
+    dataset = Dataset(name=_name(Path(wishes.data).stem), **keys)
+    try:
+        read_annotations(dataset, "")  # a fault of its rows is told before a file is written
+    except RewindError as error:
+        raise RewindError(f"--data: {error}") from error
+    return dataset, keys
 
 
 def _has_twins(path: Path) -> bool:
     """Whether some reverse caption is in a CSV."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            return any((row.get("reverse_caption") or "").strip() for row in csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise RewindError(f"--data: {path}: not a readable CSV ({error}).") from error
+        return any(row.cells.get("reverse_caption") for row in rows_of(path))
+    except RewindError as error:
+        raise RewindError(f"--data: {error}") from error
 
 
 def _write(path: Path, keys: dict[str, Any], command: str) -> None:
@@ -166,8 +172,8 @@ def _pair(option: str) -> tuple[str, Any]:
     key, equals, value = option.partition("=")
     if not equals or not key:
         raise RewindError(f"--option {option!r}: write key=value, for example score=dot.")
-    return key, yaml.safe_load(value)
+    return key, parse_yaml(value, f"--option {key}")
 
 
 def _name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_\-]+", "_", text).strip("_") or "model"
+    return re.sub(r"[^A-Za-z0-9_\-]+", "_", text).strip("_")[:LONGEST] or "model"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rewind.errors import RewindError
 from rewind.files import read_json
+from rewind.jobs import seals
 from rewind.jobs.given import Given
 from rewind.jobs.runner import RECORDS, asked, function
 from rewind.jobs.session import machine
@@ -34,6 +35,7 @@ def again(target: str, out: Path | None = None) -> int:
     lost = [name for name in given.input if not Path(name).exists()]
     if lost:
         raise RewindError(f"{lost[0]}: an input of this job is missing; run `snakemake --cores 1 {lost[0]}` first.")
+    seals.check(given)
     folder = Path(out or tempfile.mkdtemp(prefix="rewind-job-"))
     given = given.below(folder)
     for name in given.output:

@@ -9,16 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rewind.command import OURS as KEYS
 from rewind.datasets.cifar10 import find_cifar10
 from rewind.errors import Faults, RewindError
-from rewind.jobs import presence, sound
+from rewind.jobs import annotated, presence, sound
 from rewind.jobs.named import encoder_faults
+from rewind.jobs.overrides import overrides
 from rewind.study import Dataset, Study, load_dataset, load_study, rules, together
-from rewind.study.keys import NAME
-from rewind.study.load import merge
+from rewind.study.keys import NAME, NAMES
 from rewind.study.places import found as found_at
 from rewind.video.sources import SourceListing
 
@@ -65,12 +63,19 @@ def load_checked(
         found.add(DATASET.format(dataset.name), presence.dataset_faults(dataset))
     for study in studies.values():
         found.add(STUDY.format(study.name), presence.study_faults(study))
+        texts = presence.text_faults(study)
+        found.add(STUDY.format(study.name), texts.values())
+        found.left_out.setdefault(STUDY.format(study.name), []).extend(texts)  # the parts would say it once more
         dataset = datasets.get(study.dataset)
         if dataset and any(target.startswith(f"results/{study.name}/submission/") for target in wanted):
             found.add(DATASET.format(dataset.name), presence.submission_faults(study, dataset))
         found.add(
             STUDY.format(study.name), encoder_faults(study, dataset, memory and memory.with_name("encoders.json"))
         )
+    empty, unread = annotated.faults(studies, datasets, memory and memory.with_name("annotations.json"))
+    for kind, said in ((STUDY, empty), (DATASET, unread)):
+        for name, lines in said.items():
+            found.add(kind.format(name), lines)
     for name, lines in sound.faults(studies, datasets, memory).items():
         found.add(STUDY.format(name), lines)
     found.end()
@@ -115,10 +120,10 @@ def _read(config: Mapping[str, Any], found: _Found, home: Path | None) -> tuple[
         _check_keys(config)
     names: list[str] = []
     with found.caught(MAIN):
-        names = _selected(config)
+        names = selected(config)
     over: dict[str, dict[str, Any]] = {"studies": {}, "datasets": {}}
     with found.caught(MAIN):
-        over = _overrides(config.get("overrides") or {})
+        over = overrides({} if config.get("overrides") is None else config["overrides"])
     studies: dict[str, Study] = {}
     for name in names:
         with found.caught(STUDY.format(name)):
@@ -155,21 +160,35 @@ def custom_rules(config: Mapping[str, Any]) -> list[str]:
     if not isinstance(names, list):
         raise RewindError(f"{MAIN}: custom_rules: must be a list of files with rules, for example [mine/more.smk].")
     for name in names:
-        if not Path(str(name)).is_file():
+        if not _is_file(str(name)):
             raise RewindError(
                 f"{MAIN}: custom_rules: {name}: no such file in {Path.cwd()}; correct the path, or remove it."
             )
     return [str(Path(str(name)).absolute()) for name in names]
 
 
-def _selected(config: Mapping[str, Any]) -> list[str]:
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # too long for a name, or not to be looked at
+        return False
+
+
+def selected(config: Mapping[str, Any]) -> list[str]:
+    """Names of the studies that are selected.
+
+    Raises:
+        RewindError: for none, one that cannot be the name of a file, or one that is there twice.
+    """
     names = config.get("studies") or []
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not names:
         raise RewindError("studies: name at least one study, for example [demo].")
     for name in names:
         if not re.fullmatch(NAME, str(name)):
-            raise RewindError(f"studies: {name!r} is not the name of a file in config/studies (without .yaml).")
+            raise RewindError(
+                f"studies: {str(name)[:100]!r} is not the name of a file in config/studies (without .yaml); {NAMES}."
+            )
         if name == "data":
             raise RewindError("studies: a study cannot be called 'data': results/data is the folder of the datasets.")
         if names.count(name) > 1:
@@ -224,26 +243,6 @@ def _with_origins(
 def _within(line: str, keys: Iterable[str]) -> bool:
     """Whether a line is about one of the keys, or about a part of it."""
     return any(line.startswith((f"{key}: ", f"{key}.")) for key in keys)
-
-
-def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    nested = merge({}, given)
-    for name in nested:
-        if name not in ("studies", "datasets"):
-            raise RewindError(
-                f"overrides.{name}: start with studies.<name> or datasets.<name>, for example "
-                "studies.demo.training.epochs."
-            )
-    return {kind: _typed(nested.get(kind) or {}) for kind in ("studies", "datasets")}
-
-
-def _typed(value: Any) -> Any:
-    """Values with their YAML types: on Snakemake's command line every value of a nested block arrives as text."""
-    if isinstance(value, Mapping):
-        return {name: _typed(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_typed(part) for part in value]
-    return yaml.safe_load(value) if isinstance(value, str) and value else value
 
 
 def check_sources(dataset: Dataset) -> None:

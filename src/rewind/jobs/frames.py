@@ -152,7 +152,7 @@ def _finished(folder: Path, number: int, signature: str, view: View) -> Shard | 
         size = _draft(folder, number).stat().st_size
         whole = state["signature"] == signature and size == shard.rows * view.bytes
         return shard if whole and sha256_of(_draft(folder, number)) == shard.sha256 else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

@@ -7,13 +7,12 @@ local files, the code and the packages; what is refused never is, nor is a modul
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from importlib import metadata
 from pathlib import Path
 
 from rewind.errors import RewindError
-from rewind.files import digest, write_json
+from rewind.files import digest, remembered, write_json
 from rewind.identity.marks import library
 from rewind.study import Dataset, Study
 from rewind.study.encoding import Encoding, encodings_of
@@ -78,8 +77,5 @@ def _version(name: str) -> str:
 
 
 def _read(memory: Path | None) -> list[str]:
-    try:
-        found = json.loads(memory.read_text(encoding="utf-8")) if memory else []
-    except (OSError, ValueError):
-        return []
+    found = remembered(memory)
     return found if isinstance(found, list) else []

@@ -14,6 +14,7 @@ from rewind.errors import RewindError
 from rewind.files import read_csv
 from rewind.jobs.metrics import ranks_path, read_ranks, read_reasons
 from rewind.jobs.queries import asked
+from rewind.jobs.seals import check_below
 from rewind.statistics.blocks import Block, blocks
 from rewind.statistics.likeness import likeness
 from rewind.statistics.power import ALIKE, SPREAD, variances
@@ -140,6 +141,7 @@ def _measured(study: Study, setting: str, folder: Path) -> dict[str, Known]:
     path = folder / "metrics.csv"
     if not path.is_file():
         return {}
+    check_below(folder, "metrics.csv", "statistics/*.csv", "ranks/*/*")
     table = read_csv(path)
     missing = {"method", "seed", "setting", "direction", "queries", "R@1"} - set(table.columns)
     if missing:

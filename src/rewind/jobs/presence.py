@@ -11,10 +11,14 @@ from rewind.datasets.cifar10 import find_cifar10
 from rewind.devices import visible_gpus
 from rewind.errors import Faults, RewindError
 from rewind.jobs.places import annotation_files, videos_folder
+from rewind.reading.objects import read_json
+from rewind.reading.text import read_text
 from rewind.study import Dataset, Study
 from rewind.study.embeddings import ENCODERS
 from rewind.study.encoding import Encoding, encoding_of_side
 from rewind.training.places import url_faults
+
+TEXTS = ("architecture", "vocabulary")  # keys that may name a JSON file, or a text
 
 
 def absent_sources(dataset: Dataset) -> list[str]:
@@ -73,6 +77,25 @@ def _refused(where: str, encoding: Encoding) -> list[str]:
 def study_faults(study: Study) -> list[str]:
     """Absent files and packages of a study, as lines under its file's name."""
     return list(dict.fromkeys([*_weights(study), *_zero_shot(study), *_packages(study)]))
+
+
+def text_faults(study: Study) -> dict[str, str]:
+    """Key → what is wrong with the JSON or the text that it names, of which models are made."""
+    own = {f"methods.{name}.options": method.options for name, method in study.methods.items()}
+    own |= {f"{where}.backbone": block.get("backbone") for where, block in own.items()}
+    own |= {f"{where}.text": block.get("text") for where, block in own.items() if not where.endswith(".backbone")}
+    blocks = {where: block for where, block in own.items() if isinstance(block, dict)}
+    named = [("backbone.architecture", study.backbone.architecture), ("text.vocabulary", study.text.vocabulary)]
+    named += [(f"{where}.{key}", block[key]) for where, block in blocks.items() for key in TEXTS if key in block]
+    found: dict[str, str] = {}
+    for where, path in named:
+        if not isinstance(path, str) or not Path(path).is_file():
+            continue  # a name of open_clip's, or absent, which is told by its own reader
+        try:
+            (read_json if path.lower().endswith(".json") else read_text)(path)
+        except RewindError as error:
+            found[where] = f"{where}: {error}"
+    return found
 
 
 def submission_faults(study: Study, dataset: Dataset) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from rewind import trouble
 from rewind.errors import RewindError
 from rewind.jobs.numerics import settle
 
@@ -24,15 +25,20 @@ class _Tee:
 
     def __init__(self, console: TextIO, log: TextIO) -> None:
         self.console, self.log = console, log
+        self.lost = False  # the log can no longer be written
 
     def write(self, text: str) -> int:
-        self.log.write(text)
-        self.log.flush()
+        if not self.lost:
+            try:
+                self.log.write(text)
+                self.log.flush()
+            except OSError as error:  # the job's own fault, if there is one, must still be said
+                self.lost = True
+                self.console.write(f"{self.log.name}: nothing more is logged ({error.strerror})\n")
         return self.console.write(text)
 
     def flush(self) -> None:
         self.console.flush()
-        self.log.flush()
 
     def isatty(self) -> bool:
         return False
@@ -47,7 +53,8 @@ def session(
 ) -> Iterator[None]:
     """Run a job: tee its output into ``log``, set thread counts, lease ``gpus``.
 
-    A :class:`RewindError` ends the job with its message alone; anything else is a defect and shows its traceback.
+    A :class:`RewindError` or a fault of the machine ends the job with its message alone; anything else is a defect and
+    shows its traceback.
 
     Args:
         log: log file, begun with what attempts wrote that did not come to their end.
@@ -57,7 +64,7 @@ def session(
         require_gpu: refuse to go on without one.
     """
     began = time.monotonic()
-    with log_of_attempts(Path(log)) as stream, redirected(stream):
+    with told(), log_of_attempts(Path(log)) as stream, redirected(stream):
         with told(), machine(threads, gpus, require_gpu):
             yield
         print(f"finished in {time.monotonic() - began:.1f} s", file=stream)
@@ -75,7 +82,7 @@ def log_of_attempts(path: Path) -> Iterator[TextIO]:
     earlier = _end_of(kept)
     for old in (path, draft):
         old.unlink(missing_ok=True)  # not emptied: the other name is of the same file
-    with path.open("w", encoding="utf-8") as stream:
+    with _opened(path) as stream:
         if earlier:
             stream.write(f"{earlier.rstrip()}\n\n--- this attempt did not come to its end; the next: {_here()} ---\n\n")
             stream.flush()
@@ -84,6 +91,17 @@ def log_of_attempts(path: Path) -> Iterator[TextIO]:
             draft.replace(kept)
         yield stream
     kept.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """A log, open for writing; that its last words found no space was said when they were written."""
+    stream = path.open("w", encoding="utf-8")
+    try:
+        yield stream
+    finally:
+        with contextlib.suppress(OSError):
+            stream.close()
 
 
 def _end_of(path: Path) -> str:
@@ -102,14 +120,17 @@ def _here() -> str:
 
 @contextlib.contextmanager
 def told() -> Iterator[None]:
-    """End the process with exit code 1 where the block fails: an error for people as its sentence, a defect traced."""
+    """End the process with exit code 1 where the block fails.
+
+    An error for people and a fault of the machine are told in their sentence; a defect of ours shows its traceback.
+    """
     try:
         yield
-    except RewindError as error:
-        print(f"\nerror: {error}\n", file=sys.stderr)
-        raise SystemExit(1) from None
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        if sentence := trouble.told(error):
+            print(f"\nerror: {sentence}\n", file=sys.stderr)
+        else:
+            traceback.print_exc()
         raise SystemExit(1) from None
 
 

@@ -6,13 +6,12 @@ it names and the packages are those of the time when it was found sound; what is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rewind.files import digest, write_json
+from rewind.files import digest, remembered, write_json
 from rewind.identity.marks import library
 from rewind.jobs import parts
 from rewind.provenance import file_hash
@@ -53,8 +52,8 @@ def faults(
 
 def _read(memory: Path | None) -> dict[str, None]:
     try:
-        return dict.fromkeys(json.loads(memory.read_text(encoding="utf-8"))) if memory else {}
-    except (OSError, ValueError, TypeError):
+        return dict.fromkeys(remembered(memory) or ())
+    except TypeError:  # not the marks that are kept there
         return {}
 
 
@@ -84,10 +83,10 @@ def _files(unit: parts.Unit) -> list[str]:
     if brought:
         data = Path("results/data") / unit.dataset
         brought += [str(path) for path in (data / "items.csv", *sorted((data / "captions").glob("*.csv")))]
-    return found + [_state(path) for path in brought]
+    return found + [state(path) for path in brought]
 
 
-def _state(path: str) -> str:
+def state(path: str) -> str:
     """A file as it is, without reading it: it may have gigabytes."""
     if not Path(path).is_file():
         return digest(path)

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rewind.datasets.captions import load_split
+from rewind.datasets.leaks import sentence
 from rewind.datasets.rtime import truncated_share
 from rewind.evaluation.settings import left_out
 from rewind.files import read_csv, read_json, write_json, write_text
@@ -205,7 +206,7 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     captions = test.captions["caption"].tolist()
     words = load_split(folder, dataset.name, "train").captions["caption"].tolist()
     words = captions_of(study.text.vocabulary) if study.text.vocabulary else words
-    notes = _untrained(study)
+    notes = [*_untrained(study), sentence(read_json(folder / "captions/report.json").get("annotations", {}))]
     if "item_to_text" in study.evaluation.directions and test.captions["video_id"].duplicated().any():
         one, other = ("An image", "image") if dataset.items == "images" else ("A clip", "clip")
         notes.append(_SEARCHED[study.evaluation.item_to_text].format(one, other))

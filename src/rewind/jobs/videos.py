@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from rewind.datasets import leaks
 from rewind.datasets.annotations import format_module, read_annotations
 from rewind.datasets.captions import USABLE, write_captions
 from rewind.datasets.digest import clips_digest, vectors_digest
@@ -15,6 +16,7 @@ from rewind.files import read_csv, read_json, write_csv, write_json
 from rewind.jobs.given import Given
 from rewind.jobs.places import given_sources, pack, sources_folder, unpack, videos_folder
 from rewind.study.dataset import Dataset, Image, Video
+from rewind.video.folding import refuse_one_name
 from rewind.video.inventory import inventory as listed
 from rewind.video.packed import read_members, write_index, write_members
 from rewind.video.prepare import REPORT_COLUMNS, check_coverage, file_suffix
@@ -59,7 +61,9 @@ def vector_report(given: Given) -> None:
 def captions(given: Given) -> None:
     """Rule ``captions``."""
     dataset = Dataset(**given.params.dataset)
-    make_captions(dataset, given.input.report, given.output.item_table, given_sources(dataset, given.input))
+    listing = next(iter(given.input.get("inventory") or []), None)
+    sources = given_sources(dataset, given.input)
+    make_captions(dataset, given.input.report, given.output.item_table, sources, listing)
 
 
 def make_sources(dataset: Dataset, code: str, ready: str) -> None:
@@ -73,7 +77,15 @@ def make_sources(dataset: Dataset, code: str, ready: str) -> None:
 def make_inventory(dataset: Dataset, path: str, sources: Path | None = None) -> None:
     """List the items that the annotations name and where each source is; ``sources``: those that are made here."""
     annotations = read_annotations(dataset, str(sources or sources_folder(dataset.name)))
+    refuse_one_name(annotations.items["item_id"], Path(path).parent, f"config/datasets/{dataset.name}.yaml")
+    clusters = leaks.shared_clusters(annotations.items)
+    if not dataset.allow_overlap:
+        leaks.settle(dataset, clusters)  # before any file is looked at
     rows = listed(dataset, annotations, videos_folder(dataset, sources))
+    same = leaks.shared_sources(rows)
+    leaks.settle(dataset, [*clusters, *same.values()])
+    if dataset.allow_overlap:
+        rows = rows.assign(**{leaks.SAME: rows["item_id"].map(same).fillna("")})
     found = int((rows["source"] != "").sum())
     print(f"{dataset.name}: {found:,} of {len(rows):,} source {_noun(dataset.items)} found")
     write_csv(path, rows)
@@ -117,18 +129,24 @@ def _index(report: str) -> Path:
 def report_vectors(dataset: Dataset, result: str, sources: Path | None = None) -> None:
     """The report of a data set of vectors, or without clips: nothing is normalised, every item is there."""
     items = read_annotations(dataset, str(sources or sources_folder(dataset.name))).items
+    leaks.settle(dataset, [*leaks.shared_clusters(items), *leaks.shared_paths(items)])
     items = items[items["reversed"] == 0].reset_index(drop=True)
     table = pd.DataFrame("", index=range(len(items)), columns=list(REPORT_COLUMNS))
     write_csv(result, table.assign(item_id=items["item_id"], split=items["split"], status=USABLE))
 
 
-def make_captions(dataset: Dataset, report: str, items: str, sources: Path | None = None) -> None:
-    """Write items.csv and the captions of every split."""
+def make_captions(
+    dataset: Dataset, report: str, items: str, sources: Path | None = None, listing: str | None = None
+) -> None:
+    """Write items.csv and the captions of every split; ``listing`` is the inventory where splits may overlap."""
     sources = sources or sources_folder(dataset.name)
     annotations = read_annotations(dataset, str(sources))
     rows, suffix = read_csv(report), file_suffix(dataset.media)
     if not dataset.clips:
         annotations = replace(annotations, items=annotations.items.assign(path=""))
+    if dataset.allow_overlap:
+        said = leaks.notes(annotations.items, read_csv(listing, text=(leaks.SAME,)) if listing else None)
+        annotations = replace(annotations, notes=annotations.notes | said)
     digest = _digest(dataset, rows, sources)
     content = write_captions(annotations, rows, Path(items).parent, dataset.name, suffix, digest)
     for split, counts in content["splits"].items():

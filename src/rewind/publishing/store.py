@@ -10,13 +10,14 @@ from typing import Any
 
 from rewind.errors import RewindError
 from rewind.files import check_id, read_csv, read_json, write_csv, write_json, write_text
-from rewind.jobs.config import MAIN, load_all
+from rewind.jobs.config import MAIN, load_all, selected
 from rewind.jobs.metrics import read_reasons
+from rewind.jobs.seals import check_below
 from rewind.publishing.benchmarks import benchmark
 from rewind.publishing.record import benchmark_record, machine_name, study_record
 from rewind.study import Dataset, Study
-from rewind.study.load import read_yaml
 from rewind.study.report import RANK, split_column
+from rewind.study.yaml_file import read_yaml
 
 FOLDER = Path("docs/published")
 MAIN_FILES = {
@@ -65,13 +66,15 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
     for file in files.values():
         if not (results / file).is_file():
             raise RewindError(f"{results / file}: no such file; finish the study, then publish it.")
+    check_below(results, *files.values(), "ranks/*/*", "runs/*/*/run.json")
     record = study_record(study, results)
     if reasons := read_reasons(study.runs(), str(results / "ranks")):
         record["not_evaluated"] = reasons
     folder = _folder(root, record, machine)
+    texts = {stored: lean((results / file).read_text(encoding="utf-8")) for stored, file in files.items()}
     shutil.rmtree(folder, ignore_errors=True)
-    for stored, file in files.items():
-        write_text(folder / stored, lean((results / file).read_text(encoding="utf-8")))
+    for stored, text in texts.items():
+        write_text(folder / stored, text)
     keys = {"study": study.model_dump(mode="json"), "dataset": dataset.model_dump(mode="json")}
     write_json(folder / "keys.json", keys)
     write_json(folder / "record.json", record)
@@ -114,9 +117,8 @@ def changed_keys(name: str, folder: Path) -> list[str]:
 def _configured(name: str) -> tuple[Study, Dataset]:
     """A study and its data set as the workflow would run them now."""
     given = read_yaml(Path(MAIN))
-    selected = given.get("studies") or []
-    selected = [selected] if isinstance(selected, str) else selected
-    studies, datasets = load_all(given | {"studies": list(dict.fromkeys([*selected, name]))})
+    names = selected(given) if given.get("studies") else []
+    studies, datasets = load_all(given | {"studies": list(dict.fromkeys([*names, name]))})
     return studies[name], datasets[studies[name].dataset]
 
 

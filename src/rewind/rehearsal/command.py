@@ -14,7 +14,8 @@ from rewind.datasets.annotations import SPLITS
 from rewind.devices import visible_gpus
 from rewind.errors import RewindError
 from rewind.files import read_csv, read_json
-from rewind.jobs.config import load_all
+from rewind.jobs.config import MAIN, load_all
+from rewind.jobs.overrides import overrides
 from rewind.rehearsal import report, stages
 from rewind.rehearsal.cost import Cost, Machine, Measured, estimate
 from rewind.rehearsal.data import Counts, counts_of
@@ -23,7 +24,8 @@ from rewind.rehearsal.measure import Job, Steps, jobs_in, steps_of
 from rewind.rehearsal.rates import GUESS_TFLOPS, Rates
 from rewind.rehearsal.run import Outcome, check_checkout, run
 from rewind.study import Dataset, Study
-from rewind.study.load import merge, read_yaml
+from rewind.study.load import merge
+from rewind.study.yaml_file import read_yaml
 
 GUESSED = 1000  # training items of a data set whose size nobody knows
 
@@ -107,8 +109,13 @@ def rehearse(names: list[str], wishes: Wishes, json_file: Path | None) -> int:
 
 def load(name: str) -> tuple[Study, dict[str, Dataset]]:
     """A study and its data sets, under the overrides of ``config/config.yaml`` that are theirs."""
-    given = read_yaml(Path("config/config.yaml")) if Path("config/config.yaml").is_file() else {}
-    over = merge({}, given.get("overrides") or {})
+    given = read_yaml(Path(MAIN)) if Path(MAIN).is_file() else {}
+    over = given.get("overrides") or {}
+    try:
+        overrides(over)
+    except RewindError as error:
+        raise RewindError(f"{MAIN}: {error}") from None
+    over = merge({}, over)
     studies, datasets = load_all({"studies": [name], "overrides": {"studies": _only(over, "studies", {name})}})
     own = _only(over, "datasets", set(datasets))
     if own:

@@ -11,8 +11,12 @@ from rewind.errors import RewindError
 
 K = TypeVar("K", bound="Keys")
 
-NAME = r"^[A-Za-z0-9_\-]+$"
-"""Names of files and folders that we make: no path, no dot (``<method>.seed<k>``), nothing that Snakemake reads."""
+NAME = r"^[A-Za-z0-9_\-]{1,100}$"
+"""Names of files and folders that we make: no path, no dot (``<method>.seed<k>``), nothing that Snakemake reads, and
+short enough for what is hung on them."""
+
+NAMES = "use letters, digits, '_' and '-', at most 100 of them"
+"""The same for people."""
 
 DRAFT = "draft"
 """In a validation's context: what keys decide together is not looked at, single keys are."""

@@ -4,58 +4,23 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from rewind.errors import Faults, RewindError
 from rewind.study.dataset import BUILT_IN, Dataset
 from rewind.study.encoding import with_vectors
-from rewind.study.keys import DRAFT
+from rewind.study.keys import DRAFT, NAME, NAMES
 from rewind.study.model import Method, Study, Sweep
 from rewind.study.places import at_home, found
 from rewind.study.pretraining import starts
+from rewind.study.yaml_file import read_yaml
 
 M = TypeVar("M", bound=BaseModel)
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice (YAML itself would silently keep the last)."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *anchor`: keys beside it are laid on top
-            continue
-        name = loader.construct_object(key_node, deep=True)
-        if name in seen:
-            line = key_node.start_mark.line + 1
-            raise RewindError(f"{key_node.start_mark.name}: line {line}: the key {name!r} is given twice; keep one.")
-        seen.add(name)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping; syntax faults and repeated keys are refused with their line."""
-    try:
-        with path.open(encoding="utf-8") as stream:
-            value = yaml.load(stream, Loader=_Loader)
-    except FileNotFoundError as error:
-        near = difflib.get_close_matches(path.stem, [p.stem for p in path.parent.glob("*.yaml")], n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise RewindError(f"{path}: no such file.{hint}") from error
-    except yaml.YAMLError as error:
-        raise RewindError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(value, dict):
-        raise RewindError(f"{path}: a mapping of keys is expected at the top.")
-    return value
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +51,7 @@ def load_dataset(
     Raises:
         RewindError: naming every fault with its file and key.
     """
-    path = Path(folder) / f"{name}.yaml"
+    path = _named(folder, name)
     raw = merge(merge(read_yaml(found(path, home)), overrides or {}), {"name": name})
     return _validate(Dataset, at_home(raw, home), path)
 
@@ -106,7 +71,7 @@ def load_study(
     Raises:
         RewindError: naming every fault with its file and key.
     """
-    path = Path(folder) / f"{name}.yaml"
+    path = _named(folder, name)
     raw = at_home(merge(merge(read_yaml(found(path, home)), overrides or {}), {"name": name}), home)
     base, given = raw.get("training") or {}, set(raw)
     raw.setdefault("sanity", {})  # on by default, and completed like the others
@@ -122,6 +87,13 @@ def load_study(
         return with_vectors(study)
     except RewindError as error:
         raise Faults({str(path): [str(error)]}, study) from None
+
+
+def _named(folder: str | Path, name: str) -> Path:
+    """The file of a name; one that could lead out of the folder, or that no file system takes, is refused."""
+    if not re.fullmatch(NAME, name):
+        raise RewindError(f"{_shown(name)}: not the name of a file in {folder} (without .yaml); {NAMES}.")
+    return Path(folder) / f"{name}.yaml"
 
 
 def _complete(block: Any, base: Any) -> None:
@@ -202,8 +174,8 @@ def _inherited(line: str, lines: list[str]) -> bool:
 def _of_another_format(raw: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
     """Whether a fault only says that a built-in format is no module of the user's own."""
     source = raw.get("source")
-    known = isinstance(source, Mapping) and source.get("format") in _UNION_TAGS
-    return known and "ModuleSource" in fault["loc"]
+    name = source.get("format") if isinstance(source, Mapping) else None
+    return isinstance(name, str) and name in _UNION_TAGS and "ModuleSource" in fault["loc"]
 
 
 def _explain(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
@@ -222,12 +194,32 @@ def _explain(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
         return f"{path}: unknown key; {hint}"
     if fault["type"] == "missing":
         return f"{path}: this key is missing"
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    given = fault.get("input")
+    message, given = _message(fault), fault.get("input")
     if not fault["loc"] and fault["type"] == "value_error":
         return message  # of several keys, which it names itself
-    shown = "" if isinstance(given, dict) else f" (given: {given!r})"
-    return f"{path}: {message}{shown}"
+    shown = "" if isinstance(given, dict) else f" (given: {_shown(given)})"
+    return f"{path.removesuffix('.[key]')}: {message}{shown}"
+
+
+def _message(fault: Mapping[str, Any]) -> str:
+    """What pydantic says, and in words of ours what it says in those of Python."""
+    kind, key = fault["type"], fault["loc"][-1:] == ("[key]",)
+    if kind == "invalid_key" or (key and kind == "string_type"):
+        return "this name is read as a number; write it in quotes"
+    if kind in ("model_type", "dict_type", "dataclass_type"):
+        return "a block of keys is expected here"
+    if kind == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAME:
+        return f"no name of a file; {NAMES}"
+    return str(fault["msg"]).removeprefix("Value error, ")
+
+
+def _shown(given: Any, most: int = 200) -> str:
+    """A value in a message, cut where it is long."""
+    try:
+        text = repr(given)
+    except ValueError:  # a whole number of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 # Pydantic puts the tags of a tagged union into the path of a fault; they are not keys of the file.

@@ -1,0 +1,282 @@
+"""A machine at its end: each fault is one sentence that names the file and says what to do, and nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import ROOT
+from rewind import files, trouble
+from rewind.cli import main
+from rewind.errors import RewindError
+from rewind.files import atomic, write_text
+from rewind.models.checkpoint import save_model
+from rewind.targets import output_file, output_folder
+from rewind.training.state import StateFile
+from rewind.trouble import told
+
+START = """
+import resource
+import numpy as np, pandas as pd
+from rewind import files
+from rewind.jobs.session import session
+
+table = pd.DataFrame({"a": np.random.default_rng(0).random(20_000)})
+files.write_text("kept.csv", "old")
+
+def most(kind, amount):
+    resource.setrlimit(kind, (amount, amount))
+"""
+
+
+def job(folder: Path, body: str, **limits: object) -> tuple[int, str, str]:
+    """A job in a process of its own: exit code, standard error, log."""
+    script = START + 'with session("job.log"):\n' + textwrap.indent(textwrap.dedent(body), "    ")
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        **limits,
+    )
+    log = folder / "job.log"
+    return done.returncode, done.stderr, log.read_text() if log.is_file() else ""
+
+
+MODEL = """
+import torch
+from rewind.models.checkpoint import save_model
+from rewind.training.state import StateFile
+model = torch.nn.Linear(300, 300)
+"""
+LARGE = "larger than this file system or `ulimit -f` allows"
+
+
+@pytest.mark.parametrize(
+    "write, said",
+    [
+        ('files.write_csv("kept.csv", table)', f"error: kept.csv: {LARGE} (65.5 kB were written, "),
+        ('files.write_csv_parts("kept.csv", [table])', f"error: kept.csv: {LARGE} (65.5 kB were written, "),
+        ('files.write_npz("a.npz", a=table.a)', f"error: a.npz: {LARGE} ("),
+        ('files.write_parquet("a.parquet", table)', f"error: a.parquet: {LARGE} ("),
+        (f'{MODEL}save_model("a.safetensors", model, {{}})', f"error: a.safetensors: {LARGE} ("),
+        (
+            f'{MODEL}StateFile("a.pt", "").save(model.state_dict())',
+            "error: a.pt: could not be written whole (65.5 kB were writ",
+        ),
+    ],
+)
+def test_a_file_that_finds_no_room_is_named(tmp_path, write, said):
+    code, err, log = job(tmp_path, f"most(resource.RLIMIT_FSIZE, 65536)\n{write}")
+    assert code == 1 and "Traceback" not in err
+    assert said in err and said in log and "start again; what is finished is kept." in err
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".job.log.attempts") == [
+        "job.log",
+        "kept.csv",
+    ]
+    assert (tmp_path / "kept.csv").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        ("np.zeros(1 << 34)", "error: the memory is used up (128 GiB were asked for); "),
+        ("import torch; torch.zeros(1 << 36)", "error: the memory is used up (274.9 GB were asked for); "),
+        ("bytearray(1 << 36)", "error: the memory is used up; "),
+    ],
+)
+def test_memory_that_is_used_up(tmp_path, body, said):
+    code, err, log = job(tmp_path, f"most(resource.RLIMIT_AS, 24 << 30)\n{body}")
+    assert code == 1 and "Traceback" not in err and said in err and said in log
+    assert "`ulimit -v` allows this process 25.8 GB" in err and "resources.mem_mb" in err
+
+
+def test_files_that_are_too_many(tmp_path):
+    code, err, _ = job(tmp_path, 'most(resource.RLIMIT_NOFILE, 30)\nheld = [open("kept.csv") for _ in range(40)]')
+    assert code == 1 and "Traceback" not in err
+    assert "error: kept.csv: too many files are open in this process (the limit is 30); raise the limit with" in err
+
+
+def test_a_defect_of_ours_keeps_its_traceback(tmp_path):
+    for body in ("raise ValueError('x')", "raise RuntimeError('shape mismatch')", "open('nowhere')"):
+        code, err, log = job(tmp_path, body)
+        assert code == 1 and "Traceback" in err and "Traceback" in log
+
+
+def test_a_log_that_finds_no_room_does_not_hide_the_fault(tmp_path):
+    body = "most(resource.RLIMIT_FSIZE, 1000)\nprint('x' * 5000)\nraise files.RewindError('the fault')"
+    code, err, _ = job(tmp_path, body)
+    assert code == 1 and "error: the fault" in err and "Traceback" not in err
+
+
+def test_a_log_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "job.log").mkdir()
+    code, err, _ = job(tmp_path, "pass")
+    assert code == 1 and err.count("\n") < 5 and "job.log: " in err and "Traceback" not in err
+
+
+def test_standard_output_without_room():
+    if not Path("/dev/full").is_char_device():
+        pytest.skip("no /dev/full here")
+    command = [sys.executable, "-m", "rewind", "doctor"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: standard output: no space is left on this disk; free some space")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "code, said",
+    [
+        (errno.ENOSPC, "a.csv: no space is left on this disk (2.0 kB were written, "),
+        (errno.EDQUOT, "a.csv: your quota on this disk is used up (2.0 kB were written, "),
+        (errno.EROFS, "a.csv: this disk is read-only; name a place that can be written"),
+        (errno.EIO, "a.csv: the disk reports an error of its own; have it checked"),
+        (errno.ESTALE, "a.csv: the network disk lost this file; see that the disk is there"),
+    ],
+)
+def test_every_fault_of_a_disk_has_its_sentence(tmp_path, monkeypatch, code, said):
+    monkeypatch.chdir(tmp_path)
+
+    def fail() -> None:
+        with atomic("a.csv") as draft:
+            draft.write_bytes(bytes(2000))
+            raise OSError(code, os.strerror(code))
+
+    with pytest.raises(OSError) as caught:
+        fail()
+    assert told(caught.value).startswith(said)
+    assert not list(tmp_path.iterdir())
+    others = RuntimeError(f"I/O error: {os.strerror(code)} (os error {code})")
+    assert told(others).partition("; ")[0] in said
+
+
+def test_a_disk_without_free_inodes(tmp_path, monkeypatch):
+    real = os.statvfs(tmp_path)
+    monkeypatch.setattr(trouble.os, "statvfs", lambda path: os.statvfs_result((*real[:7], 0, *real[8:10])))
+    error = OSError(errno.ENOSPC, "No space left on device")
+    trouble.remember_place(error, tmp_path / "a", tmp_path / "b")
+    assert "no more files fit on this disk (it has no free inodes)" in told(error)
+
+
+def test_other_errors_are_none_of_the_machine():
+    for error in (ValueError("x"), KeyError(28), FileNotFoundError(2, "no"), BrokenPipeError(32, "x"), IndexError()):
+        assert told(error) is None
+    assert told(RewindError("so")) == "so"
+    assert "GPU's memory is used up (2.00 GiB were asked for)" in told(
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has")
+    )
+
+
+# On the disk before it has its name
+
+
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{handle}')).suffix or 'folder'}")
+        sync(handle)
+
+    def replaced(draft: Path, path: Path) -> None:
+        done.append("name")
+        replace(draft, path)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    return done
+
+
+def test_what_lasts_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    done = steps(monkeypatch)
+    save_model(folder / "model.safetensors", torch.nn.Linear(2, 2), {})
+    StateFile(folder / "state.pt", "").save({})
+    with atomic(folder / "0-of-1.tar") as draft:
+        draft.write_bytes(b"clips")
+    assert done == [
+        step for suffix in (".safetensors", ".pt", ".tar") for step in (f"sync {suffix}", "name", "sync folder")
+    ]
+    done.clear()
+    write_text(folder / "table.txt", "quickly made again")
+    assert done == ["name"]
+
+
+def test_a_file_system_that_cannot_sync_is_no_fault(tmp_path, monkeypatch):
+    def refuse(handle: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with atomic(tmp_path / "a.pt") as draft:
+        draft.write_bytes(b"x")
+    monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError) as caught, atomic(tmp_path / "a.pt") as draft:
+        draft.write_bytes(b"y")
+    assert "the disk reports an error" in told(caught.value)
+    assert (tmp_path / "a.pt").read_bytes() == b"x"
+
+
+# Targets
+
+
+def test_a_file_is_put_over_no_folder_and_no_device(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name, kind in (("folder", "a folder"), ("pipe", "a device or a pipe")):
+        with pytest.raises(RewindError, match=f"{name}: {kind}, but a file is to be written"):
+            write_text(tmp_path / name, "x")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_targets_are_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("something")
+    for path in (Path("file/a"), Path("file/deeper/a")):
+        with pytest.raises(RewindError, match=r"--out: .*(a part of this path is a file|a file stands where)"):
+            output_folder(path, "--out")
+    with pytest.raises(RewindError, match="--out: file: no folder"):
+        output_folder(Path("file"), "--out")
+    output_folder(Path("new/folder"), "--out")
+    output_file(Path("new/file"), "--out")
+    assert not Path("new").exists(), "what is only looked at leaves nothing"
+    with pytest.raises(RewindError, match="--json: file: holds something else, which would be lost"):
+        output_file(Path("file"), "--json", files.Path.is_dir)
+    Path("file").write_text("")
+    output_file(Path("file"), "--json", files.Path.is_dir)  # nothing is lost
+    with pytest.raises(RewindError, match="the name is too long for this disk"):
+        output_file(Path("x" * 300), "--out")
+
+
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        (["rehearse", "demo", "--json", "pipe"], "--json: pipe: a device or a pipe"),
+        (["rehearse", "demo", "--json", "notes.txt"], "--json: notes.txt: holds something else"),
+        (["export-clip4clip", "run", "notes.txt"], "OUT: notes.txt: holds something else"),
+        (["export-clip4clip", "run", "folder"], "OUT: folder: a folder"),
+        (["import", "mteb", "a_predictions.json", "folder"], "OUT: folder: a folder"),
+        (["job", "a.csv", "--out", "notes.txt"], "--out: notes.txt: no folder"),
+        (["search", "run", "--save", "notes.txt"], "--save: notes.txt: no folder"),
+    ],
+)
+def test_commands_look_at_their_targets_first(tmp_path, monkeypatch, capsys, command, said):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("my notes")
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    assert main(command) == 1
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+    assert Path("notes.txt").read_text() == "my notes"
