@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -23,7 +24,7 @@ from rewind.datasets.rows import Rows
 from rewind.errors import RewindError
 from rewind.interop.mteb_predictions import import_predictions
 from rewind.reading.objects import read_json
-from rewind.reading.tables import Columns, read_table, records
+from rewind.reading.tables import Columns, long_cells, read_table, records
 from rewind.reading.text import read_text
 from rewind.study import Dataset
 from rewind.study.load import read_yaml
@@ -153,6 +154,14 @@ def test_rows_are_read_strictly(tmp_path: Path, fault: str) -> None:
     keys = {"name": "d", "clips": False, "source": {"format": "table", "table": str(tmp_path / "a.csv")}}
     with pytest.raises(RewindError, match=f"a.csv: {message}"):
         table.read(Dataset.model_validate(keys), "")
+
+
+def test_what_a_process_allows_for_its_own_tables_changes_nothing(tmp_path: Path) -> None:
+    before = csv.field_size_limit()
+    with long_cells():
+        assert csv.field_size_limit() > before
+        test_rows_are_read_strictly(tmp_path, "a huge cell")
+    assert csv.field_size_limit() == before
 
 
 def test_a_caption_of_several_lines_is_no_row(tmp_path: Path) -> None:

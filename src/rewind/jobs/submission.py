@@ -19,6 +19,7 @@ from rewind.jobs.given import Given
 from rewind.jobs.unpack import data_folder
 from rewind.models.checkpoint import load_model
 from rewind.models.retriever import Retriever, offers
+from rewind.reading.tables import long_cells
 
 HEAD = ["id", "embedding"]
 TOLERANCE = 1e-5  # of a vector's length
@@ -88,8 +89,7 @@ def check_rows(path: Path, ids: list[str], vectors: np.ndarray) -> None:
     Raises:
         RewindError: naming the first row that is missing, unreadable, not of unit length or not what was written.
     """
-    csv.field_size_limit(2**30)
-    with Path(path).open(encoding="utf-8", newline="") as stream:
+    with long_cells(), Path(path).open(encoding="utf-8", newline="") as stream:
         rows = csv.reader(stream)
         if next(rows, None) != HEAD:
             raise RewindError(f"{path}: the header must be {','.join(HEAD)}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import difflib
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,9 @@ from typing import NamedTuple
 
 from rewind.errors import RewindError
 from rewind.reading.text import lines, read_text
+
+# Python's own default. It holds for the whole process, which may have raised it, so that cells are measured here too.
+LONGEST_CELL = 131_072
 
 _FEWER, _MORE = "write a comma for every empty cell", "put cells that contain commas into double quotes"
 
@@ -82,6 +86,8 @@ def records(text: str, where: str | Path) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             raise RewindError(f"{where}: row {start}: {explained(str(error), start, reader.line_num)}.") from error
+        if any(len(cell) > LONGEST_CELL for cell in cells):
+            raise RewindError(f"{where}: row {start}: {explained('field limit', start, reader.line_num)}.")
         width = width or len(cells)
         if reader.line_num > start and (inner := _swallowed(cells, width)):
             raise RewindError(
@@ -89,6 +95,16 @@ def records(text: str, where: str | Path) -> Iterator[tuple[int, list[str]]]:
                 f"a row of its own: {inner[:60]!r}; close the quote, or write the text on one line."
             )
         yield start, cells
+
+
+@contextlib.contextmanager
+def long_cells() -> Iterator[None]:
+    """Let Python's reader take cells of any length, as vectors written as text are, in here alone."""
+    before = csv.field_size_limit(2**30)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def explained(said: str, start: int, end: int) -> str:
@@ -101,7 +117,7 @@ def explained(said: str, start: int, end: int) -> str:
         )
     if "field limit" in said:
         return (
-            f"not valid CSV: a cell has more than {csv.field_size_limit():,} characters; shorten it, or look for a "
+            f"not valid CSV: a cell has more than {LONGEST_CELL:,} characters; shorten it, or look for a "
             "quote that is not closed"
         )
     at = f"in row {end} " if end > start else ""
