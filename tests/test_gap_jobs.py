@@ -12,7 +12,8 @@ import torch
 
 from conftest import ROOT
 from rewind.files import read_csv
-from rewind.jobs.cosine_gap import compute_cosine_gap, compute_cosines, make_cosine_gap_figure, make_cosine_gap_tables
+from rewind.jobs.cosine_gap import compute_cosine_gap, compute_cosines
+from rewind.jobs.cosine_gap_report import cosine_gap_tables, make_cosine_gap_figure
 from rewind.jobs.report import GapFiles, gap_files
 from rewind.jobs.tables import _repeated
 from rewind.jobs.train import train_run
@@ -22,6 +23,7 @@ from rewind.models.viclip_towers import Architecture, TextSize, VisionSize
 from rewind.reporting.cosine_gap_table import GapResults, sheet
 from rewind.reporting.figures.densities import densities
 from rewind.reporting.footnotes import Footnotes
+from rewind.reporting.published import write
 from rewind.statistics.pairs import Random
 from rewind.study import Study, comparing, load_study
 from rewind.study.model import RunSpec
@@ -142,7 +144,9 @@ def test_statistics_agree_with_the_runs(walls) -> None:
 
 def test_tables_and_the_picture(walls, tmp_path) -> None:
     _, study, files = walls
-    text = make_cosine_gap_tables(study, Footnotes(), files, tmp_path, "Walls")
+    tables, text = cosine_gap_tables(study, Footnotes(), files, "Walls")
+    for table in tables:
+        write(tmp_path, table)
     assert "Before training" in text and "Sees the answer Cosine gap" in text and "R@5" not in text
     said = (tmp_path / "table_cosine_gap.md").read_text()
     for words in (

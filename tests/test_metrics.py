@@ -25,8 +25,9 @@ from rewind.reporting.cells import build
 from rewind.reporting.figures import forest
 from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.notes import gap_sentences, seed_sentences, sentences
+from rewind.reporting.published import write
 from rewind.reporting.results import Results
-from rewind.reporting.tables import published, write
+from rewind.reporting.tables import published
 from rewind.statistics.bootstrap import Resamples
 from rewind.statistics.calibration import calibrate
 from rewind.statistics.comparisons import compare

@@ -16,7 +16,8 @@ from rewind.reporting import style
 from rewind.reporting.figures import curves
 from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.page.captions import captions_of
-from rewind.reporting.tables import published, summary, write
+from rewind.reporting.published import write
+from rewind.reporting.tables import published, summary
 from rewind.study import Study, load_study
 from rewind.study.pretraining import GIVEN, part, seeds
 from table_numbers import FACTS, results

@@ -10,7 +10,7 @@ import pytest
 
 from rewind.feeding.inputs import Clips, StoredClips
 from rewind.files import write_json
-from rewind.jobs.unpack import data_folder
+from rewind.jobs.model_data import data_folder
 from rewind.provenance import file_hash
 from rewind.video.store import View, write_index
 from test_workflow import Workflow

@@ -14,6 +14,7 @@ from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.html import table_html
 from rewind.reporting.markup import MARKUPS
 from rewind.reporting.notes import sentences
+from rewind.reporting.published import write
 from table_numbers import FACTS, TESTS, results
 from test_table_text import NASTY, compile_latex, markdown_rows, needs_latex
 
@@ -31,7 +32,7 @@ def shown(table):
 def test_what_is_published_and_in_which_order(tmp_path):
     made = list(tables.published(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
     assert [t.stem for t in made] == ["table_B_hard", "table_gap", "table_pairs_hard", "table_seeds_hard"]
-    paths = [path for table in made for path in tables.write(tmp_path, table)]
+    paths = [path for table in made for path in write(tmp_path, table)]
     assert sorted(path.suffix for path in paths) == sorted([".md", ".tex", ".html", ".csv"] * 4)
     assert all(path.stat().st_size > 200 for path in paths)
     assert len({t.sheet.slug for t in made}) == 4, "labels are distinct"
@@ -72,7 +73,7 @@ def test_a_pair_is_a_difference_with_its_interval_both_ps_effect_and_bootstrap()
 
 
 def test_the_csv_of_pairs_holds_every_metric(tmp_path):
-    path = tables.write(tmp_path, of_kind("table_pairs_hard"))[-1]
+    path = write(tmp_path, of_kind("table_pairs_hard"))[-1]
     table = pd.read_csv(path)
     assert path.name == "table_pairs_hard.csv" and len(table) == 3 * 2 * 5
     assert table.columns[:4].tolist() == ["first_label", "second_label", "first", "second"]
@@ -145,7 +146,7 @@ def test_all_kinds_compile_fit_the_page_and_go_on_where_it_ends(tmp_path):
     values = {f"method{i}": [20.0 + i, 21.0 + i, 22.0 + i, 23.0 + i, 24.0 + i] for i in range(5)}
     names = {("method0", "method1"): 0.001, ("method3", "method4"): 0.2}
     made = list(tables.published(results(values, names, with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
-    paths = [tables.write(tmp_path, table)[1] for table in made]
+    paths = [write(tmp_path, table)[1] for table in made]
     log = compile_latex(tmp_path, paths)
     for fault in ("Overfull", "Missing character", "multiply defined", "Float too large"):
         assert fault not in log

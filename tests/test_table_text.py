@@ -14,6 +14,7 @@ from rewind.reporting import latex, markdown, tables
 from rewind.reporting.cells import build
 from rewind.reporting.footnotes import Footnotes, coverage
 from rewind.reporting.notes import sentences
+from rewind.reporting.published import write
 from rewind.reporting.sheet import number, p_value
 from table_numbers import FACTS, results
 
@@ -26,7 +27,7 @@ def markdown_rows(text):
 def setting_table(folder, setting="hard", given_=None, facts=FACTS, dataset="RTime"):
     """Paths of a setting's own table: Markdown, LaTeX, HTML, CSV."""
     table = next(tables.published(given_ or results(setting=setting), [setting], Footnotes.from_json(facts), dataset))
-    return tables.write(folder, table)
+    return write(folder, table)
 
 
 def test_markdown_as_printed(tmp_path):

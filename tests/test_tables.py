@@ -14,6 +14,7 @@ from rewind.reporting import setting_table, tables
 from rewind.reporting.cells import build, letter_names, numbers
 from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.notes import sentences
+from rewind.reporting.published import write
 from rewind.study.report import Tables
 from table_numbers import FACTS, TESTS, results
 
@@ -21,9 +22,7 @@ from table_numbers import FACTS, TESTS, results
 def published(folder, setting, given_, facts=None):
     """Every file of a setting."""
     return [
-        path
-        for table in tables.published(given_, [setting], facts or Footnotes())
-        for path in tables.write(folder, table)
+        path for table in tables.published(given_, [setting], facts or Footnotes()) for path in write(folder, table)
     ]
 
 

@@ -14,6 +14,7 @@ from rewind.jobs.metrics import ranks_path
 from rewind.jobs.statistics import compute_control
 from rewind.reporting import tables
 from rewind.reporting.footnotes import Footnotes
+from rewind.reporting.published import write
 from rewind.reporting.verdict import judge
 from rewind.reporting.verdict_notes import outcomes
 from rewind.statistics.comparisons import compare
@@ -121,7 +122,7 @@ def test_without_a_control_none_is_asked_for():
 
 def test_the_table_in_every_markup(tmp_path):
     table = published(results())
-    paths = {path.suffix: path.read_text(encoding="utf-8") for path in tables.write(tmp_path, table)}
+    paths = {path.suffix: path.read_text(encoding="utf-8") for path in write(tmp_path, table)}
     assert {".md", ".tex", ".html", ".csv"} == set(paths)
     row = next(line for line in paths[".md"].splitlines() if line.startswith("| New"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]

@@ -10,6 +10,8 @@ import pytest
 from rewind.errors import RewindError
 from rewind.reporting import tables
 from rewind.reporting.footnotes import Footnotes
+from rewind.reporting.markup import MARKUPS
+from rewind.reporting.published import write
 from table_numbers import results as plain_results
 from test_table_text import compile_latex, markdown_rows, needs_latex
 from verdict_numbers import VALUES, results
@@ -35,7 +37,7 @@ def test_methods_in_the_studys_order_and_baselines_apart():
         plain_results(), accuracy("chance", 55.0, 1), accuracy("seqLSTM", 62.25, alike=10), accuracy("meanP", 40.0)
     )
     table = published(given, setting="hard")
-    rows = markdown_rows(tables.MARKUPS[".md"](table.sheet, table.notes))
+    rows = markdown_rows(MARKUPS[".md"](table.sheet, table.notes))
     assert [row[0] for row in rows[2:]] == ["meanP", "seqLSTM", "*Baselines*", "chance"]
     assert rows[3][1] == r"62.2±0.5 \[60.8, 63.5\]" and rows[5][1] == r"55.0 \[53.5, 56.2\]", "one run has no spread"
     said = " ".join(table.notes)
@@ -57,5 +59,5 @@ def test_both_tables_compile_and_fit_the_page(tmp_path):
     long = {name: f"Band-pass weights, topical batches {name}" for name in VALUES}
     given = with_accuracy(dataclasses.replace(results(p=0.2), labels=long), *(accuracy(name, 60.0) for name in VALUES))
     made = [published(given, stem) for stem in ("table_verdict", "table_zero_shot")]
-    log = compile_latex(tmp_path, [tables.write(tmp_path, table)[1] for table in made])
+    log = compile_latex(tmp_path, [write(tmp_path, table)[1] for table in made])
     assert "Overfull" not in log and "Missing character" not in log and "multiply defined" not in log

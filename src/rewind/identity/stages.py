@@ -101,7 +101,7 @@ RULES: Mapping[str, Stage] = {
     # What people read
     "tables": Stage(("rewind.jobs.tables:tables", _METHOD), "words count here: they are the output"),
     "figures": Stage(("rewind.jobs.figures:figures", _METHOD), "draws what tables say"),
-    "cosine_gap_figure": Stage(("rewind.jobs.cosine_gap:cosine_gap_figure",), "draws cosines"),
+    "cosine_gap_figure": Stage(("rewind.jobs.cosine_gap_report:cosine_gap_figure",), "draws cosines"),
     "examples": Stage(("rewind.jobs.examples:examples",), "draws what one run found"),
     "page": Stage(("rewind.jobs.page:page", _METHOD), "writes the page; its assets are a parameter"),
 }

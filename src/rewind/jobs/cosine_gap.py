@@ -13,20 +13,13 @@ from rewind.evaluation import cosine_gap as evaluation
 from rewind.evaluation.cosine_gap import EDGES, INDEPENDENT, PAIRED, Gap, cosine_matrices
 from rewind.evaluation.ranking import RECALLS, rank_table, scores
 from rewind.feeding.folder import DataFolder, device, trained_retriever
-from rewind.files import read_csv, write_csv, write_npz
+from rewind.files import write_csv, write_npz
 from rewind.jobs.given import Given
 from rewind.jobs.metrics import Run
-from rewind.jobs.report import GapFiles, gap_files, labels
-from rewind.jobs.unpack import by_run, data_folder, pairs_of
-from rewind.reporting import cosine_gap_notes, cosine_gap_table, plain, style
-from rewind.reporting.cosine_gap_table import GapResults
-from rewind.reporting.figures.densities import densities
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.tables import Published, write
+from rewind.jobs.model_data import data_folder
+from rewind.jobs.unpack import by_run, pairs_of
 from rewind.statistics.cosine_gaps import compare_gaps
 from rewind.statistics.pairs import Random
-from rewind.study import Study
-from rewind.study.pretraining import condition
 from rewind.study.report import Statistics
 
 SPLITS = ("valid", "test")
@@ -54,11 +47,6 @@ def cosine_gap(given: Given) -> None:
         output.pairs,
         output.counts,
     )
-
-
-def cosine_gap_figure(given: Given) -> None:
-    """Rule ``cosine_gap_figure``."""
-    make_cosine_gap_figure(Study(**given.params.study), gap_files(given.input), Path(given.output[0]))
 
 
 def compute_cosines(data: DataFolder, model: str, result: str) -> None:
@@ -145,40 +133,3 @@ def _counted(gap: Gap, place: dict) -> pd.DataFrame:
     table = pd.DataFrame({"low": EDGES[:-1], "high": EDGES[1:], "positives": gap.counts[0], "negatives": gap.counts[1]})
     table = table[(table["positives"] > 0) | (table["negatives"] > 0)].round({"low": 2, "high": 2})
     return table.assign(**place)[list(COUNTS)]
-
-
-def make_cosine_gap_figure(study: Study, files: GapFiles, result: Path) -> None:
-    """Densities of cosines, as PNG and PDF beside ``result``."""
-    figure = densities(read_csv(files.counts), labels(study))
-    style.save(style.given(figure, condition(study)), result.with_suffix(""))
-
-
-def gap_results(study: Study, files: GapFiles) -> GapResults:
-    """The numbers with the names that tables give them."""
-    return GapResults(
-        runs=read_csv(files.runs),
-        intervals=read_csv(files.intervals),
-        pairs=read_csv(files.pairs, text=("first", "second")),
-        labels=labels(study),
-        baselines=[name for name, method in study.methods.items() if method.baseline],
-        confidence=study.statistics.confidence,
-    )
-
-
-def make_cosine_gap_tables(study: Study, facts: Footnotes, files: GapFiles, folder: str | Path, dataset: str) -> str:
-    """Write the tables of gaps and of their differences; returns the first as plain text."""
-    results = gap_results(study, files)
-    if results.runs.empty:
-        return ""
-    noise = [label for name, label in labels(study).items() if study.methods[name].noise or study.frames.noise]
-    given = condition(study)
-    sheet = cosine_gap_table.sheet(results, dataset).given(given)
-    said = cosine_gap_notes.gap_sentences(facts, results, noise)
-    prefix = study.tables.prefix
-    write(folder, Published("table_cosine_gap", sheet, said, cosine_gap_table.numbers(results)), prefix)
-    if len(results.pairs):
-        pairs = cosine_gap_table.pair_sheet(results, dataset).given(given)
-        said = cosine_gap_notes.pair_sentences(facts, results)
-        numbers = cosine_gap_table.pair_numbers(results)
-        write(folder, Published("table_cosine_gap_pairs", pairs, said, numbers), prefix)
-    return plain.render(cosine_gap_table.short(sheet))

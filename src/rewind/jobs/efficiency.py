@@ -13,7 +13,7 @@ from rewind.evaluation.efficiency import query_costs, sizes
 from rewind.feeding.folder import DataFolder, trained_retriever
 from rewind.files import write_csv, write_text
 from rewind.jobs.given import Given
-from rewind.jobs.unpack import data_folder
+from rewind.jobs.model_data import data_folder
 from rewind.reporting.efficiency_table import COLUMNS, notes, sheet
 from rewind.reporting.markup import MARKUPS
 from rewind.study import RunSpec

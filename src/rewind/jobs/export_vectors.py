@@ -6,7 +6,7 @@ from rewind.evaluation.embedding import vectors
 from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
 from rewind.jobs.given import Given
-from rewind.jobs.unpack import data_folder
+from rewind.jobs.model_data import data_folder
 
 
 def export_vectors(given: Given) -> None:

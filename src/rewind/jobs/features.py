@@ -12,7 +12,7 @@ from rewind.feeding.encode import encode_all, in_memory, tower_features
 from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.files import atomic
 from rewind.jobs.given import Given
-from rewind.jobs.unpack import data_folder
+from rewind.jobs.model_data import data_folder
 from rewind.progress import Progress
 
 

@@ -8,7 +8,7 @@ from rewind.feeding.folder import DataFolder, device, trained_retriever
 from rewind.files import write_npz
 from rewind.jobs.given import Given
 from rewind.jobs.launch import on_all_gpus
-from rewind.jobs.unpack import data_folder
+from rewind.jobs.model_data import data_folder
 
 
 def similarity(given: Given) -> None:

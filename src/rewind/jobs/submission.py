@@ -16,7 +16,7 @@ from rewind.errors import RewindError
 from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.files import atomic
 from rewind.jobs.given import Given
-from rewind.jobs.unpack import data_folder
+from rewind.jobs.model_data import data_folder
 from rewind.models.checkpoint import load_model
 from rewind.models.retriever import Retriever, offers
 from rewind.reading.tables import long_cells

@@ -13,15 +13,17 @@ from rewind.datasets.leaks import sentence
 from rewind.datasets.rtime import truncated_share
 from rewind.evaluation.settings import left_out
 from rewind.files import read_csv, read_json, write_json, write_text
-from rewind.jobs.cosine_gap import make_cosine_gap_tables
+from rewind.jobs.cosine_gap_report import cosine_gap_tables
 from rewind.jobs.given import Given
 from rewind.jobs.metrics import read_near_ties
 from rewind.jobs.report import Files, load_results, report_files
 from rewind.models.miniclip_files import captions_of
+from rewind.reporting.brief import for_paper
 from rewind.reporting.footnotes import Footnotes, coverage
 from rewind.reporting.method_json import method_metrics
+from rewind.reporting.published import write
 from rewind.reporting.results import Results
-from rewind.reporting.tables import published, summary, write
+from rewind.reporting.tables import published, summary
 from rewind.study import Dataset, Study
 from rewind.study.brought import BROUGHT
 from rewind.study.pretraining import by_seed, condition, starts
@@ -47,7 +49,9 @@ def make_tables(study: Study, dataset: Dataset, files: Files, folder: str, overv
     results = load_results(study, dataset, files)
     facts = footnotes(study, dataset, files, results)
     title = dataset.title or dataset.name
-    for table in published(results, study.evaluation.settings, facts, title):
+    made = list(published(results, study.evaluation.settings, facts, title))
+    gaps, said = cosine_gap_tables(study, facts, files.gap, title) if files.gap else ([], "")
+    for table in for_paper([*made, *gaps], study.tables.notes):
         write(folder, table, study.tables.prefix)
     for method in results.trained():
         if study.methods[method].model == "miniclip":
@@ -58,7 +62,7 @@ def make_tables(study: Study, dataset: Dataset, files: Files, folder: str, overv
             )
     text = summary(results, study.evaluation.settings, dataset.items, title)
     if files.gap:
-        text += "\n" + make_cosine_gap_tables(study, facts, files.gap, folder, title)
+        text += "\n" + said
     write_text(overview, text)
     print(text)
 

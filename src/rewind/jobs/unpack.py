@@ -1,11 +1,10 @@
-"""What several jobs read of what they are given: a data folder, runs, keys, caches."""
+"""What several jobs read of what they are given: runs, keys, caches. Without torch, which takes seconds to import."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewind.feeding.folder import DataFolder
 from rewind.files import read_json
 from rewind.jobs.given import Given, Named
 from rewind.jobs.metrics import Run
@@ -25,16 +24,6 @@ def by_run(given: Given, files: Iterable[str]) -> dict[Run, str]:
 def pairs_of(given: Given) -> list[tuple[str, str]]:
     """Pairs of methods that a study compares."""
     return [(first, second) for first, second in given.params.pairs]
-
-
-def data_folder(given: Given) -> DataFolder:
-    """The data of a rule that computes features or similarities."""
-    spec = spec_of(given)
-    pretrained = path_of(given.input, "pretrained")
-    if pretrained is not None:
-        spec = spec.model_copy(update={"backbone": spec.backbone.model_copy(update={"weights": str(pretrained)})})
-    folder, frames = Path(given.input.item_table).parent, frames_of(given)
-    return DataFolder(folder, given.params.dataset, spec, frames, cache_of(given.input, frames))
 
 
 def spec_of(given: Given) -> RunSpec:

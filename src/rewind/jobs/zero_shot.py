@@ -14,7 +14,8 @@ from rewind.files import write_csv, write_npz
 from rewind.jobs.given import Given
 from rewind.jobs.launch import on_all_gpus
 from rewind.jobs.metrics import Run
-from rewind.jobs.unpack import by_run, data_folder
+from rewind.jobs.model_data import data_folder
+from rewind.jobs.unpack import by_run
 from rewind.statistics.accuracy import accuracy_interval, accuracy_pairs
 from rewind.statistics.pairs import Random
 from rewind.study import RunSpec

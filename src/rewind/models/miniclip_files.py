@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-
-from torch import Tensor
+from typing import TYPE_CHECKING, TypeAlias
 
 from rewind.errors import RewindError
 from rewind.files import read_json
 
-State = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+State: TypeAlias = "dict[str, Tensor]"
 # Upstream's image network is the list of torchvision's children without the last; ours keeps their names.
 _CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
 _PARTS = {"img_enc.projection.": "projection.", "txt_enc.": "text."}

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from rewind.errors import RewindError
 from rewind.files import read_csv, read_json
-from rewind.jobs.cosine_gap import gap_results
+from rewind.jobs.cosine_gap_report import gap_results
 from rewind.jobs.report import Files, GapFiles, load_results
 from rewind.publishing.benchmarks import benchmark
 from rewind.publishing.store import EFFICIENCY, FIGURES

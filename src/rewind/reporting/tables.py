@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
-import pandas as pd
-
-from rewind.files import write_csv, write_text
 from rewind.reporting import (
+    brief,
     gap_table,
     notes,
     pair_table,
@@ -22,19 +19,9 @@ from rewind.reporting import (
 )
 from rewind.reporting.cells import LETTERS, TITLES, Table, build, numbers
 from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.markup import MARKUPS
+from rewind.reporting.published import Published
 from rewind.reporting.results import Results
 from rewind.reporting.sheet import Sheet
-
-
-@dataclass(frozen=True)
-class Published:
-    """A table as it goes out: file name without suffix, what is printed, its notes, its numbers."""
-
-    stem: str
-    sheet: Sheet
-    notes: list[str]
-    numbers: pd.DataFrame
 
 
 def stem(setting: str) -> str:
@@ -62,37 +49,29 @@ def published(results: Results, settings: Iterable[str], facts: Footnotes, datas
 def _all(results: Results, settings: list[str], facts: Footnotes, dataset: str) -> Iterator[Published]:
     for setting in settings:
         table = build(results, setting, dataset)
-        yield Published(
-            stem(setting), _sheet(table, facts.items), notes.sentences(facts, table), numbers(results, setting)
-        )
+        blind = notes.seen(table) if table.blind and (table.few is not None or table.marked) else ""
+        line, rows = brief.setting_line(facts, table, blind), numbers(results, setting)
+        yield Published(stem(setting), _sheet(table, facts.items), notes.sentences(facts, table), rows, line, setting)
+    line = brief.plain_line(results.confidence)
     if results.verdict:
         said = verdict_notes.sentences(facts, results)
-        yield Published("table_verdict", _verdict(results, dataset), said, verdict_table.numbers(results))
+        yield Published("table_verdict", _verdict(results, dataset), said, verdict_table.numbers(results), line)
     if len(results.zero_shot):
         said, rows = zero_shot_table.sentences(facts, results), zero_shot_table.numbers(results)
-        yield Published("table_zero_shot", zero_shot_table.sheet(results), said, rows)
+        yield Published("table_zero_shot", zero_shot_table.sheet(results), said, rows, line)
     if len(results.gaps):
-        said = notes.gap_sentences(facts, results)
-        yield Published("table_gap", gap_table.sheet(results, dataset), said, gap_table.numbers(results))
+        said, rows = notes.gap_sentences(facts, results), gap_table.numbers(results)
+        yield Published("table_gap", gap_table.sheet(results, dataset), said, rows, brief.gap_line(results))
     for setting in settings:
         rows = pair_table.numbers(results, setting)
         if len(rows):
-            said = notes.pair_sentences(facts, results, setting)
-            yield Published(f"table_pairs_{setting}", pair_table.sheet(results, setting, dataset), said, rows)
+            said, line = notes.pair_sentences(facts, results, setting), brief.pair_line(facts, results, setting)
+            printed = pair_table.sheet(results, setting, dataset)
+            yield Published(f"table_pairs_{setting}", printed, said, rows, line, setting)
     for setting in settings:
         printed, said = seed_table.sheet(results, setting, dataset), notes.seed_sentences(facts, results, setting)
-        yield Published(f"table_seeds_{setting}", printed, said, seed_table.numbers(results, setting))
-
-
-def write(folder: str | Path, table: Published, prefix: str = "") -> list[Path]:
-    """Write a table in every markup and as CSV; returns the paths, by suffix in the order of ``MARKUPS``, CSV last."""
-    paths, stem = [], f"{prefix}{table.stem}"
-    for suffix, render in MARKUPS.items():
-        paths.append(Path(folder) / f"{stem}{suffix}")
-        write_text(paths[-1], render(table.sheet, table.notes))
-    paths.append(Path(folder) / f"{stem}.csv")
-    write_csv(paths[-1], table.numbers)
-    return paths
+        rows = seed_table.numbers(results, setting)
+        yield Published(f"table_seeds_{setting}", printed, said, rows, setting=setting, appendix=True)
 
 
 def summary(results: Results, settings: Iterable[str], items: str = "videos", dataset: str = "") -> str:

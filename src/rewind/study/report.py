@@ -67,6 +67,13 @@ class Tables(Keys):
         "deciding metric in this setting, the best first, with baselines that are not compared at the end.",
         before="file",
     )
+    notes: Literal["full", "short", "none"] = key(
+        "full",
+        "What stands below the tables in LaTeX: all notes, as in the other formats; one line with the figures that a "
+        "reviewer needs; or nothing. What is left out stands below the table of every run, "
+        "`table_seeds_<setting>.tex`, for the appendix.",
+        before="full",
+    )
     prefix: str = key(
         "", "Prefix of the file names of all tables, for example `rehearsal_`.", pattern=r"^[A-Za-z0-9_\-]*$"
     )
