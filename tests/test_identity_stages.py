@@ -164,7 +164,7 @@ def test_what_reads_cifar_counts_where_it_is_read(checkout):
 
 ENTRY = '    Metric("hits@3", "hits@3 in percent", PERCENT, hits(3)),\n'
 SCORED = {"similarity meanP", "similarity seqTransf"}
-REPORTS = {"tables", "figures", "page"}
+REPORTS = {"tables", "figures", "page", "group_results", "group_figure"}
 
 
 def test_a_further_metric_is_computed_and_trains_nothing(checkout):

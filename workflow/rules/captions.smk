@@ -1,7 +1,8 @@
 """Captions: from annotations and the video report to items.csv and one CSV per split.
 
 Requires: annotations and results/data/<dataset>/videos/report.csv.
-Produces: items.csv, captions/<dataset>_{train,valid,test,test_origin}.csv and captions/report.json.
+Produces: items.csv, captions/<dataset>_{train,valid,test,test_origin}.csv and captions/report.json; where captions are
+in groups, captions/groups.csv.
 """
 
 
@@ -42,6 +43,38 @@ rule captions:
         ),
         code=lambda w: code(
             w, "captions", named("rewind.datasets", dataset(w).source.format), files=source_files(w)
+        ),
+    script:
+        "../scripts/job.py"
+
+
+rule groups:
+    """Which group each test caption is in; what is trained on captions does not depend on it."""
+    input:
+        source_files,
+        lambda w: own(group_file(w.dataset)),
+    output:
+        "results/data/{dataset}/captions/groups.csv",
+    log:
+        "results/data/{dataset}/logs/groups.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/groups.tsv"
+    group:
+        lambda w: closing(w.dataset)
+    resources:
+        runtime=SHORT,
+        mem_mb=annotations_mb,
+    params:
+        dataset=lambda w: dataset(w).signature(
+            include={"name", "source", "reverse", "groups"}
+            | ({"clips"} if not dataset(w).clips else set())
+            | given_keys(dataset(w)),
+        ),
+        code=lambda w: code(
+            w,
+            "groups",
+            named("rewind.datasets", dataset(w).source.format),
+            files=[*source_files(w), *group_file(w.dataset)],
         ),
     script:
         "../scripts/job.py"

@@ -1,5 +1,8 @@
 """Input files and parameter slices of rules: what a job reads, and exactly the keys it depends on."""
 
+import csv
+
+from rewind.datasets.groups import grouped
 from rewind.reporting.page.assets import assets_hash
 from rewind.study import pretraining
 from rewind.study.brought import BROUGHT
@@ -71,9 +74,32 @@ def topical_runs(name):
     return [(m, seed) for m, seed in STUDIES[name].runs() if m in chosen]
 
 
+def group_settings(name):
+    """Settings of a study whose results are shown by group: all, where captions are in groups."""
+    return STUDIES[name].evaluation.settings if in_groups(STUDIES[name].dataset) else []
+
+
+def in_groups(name):
+    """Whether the captions of a data set are in groups; where it cannot be read, its own readers say why."""
+    try:
+        return grouped(DATASETS[name], f"results/data/{name}/source")
+    except (RewindError, OSError, ValueError, csv.Error):
+        return False
+
+
+def group_file(name):
+    """The CSV of groups that a data set's file names."""
+    chosen = DATASETS[name].groups
+    return [chosen] if chosen.endswith(".csv") else []
+
+
 def study_pictures(name):
     """Pictures of all runs of a study."""
-    return PICTURES + ("batches",) * bool(topical_runs(name))
+    return (
+        PICTURES
+        + ("batches",) * bool(topical_runs(name))
+        + tuple(f"groups_{setting}" for setting in group_settings(name))
+    )
 
 
 def targets(name):
@@ -86,6 +112,7 @@ def targets(name):
         *(f"{folder}/figures/{method}/examples.png" for method in STUDIES[name].also_pictured()),
         f"{folder}/report.html",
         *gap_pictures(name),
+        *(f"{folder}/figures/groups_{setting}.png" for setting in group_settings(name)),
     ]
 
 
@@ -341,6 +368,8 @@ def table_inputs(name):
     """What only some studies' tables show."""
     folder, verdict = f"results/{name}", STUDIES[name].tables.verdict
     files = {}
+    if group_settings(name):
+        files["group_results"] = filled(rules.group_results.output[0], study=name)
     if STUDIES[name].evaluation.zero_shot:
         files["zero_shot"] = f"{folder}/statistics/zero_shot.csv"
         files["zero_shot_pairs"] = f"{folder}/statistics/zero_shot_pairs.csv"

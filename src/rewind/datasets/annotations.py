@@ -27,7 +27,8 @@ class Annotations:
             statistics resample together: a video with its twin), ``reversed`` (1 for a twin, else 0). A data set of
             vectors also says where pictures are: ``path``, relative to its results folder, empty for none.
         captions: one row per caption: ``video_id``, ``caption``, ``caption_id`` (unique, disjoint from item ids),
-            ``split``.
+            ``split``. A column ``group`` is optional: what a caption is about, empty for nothing; results are then also
+            shown group by group.
         notes: counts of what was found and of everything odd, JSON-able; nothing is dropped without a count here.
     """
 

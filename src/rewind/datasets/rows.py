@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class Rows:
         self.captions: list[tuple[str, str, str, str]] = []
         self.packed: list[pd.DataFrame] = []
         self.place: dict[str, str] = {}
+        self.groups: dict[str, str] = {}
 
     def original(self, item_id: object, source: str, split: str, cluster_id: str, where: str) -> str:
         """Add an original video and return its id.
@@ -46,8 +48,9 @@ class Rows:
         self.items.append((name, source, split, cluster_id, 1))
         return name
 
-    def describe(self, video_id: str, captions: list[str], split: str) -> None:
-        """Add all captions of an item; ``caption_id`` is ``<video_id>#<n>``."""
+    def describe(self, video_id: str, captions: list[str], split: str, groups: Sequence[str] = ()) -> None:
+        """Add all captions of an item; ``caption_id`` is ``<video_id>#<n>``; ``groups``: one for each, or none."""
+        self.groups |= {f"{video_id}#{n}": group for n, group in enumerate(groups) if group}
         self.captions += [(video_id, text, f"{video_id}#{n}", split) for n, text in enumerate(captions)]
         if len(self.captions) >= BLOCK:
             self._pack()
@@ -74,7 +77,10 @@ class Rows:
                 "duplicates": duplicates(_maybe_repeated(texts)),
             }
             del texts
-        return Annotations(items, pd.concat(self.packed, ignore_index=True), {"splits": notes})
+        captions = pd.concat(self.packed, ignore_index=True)
+        if self.groups:
+            captions["group"] = captions["caption_id"].map(self.groups).fillna("")
+        return Annotations(items, captions, {"splits": notes})
 
 
 def _histogram(parts: list[pd.DataFrame]) -> dict[str, int]:

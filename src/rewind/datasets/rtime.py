@@ -11,6 +11,8 @@ in the notes, with the first ids:
 - ``reverse: false`` means no twin; a missing ``reverse`` means true; without a usable reverse caption there
   is no twin;
 - ``temporal`` changes nothing, its absence or ``false`` is counted;
+- ``group``, or else ``category`` or ``verb``, if it is text, is the group of all captions of an entry (RTime's own
+  files have none of them);
 - the same text on two items, or in both directions of one, is kept.
 """
 
@@ -28,6 +30,7 @@ from rewind.reading.objects import check_characters, decoder, kind, parsed
 from rewind.reading.text import read_text
 from rewind.study.dataset import Dataset
 
+GROUPS = ("group", "category", "verb")
 _BLANK = re.compile(r"[ \t\n\r]*")
 _ENTRY = re.compile(r'[ \t\n\r]*"')
 _COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
@@ -42,6 +45,12 @@ def read(dataset: Dataset, sources: str) -> Annotations:
             given twice, or in two splits.
     """
     return read_files(dict(dataset.source.annotations), dataset.reverse)
+
+
+def has_groups(dataset: Dataset, sources: str) -> bool:
+    """Whether the test split's file names a group anywhere."""
+    text = read_text(dict(dataset.source.annotations).get("test", ""))
+    return any(re.search(rf'"{key}"\s*:\s*"', text) for key in GROUPS)
 
 
 def read_files(paths: dict[str, str], reverse: bool) -> Annotations:
@@ -143,9 +152,11 @@ def _add(rows: Rows, item_id: str, entry: object, split: str, reverse: bool, whe
         found.add(odd, item_id)
     if forward:
         name = rows.original(item_id, item_id, split, item_id, where)
-        rows.describe(name, forward, split)
+        group = next((text for key in GROUPS if isinstance(text := entry.get(key), str) and text.strip()), "")
+        group = " ".join(group.split())
+        rows.describe(name, forward, split, [group] * len(forward))
         if reverse and backward and entry.get("reverse") is not False:
-            rows.describe(rows.twin(name, name, split, name), backward, split)
+            rows.describe(rows.twin(name, name, split, name), backward, split, [group] * len(backward))
 
 
 def _entry_notes(entry: dict[str, Any], where: str) -> list[str]:

@@ -59,6 +59,11 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     return rtime.read_files({split: str(Path(sources) / f"{split}.json") for split in SPLITS}, dataset.reverse)
 
 
+def has_groups(dataset: Dataset, sources: str) -> bool:
+    """Every clip shows one kind of motion."""
+    return True
+
+
 def _named(split: str, entries: list[Entry]) -> dict[str, Entry]:
     return {f"{split}{number:04}": entry for number, entry in enumerate(entries)}
 
@@ -73,6 +78,7 @@ def annotation(entry: Entry) -> dict[str, object]:
         "reverse_captions": reverse[:1],
         "forward_rewrites": forward[1:],
         "reverse_rewrites": reverse[1:],
+        "group": entry.scene.event,
         "url": "",
     }
 

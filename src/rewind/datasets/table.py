@@ -1,8 +1,8 @@
 """Any data set as one CSV, one row per caption.
 
-Columns, in any order: ``item_id``, ``caption`` and, where wanted, ``path``, ``split``, ``cluster_id`` and
-``reverse_caption``. Without a column ``path`` a clip's file is named by its id, with any video suffix; without a column
-``split`` all are of the test split.
+Columns, in any order: ``item_id``, ``caption`` and, where wanted, ``path``, ``split``, ``cluster_id``,
+``reverse_caption`` and ``group``. Without a column ``path`` a clip's file is named by its id, with any video suffix;
+without a column ``split`` all are of the test split.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path, PurePosixPath
 from rewind.datasets.annotations import SPLITS, Annotations
 from rewind.datasets.rows import Rows
 from rewind.errors import RewindError
-from rewind.reading.tables import Columns, Row, read_table
+from rewind.reading.tables import Columns, Row, header, read_table
 from rewind.study.dataset import Dataset
 
 NEEDED = ("item_id", "caption")
-OPTIONAL = ("path", "split", "cluster_id", "reverse_caption")
+OPTIONAL = ("path", "split", "cluster_id", "reverse_caption", "group")
 COLUMNS = Columns(NEEDED, OPTIONAL, ids=("item_id", "cluster_id"))
 
 
@@ -30,6 +30,8 @@ class _Item:
     cluster_id: str
     forward: list[str] = field(default_factory=list)
     reverse: list[str] = field(default_factory=list)
+    forward_groups: list[str] = field(default_factory=list)
+    reverse_groups: list[str] = field(default_factory=list)
 
 
 def read(dataset: Dataset, sources: str) -> Annotations:
@@ -53,11 +55,16 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     rows = Rows()
     for item_id, item in items.items():
         name = rows.original(item_id, item.path, item.split, item.cluster_id, item.where)
-        rows.describe(name, item.forward, item.split)
+        rows.describe(name, item.forward, item.split, item.forward_groups)
         if dataset.reverse and item.reverse:
             twin = rows.twin(name, item.path, item.split, item.cluster_id)
-            rows.describe(twin, item.reverse, item.split)
+            rows.describe(twin, item.reverse, item.split, item.reverse_groups)
     return rows.annotations({split: {"file": str(table)} for split in SPLITS})
+
+
+def has_groups(dataset: Dataset, sources: str) -> bool:
+    """Whether the CSV has the column ``group``."""
+    return "group" in header(dataset.source.table)
 
 
 def rows_of(table: Path, missing: str = "") -> Iterator[Row]:
@@ -91,5 +98,7 @@ def _collect(items: dict[str, _Item], row: dict[str, str], where: str, clips: bo
                 "all rows of an item must agree."
             )
     item.forward.append(" ".join(caption.split()))
+    item.forward_groups.append(row.get("group", ""))
     if row.get("reverse_caption"):
         item.reverse.append(" ".join(row["reverse_caption"].split()))
+        item.reverse_groups.append(row.get("group", ""))

@@ -17,7 +17,7 @@ from rewind.files import write_json
 
 FILE = "accepted.json"
 _ENDS = 1 << 16  # bytes of a large file that tell whether it is the one that was there
-SHOWN = frozenset({"tables", "figures", "cosine_gap_figure", "examples", "page"})
+SHOWN = frozenset({"tables", "figures", "cosine_gap_figure", "group_figure", "examples", "page"})
 """Stages that show numbers and hold none of their own: they are made again, and no table speaks of them."""
 
 

@@ -165,7 +165,7 @@ def _noun(dataset: Dataset) -> str:
 def _tables(folder: Path, prefix: str) -> list[str]:
     """Fragments in reading order; runs one by one are folded away."""
     first = ("table_A", "table_B", "table_test", "table_binary", "table_cosine_gap", "table_verdict", "table_zero_shot")
-    order = (*first, "table_gap", "table_pairs", "table_seeds")
+    order = (*first, "table_gap", "table_groups", "table_pairs", "table_seeds")
 
     def name(path: Path) -> str:
         return path.stem.removeprefix(prefix)

@@ -44,6 +44,7 @@ class Files:
         pretrained: ``run.json`` of every pre-training, by seed; none where there was none.
         zero_shot, zero_shot_pairs, step_time, control: CSV files of studies that have them.
         places: CSV file of ranks; published results may lack it.
+        groups: CSV file of results by group, where captions have groups.
         ranks: folder of the runs' ranks, which says where a method was not evaluated.
         gap: cosine gaps, where the study asks for them.
         accepted: sentences on edits of code that somebody declared to change no number.
@@ -62,6 +63,7 @@ class Files:
     step_time: str | None = None
     control: str | None = None
     places: str | None = None
+    groups: str | None = None
     ranks: str | None = None
     gap: GapFiles | None = None
     accepted: list[str] = field(default_factory=list)
@@ -90,6 +92,7 @@ def load_results(study: Study, dataset: Dataset, files: Files) -> Results:
         step_time=_optional(files.step_time, ("baseline",)),
         control=_optional(files.control, ("baseline", "control", "control_baseline")),
         places=_optional(files.places),
+        groups=_optional(files.groups, ("group",)),
         order=study.tables.order,
         not_evaluated=read_reasons(study.runs(), files.ranks) if files.ranks else {},
         given=condition(study),
@@ -141,6 +144,7 @@ def report_files(given: Given) -> Files:
         step_time=inputs.get("step_time"),
         control=inputs.get("control"),
         places=inputs.places,
+        groups=inputs.get("group_results"),
         ranks=folder_of(inputs.ranks),
         gap=gap_files(inputs),
         accepted=list(given.params.get("accepted") or ()),

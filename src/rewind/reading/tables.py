@@ -70,6 +70,12 @@ def read_table(path: str | Path, columns: Columns, missing: str = "") -> Iterato
             yield Row(number, {name: cell for name, cell in zip(header, stripped, strict=True) if name})
 
 
+def header(path: str | Path) -> list[str]:
+    """Names of a CSV's columns, as its first line says them; nothing else is read or checked."""
+    with Path(path).open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        return [name.strip() for name in next(csv.reader(stream), [])]
+
+
 def records(text: str, where: str | Path) -> Iterator[tuple[int, list[str]]]:
     """Records of a CSV with the lines at which they begin; blank lines are empty records.
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from rewind.reporting import (
     brief,
     gap_table,
+    group_table,
     notes,
     pair_table,
     plain,
@@ -62,6 +63,12 @@ def _all(results: Results, settings: list[str], facts: Footnotes, dataset: str) 
     if len(results.gaps):
         said, rows = notes.gap_sentences(facts, results), gap_table.numbers(results)
         yield Published("table_gap", gap_table.sheet(results, dataset), said, rows, brief.gap_line(results))
+    for setting in settings:
+        rows = group_table.numbers(results, setting)
+        if len(rows):
+            said, line = group_table.sentences(facts, results, setting), group_table.line(results, setting)
+            printed = group_table.sheet(results, setting, dataset)
+            yield Published(f"table_groups_{setting}", printed, said, rows, line, setting)
     for setting in settings:
         rows = pair_table.numbers(results, setting)
         if len(rows):

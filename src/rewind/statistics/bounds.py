@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 
 def wilson(share: np.ndarray, variance: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -29,6 +29,23 @@ def wilson(share: np.ndarray, variance: np.ndarray, t: np.ndarray) -> tuple[np.n
     plain = t * np.sqrt(variance)
     low, high = (np.where(inner, middle + sign * half, share + sign * plain) for sign in (-1, 1))
     return np.minimum(low, share), np.maximum(high, share)
+
+
+def wilson_p(share: np.ndarray, variance: np.ndarray, df: np.ndarray, null: float) -> np.ndarray:
+    """Two-sided p of a share against ``null``: the α at which :func:`wilson`'s interval begins to leave it out.
+
+    So the variance is that of a share of ``null``, ``V · p₀ (1 − p₀) / (p (1 − p))``: near 0 and 1, where V itself is
+    small, plain t would reject far too often.
+
+    Args:
+        share: p, from 0 to 1.
+        variance: V of p, above 0.
+        df: degrees of freedom of Student's t.
+        null: p₀, between 0 and 1.
+    """
+    spread = share * (1 - share)
+    under = np.where(spread > 0, variance * null * (1 - null) / np.where(spread > 0, spread, 1), variance)
+    return 2 * stdtr(df, -np.abs(share - null) / np.sqrt(under))
 
 
 def unseen(

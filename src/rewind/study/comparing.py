@@ -40,6 +40,12 @@ def primary(study: Study) -> str:
     return study.statistics.primary or (ACCURACY if ACCURACY in shown else next(iter(tested), ACCURACY))
 
 
+def deciding(study: Study) -> dict[str, str]:
+    """Setting → the metric that earns letters in it."""
+    chosen = primary(study)
+    return {setting: ACCURACY if setting == "binary" else chosen for setting in study.evaluation.settings}
+
+
 def drawn(study: Study) -> str:
     """The metric of pictures: the one that earns letters, in a study of Binary accuracy."""
     return ACCURACY if "binary" in study.evaluation.settings else primary(study)

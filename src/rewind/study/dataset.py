@@ -247,6 +247,14 @@ class Dataset(Keys):
         "tested on. One id can never be in two splits.",
         before=False,
     )
+    groups: str = key(
+        "auto",
+        "Groups of test captions, for a table and a picture of each group's results. `auto`: what the annotations name "
+        "(a column `group` of a CSV; `group`, `category` or `verb` of RTime's entries; of shapes the kind of motion); "
+        "`none`: no such tables; or a CSV file with the columns `group` and `caption_id` or `item_id`.",
+        before="auto",
+        pattern=r"^(auto|none|.+\.csv)$",
+    )
     max_missing: float = key(
         0.0, "Largest tolerated share of missing or unreadable clips, 0 to 1; above it the videos stage fails.",
         ge=0, le=1,

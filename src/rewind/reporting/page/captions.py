@@ -51,4 +51,16 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
         "is on the diagonal; a frame marks a clip and its twin.",
         "embedding": f"Captions and items of {run} in {EMBEDDINGS[study.figures.embedding]} of their vectors.",
     }
+    over = f"{confidence} interval over {_over(study)}, not adjusted for the number of groups"
+    for setting in study.evaluation.settings:
+        half = (
+            " Dashed: chance. * and †: shown to be above and below it, after Holm's correction over all methods and "
+            "groups that were tested."
+            if setting == "binary"
+            else ""
+        )
+        said[f"groups_{setting}"] = (
+            f"{comparing.deciding(study)[setting] if not half else 'Accuracy'} in each group of captions. Line: {over}."
+            + half
+        )
     return {name: f"{text} {given.capitalize()}." if given else text for name, text in said.items()}
