@@ -74,6 +74,7 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/ruff format --check src workflow tests benchmarks
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/lint-imports
+	$(BIN)/mypy
 	$(BIN)/python workflow/lint.py
 
 format: $(VENV)/.ready-dev

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -54,7 +55,7 @@ def _ours(name: str, where: str) -> str:
     raise RewindError(f"{where}: not MiniCLIP's model with ResNet-18: it has a tensor {name!r}.")
 
 
-def load(towers, state: State, where: str) -> None:
+def load(towers: Any, state: State, where: str) -> None:
     """Fill towers from a checkpoint.
 
     Args:
