@@ -17,7 +17,7 @@ STUDIES := heads_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo translator_ablation cosine_gap_demo stamps sanw_stamps,$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo test rehearse rehearse-studies slurm-check s3-check published lint format docs clean
+.PHONY: help demo $(STUDIES) models_demo test rehearse rehearse-studies slurm-check s3-check published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo 'make published   check that README.md and docs/ agree with docs/published'
 	@echo 'make s3-check   a miniature study through a bucket, from one empty checkout to another'
 	@echo 'make docs     write config/README.md  make format   format the code'
+	@echo 'make site     these documents and the API as pages in site/   make hooks   checks before every commit'
 
 demo: $(VENV)/.ready
 	@$(BIN)/python workflow/unlock.py
@@ -77,6 +78,10 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/python workflow/lint.py
 
+# What is quick of it before every commit.
+hooks: $(VENV)/.ready-hooks
+	$(BIN)/pre-commit install
+
 format: $(VENV)/.ready-dev
 	$(BIN)/ruff check --fix src workflow tests benchmarks
 	$(BIN)/ruff format src workflow tests benchmarks
@@ -108,6 +113,10 @@ $(VENV)/.ready: pyproject.toml envs/constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.ready-hooks: $(VENV)/.ready-dev
+	$(PIP) --editable '.[hooks]'
 	@touch $@
 
 $(VENV)/.ready-towers: $(VENV)/.ready
