@@ -71,8 +71,8 @@ slurm-check: $(VENV)/.ready-slurm
 	$(BIN)/python benchmarks/slurm_check.py --install --transcript results/slurm-check.txt
 
 lint: $(VENV)/.ready-dev
-	$(BIN)/ruff check src workflow tests benchmarks
-	$(BIN)/ruff format --check src workflow tests benchmarks
+	$(BIN)/ruff check src workflow tests benchmarks docs/site
+	$(BIN)/ruff format --check src workflow tests benchmarks docs/site
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/lint-imports
 	$(BIN)/mypy
@@ -83,8 +83,8 @@ hooks: $(VENV)/.ready-hooks
 	$(BIN)/pre-commit install
 
 format: $(VENV)/.ready-dev
-	$(BIN)/ruff check --fix src workflow tests benchmarks
-	$(BIN)/ruff format src workflow tests benchmarks
+	$(BIN)/ruff check --fix src workflow tests benchmarks docs/site
+	$(BIN)/ruff format src workflow tests benchmarks docs/site
 	$(BIN)/snakefmt Snakefile workflow/rules
 
 # Empty clones that share a bucket and nothing else. It says which packages it needs; envs/constraints.txt lacks them.
@@ -93,6 +93,10 @@ s3-check:
 
 docs: $(VENV)/.ready
 	$(BIN)/python -m rewind.study.document > config/README.md
+
+# Nothing in them is fetched from elsewhere. A link, an anchor or a name that leads nowhere is an error.
+site: $(VENV)/.ready-site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # What documents print of finished studies; `rewind publish STUDY` brings them up to date after a run.
 published: $(VENV)/.ready
@@ -117,6 +121,10 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 
 $(VENV)/.ready-hooks: $(VENV)/.ready-dev
 	$(PIP) --editable '.[hooks]'
+	@touch $@
+
+$(VENV)/.ready-site: $(VENV)/.ready
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.ready-towers: $(VENV)/.ready
