@@ -17,7 +17,7 @@ STUDIES := heads_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo translator_ablation cosine_gap_demo stamps sanw_stamps,$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo test rehearse rehearse-studies slurm-check s3-check published lint format docs clean
+.PHONY: help demo $(STUDIES) models_demo test rehearse rehearse-studies slurm-check s3-check published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo 'make published   check that README.md and docs/ agree with docs/published'
 	@echo 'make s3-check   a miniature study through a bucket, from one empty checkout to another'
 	@echo 'make docs     write config/README.md  make format   format the code'
+	@echo 'make site     these documents and the API as pages in site/   make hooks   checks before every commit'
 
 demo: $(VENV)/.ready
 	@$(BIN)/python workflow/unlock.py
@@ -70,15 +71,20 @@ slurm-check: $(VENV)/.ready-slurm
 	$(BIN)/python benchmarks/slurm_check.py --install --transcript results/slurm-check.txt
 
 lint: $(VENV)/.ready-dev
-	$(BIN)/ruff check src workflow tests benchmarks
-	$(BIN)/ruff format --check src workflow tests benchmarks
+	$(BIN)/ruff check src workflow tests benchmarks docs/site
+	$(BIN)/ruff format --check src workflow tests benchmarks docs/site
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/lint-imports
+	$(BIN)/mypy
 	$(BIN)/python workflow/lint.py
 
+# What is quick of it before every commit.
+hooks: $(VENV)/.ready-hooks
+	$(BIN)/pre-commit install
+
 format: $(VENV)/.ready-dev
-	$(BIN)/ruff check --fix src workflow tests benchmarks
-	$(BIN)/ruff format src workflow tests benchmarks
+	$(BIN)/ruff check --fix src workflow tests benchmarks docs/site
+	$(BIN)/ruff format src workflow tests benchmarks docs/site
 	$(BIN)/snakefmt Snakefile workflow/rules
 
 # Empty clones that share a bucket and nothing else. It says which packages it needs; envs/constraints.txt lacks them.
@@ -87,6 +93,10 @@ s3-check:
 
 docs: $(VENV)/.ready
 	$(BIN)/python -m rewind.study.document > config/README.md
+
+# Nothing in them is fetched from elsewhere. A link, an anchor or a name that leads nowhere is an error.
+site: $(VENV)/.ready-site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # What documents print of finished studies; `rewind publish STUDY` brings them up to date after a run.
 published: $(VENV)/.ready
@@ -107,6 +117,14 @@ $(VENV)/.ready: pyproject.toml envs/constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.ready-hooks: $(VENV)/.ready-dev
+	$(PIP) --editable '.[hooks]'
+	@touch $@
+
+$(VENV)/.ready-site: $(VENV)/.ready
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.ready-towers: $(VENV)/.ready

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 MASK = "CUDA_VISIBLE_DEVICES"
 
@@ -148,7 +148,7 @@ def lease(
     count = min(count, len(devices))
     folder = folder or Path(tempfile.gettempdir()) / f"rewind-gpu-{os.getuid()}"
     before = os.environ.get(MASK)
-    held: dict[str, IO] = {}
+    held: dict[str, IO[Any]] = {}
     try:
         if count:
             folder.mkdir(parents=True, exist_ok=True)
@@ -163,11 +163,11 @@ def lease(
             os.environ[MASK] = before
 
 
-def _take(devices: list[str], count: int, folder: Path, poll: float) -> dict[str, IO]:
+def _take(devices: list[str], count: int, folder: Path, poll: float) -> dict[str, IO[Any]]:
     """Lock ``count`` devices; all or none, so that two jobs wanting two each cannot starve one another."""
     waiting = False
     while True:
-        held: dict[str, IO] = {}
+        held: dict[str, IO[Any]] = {}
         for device in devices:
             handle = (folder / f"{device.replace('/', '_')}.lock").open("w")
             try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from rewind import compat
 
@@ -88,7 +89,7 @@ def _packages() -> list[Finding]:
     return bad or [Finding("packages", f"all {len(wanted)} requirements are met")]
 
 
-def _requirement(wanted) -> Finding | None:
+def _requirement(wanted: Any) -> Finding | None:
     try:
         version = metadata.version(wanted.name)
     except metadata.PackageNotFoundError:
@@ -111,7 +112,7 @@ def _load(name: str) -> Finding | None:
     return None
 
 
-def _versions(here: dict) -> list[Finding]:
+def _versions(here: dict[str, Any]) -> list[Finding]:
     return [Finding(name, version) for name, version in here["packages"].items()]
 
 
@@ -130,7 +131,7 @@ def _ffmpeg() -> Finding:
     return Finding("ffmpeg", found)
 
 
-def _devices(here: dict) -> list[Finding]:
+def _devices(here: dict[str, Any]) -> list[Finding]:
     from rewind.devices import list_gpus
     from rewind.provenance import hardware
 
@@ -155,7 +156,7 @@ def _unusable(listed: list[str]) -> str:
     return f"none that torch can use; on this machine: {', '.join(listed)}" if listed else "none"
 
 
-def _gpu_names(now: dict) -> list[str]:
+def _gpu_names(now: dict[str, Any]) -> list[str]:
     import torch
 
     sizes = [torch.cuda.get_device_properties(n).total_memory / 1e9 for n in range(now["gpus"])]
@@ -191,7 +192,7 @@ def _shared_memory() -> str:
         return "none"
 
 
-def _git(here: dict) -> Finding:
+def _git(here: dict[str, Any]) -> Finding:
     commit, dirty = (here["git"][name] for name in ("commit", "dirty"))
     how = "run in a git checkout, so that run.json names the code of every run"
     found = f"{commit}{' with uncommitted changes' if dirty else ''}" if commit else "no git checkout here"

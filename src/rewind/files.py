@@ -136,7 +136,7 @@ def write_parquet(path: str | Path, table: pd.DataFrame) -> None:
         table.to_parquet(draft, index=False)
 
 
-def write_npz(path: str | Path, **arrays: np.ndarray) -> None:
+def write_npz(path: str | Path, **arrays: Any) -> None:
     """Write arrays to a compressed npz, atomically."""
     with atomic(path) as draft:
         np.savez_compressed(draft, **arrays)

@@ -90,7 +90,7 @@ def _code(name: str) -> str:
     return "-".join(part.zfill(4) for part in parts)
 
 
-def _choose(packages: dict[str, Path], emoji: dict[str, Any]) -> tuple[dict[str, Any], list[tuple]]:
+def _choose(packages: dict[str, Path], emoji: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
     """(package, file) to decode, by code points; and (package, file, reason) of those passed over by name."""
     chosen, skipped = {}, []
     files = [(name, path) for name, root in packages.items() for path in sorted(root.glob("assets/*.webp"))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rewind.errors import RewindError
@@ -30,7 +32,7 @@ def text_ids(values: object, what: str, where: str) -> np.ndarray:
     return np.array([_text(name) for name in names], dtype=str)
 
 
-def _array(values: object) -> np.ndarray:
+def _array(values: Any) -> np.ndarray:
     if isinstance(values, np.ndarray):
         return values
     found = np.empty(len(values), dtype=object)  # lists inside of it stay what they are

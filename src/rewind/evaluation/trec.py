@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -142,7 +143,7 @@ def _taken(names: np.ndarray | list[str], at: np.ndarray) -> pa.Array:
     return pa.array(names, type=pa.string()).take(pa.array(at))
 
 
-def _gallery(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen, direction: str) -> Task:
+def _gallery(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen: Any, direction: str) -> Task:
     texts, clips = captions.iloc[chosen.captions], items.iloc[chosen.items]
     scores = similarity[np.ix_(chosen.captions, chosen.items)]
     relevant = texts["video_id"].to_numpy()[:, None] == clips["item_id"].to_numpy()
@@ -153,7 +154,7 @@ def _gallery(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame
     return Task(names[1][asked], names[0], scores.T[asked], relevant.T[asked])
 
 
-def _choices(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen, direction: str) -> Task:
+def _choices(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, chosen: Any, direction: str) -> Task:
     column = {item: at for at, item in enumerate(items["item_id"])}
     texts: dict[str, list[int]] = {}
     for row, video in enumerate(captions["video_id"]):

@@ -213,7 +213,7 @@ class _Made(torch.utils.data.Dataset):
 
 def ahead(make: Callable[[Any], Any], keys: Iterable[Any], threads: int) -> Iterator[Any]:
     """``make(key)`` in the order of ``keys``, made by threads, as many as there are ahead of the caller."""
-    waiting: deque = deque()
+    waiting: deque[Any] = deque()
     pool = ThreadPoolExecutor(threads, "batches")
     try:
         for key in keys:

@@ -7,6 +7,7 @@ import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rewind.files import remembered, write_text
 from rewind.identity.units import Module, Unit, read
@@ -51,12 +52,12 @@ class Memory:
         self.new = False
 
 
-def _load(path: Path | None) -> dict[str, dict]:
+def _load(path: Path | None) -> dict[str, dict[str, Any]]:
     found = remembered(path)
     return found if isinstance(found, dict) else {}
 
 
-def _module(kept: dict) -> Module:
+def _module(kept: dict[str, Any]) -> Module:
     return Module(
         units={name: _unit(unit) for name, unit in kept["units"].items()},
         imports={name: tuple(target) for name, target in kept["imports"].items()},
@@ -65,6 +66,6 @@ def _module(kept: dict) -> Module:
     )
 
 
-def _unit(kept: dict) -> Unit:
+def _unit(kept: dict[str, Any]) -> Unit:
     imports = {name: tuple(target) for name, target in kept["imports"].items()}
     return Unit(dict(kept["parts"]), frozenset(kept["reads"]), imports)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from rewind.targets import output_file
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Add both commands to those of ``rewind``."""
     export = commands.add_parser("export", help="write data for other evaluation tools")
     formats = export.add_subparsers(required=True, metavar="FORMAT")

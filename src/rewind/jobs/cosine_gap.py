@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -106,7 +107,7 @@ def compute_cosine_gap(
     write_csv(counts, pd.concat(bins) if bins else pd.DataFrame(columns=list(COUNTS)))
 
 
-def _matrices(files: dict[Run, str], split: str) -> Iterator[tuple]:
+def _matrices(files: dict[Run, str], split: str) -> Iterator[tuple[Any, ...]]:
     """Every run's matrices of a split, with its query and item ids; one at a time in memory."""
     for scoring in (INDEPENDENT, PAIRED):
         for run, path in files.items():
@@ -122,14 +123,14 @@ def _clusters(captions: pd.DataFrame, items: pd.DataFrame) -> tuple[np.ndarray, 
     return place[captions["video_id"]].to_numpy(), pd.factorize(items["cluster_id"])[0]
 
 
-def _row(gap: Gap, matrix: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, path: str) -> dict:
+def _row(gap: Gap, matrix: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, path: str) -> dict[str, Any]:
     ranks = rank_table(matrix, captions, items, ["test"], ["text_to_item"], path)
     found = scores(ranks)
     means = {"gap": gap.gap, "positive": gap.positive.mean(), "negative": gap.negative.mean()}
     return {"captions": len(captions), "items": len(items)} | means | {name: found[name] for name in RECALLS}
 
 
-def _counted(gap: Gap, place: dict) -> pd.DataFrame:
+def _counted(gap: Gap, place: dict[str, Any]) -> pd.DataFrame:
     table = pd.DataFrame({"low": EDGES[:-1], "high": EDGES[1:], "positives": gap.counts[0], "negatives": gap.counts[1]})
     table = table[(table["positives"] > 0) | (table["negatives"] > 0)].round({"low": 2, "high": 2})
     return table.assign(**place)[list(COUNTS)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -61,7 +61,7 @@ def measure_runs(runs: list[Measured], data: DataFolder, dataset: str, folder: P
     print(table.to_string(index=False))
 
 
-def _measure(run: Measured, data: DataFolder) -> list[dict]:
+def _measure(run: Measured, data: DataFolder) -> list[dict[str, Any]]:
     own = DataFolder(data.folder, data.dataset, run.spec, data.max_frames, data.cache)
     retriever = trained_retriever(own, run.model)
     split = own.split("test", retriever)

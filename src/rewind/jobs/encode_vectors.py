@@ -252,7 +252,7 @@ def _short(text: str) -> str:
     return text if len(text) < 60 else text[:57] + "…"
 
 
-def _file(path: str) -> tuple:
+def _file(path: str) -> tuple[Any, ...]:
     try:
         return identity(path)
     except OSError as error:

@@ -81,7 +81,7 @@ def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, Sp
     return scores, Split.of(captions.loc[queries], items.loc[gallery])
 
 
-def _examples(data: Path, scores: np.ndarray, split: Split, setting: str, count: int, size: int, run: Run):
+def _examples(data: Path, scores: np.ndarray, split: Split, setting: str, count: int, size: int, run: Run) -> Any:
     found = view(split, setting, "text_to_item")
     asked = setting if (split.items["reversed"] == 1).any() else among_originals(setting)
     ranks = rank_table(scores, split.captions, split.items, [asked], ["text_to_item"], run.similarity)
@@ -98,7 +98,7 @@ def _examples(data: Path, scores: np.ndarray, split: Split, setting: str, count:
     return retrieval_examples(drawn, TOP, note=f"{run.name}, {setting}. {stated(kinds, shown)}" if shown else "")
 
 
-def _hit(data: Path, split: Split, found, place: int, item: int, scores: np.ndarray, size: int) -> dict[str, Any]:
+def _hit(data: Path, split: Split, found: Any, place: int, item: int, scores: np.ndarray, size: int) -> dict[str, Any]:
     row = split.items.iloc[item]
     return {
         "image": picture_of(data, row["path"], bool(row["reversed"] == 1), STRIP, size),
@@ -127,7 +127,7 @@ def frames_of(path: Path, reversed_clip: bool, count: int, size: int) -> np.ndar
     return np.ascontiguousarray(pixels[mask.astype(bool)].transpose(0, 2, 3, 1))
 
 
-def _heatmap(scores: np.ndarray, split: Split, count: int, name: str):
+def _heatmap(scores: np.ndarray, split: Split, count: int, name: str) -> Any:
     """The first items that have a caption, twins adjacent, against the first caption of each."""
     first: dict[int, int] = {}
     for caption, item in enumerate(split.own):
@@ -142,7 +142,7 @@ def _heatmap(scores: np.ndarray, split: Split, count: int, name: str):
     return similarity_heatmap(standard[:, order], head[order], note, bool((split.twin >= 0).any()))
 
 
-def _embedding(split: Split, kind: str, run: Run):
+def _embedding(split: Split, kind: str, run: Run) -> Any:
     with np.load(run.embedding, allow_pickle=False) as archive:
         text, items, space = archive["text"], archive["items"], str(archive["space"])
         same = split.captions["caption_id"].tolist() == archive["query_ids"].tolist()

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -178,7 +179,7 @@ def _state(folder: Path, number: int) -> Path:
     return folder / ".state" / f"{number:05}.json"
 
 
-def _identity(clip: Clip) -> tuple:
+def _identity(clip: Clip) -> tuple[Any, ...]:
     try:
         return clip.item_id, clip.reversed, *identity(clip.path)
     except OSError as error:

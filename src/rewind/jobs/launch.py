@@ -19,7 +19,7 @@ from rewind.jobs.session import redirected, told
 
 
 def on_all_gpus(
-    work: Callable[..., Any], *arguments: Any, log: str | os.PathLike, processes: int | None = None
+    work: Callable[..., Any], *arguments: Any, log: str | os.PathLike[str], processes: int | None = None
 ) -> None:
     """Run ``work(*arguments)`` here, or, where the job was granted several GPUs, in one process for each.
 
@@ -64,7 +64,7 @@ def on_all_gpus(
         ) from None
 
 
-def _process(work: Callable[..., Any], arguments: tuple, log: str, threads: int, parent: int) -> None:
+def _process(work: Callable[..., Any], arguments: tuple[Any, ...], log: str, threads: int, parent: int) -> None:
     _die_with(parent)
     settle(threads)
     with Path(log).open("a", encoding="utf-8") as stream, redirected(stream), told():

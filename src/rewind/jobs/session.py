@@ -49,7 +49,7 @@ class _Tee:
 
 @contextlib.contextmanager
 def session(
-    log: str | os.PathLike, threads: int = 1, gpus: int | None = None, require_gpu: bool = False
+    log: str | os.PathLike[str], threads: int = 1, gpus: int | None = None, require_gpu: bool = False
 ) -> Iterator[None]:
     """Run a job: tee its output into ``log``, set thread counts, lease ``gpus``.
 

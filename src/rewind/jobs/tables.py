@@ -41,7 +41,7 @@ def tables(given: Given) -> None:
     make_tables(study, dataset, report_files(given), folder, folder / "summary.txt")
 
 
-def make_tables(study: Study, dataset: Dataset, files: Files, folder: str, overview: str) -> None:
+def make_tables(study: Study, dataset: Dataset, files: Files, folder: str | Path, overview: str | Path) -> None:
     """Write every table, and those per setting and of gaps as plain text, which is also printed.
 
     Where the study trains MiniCLIP, also ``metrics_<method>.json`` in its fields.

@@ -101,7 +101,7 @@ def _brought(job: Job, folder: DataFolder, retriever: Retriever) -> list[str]:
 
 
 def _record(
-    job: Job, retriever: Retriever, scores: dict[str, Any], rows: list[dict], world: World, seconds: float
+    job: Job, retriever: Retriever, scores: dict[str, Any], rows: list[dict[str, Any]], world: World, seconds: float
 ) -> dict[str, Any]:
     """What ran, on what and how long, around the scores that it found. No result follows from it."""
     parameters = list(retriever.parameters())
@@ -149,7 +149,7 @@ def _train(
     state: StateFile,
     world: World,
     model: Path,
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     keys, workers = job.spec.method.training, job.spec.frames.workers
     zero_shot = validation_task(job.spec)
     evaluation, size = job.spec.evaluation, keys.batch.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ class Clip(Backbone):
         stored_head: name and state dict of the head that came with the weights, if they are a CLIP4Clip checkpoint.
     """
 
-    def __init__(self, model: nn.Module, tokenizer, max_words: int) -> None:
+    def __init__(self, model: Any, tokenizer: Any, max_words: int) -> None:
         super().__init__()
         context = model.positional_embedding.shape[0]
         if max_words > context:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -90,7 +91,7 @@ def _keys_of(side: str) -> Iterator[None]:
         raise RewindError(said.replace("frames.size", "source.made_from.size")) from error
 
 
-def _own(keys: Encoder, side: str, packaged: str) -> Callable[[Encoder, torch.device], Callable]:
+def _own(keys: Encoder, side: str, packaged: str) -> Callable[[Encoder, torch.device], Callable[..., Any]]:
     where = f"source.made_from.{side}.name"
     if "." not in keys.name:
         raise RewindError(f"{where}: no encoder {keys.name!r}; available: {packaged}, clip, or a dotted path.")

@@ -19,7 +19,7 @@ class Head(nn.Module):
     A head of either kind writes one method, ``forward`` or ``pairs``; all else has a default. One that is no subclass
     gets the defaults of what it lacks.
 
-    Args:
+    What it is built with:
         width: of frame and text features.
         layers: ``methods.*.head_layers``.
         positions: rows of a table of positions.

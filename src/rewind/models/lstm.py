@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ class Lstm(nn.LSTM):
     error; every other layer of ours falls back by itself.
     """
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Any, hx: Any = None) -> Any:
         """As ``nn.LSTM``; in float32 where the reduced precision cannot be had."""
         weight = self.weight_ih_l0
         device = weight.device.type

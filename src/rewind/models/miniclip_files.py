@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rewind.errors import RewindError
 from rewind.files import read_json
@@ -56,7 +56,7 @@ def _ours(name: str, where: str) -> str:
     raise RewindError(f"{where}: not MiniCLIP's model with ResNet-18: it has a tensor {name!r}.")
 
 
-def load(towers, state: State, where: str) -> None:
+def load(towers: Any, state: State, where: str) -> None:
     """Fill towers from a checkpoint.
 
     Args:

@@ -155,7 +155,7 @@ class Retriever(nn.Module):
         """
         raise RewindError(f"methods.*.model: {type(self).__name__} has no fit().")
 
-    def parameter_groups(self, keys: Training) -> list[dict] | None:
+    def parameter_groups(self, keys: Training) -> list[dict[str, Any]] | None:
         """Groups of the optimiser: ``params``, ``lr`` and ``weight_decay`` of each.
 
         Called once, before :meth:`prepare`. A parameter that is frozen at first must be in one from the start. None,

@@ -143,7 +143,7 @@ class Translator(Retriever):
             at = self.keys.unfreeze_at
             self.geometry.requires_grad_(at is not None and epoch + 1 >= at)
 
-    def parameter_groups(self, keys: Training) -> list[dict]:
+    def parameter_groups(self, keys: Training) -> list[dict[str, Any]]:
         """Matrices with weight decay and vectors without; geometry at ``geometry_lr`` times the learning rate.
 
         Geometry is here from the start though it is frozen at first: the optimiser passes over parameters without

@@ -39,7 +39,7 @@ def benchmark_record(name: str, figures: Path) -> dict[str, Any]:
     return _record(name, "benchmark", [here], [here]) | {"date": _day(figures)}
 
 
-def _record(name: str, kind: str, runs: Sequence[dict], trained: Sequence[dict]) -> dict[str, Any]:
+def _record(name: str, kind: str, runs: Sequence[dict[str, Any]], trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
     sets = [run["hardware"] for run in trained]
     gits = [run.get("git") or {} for run in runs]
     return {

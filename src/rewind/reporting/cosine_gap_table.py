@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -134,7 +135,7 @@ def pair_sheet(results: GapResults, dataset: str = "") -> Sheet:
     return Sheet("Cosine gap, pairs", title, slug(dataset, "cosine-gap-pairs"), heads, tuple(parts))
 
 
-def _pair(row, level: float) -> tuple[Entry, ...]:
+def _pair(row: Any, level: float) -> tuple[Entry, ...]:
     significant = bool(row.p_holm < level)
     ends = bounds(row.low, row.high, DIGITS, signed=True)
     return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from rewind.reporting.sheet import Entry, Head, Part, Sheet, number, slug
@@ -38,7 +40,7 @@ def notes(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def _line(row: dict) -> tuple[Entry, ...]:
+def _line(row: dict[str, Any]) -> tuple[Entry, ...]:
     return (
         Entry(str(row["label"])),
         Entry(f"{int(row['parameters']):,}"),

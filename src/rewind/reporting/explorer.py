@@ -134,7 +134,9 @@ class Explorer:
             "views": [self._view(place, found, folder) for place, found in enumerate(self.views)],
         }
 
-    def _packed(self, found: View, scores: np.ndarray, tables: Mapping, where: str) -> dict[str, str]:
+    def _packed(
+        self, found: View, scores: np.ndarray, tables: Mapping[tuple[str, str], Any], where: str
+    ) -> dict[str, str]:
         key = found.setting, found.direction
         rows = tables.get(key)
         ranks = rows.set_index("query_id")["rank"].reindex(found.ids) if rows is not None else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from rewind.metrics import ACCURACY, METRICS
@@ -45,13 +47,13 @@ def sheet(results: Results, dataset: str = "") -> Sheet:
     return Sheet("Gap", title, slug(dataset, "gap"), heads, tuple(parts))
 
 
-def _line(results: Results, method: str, cells: dict) -> tuple[Entry, ...]:
+def _line(results: Results, method: str, cells: dict[tuple[str, str], Any]) -> tuple[Entry, ...]:
     exact = method in results.baselines  # chance has a gap without error
     entries = (_entry(cells.get((method, metric)), metric, exact) for metric in metrics(results))
     return (Entry(results.labels[method]), *entries)
 
 
-def _entry(row, metric: str, exact: bool) -> Entry:
+def _entry(row: Any, metric: str, exact: bool) -> Entry:
     if row is None:
         return Entry(MISSING)
     digits = decimals(metric)

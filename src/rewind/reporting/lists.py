@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -158,7 +159,7 @@ def _spread(scores: np.ndarray, axis: int) -> np.ndarray:
     return np.concatenate([(scores[part] if axis else scores[:, part]).std(axis=axis) for part in parts])
 
 
-def _within(rival: np.ndarray, chosen) -> np.ndarray:
+def _within(rival: np.ndarray, chosen: Any) -> np.ndarray:
     return np.where(np.isin(rival, chosen.items), rival, -1)
 
 

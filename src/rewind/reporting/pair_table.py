@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from rewind.metrics import known
@@ -54,7 +56,7 @@ def sheet(results: Results, setting: str, dataset: str = "") -> Sheet:
     return Sheet("Pairs", title, slug(dataset, setting, "pairs"), heads, tuple(parts))
 
 
-def _line(row, level: float, digits: int) -> tuple[Entry, ...]:
+def _line(row: Any, level: float, digits: int) -> tuple[Entry, ...]:
     significant = bool(row.p_holm < level)
     low_high = bounds(row.boot_low, row.boot_high, digits, signed=True)
     return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from rewind.metrics import METRICS, STRICT
@@ -60,6 +62,6 @@ def columns(results: Results, setting: str) -> dict[str, str]:
     return {metric: metric for metric in shown} | {"R@1 strict": STRICT}
 
 
-def _line(row: dict, metrics: list[str]) -> tuple[Entry, ...]:
+def _line(row: dict[str, Any], metrics: list[str]) -> tuple[Entry, ...]:
     cells = (Entry(number(float(row[metric]), decimals(metric))) for metric in metrics)
     return (Entry(row["label"]), Entry(str(row["seed"])), *cells)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -157,7 +158,7 @@ def _judged(results: Results, keys: Verdict, method: str, setting: str) -> Judge
     return Judged(method, claims, best, ratio, low, high, limit, tuple(reasons), zero_shot)
 
 
-def _strength(claim: Claim) -> tuple:
+def _strength(claim: Claim) -> tuple[Any, ...]:
     """Claims that hold in more respects are stronger, then those whose worst seed gains more."""
     both = claim.every_seed and claim.significant
     return claim.holds, both, claim.every_seed, claim.significant, min(claim.gains.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from rewind.errors import RewindError
@@ -50,7 +52,7 @@ def _alike(rows: pd.DataFrame) -> str:
     return f"Classes whose prompts are identical to the model, because their names are not in its vocabulary: {listed}"
 
 
-def _line(row) -> tuple[Entry, ...]:
+def _line(row: Any) -> tuple[Entry, ...]:
     spread = "" if row.std != row.std else number(row.std)
     return Entry(row.label), Entry(number(row.estimate), spread, bounds(row.low, row.high))
 

@@ -64,7 +64,9 @@ def mark_of(run: FinishedRun, items: pd.DataFrame, cache: Path | None) -> Mark:
     }
 
 
-def indexed(path: Path, items: pd.DataFrame, mark: Mark, make: Callable[[], Features], say: Callable) -> Features:
+def indexed(
+    path: Path, items: pd.DataFrame, mark: Mark, make: Callable[[], Features], say: Callable[..., Any]
+) -> Features:
     """The features in an index file, or made and written there where it is stale, broken or absent.
 
     Args:
@@ -119,7 +121,7 @@ def _write(path: Path, mark: Mark, item_ids: list[str], features: Features) -> N
         np.savez(draft, mark=np.array(json.dumps(mark, sort_keys=True)), item_ids=np.array(item_ids), **arrays)
 
 
-def _clips(data: Path, items: pd.DataFrame) -> list[tuple]:
+def _clips(data: Path, items: pd.DataFrame) -> list[tuple[Any, ...]]:
     """What tells whether clips are still the same: reading them all would take as long as encoding them."""
     found = []
     for path in items["path"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -88,7 +89,7 @@ def _lines(hit: Hit, width: float) -> list[str]:
     return textwrap.wrap(described(hit.captions), letters, max_lines=_LINES, placeholder=" …")
 
 
-def _write(fig: Figure, left: float, above: float, lines: list[str], **look) -> None:
+def _write(fig: Figure, left: float, above: float, lines: list[str], **look: Any) -> None:
     width, height = fig.get_size_inches()
     plain = {"va": "top", "ha": "left", "parse_math": False, "linespacing": 1.2}
     fig.text(left / width, 1 - above / height, "\n".join(lines), **plain, **look)

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from rewind.errors import RewindError
 from rewind.files import read_json, sha256_of, write_text
@@ -71,11 +72,11 @@ def _small(paths: Iterable[str]) -> list[str]:
     return [path for path in paths if _LAYOUT.fullmatch(path) and Path(path).suffix in (".csv", ".json")]
 
 
-def _recorded(job: Planned) -> dict:
+def _recorded(job: Planned) -> dict[str, Any]:
     return next((known for output in job.outputs if (known := record(output)).get("input")), {})
 
 
-def _read(path: Path) -> dict:
+def _read(path: Path) -> dict[str, Any]:
     try:
         content = read_json(path)
     except RewindError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -102,7 +103,7 @@ def compare(
 
 def _interval_rows(
     block: Block, method: str, totals: np.ndarray, found: Parts, draws: Resamples, confidence: float, random: Random
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     fixed = method in random.fixed
     result = one(found, confidence, SKEWED, *block.range())
     low, high = (result.estimate,) * 2 if method in random.exact else (result.low, result.high)
@@ -120,7 +121,7 @@ def _interval_rows(
     return [*rows, place | _median_row(block, method, draws, confidence, random)]
 
 
-def _median_row(block: Block, method: str, draws: Resamples, confidence: float, random: Random) -> dict:
+def _median_row(block: Block, method: str, draws: Resamples, confidence: float, random: Random) -> dict[str, Any]:
     higher, ties, fixed = block.higher[method], block.ties[method], method in random.fixed
     estimate, low, high = median_rank(higher, ties, block.clusters, confidence, fixed)
     low, high = (estimate, estimate) if method in random.exact else (low, high)
@@ -140,7 +141,7 @@ def _median_row(block: Block, method: str, draws: Resamples, confidence: float, 
     }
 
 
-def _gap_rows(origin: Block, hard: Block, draws: Resamples, confidence: float, random: Random) -> list[dict]:
+def _gap_rows(origin: Block, hard: Block, draws: Resamples, confidence: float, random: Random) -> list[dict[str, Any]]:
     """Origin's queries in both galleries of the same runs: their differences have one mean and one error.
 
     More clips to search never help a query, so a gap is of one sign.

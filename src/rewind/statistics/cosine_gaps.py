@@ -8,6 +8,7 @@ candidate of all others. Both are in its residual (the first-order part of a U-s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -85,7 +86,7 @@ def compare_gaps(
 
 def _interval_rows(
     method: str, place: dict[str, str], totals: np.ndarray, sizes: np.ndarray, confidence: float, fixed: bool
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     result, seeds = one(parts(totals, sizes, fixed), confidence), totals.shape[1]
     per_seed = totals.sum(axis=-1) / sizes.sum()
     size = {"seeds": seeds, "captions": int(sizes.sum()), "clusters": len(sizes)}
@@ -107,7 +108,7 @@ def _pair_rows(
     sizes: np.ndarray,
     confidence: float,
     random: Random,
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """``totals``: method → (S, C) of the gap."""
     found = [compare_pair(totals, pair, sizes, confidence, random) for pair in pairs]
     adjusted = holm(np.array([float(result.p) for result, _ in found]))

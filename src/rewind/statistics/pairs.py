@@ -81,7 +81,7 @@ def pair_rows(
     draws: Resamples,
     confidence: float,
     random: Random,
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """Rows of ``PAIRS`` for one setting and direction.
 
     Args:

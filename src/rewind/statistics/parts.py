@@ -7,6 +7,7 @@ succeeds or fails together; clusters may differ in size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class Parts:
     overlap: np.ndarray
     residuals: np.ndarray
 
-    def __getitem__(self, at) -> Parts:
+    def __getitem__(self, at: Any) -> Parts:
         """The parts at an index of the leading axes."""
         return Parts(self.mean[at], self.seed[at], self.seed_df[at], self.overlap[at], self.residuals[at])
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,7 +56,7 @@ def method_ranks(
         Columns ``RANKS``. No row of a setting and direction where fewer than two methods are compared, where some two
         of them are not, or where no comparison has a p-value.
     """
-    rows: list[dict] = []
+    rows: list[dict[str, Any]] = []
     means = intervals[intervals["metric"].isin(TESTED) & intervals["method"].isin(list(compared))]
     tests = dict(iter(pairs.groupby(_PLACE, sort=False))) if len(pairs) else {}
     for place, part in means.groupby(_PLACE, sort=False):

@@ -27,7 +27,7 @@ class Statistics(Keys):
         le=1_000_000,
     )
     seed: int = key(0, "Seed of that bootstrap.", **SEEDS)
-    primary: Literal[TESTED] | None = key(
+    primary: Literal[TESTED] | None = key(  # type: ignore[valid-type]
         None,
         "The deciding metric, named before anything is run: only its column has letters and bold in tables (in "
         "Binary: accuracy). Other metrics have intervals, and tests in `statistics/pairs.csv`. None: R@1 or, if no "

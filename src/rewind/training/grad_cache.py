@@ -12,6 +12,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -115,7 +116,7 @@ def _scoring(retriever: Retriever) -> Iterator[None]:
 
 
 class _Step:
-    def __init__(self, retriever, objective, device: torch.device, precision: str, scaler) -> None:
+    def __init__(self, retriever: Any, objective: Any, device: torch.device, precision: str, scaler: Any) -> None:
         self.retriever, self.objective, self.scaler = retriever, objective, scaler
         self.device, self.precision = device, precision
 
@@ -155,7 +156,7 @@ class _Step:
             torch.rand(1)  # the loss drew nothing: on every rank, that the next step's towers draw other numbers
         return found
 
-    def encode(self, chunks: list[Features], world: World) -> tuple[list[tuple[Features, Features]], list]:
+    def encode(self, chunks: list[Features], world: World) -> tuple[list[tuple[Features, Features]], list[Any]]:
         """Features of every micro-batch without gradient, and the random state before each."""
         shared = random_state(self.device)
         if world.size > 1:
@@ -169,7 +170,7 @@ class _Step:
             set_random_state(shared, self.device)
         return parts, states
 
-    def continue_backward(self, chunks: list[Features], states: list, gradients: list[Features]) -> None:
+    def continue_backward(self, chunks: list[Features], states: list[Any], gradients: list[Features]) -> None:
         after = random_state(self.device)
         start = 0
         for chunk, state in zip(chunks, states, strict=True):
@@ -197,7 +198,7 @@ class _Step:
             self.scaler.scale(loss.value).backward()
         return StepLoss(value, {name: _number(entry) for name, entry in loss.logs.items()})
 
-    def autocast(self):
+    def autocast(self) -> Any:
         if self.precision not in REDUCED:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, REDUCED[self.precision])

@@ -6,7 +6,8 @@ import functools
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ def seed_everything(seed: int, deterministic: bool = True) -> None:
     torch.backends.cudnn.benchmark = not deterministic
 
 
-def freeze(retriever: Retriever, towers: list[str]) -> None:
+def freeze(retriever: Retriever, towers: Sequence[str]) -> None:
     """Stop gradients into the named towers (``text``, ``visual``)."""
     if towers and retriever.backbone is None:
         raise RewindError(
@@ -135,7 +136,7 @@ def train(
     return run.history
 
 
-def _load(state: StateFile, world: World) -> dict | None:
+def _load(state: StateFile, world: World) -> dict[str, Any] | None:
     world.agree(None)  # rank 0 is here, so that it saves nothing while the others read
     saved = state.load()
     place = (saved["epoch"], saved["step"]) if saved else None

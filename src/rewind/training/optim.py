@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from rewind.study import Training
 from rewind.training.bert_adam import BertAdam, bert_lr_factor, decayed
 
 
-def parameter_groups(retriever: Retriever, keys: Training) -> list[dict]:
+def parameter_groups(retriever: Retriever, keys: Training) -> list[dict[str, Any]]:
     """{pretrained towers, new parameters} × {decayed, not decayed}.
 
     Pretrained towers learn at ``lr · backbone_lr_multiplier``, new parameters at ``lr``. Under ``adamw`` matrices are

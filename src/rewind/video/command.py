@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from rewind.errors import RewindError
 from rewind.targets import output_folder
 
 
-def add_clip_commands(commands: argparse._SubParsersAction) -> None:
+def add_clip_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Add both commands to those of ``rewind``."""
     clips = commands.add_parser("clips", help="take clips out of a dataset's shards")
     actions = clips.add_subparsers(required=True, metavar="ACTION")

@@ -163,7 +163,7 @@ def _places(index: Path, _time: int, _size: int) -> dict[str, Place]:
     return found
 
 
-def _rows(stream) -> csv.DictReader:
+def _rows(stream: Iterable[str]) -> csv.DictReader[str]:
     return csv.DictReader(stream, strict=True)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -87,11 +88,11 @@ class Made:
         """Whether it was made of these sources with these settings."""
         return self.signature == signature or bool(content and self.content == content)
 
-    def notes(self) -> dict:
+    def notes(self) -> dict[str, Any]:
         """All of it, as :func:`read_notes` takes it."""
         return asdict(self)
 
-    def row(self) -> dict:
+    def row(self) -> dict[str, Any]:
         """A row of the report."""
         return asdict(self.report) | {"sha256": self.sha256}
 
@@ -100,7 +101,7 @@ Kept = Callable[[Job, str, str], Made | None]
 """Looks up what an earlier call packed of a job, by its signature or else by its content."""
 
 
-def read_notes(notes: dict) -> Made:
+def read_notes(notes: dict[str, Any]) -> Made:
     """What :meth:`Made.notes` wrote; earlier versions wrote less."""
     report = ClipReport(**notes["report"])
     rest = {key: notes[key] for key in ("sha256", "signature", "content") if key in notes}
@@ -163,7 +164,7 @@ def file_suffix(settings: Settings) -> str:
     return SUFFIXES[settings.format] if isinstance(settings, Image) else ".mp4"
 
 
-def _job(row: dict, out: Path, suffix: str) -> Job:
+def _job(row: dict[str, Any], out: Path, suffix: str) -> Job:
     item_id = check_id(row["item_id"], "videos")
     return Job(item_id, row["source"], row["reversed_source"], bool(row["twin"]), out, suffix)
 

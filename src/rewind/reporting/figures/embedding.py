@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -98,7 +99,7 @@ def _principal(unit: np.ndarray) -> tuple[np.ndarray, tuple[str, str]]:
     return places * np.where(far < 0, -1, 1), tuple(f"component {i + 1} ({share[i]:.0f}% of variance)" for i in (0, 1))
 
 
-def _umap():
+def _umap() -> Any:
     try:
         return importlib.import_module("umap")
     except ImportError as error:
@@ -127,7 +128,7 @@ def _lines(axes: Axes, points: np.ndarray, words: np.ndarray, own: np.ndarray, t
 
 def _points(axes: Axes, points: np.ndarray, words: np.ndarray, reversed_: np.ndarray) -> None:
     size = 16 if len(points) <= 500 else 7
-    kinds: list[tuple[str, np.ndarray, Mapping]] = [
+    kinds: list[tuple[str, np.ndarray, Mapping[str, Any]]] = [
         ("captions", words, {"marker": "x", "c": style.FAINT, "linewidths": 0.6, "s": size}),
         (
             "originals" if reversed_.any() else "items",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,7 +67,7 @@ def gap_slope(
     return fig
 
 
-def _slopes(axes: Axes, order, start, gap, names, look, digits: int) -> None:
+def _slopes(axes: Axes, order: Any, start: Any, gap: Any, names: Any, look: Any, digits: int) -> None:
     ends = {method: start[method] - gap[method] for method in order}
     for method in order:
         axes.plot([0, 1], [start[method], ends[method]], **look[method].line())
@@ -90,7 +91,7 @@ def _slopes(axes: Axes, order, start, gap, names, look, digits: int) -> None:
         )
 
 
-def _gaps(axes: Axes, order, rows, names, look, digits: int) -> None:
+def _gaps(axes: Axes, order: Any, rows: Any, names: Any, look: Any, digits: int) -> None:
     for place, method in enumerate(order):
         row, drawn = rows.loc[method], look[method]
         bar(axes, place, row, drawn.color)
