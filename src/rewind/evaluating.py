@@ -160,7 +160,8 @@ def _write(path: Path, keys: dict[str, Any], command: str) -> None:
     text = TITLE + f"#   {command}\n" + yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
     if clash := other_than(path, text, "--study NAME"):
         raise RewindError(clash)
-    put(path, text)
+    if put(path, text):
+        print(f"wrote {path}")
 
 
 def other_than(path: Path, text: str, option: str) -> str:
@@ -183,11 +184,10 @@ def other_than(path: Path, text: str, option: str) -> str:
 
 
 def put(path: Path, text: str) -> bool:
-    """Write a file that :func:`other_than` does not object to, and say so; False if it was there already."""
+    """Write a file that :func:`other_than` does not object to; False if it was there already."""
     if path.exists():
         return False
     write_text(path, text)
-    print(f"wrote {path}")
     return True
 
 

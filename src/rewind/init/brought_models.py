@@ -14,7 +14,8 @@ def pairs(paths: list[str], found: Brought) -> list[tuple[str, str]]:
     """(captions, items) files, a pair for each model, whatever the order in which their kinds are mixed.
 
     Raises:
-        RewindError: for a file whose ids are neither of captions nor of items, or one without its partner.
+        RewindError: for a file whose ids are neither of captions nor of items, one without its partner, or one that
+            lacks an id.
     """
     items = {name for item in found.items.values() for name in (item.item_id, twin_of(item.item_id))}
     sides: dict[str, list[str]] = {"captions": [], "items": []}
@@ -28,6 +29,11 @@ def pairs(paths: list[str], found: Brought) -> list[tuple[str, str]]:
             f"--embeddings: {len(sides['captions'])} files of captions and {len(sides['items'])} of items: name the "
             f"file of {lone} too (ids of captions are <item_id>#<n>, docs/bring-your-model.md)."
         )
+    chosen = [item for item in found.items.values() if item.split == "test"]
+    for path in sides["items"]:  # those of twins may be left out
+        read_vectors(path, "items").of([item.item_id for item in chosen])
+    for path in sides["captions"]:
+        read_vectors(path, "captions").of([f"{item.item_id}#{n}" for item in chosen for n in range(len(item.forward))])
     return list(zip(sides["captions"], sides["items"], strict=True))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from rewind.init.sizes import Machine, Sizes, choose, this_machine
 from rewind.init.study_text import Subject, finished_text, training_text
 from rewind.jobs.config import load_checked
 
+SHOWN = 50  # faults
 ALL = ("origin", "hard", "binary")
 GENERIC = ("captions", "metadata", "annotations", "train", "valid", "test")  # names that say nothing
 
@@ -72,6 +72,8 @@ def start(wishes: Wishes) -> int:
     _check(wishes)
     name = name_of(wishes.name or _own_name(wishes.source))
     machine, found = this_machine(), _read(wishes.source)
+    if not found.items:
+        raise RewindError("\n".join(found.faults[:SHOWN]))
     looked = None
     if wishes.videos or not wishes.embeddings:
         looked = look(found, wishes.videos, wishes.look, machine.cores)
@@ -79,7 +81,7 @@ def start(wishes: Wishes) -> int:
     lost = {*looked.missing, *looked.broken} if looked else set()
     made = _splits(found, lost, wishes, name)
     if found.faults:
-        raise RewindError("\n".join(found.faults[:50]))
+        raise RewindError("\n".join(found.faults[:SHOWN]))
     methods = _methods(wishes, found) if wishes.finished else None
     files = _texts(name, found, looked, machine, methods, made)
     settings = _settings(found, looked)
@@ -225,13 +227,11 @@ def _write(files: dict[Path, str], name: str) -> None:
                 written.append(path)
         load_checked({"studies": [name]})
     except BaseException:
-        _remove(written)
+        for path in written:
+            path.unlink(missing_ok=True)
         raise
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
+    for path in files:
+        print(f"{'wrote' if path in written else 'already there:'} {path}")
 
 
 def _next(name: str, wishes: Wishes) -> None:

@@ -115,9 +115,9 @@ def meanings(header: list[str], where: str, found: Brought) -> dict[str, str]:
         if (first := next((name for name in known if name in by_case), None)) is not None
     }
     rest = [name for name in header if name not in names.values()]
-    lacking = [what for what in ("caption", "item_id") if what not in names and (what, "path") != ("item_id", "path")]
-    if "path" in names:
-        lacking = [what for what in lacking if what != "item_id"]
+    lacking = [
+        what for what in ("caption", "item_id") if what not in names and (what == "caption" or "path" not in names)
+    ]
     for name in rest:
         near = difflib.get_close_matches(name.lower(), [what for what in KNOWN if what not in names], n=1, cutoff=0.75)
         if near:
