@@ -327,6 +327,23 @@ def test_rtime_s_json_in_one_file_is_split(here, init):
     per_clip = annotations.captions.groupby("video_id").size()
     of_test = annotations.items.loc[annotations.items["split"] == "test", "item_id"]
     assert (per_clip[of_test] == 1).all() and per_clip.max() == 2, "rewrites are for training alone"
+    assert f"test   {len(of_test) // 2} with {len(of_test) // 2} captions" in said
+
+
+def test_finished_models_are_evaluated_on_all_of_one_json_file(here, init):
+    Path("mine/all.json").write_text(json.dumps({f"clip{n}": entry(n) for n in range(CLIPS)}))
+    write_open_clip(here / "tiny")
+    init("mine/all.json", "--videos", "mine/videos", "--model", "tiny")
+    _, dataset, annotations = sound("all")
+    assert dataset.source.annotations == {"test": "mine/all.json"}
+    assert len(annotations.captions) == 2 * CLIPS, "one caption each way; rewrites are for training"
+
+
+def test_a_list_of_ids_and_captions(here, init):
+    rows = [{"id": f"clip{n}", "captions": [f"colour {n}", f"shade {n}"]} for n in range(CLIPS)]
+    Path("mine/list.json").write_text(json.dumps(rows))
+    init("mine/list.json", "--videos", "mine/videos")
+    assert len(sound("list")[2].captions) == 2 * CLIPS
 
 
 @pytest.mark.parametrize(

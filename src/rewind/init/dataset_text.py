@@ -57,7 +57,7 @@ def dataset_text(
         lines += block(
             "video",
             [
-                key("fps", sizes.fps, f"frames per second that are kept; half of the clips last {_middle(looked)}", 1),
+                key("fps", sizes.fps, f"frames per second that are kept{_middle(looked)}", 1),
                 key("short_side", 224, "pixels; what CLIP reads", 1),
                 key("qp", 20, "H.264 quantiser; 0 is lossless, larger is smaller", 1),
                 key("max_seconds", 600, "longer clips are refused: reversing holds all frames in memory", 1),
@@ -82,22 +82,30 @@ SOURCE = {
 
 
 def _source(source: Mapping[str, Value]) -> list[str]:
-    return [key(name, value, SOURCE.get(name, ""), 1) for name, value in source.items()]
+    lines = []
+    for name, value in source.items():
+        if isinstance(value, Mapping):
+            lines += [key(name, None, SOURCE[name], 1).replace("null", "    ", 1)]
+            lines += [key(one, path, "", 2) for one, path in value.items()]
+        else:
+            lines += [key(name, value, SOURCE.get(name, ""), 1)]
+    return lines
 
 
 def _missing(found: Brought, looked: Looked) -> list[str]:
     lost = len(looked.missing) + len(looked.broken)
     share = math.ceil(100 * lost / len(found.items)) / 100
+    noun = "images" if looked.items == "images" else "clips"
+    why = f"{lost:,} of {len(found.items):,} are" if lost else f"all {noun} are there"
     if looked.decoded < len(looked.files):
         share = max(share, UNSEEN)
-    noun = "images" if looked.items == "images" else "clips"
-    why = f"{lost:,} of {len(found.items):,} {noun} are missing or broken" if lost else f"all {noun} are there"
+        why += f", of {looked.decoded:,} that were decoded" if looked.decoded else ", but none was decoded"
     return [key("max_missing", share, f"share of {noun} that may be missing or broken; {why}")]
 
 
 def _middle(looked: Looked) -> str:
     ordered = sorted(looked.seconds)
-    return f"{ordered[len(ordered) // 2]:.1f} s or more" if ordered else "an unknown time"
+    return f"; half of the clips last {ordered[len(ordered) // 2]:.1f} s or more" if ordered else ""
 
 
 def _twins(found: Brought) -> int:

@@ -48,7 +48,7 @@ class Brought:
         said: what was done with the files, a sentence each.
         faults: what is wrong, a sentence each.
         table: CSV that a data set can name as it is; empty: one must be written.
-        annotations: JSON files by split, in RTime's format.
+        annotations: JSON files by split, in RTime's format; one alone, still to be split, is of no split: ``""``.
     """
 
     source: Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rewind.datasets.annotations import SPLITS, TWIN_SUFFIX
+from rewind.datasets.annotations import SPLITS, TWIN_SUFFIX, Annotations
 from rewind.datasets.rtime import read_files
 from rewind.errors import RewindError
 from rewind.init.items import Brought, Item
@@ -12,8 +12,12 @@ from rewind.init.rows import as_json, read_objects
 from rewind.reading.objects import read_json
 
 
-def read_json_file(path: Path) -> Brought:
+def read_json_file(path: Path, trained: bool) -> Brought:
     """One JSON file; of RTime's ``train.json`` also ``valid.json`` and ``test.json`` beside it, and so on.
+
+    Args:
+        path: the file.
+        trained: whether something is trained, so that of a file that is still to be split all captions are read.
 
     Raises:
         RewindError: for what is no JSON, or in neither form.
@@ -29,22 +33,14 @@ def read_json_file(path: Path) -> Brought:
         )
     beside = {split: path.with_name(f"{split}.json") for split in SPLITS}
     whole = path in beside.values() and all(one.is_file() for one in beside.values())
-    # Read as training data, of which all captions count, if it still has to be split.
-    files = {split: str(one) for split, one in beside.items()} if whole else {"train": str(path)}
-    found = Brought(path, annotations=files if whole else {})
+    files = {split: str(one) for split, one in beside.items()} if whole else {"train" if trained else "test": str(path)}
+    found = Brought(path, annotations=files if whole else {"": str(path)})
     if whole:
         found.said.append(f"splits are from {', '.join(files.values())}")
     elif path.stem in SPLITS:
         lacking = [str(one) for one in beside.values() if not one.is_file()]
         found.said.append(f"{path} is used alone, as one set of clips: {', '.join(lacking)} not found beside it")
-    annotations = read_files(files, True)
-    texts = annotations.captions.groupby("video_id", sort=False)["caption"].apply(list)
-    for row in annotations.items.itertuples():
-        if not row.reversed:
-            split = row.split if whole else ""
-            found.items[row.item_id] = Item(row.item_id, row.source, str(path), split, "", texts[row.item_id])
-        else:
-            found.items[row.item_id.removesuffix(TWIN_SUFFIX)].reverse = texts[row.item_id]
+    annotations = _collect(found, files)
     if not found.items:
         raise RewindError(f"{path}: no entry has a forward caption; add some.")
     for split, note in annotations.notes["splits"].items():
@@ -52,6 +48,30 @@ def read_json_file(path: Path) -> Brought:
         if odd:
             found.said.append(f"{files[split]}: odd entries: {odd}")
     return found
+
+
+def _collect(found: Brought, files: dict[str, str]) -> Annotations:
+    """Add what the files say; of a file that is to be split without its split."""
+    annotations = read_files(files, True)
+    texts = annotations.captions.groupby("video_id", sort=False)["caption"].apply(list)
+    for row in annotations.items.itertuples():
+        if not row.reversed:
+            split = "" if "" in found.annotations else row.split
+            found.items[row.item_id] = Item(row.item_id, row.source, files[row.split], split, "", texts[row.item_id])
+        else:
+            found.items[row.item_id.removesuffix(TWIN_SUFFIX)].reverse = texts[row.item_id]
+    return annotations
+
+
+def human_only(found: Brought) -> None:
+    """Leave rewrites to training, as the format does; a clip that has nothing else belongs there."""
+    human = Brought(found.source, annotations=found.annotations)
+    _collect(human, {"test": str(found.source)})
+    for name, item in found.items.items():
+        if name not in human.items:
+            item.split = "train"
+        elif item.split != "train":
+            item.forward, item.reverse = human.items[name].forward, human.items[name].reverse
 
 
 def parts(found: Brought) -> dict[str, str]:

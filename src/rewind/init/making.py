@@ -18,7 +18,7 @@ from rewind.init.brought_models import encoder_for, pairs
 from rewind.init.dataset_text import dataset_text
 from rewind.init.folder import read_folder
 from rewind.init.items import Brought
-from rewind.init.json_file import parts, read_json_file
+from rewind.init.json_file import human_only, parts, read_json_file
 from rewind.init.layout import Value
 from rewind.init.looking import Looked, look
 from rewind.init.report import describe, promise
@@ -71,7 +71,7 @@ def start(wishes: Wishes) -> int:
         raise RewindError(f"{Path.cwd()}: no Snakefile here; go to the folder in which you run snakemake.")
     _check(wishes)
     name = name_of(wishes.name or _own_name(wishes.source))
-    machine, found = this_machine(), _read(wishes.source)
+    machine, found = this_machine(), _read(wishes.source, trained=not wishes.finished)
     if not found.items:
         raise RewindError("\n".join(found.faults[:SHOWN]))
     looked = None
@@ -110,10 +110,12 @@ def _own_name(source: Path) -> str:
     return path.parent.name if path.stem in GENERIC and path.parent.name else path.stem
 
 
-def _read(source: Path) -> Brought:
+def _read(source: Path, trained: bool) -> Brought:
     if source.is_dir():
         return read_folder(source)
-    readers = {".csv": read_csv, ".json": read_json_file, ".jsonl": read_json_lines}
+    if source.suffix.lower() == ".json":
+        return read_json_file(source, trained)
+    readers = {".csv": read_csv, ".jsonl": read_json_lines}
     if source.suffix.lower() not in readers:
         raise RewindError(f"{source}: name a .csv, .json or .jsonl file, or a folder with clips and their captions.")
     return readers[source.suffix.lower()](source)
@@ -129,6 +131,8 @@ def _splits(found: Brought, lost: set[str], wishes: Wishes, name: str) -> bool:
     if splitting.needed(found):
         given = "test" in found.splits
         splitting.split(found, lost)
+        if found.annotations:
+            human_only(found)
         what = "all was of the test split" if given else "there was none"
         found.said.append(
             f"split: {what}, so one is made, copies together: {DATASETS}/{name}.*; {found.source} stays as it is"
@@ -183,13 +187,12 @@ def _source(name: str, found: Brought, looked: Looked | None, made: bool) -> tup
     """Keys of ``source``, and files of annotations that have to be written beside the data set's."""
     files: dict[Path, str] = {}
     keys: dict[str, Value] = {}
-    rtime = found.source.suffix == ".json" and any(item.path == item.item_id for item in found.items.values())
-    if found.annotations:
-        keys = {"format": "rtime", "annotations": found.annotations}
-    elif rtime and made:
+    if found.annotations and made:
         texts = parts(found)
         files = {DATASETS / f"{name}.{split}.json": texts[split] for split in SPLITS}
         keys = {"format": "rtime", "annotations": {split: str(DATASETS / f"{name}.{split}.json") for split in SPLITS}}
+    elif found.annotations:
+        keys = {"format": "rtime", "annotations": {split or "test": path for split, path in found.annotations.items()}}
     else:
         own = not found.table or made or (looked is not None and looked.same)
         table = DATASETS / f"{name}.csv"

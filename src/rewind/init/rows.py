@@ -115,9 +115,9 @@ def meanings(header: list[str], where: str, found: Brought) -> dict[str, str]:
         if (first := next((name for name in known if name in by_case), None)) is not None
     }
     rest = [name for name in header if name not in names.values()]
-    lacking = [
-        what for what in ("caption", "item_id") if what not in names and (what == "caption" or "path" not in names)
-    ]
+    lacking = [] if "caption" in names else ["caption"]
+    if not names.keys() & {"item_id", "path"}:
+        lacking.append("item_id")
     for name in rest:
         near = difflib.get_close_matches(name.lower(), [what for what in KNOWN if what not in names], n=1, cutoff=0.75)
         if near:
@@ -158,7 +158,7 @@ def _collect(found: Brought, rows: Iterable[tuple[str, Mapping[str, str]]], name
         if given and not split:
             found.faults.append(f"{where}: the split {given!r} is unknown; use {', '.join(SPLITS)}.")
             continue
-        plain &= split == given
+        plain &= split == given and bool(split or "split" not in names)
         more = {"split": split, "cluster_id": cell.get("cluster_id", ""), "reverse": cell.get("reverse_caption", "")}
         plain &= found.add(name, path, cell.get("caption", ""), where, **more)
     return plain
