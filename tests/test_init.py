@@ -123,9 +123,9 @@ def test_every_value_has_its_comment(here, init):
         text = Path(path).read_text()
         values = [line for line in text.splitlines() if re.match(r" *\w+: \S", line)]
         bare = [line.split(":")[0].strip() for line in values if "  # " not in line]
-        assert len(values) > 12 and set(bare) <= {"method", "training", "weight_decay", "evaluation"}, bare
+        assert len(values) > 12 and not bare
         assert text.startswith("# Written by `"), "and who wrote the file"
-        assert all(len(line) < 140 for line in text.splitlines())
+        assert all(len(line) < 150 for line in text.splitlines())
 
 
 def test_the_split_is_the_same_again_and_moves_little_when_clips_are_added(here, init):

@@ -110,8 +110,8 @@ def _network(sizes: Sizes, machine: Machine) -> list[str]:
             "pretraining",
             [
                 key("max_frames", 4, "few frames: quick", 1),
-                key("method", {"head": "seqTransf", "head_layers": 2, "head_start": "random"}, "", 1),
-                key("training", {"epochs": sizes.epochs, "lr": 5e-4, "freeze": []}, "", 1),
+                key("method", {"head": "seqTransf", "head_layers": 2, "head_start": "random"}, "on top", 1),
+                key("training", {"epochs": sizes.epochs, "lr": 5e-4, "freeze": []}, "nothing is frozen here", 1),
             ],
             "both towers are trained first, once for each seed",
         ),
@@ -141,7 +141,7 @@ def _training(subject: Subject, sizes: Sizes) -> list[str]:
         key("epochs", sizes.epochs, "the best one on the validation split is kept", 1),
         key("lr", 1e-4 if clip else 1e-3, "learning rate of the heads", 1),
         key("backbone_lr_multiplier", 1e-3 if clip else 1.0, "the backbone's rate, as a multiple of lr", 1),
-        key("weight_decay", 0.2 if clip else 0.05, "", 1),
+        key("weight_decay", 0.2 if clip else 0.05, "of all but biases and norms", 1),
     ]
     lines += [
         key("precision", "bf16", "fp32 where the GPU has no bf16", 1)
@@ -187,7 +187,7 @@ def _sanity(sizes: Sizes) -> list[str]:
     lines = [
         key("clips", sizes.sanity, "so many training clips must be learnt by heart before runs start", 1),
         key("min_r1", sizes.min_r1, "R@1 to be reached there; less where clips share their captions", 1),
-        key("training", training | {"evaluate_every": 10}, "", 1),
+        key("training", training | {"evaluate_every": 10}, "where it differs from the above", 1),
     ]
     return block("sanity", lines, "sanity: null skips it")
 
@@ -199,7 +199,7 @@ def _evaluation(subject: Subject) -> list[str]:
             "No reverse caption is there, so nothing is asked about the direction of time. Once some test clips have",
             "one: settings: [origin, hard, binary], and twins_together: true in training.batch.",
         )
-    return [*lines, key("evaluation", {"settings": list(subject.settings)})]
+    return [*lines, key("evaluation", {"settings": list(subject.settings)}, "searched both ways")]
 
 
 def _resources(sizes: Sizes, machine: Machine) -> list[str]:
