@@ -492,16 +492,23 @@ def test_odd_names_stay_values(here, init):
 
 
 @pytest.mark.slow
-def test_the_workflow_takes_the_study(here, clips):
-    """The command itself, in a checkout of its own, and a dry run of what it says to run next."""
-    for name in ("workflow", "config", "profiles", "Snakefile"):
-        target = here / name
-        copy = shutil.copy2 if (ROOT / name).is_file() else shutil.copytree
-        copy(ROOT / name, target, **({} if copy is shutil.copy2 else {"dirs_exist_ok": True}))
-    both_ways()
-    done = subprocess.run([sys.executable, "-m", "rewind", "init", "mine/clips.csv"], capture_output=True, text=True)
+def test_the_page_is_followed_to_a_dry_run(here):
+    """The script, the command and what it prints, in a checkout; and what the workflow would then run."""
+    page = (ROOT / "docs/your-own-clips.md").read_text(encoding="utf-8")
+    for name in ("workflow", "config", "profiles"):
+        shutil.copytree(ROOT / name, here / name, dirs_exist_ok=True)
+    shutil.copy2(ROOT / "Snakefile", here / "Snakefile")
+    script, shown = (
+        re.search(r"```python\n(.*?)```", page, re.S)[1],
+        re.search(r"```\n\$ rewind (.*?)```", page, re.S)[1],
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+    command, *printed = shown.splitlines()
+    done = subprocess.run([sys.executable, "-m", "rewind", *command.split()], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    command = [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "--config", "studies=[clips]"]
+    ours = [line for line in done.stdout.splitlines() if not line.startswith("machine: ")]
+    assert ours == [line for line in printed if not line.startswith("machine: ")]
+    command = [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "--config", "studies=[squares]"]
     planned = subprocess.run(command, capture_output=True, text=True)
     assert planned.returncode == 0, planned.stdout + planned.stderr
-    assert re.search(r"^train +6$", planned.stdout, re.M), "two methods, three seeds"
+    assert re.search(r"^train +7$", planned.stdout, re.M), "two methods with three seeds, and chance"
