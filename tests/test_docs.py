@@ -23,6 +23,7 @@ EXAMPLES = {
     "config/datasets/mylab.yaml",
     "config/studies/clips.yaml",
     "config/studies/mine.yaml",
+    "config/studies/squares.yaml",
     "src/rewind/models/closest.py",
     "src/rewind/objectives/margin.py",
 }

@@ -217,3 +217,14 @@ def test_the_workflow_refuses_what_overlaps(checkout: Path) -> None:
     (checkout / "clips/e.mp4").write_bytes((checkout / "clips/a.mp4").read_bytes())
     said = run(*SOUND, "k5,e.mp4,test,A fly,")
     assert "'k1' (train: " in said and "have the same content" in said and "allow_overlap: true" in said
+
+
+def test_copies_are_found_whatever_their_names(tmp_path: Path) -> None:
+    """Files of one content and links to one of them are one group; what is empty is like nothing else."""
+    contents = {"a": b"one", "b": b"one", "c": b"two", "d": b"longer", "e": b"", "f": b""}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    (tmp_path / "again").symlink_to(tmp_path / "d")
+    found = leaks.copies(str(tmp_path / name) for name in (*contents, "link", "again"))
+    assert [[Path(path).name for path in group] for group in found] == [["a", "b", "link"], ["d", "again"]]

@@ -139,6 +139,7 @@ def test_names_that_are_no_files(checkout, name):
         ["evaluate", "--data", "{}", "--scores", "a.npz"],
         ["evaluate", "--data", "shapes", "--scores", "a.npz", "--option", "a=[x"],
         ["publish", "{}"],
+        ["init", "{}"],
     ],
 )
 @pytest.mark.parametrize("name", ["../x", "a b", "x" * 300])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rewind.errors import RewindError
+from rewind.init.command import add_init_command
 from rewind.interop.command import add_commands
 from rewind.targets import archive_with, is_json, output_file, output_folder
 from rewind.trouble import told
@@ -59,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     export.set_defaults(command=_export)
     add_commands(commands)
     add_clip_commands(commands)
+    add_init_command(commands)
     job = commands.add_parser(
         "job",
         help="run one job of the workflow again in this process: `python -m pdb -m rewind job FILE` steps into it",

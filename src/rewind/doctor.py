@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rewind import compat
+from rewind.machine import cores
 
 DISTRIBUTION = "rewind-bench"
 OLDEST_PYTHON = (3, 11)
@@ -164,11 +165,10 @@ def _gpu_names(now: dict[str, Any]) -> list[str]:
 
 
 def _machine() -> list[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     free = shutil.disk_usage(Path.cwd()).free / 1e9
     how = f"results and normalised clips need space: free {LEAST_DISK_GB} GB, or work in another folder"
     return [
-        Finding("cores", f"{cores} usable of {os.cpu_count()}"),
+        Finding("cores", f"{cores()} usable of {os.cpu_count()}"),
         Finding("memory", _memory()),
         Finding("shared memory", _shared_memory()),
         Finding("free disk", f"{free:.0f} GB in {Path.cwd()}", free >= LEAST_DISK_GB, how, needed=False),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import yaml
 from rewind.datasets.annotations import read_annotations
 from rewind.datasets.table import rows_of
 from rewind.errors import RewindError
+from rewind.files import write_text
 from rewind.study import Dataset, load_dataset, load_study
 from rewind.study.together import without_twins
 from rewind.study.yaml_file import parse_yaml, read_yaml
@@ -61,9 +64,9 @@ def evaluate(wishes: Wishes) -> int:
     """
     if not Path("Snakefile").is_file():
         raise RewindError(f"{Path.cwd()}: no Snakefile here; go to the folder in which you run snakemake.")
-    methods = _methods(wishes)
+    methods = methods_of(wishes)
     dataset, written = _dataset(wishes)
-    name = _name(wishes.study or (f"{dataset.name}_models" if not written else dataset.name))
+    name = name_of(wishes.study or (f"{dataset.name}_models" if not written else dataset.name))
     where = STUDIES / f"{name}.yaml"
     if written:
         _write(DATASETS / f"{dataset.name}.yaml", written, f"snakemake --config 'studies=[{name}]' prepared")
@@ -92,15 +95,19 @@ def evaluate(wishes: Wishes) -> int:
 ALL = ("origin", "hard", "binary")
 
 
-def _methods(wishes: Wishes) -> dict[str, Any]:
-    """The methods of the study, chance last."""
+def methods_of(wishes: Wishes) -> dict[str, Any]:
+    """The methods of a study in which nothing is trained, chance last.
+
+    Raises:
+        RewindError: if none is named, or options are no ``key=value``.
+    """
     found: dict[str, Any] = {}
 
     def add(label: str, block: dict[str, Any]) -> None:
-        name, count = _name(label), 1
+        name, count = name_of(label), 1
         while name in found:
             count += 1
-            name = f"{_name(label)}_{count}"
+            name = f"{name_of(label)}_{count}"
         found[name] = block | ({"label": label} if label != name else {})
 
     own = dict(_pair(option) for option in wishes.options)
@@ -132,7 +139,7 @@ def _dataset(wishes: Wishes) -> tuple[Dataset, dict[str, Any]]:
     if wishes.videos:
         source["videos"] = wishes.videos
     keys = {"source": source, "reverse": twins} | ({} if wishes.videos else {"clips": False})
-    dataset = Dataset(name=_name(Path(wishes.data).stem), **keys)
+    dataset = Dataset(name=name_of(Path(wishes.data).stem), **keys)
     try:
         read_annotations(dataset, "")  # a fault of its rows is told before a file is written
     except RewindError as error:
@@ -151,13 +158,37 @@ def _has_twins(path: Path) -> bool:
 def _write(path: Path, keys: dict[str, Any], command: str) -> None:
     """Write a file of keys; one that says the same stays, any other is not overwritten."""
     text = TITLE + f"#   {command}\n" + yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
+    if clash := other_than(path, text, "--study NAME"):
+        raise RewindError(clash)
+    if put(path, text):
+        print(f"wrote {path}")
+
+
+def other_than(path: Path, text: str, option: str) -> str:
+    """Why a file must not be written: there is one that says something else; empty where it may be.
+
+    Args:
+        path: of keys (``.yaml``), which are compared as such, or any other text.
+        text: what would be written.
+        option: how the user chooses another name.
+    """
+    if not os.path.lexists(path):
+        return ""
+    if path.suffix == ".yaml":
+        with contextlib.suppress(RewindError):
+            if read_yaml(path) == parse_yaml(text, str(path)):
+                return ""
+    elif path.is_file() and path.read_bytes() == text.encode():
+        return ""
+    return f"{path}: there is another file with this name; choose one with {option}, or remove it."
+
+
+def put(path: Path, text: str) -> bool:
+    """Write a file that :func:`other_than` does not object to; False if it was there already."""
     if path.exists():
-        if read_yaml(path) == keys:
-            return
-        raise RewindError(f"{path}: there is another file with this name; choose one with --study NAME, or remove it.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    print(f"wrote {path}")
+        return False
+    write_text(path, text)
+    return True
 
 
 def _stem(path: str) -> str:
@@ -175,5 +206,6 @@ def _pair(option: str) -> tuple[str, Any]:
     return key, parse_yaml(value, f"--option {key}")
 
 
-def _name(text: str) -> str:
+def name_of(text: str) -> str:
+    """A name for files, from any text."""
     return re.sub(r"[^A-Za-z0-9_\-]+", "_", text).strip("_")[:LONGEST] or "model"

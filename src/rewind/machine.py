@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
@@ -31,6 +32,21 @@ def driver(root: Path = Path("/")) -> str | None:
         return lines[0]
     found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", _read(root / "proc/driver/nvidia/version"))
     return found[1] if found else _read(root / "sys/module/nvidia/version") or None
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory(root: Path = Path("/")) -> float | None:
+    """Memory in GB; None where ``/proc`` does not tell.
+
+    Args:
+        root: where ``/proc`` is.
+    """
+    found = re.search(r"^MemTotal:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 / 1e9 if found else None
 
 
 def instance(root: Path = Path("/")) -> str | None:

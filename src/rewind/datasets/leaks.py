@@ -116,6 +116,24 @@ def sentence(said: dict[str, Any]) -> str:
     return f"Splits overlap, which allow_overlap permits: {_and(parts)} in two of them" if parts else ""
 
 
+def copies(paths: Iterable[str]) -> list[list[str]]:
+    """Groups of paths that lead to one file, or to files of the same content; of two and more each.
+
+    Args:
+        paths: files; what is empty or unreadable is like nothing else.
+    """
+    named: dict[str, list[str]] = {}
+    for path in paths:
+        named.setdefault(os.path.realpath(path), []).append(path)
+    groups = [list(named)]
+    for mark in (os.path.getsize, _ends, sha256_of):
+        groups = [part for group in groups for part in _apart(group, mark)]
+    same = {real: [path for one in group for path in named[one]] for group in groups for real in group[:1]}
+    in_groups = {real for group in groups for real in group}
+    links = [paths for real, paths in named.items() if len(paths) > 1 and real not in in_groups]
+    return [*same.values(), *links]
+
+
 class _Owner(NamedTuple):
     item: str
     split: str
