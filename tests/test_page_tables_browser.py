@@ -129,6 +129,8 @@ def test_a_wide_table_shows_that_it_scrolls_in_a_narrow_window(browser, folder):
     for scheme in ("light", "dark"):
         with opened(browser, (folder / "report.html").as_uri(), width=400, color_scheme=scheme) as tab:
             assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page itself does not"
+            frame = tab.locator("#figure-intervals .wide")
+            assert frame.evaluate("one => one.scrollWidth > one.clientWidth"), "words of a figure are not shrunk"
             wide = tab.locator(".wide", has=tab.locator("#table-data-hard"))
             size = "one => [one.scrollWidth, one.clientWidth, getComputedStyle(one, '::-webkit-scrollbar').height]"
             whole, seen, bar = wide.evaluate(size)

@@ -59,8 +59,12 @@ def sentences(contest: Contest) -> list[str]:
     sign = 1 if contest.lower else -1
     order = sorted(defined, key=lambda label: sign * defined[label][0])
     best, others = order[0], order[1:]
+    # Means of equal values may differ in the last bit.
+    alike = [label for label in order if math.isclose(defined[label][0], defined[best][0], rel_tol=1e-12)]
     found = {label: contest.against(best, label) for label in others}
-    return [_first(contest, order, defined), *_compared(contest, found), *_aside(contest, defined[best]), *tail]
+    who = ("It", "Its") if len(alike) == 1 else (best, f"{best}’s")
+    said = [_first(contest, order, alike, defined), *_compared(contest, who, found)]
+    return [*said, *_aside(contest, defined[best]), *tail]
 
 
 def listed(labels: Sequence[str], word: str = "and") -> str:
@@ -69,10 +73,8 @@ def listed(labels: Sequence[str], word: str = "and") -> str:
     return f"{', '.join(most)} {word} {last}" if most else last
 
 
-def _first(contest: Contest, order: list[str], values: Mapping[str, Value]) -> str:
+def _first(contest: Contest, order: list[str], alike: list[str], values: Mapping[str, Value]) -> str:
     best = order[0]
-    # Means of equal values may differ in the last bit.
-    alike = [label for label in order if math.isclose(values[label][0], values[best][0], rel_tol=1e-12)]
     if len(order) == 1:
         return f"{best}: {_value(contest, values[best])}."
     if len(alike) > 1:
@@ -82,13 +84,17 @@ def _first(contest: Contest, order: list[str], values: Mapping[str, Value]) -> s
     return f"{best} has the best estimate of {len(order)} compared methods: {_value(contest, values[best])}."
 
 
-def _compared(contest: Contest, found: Mapping[str, Difference | None]) -> list[str]:
-    """What is known of the best method's lead over the others, which come in their order."""
+def _compared(contest: Contest, who: tuple[str, str], found: Mapping[str, Difference | None]) -> list[str]:
+    """What is known of the best method's lead over the others, which come in their order.
+
+    ``who`` names it as the subject of a sentence and as the owner of something.
+    """
     if not found:
         return []
     tested = {label: one for label, one in found.items() if one and not math.isnan(one.p_holm)}
     if contest.untested or not tested:
-        return [*_next(contest, found), contest.untested or "It was not tested against any of the others."]
+        why = contest.untested or f"{who[0]} was not tested against any of the others."
+        return [*_next(contest, who[1], found), why]
     beaten = [label for label, one in tested.items() if one.p_holm < contest.level and _ahead(contest, one)]
     still = [label for label in tested if label not in beaten]
     missing = [label for label in found if label not in tested]
@@ -97,22 +103,22 @@ def _compared(contest: Contest, found: Mapping[str, Difference | None]) -> list[
         closest = beaten[0]
         whom = "each of the others" if len(beaten) == len(found) > 1 else _names(beaten, len(found))
         near = f"; closest is {closest}" if len(beaten) > 1 else ""
-        said.append(f"It is significantly better than {whom}{near}: {_said(contest, tested[closest])}.")
+        said.append(f"{who[0]} is significantly better than {whom}{near}: {_said(contest, tested[closest])}.")
     if still:
-        said += _open(contest, still, tested)
+        said += _open(contest, who[0], still, tested)
     if missing:
-        said.append(f"It was not tested against {_names(missing, len(found))}.")
+        said.append(f"{who[0]} was not tested against {_names(missing, len(found))}.")
     return said
 
 
-def _open(contest: Contest, still: list[str], tested: Mapping[str, Difference]) -> list[str]:
+def _open(contest: Contest, who: str, still: list[str], tested: Mapping[str, Difference]) -> list[str]:
     """Pairs without a significant difference, and what that does not say."""
     closest = still[0]
     near = f"; closest is {closest}" if len(still) > 1 else ""
     seen = [one for label in still if not math.isnan(one := tested[label].detectable)]
     how = f": {detects(contest.seen((min(seen), max(seen))))}" if seen else ""
     return [
-        f"It was not shown to differ from {_names(still, len(tested))}{near}: {_said(contest, tested[closest])}.",
+        f"{who} was not shown to differ from {_names(still, len(tested))}{near}: {_said(contest, tested[closest])}.",
         f"That does not mean that they are equal{how}.",
     ]
 
@@ -122,10 +128,10 @@ def detects(difference: str) -> str:
     return f"this study would detect a true difference of {difference} in 80% of cases, and smaller ones less often"
 
 
-def _next(contest: Contest, found: Mapping[str, Difference | None]) -> list[str]:
-    """The lead over the next method where nothing was tested."""
+def _next(contest: Contest, whose: str, found: Mapping[str, Difference | None]) -> list[str]:
+    """The lead over the next method, without a p-value: nothing was tested, or no test can be trusted."""
     label, one = next(iter(found.items()))
-    return [f"Its difference to the next, {label}: {_said(contest, one)}."] if one else []
+    return [f"{whose} difference to the next, {label}: {_said(contest, one._replace(p_holm=math.nan))}."] if one else []
 
 
 def _aside(contest: Contest, best: Value | None) -> list[str]:

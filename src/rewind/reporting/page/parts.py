@@ -45,7 +45,8 @@ def picture(path: Path, caption: str) -> str:
     data = base64.b64encode(content).decode("ascii")
     size = f'width="{width}" height="{height}"'
     image = f'<img alt="{escape(caption)}" {size} src="data:image/{kind};base64,{data}">'
-    return f'<figure id="figure-{escape(Path(path).stem)}">{image}<figcaption>{escape(caption)}</figcaption></figure>'
+    below = f"<figcaption>{escape(caption)}</figcaption>"
+    return f'<figure id="figure-{escape(Path(path).stem)}"><div class="wide">{image}</div>{below}</figure>'
 
 
 def fragment(table: str, folded: bool = False) -> str:
