@@ -1,5 +1,7 @@
 """A made-up study for the page: captions, twins, similarities of several runs, moving clips."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -64,7 +66,7 @@ def frames(item):
     return clip[::-1] if item % 2 else clip
 
 
-def page(clips, budget=BUDGET, sections=None, folder="../clips", beside=""):
+def page(clips, budget=BUDGET, sections=None, folder="../clips", beside="", copies=None):
     """The whole document, its explorer and its strips; ``beside``: folder of the runs' numbers, if not in the page."""
     made, _ = explorer(clips)
     items = made.split.items
@@ -72,5 +74,5 @@ def page(clips, budget=BUDGET, sections=None, folder="../clips", beside=""):
     addresses = [f"{folder}/{path}" for path in items["path"]]
     data = made.data(METHODS, ("chance",), addresses, strips.numbers(), folder=beside)
     sections = sections or {"tables": section("tables", "Tables", "<p>none</p>")}
-    text = render(Page("Bars & <stars>", "made up", sections, {}, data, strips.content(), "Clips play.", bool(beside)))
-    return text, made, strips
+    content = Page("Bars & <stars>", "made up", sections, {}, data, strips.content(), "Clips play.", bool(beside))
+    return render(replace(content, copies=copies or {})), made, strips

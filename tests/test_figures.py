@@ -172,10 +172,10 @@ def test_saved_figures_are_the_same_bytes(tmp_path):
     with mpl.rc_context({"font.size": 20, "xtick.direction": "in"}):  # a user's own settings change nothing
         one = style.save(ranks.rank_curve(rank_table(HEADS), GALLERY, HEADS), tmp_path / "a" / "ranks.v1")
     two = style.save(ranks.rank_curve(rank_table(HEADS), GALLERY, HEADS), tmp_path / "b" / "ranks.v1")
-    assert [p.name for p in one] == ["ranks.v1.png", "ranks.v1.pdf"]
+    assert [p.name for p in one] == ["ranks.v1.png", "ranks.v1.pdf", "ranks.v1.svg"]
     assert [p.read_bytes() for p in one] == [p.read_bytes() for p in two]
-    assert b"CreationDate" not in one[1].read_bytes()
-    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["ranks.v1.pdf", "ranks.v1.png"]
+    assert b"CreationDate" not in one[1].read_bytes() and b"dc:date" not in one[2].read_bytes()
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["ranks.v1.pdf", "ranks.v1.png", "ranks.v1.svg"]
     assert dict(mpl.rcParams) == mine
 
 

@@ -15,7 +15,7 @@ from page_numbers import METHODS, ODD, SETTINGS, WAYS, frames, page
 from rewind.reporting import style
 from rewind.reporting.explorer import unpack
 from rewind.reporting.page.assets import FOLDER, SCRIPTS, STYLES, assets_hash
-from rewind.reporting.page.parts import embedded, fragment, grid, picture, section
+from rewind.reporting.page.parts import DRAWING, embedded, fragment, grid, picture, section
 from rewind.reporting.page.strips import encode, make_strips, mirrors
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}
@@ -75,7 +75,7 @@ def test_captions_cannot_break_out(small):
     text, reader, _, _ = small
     data = json.loads(dict(reader.scripts)["explorer-data"])
     assert data["captions"]["text"][0] == ODD
-    assert "<b>no" not in text and text.count("</script>") == 3
+    assert "<b>no" not in text and text.count("</script>") == 4
     assert "<\\/" not in text and "\\u003c/script>" in text
     assert json.loads(embedded("x", ["</script><!--", "\u2028"]).split(">", 1)[1].removesuffix("</script>")) == [
         "</script><!--",
@@ -155,8 +155,13 @@ def test_notes_stand_below_a_table_and_runs_are_folded():
 
 
 def test_pictures_are_inlined(tmp_path):
-    png, _ = style.save(style.message("nothing"), tmp_path / "gap")
+    png, _, svg = style.save(style.message("nothing"), tmp_path / "gap")
     text = picture(png, 'a "gap" & more')
     Reader(text)
-    assert base64.b64encode(png.read_bytes()).decode() in text and 'alt="a &quot;gap&quot; &amp; more"' in text
-    assert 'width="385" height="110"' in text
+    assert base64.b64encode(svg.read_bytes()).decode() in text and 'alt="a &quot;gap&quot; &amp; more"' in text
+    assert 'width="385" height="110"' in text and "image/svg+xml" in text
+    svg.write_bytes(svg.read_bytes() + b" " * DRAWING)
+    large = picture(png, "a gap")
+    svg.unlink()
+    assert large == picture(png, "a gap"), "a large drawing is not in the page"
+    assert base64.b64encode(png.read_bytes()).decode() in large and 'width="385" height="110"' in large

@@ -7,24 +7,13 @@ import pytest
 
 from page_numbers import METHODS, explorer, page, scores
 from rewind.reporting.lists import margins, view
+from tabs import counted, opened, pick, words
 
-sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[browser]'")
-PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-if PROGRAM is None:
-    pytest.skip("no chromium on this machine", allow_module_level=True)
+try:
+    from playwright import sync_api as sync
+except ImportError:  # the fixture `browser` skips what needs it, and says why
+    sync = None
 CLIPS = 40
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync.sync_playwright() as started:
-        try:
-            # No sandbox: containers that run tests forbid it, and the page is our own.
-            running = started.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
-        except sync.Error as error:
-            pytest.skip(f"{PROGRAM} does not start here: {error}")
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -36,29 +25,8 @@ def address(tmp_path_factory):
 
 @pytest.fixture
 def tab(browser, address):
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True)
-    opened, faults = context.new_page(), []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.on("console", lambda said: faults.append(said.text) if said.type in ("error", "warning") else None)
-    opened.on(
-        "request", lambda asked: None if asked.url.startswith(("file:", "data:", "blob:")) else faults.append(asked.url)
-    )
-    opened.goto(address)
-    yield opened
-    context.close()
-    assert faults == []
-
-
-def words(tab):
-    return tab.locator(".row .words").all_inner_texts()
-
-
-def pick(tab, name, value):
-    tab.locator(f'label:has(input[name="{name}"][value="{value}"])').click()
-
-
-def counted(tab):
-    return int(tab.locator("#count").inner_text().split()[0].replace(",", ""))
+    with opened(browser, address) as made:
+        yield made
 
 
 def test_filtering(tab):
@@ -223,11 +191,11 @@ def beside(browser, tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
     context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True)
-    opened, asked, faults = context.new_page(), [], []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.on("console", lambda said: faults.append(said.text) if said.type in ("error", "warning") else None)
-    opened.on("request", lambda one: asked.append(one.url.rpartition("/")[2]) if "report_data" in one.url else None)
-    yield opened, (tmp_path / "report.html").as_uri(), asked, faults
+    made_tab, asked, faults = context.new_page(), [], []
+    made_tab.on("pageerror", lambda error: faults.append(str(error)))
+    made_tab.on("console", lambda said: faults.append(said.text) if said.type in ("error", "warning") else None)
+    made_tab.on("request", lambda one: asked.append(one.url.rpartition("/")[2]) if "report_data" in one.url else None)
+    yield made_tab, (tmp_path / "report.html").as_uri(), asked, faults
     context.close()
 
 
@@ -247,8 +215,8 @@ def shown(tab, address):
 
 
 def test_numbers_beside_the_page_are_read_on_demand_and_say_the_same(tab, beside, address):
-    opened, large, asked, faults = beside
-    assert shown(opened, large) == shown(tab, address) and faults == []
+    other, large, asked, faults = beside
+    assert shown(other, large) == shown(tab, address) and faults == []
     runs = 3 * (len(METHODS) - 1) + 1
     assert len(asked) == len(set(asked)), "no file is read twice"
     assert len([name for name in asked if ".ranks." in name]) == 2 * runs, "of the two views that were looked at"
@@ -256,7 +224,7 @@ def test_numbers_beside_the_page_are_read_on_demand_and_say_the_same(tab, beside
 
 
 def test_a_page_whose_numbers_are_not_beside_it_says_so(beside, tmp_path):
-    opened, large, _, _ = beside
+    other, large, _, _ = beside
     shutil.rmtree(tmp_path / "report_data")
-    opened.goto(large)
-    sync.expect(opened.locator("#count")).to_contain_text("keep that folder beside this page")
+    other.goto(large)
+    sync.expect(other.locator("#count")).to_contain_text("keep that folder beside this page")

@@ -252,36 +252,29 @@ def test_the_command_serves_until_it_is_ended(root):
             process.kill()
 
 
-def test_by_keyboard_in_a_browser(app):
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; extra browser")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no chromium on this machine")
+def test_by_keyboard_in_a_browser(browser, app):
     server = make_server("127.0.0.1", 0, app, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = browser.new_page(viewport={"width": 400, "height": 800})
     try:
-        with (
-            driver.sync_playwright() as started,
-            started.chromium.launch(executable_path=program, args=["--no-sandbox"]) as browser,
-        ):
-            page = browser.new_page(viewport={"width": 400, "height": 800})
-            faults: list[str] = []
-            page.on("console", lambda message: faults.append(message.text))
-            page.on("requestfailed", lambda request: faults.append(request.url))
-            page.goto(f"http://127.0.0.1:{server.server_port}/", wait_until="networkidle")
-            page.keyboard.type("a blue zebra")  # the box has the focus
-            page.keyboard.press("Enter")
-            page.wait_for_selector(".hits img")
-            page.wait_for_load_state("networkidle")
-            assert "'zebra'" in page.get_by_role("status").inner_text()
-            widths = page.locator(".hits img").evaluate_all("all => all.map(one => one.naturalWidth)")
-            assert widths == [488] * 5, "every strip was drawn"
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is off the side"
-            for _ in range(5):
-                page.keyboard.press("Tab")
-            assert page.locator(":focus").get_attribute("href").startswith("/clip/test_")
-            assert faults == []
+        faults: list[str] = []
+        page.on("console", lambda message: faults.append(message.text))
+        page.on("requestfailed", lambda request: faults.append(request.url))
+        page.goto(f"http://127.0.0.1:{server.server_port}/", wait_until="networkidle")
+        page.keyboard.type("a blue zebra")  # the box has the focus
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".hits img")
+        page.wait_for_load_state("networkidle")
+        assert "'zebra'" in page.get_by_role("status").inner_text()
+        widths = page.locator(".hits img").evaluate_all("all => all.map(one => one.naturalWidth)")
+        assert widths == [488] * 5, "every strip was drawn"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is off the side"
+        for _ in range(5):
+            page.keyboard.press("Tab")
+        assert page.locator(":focus").get_attribute("href").startswith("/clip/test_")
+        assert faults == []
     finally:
+        page.close()
         server.shutdown()
 
 

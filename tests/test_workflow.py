@@ -62,6 +62,7 @@ def test_from_clips_to_tables(finished):
     content = f"Data: content hash {record['data_digest'][:12]}."
     assert content in (results / "tables/table_A_origin.md").read_text()
     page = (results / "report.html").read_text()
+    assert "2 compared methods" in page and "image/svg+xml" in page, "the answer comes first, with its picture"
     assert record["data_digest"] in page and "Commands: snakemake --cores 2 (5 runs)." in page
     assert not (results / ".state").exists() or not list((results / ".state").rglob("*.pt")), "finished runs clean up"
     towers = {seed: f"results/mini/pretrained/seed{seed}/model.safetensors" for seed in (0, 1)}

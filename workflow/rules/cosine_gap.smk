@@ -69,6 +69,7 @@ rule cosine_gap_figure:
         unpack(lambda w: gap_inputs(w.study)),
     output:
         report(pictures(["cosine_gap"]), category="Figures", caption="../report/cosine_gap_figure.rst"),
+        drawings(["cosine_gap"]),
     log:
         "results/{study}/logs/cosine_gap_figure.log",
     benchmark:

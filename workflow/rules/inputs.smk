@@ -10,6 +10,7 @@ from rewind.study.brought import files as brought_files
 
 PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve", "ranks")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
+DRAWN_OF_A_RUN = ("heatmap", "embedding")  # also as SVG
 
 
 def captions_of(name, *splits):
@@ -100,6 +101,12 @@ def study_pictures(name):
         + ("batches",) * bool(topical_runs(name))
         + tuple(f"groups_{setting}" for setting in group_settings(name))
     )
+
+
+def page_drawings(name):
+    """Pictures of the page as SVG."""
+    shown = [f"results/{name}/figures/{picture}.svg" for picture in study_pictures(name) + DRAWN_OF_A_RUN]
+    return shown + [path.removesuffix(".png") + ".svg" for path in gap_pictures(name)]
 
 
 def targets(name):
@@ -402,3 +409,8 @@ def pictured_run(name, method=None):
 def pictures(names, suffixes=("png", "pdf")):
     """Files of a study's pictures."""
     return [f"results/{{study}}/figures/{name}.{suffix}" for name in names for suffix in suffixes]
+
+
+def drawings(names):
+    """The same pictures as SVG, which the page shows where they are small."""
+    return pictures(names, ("svg",))

@@ -1,7 +1,7 @@
 """Report: tables, figures, and the page that holds them.
 
 Requires: metrics, statistics, and the provenance of every run; for pictures of one run its model.
-Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf}, embedding/*.npz, report.html, report_data/; where
+Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf,svg}, embedding/*.npz, report.html, report_data/; where
 batches are topical, batches.csv.
 """
 
@@ -47,6 +47,7 @@ rule figures:
         histories=lambda w: per_run(w.study, rules.train.output.history),
     output:
         report(pictures(PICTURES), category="Figures", caption="../report/figures.rst"),
+        drawings(PICTURES),
     log:
         "results/{study}/logs/figures.log",
     benchmark:
@@ -74,6 +75,7 @@ rule batches:
     output:
         "results/{study}/batches.csv",
         report(pictures(["batches"]), category="Figures", caption="../report/batches.rst"),
+        drawings(["batches"]),
     log:
         "results/{study}/logs/batches.log",
     benchmark:
@@ -126,6 +128,7 @@ rule examples:
         embedding=lambda w: example_file(w.study, rules.export_vectors.output[0]),
     output:
         report(pictures(PICTURES_OF_A_RUN), category="Figures", caption="../report/examples.rst"),
+        drawings(DRAWN_OF_A_RUN),
     log:
         "results/{study}/logs/examples.log",
     benchmark:
@@ -159,6 +162,7 @@ use rule examples as examples_of_method with:
             category="Figures",
             caption="../report/examples.rst",
         ),
+        drawings([f"{{method}}/{name}" for name in DRAWN_OF_A_RUN]),
     log:
         "results/{study}/logs/examples/{method}.log",
     benchmark:
@@ -187,6 +191,7 @@ rule page:
             f"results/{w.study}/figures/{name}.png" for name in study_pictures(w.study) + PICTURES_OF_A_RUN
         ],
         gap_pictures=lambda w: gap_pictures(w.study),
+        drawings=lambda w: page_drawings(w.study),
         sweep="results/{study}/sweep/max_frames.csv",
     output:
         page=report("results/{study}/report.html", category="Report", caption="../report/page.rst"),

@@ -30,13 +30,13 @@ SHOWN = ("topical_pct", "largest_cluster_pct", "largest_cluster")
 
 def batches(given: Given) -> None:
     """Rule ``batches``."""
-    table, picture = given.output[0], given.output[1]  # the picture also as PDF
+    table, picture = given.output[0], given.output[1]  # the picture also as PDF and SVG
     histories = by_run(given, given.input)
     report_batches(Study(**given.params.study), histories, Path(table), Path(picture).with_suffix(""))
 
 
 def report_batches(study: Study, histories: Mapping[tuple[str, int], str], table: Path, stem: Path) -> None:
-    """Write the table, one row per method, seed and epoch, and the picture ``<stem>.png`` and ``<stem>.pdf``.
+    """Write the table, one row per method, seed and epoch, and the picture ``<stem>.png``, ``.pdf`` and ``.svg``.
 
     Args:
         study: names and order of the methods.

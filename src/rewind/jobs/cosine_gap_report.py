@@ -23,7 +23,7 @@ def cosine_gap_figure(given: Given) -> None:
 
 
 def make_cosine_gap_figure(study: Study, files: GapFiles, result: Path) -> None:
-    """Densities of cosines, as PNG and PDF beside ``result``."""
+    """Densities of cosines, as PNG, PDF and SVG beside ``result``."""
     figure = densities(read_csv(files.counts), labels(study))
     style.save(style.given(figure, condition(study)), result.with_suffix(""))
 

@@ -46,7 +46,7 @@ def examples(given: Given) -> None:
 
 
 def make_pictures(data: Path, dataset: str, run: Run, setting: str, keys: Figures, size: int, folder: Path) -> None:
-    """Write ``examples``, ``heatmap`` and ``embedding``, each as PNG and PDF.
+    """Write ``examples``, ``heatmap`` and ``embedding``, each as PNG and PDF, those of numbers also as SVG.
 
     Args:
         data: the data set's results folder.
@@ -60,7 +60,7 @@ def make_pictures(data: Path, dataset: str, run: Run, setting: str, keys: Figure
     scores, split = read_similarity(data, dataset, run.similarity)
     if setting == "hard" and not (split.items["reversed"] == 1).any():
         setting = "origin"  # of a run without twins
-    style.save(_examples(data, scores, split, setting, keys.examples, size, run), folder / "examples")
+    style.save(_examples(data, scores, split, setting, keys.examples, size, run), folder / "examples", ("png", "pdf"))
     style.save(_heatmap(scores, split, keys.heatmap, run.name), folder / "heatmap")
     style.save(_embedding(split, keys.embedding, run), folder / "embedding")
 

@@ -37,7 +37,7 @@ def make_figures(
     rank_folder: str,
     folder: Path,
 ) -> None:
-    """Intervals, pairs, the gap, training curves, rank curve, ranks of methods: each as PNG and PDF.
+    """Intervals, pairs, the gap, training curves, rank curve, ranks of methods: each as PNG, PDF and SVG.
 
     Where a study searches in both directions, the pictures show captions searching items.
     """

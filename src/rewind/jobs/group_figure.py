@@ -20,7 +20,7 @@ def group_figure(given: Given) -> None:
 
 
 def make_group_figure(study: Study, setting: str, table: str, result: Path) -> None:
-    """Intervals of every method in every group, as PNG and PDF beside ``result``."""
+    """Intervals of every method in every group, as PNG, PDF and SVG beside ``result``."""
     named = labels(study)
     baselines = [name for name in named if name not in comparing.compared(study)]
     way = study.evaluation.directions[0]

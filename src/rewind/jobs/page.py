@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from rewind.files import read_csv, read_json, write_text
+from rewind.files import write_text
+from rewind.jobs.cosine_gap_report import gap_results
 from rewind.jobs.examples import picture_of, read_similarity
 from rewind.jobs.given import Given
 from rewind.jobs.metrics import folder_of, read_ranks
-from rewind.jobs.report import Files, load_results, of_every_run, report_files
+from rewind.jobs.page_sections import coverage, runs, sweep, under
+from rewind.jobs.report import Files, load_results, of_every_run, report_files, sizes
+from rewind.reporting.answer import answer
 from rewind.reporting.explorer import APART, Explorer
 from rewind.reporting.figures.rank_intervals import drawn
+from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.lists import Split
 from rewind.reporting.order import trusted
 from rewind.reporting.page.captions import captions_of
 from rewind.reporting.page.document import Page, render
-from rewind.reporting.page.parts import fragment, grid, paragraph, picture, section
+from rewind.reporting.page.headline import asked, headline
+from rewind.reporting.page.parts import picture, section
+from rewind.reporting.page.shelf import shelf
 from rewind.reporting.page.strips import FRAMES, SIDE, Strips, make_strips
 from rewind.reporting.results import Results, directions
 from rewind.study import Dataset, Study
 from rewind.video.packed import EXTRACTED, find
 
-UNUSABLE_SHOWN = 50
 BESIDE = "once `rewind clips extract {} --split test` has written them beside the data"
 
 
@@ -75,24 +77,30 @@ def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Pa
     explorer, split = _explorer(study, made, data, results)
     strips = _strips(split, data, min(SIDE, study.frames.size))
     clips = [_single(data, path, result.parent) if path else "#" for path in split.items["path"]]
+    shown, copies = shelf(made.tables, study.tables.prefix)
+    figures = _figures(made.pictures, study, results)
+    first = figures.pop("intervals", "")
+    others = '<div class="figures">' + "\n".join(figures.values()) + "</div>"
     sections = {
-        "tables": section("tables", "Tables", *_tables(made.tables, study.tables.prefix)),
-        "figures": section("figures", "Figures", _figures(made.pictures, study, results)),
-        "runs": section("runs", "Runs", *_runs(files, results)),
-        "sweep": section("sweep", "Number of frames", *_sweep(files, made.sweep, results.given)),
-        "coverage": section("coverage", "Coverage", *_coverage(files, data, _noun(dataset))),
+        "answer": section("answer", "Answer", _answer(study, dataset, files, results, first)),
+        "tables": section("tables", "Tables", '<div class="sheets">', *shown, "</div>"),
+        "figures": section("figures", "Figures", others),
+        "runs": section("runs", "Runs", *runs(files, results)),
+        "sweep": section("sweep", "Number of frames", *sweep(files, made.sweep, results.given)),
+        "coverage": section("coverage", "Coverage", *coverage(files, data, _noun(dataset))),
     }
     names = {"sweep": "Number of frames"}
     folder = beside.name if explorer.bytes() > APART else ""
     page = Page(
         title=study.title or study.name,
-        subtitle=_under(_subtitle(study, dataset, split, results), results.given),
+        subtitle=under(_subtitle(study, dataset, split, results), results.given),
         sections=sections,
         names=names,
         explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items, folder),
         strips=strips.content(),
         clips=_said(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors", dataset.name),
         beside=bool(folder),
+        copies=copies,
     )
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
@@ -162,103 +170,18 @@ def _noun(dataset: Dataset) -> str:
     return "images" if dataset.items == "images" else "clips"
 
 
-def _tables(folder: Path, prefix: str) -> list[str]:
-    """Fragments in reading order; runs one by one are folded away."""
-    first = ("table_A", "table_B", "table_test", "table_binary", "table_cosine_gap", "table_verdict", "table_zero_shot")
-    order = (*first, "table_gap", "table_groups", "table_pairs", "table_seeds")
-
-    def name(path: Path) -> str:
-        return path.stem.removeprefix(prefix)
-
-    def place(path: Path) -> int:
-        return next((i for i, start in enumerate(order) if name(path).startswith(start)), len(order))
-
-    paths = sorted(folder.glob("*.html"), key=lambda path: (place(path), path.stem))
-    return [fragment(path.read_text(encoding="utf-8"), folded=name(path).startswith("table_seeds")) for path in paths]
-
-
-def _figures(pictures: list[Path], study: Study, results: Results) -> str:
+def _figures(pictures: list[Path], study: Study, results: Results) -> dict[str, str]:
+    """Name → figure element of every picture that is not empty, in order."""
     said = captions_of(study, results.labels)
     empty = {"gap": results.gaps.empty, "pairs": results.pairs.empty, "training_curves": not results.trained()}
     metrics = {setting: results.deciding(setting) for setting in study.evaluation.settings}
     empty["ranks"] = not drawn(trusted(results), metrics, directions(results, study.evaluation.settings[0])[0])
     empty["rank_curve"] = set(study.evaluation.settings) == {"binary"}
-    pictures = [path for path in pictures if not empty.get(path.stem, False)]
-    return '<div class="figures">' + "\n".join(picture(path, said[path.stem]) for path in pictures) + "</div>"
+    return {path.stem: picture(path, said[path.stem]) for path in pictures if not empty.get(path.stem, False)}
 
 
-def _runs(files: Files, results: Results) -> list[str]:
-    rows, commits, versions, commands, data = [], Counter(), Counter(), Counter(), Counter()
-    for (method, seed), path in files.records.items():
-        record = read_json(path)
-        git = record.get("git") or {}
-        commits[f"{str(git.get('commit'))[:10]}{' with edits' if git.get('dirty') else ''}"] += 1
-        versions[", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items())] += 1
-        commands[str(record.get("command"))] += 1
-        data[record.get("data_digest") or "of a version that kept no hash"] += 1
-        rows.append(
-            {
-                "method": results.labels[method],
-                "seed": str(seed),
-                "trained parameters": record.get("trained_parameters"),
-                "best epoch": (record.get("best") or {}).get("epoch"),
-                "seconds": record.get("seconds"),
-                "memory (MB)": record.get("peak_memory_mb"),
-                "device": ", ".join(filter(None, [*_devices(record), record.get("instance")])),
-                "code": record.get("code"),
-            }
-        )
-    numbers = ("trained parameters", "best epoch", "seconds", "memory (MB)")
-    table = pd.DataFrame(rows, dtype=object)
-    return [
-        grid(table, _under("Every run, from its run.json", results.given), numbers),
-        paragraph("Commits: " + "; ".join(f"{name} ({count} runs)" for name, count in commits.items()) + "."),
-        paragraph("Packages: " + "; ".join(versions) + "."),
-        paragraph("Content of the data set: " + "; ".join(data) + "."),
-        paragraph("Commands: " + "; ".join(f"{typed} ({count} runs)" for typed, count in commands.items()) + "."),
-    ]
-
-
-def _devices(record: dict[str, Any]) -> list[str]:
-    return (record.get("hardware") or {}).get("devices", [])
-
-
-def _under(title: str, given: str) -> str:
-    return f"{title}, {given}" if given else title
-
-
-def _sweep(files: Files, table: str, given: str) -> list[str]:
-    best = read_json(files.best)
-    chosen = paragraph(f"{best['max_frames']} frames a clip, chosen {best['chosen']}.")
-    rows = read_csv(table)
-    if "valid_sum" not in rows or rows.empty:
-        return [chosen]
-    return [chosen, grid(rows.astype(object), _under("Validation scores of the sweep", given), tuple(rows.columns))]
-
-
-def _coverage(files: Files, data: Path, noun: str) -> list[str]:
-    items, report = read_csv(data / "items.csv"), read_csv(files.videos)
-    usable = items.assign(usable=items["status"] == "ok", twin=items["reversed"] == 1)
-    rows = [
-        {
-            "split": split,
-            "originals": int((~part["twin"]).sum()),
-            "usable": int((part["usable"] & ~part["twin"]).sum()),
-            "twins": int(part["twin"].sum()),
-            "usable twins": int((part["usable"] & part["twin"]).sum()),
-        }
-        for split, part in usable.groupby("split", sort=False)
-    ]
-    bad = report[report["status"] != "ok"]
-    found = [
-        grid(
-            pd.DataFrame(rows).astype(object),
-            f"{noun.capitalize()} by split",
-            ("originals", "usable", "twins", "usable twins"),
-        )
-    ]
-    if bad.empty:
-        return [*found, paragraph(f"All {len(report):,} source {noun} are usable.")]
-    shown = bad[["item_id", "status", "reason"]].head(UNUSABLE_SHOWN)
-    more = f"; the first {len(shown)}" if len(bad) > len(shown) else ""
-    return [*found, grid(shown, f"{len(bad):,} of {len(report):,} source {noun} are not usable{more}")]
+def _answer(study: Study, dataset: Dataset, files: Files, results: Results, figure: str) -> str:
+    gaps = gap_results(study, files.gap) if files.gap else None
+    facts = Footnotes(settings=sizes(results), items=dataset.items, family=len(study.pairs()))
+    found = answer(results, study.evaluation.settings, gaps)
+    return headline(asked(study, results, facts), found, figure)

@@ -12,7 +12,7 @@ from rewind.jobs.given import Given, Named
 from rewind.jobs.metrics import folder_of, read_reasons
 from rewind.reporting.results import Results
 from rewind.study import Dataset, Method, Study, comparing
-from rewind.study.pretraining import ELSEWHERE, condition, seeds, starts
+from rewind.study.pretraining import ELSEWHERE, by_seed, condition, seeds, starts
 
 
 @dataclass(frozen=True)
@@ -149,3 +149,23 @@ def report_files(given: Given) -> Files:
         gap=gap_files(inputs),
         accepted=list(given.params.get("accepted") or ()),
     )
+
+
+def seeded(study: Study) -> list[str]:
+    """Methods whose rows are over training seeds: their own, or those of the towers that they start from."""
+    towers = [name for name, method in study.methods.items() if by_seed(study) and starts(method)]
+    return study.trained() or towers
+
+
+def sizes(results: Results) -> dict[str, dict[str, int]]:
+    """Of each setting as captions search items; where only items were asked, they are the queries of the files."""
+    clusters = results.intervals.groupby("setting")["clusters"].first()
+    found = {}
+    for setting, rows in results.metrics.groupby("setting"):
+        forward = rows[rows["direction"] == "text_to_item"]
+        row = (forward if len(forward) else rows).iloc[0]
+        captions, items = (row["queries"], row["gallery"]) if len(forward) else (row["gallery"], row["queries"])
+        if setting == "binary":
+            captions, items = row["queries"], 2 * row["queries"]
+        found[setting] = {"queries": int(captions), "items": int(items), "clusters": int(clusters[setting])}
+    return found

@@ -16,7 +16,7 @@ from rewind.files import read_csv, read_json, write_json, write_text
 from rewind.jobs.cosine_gap_report import cosine_gap_tables
 from rewind.jobs.given import Given
 from rewind.jobs.metrics import read_near_ties
-from rewind.jobs.report import Files, load_results, report_files
+from rewind.jobs.report import Files, load_results, report_files, seeded, sizes
 from rewind.models.miniclip_files import captions_of
 from rewind.reporting.brief import for_paper
 from rewind.reporting.footnotes import Footnotes, coverage
@@ -77,7 +77,7 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
     tried = best.get("tried")
     images = dataset.items == "images"
     return Footnotes(
-        settings=_sizes(results),
+        settings=sizes(results),
         items=dataset.items,
         backbone=_vectors(dataset, bool(results.trained())) if dataset.vectors else _backbone(study),
         pretraining=_pretraining(study, files),
@@ -85,7 +85,7 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         frames_chosen=f"{best['chosen']} from {', '.join(map(str, tried))}" if tried else "",
         decoding=_decoding(study, dataset, trained[0]["packages"]),
         hardware=_hardware(trained),
-        seeds={results.labels[name]: study.methods[name].seeds or study.seeds for name in _seeded(study)},
+        seeds={results.labels[name]: study.methods[name].seeds or study.seeds for name in seeded(study)},
         procedures=_procedures(results),
         bootstrap=results.intervals["boot_procedure"].iloc[0],
         family=len(study.pairs()),
@@ -103,12 +103,6 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
     )
 
 
-def _seeded(study: Study) -> list[str]:
-    """Methods whose rows are over training seeds: their own, or those of the towers that they start from."""
-    towers = [name for name, method in study.methods.items() if by_seed(study) and starts(method)]
-    return study.trained() or towers
-
-
 def _decoding(study: Study, dataset: Dataset, packages: dict[str, str]) -> dict[str, Any]:
     if dataset.vectors or not _reads_towers(study):
         return {}
@@ -121,20 +115,6 @@ def _decoding(study: Study, dataset: Dataset, packages: dict[str, str]) -> dict[
         "sampling": study.frames.sampling,
         "decoders": {n: v for n, v in packages.items() if n.startswith("decord")},
     }
-
-
-def _sizes(results: Results) -> dict[str, dict[str, int]]:
-    """Of each setting as captions search items; where only items were asked, they are the queries of the files."""
-    clusters = results.intervals.groupby("setting")["clusters"].first()
-    sizes = {}
-    for setting, rows in results.metrics.groupby("setting"):
-        forward = rows[rows["direction"] == "text_to_item"]
-        row = (forward if len(forward) else rows).iloc[0]
-        captions, items = (row["queries"], row["gallery"]) if len(forward) else (row["gallery"], row["queries"])
-        if setting == "binary":
-            captions, items = row["queries"], 2 * row["queries"]
-        sizes[setting] = {"queries": int(captions), "items": int(items), "clusters": int(clusters[setting])}
-    return sizes
 
 
 def _procedures(results: Results) -> dict[str, list[str]]:

@@ -127,7 +127,11 @@ class Explorer:
                 "twin": pack(self.split.twin, "i4"),
                 "strip": pack(np.asarray(strips), "i4"),
             },
-            "captions": {"text": self.split.captions["caption"].tolist(), "item": pack(self.split.own, "i4")},
+            "captions": {
+                "id": self.split.captions["caption_id"].astype(str).tolist(),
+                "text": self.split.captions["caption"].tolist(),
+                "item": pack(self.split.own, "i4"),
+            },
             "kind": kind,
             "noTwin": NO_TWIN,
             "marginSteps": MARGIN_STEPS,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rewind.metrics import METRICS, known
 from rewind.reporting import gap_table, seed_table
-from rewind.reporting.cells import TITLES, Table, pairs_compared
+from rewind.reporting.cells import Table, pairs_compared
 from rewind.reporting.footnotes import (
     Footnotes,
     finished,
@@ -16,7 +16,8 @@ from rewind.reporting.footnotes import (
     seed_sentence,
     study_sentences,
 )
-from rewind.reporting.results import DIRECTIONS, Results, directions, short_direction
+from rewind.reporting.results import DIRECTIONS, Results, directions
+from rewind.reporting.searches import queries_sentence, short_sentence
 from rewind.reporting.setting_table import decimals
 from rewind.reporting.sheet import number
 from rewind.reporting.significance import LETTERS_FROM
@@ -32,7 +33,7 @@ def sentences(facts: Footnotes, table: Table) -> list[str]:
     """The notes of a setting's table."""
     return finished(
         [
-            _queries(facts, table.setting, table.directions),
+            queries_sentence(facts, table.setting, table.directions),
             short_sentence(facts, table.directions) if any(column.group for column in table.columns) else "",
             _reading(table),
             *table.said,
@@ -62,7 +63,7 @@ def pair_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
     tested = bool(results.pairs.loc[results.pairs["setting"] == setting, "p"].notna().any())
     return finished(
         [
-            _queries(facts, setting, ways),
+            queries_sentence(facts, setting, ways),
             short_sentence(facts, ways) if len(ways) > 1 else "",
             f"Difference: the first method minus the second, {unit}; in brackets its {_percent(results)} interval, not "
             "adjusted for multiple comparisons",
@@ -107,14 +108,9 @@ def seed_sentences(facts: Footnotes, results: Results, setting: str) -> list[str
         "random; strict counts every tie as a miss"
     )
     ways = tuple(directions(results, setting))
-    return finished([_queries(facts, setting, ways), short_sentence(facts, ways) if len(ways) > 1 else "", reading])
-
-
-def short_sentence(facts: Footnotes, ways: Sequence[str]) -> str:
-    """What the short names of search directions mean."""
-    one = facts.items.removesuffix("s")
-    meant = {"text_to_item": f"text→{one}", "item_to_text": f"{one}→text"}
-    return "; ".join(f"{short_direction(way, facts.items)}: {meant[way]}" for way in ways)
+    return finished(
+        [queries_sentence(facts, setting, ways), short_sentence(facts, ways) if len(ways) > 1 else "", reading]
+    )
 
 
 def units(metrics: Iterable[str]) -> str:
@@ -146,34 +142,10 @@ def _pairs(count: int) -> str:
     return f"{count:,} {'pair' if count == 1 else 'pairs'}"
 
 
-def _clusters(count: int) -> str:
-    return f"{count:,} {'cluster' if count == 1 else 'clusters'}"
-
-
 def _bootstrap(facts: Footnotes, results: Results) -> str:
     if not facts.bootstrap:
         return ""
     return f"Bootstrap: {_percent(results)} interval, {facts.bootstrap}; it says nothing about other training seeds"
-
-
-def _queries(facts: Footnotes, setting: str, directions: tuple[str, ...]) -> str:
-    counts = facts.settings.get(setting, {})
-    if not counts:
-        return ""
-    title, queries, items = TITLES[setting], counts.get("queries"), counts.get("items")
-    clusters = counts.get("clusters")
-    what = f"{items:,} {facts.items}" if items is not None else facts.items
-    apart = f" (in {_clusters(clusters)})" if clusters and clusters != queries else ""
-    if setting == "binary":
-        number = f"{queries:,} queries{apart} on {what}" if queries is not None else what
-        choice = "each a choice between two (a clip or its reverse, or their captions)"
-        return f"{title}: {number}, {choice}; chance is 50%"
-    if queries is None:
-        return f"{title}: {what}"
-    if directions == ("item_to_text",):
-        return f"{title}: {what} search {queries:,} captions"
-    back = ", and vice versa" if len(directions) > 1 else ""
-    return f"{title}: {queries:,} captions{apart} search {what}{back}"
 
 
 def _reading(table: Table) -> str:
@@ -270,11 +242,15 @@ def blind_sentence(table: Table) -> str:
 
 def seen(table: Table) -> str:
     """``9.1 to 14.2 points of R@1``: what the study could just see; of shares no more than all."""
-    what = "accuracy" if table.setting == "binary" else table.deciding
-    digits = decimals(table.deciding)
-    share = known(table.deciding).percent
+    return span(table.setting, table.deciding, table.blind)
+
+
+def span(setting: str, deciding: str, ends: tuple[float, float]) -> str:
+    """Two differences in the deciding metric of a setting, from the smaller to the greater, with their unit."""
+    what = "accuracy" if setting == "binary" else deciding
+    share = known(deciding).percent
     points = f"points of {what}" if share else f"in {what}"
-    low, high = ("more than 100" if share and end > 100 else number(end, digits) for end in table.blind)
+    low, high = ("more than 100" if share and end > 100 else number(end, decimals(deciding)) for end in ends)
     return f"{low} {points}" if low == high else f"{low} to {high} {points}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from rewind.files import atomic
+
+SUFFIXES = ("png", "pdf", "svg")
+_UNDATED = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
 SINGLE, DOUBLE = 3.5, 7.0
 """Widths of a one-column and a two-column figure, in inches."""
@@ -55,6 +58,7 @@ _RC: dict[str, Any] = {
     "lines.linewidth": 1.4,
     "lines.markersize": 4.2,
     "pdf.fonttype": 42,
+    "svg.hashsalt": "rewind",  # names of elements, which are random otherwise
     "savefig.facecolor": "white",
 }
 # Whatever a user's matplotlibrc says, the bytes are the same; naming the backend would start a window system.
@@ -138,13 +142,12 @@ def legend_below(fig: Figure, axes: Axes, columns: int) -> None:
     fig.legend(handles, names, loc="outside lower center", ncols=max(1, math.ceil(len(names) / rows)))
 
 
-def save(fig: Figure, stem: str | Path) -> tuple[Path, Path]:
-    """Write ``<stem>.png`` (200 dpi) and ``<stem>.pdf``, atomically; the same figure gives the same bytes."""
+def save(fig: Figure, stem: str | Path, suffixes: Sequence[str] = SUFFIXES) -> tuple[Path, ...]:
+    """Write ``<stem>.<suffix>`` each, images in them at 200 dpi, atomically; the same figure gives the same bytes."""
     stem = Path(stem)
-    png, pdf = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".pdf")
+    paths = tuple(stem.with_name(f"{stem.name}.{suffix}") for suffix in suffixes)
     with applied():
-        with atomic(png) as draft:
-            fig.savefig(draft, dpi=200)
-        with atomic(pdf) as draft:
-            fig.savefig(draft, metadata={"CreationDate": None})
-    return png, pdf
+        for path in paths:
+            with atomic(path) as draft:
+                fig.savefig(draft, dpi=200, metadata=_UNDATED.get(path.suffix))
+    return paths

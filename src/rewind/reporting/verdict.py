@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
+from rewind.reporting.differences import between, row_of
 from rewind.reporting.results import Results, check, directions
 from rewind.reporting.sheet import number, p_value
 from rewind.statistics.spread import spread_ratio
@@ -223,11 +224,9 @@ def _turned(
     table: pd.DataFrame, name: str, method: str, baseline: str, **place: str
 ) -> tuple[float, float, float, float]:
     """Difference, low, high and Holm's p of method − baseline, whichever stands first in the file."""
-    for one, other, sign in ((method, baseline, 1), (baseline, method, -1)):
-        row = _row(table, first=one, second=other, **place)
-        if row is not None:
-            ends = sorted((sign * row["low"], sign * row["high"]))
-            return float(sign * row["difference"]), float(ends[0]), float(ends[1]), float(row["p_holm"])
+    found = between(table, method, baseline, **place)
+    if found:
+        return found[:4]
     where = f" in {', '.join(place.values())}" if place else ""
     raise RewindError(
         f"{name}: no row of {method!r} and {baseline!r}{where}; declare the pair in statistics.pairs and run the "
@@ -236,21 +235,14 @@ def _turned(
 
 
 def _control(results: Results, method: str, setting: str, direction: str, metric: str) -> tuple[float, float, float]:
-    row = _row(results.control, method=method, setting=setting, direction=direction, metric=metric)
+    row = row_of(results.control, method=method, setting=setting, direction=direction, metric=metric)
     if row is None:
         raise RewindError(f"statistics/control.csv: no row of {method!r}, {direction}, {metric}; make the file anew.")
     return float(row["shrinkage"]), float(row["low"]), float(row["high"])
 
 
 def _ratio(results: Results, method: str) -> tuple[float, float, float]:
-    row = _row(results.step_time, method=method)
+    row = row_of(results.step_time, method=method)
     if row is None:
         raise RewindError(f"step_time.csv: no row of {method!r}; make the file anew.")
     return float(row["ratio"]), float(row["ratio_low"]), float(row["ratio_high"])
-
-
-def _row(table: pd.DataFrame, **values: str) -> pd.Series | None:
-    if table.empty:
-        return None
-    chosen = np.logical_and.reduce([table[name] == value for name, value in values.items()])
-    return table[chosen].iloc[0] if chosen.any() else None

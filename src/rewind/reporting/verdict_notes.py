@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rewind.reporting.cells import TITLES
 from rewind.reporting.footnotes import Footnotes, finished, procedure_sentence, seed_caution
-from rewind.reporting.notes import short_sentence
 from rewind.reporting.results import Results, directions
+from rewind.reporting.searches import short_sentence
 from rewind.reporting.verdict import Judged, judge, place
 from rewind.reporting.verdict_table import named
 from rewind.study.verdict import CLAIMED, Verdict

@@ -19,7 +19,8 @@ SPACES = {
     "joint": "the space in which captions and items are compared",
     "towers": "the towers' space: this head scores pairs and has no space of its own",
 }
-LINED = 20  # items whose lines to captions and twins are drawn; more would be all that is seen
+LINED = 20  # items whose lines to captions are drawn; more would be all that is seen
+DRAWN = 5000  # items up to which every point is drawn as such in PDF and SVG; more are one image in them
 
 
 def embedding_space(
@@ -32,9 +33,9 @@ def embedding_space(
     space: str,
     name: str,
 ) -> Figure:
-    """Captions as crosses, originals as filled circles, twins as hollow triangles.
+    """Captions as crosses, originals as rings, twins as small dots: a twin that lies on its original shows inside it.
 
-    Lines join the first items with their captions and twins.
+    A faint line joins every original with its twin; grey lines join the first items with their captions.
 
     Args:
         text: float (n, d) vectors of captions.
@@ -111,36 +112,41 @@ def _umap() -> Any:
 
 def _lines(axes: Axes, points: np.ndarray, words: np.ndarray, own: np.ndarray, twin: np.ndarray) -> None:
     few = np.arange(min(LINED, len(points)))
-    paired = few[twin[few] > few]
-    captions = np.flatnonzero(np.isin(own, np.concatenate([few, twin[paired]])))
-    which = f"first {len(few)} items"
+    items = np.arange(len(points))
+    paired = items[twin > items]
+    captions = np.flatnonzero(np.isin(own, np.concatenate([few, twin[few][twin[few] >= 0]])))
     for ends, look in (
         (
             np.stack([words[captions], points[own[captions]]], axis=1),
-            {"color": style.GREY, "label": f"own caption, {which}"},
+            {"color": style.GREY, "label": f"own caption, first {len(few)} items", "linewidth": 0.7, "alpha": 0.8},
         ),
-        (np.stack([points[paired], points[twin[paired]]], axis=1), {"color": style.INK, "label": f"twin, {which}"}),
+        (
+            np.stack([points[paired], points[twin[paired]]], axis=1),
+            {"color": style.ORANGE, "label": "original and twin", "linewidth": 0.8, "alpha": 0.45},
+        ),
     ):
         if len(ends):
-            dashed = "dashed" if "twin" in look["label"] else "solid"
-            axes.add_collection(LineCollection(ends, linewidth=0.7, alpha=0.7, linestyles=dashed, **look))
+            axes.add_collection(LineCollection(ends, zorder=1.5, rasterized=len(points) > DRAWN, **look))
 
 
 def _points(axes: Axes, points: np.ndarray, words: np.ndarray, reversed_: np.ndarray) -> None:
-    size = 16 if len(points) <= 500 else 7
+    scale = 1.0 if len(points) <= 500 else 0.45
+    ring = {
+        "marker": "o",
+        "facecolors": "none",
+        "edgecolors": style.BLUE,
+        "linewidths": 0.9 * scale**0.5,
+        "s": 26 * scale,
+    }
+    dot = {"marker": "o", "c": style.BLUE, "linewidths": 0, "s": 16 * scale}
+    twins = reversed_.any()
+    # From the bottom up: what is larger and hollow lies over what is smaller and filled.
     kinds: list[tuple[str, np.ndarray, Mapping[str, Any]]] = [
-        ("captions", words, {"marker": "x", "c": style.FAINT, "linewidths": 0.6, "s": size}),
-        (
-            "originals" if reversed_.any() else "items",
-            points[~reversed_],
-            {"marker": "o", "c": style.BLUE, "linewidths": 0, "s": size},
-        ),
-        (
-            "reversed twins",
-            points[reversed_],
-            {"marker": "^", "facecolors": "none", "edgecolors": style.ORANGE, "linewidths": 0.8, "s": size},
-        ),
+        ("captions", words, {"marker": "x", "c": style.GREY, "linewidths": 0.6, "s": 11 * scale}),
+        ("reversed twins", points[reversed_], {"marker": "o", "c": style.ORANGE, "linewidths": 0, "s": 8 * scale}),
+        ("originals" if twins else "items", points[~reversed_], ring if twins else dot),
     ]
-    for label, places, look in kinds:
+    for above, (label, places, look) in enumerate(kinds):
         if len(places):
-            axes.scatter(places[:, 0], places[:, 1], label=label, zorder=2, **look)
+            many = len(points) > DRAWN
+            axes.scatter(places[:, 0], places[:, 1], label=label, zorder=2 + above, rasterized=many, **look)

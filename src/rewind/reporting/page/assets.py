@@ -7,7 +7,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 STYLES = ("page.css", "explorer.css")
-SCRIPTS = ("data.js", "clips.js", "order.js", "list.js", "detail.js", "explorer.js")
+SCRIPTS = ("data.js", "clips.js", "tables.js", "order.js", "list.js", "link.js", "detail.js", "explorer.js")
 
 
 def content(name: str) -> str:

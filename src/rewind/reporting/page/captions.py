@@ -10,7 +10,7 @@ from rewind.study.pretraining import by_seed, condition, seeds
 EMBEDDINGS = {"pca": "the first two principal components", "tsne": "t-SNE", "umap": "UMAP"}
 
 
-def _over(study: Study) -> str:
+def over(study: Study) -> str:
     """What the primary intervals of a study are over."""
     trained = study.trained()
     if not trained and not by_seed(study):
@@ -30,7 +30,7 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
     confidence = f"{100 * study.statistics.confidence:g}%"
     given, metric = condition(study), comparing.drawn(study)
     said = {
-        "intervals": f"{metric} of every method. Broad bar: {confidence} interval over {_over(study)}; thin line: "
+        "intervals": f"{metric} of every method. Broad bar: {confidence} interval over {over(study)}; thin line: "
         "bootstrap over queries with these checkpoints fixed. Numbers: the estimates.",
         "pairs": f"Difference in {metric} of every declared pair, with the same two intervals. Filled squares are "
         "significant after Holm's correction over the declared pairs; the intervals are not adjusted.",

@@ -24,7 +24,7 @@ const rankCell = (view, method, seed, place, here) => {
 const rankTable = (state, place) => {
   const seeds = seedsOf(study.methods);
   const body = study.methods.map((method) => {
-    const here = method === state.method ? " here" : "";
+    const here = method === state.method || method === state.other ? " here" : "";
     const cells = seeds.map((seed) => rankCell(state.view, method, seed, place, here));
     return element("tr", {}, element("th", { scope: "row", class: here.trim() }, method.label), ...cells);
   });
@@ -52,15 +52,46 @@ const hit = (state, candidate, place, truth) => {
   return line;
 };
 
-const seedChoice = (state, redraw) => {
-  const choices = state.method.seeds.map((seed) => {
-    const input = element("input", { type: "radio", name: "seed", value: seed });
-    input.checked = seed === state.seed;
-    input.addEventListener("change", () => { state.seed = seed; redraw(`input[name="seed"][value="${seed}"]`); });
+/** Which seed of a method is shown; `key` is its name in the state. */
+const seedChoice = (state, method, key, redraw) => {
+  const name = key === "seed" ? "seed" : "seed-b";
+  const choices = method.seeds.map((seed) => {
+    const input = element("input", { type: "radio", name, value: seed });
+    input.checked = seed === state[key];
+    input.addEventListener("change", () => { state[key] = seed; redraw(`input[name="${name}"][value="${seed}"]`); });
     return element("label", {}, input, element("span", {}, `seed ${seed}`));
   });
-  return element("fieldset", {}, element("legend", {}, `${state.method.label}: first places of`),
+  const letter = state.other ? (key === "seed" ? "A, " : "B, ") : "";
+  return element("fieldset", {}, element("legend", {}, `${letter}${method.label}: first places of`),
     element("div", { class: "choices" }, ...choices));
+};
+
+/** The first places of one run, with its seeds to choose from. */
+const firstPlaces = (state, place, method, key, redraw) => {
+  const { view } = state;
+  const truth = itemOfQuery(view, queriesOf(view)[place]);
+  const one = run(view, method.key, state[key]);
+  const top = topOf(view, method.key, state[key]);
+  const first = Array.from({ length: view.top }, (_, i) => top[place * view.top + i]);
+  const hits = element("ol", { class: toItems(view) ? "hits" : "hits words" }, ...first.map((c, i) => hit(state, c, i, truth)));
+  const all = element("button", { type: "button", "aria-pressed": "false" }, "Play all");
+  all.hidden = study.kind === "images";
+  all.addEventListener("click", () => {
+    const on = all.getAttribute("aria-pressed") !== "true";
+    all.setAttribute("aria-pressed", String(on));
+    playAll(hits, on);
+  });
+  const margin = one.margin[place] === study.noTwin ? "" : `; ${marginText(one.margin[place])}`;
+  return element("div", { class: "found" },
+    element("div", { class: "controls" }, seedChoice(state, method, key, redraw), all),
+    element("p", { class: "faint" }, `Rank ${rankText(one.rank[place])}${margin}. Equal scores stand in the file's order.`), hits);
+};
+
+/** The address of what is shown, as a link and as a button. */
+const linkLine = (state, place) => {
+  const said = element("span", { class: "faint", role: "status" });
+  const link = element("a", { href: linkTo(state, place) }, "Link to this query");
+  return element("p", { class: "link" }, link, copier("Copy link", () => link.href, said), said);
 };
 
 let shown = 0;
@@ -73,12 +104,13 @@ const showDetail = async (region, state, place, focus) => {
     region.replaceChildren(element("p", { class: "faint" }, "No query matches the filter."));
     return;
   }
-  const { view } = state;
-  if (!state.method.seeds.includes(state.seed)) [state.seed] = state.method.seeds;
-  const coming = awaitedTop(view, state.method.key, state.seed);
-  if (coming) {
+  const { view, method, other } = state;
+  if (!method.seeds.includes(state.seed)) [state.seed] = method.seeds;
+  if (other && !other.seeds.includes(state.otherSeed)) [state.otherSeed] = other.seeds;
+  const coming = [awaitedTop(view, method.key, state.seed), other && awaitedTop(view, other.key, state.otherSeed)];
+  if (coming.some(Boolean)) {
     try {
-      await coming;
+      await Promise.all(coming);
     } catch (error) {
       region.replaceChildren(element("p", { class: "faint" }, error.message));
       return;
@@ -87,25 +119,14 @@ const showDetail = async (region, state, place, focus) => {
   }
   const query = queriesOf(view)[place];
   const truth = itemOfQuery(view, query);
-  const one = run(view, state.method.key, state.seed);
-  const top = topOf(view, state.method.key, state.seed);
-  const first = Array.from({ length: view.top }, (_, i) => top[place * view.top + i]);
-  const hits = element("ol", { class: toItems(view) ? "hits" : "hits words" }, ...first.map((c, i) => hit(state, c, i, truth)));
-  const all = element("button", { type: "button", "aria-pressed": "false" }, "Play all");
-  all.hidden = study.kind === "images";
-  all.addEventListener("click", () => {
-    const on = all.getAttribute("aria-pressed") !== "true";
-    all.setAttribute("aria-pressed", String(on));
-    playAll(hits, on);
-  });
   const redraw = (selector) => showDetail(region, state, place, selector);
-  const margin = one.margin[place] === study.noTwin ? "" : `; ${marginText(one.margin[place])}`;
   const asked = toItems(view) ? null : element("div", { class: "asked" }, clip(truth));
   const title = toItems(view) ? words(view, query) : `${study.items.id[truth]}: ${words(view, query)}`;
+  const found = [firstPlaces(state, place, method, "seed", redraw)];
+  if (other) found.push(firstPlaces(state, place, other, "otherSeed", redraw));
   region.replaceChildren(
-    element("h3", {}, title), ...(asked ? [asked] : []), rankTable(state, place),
-    element("div", { class: "controls" }, seedChoice(state, redraw), all),
-    element("p", { class: "faint" }, `Rank ${rankText(one.rank[place])}${margin}. Equal scores stand in the file's order.`), hits,
+    element("h3", {}, title), linkLine(state, place), ...(asked ? [asked] : []), rankTable(state, place),
+    element("div", { class: other ? "both" : "" }, ...found),
   );
   if (focus) region.querySelector(focus)?.focus();
 };

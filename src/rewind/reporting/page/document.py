@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from string import Template
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from rewind.reporting.page.assets import SCRIPTS, STYLES, content
 from rewind.reporting.page.parts import embedded
 
-BEFORE = ("tables", "figures")  # sections above the explorer
+BEFORE = ("answer", "tables", "figures")  # sections above the explorer
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Page:
         strips: see :meth:`rewind.reporting.page.strips.Strips.content`.
         beside: whether the explorer's data has files beside the page.
         clips: which clips play in the page and which are linked, in a sentence.
+        copies: name of a table → markup → its text, see :func:`rewind.reporting.page.shelf.shelf`.
     """
 
     title: str
@@ -37,6 +38,7 @@ class Page:
     strips: Mapping[str, Any]
     clips: str
     beside: bool = False
+    copies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def render(page: Page) -> str:
@@ -54,9 +56,14 @@ def render(page: Page) -> str:
         explorer=explorer,
         after=after,
         beside=" 'self' file:" if page.beside else "",
-        data=embedded("explorer-data", page.explorer) + "\n" + embedded("explorer-strips", page.strips),
+        data="\n".join(embedded(key, value) for key, value in _data(page).items()),
         script="\n".join(content(name) for name in SCRIPTS),
     )
+
+
+def _data(page: Page) -> dict[str, Any]:
+    """What the script reads, by the id of its element."""
+    return {"explorer-data": page.explorer, "explorer-strips": page.strips, "table-copies": page.copies}
 
 
 def _contents(keys: Sequence[str], names: Mapping[str, str]) -> str:

@@ -13,7 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-SCALE = 0.55  # pixels on the page per pixel of a picture of 200 dpi
+DPI = 200  # of pictures as PNG
+PIXELS = 110  # on the page for an inch of a picture
+DRAWING = 150_000  # bytes of SVG from which a picture is shown as PNG
+_SIZE = re.compile(rb'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
 
 def section(key: str, title: str, *content: str) -> str:
@@ -29,13 +32,21 @@ def paragraph(text: str) -> str:
 
 
 def picture(path: Path, caption: str) -> str:
-    """A PNG inside the page, with its caption."""
-    content = Path(path).read_bytes()
-    width, height = (round(size * SCALE) for size in struct.unpack(">II", content[16:24]))  # of the PNG's first chunk
+    """A picture inside the page, with its caption: the SVG beside a PNG where it is small, else the PNG."""
+    drawing = Path(path).with_suffix(".svg")
+    small = drawing.is_file() and drawing.stat().st_size < DRAWING
+    if small and (found := _SIZE.search(drawing.read_bytes())):
+        content, kind = drawing.read_bytes(), "svg+xml"
+        width, height = (round(float(size) * PIXELS / 72) for size in found.groups())
+    else:
+        content, kind = Path(path).read_bytes(), "png"
+        sizes = struct.unpack(">II", content[16:24])  # of the PNG's first chunk
+        width, height = (round(size * PIXELS / DPI) for size in sizes)
     data = base64.b64encode(content).decode("ascii")
     size = f'width="{width}" height="{height}"'
-    image = f'<img alt="{escape(caption)}" {size} src="data:image/png;base64,{data}">'
-    return f'<figure id="figure-{escape(Path(path).stem)}">{image}<figcaption>{escape(caption)}</figcaption></figure>'
+    image = f'<img alt="{escape(caption)}" {size} src="data:image/{kind};base64,{data}">'
+    below = f"<figcaption>{escape(caption)}</figcaption>"
+    return f'<figure id="figure-{escape(Path(path).stem)}"><div class="wide">{image}</div>{below}</figure>'
 
 
 def fragment(table: str, folded: bool = False) -> str:
@@ -50,7 +61,9 @@ def fragment(table: str, folded: bool = False) -> str:
     below = f'<details class="below"><summary>Notes</summary>\n{notes[0]}</details>' if notes else ""
     quoted = name.replace('"', "&quot;")
     wide = f'<div class="wide" tabindex="0" role="group" aria-label="{quoted}">{body}</div>\n{below}'
-    return f"<details><summary>{name}</summary>\n{wide}</details>" if folded else wide
+    if folded:
+        return f"<details><summary>{name}</summary>\n{wide}</details>"
+    return f'<div class="sheet">{wide}</div>'
 
 
 def grid(rows: pd.DataFrame, caption: str, numbers: Sequence[str] = ()) -> str:

@@ -1,0 +1,44 @@
+"""Tabs of a browser that note every fault, and what tests press in the explorer."""
+
+import contextlib
+
+
+@contextlib.contextmanager
+def opened(browser, address, width=1440, clipboard=False, **options):
+    """A tab without a network on an address; at the end nothing may have gone wrong in it.
+
+    Args:
+        browser: the fixture.
+        address: of the page.
+        width: of the window.
+        clipboard: whether the page may use it as a page of the network may.
+        options: of the context.
+    """
+    context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
+    if clipboard:
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab, faults = context.new_page(), []
+    tab.on("pageerror", lambda error: faults.append(str(error)))
+    tab.on("console", lambda said: faults.append(said.text) if said.type in ("error", "warning") else None)
+    tab.on(
+        "request", lambda asked: None if asked.url.startswith(("file:", "data:", "blob:")) else faults.append(asked.url)
+    )
+    tab.goto(address)
+    yield tab
+    context.close()
+    assert faults == []
+
+
+def words(tab):
+    """Captions of the list's rows."""
+    return tab.locator(".row .words").all_inner_texts()
+
+
+def pick(tab, name, value):
+    """Press a choice of the controls."""
+    tab.locator(f'label:has(input[name="{name}"][value="{value}"])').click()
+
+
+def counted(tab):
+    """How many queries the explorer says that it lists."""
+    return int(tab.locator("#count").inner_text().split()[0].replace(",", ""))

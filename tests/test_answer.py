@@ -1,0 +1,180 @@
+"""The answer says what the tables say, for every kind of study, and never that two methods are equal."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import verdict_numbers
+from rewind.reporting import tables
+from rewind.reporting.answer import answer
+from rewind.reporting.cosine_gap_table import GapResults
+from rewind.reporting.footnotes import Footnotes
+from table_numbers import FACTS, TESTS, VALUES, pairs, results
+
+
+def said(made, settings=("hard",), **more):
+    """Heading → its sentences in one text."""
+    found = {one.heading: " ".join(one.sentences) for one in answer(made, settings, **more)}
+    for text in found.values():
+        for equal in re.findall(r"[^.]*\b(?:equal|same|identical|as good as)\b[^.]*", text):
+            assert "does not mean" in equal, equal
+    return found
+
+
+def printed(made, settings=("hard",)):
+    """Every table of the study in plain text."""
+    facts = Footnotes.from_json(FACTS)
+    return "\n".join(str(table.sheet) for table in tables.published(made, settings, facts))
+
+
+def test_the_best_its_interval_and_its_leads():
+    found = said(results())
+    assert found == {
+        "Hard, T2V R@1": "seqTransf has the best estimate of 3 compared methods: 40.5% [37.2, 45.0]. It is "
+        "significantly better than each of the others; closest is seqLSTM: +10.2 points [+8.2, +13.2], Holm’s p = "
+        "0.010. Baselines, not tested: chance 0.1% [−3.2, 4.5]."
+    }
+
+
+def test_numbers_are_those_of_the_tables():
+    made = results(tests=TESTS | {("seqTransf", "seqLSTM"): 0.3}, columns=["R@1 interval"])
+    text = said(made)["Hard, T2V R@1"]
+    whole = printed(made)
+    for number in re.findall(r"\d+\.\d+", text):
+        assert number in whole, number
+    best, *_ = tables.build(made, "hard").rows
+    cell = {row.method: row.cells[0] for row in tables.build(made, "hard").rows}
+    assert cell["seqTransf"].beats == ("a",) and "significantly better than meanP:" in text
+    assert "not shown to differ from seqLSTM" in text and best
+
+
+def test_no_difference_is_not_equality():
+    text = said(results(tests=dict.fromkeys(TESTS, 0.4)))["Hard, T2V R@1"]
+    assert "significantly" not in text
+    assert (
+        "It was not shown to differ from seqLSTM and meanP; closest is seqLSTM: +10.2 points [+8.2, +13.2], Holm’s p "
+        "= 0.400. That does not mean that they are equal: this study would detect a true difference of 4.5 points of "
+        "R@1 in 80% of cases, and smaller ones less often." in text
+    )
+
+
+def test_pairs_that_were_not_declared_are_named():
+    text = said(results(tests={("seqTransf", "seqLSTM"): 0.01}))["Hard, T2V R@1"]
+    assert "significantly better than seqLSTM:" in text and "not tested against meanP." in text
+    alone = said(results(tests={("meanP", "seqLSTM"): 0.01}))["Hard, T2V R@1"]
+    assert "It was not tested against any of the others." in alone
+
+
+def test_one_method_and_chance_alone():
+    one = said(results({"chance": [0.05], "meanP": [20.0, 22.0]}, {}))["Hard, T2V R@1"]
+    assert one == "meanP: 21.0% [17.8, 25.5]. Baselines, not tested: chance 0.1% [−3.2, 4.5]."
+    none = said(results({"chance": [0.05]}, {}))["Hard, T2V R@1"]
+    assert none == "Baselines, not tested: chance 0.1% [−3.2, 4.5]."
+
+
+def test_one_seed_has_differences_and_no_p():
+    values = {"meanP": [20.0], "seqLSTM": [30.0]}
+    made = results(values, {("meanP", "seqLSTM"): np.nan}, seeds={"meanP": [0], "seqLSTM": [0]}, baselines=())
+    text = said(made)["Hard, T2V R@1"]
+    assert "Its difference to the next, meanP: +10.0 points [+7.0, +12.0]. One training seed per method" in text
+    assert "Holm" not in text and "significant" not in text
+
+
+def test_too_few_queries_leave_it_open():
+    table = results().metrics
+    text = said(results(pairs=pairs(table, TESTS, clusters=12)))["Hard, T2V R@1"]
+    assert "Who is better is left open: tests need 20 clusters of queries, and there are 12; between two" in text
+    assert "significantly" not in text and "Holm" not in text
+    assert "Its difference to the next, seqLSTM: +10.2 points [+8.2, +13.2]." in text
+
+
+def test_a_baseline_above_all_is_said():
+    text = said(results(VALUES | {"chance": [50.0]}))["Hard, T2V R@1"]
+    assert "chance has a better estimate than every compared method." in text
+
+
+def test_ties_share_the_first_place():
+    values = {"a": [30.0, 30.0], "b": [30.0, 30.0], "c": [10.0, 11.0]}
+    made = results(values, {("a", "b"): 1.0, ("a", "c"): 0.001, ("b", "c"): 0.001}, baselines=())
+    text = said(made)["Hard, T2V R@1"]
+    assert text.startswith("2 of 3 compared methods share the best estimate: a 30.0% [26.8, 34.5]; b 30.0% [26.8,")
+    assert "a is significantly better than c:" in text and "a was not shown to differ from b:" in text
+
+
+def test_a_metric_that_is_better_when_lower():
+    made = results(primary="MnR", columns=["MnR"])
+    text = said(made)["Hard, T2V MnR"]
+    assert text.startswith("seqTransf has the best estimate of 3 compared methods: 79.5 [76.2, 84.0]. It is signif")
+    assert "closest is seqLSTM: −10.2 [−12.2, −7.2], Holm’s p = 0.010" in text and "points" not in text
+
+
+def test_methods_without_numbers_are_named():
+    absent = {"seqTransf": {"hard": "its file has no twins"}}
+    made = results(not_evaluated=absent)
+    made = dataclasses.replace(
+        made,
+        metrics=made.metrics[made.metrics["method"] != "seqTransf"],
+        pairs=made.pairs[(made.pairs["first"] != "seqTransf") & (made.pairs["second"] != "seqTransf")],
+    )
+    text = said(made)["Hard, T2V R@1"]
+    assert text.startswith("seqLSTM has the best estimate of 2") and "Without numbers here: seqTransf (its file" in text
+
+
+@pytest.mark.parametrize(("p", "start"), [(0.01, "New: a win, in T2I R@1."), (0.2, "New: no win; in T2I R@1, which")])
+def test_a_verdict_is_the_answer(p, start):
+    ((heading, text),) = said(verdict_numbers.results(p=p), ["test"]).items()
+    assert heading == "Verdict: who wins over Base (Test, either search direction)" and text.startswith(start)
+    assert f"Its mean gain there is +3.2 points [+1.2, +6.2], Holm’s p = {p:.3f}." in text
+
+
+def zero_shot(p):
+    shared = {"data": "cifar10", "templates": "simple", "images": 100, "std": np.nan, "procedure": "t", "alike": ""}
+    rows = [
+        {"method": m, "estimate": e, "low": e - 1, "high": e + 1, "seeds": 2} for m, e in (("meanP", 12), ("x", 15))
+    ]
+    one = {"first": "meanP", "second": "x", "difference": -3.0, "low": -4.0, "high": -2.0, "p_holm": p, "family": 1}
+    return {"zero_shot": pd.DataFrame(rows).assign(**shared), "zero_shot_pairs": pd.DataFrame([one])}
+
+
+def test_zero_shot_accuracy_is_asked_too():
+    made = results({"meanP": [20.0, 22.0], "x": [30.0, 30.5]}, {("meanP", "x"): 0.01}, baselines=(), **zero_shot(0.02))
+    text = said(made)["Zero-shot accuracy on CIFAR-10"]
+    assert text == (
+        "x has the best estimate of 2 compared methods: 15.0% [14.0, 16.0]. It is significantly better than meanP: "
+        "+3.0 points [+2.0, +4.0], Holm’s p = 0.020."
+    )
+
+
+def cosine(p, gap=(0.2, 0.3)):
+    keys = {"split": "test", "scoring": "independent"}
+    runs = [
+        {"method": m, "seed": s, **keys, "gap": g, "positive": g, "negative": 0.0, "captions": 9, "items": 9}
+        | {"R@1": 10.0 + 5 * (m == "a"), "R@5": 30.0, "R@10": 40.0}
+        for m, g in zip("ab", gap, strict=True)
+        for s in (0, 1)
+    ]
+    intervals = [
+        {"method": m, **keys, "quantity": q, "estimate": g, "std": 0.0, "low": g - 0.1, "high": g + 0.1}
+        for m, g in zip("ab", gap, strict=True)
+        for q in ("gap", "positive", "negative")
+    ]
+    one = {"first": "a", "second": "b", **keys, "difference": -0.1, "low": -0.2, "high": 0.0, "p_holm": p, "family": 1}
+    labels = {"a": "InfoNCE", "b": "HNAC", "c": "tight"}
+    return GapResults(pd.DataFrame(runs), pd.DataFrame(intervals), pd.DataFrame([one]), labels)
+
+
+def test_a_cosine_gap_is_no_retrieval_score():
+    text = said(results(), gaps=cosine(0.03))["Cosine gap, test split"]
+    assert text == (
+        "HNAC has the best estimate of 2 compared methods: 0.300 [0.200, 0.400]. It is significantly better than "
+        "InfoNCE: +0.100 [0.000, +0.200], Holm’s p = 0.030. The gap is not a retrieval score: a search by "
+        "these cosines has at best an R@1 of 15.0% (InfoNCE). No gap, because they do not compare vectors: tight."
+    )
+
+
+def test_what_is_not_defined_is_said():
+    text = said(results(), gaps=cosine(np.nan, gap=(0.2, np.nan)))["Cosine gap, test split"]
+    assert text.startswith("InfoNCE: 0.200 [0.100, 0.300].") and "Not defined for HNAC." in text

@@ -1,0 +1,147 @@
+"""The head and the tables of the page in a browser: what stands first, sorting, copying, narrow windows."""
+
+import csv
+import io
+
+import pandas as pd
+import pytest
+
+from page_numbers import page
+from rewind.reporting import style
+from rewind.reporting.answer import answer
+from rewind.reporting.figures import forest
+from rewind.reporting.footnotes import Footnotes
+from rewind.reporting.page.headline import asked, headline
+from rewind.reporting.page.parts import grid, picture, section
+from rewind.reporting.page.shelf import shelf
+from rewind.reporting.tables import published, write
+from rewind.study import Study
+from table_numbers import FACTS, results
+from tabs import opened
+
+STUDY = {
+    "dataset": "shapes",
+    "backbone": {"architecture": "config/models/tiny.json"},
+    "methods": {"meanP": {"head": "meanP"}, "seqLSTM": {"head": "seqLSTM"}, "seqTransf": {"head": "seqTransf"}}
+    | {"chance": {"model": "chance", "seeds": [0]}},
+    "seeds": [0, 1],
+    "evaluation": {"settings": ["hard"]},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A page with the made-up study's tables and answer, and the files that the tables were read from."""
+    made, facts = results(with_gaps=True), Footnotes.from_json(FACTS)
+    folder = tmp_path_factory.mktemp("tables")
+    for table in published(made, ["hard"], facts, "Data"):
+        write(folder / "tables", table, "x_")
+    style.save(forest.intervals(made.intervals, made.labels, made.baselines), folder / "intervals")
+    shown, copies = shelf(folder / "tables", "x_")
+    study = Study(name="made", **STUDY)
+    first = headline(asked(study, made, facts), answer(made, ["hard"]), picture(folder / "intervals.png", "Intervals"))
+    rows = pd.DataFrame({"method": ["b", "a", "c"], "seconds": [None, 1200.5, 30.0]}, dtype=object)
+    sections = {
+        "answer": section("answer", "Answer", first),
+        "tables": section("tables", "Tables", '<div class="sheets">', *shown, "</div>"),
+        "runs": section("runs", "Runs", grid(rows, "Every run", ("seconds",))),
+    }
+    (folder / "report.html").write_text(page(4, sections=sections, copies=copies)[0], encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def tab(browser, folder):
+    with opened(browser, (folder / "report.html").as_uri()) as made:
+        yield made
+
+
+def column(table, at):
+    """Texts of a column, without rows that are titles."""
+    rows = table.locator("tbody tr").filter(has=table.page.locator("td"))
+    return [row.locator("th, td").nth(at).inner_text().replace("\u2007", "") for row in rows.all()]
+
+
+def test_the_answer_is_on_the_first_screen(tab):
+    assert tab.locator("main section").first.get_attribute("id") == "answer"
+    finding, image = tab.locator(".finding").first.bounding_box(), tab.locator("#figure-intervals img")
+    assert "seqTransf has the best estimate of 3 compared methods" in tab.locator(".finding .lead").inner_text()
+    assert image.evaluate("one => one.complete && one.naturalWidth > 0 && one.src.startsWith('data:image/svg')")
+    for box in (finding, image.bounding_box()):
+        assert box["y"] + box["height"] < 900, "both are seen without scrolling"
+    asked_for = tab.locator(".asked-for").inner_text()
+    assert all(text in asked_for for text in ("Trained: meanP, seqLSTM and seqTransf", "0, 1", "2,000 captions"))
+    assert tab.locator("#figure-intervals").count() == 1
+
+
+def test_a_heading_sorts_by_click_and_by_key(tab):
+    table = tab.locator("#table-data-hard")
+    methods = column(table, 0)
+    heading = table.get_by_role("columnheader", name="R@1 ↑")
+    heading.get_by_role("button").click()
+    assert heading.get_attribute("aria-sort") == "descending", "higher is better, so the best comes first"
+    assert [name[:7] for name in column(table, 0)] == ["seqTran", "seqLSTM", "meanPa", "chance"]
+    heading.get_by_role("button").focus()
+    tab.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert [name[:7] for name in column(table, 0)] == ["meanPa", "seqLSTM", "seqTran", "chance"], "baselines stay below"
+    tab.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") is None and column(table, 0) == methods
+    table.get_by_role("columnheader", name="MnR").get_by_role("button").click()
+    assert column(table, 0)[0].startswith("seqTransf"), "lower ranks are better"
+    assert table.locator("[aria-sort]").count() == 1
+
+
+def test_signs_bounds_and_gaps_in_a_column_are_sorted_as_numbers(tab):
+    table = tab.locator("#table-data-hard-pairs")
+    table.get_by_role("columnheader", name="Difference").get_by_role("button").click()
+    first = [float(text.split()[0].replace("−", "-")) for text in column(table, 1)]
+    assert first[:3] == sorted(first[:3], reverse=True) and first[0] > 0 > first[2], "within a part"
+    runs = tab.locator("#runs table")
+    runs.get_by_role("button", name="seconds").click()
+    assert column(runs, 1) == ["1,200.50", "30.00", "–"]
+    runs.get_by_role("button", name="seconds").click()
+    assert column(runs, 1) == ["30.00", "1,200.50", "–"], "what is missing comes last either way"
+    runs.get_by_role("button", name="method").click()
+    assert column(runs, 0) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("clipboard", [True, False])
+def test_a_table_is_copied_as_the_workflow_wrote_it(browser, folder, clipboard):
+    with opened(browser, (folder / "report.html").as_uri(), clipboard=clipboard) as tab:
+        if not clipboard:  # the way of browsers that refuse it to a page from a disk
+            tab.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }")
+        tab.evaluate("document.body.prepend(document.createElement('textarea'))")
+        bar = tab.locator(".sheet", has=tab.locator("#table-data-hard")).locator(".copies")
+        for name, suffix in (("LaTeX", "tex"), ("Markdown", "md"), ("CSV", "csv")):
+            bar.get_by_role("button", name=name).click()
+            bar.get_by_text("copied").wait_for()
+            field = tab.locator("textarea").first
+            field.fill("")
+            field.press("Control+v")
+            wanted = (folder / f"tables/x_table_B_hard.{suffix}").read_text(encoding="utf-8")
+            assert field.input_value() == wanted and len(wanted) > 200
+        assert "estimate" in next(csv.reader(io.StringIO(wanted)))
+        assert tab.locator(".copies").count() == 4, "settings, gap, pairs and runs, but not the table of runs.json"
+
+
+def test_a_wide_table_shows_that_it_scrolls_in_a_narrow_window(browser, folder):
+    for scheme in ("light", "dark"):
+        with opened(browser, (folder / "report.html").as_uri(), width=400, color_scheme=scheme) as tab:
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page itself does not"
+            frame = tab.locator("#figure-intervals .wide")
+            assert frame.evaluate("one => one.scrollWidth > one.clientWidth"), "words of a figure are not shrunk"
+            wide = tab.locator(".wide", has=tab.locator("#table-data-hard"))
+            size = "one => [one.scrollWidth, one.clientWidth, getComputedStyle(one, '::-webkit-scrollbar').height]"
+            whole, seen, bar = wide.evaluate(size)
+            assert whole > seen and float(bar.removesuffix("px")) >= 8
+            assert "linear-gradient" in wide.evaluate("one => getComputedStyle(one).backgroundImage")
+            wide.evaluate("one => { one.scrollLeft = 200; }")
+            name = tab.locator("#table-data-hard tbody th[scope=row]").first.bounding_box()
+            assert 0 <= name["x"] < 40, "names of methods stay in sight"
+
+
+def test_figures_are_on_white_in_the_dark(browser, folder):
+    with opened(browser, (folder / "report.html").as_uri(), color_scheme="dark") as tab:
+        ground = tab.locator("#figure-intervals img").evaluate("one => getComputedStyle(one).backgroundColor")
+        assert ground == "rgb(255, 255, 255)"
