@@ -26,19 +26,19 @@ class BuildWithWorkflow(build_py):
 
     def run(self) -> None:
         super().run()
-        if not self.editable_mode:
-            target = Path(self.build_lib, TARGET)
-            shutil.rmtree(target, ignore_errors=True)  # an earlier build may have left files that are gone by now
-            for source, copy in self._files():
-                Path(copy).parent.mkdir(parents=True, exist_ok=True)
-                self.copy_file(source, copy)
+        shutil.rmtree(Path(self.build_lib, TARGET), ignore_errors=True)  # an earlier build may have left other files
+        for source, copy in self._files():
+            Path(copy).parent.mkdir(parents=True, exist_ok=True)
+            self.copy_file(source, copy)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         return [*super().get_outputs(include_bytecode), *(copy for _, copy in self._files())]
 
     def _files(self) -> list[tuple[str, str]]:
         """Every file, and where it goes; paths begin at the repository's top, where a build runs."""
-        found = []
+        if self.editable_mode:
+            return []
+        found: list[Path] = []
         for name in map(Path, SHIPPED):
             below = sorted(path for path in name.rglob("*") if path.is_file()) if name.is_dir() else [name]
             found += [path for path in below if not any(part.startswith((".", "__pycache__")) for part in path.parts)]
