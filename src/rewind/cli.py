@@ -13,6 +13,7 @@ from pathlib import Path
 from rewind.errors import RewindError
 from rewind.init.command import add_init_command
 from rewind.interop.command import add_commands
+from rewind.starting.command import add_new_command
 from rewind.targets import archive_with, is_json, output_file, output_folder
 from rewind.trouble import told
 from rewind.video.command import add_clip_commands
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Tools around the Snakemake workflow: check a machine, plan a study, search with a finished run.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_new_command(parser, commands)
     doctor = commands.add_parser("doctor", help="list what this machine has, what is missing, and how to get it")
     doctor.set_defaults(command=_doctor)
     export = commands.add_parser("export-clip4clip", help="export the model of a run as CLIP4Clip's pytorch_model.bin")

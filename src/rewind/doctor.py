@@ -15,11 +15,10 @@ from typing import Any
 
 from rewind import compat
 from rewind.machine import cores
+from rewind.packaged import DISTRIBUTION, checkout, home, installing, page, version
 
-DISTRIBUTION = "rewind-bench"
 OLDEST_PYTHON = (3, 11)
 LEAST_DISK_GB = 10
-_INSTALL = "make demo, or: pip install --constraint envs/constraints.txt --editable ."
 # Compiled packages can be installed and still not load, for want of a system library.
 _LOADED = ("torch", "torchvision", "open_clip", "decord", "pyarrow")
 _FFMPEG = "put ffmpeg 5.1 or newer with libx264 on PATH, or: pip install imageio-ffmpeg, which includes one"
@@ -73,7 +72,9 @@ def _mark(finding: Finding) -> str:
 def _python() -> Finding:
     good = sys.version_info[:2] >= OLDEST_PYTHON
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    how = f"install Python {oldest} or newer, then: make PYTHON=python{oldest} demo"
+    how = f"install Python {oldest} or newer, then " + (
+        f"make PYTHON=python{oldest} demo" if checkout() else "Rewind in a virtual environment of it"
+    )
     return Finding("Python", f"{platform.python_version()} ({sys.executable})", good, how)
 
 
@@ -84,7 +85,7 @@ def _packages() -> list[Finding]:
 
         listed = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or []]
     except (ImportError, metadata.PackageNotFoundError) as error:
-        return [Finding("packages", f"Rewind is not installed ({error})", False, _INSTALL)]
+        return [Finding("packages", f"Rewind is not installed ({error})", False, installing())]
     wanted = [one for one in listed if one.marker is None or one.marker.evaluate({"extra": ""})]
     bad = [finding for one in wanted if (finding := _requirement(one))]
     return bad or [Finding("packages", f"all {len(wanted)} requirements are met")]
@@ -92,12 +93,12 @@ def _packages() -> list[Finding]:
 
 def _requirement(wanted: Any) -> Finding | None:
     try:
-        version = metadata.version(wanted.name)
+        found = metadata.version(wanted.name)
     except metadata.PackageNotFoundError:
-        return Finding(wanted.name, f"not installed ({wanted.specifier} is needed)", False, _INSTALL)
-    if wanted.specifier.contains(version, prereleases=True):
+        return Finding(wanted.name, f"not installed ({wanted.specifier} is needed)", False, installing())
+    if wanted.specifier.contains(found, prereleases=True):
         return None
-    return Finding(wanted.name, f"{version} ({wanted.specifier} is needed)", False, _INSTALL)
+    return Finding(wanted.name, f"{found} ({wanted.specifier} is needed)", False, installing())
 
 
 def _loading() -> list[Finding]:
@@ -109,7 +110,7 @@ def _load(name: str) -> Finding | None:
         getattr(compat, name, partial(importlib.import_module, name))()
     except Exception as error:  # a broken binary fails in its own way
         reason = (str(error).splitlines() or [""])[0]
-        return Finding(name, f"does not load: {type(error).__name__}: {reason}", False, f"reinstall it: {_INSTALL}")
+        return Finding(name, f"does not load: {type(error).__name__}: {reason}", False, f"reinstall it: {installing()}")
     return None
 
 
@@ -139,7 +140,7 @@ def _devices(here: dict[str, Any]) -> list[Finding]:
     now, driver, listed = hardware(), here["driver"], list_gpus()
     there = driver or listed
     cpu_build = now["cuda"] is None
-    how = "without a GPU everything runs on the CPU; real studies need one (docs/rtime.md)"
+    how = f"without a GPU everything runs on the CPU; real studies need one ({page('rtime.md')})"
     if there and cpu_build:
         how = "there is a GPU, but torch was built for the CPU: install a CUDA build of torch"
     elif there:
@@ -194,9 +195,11 @@ def _shared_memory() -> str:
 
 def _git(here: dict[str, Any]) -> Finding:
     commit, dirty = (here["git"][name] for name in ("commit", "dirty"))
-    how = "run in a git checkout, so that run.json names the code of every run"
+    if checkout() is None and commit is None:
+        return Finding("Rewind", f"{version()} ({home()})")  # a release: its version says which code it is
+    how = "use a git checkout, so that run.json names the code of every run"
     found = f"{commit}{' with uncommitted changes' if dirty else ''}" if commit else "no git checkout here"
-    return Finding("git commit", found, commit is not None, how, needed=False)
+    return Finding("git commit", f"{found} ({home()})", commit is not None, how, needed=False)
 
 
 def _studies() -> list[Finding]:

@@ -6,6 +6,7 @@ import datetime
 import importlib
 import os
 import platform
+import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ from rewind.command import command
 from rewind.errors import RewindError
 from rewind.files import sha256_of
 from rewind.machine import driver, instance, processor
+from rewind.packaged import checkout, version
 
 PACKAGES = (
     "torch",
@@ -41,7 +43,7 @@ def file_hash(path: str | Path) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, commit, day, machine and the user's command, for ``run.json``; what is not there is None."""
+    """Versions, the code's commit, day, machine and the user's command, for ``run.json``; what is not there is None."""
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "python": platform.python_version(),
@@ -51,6 +53,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": processor(),
         "instance": instance(),
+        "version": version(),
         "git": _git(),
         "command": command(),
     }
@@ -100,12 +103,22 @@ def _installed(name: str) -> bool:
 
 
 def _git() -> dict[str, Any]:
+    """Commit of the code that runs: its checkout's; of a wheel, the one that its version names."""
+    if (folder := checkout()) is None:
+        return _commit_in(version())
+
     def ask(*arguments: str) -> str | None:
         try:
-            out = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=20)
+            out = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20)
         except (OSError, subprocess.TimeoutExpired):
             return None
         return out.stdout.strip() if out.returncode == 0 else None
 
     status = ask("status", "--porcelain", "--untracked-files=no")
     return {"commit": ask("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+
+
+def _commit_in(text: str) -> dict[str, Any]:
+    """Commit in a version such as ``0.1.1.dev345+gc51ba5204.d20261123``: the last part is there where it was edited."""
+    found = re.search(r"\+(?:.*\.)?g([0-9a-f]{7,40})(\.d\d{8})?$", text)
+    return {"commit": found[1] if found else None, "dirty": bool(found[2]) if found else None}

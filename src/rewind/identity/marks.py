@@ -12,6 +12,7 @@ from rewind.files import digest, remembered, write_json
 from rewind.identity.follow import Parts, follow
 from rewind.identity.modules import Reader
 from rewind.identity.stages import NEVER, STAGES
+from rewind.packaged import FOLDER
 
 STORE = Path(".snakemake/rewind/identity")
 """Where the parts of sums are kept: beside Snakemake's own record of what was made with which sum."""
@@ -70,8 +71,12 @@ def recall(mark: str, store: Path = STORE) -> tuple[str, Parts] | None:
 
 @functools.cache
 def library() -> str:
-    """Content hash of all code of the library, comments and all: for what is cheap to do again."""
+    """Content hash of all code of the library, comments and all: for what is cheap to do again.
+
+    A wheel and a checkout have the same: the workflow, which only a wheel holds here, is no part of it.
+    """
     root, whole = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        whole.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+        if path.relative_to(root).parts[0] != FOLDER:
+            whole.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()[:16]

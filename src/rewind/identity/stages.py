@@ -21,6 +21,7 @@ NEVER = frozenset(
         "rewind.command",  # what the user typed
         "rewind.machine",  # names of processors
         "rewind.devices",  # which GPU is free
+        "rewind.packaged",  # where the workflow is installed
         "rewind.programs",  # where a program is installed
         "rewind.compat",  # how packages are imported
         "rewind.study.keys",  # how keys are declared and refused

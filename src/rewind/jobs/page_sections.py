@@ -21,7 +21,7 @@ def runs(files: Files, results: Results) -> list[str]:
     for (method, seed), path in files.records.items():
         record = read_json(path)
         git = record.get("git") or {}
-        commits[f"{str(git.get('commit'))[:10]}{' with edits' if git.get('dirty') else ''}"] += 1
+        commits[_code(record, git)] += 1
         versions[", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items())] += 1
         commands[str(record.get("command"))] += 1
         data[record.get("data_digest") or "of a version that kept no hash"] += 1
@@ -46,6 +46,13 @@ def runs(files: Files, results: Results) -> list[str]:
         paragraph("Content of the data set: " + "; ".join(data) + "."),
         paragraph("Commands: " + "; ".join(f"{typed} ({count} runs)" for typed, count in commands.items()) + "."),
     ]
+
+
+def _code(record: dict[str, Any], git: dict[str, Any]) -> str:
+    """The commit that a run was computed with; of a release from a package, its version."""
+    if git.get("commit") is None and record.get("version"):
+        return f"none, version {record['version']}"
+    return f"{str(git.get('commit'))[:10]}{' with edits' if git.get('dirty') else ''}"
 
 
 def _devices(record: dict[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ from rewind.datasets.cifar10 import find_cifar10
 from rewind.devices import visible_gpus
 from rewind.errors import Faults, RewindError
 from rewind.jobs.places import annotation_files, videos_folder
+from rewind.packaged import page
 from rewind.reading.objects import read_json
 from rewind.reading.text import read_text
 from rewind.study import Dataset, Study
@@ -138,8 +139,8 @@ def _weights(study: Study) -> Iterator[str]:
 def _file(where: str, weights: str | None, architecture: str) -> Iterator[str]:
     if weights and not Path(weights).is_file():
         yield (
-            f"{where}: {weights}: no such file. Put the weights of {architecture} there (docs/rtime.md, section 2, "
-            "shows how), or correct the key."
+            f"{where}: {weights}: no such file. Put the weights of {architecture} there ({page('rtime.md')}, section "
+            "2, shows how), or correct the key."
         )
 
 

