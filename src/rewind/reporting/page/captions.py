@@ -51,7 +51,7 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
         "is on the diagonal; a frame marks a clip and its twin.",
         "embedding": f"Captions and items of {run} in {EMBEDDINGS[study.figures.embedding]} of their vectors.",
     }
-    over = f"{confidence} interval over {_over(study)}, not adjusted for the number of groups"
+    line = f"{confidence} interval over {over(study)}, not adjusted for the number of groups"
     for setting in study.evaluation.settings:
         half = (
             " Dashed: chance. * and †: shown to be above and below it, after Holm's correction over all methods and "
@@ -60,7 +60,7 @@ def captions_of(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
             else ""
         )
         said[f"groups_{setting}"] = (
-            f"{comparing.deciding(study)[setting] if not half else 'Accuracy'} in each group of captions. Line: {over}."
+            f"{comparing.deciding(study)[setting] if not half else 'Accuracy'} in each group of captions. Line: {line}."
             + half
         )
     return {name: f"{text} {given.capitalize()}." if given else text for name, text in said.items()}
