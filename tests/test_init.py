@@ -19,6 +19,7 @@ from PIL import Image
 from conftest import ROOT
 from rewind.cli import main
 from rewind.datasets.annotations import read_annotations
+from rewind.datasets.groups import grouped, groups_of
 from rewind.encoders.tiny import write_open_clip
 from rewind.init.brought_models import encoder_for
 from rewind.init.sizes import Machine, this_machine
@@ -115,6 +116,20 @@ def test_a_table_of_clips_becomes_a_study_of_time(here, init):
     assert "too few for the letters of significance" in said
     assert "rewind rehearse clips" in said and "snakemake --cores all --config 'studies=[clips]'" in said
     assert said.index("wrote config/studies/clips.yaml") < said.index("next:"), "told once the files are sound"
+
+
+@pytest.mark.parametrize("column", ["group", "verb"])
+def test_groups_go_with_the_captions_into_the_table_with_the_split(here, init, column):
+    rows = [(*row, "grow" if n % 2 else "spin") for n, row in enumerate(told())]
+    table("mine/clips.csv", f"item_id,caption,reverse_caption,{column}", rows)
+    init("mine/clips.csv")
+    _, dataset, annotations = sound()
+    found = groups_of(dataset, annotations)
+    own = {f"clip{n}": "grow" if n % 2 else "spin" for n in range(CLIPS)}
+    assert grouped(dataset) and len(found) == list(splits().values()).count("test")
+    assert all(
+        own[name.removesuffix("#0").removesuffix("_rev")] == group for name, group in found.itertuples(index=False)
+    )
 
 
 def test_every_value_has_its_comment(here, init):

@@ -14,7 +14,8 @@ from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.page.headline import asked, headline
 from rewind.reporting.page.parts import grid, picture, section
 from rewind.reporting.page.shelf import shelf
-from rewind.reporting.tables import published, write
+from rewind.reporting.published import write
+from rewind.reporting.tables import published
 from rewind.study import Study
 from table_numbers import FACTS, results
 from tabs import opened

@@ -194,13 +194,14 @@ def test_the_same_seed_gives_the_same_bytes_and_a_broken_run_goes_on(tmp_path, m
     shapes.make_sources(config, whole)
     names = sorted(str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file())
 
+    monkeypatch.setattr(shapes, "TOGETHER", 1)
     make, calls = shapes._make, []
 
-    def make_three(target, scene, source):
-        calls.append(target.name)
+    def make_three(videos, clips, source):
+        calls.append(videos)
         if len(calls) > 3:
             raise RewindError("power cut")
-        make(target, scene, source)
+        return make(videos, clips, source)
 
     monkeypatch.setattr(shapes, "_make", make_three)
     with pytest.raises(RewindError, match="power cut"):
@@ -215,6 +216,16 @@ def test_the_same_seed_gives_the_same_bytes_and_a_broken_run_goes_on(tmp_path, m
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert sorted(str(path.relative_to(broken)) for path in broken.rglob("*") if path.is_file()) == names
     assert all((whole / name).read_bytes() == (broken / name).read_bytes() for name in names)
+
+
+def test_clips_have_the_same_bytes_whoever_is_written_beside_them(tmp_path, monkeypatch):
+    config, alone, together = dataset({"train": 5, "test": 2}), tmp_path / "a", tmp_path / "b"
+    shapes.make_sources(config, together)
+    monkeypatch.setattr(shapes, "TOGETHER", 1)
+    shapes.make_sources(config, alone)
+    clips = sorted(path.name for path in (together / "videos").iterdir())
+    assert len(clips) == 7
+    assert all((alone / "videos" / c).read_bytes() == (together / "videos" / c).read_bytes() for c in clips)
 
 
 def test_other_settings_leave_no_old_clip_behind(tmp_path):

@@ -247,10 +247,11 @@ def store_files(name, numbers):
 
 
 def stored_numbers(name):
-    """Numbers of frames at which something learns from pixels."""
+    """Numbers of frames at which something learns from pixels, or features of them are computed more than once."""
     chosen = STUDIES[name]
     learning = [m for m in chosen.trained() if not uses_features(name, m)]
-    return (list(frame_candidates(name)) if learning else []) + (
+    again = len(pretraining.parts(chosen)) > 1 if chosen.pretraining else False
+    return (list(frame_candidates(name)) if learning or (again and chosen.trained()) else []) + (
         [pretraining_frames(name)] if chosen.pretraining else []
     )
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 from pathlib import Path
 
 from rewind.datasets import rtime, shapes_draw, shapes_grammar
 from rewind.datasets.annotations import SPLITS, Annotations
-from rewind.datasets.clip_file import write_clip
+from rewind.datasets.clip_file import Pictures, write_clips
 from rewind.datasets.shapes_draw import draw_style, render
-from rewind.datasets.shapes_grammar import Entry, Scene, compose
+from rewind.datasets.shapes_grammar import Entry, compose
 from rewind.files import digest, read_json, write_json
-from rewind.progress import track
+from rewind.progress import Progress
 from rewind.study.dataset import Dataset, ShapesSource
 
 WORKERS = 2
+TOGETHER = 20  # clips that one process writes
 CODING = "-crf 8 -pix_fmt yuv444p"  # colour in every pixel (4:4:4) keeps odd sizes and small coloured edges
 
 
@@ -37,10 +40,11 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     missing = {name: entry for name, entry in clips.items() if not (videos / f"{name}.mp4").exists()}
     with ThreadPoolExecutor(WORKERS) as pool:
         # Threads are enough: most of the time goes to ffmpeg, which is a process of its own.
-        jobs = [pool.submit(_make, videos / f"{name}.mp4", e.scene, source) for name, e in missing.items()]
+        jobs = [pool.submit(_make, videos, dict(part), source) for part in batched(missing.items(), TOGETHER)]
+        progress = Progress(f"shapes {dataset.name}", len(missing), "clips")
         try:
-            for job in track(as_completed(jobs), f"shapes {dataset.name}", len(jobs), "clips"):
-                job.result()
+            for job in as_completed(jobs):
+                progress.advance(job.result())
         finally:
             pool.shutdown(cancel_futures=True)
     write_annotations(source, folder)
@@ -99,7 +103,19 @@ def _start(folder: Path, source: ShapesSource) -> None:
     write_json(mark, signature)
 
 
-def _make(target: Path, scene: Scene, source: ShapesSource) -> None:
-    style = draw_style(f"{source.seed} {target.stem}", source.size)
-    frames = render(scene, style)
-    write_clip(target, frames.tobytes(), (style.width, style.height), style.rate, CODING)
+def _make(videos: Path, clips: dict[str, Entry], source: ShapesSource) -> int:
+    """Draw and write some clips; how many."""
+    drawn = []
+    for name, entry in clips.items():
+        style = draw_style(f"{source.seed} {name}", source.size)
+        frames = render(entry.scene, style)
+        drawn.append(Pictures(videos / f"{name}.mp4", frames.tobytes(), (style.width, style.height), style.rate))
+    write_clips(drawn, CODING)
+    return len(drawn)
+
+
+def batched(clips: Iterable[tuple[str, Entry]], size: int) -> Iterator[list[tuple[str, Entry]]]:
+    """``size`` at a time, fewer in the last."""
+    rest = iter(clips)
+    while part := list(islice(rest, size)):
+        yield part

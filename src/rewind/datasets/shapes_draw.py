@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,13 +84,11 @@ def render(scene: Scene, style: Style) -> np.ndarray:
     # Drawn large and averaged down, which smooths edges.
     factor = 4 if min(style.width, style.height) <= 64 else 2
     ground = _ground(scene.background, style)
-    frames = []
-    for index in range(style.frames):
-        progress = index / (style.frames - 1)
-        image = ground
-        for placed in place(scene, style, progress if scene.onward else 1 - progress):
-            image = _paint(image, scene.shape, placed, style, factor)
-        frames.append(image)
+    steps = [index / (style.frames - 1) for index in range(style.frames)]
+    placed = [place(scene, style, step if scene.onward else 1 - step) for step in steps]
+    frames = np.broadcast_to(ground, (style.frames, *ground.shape))
+    for path in zip(*placed, strict=True):
+        frames = _paint(frames, scene.shape, path, style, factor)
     return np.rint(frames).astype(np.uint8)
 
 
@@ -134,8 +133,15 @@ def _ground(background: str, style: Style) -> np.ndarray:
     return np.broadcast_to(tones[:, None, None], (style.height, style.width, 3))
 
 
-def _paint(image: np.ndarray, shape: str, placed: Placed, style: Style, factor: int) -> np.ndarray:
-    """Blend one object over ``image``."""
+def _paint(frames: np.ndarray, shape: str, path: Sequence[Placed], style: Style, factor: int) -> np.ndarray:
+    """Blend one object over every frame, float (T, H, W, 3); ``path``: where it is in each."""
+    alpha = np.stack([_cover(shape, placed, style, factor) for placed in path])[..., None]
+    colours = np.array([placed.colour for placed in path])[:, None, None]
+    return frames + (colours - frames) * alpha
+
+
+def _cover(shape: str, placed: Placed, style: Style, factor: int) -> np.ndarray:
+    """How much of each pixel an object covers, float (H, W), 0 to 1."""
     side = min(style.width, style.height)
     # The scene lives in the central square, so a centre crop loses nothing.
     left, top = (style.width - side) / 2, (style.height - side) / 2
@@ -143,14 +149,14 @@ def _paint(image: np.ndarray, shape: str, placed: Placed, style: Style, factor: 
     turned = OUTLINES[shape] @ np.array([[cos, sin], [-sin, cos]])
     points = (turned * placed.radius + (placed.x, placed.y)) * side + (left, top)
     mask = Image.new("L", (style.width * factor, style.height * factor))
-    ImageDraw.Draw(mask).polygon([tuple(point) for point in points * factor], fill=255)
+    ImageDraw.Draw(mask).polygon((points * factor).ravel().tolist(), fill=255)
     alpha = np.asarray(mask.reduce(factor), float) / 255 * placed.opacity
     if placed.level < 1:
         # An empty vessel is a faint shape; the filled part grows from below.
         surface = top + (placed.y + placed.radius - 2 * placed.radius * placed.level) * side
         filled = np.clip(np.arange(style.height) + 1 - surface, 0, 1)
         alpha = alpha * (0.25 + 0.75 * filled[:, None])
-    return image + (np.array(placed.colour) - image) * alpha[..., None]
+    return alpha
 
 
 def _arc(start: float, end: float, radius: float = 1.0, x: float = 0.0) -> np.ndarray:

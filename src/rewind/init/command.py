@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 
-def add_init_command(commands: argparse._SubParsersAction) -> None:
+def add_init_command(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command to those of ``rewind``."""
     init = commands.add_parser(
         "init",

@@ -21,6 +21,7 @@ class Item:
         where: file and row, for messages.
         split, cluster_id: empty where the files say nothing.
         forward, reverse: captions.
+        groups: what each caption of ``forward`` is about; empty for nothing.
     """
 
     item_id: str
@@ -30,6 +31,7 @@ class Item:
     cluster_id: str = ""
     forward: list[str] = field(default_factory=list)
     reverse: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
 
     @property
     def cluster(self) -> str:
@@ -60,16 +62,18 @@ class Brought:
     annotations: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, path: str, caption: str, where: str, **more: str) -> bool:
-        """Add a row: a caption of an item, and where given ``split``, ``cluster_id`` and ``reverse``.
+        """Add a row: a caption of an item, and where given ``split``, ``cluster_id``, ``reverse`` and ``group``.
 
         Rows of one item agree on all but captions. What is wrong is kept in ``faults``.
 
         Returns:
             Whether the id is the name as it was given.
         """
+        group = more.pop("group", "")
         caption, reverse = (" ".join(text.split()) for text in (caption, more.pop("reverse", "")))
         known = safe_id(name)
-        item = self.items.setdefault(known, Item(known, path, where, **more))
+        split, cluster = more.get("split", ""), more.get("cluster_id", "")
+        item = self.items.setdefault(known, Item(known, path, where, split=split, cluster_id=cluster))
         if not caption:
             self.faults.append(f"{where}: the caption of {name!r} is empty; write one or delete the row.")
             return known == name
@@ -81,6 +85,7 @@ class Brought:
                     "item must agree."
                 )
         item.forward.append(caption)
+        item.groups.append(group)
         if reverse:
             item.reverse.append(reverse)
         return known == name

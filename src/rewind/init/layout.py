@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import yaml
 
-Value = str | int | float | bool | None | Sequence | Mapping
+Value = str | int | float | bool | None | Sequence[Any] | Mapping[str, Any]
 COLUMN = 42  # of comments
 _PLAIN = re.compile(r"[\w./ +-]+", re.ASCII)
 

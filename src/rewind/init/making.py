@@ -210,14 +210,17 @@ def _table(found: Brought) -> str:
     """The items as a CSV that ``format: table`` reads."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(("item_id", "path", "split", "cluster_id", "caption", "reverse_caption"))
+    grouped = any(group for item in found.items.values() for group in item.groups)
+    head = ("item_id", "path", "split", "cluster_id", "caption", "reverse_caption")
+    rows.writerow((*head, "group") if grouped else head)
     for item in found.items.values():
         lines = max(len(item.forward), len(item.reverse))
         for number in range(lines):
             # A clip with more reverse captions than captions says its last caption again: a row needs one.
             forward = item.forward[min(number, len(item.forward) - 1)]
             reverse = item.reverse[number] if number < len(item.reverse) else ""
-            rows.writerow((item.item_id, item.path, item.split, item.cluster, forward, reverse))
+            row = (item.item_id, item.path, item.split, item.cluster, forward, reverse)
+            rows.writerow((*row, item.groups[min(number, len(item.groups) - 1)]) if grouped else row)
     return out.getvalue()
 
 

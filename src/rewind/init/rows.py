@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from rewind.datasets.annotations import SPLITS
@@ -29,7 +30,8 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "caption": ("caption", "text", "sentence", "description", "captions"),
     "reverse_caption": ("reverse_caption", "reversed_caption", "caption_reversed", "reverse_text"),
     "split": ("split", "subset", "partition"),
-    "cluster_id": ("cluster_id", "cluster", "group"),
+    "cluster_id": ("cluster_id", "cluster"),
+    "group": ("group", "category", "verb"),
 }
 """Meaning → the names under which it is looked for, the first that is there."""
 SPLIT_NAMES = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
@@ -67,7 +69,7 @@ def read_json_lines(path: Path) -> Brought:
         if line.strip():
             where = f"{path}: line {number}"
             check_characters(line, where)
-            objects.append((where, parsed(line, where, lambda line=line: decoder().decode(line))))
+            objects.append((where, parsed(line, where, partial(decoder().decode, line))))
     return read_objects(path, objects)
 
 
@@ -160,7 +162,7 @@ def _collect(found: Brought, rows: Iterable[tuple[str, Mapping[str, str]]], name
             continue
         plain &= split == given and bool(split or "split" not in names)
         more = {"split": split, "cluster_id": cell.get("cluster_id", ""), "reverse": cell.get("reverse_caption", "")}
-        plain &= found.add(name, path, cell.get("caption", ""), where, **more)
+        plain &= found.add(name, path, cell.get("caption", ""), where, group=cell.get("group", ""), **more)
     return plain
 
 

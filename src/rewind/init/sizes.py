@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import math
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,7 +99,7 @@ def choose(found: Brought, looked: Looked, machine: Machine) -> Sizes:
         sanity=max(2, min(len(train), 200 if network == "clip" else 32)),
         min_r1=_reachable(found),
         threads=min(machine.cores, 8) if network == "clip" else 1,
-        mem_mb=round(min(32000 if network == "clip" else 4000, room), -2) or 1000,
+        mem_mb=int(round(min(32000 if network == "clip" else 4000, room), -2)) or 1000,
     )
 
 
@@ -116,7 +115,7 @@ def _power_of_two(most: int) -> int:
 
 def _reachable(found: Brought) -> float:
     """0.9, or less where training clips share their captions."""
-    owners: Mapping[str, set[str]] = {}
+    owners: dict[str, set[str]] = {}
     train = [item for item in found.items.values() if item.split == "train" and item.forward]
     for item in train:
         owners.setdefault(item.forward[0], set()).add(item.item_id)

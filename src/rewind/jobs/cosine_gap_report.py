@@ -19,7 +19,9 @@ from rewind.study.pretraining import condition
 
 def cosine_gap_figure(given: Given) -> None:
     """Rule ``cosine_gap_figure``."""
-    make_cosine_gap_figure(Study(**given.params.study), gap_files(given.input), Path(given.output[0]))
+    files = gap_files(given.input)
+    assert files is not None  # the rule is of studies that ask for the gap
+    make_cosine_gap_figure(Study(**given.params.study), files, Path(given.output[0]))
 
 
 def make_cosine_gap_figure(study: Study, files: GapFiles, result: Path) -> None:

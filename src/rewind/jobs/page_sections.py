@@ -17,7 +17,8 @@ UNUSABLE_SHOWN = 50
 
 
 def runs(files: Files, results: Results) -> list[str]:
-    rows, commits, versions, commands, data = [], Counter(), Counter(), Counter(), Counter()
+    rows: list[dict[str, Any]] = []
+    commits, versions, commands, data = (Counter[str]() for _ in range(4))
     for (method, seed), path in files.records.items():
         record = read_json(path)
         git = record.get("git") or {}

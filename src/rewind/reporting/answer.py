@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,7 +86,9 @@ def _setting(results: Results, setting: str) -> Finding:
     return Finding(heading, [*sentences(contest), *lacking])
 
 
-def _untested(results: Results, tested: pd.DataFrame, compared: Sequence[str], seen) -> str:
+def _untested(
+    results: Results, tested: pd.DataFrame, compared: Sequence[str], seen: Callable[[tuple[float, float]], str]
+) -> str:
     """Why there are no tests that can be trusted; empty where there are."""
     if len(compared) < 2:
         return ""
@@ -165,6 +167,7 @@ def _verdict(results: Results) -> Finding:
         for outcome, judged in zip(verdict_notes.outcomes(results), judge(results), strict=True)
     ]
     keys = results.verdict
+    assert keys is not None
     wins = sum(judged.win for judged in judge(results))
     counted = f"{wins} of {len(said)} methods win over {results.labels[keys.baseline]}." if len(said) > 1 else ""
     where = f"{TITLES[place(results)]}" + (", either search direction" if several else "")

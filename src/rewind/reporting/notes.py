@@ -242,6 +242,7 @@ def blind_sentence(table: Table) -> str:
 
 def seen(table: Table) -> str:
     """``9.1 to 14.2 points of R@1``: what the study could just see; of shares no more than all."""
+    assert table.blind is not None
     return span(table.setting, table.deciding, table.blind)
 
 

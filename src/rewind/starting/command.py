@@ -6,12 +6,13 @@ import argparse
 import shlex
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from rewind.packaged import version
 from rewind.targets import output_folder
 
 
-def add_new_command(parser: argparse.ArgumentParser, commands: argparse._SubParsersAction) -> None:
+def add_new_command(parser: argparse.ArgumentParser, commands: argparse._SubParsersAction[Any]) -> None:
     """Add ``rewind new`` and ``rewind --version``."""
     parser.add_argument("--version", action="version", version=f"rewind {version()}")
     new = commands.add_parser(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,7 +55,7 @@ def by_group(
         A row per setting, direction, group and method, groups by name; settings in which no query has a group have no
         rows.
     """
-    rows: list[dict] = []
+    rows: list[dict[str, Any]] = []
     for block in blocks(runs, left_out):
         named = np.array([groups.get(query, "") for query in block.queries], dtype=object)
         here = [
@@ -78,7 +79,7 @@ def _part(block: Block, chosen: np.ndarray) -> Block:
     return Block(block.setting, block.direction, queries, Clusters.of(clusters[chosen]), higher, ties, block.gallery)
 
 
-def _row(block: Block, group: str, method: str, metric: str, confidence: float, random: Random) -> dict:
+def _row(block: Block, group: str, method: str, metric: str, confidence: float, random: Random) -> dict[str, Any]:
     fixed, sizes = method in random.fixed, block.clusters.sizes
     found = parts(block.totals(method, (metric,))[0], sizes, fixed)
     least, most = METRICS[metric].range(block.gallery)
@@ -102,7 +103,7 @@ def _row(block: Block, group: str, method: str, metric: str, confidence: float, 
     }
 
 
-def _corrected(rows: list[dict], compared: Collection[str]) -> list[dict]:
+def _corrected(rows: list[dict[str, Any]], compared: Collection[str]) -> list[dict[str, Any]]:
     tested = [row["method"] in compared and row["clusters"] >= TESTED_FROM for row in rows]
     p = np.array([row["p"] for row, asked in zip(rows, tested, strict=True) if asked])
     adjusted = iter(holm(p).tolist())

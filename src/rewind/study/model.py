@@ -51,7 +51,8 @@ class Frames(Keys):
     store: bool = key(
         False,
         "Decode every clip once into memory-mapped shards (clips × frames × size² × 3 bytes on disk), from which "
-        "all runs read. Use it when training from pixels, so that decoding does not keep a GPU waiting.",
+        "all runs read. Use it when training from pixels, so that decoding does not keep a GPU waiting, or when each "
+        "seed has a pre-training of its own, after which features are computed anew.",
     )
     keep_in_memory: bool = key(
         False, "Keep decoded frames in memory (small datasets only: clips × frames × size² × 3 bytes)."

@@ -40,7 +40,8 @@ def seed_everything(seed: int, deterministic: bool = True) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-    torch.use_deterministic_algorithms(deterministic, warn_only=True)
+    # Not use_deterministic_algorithms: it says the same, but imports torch's compiler for that, a second or two.
+    torch.set_deterministic_debug_mode("warn" if deterministic else "default")
     # Else torch also fills all memory that it hands out empty, every batch's included. Nothing here reads it unwritten.
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.deterministic = deterministic
