@@ -82,6 +82,7 @@ rule group_figure:
             category="Figures",
             caption="../report/group_figure.rst",
         ),
+        drawings(["groups_{setting}"]),
     log:
         "results/{study}/logs/group_figure/{setting}.log",
     benchmark:
