@@ -9,6 +9,7 @@ import pytest
 from test_workflow import DATA, Workflow
 
 BEHIND_SCORES = {"ranks", "metrics", "statistics", "tables", "figures", "examples", "page"}
+BY_GROUP = {"group_results", "group_figure"}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,8 @@ def groups(text: str) -> dict[str, dict[str, str]]:
 def test_short_jobs_share_a_submission_and_no_other_does(workflow):
     found = groups(workflow.run("-n", "--workflow-profile", "profiles/default"))
     assert found.keys() == {"prepare_shapes", "report_mini"}
-    assert found["prepare_shapes"].keys() == DATA and found["report_mini"].keys() == BEHIND_SCORES
+    assert found["prepare_shapes"].keys() == {*DATA, "groups"}
+    assert found["report_mini"].keys() == BEHIND_SCORES | BY_GROUP
     for rules in found.values():
         for rule, resources in rules.items():
             assert "gpu=" not in resources, rule
@@ -47,5 +49,5 @@ def test_the_jobs_of_many_clips_run_side_by_side(workflow):
     over = "overrides={datasets.shapes.video.shards: 3}"
     found = groups(workflow.run("-n", "--config", over))
     assert found["prepare_shapes"].keys() == {"sources", "inventory"}
-    assert found["captions_shapes"].keys() == {"videos", "captions"}
+    assert found["captions_shapes"].keys() == {"videos", "captions", "groups"}
     assert not any("video_shard" in rules for rules in found.values())

@@ -173,6 +173,8 @@ def test_one_methods_learning_rate_retrains_that_method(workflow):
         "ranks": 2,
         "metrics": 1,
         "statistics": 1,
+        "group_results": 1,
+        "group_figure": 3,
         "tables": 1,
         "figures": 1,
         "page": 1,
