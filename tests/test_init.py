@@ -140,7 +140,7 @@ def test_every_value_has_its_comment(here, init):
         bare = [line.split(":")[0].strip() for line in values if "  # " not in line]
         assert len(values) > 12 and not bare
         assert text.startswith("# Written by `"), "and who wrote the file"
-        assert all(len(line) < 150 for line in text.splitlines())
+        assert not [line for line in text.splitlines()[1:] if len(line) >= 150], "the first quotes what was typed"
 
 
 def test_the_split_is_the_same_again_and_moves_little_when_clips_are_added(here, init):
@@ -287,6 +287,34 @@ def test_folders_without_clips_or_captions(here, init):
     assert "12 files, but no captions; put the captions there as captions.csv" in said and "a.mp4 and a.txt" in said
 
 
+def moving(path: str, number: int, pictures: int) -> None:
+    first, *rest = (Image.new("RGB", (20, 10), (20 * number, 9 * at, 0)) for at in range(pictures))
+    first.save(path, save_all=True, append_images=rest, duration=100)
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp"])
+def test_pictures_that_move_are_clips(here, init, suffix):
+    Path("moving").mkdir()
+    for number in range(CLIPS):
+        moving(f"moving/m{number}.{suffix}", number, 1 if number == 3 and suffix == "gif" else 8)
+    table(
+        "moving/captions.csv", "item_id,caption,reverse_caption", [(f"m{n}", f"it {n}", "back") for n in range(CLIPS)]
+    )
+    said = init("moving", look=None)
+    _, dataset, annotations = sound("moving")
+    assert "12 videos" in said and dataset.items == "videos" and dataset.reverse
+    assert (annotations.items["reversed"] == 1).any()
+
+
+def test_pictures_that_stand_still_are_images_whatever_they_might_be(here, init):
+    Path("still").mkdir()
+    for number in range(CLIPS):
+        moving(f"still/m{number}.webp", number, 1)
+    table("still/captions.csv", "item_id,caption", [(f"m{n}", f"it {n}") for n in range(CLIPS)])
+    init("still")
+    assert sound("still")[1].items == "images"
+
+
 def test_images_search_without_time(here, init, monkeypatch):
     monkeypatch.setattr("rewind.init.making.this_machine", lambda: PACKAGED)
     Path("photos").mkdir()
@@ -305,7 +333,7 @@ def test_images_search_without_time(here, init, monkeypatch):
 def test_clips_beside_images_are_refused(here, init):
     Image.new("RGB", (20, 10)).save("mine/videos/clip99.png")
     table("mine/clips.csv", "item_id,caption", [*((name, text) for name, text, _ in told()), ("clip99", "black")])
-    assert "holds images (clip99.png) and videos (clip11.mp4); a data set has one kind" in init(
+    assert "holds images (clip99.png) and videos (clip0.mp4); a data set has one kind" in init(
         "mine/clips.csv", ok=False
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rewind.datasets.leaks import copies
-from rewind.datasets.photos import IMAGE_SUFFIXES
+from rewind.datasets.photos import IMAGE_SUFFIXES, open_picture
 from rewind.errors import RewindError, listed
 from rewind.init.items import Brought
 from rewind.progress import track
@@ -62,12 +62,11 @@ def look(found: Brought, videos: str, most: int, cores: int) -> Looked:
         RewindError: if no file is found at all.
     """
     looked = _find(found, videos)
-    kinds = {_kind(path) for path in looked.files.values()}
-    if len(kinds) > 1:
-        example = {_kind(path): path for path in looked.files.values()}
+    example = _kinds(list(looked.files.values()))
+    if len(example) > 1:
         shown = " and ".join(f"{kind} ({path.name})" for kind, path in sorted(example.items()))
         found.faults.append(f"{looked.folder}: holds {shown}; a data set has one kind: name a folder of one.")
-    looked.items = "images" if kinds == {"images"} else "videos"
+    looked.items = "videos" if "videos" in example else "images"
     owners: dict[str, list[str]] = {}
     for name, path in looked.files.items():
         owners.setdefault(str(path), []).append(name)
@@ -110,8 +109,26 @@ def _found_in(place: Path, found: Brought) -> Looked:
     return looked
 
 
-def _kind(path: Path) -> str:
-    return "videos" if path.suffix.lower() in VIDEO_SUFFIXES else "images"
+def _kinds(paths: list[Path]) -> dict[str, Path]:
+    """``videos`` and ``images``, as far as they are there → a file of this kind.
+
+    What may be either by its suffix is a clip where any of it moves, or other clips are beside it.
+    """
+    either = [path for path in paths if path.suffix.lower() in VIDEO_SUFFIXES & IMAGE_SUFFIXES]
+    videos = [path for path in paths if path.suffix.lower() in VIDEO_SUFFIXES - IMAGE_SUFFIXES]
+    images = [path for path in paths if path.suffix.lower() not in VIDEO_SUFFIXES]
+    if either:
+        (videos if videos or any(map(_moves, either)) else images).append(either[0])
+    return {kind: files[0] for kind, files in (("images", images), ("videos", videos)) if files}
+
+
+def _moves(path: Path) -> bool:
+    """Whether an image file holds several pictures; one that cannot be read is not asked, decoding will tell."""
+    try:
+        with open_picture(path) as image:
+            return getattr(image, "n_frames", 1) > 1
+    except Exception:  # as many types as Pillow has formats
+        return False
 
 
 def _in(name: str, groups: list[list[str]]) -> bool:

@@ -13,7 +13,8 @@ from rewind.datasets.photos import IMAGE_SUFFIXES
 from rewind.errors import RewindError
 from rewind.study.dataset import Dataset
 
-_CONTAINERS = "3gp asf avi flv gif m2ts m4v mkv mov mp4 mpeg mpg mts mxf ogv ts vob webm wmv"
+# GIF, WebP and PNG may move, and then they are clips; files of these kinds that do not are images.
+_CONTAINERS = "3gp apng asf avi flv gif m2ts m4v mkv mov mp4 mpeg mpg mts mxf ogv ts vob webm webp wmv"
 VIDEO_SUFFIXES = frozenset("." + name for name in _CONTAINERS.split())
 COLUMNS = ("item_id", "split", "source", "reversed_source", "bytes", "twin", "shard")
 
