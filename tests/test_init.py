@@ -306,6 +306,15 @@ def test_pictures_that_move_are_clips(here, init, suffix):
     assert (annotations.items["reversed"] == 1).any()
 
 
+def test_one_that_does_not_move_beside_others_is_told_as_what_it_is(here, init):
+    Path("moving").mkdir()
+    for number in range(CLIPS):
+        moving(f"moving/m{number}.webp", number, 1 if number == 3 else 8)
+    table("moving/captions.csv", "item_id,caption", [(f"m{n}", f"it {n}") for n in range(CLIPS)])
+    assert "m3: a picture that does not move, beside others that do" in init("moving", look=None)
+    assert sound("moving")[1].max_missing >= 1 / CLIPS
+
+
 def test_pictures_that_stand_still_are_images_whatever_they_might_be(here, init):
     Path("still").mkdir()
     for number in range(CLIPS):

@@ -146,13 +146,19 @@ def _decode(looked: Looked, most: int, cores: int) -> None:
                 return name, 0.0, _image_fault(looked.files[name])
             report = transcode(looked.files[name], Path(folder) / f"{name}.mp4", None, SETTINGS)
             (Path(folder) / f"{name}.mp4").unlink(missing_ok=True)
-            return name, report.seconds, report.reason if report.status != "ok" else ""
+            return name, report.seconds, "" if report.status == "ok" else _why(looked.files[name], report.reason)
 
         for name, seconds, fault in track(pool.map(one, chosen), "looked at", len(chosen), "files"):
             if fault:
                 looked.broken[name] = fault
             elif looked.items == "videos":
                 looked.seconds.append(seconds)
+
+
+def _why(path: Path, reason: str) -> str:
+    """Why a file is no clip; of a picture beside others that move, in words of what it is."""
+    still = path.suffix.lower() in VIDEO_SUFFIXES & IMAGE_SUFFIXES and not _image_fault(path) and not _moves(path)
+    return "a picture that does not move, beside others that do" if still else reason
 
 
 def _image_fault(path: Path) -> str:
