@@ -64,7 +64,7 @@ def test_rtimes_entries_may_name_a_group(tmp_path: Path) -> None:
         write_json(tmp_path / f"{split}.json", {f"{split}1": entry | extra})
         keys["annotations"][split] = str(tmp_path / f"{split}.json")
     dataset = Dataset.model_validate({"name": "r", "source": keys})
-    assert rtime.has_groups(dataset, "") and grouped(dataset)
+    assert rtime.has_groups(dataset) and grouped(dataset)
     found = groups_of(dataset, read_annotations(dataset, ""))
     assert found["group"].tolist() == ["moving parts"] * 2
     write_json(tmp_path / "test.json", {"test1": entry | {"category": 3}})

@@ -1,6 +1,7 @@
 """Input files and parameter slices of rules: what a job reads, and exactly the keys it depends on."""
 
 import csv
+import functools
 
 from rewind.datasets.groups import grouped
 from rewind.reporting.page.assets import assets_hash
@@ -80,10 +81,11 @@ def group_settings(name):
     return STUDIES[name].evaluation.settings if in_groups(STUDIES[name].dataset) else []
 
 
+@functools.cache
 def in_groups(name):
     """Whether the captions of a data set are in groups; where it cannot be read, its own readers say why."""
     try:
-        return grouped(DATASETS[name], f"results/data/{name}/source")
+        return grouped(DATASETS[name])
     except (RewindError, OSError, ValueError, csv.Error):
         return False
 

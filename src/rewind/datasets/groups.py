@@ -15,7 +15,7 @@ NAMED, UNNAMED = ("auto", "none")
 FILE = Columns(("group",), ("caption_id", "item_id"), ids=("caption_id", "item_id"))
 
 
-def grouped(dataset: Dataset, sources: str = "") -> bool:
+def grouped(dataset: Dataset) -> bool:
     """Whether there are groups, as far as it can be known before anything is made.
 
     A format of the user's own is not asked: it would have to be imported. Its groups come with ``groups: FILE``.
@@ -25,7 +25,7 @@ def grouped(dataset: Dataset, sources: str = "") -> bool:
     if dataset.vectors or "." in dataset.source.format:
         return False
     asked = getattr(format_module(dataset), "has_groups", None)
-    return asked is not None and asked(dataset, sources)
+    return asked is not None and asked(dataset)
 
 
 def groups_of(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:

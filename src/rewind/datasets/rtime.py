@@ -47,7 +47,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     return read_files(dict(dataset.source.annotations), dataset.reverse)
 
 
-def has_groups(dataset: Dataset, sources: str) -> bool:
+def has_groups(dataset: Dataset) -> bool:
     """Whether the test split's file names a group anywhere."""
     text = read_text(dict(dataset.source.annotations).get("test", ""))
     return any(re.search(rf'"{key}"\s*:\s*"', text) for key in GROUPS)

@@ -63,7 +63,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     return rtime.read_files({split: str(Path(sources) / f"{split}.json") for split in SPLITS}, dataset.reverse)
 
 
-def has_groups(dataset: Dataset, sources: str) -> bool:
+def has_groups(dataset: Dataset) -> bool:
     """Every clip shows one kind of motion."""
     return True
 

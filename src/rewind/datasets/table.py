@@ -62,7 +62,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     return rows.annotations({split: {"file": str(table)} for split in SPLITS})
 
 
-def has_groups(dataset: Dataset, sources: str) -> bool:
+def has_groups(dataset: Dataset) -> bool:
     """Whether the CSV has the column ``group``."""
     return "group" in header(dataset.source.table)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rewind.metrics import known
 from rewind.reporting.cells import Table, pairs_compared
 from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.published import Published
@@ -58,7 +57,6 @@ def setting_line(facts: Footnotes, table: Table, blind: str) -> str:
     """What a reviewer looks for below a setting's table; ``blind``: what differences may be unseen, or nothing."""
     pairs = table.family or facts.family
     family = f" over {pairs:,} {'pair' if pairs == 1 else 'pairs'}" if pairs else ""
-    shares = known(table.deciding).percent
     marks = f"letters, bold: {'accuracy' if table.setting == 'binary' else table.deciding}, " if table.marked else ""
     if table.few is not None:
         tested = f"too few clusters of queries for letters ({table.few:,} of {LETTERS_FROM})"
@@ -76,7 +74,7 @@ def setting_line(facts: Footnotes, table: Table, blind: str) -> str:
             else "",
             tested,
             f"80% power at {blind}" if blind else "",
-            "a tie counts one half" if shares and table.setting == "binary" else "",
+            "a tie counts one half" if table.setting == "binary" else "",
         ]
     )
 
