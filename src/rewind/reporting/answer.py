@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ import pandas as pd
 from rewind.metrics import known
 from rewind.reporting import cosine_gap_table, verdict_notes, zero_shot_table
 from rewind.reporting.cells import TITLES, numbers
-from rewind.reporting.contest import Contest, Value, detects, holm, listed, sentences
+from rewind.reporting.contest import Contest, Value, detects, holm, listed, remarks, sentences
 from rewind.reporting.cosine_gap_table import GapResults
 from rewind.reporting.differences import Difference, between
 from rewind.reporting.footnotes import seed_caution
@@ -27,10 +27,11 @@ from rewind.reporting.verdict import Judged, judge, place
 
 @dataclass(frozen=True)
 class Finding:
-    """A heading and its sentences."""
+    """A heading, the sentences that answer it, and remarks on what took no part."""
 
     heading: str
     sentences: list[str]
+    remarks: list[str] = field(default_factory=list)
 
 
 def answer(results: Results, settings: Sequence[str], gaps: GapResults | None = None) -> list[Finding]:
@@ -83,7 +84,7 @@ def _setting(results: Results, setting: str) -> Finding:
     )
     absent = [f"{results.labels[m]} ({why})" for m in results.labels if (why := results.reason(m, setting))]
     lacking = [f"Without numbers here: {', '.join(absent)}."] if absent else []
-    return Finding(heading, [*sentences(contest), *lacking])
+    return Finding(heading, sentences(contest), [*remarks(contest), *lacking])
 
 
 def _untested(
@@ -124,7 +125,7 @@ def _zero_shot(results: Results) -> Finding:
         untested="" if len(results.zero_shot_pairs) else "No differences between methods were tested.",
     )
     data = zero_shot_table.TITLES.get(rows["data"].iloc[0], rows["data"].iloc[0])
-    return Finding(f"Zero-shot accuracy on {data}", sentences(contest))
+    return Finding(f"Zero-shot accuracy on {data}", sentences(contest), remarks(contest))
 
 
 def _cosine_gap(gaps: GapResults) -> Finding:
@@ -157,7 +158,7 @@ def _cosine_gap(gaps: GapResults) -> Finding:
     absent = [f"No gap, because they do not compare vectors: {listed(gaps.absent())}."] if gaps.absent() else []
     name = cosine_gap_table.SPLITS[splits[0]]
     heading = f"Cosine gap, {name[0].lower()}{name[1:]}"
-    return Finding(heading, [*sentences(contest), caution, *absent])
+    return Finding(heading, [*sentences(contest), caution], [*remarks(contest), *absent])
 
 
 def _verdict(results: Results) -> Finding:

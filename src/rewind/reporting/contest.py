@@ -50,12 +50,10 @@ class Contest:
 
 
 def sentences(contest: Contest) -> list[str]:
-    """The answer; methods whose value is not defined are named last."""
-    defined = {label: value for label, value in contest.values.items() if not math.isnan(value[0])}
-    lacking = [label for label in contest.values if label not in defined]
-    tail = [f"Not defined for {listed(lacking)}."] if lacking else []
+    """The answer: two or three sentences, one more where a baseline leads; none where no value is defined."""
+    defined = _defined(contest)
     if not defined:
-        return [*tail, *_aside(contest, None)]
+        return []
     sign = 1 if contest.lower else -1
     order = sorted(defined, key=lambda label: sign * defined[label][0])
     best, others = order[0], order[1:]
@@ -63,14 +61,26 @@ def sentences(contest: Contest) -> list[str]:
     alike = [label for label in order if math.isclose(defined[label][0], defined[best][0], rel_tol=1e-12)]
     found = {label: contest.against(best, label) for label in others}
     who = ("It", "Its") if len(alike) == 1 else (best, f"{best}’s")
-    said = [_first(contest, order, alike, defined), *_compared(contest, who, found)]
-    return [*said, *_aside(contest, defined[best]), *tail]
+    return [_first(contest, order, alike, defined), *_compared(contest, who, found), *_led(contest, defined[best])]
+
+
+def remarks(contest: Contest) -> list[str]:
+    """What takes no part in the answer: baselines, and methods whose value is not defined."""
+    each = "; ".join(f"{label} {_value(contest, value)}" for label, value in [*contest.aside.items()][:LISTED])
+    more = f"; and {len(contest.aside) - LISTED} more" if len(contest.aside) > LISTED else ""
+    lacking = [label for label in contest.values if label not in _defined(contest)]
+    said = [f"Baselines, not tested: {each}{more}."] if contest.aside else []
+    return [*said, f"Not defined for {listed(lacking)}."] if lacking else said
 
 
 def listed(labels: Sequence[str], word: str = "and") -> str:
     """``a, b and c``."""
     *most, last = labels
     return f"{', '.join(most)} {word} {last}" if most else last
+
+
+def _defined(contest: Contest) -> dict[str, Value]:
+    return {label: value for label, value in contest.values.items() if not math.isnan(value[0])}
 
 
 def _first(contest: Contest, order: list[str], alike: list[str], values: Mapping[str, Value]) -> str:
@@ -105,22 +115,22 @@ def _compared(contest: Contest, who: tuple[str, str], found: Mapping[str, Differ
         near = f"; closest is {closest}" if len(beaten) > 1 else ""
         said.append(f"{who[0]} is significantly better than {whom}{near}: {_said(contest, tested[closest])}.")
     if still:
-        said += _open(contest, who[0], still, tested)
+        said.append(_open(contest, who[0], still, tested))
     if missing:
         said.append(f"{who[0]} was not tested against {_names(missing, len(found))}.")
     return said
 
 
-def _open(contest: Contest, who: str, still: list[str], tested: Mapping[str, Difference]) -> list[str]:
+def _open(contest: Contest, who: str, still: list[str], tested: Mapping[str, Difference]) -> str:
     """Pairs without a significant difference, and what that does not say."""
     closest = still[0]
-    near = f"; closest is {closest}" if len(still) > 1 else ""
+    near = f"closest is {closest}: " if len(still) > 1 else ""
     seen = [one for label in still if not math.isnan(one := tested[label].detectable)]
     how = f": {detects(contest.seen((min(seen), max(seen))))}" if seen else ""
-    return [
-        f"{who} was not shown to differ from {_names(still, len(tested))}{near}: {_said(contest, tested[closest])}.",
-        f"That does not mean that they are equal{how}.",
-    ]
+    return (
+        f"{who} was not shown to differ from {_names(still, len(tested))} ({near}{_said(contest, tested[closest])}), "
+        f"which does not mean that they are equal{how}."
+    )
 
 
 def detects(difference: str) -> str:
@@ -134,19 +144,13 @@ def _next(contest: Contest, whose: str, found: Mapping[str, Difference | None]) 
     return [f"{whose} difference to the next, {label}: {_said(contest, one._replace(p_holm=math.nan))}."] if one else []
 
 
-def _aside(contest: Contest, best: Value | None) -> list[str]:
-    if not contest.aside:
-        return []
-    each = "; ".join(f"{label} {_value(contest, value)}" for label, value in [*contest.aside.items()][:LISTED])
-    more = f"; and {len(contest.aside) - LISTED} more" if len(contest.aside) > LISTED else ""
+def _led(contest: Contest, best: Value) -> list[str]:
+    """Baselines ahead of all: an answer that leaves them out would mislead."""
     ahead = [
-        label
-        for label, value in contest.aside.items()
-        if best and (value[0] < best[0] if contest.lower else value[0] > best[0])
+        label for label, value in contest.aside.items() if (value[0] < best[0] if contest.lower else value[0] > best[0])
     ]
     have = "has" if len(ahead) == 1 else "have"
-    warned = f" {listed(ahead)} {have} a better estimate than every compared method." if ahead else ""
-    return [f"Baselines, not tested: {each}{more}.{warned}"]
+    return [f"{listed(ahead)} {have} a better estimate than every compared method."] if ahead else []
 
 
 def _names(labels: list[str], whole: int) -> str:

@@ -53,9 +53,11 @@ def headline(rows: Asked, found: Sequence[Finding], picture: str) -> str:
 
 def _finding(found: Finding) -> str:
     """The first sentence stands out."""
-    first, *others = map(escape, found.sentences)
-    rest = f"<p>{' '.join(others)}</p>" if others else ""
-    return f'<div class="finding"><h3>{escape(found.heading)}</h3><p class="lead">{first}</p>{rest}</div>\n'
+    parts = [("lead", found.sentences[:1]), ("more", found.sentences[1:]), ("faint", found.remarks)]
+    said = "".join(
+        f'<p class="{kind}">{" ".join(map(escape, sentences))}</p>' for kind, sentences in parts if sentences
+    )
+    return f'<div class="finding"><h3>{escape(found.heading)}</h3>{said}</div>\n'
 
 
 def _methods(results: Results) -> list[str]:
