@@ -20,6 +20,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 hypothesis.settings.register_profile("rewind", deadline=None)
 hypothesis.settings.load_profile("rewind")
 
+# It asserts for the tests that name it as a plugin.
+pytest.register_assert_rewrite("init_room")
+
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
 
