@@ -1,24 +1,28 @@
 """What SANW costs per step against InfoNCE, at the shapes of ViT-B/32 with a batch of 256.
 
     python benchmarks/sanw_step.py [--rounds 40] [--step-rounds 10] [--architecture ViT-B-32-quickgelu]
+        [--out results/sanw_step.csv]
 
 First the loss alone: 256 pairs of 512-d unit vectors, forward and backward to the vectors, InfoNCE and SANW's modes in
 turn within every round, so that other work on the machine falls on all alike. Then the whole step that a run makes of
 256 pairs, with random weights: the demo's tiny CLIP on a CPU, ViT-B/32 in bf16 on a GPU, or what is named. Medians, and
 the median ratio to InfoNCE's of the same round; the statistics for metrics.csv are part of every SANW step.
+All figures are saved (``--out``), and docs/sanw.md prints them (``rewind publish sanw_step``).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
+from pathlib import Path
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from rewind.files import write_csv
 from rewind.models.architectures import architecture
 from rewind.models.clip4clip import build
 from rewind.models.retriever import Retriever
@@ -28,6 +32,7 @@ from rewind.study import Backbone, Method, Text
 from rewind.training.grad_cache import exact_step
 
 BATCH, WIDTH, WORDS = 256, 512, 24
+ALONE = "loss alone"
 SUBJECTS = ["a dog", "two boats", "a red car", "the sea", "a child", "an old house", "some trees", "a white bird"]
 LOSSES = {
     "InfoNCE": infonce.infonce,
@@ -82,7 +87,7 @@ def whole_step(objective, device: torch.device, model: Retriever, size: int, mic
     return lambda: exact_step(model, objective, batch, micro_batch, precision=precision)
 
 
-def measured(steps: dict, rounds: int, device: torch.device) -> dict[str, dict[str, float]]:
+def measured(steps: dict, rounds: int, device: torch.device) -> pd.DataFrame:
     """Median of each, taken in turn; one round warms up. On a CPU it is the time that this process had the CPU."""
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     taken: dict[str, list[float]] = {name: [] for name in steps}
@@ -95,13 +100,28 @@ def measured(steps: dict, rounds: int, device: torch.device) -> dict[str, dict[s
             if n:
                 taken[name].append(clock() - began)
     base = taken["InfoNCE"]
-    return {
-        name: {
-            "milliseconds": round(1000 * statistics.median(values), 2),
-            "ratio": round(statistics.median(a / b for a, b in zip(values, base, strict=True)), 4),
+    rows = [
+        {
+            "loss": name,
+            "milliseconds": 1000 * statistics.median(values),
+            "ratio": statistics.median(a / b for a, b in zip(values, base, strict=True)),
         }
         for name, values in taken.items()
-    }
+    ]
+    return pd.DataFrame(rows)
+
+
+def published(table: pd.DataFrame) -> dict[str, str]:
+    """What documents print of the figures: milliseconds of a loss alone, and what SANW's modes cost in a whole step."""
+    alone = table[table["part"] == ALONE].set_index("loss")["milliseconds"]
+    found = {f"alone-{name.split()[-1].lower()}": f"{value:.1f}" for name, value in alone.items()}
+    whole = table[table["part"] != ALONE].set_index("loss")
+    if len(whole):
+        ratios = whole["ratio"].drop("InfoNCE")
+        ends = [f"{ratio:.2f}" for ratio in (ratios.min(), ratios.max())]
+        found["step"] = f"{whole.loc['InfoNCE', 'milliseconds']:.0f}"
+        found["step-ratio"] = " to ".join(dict.fromkeys(ends))
+    return found
 
 
 def main() -> None:
@@ -110,18 +130,22 @@ def main() -> None:
     parser.add_argument("--step-rounds", type=int, default=10, help="of the whole step; 0: none")
     parser.add_argument("--micro-batch", type=int, default=None, help="rows encoded at once; all if empty")
     parser.add_argument("--architecture", default=None, help="open_clip's name or a JSON file")
+    parser.add_argument("--out", type=Path, default=Path("results/sanw_step.csv"), help="figures")
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = given.architecture or ("ViT-B-32-quickgelu" if device.type == "cuda" else "config/models/tiny.json")
     print(f"{device}, {torch.get_num_threads()} threads, batch {BATCH}")
     alone = {name: loss_alone(loss, device) for name, loss in LOSSES.items()}
-    print("loss alone:", json.dumps(measured(alone, given.rounds, device), indent=1))
+    found = [measured(alone, given.rounds, device).assign(part=ALONE)]
     if given.step_rounds:
         torch.manual_seed(0)
         size, words = architecture(name)["vision_cfg"]["image_size"], Text(tokenizer="words", max_words=WORDS)
         model = build(Method(), Backbone(architecture=name), words, SUBJECTS).to(device).train()
         steps = {n: whole_step(loss, device, model, size, given.micro_batch) for n, loss in LOSSES.items()}
-        print(f"whole step of {name}:", json.dumps(measured(steps, given.step_rounds, device), indent=1))
+        found.append(measured(steps, given.step_rounds, device).assign(part=f"whole step of {name}"))
+    table = pd.concat(found, ignore_index=True)
+    write_csv(given.out, table)
+    print(table.to_string(index=False), f"all figures: {given.out}", sep="\n\n")
 
 
 if __name__ == "__main__":

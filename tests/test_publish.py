@@ -156,7 +156,7 @@ def test_what_cannot_be_done_is_said(checkout: Path, monkeypatch, capsys) -> Non
         (["demo", "--compare", "avx2", "avx"], "--compare takes two machines of demo; published are: avx2, avx512."),
         (["--compare"], "name the study"),
         (["demmo"], "neither config/studies/demmo.yaml nor benchmarks/demmo.py is there"),
-        (["sanw_step"], "has no function published(table)"),
+        (["viclip_step"], "has no function published(table)"),
         (["gap_calibration"], "results/gap_calibration.csv: no such file"),
         (["emoji"], "results/emoji/runs/meanP/seed0/run.json: no such file"),
     ):
