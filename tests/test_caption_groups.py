@@ -7,11 +7,14 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from rewind.datasets import rtime, table
+from conftest import ROOT
+from rewind.datasets import rtime, shapes, table
 from rewind.datasets.annotations import read_annotations
 from rewind.datasets.groups import grouped, groups_of
-from rewind.errors import RewindError
-from rewind.files import write_json
+from rewind.errors import Faults, RewindError
+from rewind.files import read_json, write_json
+from rewind.jobs import annotated
+from rewind.jobs.config import load_checked
 from rewind.jobs.groups import of_queries
 from rewind.reporting import group_table
 from rewind.reporting.figures.groups import MOST, group_intervals
@@ -45,6 +48,9 @@ def test_a_column_of_the_table_gives_groups_to_both_directions_of_test_captions(
         "group": ["door", "door", "ball", "ball"],
     }
     assert grouped(dataset) and not grouped(data(tmp_path, groups="none"))
+    for column in (["", "", "cup", ""], ["", " ", "", ""]):
+        rows = [f"{row.rpartition(',')[0]},{group}" for row, group in zip(ROWS[1:], column, strict=True)]
+        assert not grouped(data(tmp_path, [ROWS[0], *rows])), "of the test split none"
     without = [row.rpartition(",")[0] for row in ROWS]
     assert not grouped(data(tmp_path, without))
 
@@ -54,6 +60,18 @@ def test_groups_change_nothing_of_what_training_reads(tmp_path: Path) -> None:
     both = [read_annotations(data(tmp_path, rows), "") for rows in (ROWS, [row.rpartition(",")[0] for row in ROWS])]
     assert both[0].items.equals(both[1].items) and both[0].notes == both[1].notes
     assert both[0].captions.drop(columns="group").equals(both[1].captions)
+
+
+def test_files_that_are_named_are_told_before_the_first_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those beside a data set that the workflow makes; and a file of groups is read with the annotations."""
+    monkeypatch.chdir(ROOT)
+    absent = {"datasets.shapes.groups": "nowhere.csv", "datasets.shapes.only": "nowhere.txt"}
+    with pytest.raises(Faults) as refused:
+        load_checked({"studies": ["demo"], "overrides": absent})
+    assert "- nowhere.csv" in str(refused.value) and "- nowhere.txt" in str(refused.value)
+    (tmp_path / "g.csv").write_text("item_id,group\nnobody,x\n")
+    told, faulty = annotated.faults({}, {"d": data(tmp_path, groups=str(tmp_path / "g.csv"))})
+    assert not told and "the item_id 'nobody' is not in the annotations" in faulty["d"][0]
 
 
 def test_rtimes_entries_may_name_a_group(tmp_path: Path) -> None:
@@ -185,3 +203,17 @@ def test_a_picture_of_many_groups_shows_the_largest() -> None:
 
 def test_the_formats_column_is_known() -> None:
     assert "group" in table.COLUMNS.known
+
+
+def test_annotations_of_shapes_that_an_earlier_version_made_have_the_same_groups(tmp_path: Path) -> None:
+    """After an upgrade clips are kept, and with them the annotations beside them."""
+    source = {"format": "shapes", "clips": {"train": 12, "valid": 4, "test": 20}}
+    dataset = Dataset.model_validate({"name": "s", "source": source})
+    shapes.write_annotations(dataset.source, tmp_path)
+    now = groups_of(dataset, read_annotations(dataset, str(tmp_path)))
+    for file in tmp_path.glob("*.json"):
+        entries = read_json(file)
+        write_json(file, {name: {k: v for k, v in entry.items() if k != "group"} for name, entry in entries.items()})
+    annotations = read_annotations(dataset, str(tmp_path))
+    assert "group" not in annotations.captions and groups_of(dataset, annotations).equals(now)
+    assert now["group"].nunique() == 10

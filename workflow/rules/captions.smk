@@ -52,7 +52,7 @@ rule groups:
     """Which group each test caption is in; what is trained on captions does not depend on it."""
     input:
         source_files,
-        lambda w: own(group_file(w.dataset)),
+        lambda w: own(group_files(w.dataset)),
     output:
         "results/data/{dataset}/captions/groups.csv",
     log:
@@ -74,7 +74,7 @@ rule groups:
             w,
             "groups",
             named("rewind.datasets", dataset(w).source.format),
-            files=[*source_files(w), *group_file(w.dataset)],
+            files=[*source_files(w), *group_files(w.dataset)],
         ),
     script:
         "../scripts/job.py"

@@ -3,7 +3,7 @@
 import csv
 import functools
 
-from rewind.datasets.groups import grouped
+from rewind.datasets.groups import group_file, grouped
 from rewind.reporting.page.assets import assets_hash
 from rewind.study import pretraining
 from rewind.study.brought import BROUGHT
@@ -90,10 +90,9 @@ def in_groups(name):
         return False
 
 
-def group_file(name):
-    """The CSV of groups that a data set's file names."""
-    chosen = DATASETS[name].groups
-    return [chosen] if chosen.endswith(".csv") else []
+def group_files(name):
+    """The CSV of groups that a data set's file names, if any."""
+    return [path for path in [group_file(DATASETS[name])] if path]
 
 
 def study_pictures(name):

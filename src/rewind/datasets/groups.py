@@ -28,6 +28,11 @@ def grouped(dataset: Dataset) -> bool:
     return asked is not None and asked(dataset)
 
 
+def group_file(dataset: Dataset) -> str | None:
+    """The CSV of groups that the data set's file names."""
+    return None if dataset.groups in (NAMED, UNNAMED) else dataset.groups
+
+
 def groups_of(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
     """``caption_id, group`` of every test caption that has one, in the order of the annotations.
 
@@ -36,10 +41,8 @@ def groups_of(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
             no test caption has a group.
     """
     captions = annotations.captions
-    if dataset.groups == NAMED:
-        found = captions.get("group", pd.Series("", index=captions.index))
-    else:
-        found = _of_file(Path(dataset.groups), annotations)
+    own = dataset.groups == NAMED
+    found = _of_annotations(dataset, captions) if own else _of_file(Path(dataset.groups), annotations)
     table = captions.assign(group=found)
     table = table[(table["split"] == "test") & (table["group"] != "")]
     if table.empty:
@@ -48,6 +51,16 @@ def groups_of(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
             "`groups: none`."
         )
     return table[["caption_id", "group"]].reset_index(drop=True)
+
+
+def _of_annotations(dataset: Dataset, captions: pd.DataFrame) -> pd.Series:
+    """What annotations say; of those that an earlier version made, and which say nothing, what their format knows."""
+    if "group" in captions:
+        return captions["group"]
+    earlier = getattr(format_module(dataset), "earlier_groups", None)
+    known = earlier(dataset) if earlier else {}
+    told = zip(captions["video_id"].str.removesuffix(TWIN_SUFFIX), captions["caption"], strict=True)
+    return pd.Series([known.get(pair, "") for pair in told], index=captions.index, dtype=captions["caption"].dtype)
 
 
 def _of_file(path: Path, annotations: Annotations) -> pd.Series:

@@ -50,7 +50,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
 def has_groups(dataset: Dataset) -> bool:
     """Whether the test split's file names a group anywhere."""
     text = read_text(dict(dataset.source.annotations).get("test", ""))
-    return any(re.search(rf'"{key}"\s*:\s*"', text) for key in GROUPS)
+    return any(re.search(rf'"{key}"\s*:\s*"\s*[^"\s]', text) for key in GROUPS)
 
 
 def read_files(paths: dict[str, str], reverse: bool) -> Annotations:

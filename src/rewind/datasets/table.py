@@ -63,8 +63,10 @@ def read(dataset: Dataset, sources: str) -> Annotations:
 
 
 def has_groups(dataset: Dataset) -> bool:
-    """Whether the CSV has the column ``group``."""
-    return "group" in header(dataset.source.table)
+    """Whether the CSV's column ``group`` names one for a caption of the test split."""
+    table = Path(dataset.source.table)
+    cells = (row.cells for row in rows_of(table)) if "group" in header(table) else ()
+    return any(row["group"].strip() and row.get("split", "test") in ("test", "") for row in cells)
 
 
 def rows_of(table: Path, missing: str = "") -> Iterator[Row]:

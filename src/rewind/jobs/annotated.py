@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rewind.datasets.annotations import SPLITS, Annotations, read_annotations
+from rewind.datasets.groups import group_file, grouped, groups_of
 from rewind.datasets.leaks import settle, shared_clusters
 from rewind.errors import RewindError
 from rewind.files import digest, remembered, write_json
@@ -21,6 +22,7 @@ from rewind.study import Dataset, Study
 from rewind.study.together import TWINS, blocks, needed_splits
 
 MOST = 200 * 10**6  # bytes of annotation files that are read here
+READ = {"name", "source", "reverse", "clips", "only", "groups", "allow_overlap"}
 KEPT = 1000  # marks, the newest
 Counts = dict[str, list[int]]
 """Split → originals and twins."""
@@ -45,15 +47,17 @@ class Annotated:
         """
         if dataset.made_here or "." in dataset.source.format or presence.absent_sources(dataset):
             return None
-        files = annotation_files(dataset)
+        files = [*annotation_files(dataset), *filter(None, [group_file(dataset)])]
         if sum(Path(path).stat().st_size for path in files) > MOST:
             return None
-        keys = dataset.model_dump(mode="json", include={"name", "source", "reverse", "clips", "only", "allow_overlap"})
+        keys = dataset.model_dump(mode="json", include=READ)
         mark = digest(self._code, keys, [state(path) for path in files])
         if mark not in self.known:
             found = read_annotations(dataset, "")
             if not dataset.allow_overlap:
                 settle(dataset, shared_clusters(found.items))
+            if grouped(dataset):
+                groups_of(dataset, found)
             self.known[mark] = _count(found)
             if self.memory:
                 write_json(self.memory, dict(list(self.known.items())[-KEPT:]))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rewind.datasets.annotations import format_module
 from rewind.datasets.cifar10 import find_cifar10
+from rewind.datasets.groups import group_file
 from rewind.devices import visible_gpus
 from rewind.errors import Faults, RewindError
 from rewind.jobs.places import annotation_files, videos_folder
@@ -23,11 +24,13 @@ TEXTS = ("architecture", "vocabulary")  # keys that may name a JSON file, or a t
 
 
 def absent_sources(dataset: Dataset) -> list[str]:
-    """Files and folders of a data set that are not there, as they are named; of one that is made here none."""
+    """Files and folders of a data set that are not there, as they are named."""
     made = dataset.vectors and dataset.source.made_from is not None
-    if made or (dataset.made_here and not dataset.vectors):
-        return []
-    missing = [path for path in annotation_files(dataset) if not Path(path).is_file()]
+    brought = not made and (dataset.vectors or not dataset.made_here)
+    files = [*(annotation_files(dataset) if brought else []), dataset.only, group_file(dataset)]
+    missing = [path for path in dict.fromkeys(filter(None, files)) if not Path(path).is_file()]
+    if not brought:
+        return missing
     folder = videos_folder(dataset)
     if dataset.clips and not dataset.vectors and not folder.is_dir():
         missing.append(f"{folder}/ (folder of source {'images' if dataset.items == 'images' else 'clips'})")
