@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from rewind.datasets import earlier
 from rewind.datasets.annotations import TWIN_SUFFIX, Annotations, format_module
 from rewind.errors import RewindError
 from rewind.reading.tables import Columns, header, read_table
@@ -54,11 +55,10 @@ def groups_of(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
 
 
 def _of_annotations(dataset: Dataset, captions: pd.DataFrame) -> pd.Series:
-    """What annotations say; of those that an earlier version made, and which say nothing, what their format knows."""
+    """What annotations say, or of those that an earlier version made, what can be known."""
     if "group" in captions:
         return captions["group"]
-    earlier = getattr(format_module(dataset), "earlier_groups", None)
-    known = earlier(dataset) if earlier else {}
+    known = earlier.groups(dataset)
     told = zip(captions["video_id"].str.removesuffix(TWIN_SUFFIX), captions["caption"], strict=True)
     return pd.Series([known.get(pair, "") for pair in told], index=captions.index, dtype=captions["caption"].dtype)
 

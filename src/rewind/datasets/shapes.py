@@ -68,19 +68,6 @@ def has_groups(dataset: Dataset) -> bool:
     return True
 
 
-def earlier_groups(dataset: Dataset) -> dict[tuple[str, str], str]:
-    """(Original, caption) → kind of motion, for annotations that version 0.1 made without it."""
-    source = dataset.source
-    splits = compose(source.clips, source.paraphrases, source.seed)
-    return {
-        (name, caption): entry.scene.event
-        for split in SPLITS
-        for name, entry in _named(split, splits[split]).items()
-        for reverse in (False, True)
-        for caption in entry.captions(reverse)
-    }
-
-
 def _named(split: str, entries: list[Entry]) -> dict[str, Entry]:
     return {f"{split}{number:04}": entry for number, entry in enumerate(entries)}
 

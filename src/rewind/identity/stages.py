@@ -30,6 +30,9 @@ NEVER = frozenset(
         "rewind.study.rules",  # which keys are refused together
         "rewind.study.together",  # refuses a study, or lets it go on as it is
         "rewind.jobs.splits",  # refuses a run, or lets it go on as it is
+        "rewind.datasets.rtime:has_groups",  # which jobs there are, not what they compute
+        "rewind.datasets.shapes:has_groups",  # likewise
+        "rewind.datasets.table:has_groups",  # likewise
         "rewind.video.folding",  # likewise, a data set
         "rewind.jobs.launch",  # starts processes; what they do together is rewind.distributed
         "rewind.training.places",  # where a state lies, not what is in it
