@@ -68,6 +68,14 @@ def refused(capsys, *arguments):
     return capsys.readouterr().err
 
 
+def test_a_study_is_named_as_in_other_commands(folder, capsys):
+    expected = shown(told(capsys))
+    (folder / "config/studies").mkdir(parents=True)
+    (folder / "mini.yaml").rename(folder / "config/studies/mini.yaml")
+    assert main(["power", "mini"]) == 0 and shown(capsys.readouterr().out) == expected
+    assert main(["power", "mimi"]) == 1 and "Did you mean 'mini'?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "design", [Design(queries=400), Design(queries=500, seed_sd=3, cluster=5), Design(seeds=8, queries=300, seed_sd=0)]
 )

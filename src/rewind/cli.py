@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     job.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: a new temporary folder)")
     job.set_defaults(command=_job)
     power = commands.add_parser("power", help="estimate what difference of R@1 a study can detect")
-    power.add_argument("study", type=Path, help="study file: config/studies/<study>.yaml")
+    power.add_argument("study", type=_study_file, help="a study's name, or its file")
     power.add_argument("--setting", help="evaluation setting (default: the study's first)")
     power.add_argument("--seeds", type=int, help="seeds per method (default: the study's)")
     power.add_argument(
@@ -222,6 +222,10 @@ def _job(options: argparse.Namespace) -> int:
     if options.out is not None:
         output_folder(options.out, "--out")
     return again(options.target, options.out)
+
+
+def _study_file(text: str) -> Path:
+    return Path(text) if text.endswith(".yaml") else Path("config/studies") / f"{text}.yaml"
 
 
 def _power(options: argparse.Namespace) -> int:
