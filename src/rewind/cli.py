@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rewind.errors import RewindError
 from rewind.init.command import add_init_command
 from rewind.interop.command import add_commands
+from rewind.search.arguments import add_search_commands
 from rewind.starting.command import add_new_command
 from rewind.targets import archive_with, is_json, output_file, output_folder
 from rewind.trouble import told
@@ -151,22 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     rehearse.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     rehearse.set_defaults(command=_rehearse)
-    search = commands.add_parser("search", help="search the items of a dataset with a finished run")
-    _add_gallery(search)
-    search.add_argument("query", nargs="*", help="what to search for (default: ask at a prompt)")
-    search.add_argument("--top", type=int, default=5, help="number of items to show (default: 5)")
-    search.add_argument("--random", type=int, metavar="N", help="use N random captions of the split as queries")
-    search.add_argument("--seed", type=int, default=0, help="random seed of --random (default: 0)")
-    search.add_argument("--save", type=Path, metavar="FOLDER", help="write a picture and a JSON file for every answer")
-    search.add_argument("--times", action="store_true", help="print how long encoding and ranking took")
-    search.set_defaults(command=_search)
-    serve = commands.add_parser("serve", help="search with a finished run in the browser")
-    _add_gallery(serve)
-    serve.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
-    )
-    serve.add_argument("--port", type=int, default=8000, help="port (default: 8000; 0: any free port)")
-    serve.set_defaults(command=_serve)
+    add_search_commands(commands)
     why = commands.add_parser("why", help="list what is stale, and which key, code or file changed")
     why.add_argument("target", nargs="*", help="studies, result files, or rules (default: all studies in config.yaml)")
     why.set_defaults(command=_why)
@@ -174,29 +159,6 @@ def _parser() -> argparse.ArgumentParser:
     accept.add_argument("target", nargs="+", help="studies, result files, or rules")
     accept.set_defaults(command=_accept)
     return parser
-
-
-def _add_gallery(parser: argparse.ArgumentParser) -> None:
-    """A run, and what it searches."""
-    parser.add_argument("run", type=Path, help="folder of a run: results/<study>/runs/<method>/seed<k>")
-    parser.add_argument(
-        "--split",
-        choices=["test", "valid", "train", "all"],
-        default="test",
-        help="which items to search (default: test)",
-    )
-    parser.add_argument(
-        "--index",
-        nargs="?",
-        const="-",
-        metavar="FILE",
-        help="store the item features for next time (default FILE: results/<study>/index/<method>.seed<k>.npz)",
-    )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="run code of others and show files outside of results/data, where the results name them",
-    )
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -292,39 +254,3 @@ def _accept(options: argparse.Namespace) -> int:
     from rewind.staleness.command import accept
 
     return accept(options.target)
-
-
-def _search(options: argparse.Namespace) -> int:
-    from rewind.search.command import Wishes, search
-
-    query = " ".join(options.query) if options.query else None
-    search(
-        options.run,
-        Wishes(
-            query=query,
-            top=options.top,
-            split=options.split,
-            index=options.index,
-            random=options.random,
-            seed=options.seed,
-            save=options.save,
-            times=options.times,
-            trust=options.trust,
-        ),
-    )
-    return 0
-
-
-def _serve(options: argparse.Namespace) -> int:
-    try:
-        from rewind.search.server import create_app, is_local, serve
-    except ModuleNotFoundError as error:
-        if error.name not in ("flask", "werkzeug"):
-            raise
-        raise RewindError("rewind serve needs Flask: run `pip install 'rewind-bench[serve]'`.") from None
-    from rewind.search.command import start
-
-    run, searcher = start(options.run, options.split, options.index, options.trust)
-    app = create_app(run, searcher, options.split, is_local(options.host), options.trust)
-    serve(app, options.host, options.port, run.name)
-    return 0
