@@ -17,7 +17,7 @@ STUDIES := heads_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime,$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo test rehearse rehearse-studies slurm-check s3-check published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo test test-workflows rehearse rehearse-studies slurm-check s3-check published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo 'make translator_stamps   a learnt map from caption vectors to image vectors'
 	@echo 'make models_demo         vectors, scores and models by name beside trained ones'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
+	@echo 'make test-workflows   tests that run whole workflows, kill and edit them'
 	@echo 'make rehearse   run every study on a handful of items, to its last stage'
 	@echo 'make slurm-check   run a miniature on a Slurm that is set up here for it (root, Debian; a quarter of an hour)'
 	@echo 'make published   check that README.md and docs/ agree with docs/published'
@@ -55,8 +56,15 @@ models_demo: $(VENV)/.ready-models
 	$(BIN)/snakemake --cores $(CORES) --config 'studies=[$@]'
 	@cat results/$@/tables/summary.txt
 
-test: $(VENV)/.ready-dev $(VENV)/.ready-towers $(VENV)/.ready-models
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+TESTED := $(VENV)/.ready-dev $(VENV)/.ready-towers $(VENV)/.ready-models
+
+test: $(TESTED)
+	$(PYTEST) -m 'not slow'
+
+# From clips to tables, killed, edited and resumed: longer than all other tests together.
+test-workflows: $(TESTED)
+	$(PYTEST) -m slow
 
 # Before a release also the main job at its towers' full depth.
 rehearse:

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,6 @@ from rewind.publishing.documents import BLOCK, compare, documents
 from rewind.publishing.record import duration, wall_seconds
 from rewind.publishing.stored import read
 
-# Blocks that somebody typed, because their study was not published yet. This list may only shrink.
-TYPED = {
-    "cosine_gap_demo": 7,
-    "gap_calibration": 1,
-    "sanw_stamps": 6,
-    "translator_stamps": 4,
-    "translator_ablation": 9,
-}
 # What only a measurement has: a spread, or an interval.
 MEASURED = re.compile(r"\d ?± ?\d|\[[−-]?\d*\.\d+, [−-]?\d*\.\d+\]")
 
@@ -38,10 +29,8 @@ def test_documents_print_what_is_published() -> None:
     assert pictures.faults(ROOT, ["demo"])[0] == []
 
 
-def test_no_more_is_typed_than_was() -> None:
-    typed = Counter(block.what.split()[0] for block, _ in compare(ROOT).typed)
-    assert not typed - Counter(TYPED), "publish the study of a new block, or print nothing"
-    assert typed == TYPED, f"some was published: TYPED is now {dict(typed)}"
+def test_nothing_is_typed() -> None:
+    assert not compare(ROOT).typed, "publish the study of a new block, or print nothing"
 
 
 def test_what_the_calibration_page_says_of_tests_that_err_is_so() -> None:
@@ -75,7 +64,7 @@ def test_the_first_publishing_of_every_study_fills_its_blocks(checkout: Path, ca
     Path("results/gap_calibration.csv").write_text(
         "items,seeds,seed_sd,studies,covers,false,alone\n5,1,0.0,2,0.957,,0.92\n200,3,0.3,2,0.943,0.0375,0.927\n"
     )
-    for name in ("evaluation", "sampling"):  # minutes of training and scoring: the figures that were measured
+    for name in ("evaluation", "sampling", "sanw_step"):  # minutes of work: the figures that were measured
         shutil.copy(next((ROOT / f"docs/published/{name}").glob("*/figures.csv")), f"results/{name}.csv")
     sources = {match["what"].split()[0] for file in documents(ROOT) for match in BLOCK.finditer(file.read_text())}
     edges = "docs/published/calibration_edges"  # too many designs to simulate here

@@ -245,4 +245,4 @@ def _next(name: str, wishes: Wishes) -> None:
     if not wishes.embeddings:
         print(f"  rewind rehearse {name}        # every stage on a few clips, and what the whole will cost")
     print(f"  snakemake --cores all --config 'studies=[{name}]'")
-    print(f"  rewind power {STUDIES / name}.yaml        # what difference it can detect")
+    print(f"  rewind power {name}        # what difference it can detect")
