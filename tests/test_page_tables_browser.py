@@ -12,7 +12,7 @@ from rewind.reporting.answer import answer
 from rewind.reporting.figures import forest
 from rewind.reporting.footnotes import Footnotes
 from rewind.reporting.page.headline import asked, headline
-from rewind.reporting.page.parts import grid, picture, section
+from rewind.reporting.page.parts import grid, paragraph, picture, section
 from rewind.reporting.page.shelf import shelf
 from rewind.reporting.published import write
 from rewind.reporting.tables import published
@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
     sections = {
         "answer": section("answer", "Answer", first),
         "tables": section("tables", "Tables", '<div class="sheets">', *shown, "</div>"),
-        "runs": section("runs", "Runs", grid(rows, "Every run", ("seconds",))),
+        "runs": section("runs", "Runs", grid(rows, "Every run", ("seconds",)), paragraph(f"Content: {'8b' * 32}.")),
     }
     (folder / "report.html").write_text(page(4, sections=sections, copies=copies)[0], encoding="utf-8")
     return folder

@@ -17,6 +17,7 @@ import pytest
 from conftest import ROOT
 from mini_study import Workflow
 from rewind.jobs.places import pack
+from tabs import opened
 
 DATA = {"sources", "inventory", "video_shard", "videos", "captions"}
 REPORT = {"tables", "figures", "examples", "export_vectors", "page"}
@@ -81,6 +82,14 @@ def test_from_clips_to_tables(finished):
     logs = sorted(path.name for path in (results / "logs/train").iterdir())
     assert logs == ["chance.seed0.log", "meanP.seed0.log", "meanP.seed1.log", "seqLSTM.seed0.log", "seqLSTM.seed1.log"]
     assert "steps" in (results / "logs/train/meanP.seed0.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1440, 400])
+def test_the_report_of_a_real_study_fits_the_window(finished, browser, width):
+    """It has what made-up pages lack: sums, paths and packages of real runs."""
+    with opened(browser, (finished.folder / "results/mini/report.html").as_uri(), width) as tab:
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.slow
