@@ -1,6 +1,7 @@
 """Groups of captions: where they come from, and what is said of each."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,13 +17,16 @@ from rewind.files import read_json, write_json
 from rewind.jobs import annotated
 from rewind.jobs.config import load_checked
 from rewind.jobs.groups import of_queries
+from rewind.rehearsal import data as rehearsal
+from rewind.rehearsal.pictures import Sizes
+from rewind.rehearsal.weights import Towers
 from rewind.reporting import group_table
 from rewind.reporting.figures.groups import MOST, group_intervals
 from rewind.reporting.footnotes import Footnotes
 from rewind.statistics.bounds import wilson, wilson_p
 from rewind.statistics.groups import TESTED_FROM, by_group
 from rewind.statistics.pairs import Random
-from rewind.study import Dataset
+from rewind.study import Dataset, load_dataset
 from table_numbers import FACTS, results
 
 ROWS = [
@@ -97,6 +101,31 @@ def test_a_file_of_groups_names_items_or_captions(tmp_path: Path) -> None:
     assert groups_of(dataset, annotations)["group"].tolist() == ["x", "x", "y", "z"]
     file.write_text("group,caption_id\nx,d#0\n")
     assert groups_of(dataset, annotations).to_dict("list") == {"caption_id": ["d#0"], "group": ["x"]}
+
+
+def test_a_part_of_the_data_may_lack_what_has_a_group(tmp_path: Path) -> None:
+    (tmp_path / "only.txt").write_text("d\n")
+    (tmp_path / "g.csv").write_text("item_id,group\na,x\nb,y\n")
+    for groups in ("auto", str(tmp_path / "g.csv")):
+        dataset = data(tmp_path, groups=groups, only=str(tmp_path / "only.txt"))
+        assert groups_of(dataset, read_annotations(dataset, "")).empty
+
+
+def test_a_rehearsal_has_groups_for_what_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's file names the user's own clips, of which none is here."""
+    monkeypatch.chdir(tmp_path)
+    dataset = data(tmp_path, groups="g.csv")
+    (tmp_path / "g.csv").write_text("item_id,group\na,x\n")
+    keys, _ = small(dataset.model_copy(update={"source": dataset.source.model_copy(update={"videos": "nowhere"})}))
+    few = Dataset.model_validate({"name": "d"} | keys)
+    assert set(groups_of(few, read_annotations(few, ""))["group"]) == {"group 1", "group 2"}
+    monkeypatch.chdir(ROOT)
+    assert small(load_dataset("shapes").model_copy(update={"groups": str(tmp_path / "g.csv")}))[0]["groups"] == "auto"
+
+
+def small(dataset: Dataset) -> tuple[dict[str, Any], str]:
+    folder = Path("rehearsed").absolute()
+    return rehearsal.small(dataset, Path.cwd(), folder, Sizes(6, 4, 4), Towers(folder, False))
 
 
 @pytest.mark.parametrize(

@@ -39,18 +39,15 @@ def groups_of(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
 
     Raises:
         RewindError: naming the file and row of a group that is empty or of an id that is unknown or there twice; or if
-            no test caption has a group.
+            a file names none of a test caption. Of a part of the data set (``only``) it may name others.
     """
     captions = annotations.captions
-    own = dataset.groups == NAMED
-    found = _of_annotations(dataset, captions) if own else _of_file(Path(dataset.groups), annotations)
+    path = group_file(dataset)
+    found = _of_file(Path(path), annotations, dataset.only is None) if path else _of_annotations(dataset, captions)
     table = captions.assign(group=found)
     table = table[(table["split"] == "test") & (table["group"] != "")]
-    if table.empty:
-        raise RewindError(
-            f"config/datasets/{dataset.name}.yaml: groups: no test caption has a group; name some, or write "
-            "`groups: none`."
-        )
+    if table.empty and path and dataset.only is None:
+        raise RewindError(f"{path}: no test caption has a group; name some, or write `groups: none` in its data set.")
     return table[["caption_id", "group"]].reset_index(drop=True)
 
 
@@ -63,7 +60,7 @@ def _of_annotations(dataset: Dataset, captions: pd.DataFrame) -> pd.Series:
     return pd.Series([known.get(pair, "") for pair in told], index=captions.index, dtype=captions["caption"].dtype)
 
 
-def _of_file(path: Path, annotations: Annotations) -> pd.Series:
+def _of_file(path: Path, annotations: Annotations, whole: bool) -> pd.Series:
     """The group of each caption; that of an item is its captions', and its twin's where that has no row."""
     if not path.is_file():
         raise RewindError(f"{path}: no such file (`groups`); put it there or correct the key.")
@@ -75,6 +72,8 @@ def _of_file(path: Path, annotations: Annotations) -> pd.Series:
     for row in read_table(path, FILE, "(`groups`)"):
         own, group = row.cells.get(name, ""), " ".join(row.cells["group"].split())
         where = f"{path}: row {row.number}"
+        if own not in known and not whole:
+            continue
         if own not in known:
             raise RewindError(f"{where}: the {name} {own!r} is not in the annotations; correct it or delete the row.")
         if not group:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rewind.datasets.annotations import SPLITS, read_annotations
 from rewind.datasets.cifar10 import CLASSES, FILE, SIDE, read_cifar10
+from rewind.datasets.groups import NAMED, group_file
 from rewind.datasets.photos import IMAGE_SUFFIXES
 from rewind.errors import RewindError
-from rewind.files import write_text
+from rewind.files import write_csv, write_text
 from rewind.jobs.config import check_sources
 from rewind.jobs.places import sources_folder, videos_folder
 from rewind.jobs.presence import dataset_faults
@@ -84,6 +86,8 @@ def small(dataset: Dataset, cwd: Path, folder: Path, sizes: Sizes, towers: Tower
         keys["clips"] = True  # those of a stand-in are drawn
     for name, value in changed.items():
         (keys if name == "only" else keys["source"])[name] = value
+    if group_file(dataset) and not keys["only"]:
+        keys["groups"] = _groups(dataset.name, keys, folder)
     return absolute(keys, cwd), said
 
 
@@ -133,6 +137,18 @@ def _stand_in(dataset: Dataset, folder: Path, sizes: Sizes) -> tuple[Keys, str]:
     if dataset.source.format == "shapes":
         return keys, f"{dataset.name}: fewer clips, drawn as in the study"
     return keys | {"only": None}, f"{dataset.name}: stand-ins, in files of the format {dataset.source.format}"
+
+
+def _groups(name: str, keys: Keys, folder: Path) -> str:
+    """In the place of a file of groups, which knows only the user's own items, one for those that stand in for them."""
+    few = Dataset.model_validate({"name": name} | keys)
+    if few.made_here and not few.vectors:
+        return NAMED
+    captions = read_annotations(few, "").captions
+    ids = captions.loc[captions["split"] == "test", "caption_id"]
+    table = pd.DataFrame({"caption_id": ids, "group": [f"group {n % 2 + 1}" for n in range(len(ids))]})
+    write_csv(folder / "groups.csv", table)
+    return str(folder / "groups.csv")
 
 
 def counts_of(dataset: Dataset, origin: Dataset | None = None) -> Counts | None:
