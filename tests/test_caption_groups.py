@@ -129,7 +129,6 @@ def test_a_rehearsal_has_groups_for_what_stands_in(tmp_path: Path, monkeypatch: 
 
 
 def small(dataset: Dataset, folder: Path) -> tuple[dict[str, Any], str]:
-    folder = Path("rehearsed").absolute()
     return rehearsal.small(dataset, Path.cwd(), folder, Sizes(6, 4, 4), Towers(folder, False))
 
 
