@@ -116,16 +116,13 @@ def test_a_rehearsal_has_groups_for_what_stands_in(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     dataset = data(tmp_path, groups="g.csv")
     (tmp_path / "g.csv").write_text("item_id,group\na,x\n")
-    keys, _ = small(
-        dataset.model_copy(update={"source": dataset.source.model_copy(update={"videos": "nowhere"})}), tmp_path
-    )
+    absent = dataset.source.model_copy(update={"videos": "nowhere"})
+    keys, _ = small(dataset.model_copy(update={"source": absent}), tmp_path)
     few = Dataset.model_validate({"name": "d"} | keys)
     assert set(groups_of(few, read_annotations(few, ""))["group"]) == {"group 1", "group 2"}
     monkeypatch.chdir(ROOT)
-    assert (
-        small(load_dataset("shapes").model_copy(update={"groups": str(tmp_path / "g.csv")}), tmp_path)[0]["groups"]
-        == "auto"
-    )
+    drawn = load_dataset("shapes").model_copy(update={"groups": str(tmp_path / "g.csv")})
+    assert small(drawn, tmp_path)[0]["groups"] == "auto"
 
 
 def small(dataset: Dataset, folder: Path) -> tuple[dict[str, Any], str]:
