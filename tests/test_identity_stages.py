@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from rewind.errors import RewindError
 from rewind.identity.marks import Identity, total
-from rewind.identity.stages import RULES, STAGES, instead, job_named
+from rewind.identity.stages import NEVER, RULES, STAGES, instead, job_named
 from rewind.jobs.given import Given, Named
 from rewind.jobs.runner import function, job_of
 from rewind.jobs.training_job import Job
@@ -262,3 +262,9 @@ def test_how_keys_become_parameters_is_no_code(checkout):
 def test_a_rule_of_a_module_is_known_under_its_prefix():
     assert job_named("rewind_cosine_gap_figure") == "cosine_gap_figure" and job_named("train") == "train"
     assert job_named("mine") == job_named("my_own") == ""
+
+
+def test_whether_there_are_groups_is_no_part_of_clips_and_captions():
+    """Every format that is asked before the first job is excepted, so that a new answer makes no run stale."""
+    asked = [path.stem for path in (ROOT / "src/rewind/datasets").glob("*.py") if "def has_groups(" in path.read_text()]
+    assert len(asked) >= 3 and {f"rewind.datasets.{name}:has_groups" for name in asked} <= NEVER

@@ -26,11 +26,8 @@ def test_documents_print_what_is_published() -> None:
     found = compare(ROOT)
     assert not found.untrue, [f"{block.file}:{block.line}: {reason}" for block, reason in found.untrue]
     assert not found.changed, [f"{block.file}:{block.line}: {block.what}" for block, _ in found.changed]
+    assert not found.typed, "publish the study of a new block, or print nothing"
     assert pictures.faults(ROOT, ["demo"])[0] == []
-
-
-def test_nothing_is_typed() -> None:
-    assert not compare(ROOT).typed, "publish the study of a new block, or print nothing"
 
 
 def test_what_the_calibration_page_says_of_tests_that_err_is_so() -> None:

@@ -187,7 +187,9 @@ def _job(options: argparse.Namespace) -> int:
 
 
 def _study_file(text: str) -> Path:
-    return Path(text) if text.endswith(".yaml") else Path("config/studies") / f"{text}.yaml"
+    """A path as it is; a name, which has neither folder nor dot, is that of a file in ``config/studies``."""
+    path = Path(text)
+    return path if path.suffix or len(path.parts) > 1 else Path("config/studies", text)
 
 
 def _power(options: argparse.Namespace) -> int:

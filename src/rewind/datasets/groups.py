@@ -72,9 +72,9 @@ def _of_file(path: Path, annotations: Annotations, whole: bool) -> pd.Series:
     for row in read_table(path, FILE, "(`groups`)"):
         own, group = row.cells.get(name, ""), " ".join(row.cells["group"].split())
         where = f"{path}: row {row.number}"
-        if own not in known and not whole:
-            continue
         if own not in known:
+            if not whole:
+                continue
             raise RewindError(f"{where}: the {name} {own!r} is not in the annotations; correct it or delete the row.")
         if not group:
             raise RewindError(f"{where}: `group` is empty; name one or delete the row.")

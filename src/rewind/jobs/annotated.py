@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rewind.datasets.annotations import SPLITS, Annotations, read_annotations
-from rewind.datasets.groups import group_file, grouped, groups_of
+from rewind.datasets.groups import group_file, groups_of
 from rewind.datasets.leaks import settle, shared_clusters
 from rewind.errors import RewindError
 from rewind.files import digest, remembered, write_json
@@ -56,7 +56,7 @@ class Annotated:
             found = read_annotations(dataset, "")
             if not dataset.allow_overlap:
                 settle(dataset, shared_clusters(found.items))
-            if grouped(dataset):
+            if group_file(dataset):
                 groups_of(dataset, found)
             self.known[mark] = _count(found)
             if self.memory:

@@ -26,10 +26,9 @@ TEXTS = ("architecture", "vocabulary")  # keys that may name a JSON file, or a t
 def absent_sources(dataset: Dataset) -> list[str]:
     """Files and folders of a data set that are not there, as they are named."""
     made = dataset.vectors and dataset.source.made_from is not None
-    brought = not made and (dataset.vectors or not dataset.made_here)
-    files = [*(annotation_files(dataset) if brought else []), dataset.only, group_file(dataset)]
-    missing = [path for path in dict.fromkeys(filter(None, files)) if not Path(path).is_file()]
-    if not brought:
+    files = [dataset.only] if made else annotation_files(dataset)
+    missing = [path for path in [*files, group_file(dataset)] if path and not Path(path).is_file()]
+    if made or (dataset.made_here and not dataset.vectors):
         return missing
     folder = videos_folder(dataset)
     if dataset.clips and not dataset.vectors and not folder.is_dir():
