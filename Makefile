@@ -79,8 +79,8 @@ slurm-check: $(VENV)/.ready-slurm
 	$(BIN)/python benchmarks/slurm_check.py --install --transcript results/slurm-check.txt
 
 lint: $(VENV)/.ready-dev
-	$(BIN)/ruff check src workflow tests benchmarks docs/site
-	$(BIN)/ruff format --check src workflow tests benchmarks docs/site
+	$(BIN)/ruff check src workflow tests benchmarks tools docs/site
+	$(BIN)/ruff format --check src workflow tests benchmarks tools docs/site
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/lint-imports
 	$(BIN)/mypy
@@ -91,8 +91,8 @@ hooks: $(VENV)/.ready-hooks
 	$(BIN)/pre-commit install
 
 format: $(VENV)/.ready-dev
-	$(BIN)/ruff check --fix src workflow tests benchmarks docs/site
-	$(BIN)/ruff format src workflow tests benchmarks docs/site
+	$(BIN)/ruff check --fix src workflow tests benchmarks tools docs/site
+	$(BIN)/ruff format src workflow tests benchmarks tools docs/site
 	$(BIN)/snakefmt Snakefile workflow/rules
 
 # Empty clones that share a bucket and nothing else. It says which packages it needs; envs/constraints.txt lacks them.
