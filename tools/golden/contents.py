@@ -22,6 +22,7 @@ LEFT_OUT_FILES = {
     r"(.*/)?benchmarks/.*": "times and memory",
     r"(.*/)?\.(seals|checksums|state)/.*": "times",
     r"(.*/)?accepted\.json": "written by hand",
+    r"(.*/)?\.snakemake_timestamp": "time",
     r"(.*/)?figures/.*\.(png|pdf)": "the same pictures are compared as SVG",
     r"(.*/)?step_time\.csv": "times",
     r"(.*/)?efficiency/.*": "times",
@@ -71,7 +72,8 @@ def parts(path: Path) -> dict[str, str]:
         case ".parquet":
             return _columns(pd.read_parquet(path))
         case ".csv":
-            return _columns(pd.read_csv(path, dtype=str, keep_default_na=False, low_memory=False))
+            empty = not path.read_bytes().strip()  # a run that learns nothing has no history
+            return {} if empty else _columns(pd.read_csv(path, dtype=str, keep_default_na=False, low_memory=False))
         case ".json":
             return dict(_keys(json.loads(path.read_text(encoding="utf-8"))))
         case suffix if suffix in TEXTS:
