@@ -17,7 +17,7 @@ STUDIES := heads_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime,$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo test test-workflows rehearse rehearse-studies slurm-check s3-check published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo test test-workflows rehearse rehearse-studies rehearse-by-turns slurm-check s3-check published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -74,13 +74,17 @@ rehearse:
 rehearse-studies: $(VENV)/.ready-towers
 	$(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
 
+# A third of them, another one for the next commit: what CI runs.
+rehearse-by-turns: $(VENV)/.ready-towers
+	$(MAKE) rehearse-studies REHEARSED="$$($(BIN)/python .ci/turn.py $(REHEARSED))"
+
 # Two nodes and their daemons on this machine, from Debian's packages, taken down at the end.
 slurm-check: $(VENV)/.ready-slurm
 	$(BIN)/python benchmarks/slurm_check.py --install --transcript results/slurm-check.txt
 
 lint: $(VENV)/.ready-dev
-	$(BIN)/ruff check src workflow tests benchmarks tools docs/site
-	$(BIN)/ruff format --check src workflow tests benchmarks tools docs/site
+	$(BIN)/ruff check src workflow tests benchmarks tools .ci docs/site
+	$(BIN)/ruff format --check src workflow tests benchmarks tools .ci docs/site
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/lint-imports
 	$(BIN)/mypy
@@ -91,8 +95,8 @@ hooks: $(VENV)/.ready-hooks
 	$(BIN)/pre-commit install
 
 format: $(VENV)/.ready-dev
-	$(BIN)/ruff check --fix src workflow tests benchmarks tools docs/site
-	$(BIN)/ruff format src workflow tests benchmarks tools docs/site
+	$(BIN)/ruff check --fix src workflow tests benchmarks tools .ci docs/site
+	$(BIN)/ruff format src workflow tests benchmarks tools .ci docs/site
 	$(BIN)/snakefmt Snakefile workflow/rules
 
 # Empty clones that share a bucket and nothing else. It says which packages it needs; envs/constraints.txt lacks them.
