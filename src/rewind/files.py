@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,24 @@ def check_id(value: object, where: str) -> str:
             "(not starting with a dot or a dash, no '..', at most 200 characters)."
         )
     return text
+
+
+def require_regular_file(path: str | Path) -> None:
+    """Refuse what is no file: to open a pipe waits for ever, to read a device may never end.
+
+    What is not there, or cannot be looked at, passes: opening it says why.
+
+    Raises:
+        RewindError: if ``path`` is a folder, a pipe, a socket or a device.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    if not stat.S_ISREG(mode):
+        kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
+        kind = next((name for is_one, name in kinds if is_one(mode)), "a device")
+        raise RewindError(f"{path}: {kind}, but a file is needed.")
 
 
 @contextlib.contextmanager

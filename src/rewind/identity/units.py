@@ -23,8 +23,8 @@ _QUIET |= {
     "abstractmethod",
 }
 
-CHECKS = frozenset({"rewind.video.row_checksums"})
-"""Modules whose functions compare what is there with what was written, and refuse it or do nothing.
+CHECKS = frozenset({"rewind.video.row_checksums", "rewind.video.clip_checks", "rewind.files:require_regular_file"})
+"""Modules, and functions of modules, that look at a file and refuse it or do nothing.
 
 A statement that calls one computes nothing: it can be added to code that trains without making a run stale.
 """
@@ -96,7 +96,8 @@ def _names(name: str, imports: dict[str, tuple[str, str]], never: frozenset[str]
         return imports.get(called, ("", ""))[0] == "rewind.errors"
 
     def check(called: str) -> bool:
-        return imports.get(called, ("", ""))[0] in CHECKS
+        where, attribute = imports.get(called, ("", ""))
+        return where in CHECKS or f"{where}:{attribute}" in CHECKS
 
     return Names(error, plumbing, check, keys=name.startswith("rewind.study."))
 

@@ -17,7 +17,8 @@ import functools
 import hashlib
 import os
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -25,7 +26,8 @@ from typing import BinaryIO
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.files import atomic, sha256_of, write_csv
+from rewind.files import atomic, require_regular_file, sha256_of, write_csv
+from rewind.video.clip_checks import check_place, check_table, refuse_shard
 
 INDEX, SHARDS = "clips.csv", "shards.csv"
 INDEX_COLUMNS = ("name", "shard", "offset", "bytes", "sha256")
@@ -152,9 +154,11 @@ def _places(index: Path, _time: int, _size: int) -> dict[str, Place]:
     """The index of a folder, read once as long as the file is the same."""
     shards: dict[str, Path] = {}
     found = {}
+    check_table(index)
     try:
         with index.open(newline="", encoding="utf-8") as stream:
             for row in _rows(stream):
+                refuse_shard(row["shard"], index)
                 shard = shards.setdefault(row["shard"], index.parent / row["shard"])
                 member = _member(row)
                 found[member.name] = Place(shard, member)
@@ -178,6 +182,7 @@ def read(place: Place) -> bytes:
         RewindError: naming the shard, if it is missing or cut short, or the content is not what was written.
     """
     member = place.member
+    check_place(place)
     try:
         with place.shard.open("rb", buffering=0) as stream:
             content = os.pread(stream.fileno(), member.bytes, member.offset)
@@ -236,24 +241,55 @@ def verify(folder: Path) -> tuple[int, list[str]]:
         How many files were compared, and what is wrong, one sentence each, with the remedy.
 
     Raises:
-        RewindError: if there is no index.
+        RewindError: if there is no index, or its two tables cannot be read or contradict one another.
     """
     index, shards = folder / INDEX, folder / SHARDS
-    if not (index.is_file() and shards.is_file()):
+    if not (index.exists() and shards.exists()):
         raise RewindError(f"{folder}: no {INDEX} and {SHARDS}; prepare the data first (`snakemake prepared`).")
-    places = _index(folder)
+    places, sums = _index(folder), _sums(shards)
+    _check_counts(places.values(), sums, index, shards)
     wrong: dict[Path, list[str]] = {}
     for place in places.values():
         try:
             read(place)
         except RewindError:
             wrong.setdefault(place.shard, []).append(place.member.name)
-    with shards.open(newline="", encoding="utf-8") as stream:
-        sums = {folder / row["shard"]: row["sha256"] for row in _rows(stream)}
-    for shard, expected in sums.items():
+    for shard, (_, expected) in sums.items():
         if shard not in wrong and (not shard.is_file() or sha256_of(shard) != expected):
             wrong[shard] = []
     return len(places), [_verdict(shard, names) for shard, names in sorted(wrong.items())]
+
+
+def _sums(shards: Path) -> dict[Path, tuple[int, str]]:
+    """Number of files and SHA-256 of each shard in ``shards.csv``."""
+    check_table(shards)
+    found = {}
+    try:
+        with shards.open(newline="", encoding="utf-8") as stream:
+            for row in _rows(stream):
+                refuse_shard(row["shard"], shards)
+                found[shards.parent / row["shard"]] = int(row["files"]), row["sha256"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RewindError(f"{shards}: not a table of shards ({error!r}); delete it and run again.") from None
+    return found
+
+
+def _check_counts(places: Iterable[Place], sums: Mapping[Path, tuple[int, str]], index: Path, shards: Path) -> None:
+    """Refuse two tables of which one lacks what the other has: what is in neither would be compared with nothing."""
+    counted = Counter(place.shard for place in places)
+    for shard in dict.fromkeys([*sums, *counted]):
+        files = sums[shard][0] if shard in sums else 0
+        if files != counted[shard]:
+            raise RewindError(
+                f"{shards}: has {files:,} files in {shard.relative_to(index.parent)}, and {index.name} names "
+                f"{counted[shard]:,}: one of the two was cut or changed; make them again with "
+                f"`snakemake --force {index.with_name('report.csv')}`."
+            )
+    if not sums and any((index.parent / "shards").glob("*.tar")):
+        raise RewindError(
+            f"{shards}: names no shard, but there are some in {index.parent / 'shards'}; make it again with "
+            f"`snakemake --force {index.with_name('report.csv')}`."
+        )
 
 
 def lost(folder: Path) -> list[str]:
@@ -265,10 +301,11 @@ def lost(folder: Path) -> list[str]:
     if not (folder / "report.csv").is_file():
         return []
     try:
+        require_regular_file(folder / SHARDS)
         with (folder / SHARDS).open(newline="", encoding="utf-8") as stream:
             sizes = {folder / row["shard"]: int(row["bytes"]) for row in _rows(stream)}
-    except (OSError, ValueError, TypeError, KeyError, csv.Error):
-        return []
+    except (OSError, ValueError, TypeError, KeyError, csv.Error, RewindError):
+        return []  # the jobs that need the table refuse it by name
     return [str(shard) for shard, size in sizes.items() if not shard.is_file() or shard.stat().st_size != size]
 
 
@@ -284,6 +321,8 @@ def how_to_restore(shards: Sequence[str]) -> str:
 
 
 def _verdict(shard: Path, names: list[str]) -> str:
+    if shard.exists() and not shard.is_file():
+        return f"{shard}: no regular file; remove it, then {remedy(shard)}"
     if not shard.is_file():
         return f"{shard}: this shard of clips is missing; {remedy(shard)}"
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
