@@ -195,7 +195,9 @@ def test_a_damaged_store_is_refused_by_name(copy):
     flipped[len(whole) // 2] ^= 1
     shard.write_bytes(flipped)
     store = Store(copy, VIEW)  # sizes are right; only the checksums tell
-    with pytest.raises(RewindError, match=r"00001\.bin: row \d+ \(.*\) is not as it was written; .*`snakemake --force "):
+    with pytest.raises(RewindError, match=r"00001\.bin: row \d+ \(.*\) is not as it was written; .*`snakemake --force"):
+        RewindError, match=r"00001\.bin: row \d+ \(.*\) is not as it was written; .*`snakemake --force "
+    ):
         read_all(store)
     with pytest.raises(RewindError, match=r"00001\.bin: its checksum differs from that in"):
         verify(copy)

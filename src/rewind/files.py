@@ -8,6 +8,7 @@ import json
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,15 @@ def sha256_of(path: str | Path) -> str:
     """SHA-256 of a file, 64 hex digits."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def crc32_of(path: str | Path) -> int:
+    """CRC-32 of a file: against damage, not against somebody who wants to deceive."""
+    value, buffer = 0, memoryview(bytearray(2**20))
+    with Path(path).open("rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            value = zlib.crc32(buffer[:count], value)
+    return value
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.files import atomic, read_csv, read_json, sha256_of, write_csv, write_json
+from rewind.files import atomic, read_csv, read_json, require_regular_file, sha256_of, write_csv, write_json
 from rewind.study import Frames
 from rewind.video.frames import sample_clip
 from rewind.video.row_checksums import check_row, verify_row_checksums, write_row_checksums
@@ -227,8 +227,16 @@ def verify(index: str | Path) -> None:
         RewindError: naming the first file that is not as it was written.
     """
     index = Path(index)
+    require_regular_file(index)
     content = _read_index(index)
     _read_items(index, content)
+    try:
+        _verify_shards(index, content)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RewindError(f"{index}: not the index of a frame store ({error!r}); {remedy(index)}") from None
+
+
+def _verify_shards(index: Path, content: dict[str, Any]) -> None:
     for number, shard in enumerate(content["shards"]):
         path = shard_path(index.parent, number)
         row_bytes = View(*(content[key] for key in _KEYS)).bytes
