@@ -189,7 +189,8 @@ def test_damage_is_named_and_the_advice_mends_only_what_is_damaged(tmp_path, pic
         stream.seek(place.member.offset + 20)
         stream.write(bytes([content[place.member.offset + 20] ^ 1]))
     with pytest.raises(
-        RewindError, match=r"0-of-1\.tar: b\.png is not as it was written; make it again with `snakemake --force"
+        RewindError,
+        match=r"0-of-1\.tar: b\.png is not as it was written; make it again with `snakemake --cores all --force",
     ):
         open_clip(videos / "b.png")
     open_clip(videos / "a.png")
@@ -317,7 +318,10 @@ def test_a_clip_that_cannot_be_where_the_index_says_is_refused(prepared, capsys,
     assert main(["clips", "extract", "mine", "a"]) == 1
     assert "a.png is not as it was written: its index says bytes" in capsys.readouterr().err
     assert main(["verify", "mine"]) == 1
-    assert "0-of-1.tar: a.png: not as written; make it again with `snakemake --force" in capsys.readouterr().out
+    assert (
+        "0-of-1.tar: a.png: not as written; make it again with `snakemake --cores all --force"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("name", ["clips.csv", "shards.csv", "shards/0-of-1.tar"])

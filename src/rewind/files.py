@@ -8,6 +8,7 @@ import json
 import os
 import re
 import stat
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -55,6 +56,25 @@ def require_regular_file(path: str | Path) -> None:
         kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
         kind = next((name for is_one, name in kinds if is_one(mode)), "a device")
         raise RewindError(f"{path}: {kind}, but a file is needed.")
+
+
+def require_whole_archive(path: str | Path) -> None:
+    """Refuse a zip archive of which a member is not as it was written; what is no zip archive passes.
+
+    PyTorch writes its files as zip archives, with a CRC-32 of every tensor, and does not look at them when it reads.
+
+    Raises:
+        RewindError: naming the file.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise RewindError(f"{path}: not as it was written ({error}).") from None
+    if broken:
+        raise RewindError(f"{path}: {broken} in it is not as it was written.")
 
 
 @contextlib.contextmanager

@@ -23,7 +23,14 @@ _QUIET |= {
     "abstractmethod",
 }
 
-CHECKS = frozenset({"rewind.video.row_checksums", "rewind.video.clip_checks", "rewind.files:require_regular_file"})
+CHECKS = frozenset(
+    {
+        "rewind.video.row_checksums",
+        "rewind.video.clip_checks",
+        "rewind.files:require_regular_file",
+        "rewind.files:require_whole_archive",
+    }
+)
 """Modules, and functions of modules, that look at a file and refuse it or do nothing.
 
 A statement that calls one computes nothing: it can be added to code that trains without making a run stale.

@@ -56,7 +56,9 @@ def export_tasks(name: str, out: Path, copy: bool = False, config: Path = Path("
     _check_folder(out)
     folder = Path("results/data") / dataset.name
     if not (folder / "items.csv").is_file():
-        raise RewindError(f"{folder / 'items.csv'}: missing; prepare the data first (`snakemake prepared`).")
+        raise RewindError(
+            f"{folder / 'items.csv'}: missing; prepare the data first (`snakemake --cores all prepared`)."
+        )
     items, captions, _ = load_split(folder, dataset.name, "test")
     clips = _clips(folder, items, out if copy else None)
     settings = settings or _settings(items, captions)

@@ -84,7 +84,9 @@ def _items(path: Path) -> pd.DataFrame:
     items = read_csv(path)
     for column in ("item_id", "path", "split", "status"):
         if column not in items:
-            raise RewindError(f"{path}: the column {column!r} is missing; `snakemake prepared` makes the file again.")
+            raise RewindError(
+                f"{path}: the column {column!r} is missing; `snakemake --cores all prepared` makes the file again."
+            )
     if (twice := items["item_id"].duplicated()).any():
         raise RewindError(f"{path}: {items['item_id'][twice].iloc[0]!r} is listed twice; remove one row.")
     lacking = items["item_id"][(items["status"] == USABLE) & (items["path"] == "")]
@@ -127,6 +129,7 @@ def data_folder(name: str) -> Path:
         folder = Path("results/data") / load_study(name).dataset
     if not (folder / "items.csv").is_file():
         raise RewindError(
-            f"{name}: no prepared dataset here: {folder}/items.csv is missing; `snakemake prepared` prepares it."
+            f"{name}: no prepared dataset here: {folder}/items.csv is missing; `snakemake --cores all prepared` prepares "
+            "it."
         )
     return folder

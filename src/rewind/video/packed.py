@@ -198,8 +198,8 @@ def read(place: Place) -> bytes:
 def remedy(shard: Path) -> str:
     """How a shard is made again; clips in it that are whole are kept."""
     return (
-        f"make it again with `snakemake --force {shard}` (of its clips only those that are damaged are made again, and "
-        "nothing that was computed from them becomes stale)."
+        f"make it again with `snakemake --cores all --force {shard}` (of its clips only those that are damaged are "
+        "made again, and nothing that was computed from them becomes stale)."
     )
 
 
@@ -223,7 +223,7 @@ def extract(path: str | Path, target: Path) -> Path:
     """
     place = find(path)
     if place is None and not Path(path).is_file():
-        raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake prepared`).")
+        raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake --cores all prepared`).")
     content = read(place) if place else Path(path).read_bytes()
     if not target.is_file() or target.read_bytes() != content:
         with atomic(target) as draft:
@@ -245,7 +245,9 @@ def verify(folder: Path) -> tuple[int, list[str]]:
     """
     index, shards = folder / INDEX, folder / SHARDS
     if not (index.exists() and shards.exists()):
-        raise RewindError(f"{folder}: no {INDEX} and {SHARDS}; prepare the data first (`snakemake prepared`).")
+        raise RewindError(
+            f"{folder}: no {INDEX} and {SHARDS}; prepare the data first (`snakemake --cores all prepared`)."
+        )
     places, sums = _index(folder), _sums(shards)
     _check_counts(places.values(), sums, index, shards)
     wrong: dict[Path, list[str]] = {}
@@ -283,12 +285,12 @@ def _check_counts(places: Iterable[Place], sums: Mapping[Path, tuple[int, str]],
             raise RewindError(
                 f"{shards}: has {files:,} files in {shard.relative_to(index.parent)}, and {index.name} names "
                 f"{counted[shard]:,}: one of the two was cut or changed; make them again with "
-                f"`snakemake --force {index.with_name('report.csv')}`."
+                f"`snakemake --cores all --force {index.with_name('report.csv')}`."
             )
     if not sums and any((index.parent / "shards").glob("*.tar")):
         raise RewindError(
             f"{shards}: names no shard, but there are some in {index.parent / 'shards'}; make it again with "
-            f"`snakemake --force {index.with_name('report.csv')}`."
+            f"`snakemake --cores all --force {index.with_name('report.csv')}`."
         )
 
 
@@ -314,9 +316,9 @@ def how_to_restore(shards: Sequence[str]) -> str:
     named = ", ".join(shards[:3]) + (f" and {len(shards) - 3} more" if len(shards) > 3 else "")
     return (
         f"{named}: missing, or not of the size that was written. What is finished does not need it; new runs, pictures "
-        f"and searches do. First make it again by itself: `snakemake --force {' '.join(shards)}`. Its clips come back "
-        "with the same bytes and nothing becomes stale; made together with other jobs, everything after it would run "
-        "again."
+        f"and searches do. First make it again by itself: `snakemake --cores all --force {' '.join(shards)}`. Its clips "
+        "come back with the same bytes and nothing becomes stale; made together with other jobs, everything after it "
+        "would run again."
     )
 
 

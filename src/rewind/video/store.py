@@ -290,4 +290,4 @@ def _read_items(index: Path, content: dict[str, Any]) -> pd.DataFrame:
 
 def remedy(index: Path) -> str:
     """How a store is made whole again: by its own job alone, without what follows from it."""
-    return f"make it again with `snakemake --force {index}` (shards that are whole are not decoded again)."
+    return f"make it again with `snakemake --cores all --force {index}` (shards that are whole are not decoded again)."
