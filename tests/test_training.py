@@ -226,7 +226,8 @@ def test_a_damaged_state_file_starts_anew(tmp_path, capsys):
     path.write_bytes(content)
     assert not torch.equal(torch.load(path)["state"]["weights"], torch.arange(20_000))
     assert StateFile(path, "x").load() is None
-    assert "is not as it was written); it is kept as s.other.pt" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "is not as it was written" in said and "it is kept as s.other.pt" in said
 
 
 def test_features_of_an_unknown_item_are_refused():

@@ -129,7 +129,7 @@ def data_folder(name: str) -> Path:
         folder = Path("results/data") / load_study(name).dataset
     if not (folder / "items.csv").is_file():
         raise RewindError(
-            f"{name}: no prepared dataset here: {folder}/items.csv is missing; `snakemake --cores all prepared` prepares "
-            "it."
+            f"{name}: no prepared dataset here: {folder}/items.csv is missing; `snakemake --cores all prepared` "
+            "prepares it."
         )
     return folder

@@ -316,8 +316,8 @@ def how_to_restore(shards: Sequence[str]) -> str:
     named = ", ".join(shards[:3]) + (f" and {len(shards) - 3} more" if len(shards) > 3 else "")
     return (
         f"{named}: missing, or not of the size that was written. What is finished does not need it; new runs, pictures "
-        f"and searches do. First make it again by itself: `snakemake --cores all --force {' '.join(shards)}`. Its clips "
-        "come back with the same bytes and nothing becomes stale; made together with other jobs, everything after it "
+        f"and searches do. First make it again by itself: `snakemake --cores all --force {' '.join(shards)}`. Its "
+        "clips come back with the same bytes and nothing becomes stale; made together with other jobs, everything after it "
         "would run again."
     )
 
