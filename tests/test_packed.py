@@ -189,7 +189,8 @@ def test_damage_is_named_and_the_advice_mends_only_what_is_damaged(tmp_path, pic
         stream.seek(place.member.offset + 20)
         stream.write(bytes([content[place.member.offset + 20] ^ 1]))
     with pytest.raises(
-        RewindError, match=r"0-of-1\.tar: b\.png is not as it was written; make it again with `snakemake --force"
+        RewindError,
+        match=r"0-of-1\.tar: b\.png is not as it was written; make it again with `snakemake --cores all --force",
     ):
         open_clip(videos / "b.png")
     open_clip(videos / "a.png")
@@ -220,7 +221,9 @@ def test_a_broken_index_is_refused_by_name(tmp_path, text):
         open_clip(tmp_path / "a.png")
 
 
-def test_a_person_gets_clips_out(tmp_path, pictures, monkeypatch, capsys):
+@pytest.fixture
+def prepared(tmp_path, pictures, monkeypatch, capsys) -> Path:
+    """``results/data/mine`` of the present folder."""
     monkeypatch.chdir(tmp_path)
     videos = make(tmp_path)
     folder = tmp_path / "results/data/mine"
@@ -231,6 +234,11 @@ def test_a_person_gets_clips_out(tmp_path, pictures, monkeypatch, capsys):
     columns = ["item_id", "path", "split", "cluster_id", "reversed", "status"]
     write_csv(folder / "items.csv", pd.DataFrame(rows, columns=columns))
     capsys.readouterr()
+    return folder
+
+
+def test_a_person_gets_clips_out(prepared, capsys):
+    folder = prepared
     assert main(["clips", "extract", "mine", "a", "c"]) == 0
     assert capsys.readouterr().out.split() == ["results/data/mine/clips/a.png", "results/data/mine/clips/c.png"]
     assert main(["clips", "extract", "mine", "--split", "test", "--out", "all"]) == 0
@@ -246,6 +254,87 @@ def test_a_person_gets_clips_out(tmp_path, pictures, monkeypatch, capsys):
         assert said in capsys.readouterr().err
     assert main(["verify", "mine"]) == 0
     assert "4 files in shards, all as they were written" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("named", ["absolute", "above", "link", "shard", "absolute shard"])
+def test_no_file_outside_of_the_data_is_copied(prepared, tmp_path, capsys, named):
+    secret = tmp_path / "secret/key.png"
+    secret.parent.mkdir()
+    secret.write_bytes(b"private")
+    items, index = prepared / "items.csv", prepared / "videos/clips.csv"
+    if "shard" in named:
+        shard = str(secret) if "absolute" in named else os.path.relpath(secret, prepared / "videos")
+        lines = [line for line in index.read_text().splitlines() if not line.startswith("a.png")]
+        index.write_text("\n".join([*lines, f"a.png,{shard},0,7,{sha256_of(secret)}", ""]))
+    else:
+        paths = {"absolute": str(secret), "above": "../../../secret/key.png", "link": "videos/link.png"}
+        (prepared / "videos/link.png").symlink_to(secret)
+        items.write_text(items.read_text().replace("videos/a.png", paths[named]))
+    assert main(["clips", "extract", "mine", "c", "a", "--out", "out"]) == 1
+    said = capsys.readouterr().err
+    if "shard" in named:
+        assert f"{index.relative_to(tmp_path)}: names '{shard}', which is outside of" in said
+        assert main(["verify", "mine"]) == 1 and "which is outside of" in capsys.readouterr().err
+    else:
+        assert "the file lies outside of" in said and "start again with --trust" in said
+    assert not Path("out").exists(), "nothing is written, of other clips neither"
+    if "shard" not in named:
+        assert main(["clips", "extract", "mine", "a", "--out", "out", "--trust"]) == 0
+        assert [path.read_bytes() for path in Path("out").iterdir()] == [b"private"]
+
+
+CLIPS_HEADER = "name,shard,offset,bytes,sha256\n"
+SHARDS_HEADER = "shard,files,bytes,sha256\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "said"),
+    [
+        ("videos/shards.csv", SHARDS_HEADER, "has 0 files in shards/0-of-1.tar, and clips.csv names 4"),
+        ("videos/shards.csv", "", "has 0 files in shards/0-of-1.tar, and clips.csv names 4"),
+        ("videos/shards.csv", "shard,files\nshards/0-of-1.tar,4\n", "not a table of shards (KeyError('sha256'))"),
+        ("videos/shards.csv", SHARDS_HEADER + 'a,"1\n', "not an index of clips (unexpected end of data)"),
+        ("videos/shards.csv", SHARDS_HEADER + "../../../x.tar,4,1,0\n", "which is outside of"),
+        ("videos/clips.csv", CLIPS_HEADER, "has 4 files in shards/0-of-1.tar, and clips.csv names 0"),
+        ("videos/clips.csv", CLIPS_HEADER + 'a,"1\n', "clips.csv: not an index of clips (unexpected end of data)"),
+        ("videos/clips.csv", CLIPS_HEADER + "a.png,shards/0-of-1.tar,-5,9,0\n", "names 1"),
+        ("items.csv", "item_id,split,status\na,test,ok\n", "items.csv: the column 'path' is missing"),
+        ("items.csv", "item_id,path,split,status\na,a,test,ok\na,b,test,ok\n", "items.csv: 'a' is listed twice"),
+        ("items.csv", "item_id,path,split,status\na,,test,ok\n", "'a' has no clip: the dataset consists of vectors"),
+    ],
+)
+def test_broken_tables_are_refused_by_name(prepared, capsys, table, text, said):
+    (prepared / table).write_text(text)
+    command = ["clips", "extract", "mine", "a"] if table == "items.csv" else ["verify", "mine"]
+    assert main(command) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("offset", "count"), [(-5, 9), (512, -1), (0, 10**18), (10**18, 5)])
+def test_a_clip_that_cannot_be_where_the_index_says_is_refused(prepared, capsys, offset, count):
+    index = prepared / "videos/clips.csv"
+    lines = [line for line in index.read_text().splitlines() if not line.startswith("a.png")]
+    index.write_text("\n".join([*lines, f"a.png,shards/0-of-1.tar,{offset},{count},{'0' * 64}", ""]))
+    assert main(["clips", "extract", "mine", "a"]) == 1
+    assert "a.png is not as it was written: its index says bytes" in capsys.readouterr().err
+    assert main(["verify", "mine"]) == 1
+    assert (
+        "0-of-1.tar: a.png: not as written; make it again with `snakemake --cores all --force"
+        in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("name", ["clips.csv", "shards.csv", "shards/0-of-1.tar"])
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(prepared, tmp_path, name):
+    (prepared / "videos" / name).unlink()
+    os.mkfifo(prepared / "videos" / name)
+    for command in (["verify", "mine"], *([["clips", "extract", "mine", "a"]] if name != "shards.csv" else [])):
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+        run = [sys.executable, "-m", "rewind", *command]
+        done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        assert Path(name).name in done.stdout + done.stderr
+        assert "a named pipe, but a file is needed" in done.stderr or "no regular file" in done.stdout
 
 
 def test_reading_clips_needs_no_torch():

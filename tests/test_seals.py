@@ -91,14 +91,35 @@ def test_files_beside_an_index_count_with_it():
     assert "text.npy: not the file that the job train wrote" in said(index)
 
 
-def test_a_large_file_is_read_again_only_where_its_time_differs(monkeypatch):
-    monkeypatch.setattr(seals, "TRUSTED", 4)
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_large_file_that_is_damaged_is_refused_whatever_its_time(monkeypatch, earlier):
+    monkeypatch.setattr(seals, "LARGE", 4)
+    if earlier:  # which wrote no CRC-32
+        monkeypatch.setattr(seals, "LARGE", 8)
     file = made(MODEL.format(0), b"weights")
+    monkeypatch.setattr(seals, "LARGE", 4)
     then = file.stat().st_mtime_ns
+    seals.check_file(file)
+    os.utime(file, ns=(1, 1))
+    seals.check_file(file)
     file.write_bytes(b"WEIGHTS")
     assert "its content is another one" in said(file)
     os.utime(file, ns=(then, then))
+    assert "its content is another one" in said(file)
+
+
+def test_a_large_file_of_the_same_time_is_read_once_by_its_fast_checksum(monkeypatch):
+    monkeypatch.setattr(seals, "LARGE", 4)
+    file = made(MODEL.format(0), b"weights")
+    monkeypatch.setattr(seals, "sha256_of", lambda path: pytest.fail("read a second time"))
     seals.check_file(file)
+
+
+def test_a_pipe_in_place_of_an_input_is_refused_and_not_waited_for():
+    pipe = Path("results/mini/metrics.csv")
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    assert "metrics.csv: no regular file" in said(pipe)
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,10 @@ def test_a_damaged_store_is_refused_by_name(copy):
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
     shard.write_bytes(flipped)
-    Store(copy, VIEW)  # sizes are right; only the checksum tells
+    store = Store(copy, VIEW)  # sizes are right; only the checksums tell
+    row = r"00001\.bin: row \d+ \(.*\) is not as it was written; .*`snakemake --cores all --force "
+    with pytest.raises(RewindError, match=row):
+        read_all(store)
     with pytest.raises(RewindError, match=r"00001\.bin: its checksum differs from that in"):
         verify(copy)
     shard.write_bytes(whole[:-1])
@@ -213,13 +216,93 @@ def test_a_damaged_store_is_refused_by_name(copy):
         Store(copy, VIEW)
 
 
+def read_all(store: Store) -> np.ndarray:
+    places = store.places(store._items.index)
+    pixels = np.empty((len(places), *store.view.shape), np.uint8)
+    store.read(places, pixels)
+    return pixels
+
+
+@pytest.mark.parametrize("item", ["a", "a_rev", "d_rev"])  # an original, its mirror, a twin with a row of its own
+def test_a_row_that_is_damaged_while_a_process_reads_is_refused_and_the_others_are_not(copy, item):
+    store = Store(copy, VIEW)
+    before = read_all(store)
+    shard, row = store.places([item])[0][:2]
+    path = copy.parent / f"shards/{shard:05}.bin"
+    then = path.stat()
+    with path.open("r+b") as stream:
+        stream.seek(row * VIEW.bytes + VIEW.bytes // 2)
+        byte = stream.read(1)
+        stream.seek(-1, os.SEEK_CUR)
+        stream.write(bytes([byte[0] ^ 4]))
+    os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+    hit = {name for name in store._items.index if tuple(store.places([name])[0][:2]) == (shard, row)}
+    for position, name in enumerate(store._items.index):
+        pixels = np.empty((1, *VIEW.shape), np.uint8)
+        if name in hit:
+            with pytest.raises(RewindError, match=rf"{path.name}: row {row} \({', '.join(sorted(hit))}\) is not as"):
+                store.read(store.places([name]), pixels)
+        else:
+            store.read(store.places([name]), pixels)
+            assert np.array_equal(pixels[0], before[position])
+
+
+@pytest.mark.parametrize("left", [None, "{", "[]", '{"sha256": "of another shard", "crc32": []}'])
+def test_a_store_without_checksums_of_rows_is_compared_whole(copy, capsys, left):
+    whole = read_all(Store(copy, VIEW))
+    for path in copy.parent.glob("shards/*.crc32"):
+        path.unlink()
+        if left is not None:
+            path.write_text(left)
+    capsys.readouterr()
+    store = Store(copy, VIEW)
+    assert np.array_equal(read_all(store), whole)
+    assert capsys.readouterr().out.count("no checksums of single rows") == 1
+    damage(copy.parent / "shards/00002.bin")
+    with pytest.raises(RewindError, match=r"00002\.bin: row \d+ .* is not as it was written"):
+        read_all(store)
+    with pytest.raises(
+        RewindError, match=r"00002\.bin: its checksum differs from that in .*`snakemake --cores all --force "
+    ):
+        read_all(Store(copy, VIEW))
+
+
+def damage(path: Path) -> None:
+    """Flip 200 bytes; size and time stay."""
+    then, content = path.stat(), bytearray(path.read_bytes())
+    for at in range(0, len(content), len(content) // 200):
+        content[at] ^= 0x55
+    path.write_bytes(content)
+    os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+
+
+def test_checksums_that_are_not_those_of_the_shard_are_found(copy):
+    path = copy.parent / "shards/00000.crc32"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"crc32": content["crc32"][::-1]}))
+    with pytest.raises(RewindError, match=r"00000\.crc32: not the checksums of 00000\.bin"):
+        verify(copy)
+
+
+def test_a_store_of_an_earlier_version_gets_its_checksums_without_decoding_again(data, copy):
+    make(data, copy.parent)
+    whole = content(copy.parent)
+    for path in copy.parent.rglob("*.crc32"):
+        path.unlink()
+    before = {path.name: _mark(path) for path in copy.parent.glob("shards/*.bin")}
+    make(data, copy.parent)
+    assert content(copy.parent) == whole and not _changed(copy, before)
+
+
 def test_what_the_message_advises_mends_the_store(data, copy):
     whole = content(copy.parent)
     make(data, copy.parent)
     assert content(copy.parent) == whole
     with (copy.parent / "shards/00002.bin").open("ab") as stream:
         stream.write(b"x")
-    with pytest.raises(RewindError, match=r"00002\.bin: .*make it again with `snakemake --force .*index\.json`"):
+    with pytest.raises(
+        RewindError, match=r"00002\.bin: .*make it again with `snakemake --cores all --force .*index\.json`"
+    ):
         Store(copy, VIEW)
     shutil.rmtree(copy.parent / "shards")  # as the workflow does with outputs before it starts their job
     copy.unlink()

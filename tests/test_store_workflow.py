@@ -89,7 +89,9 @@ def test_runs_read_the_store_and_refuse_a_damaged_one(finished):
     shard = finished.folder / "results/stored/frames/frames4/shards/00000.bin"
     shard.write_bytes(shard.read_bytes()[:-5])
     text = finished.run("results/stored/runs/seqLSTM/seed0/run.json", "--forcerun", "train", ok=False)
-    assert "frames4/shards/00000.bin: has" in text and "snakemake --force" in text and "Traceback" not in text
+    assert (
+        "frames4/shards/00000.bin: has" in text and "snakemake --cores all --force" in text and "Traceback" not in text
+    )
 
 
 @pytest.mark.parametrize("frames", [2, 4])

@@ -218,6 +218,18 @@ def test_a_cut_off_state_file_starts_anew(tmp_path, capsys):
     assert StateFile(path, "x").load() is None and "cannot be read" in capsys.readouterr().out
 
 
+def test_a_damaged_state_file_starts_anew(tmp_path, capsys):
+    path = tmp_path / "s.pt"
+    StateFile(path, "x").save({"weights": torch.arange(20_000)})
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # within the tensor: torch reads it without a word
+    path.write_bytes(content)
+    assert not torch.equal(torch.load(path)["state"]["weights"], torch.arange(20_000))
+    assert StateFile(path, "x").load() is None
+    said = capsys.readouterr().out
+    assert "is not as it was written" in said and "it is kept as s.other.pt" in said
+
+
 def test_features_of_an_unknown_item_are_refused():
     cache = {"item_ids": np.array(["a"]), "frames": np.zeros((1, 2, 3), np.float32), "mask": np.ones((1, 2), np.uint8)}
     with pytest.raises(RewindError, match="no features of 1 items, first 'b'"):

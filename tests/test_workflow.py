@@ -234,7 +234,7 @@ def test_a_lost_shard_is_named_and_comes_back_alone(workflow):
     shard.unlink()
     assert f"note: {name}: missing" in workflow.run("-n")
     refused = workflow.run("results/mini/figures/examples.png", "--forcerun", "examples", ok=False)
-    assert f"`snakemake --force {name}`" in refused and "Traceback" not in refused
+    assert f"`snakemake --cores all --force {name}`" in refused and "Traceback" not in refused
     workflow.run("--force", name)
     assert shard.read_bytes() == whole and workflow.stale() == {}
 

@@ -7,6 +7,9 @@ import hashlib
 import json
 import os
 import re
+import stat
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,43 @@ def check_id(value: object, where: str) -> str:
     return text
 
 
+def require_regular_file(path: str | Path) -> None:
+    """Refuse what is no file: to open a pipe waits for ever, to read a device may never end.
+
+    What is not there, or cannot be looked at, passes: opening it says why.
+
+    Raises:
+        RewindError: if ``path`` is a folder, a pipe, a socket or a device.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    if not stat.S_ISREG(mode):
+        kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
+        kind = next((name for is_one, name in kinds if is_one(mode)), "a device")
+        raise RewindError(f"{path}: {kind}, but a file is needed.")
+
+
+def require_whole_archive(path: str | Path) -> None:
+    """Refuse a zip archive of which a member is not as it was written; what is no zip archive passes.
+
+    PyTorch writes its files as zip archives, with a CRC-32 of every tensor, and does not look at them when it reads.
+
+    Raises:
+        RewindError: naming the file.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise RewindError(f"{path}: not as it was written ({error}).") from None
+    if broken:
+        raise RewindError(f"{path}: {broken} in it is not as it was written.")
+
+
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that replaces it when the block ends without an error.
@@ -65,6 +105,15 @@ def sha256_of(path: str | Path) -> str:
     """SHA-256 of a file, 64 hex digits."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def crc32_of(path: str | Path) -> int:
+    """CRC-32 of a file: against damage, not against somebody who wants to deceive."""
+    value, buffer = 0, memoryview(bytearray(2**20))
+    with Path(path).open("rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            value = zlib.crc32(buffer[:count], value)
+    return value
 
 
 def write_text(path: str | Path, text: str) -> None:

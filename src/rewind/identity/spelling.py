@@ -41,11 +41,13 @@ class Names:
     Attributes:
         error: whether a name is an error for people, whose message is no result.
         plumbing: whether a name is of a module that never counts.
+        check: whether a name is of a function that refuses or does nothing, see :data:`rewind.identity.units.CHECKS`.
         keys: whether classes here read keys, whose values are parameters of rules already.
     """
 
     error: Callable[[str], bool] = lambda name: False
     plumbing: Callable[[str], bool] = lambda name: False
+    check: Callable[[str], bool] = lambda name: False
     keys: bool = False
 
 
@@ -107,10 +109,13 @@ class _Speller:
         value = node.value
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             return ""  # a docstring, also of an attribute
-        if isinstance(value, ast.Call) and (_is_print(value) or _root(value.func) in self.plumbing):
+        if isinstance(value, ast.Call) and (_is_print(value) or self._computes_nothing(value.func)):
             calls = [self._calls(part) for part in [*value.args, *(word.value for word in value.keywords)]]
             return "".join(f"Said({call})" for call in calls if call)
         return self._plain(node, in_class)
+
+    def _computes_nothing(self, called: ast.expr) -> bool:
+        return _root(called) in self.plumbing or (isinstance(called, ast.Name) and self.names.check(called.id))
 
     def _Raise(self, node: ast.Raise, in_class: bool) -> str:
         called = node.exc.func if isinstance(node.exc, ast.Call) else None

@@ -34,6 +34,8 @@ NEVER = frozenset(
         "rewind.datasets.shapes:has_groups",  # likewise
         "rewind.datasets.table:has_groups",  # likewise
         "rewind.video.folding",  # likewise, a data set
+        "rewind.video.clip_checks",  # refuses a file, or lets it be read
+        "rewind.video.row_checksums",  # refuses a row of a frame store, or gives it as it is
         "rewind.jobs.launch",  # starts processes; what they do together is rewind.distributed
         "rewind.training.places",  # where a state lies, not what is in it
         "rewind.jobs.training_job:state_path",  # likewise

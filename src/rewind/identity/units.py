@@ -23,6 +23,19 @@ _QUIET |= {
     "abstractmethod",
 }
 
+CHECKS = frozenset(
+    {
+        "rewind.video.row_checksums",
+        "rewind.video.clip_checks",
+        "rewind.files:require_regular_file",
+        "rewind.files:require_whole_archive",
+    }
+)
+"""Modules, and functions of modules, that look at a file and refuse it or do nothing.
+
+A statement that calls one computes nothing: it can be added to code that trains without making a run stale.
+"""
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -89,7 +102,11 @@ def _names(name: str, imports: dict[str, tuple[str, str]], never: frozenset[str]
     def error(called: str) -> bool:
         return imports.get(called, ("", ""))[0] == "rewind.errors"
 
-    return Names(error, plumbing, keys=name.startswith("rewind.study."))
+    def check(called: str) -> bool:
+        where, attribute = imports.get(called, ("", ""))
+        return where in CHECKS or f"{where}:{attribute}" in CHECKS
+
+    return Names(error, plumbing, check, keys=name.startswith("rewind.study."))
 
 
 def _define(module: Module, name: str, node: ast.stmt, names: Names, package: str) -> None:

@@ -17,6 +17,7 @@ from rewind.files import atomic, digest, write_json
 from rewind.study import load_dataset, load_study
 from rewind.study.dataset import Dataset
 from rewind.targets import output_folder
+from rewind.video.clip_checks import refuse_outside
 from rewind.video.frames import IMAGE_SUFFIXES
 from rewind.video.packed import EXTRACTED, extract
 
@@ -55,7 +56,9 @@ def export_tasks(name: str, out: Path, copy: bool = False, config: Path = Path("
     _check_folder(out)
     folder = Path("results/data") / dataset.name
     if not (folder / "items.csv").is_file():
-        raise RewindError(f"{folder / 'items.csv'}: missing; prepare the data first (`snakemake prepared`).")
+        raise RewindError(
+            f"{folder / 'items.csv'}: missing; prepare the data first (`snakemake --cores all prepared`)."
+        )
     items, captions, _ = load_split(folder, dataset.name, "test")
     clips = _clips(folder, items, out if copy else None)
     settings = settings or _settings(items, captions)
@@ -113,6 +116,7 @@ def _clips(folder: Path, items: pd.DataFrame, target: Path | None) -> dict[str, 
         source = folder / path
         if not path or source.suffix in IMAGE_SUFFIXES:
             raise RewindError(f"{folder / 'items.csv'}: {item!r} is no clip; MTEB's tasks of clips need video files.")
+        refuse_outside(path, folder.parent, folder / "items.csv")
         if target is not None:
             where = extract(source, target / "clips" / source.name).relative_to(target)
         else:

@@ -22,6 +22,7 @@ from rewind.reporting.figures.heatmap import similarity_heatmap
 from rewind.reporting.lists import Split, margins, top, view
 from rewind.reporting.outcomes import TITLES, choose, outcomes, stated
 from rewind.study.report import Figures
+from rewind.video.clip_checks import refuse_outside
 from rewind.video.frames import sample_clip
 
 STRIP = 3  # frames shown of a clip
@@ -110,7 +111,10 @@ def _hit(data: Path, split: Split, found: Any, place: int, item: int, scores: np
 
 def picture_of(data: Path, path: str, reversed_clip: bool, count: int, size: int) -> np.ndarray:
     """The frames of an item, or a blank that says so where a data set of vectors has no picture of it."""
-    return frames_of(data / path, reversed_clip, count, size) if path else blank(size)
+    if not path:
+        return blank(size)
+    refuse_outside(path, data.parent, data / "items.csv")
+    return frames_of(data / path, reversed_clip, count, size)
 
 
 def blank(size: int) -> np.ndarray:

@@ -22,6 +22,7 @@ from rewind.files import digest, read_csv, sha256_of, write_json
 from rewind.jobs.given import Given
 from rewind.progress import Progress
 from rewind.video.packed import identity
+from rewind.video.row_checksums import publish_row_checksums
 from rewind.video.store import (
     SHARDS,
     VERSION,
@@ -81,6 +82,7 @@ def make_store(
     _check_disk(folder, sum(len(shard) for shard in left.values()) * view.bytes)
     done |= _decode(folder, left, view, signatures, workers)
     _publish(folder, len(shards))
+    publish_row_checksums(folder, view, done)
     write_index(folder, view, [done[n] for n in range(len(shards))])
     rows, clips = sum(shard.rows for shard in done.values()), sum(len(shard.places) for shard in done.values())
     print(f"frames: {clips:,} clips in {rows:,} rows, {rows * view.bytes / 1e9:,.2f} GB; the other clips reuse a row")

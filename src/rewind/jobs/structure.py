@@ -75,6 +75,8 @@ def fault(path: Path, thoroughly: bool = False) -> str:
     reader = _READERS.get(path.suffix)
     if reader is None:
         return ""
+    if not path.is_file():  # to open a pipe would wait for ever
+        return "no regular file"
     try:
         return reader(path, thoroughly)
     except _UNREADABLE as error:

@@ -55,7 +55,8 @@ def query_encoder(data: Path, device: torch.device, trust: bool = False) -> Quer
         source = EmbeddingsSource.model_validate(content["source"])
     except (KeyError, TypeError, ValidationError):
         raise RewindError(
-            f"{data / READY}: does not say how the vectors were made; make it again with `snakemake prepared`."
+            f"{data / READY}: does not say how the vectors were made; make it again with "
+            "`snakemake --cores all prepared`."
         ) from None
     if source.made_from is None:
         raise RewindError(f"{data}: {NO_TOWER} A data set with source.made_from can be searched.")

@@ -142,7 +142,7 @@ def _root(folder: Path, items: Path) -> Path:
             return base
     raise RewindError(
         f"{folder / RECORD}: its data are missing: {items}. Run this from the folder that contains them, or create "
-        "them with `snakemake prepared`."
+        "them with `snakemake --cores all prepared`."
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from rewind.search.trust import shown_file
+from rewind.video.clip_checks import clip_within
 from rewind.video.frames import sample_clip
 
 FRAMES, SIDE = 3, 160
@@ -45,7 +45,7 @@ class Strips:
             RewindError: if it lies outside of ``results/data``, and the results are not trusted.
         """
         if not self.trust:
-            shown_file(self.paths[row], self.folder)
+            clip_within(self.paths[row], self.folder)
 
     def read(self, row: int) -> np.ndarray:
         """At most :data:`FRAMES` frames spread over the clip, uint8 (t, side, side, 3); of an image the one.

@@ -14,9 +14,8 @@ from typing import Any
 from rewind.errors import RewindError
 from rewind.study import RunSpec
 from rewind.study.embeddings import Encoder, MadeFrom
-from rewind.video.packed import find
+from rewind.video.clip_checks import TRUST as FLAG
 
-FLAG = "--trust"
 _LOADERS = ("mteb",)  # encoders whose options may name code to run
 
 
@@ -43,27 +42,6 @@ def refuse_encoders(made: MadeFrom, where: Path) -> None:
     for side, keys in made.sides.items():
         for key, name in _code_of_encoder(keys):
             raise _refusal(f"{where}: source.made_from.{side}.{key}: {name!r}")
-
-
-def shown_file(path: Path, folder: Path) -> Path:
-    """A file that may be shown: itself, or the shard that holds it, lies below ``results/data``.
-
-    Args:
-        path: of an item.
-        folder: ``results/data/<dataset>``.
-
-    Raises:
-        RewindError: if it is elsewhere, be it by ``..``, an absolute path or a symbolic link.
-    """
-    place = find(path)
-    real = (place.shard if place else path).resolve()
-    home = folder.parent.resolve()
-    if not real.is_relative_to(home):
-        raise RewindError(
-            f"{path.name}: the file lies outside of {home}, so it is not shown. If these results are yours, or you "
-            f"trust who made them, start again with {FLAG}."
-        )
-    return real
 
 
 def check_record(record: Any, folder: Path, where: Path) -> None:

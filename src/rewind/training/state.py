@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rewind.errors import RewindError
-from rewind.files import write_json
+from rewind.files import require_whole_archive, write_json
 from rewind.models.retriever import Retriever
 from rewind.objectives.interface import Objective
 from rewind.study import Training
@@ -154,6 +154,7 @@ class StateFile:
             if path is None:
                 return None
             try:
+                require_whole_archive(path)
                 saved = torch.load(path, map_location="cpu", weights_only=True)
             except Exception as error:  # any unreadable file means the same thing here
                 print(f"{self.place}: this training state cannot be read ({error}); {self._set_aside()}")

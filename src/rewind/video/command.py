@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rewind.errors import RewindError
 from rewind.targets import output_folder
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def add_clip_commands(commands: argparse._SubParsersAction[Any]) -> None:
@@ -21,6 +24,11 @@ def add_clip_commands(commands: argparse._SubParsersAction[Any]) -> None:
     extract.add_argument(
         "--out", type=Path, metavar="FOLDER", help="where to write (default: results/data/<dataset>/clips)"
     )
+    extract.add_argument(
+        "--trust",
+        action="store_true",
+        help="also take clips that items.csv names outside of results/data, or behind a link that leads out",
+    )
     extract.set_defaults(command=_extract)
     verify = commands.add_parser("verify", help="compare clips or a frame store with their checksums")
     verify.add_argument(
@@ -33,11 +41,11 @@ def add_clip_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _extract(options: argparse.Namespace) -> int:
     from rewind.datasets.captions import USABLE
-    from rewind.files import read_csv
+    from rewind.video.clip_checks import clip_within
     from rewind.video.packed import EXTRACTED, extract
 
     folder = data_folder(options.dataset)
-    items = read_csv(folder / "items.csv").set_index("item_id")
+    items = _items(folder / "items.csv")
     if bool(options.id) == bool(options.split):
         raise RewindError("name either ids or a --split.")
     if options.split:
@@ -52,14 +60,39 @@ def _extract(options: argparse.Namespace) -> int:
         )
     target = options.out or folder / EXTRACTED
     output_folder(target, "--out")
-    for item in chosen:
-        path = items.at[item, "path"]
-        made = extract(folder / path, target / Path(path).name)
+    sources = [folder / items.at[item, "path"] for item in chosen]
+    for source in sources if not options.trust else ():  # all of them before the first is written
+        clip_within(source, folder)
+    for source in sources:
+        made = extract(source, target / source.name)
         if options.id:
             print(made)
     if not options.id:
         print(f"{target}: {len(chosen):,} files")
     return 0
+
+
+def _items(path: Path) -> pd.DataFrame:
+    """``items.csv`` by its ids.
+
+    Raises:
+        RewindError: if a column is missing, an id is there twice, or an item that is usable has no path.
+    """
+    from rewind.datasets.captions import USABLE
+    from rewind.files import read_csv
+
+    items = read_csv(path)
+    for column in ("item_id", "path", "split", "status"):
+        if column not in items:
+            raise RewindError(
+                f"{path}: the column {column!r} is missing; `snakemake --cores all prepared` makes the file again."
+            )
+    if (twice := items["item_id"].duplicated()).any():
+        raise RewindError(f"{path}: {items['item_id'][twice].iloc[0]!r} is listed twice; remove one row.")
+    lacking = items["item_id"][(items["status"] == USABLE) & (items["path"] == "")]
+    if len(lacking):
+        raise RewindError(f"{path}: {lacking.iloc[0]!r} has no clip: the dataset consists of vectors without pictures.")
+    return items.set_index("item_id")
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -96,6 +129,7 @@ def data_folder(name: str) -> Path:
         folder = Path("results/data") / load_study(name).dataset
     if not (folder / "items.csv").is_file():
         raise RewindError(
-            f"{name}: no prepared dataset here: {folder}/items.csv is missing; `snakemake prepared` prepares it."
+            f"{name}: no prepared dataset here: {folder}/items.csv is missing; `snakemake --cores all prepared` "
+            "prepares it."
         )
     return folder

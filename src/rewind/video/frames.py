@@ -153,7 +153,7 @@ def open_reader(path: str | Path) -> FrameReader:
     """
     path = Path(path)
     if not path.is_file():
-        raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake prepared`).")
+        raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake --cores all prepared`).")
     return ImageReader(path) if path.suffix in IMAGE_SUFFIXES else DecordReader(path)
 
 

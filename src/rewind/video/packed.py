@@ -17,7 +17,8 @@ import functools
 import hashlib
 import os
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -25,7 +26,8 @@ from typing import BinaryIO
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.files import atomic, sha256_of, write_csv
+from rewind.files import atomic, require_regular_file, sha256_of, write_csv
+from rewind.video.clip_checks import check_place, check_table, refuse_shard
 
 INDEX, SHARDS = "clips.csv", "shards.csv"
 INDEX_COLUMNS = ("name", "shard", "offset", "bytes", "sha256")
@@ -152,9 +154,11 @@ def _places(index: Path, _time: int, _size: int) -> dict[str, Place]:
     """The index of a folder, read once as long as the file is the same."""
     shards: dict[str, Path] = {}
     found = {}
+    check_table(index)
     try:
         with index.open(newline="", encoding="utf-8") as stream:
             for row in _rows(stream):
+                refuse_shard(row["shard"], index)
                 shard = shards.setdefault(row["shard"], index.parent / row["shard"])
                 member = _member(row)
                 found[member.name] = Place(shard, member)
@@ -178,6 +182,7 @@ def read(place: Place) -> bytes:
         RewindError: naming the shard, if it is missing or cut short, or the content is not what was written.
     """
     member = place.member
+    check_place(place)
     try:
         with place.shard.open("rb", buffering=0) as stream:
             content = os.pread(stream.fileno(), member.bytes, member.offset)
@@ -193,8 +198,8 @@ def read(place: Place) -> bytes:
 def remedy(shard: Path) -> str:
     """How a shard is made again; clips in it that are whole are kept."""
     return (
-        f"make it again with `snakemake --force {shard}` (of its clips only those that are damaged are made again, and "
-        "nothing that was computed from them becomes stale)."
+        f"make it again with `snakemake --cores all --force {shard}` (of its clips only those that are damaged are "
+        "made again, and nothing that was computed from them becomes stale)."
     )
 
 
@@ -218,7 +223,7 @@ def extract(path: str | Path, target: Path) -> Path:
     """
     place = find(path)
     if place is None and not Path(path).is_file():
-        raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake prepared`).")
+        raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake --cores all prepared`).")
     content = read(place) if place else Path(path).read_bytes()
     if not target.is_file() or target.read_bytes() != content:
         with atomic(target) as draft:
@@ -236,24 +241,57 @@ def verify(folder: Path) -> tuple[int, list[str]]:
         How many files were compared, and what is wrong, one sentence each, with the remedy.
 
     Raises:
-        RewindError: if there is no index.
+        RewindError: if there is no index, or its two tables cannot be read or contradict one another.
     """
     index, shards = folder / INDEX, folder / SHARDS
-    if not (index.is_file() and shards.is_file()):
-        raise RewindError(f"{folder}: no {INDEX} and {SHARDS}; prepare the data first (`snakemake prepared`).")
-    places = _index(folder)
+    if not (index.exists() and shards.exists()):
+        raise RewindError(
+            f"{folder}: no {INDEX} and {SHARDS}; prepare the data first (`snakemake --cores all prepared`)."
+        )
+    places, sums = _index(folder), _sums(shards)
+    _check_counts(places.values(), sums, index, shards)
     wrong: dict[Path, list[str]] = {}
     for place in places.values():
         try:
             read(place)
         except RewindError:
             wrong.setdefault(place.shard, []).append(place.member.name)
-    with shards.open(newline="", encoding="utf-8") as stream:
-        sums = {folder / row["shard"]: row["sha256"] for row in _rows(stream)}
-    for shard, expected in sums.items():
+    for shard, (_, expected) in sums.items():
         if shard not in wrong and (not shard.is_file() or sha256_of(shard) != expected):
             wrong[shard] = []
     return len(places), [_verdict(shard, names) for shard, names in sorted(wrong.items())]
+
+
+def _sums(shards: Path) -> dict[Path, tuple[int, str]]:
+    """Number of files and SHA-256 of each shard in ``shards.csv``."""
+    check_table(shards)
+    found = {}
+    try:
+        with shards.open(newline="", encoding="utf-8") as stream:
+            for row in _rows(stream):
+                refuse_shard(row["shard"], shards)
+                found[shards.parent / row["shard"]] = int(row["files"]), row["sha256"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RewindError(f"{shards}: not a table of shards ({error!r}); delete it and run again.") from None
+    return found
+
+
+def _check_counts(places: Iterable[Place], sums: Mapping[Path, tuple[int, str]], index: Path, shards: Path) -> None:
+    """Refuse two tables of which one lacks what the other has: what is in neither would be compared with nothing."""
+    counted = Counter(place.shard for place in places)
+    for shard in dict.fromkeys([*sums, *counted]):
+        files = sums[shard][0] if shard in sums else 0
+        if files != counted[shard]:
+            raise RewindError(
+                f"{shards}: has {files:,} files in {shard.relative_to(index.parent)}, and {index.name} names "
+                f"{counted[shard]:,}: one of the two was cut or changed; make them again with "
+                f"`snakemake --cores all --force {index.with_name('report.csv')}`."
+            )
+    if not sums and any((index.parent / "shards").glob("*.tar")):
+        raise RewindError(
+            f"{shards}: names no shard, but there are some in {index.parent / 'shards'}; make it again with "
+            f"`snakemake --cores all --force {index.with_name('report.csv')}`."
+        )
 
 
 def lost(folder: Path) -> list[str]:
@@ -265,10 +303,11 @@ def lost(folder: Path) -> list[str]:
     if not (folder / "report.csv").is_file():
         return []
     try:
+        require_regular_file(folder / SHARDS)
         with (folder / SHARDS).open(newline="", encoding="utf-8") as stream:
             sizes = {folder / row["shard"]: int(row["bytes"]) for row in _rows(stream)}
-    except (OSError, ValueError, TypeError, KeyError, csv.Error):
-        return []
+    except (OSError, ValueError, TypeError, KeyError, csv.Error, RewindError):
+        return []  # the jobs that need the table refuse it by name
     return [str(shard) for shard, size in sizes.items() if not shard.is_file() or shard.stat().st_size != size]
 
 
@@ -277,13 +316,15 @@ def how_to_restore(shards: Sequence[str]) -> str:
     named = ", ".join(shards[:3]) + (f" and {len(shards) - 3} more" if len(shards) > 3 else "")
     return (
         f"{named}: missing, or not of the size that was written. What is finished does not need it; new runs, pictures "
-        f"and searches do. First make it again by itself: `snakemake --force {' '.join(shards)}`. Its clips come back "
-        "with the same bytes and nothing becomes stale; made together with other jobs, everything after it would run "
-        "again."
+        f"and searches do. First make it again by itself: `snakemake --cores all --force {' '.join(shards)}`. Its "
+        "clips come back with the same bytes and nothing becomes stale; made together with other jobs, everything after it "
+        "would run again."
     )
 
 
 def _verdict(shard: Path, names: list[str]) -> str:
+    if shard.exists() and not shard.is_file():
+        return f"{shard}: no regular file; remove it, then {remedy(shard)}"
     if not shard.is_file():
         return f"{shard}: this shard of clips is missing; {remedy(shard)}"
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")

@@ -3,6 +3,7 @@
 A store is a folder of ``shards/<shard>.bin``, ``items.csv`` and, written last, ``index.json``:
 
 - a shard is raw uint8, rows × T × 3 × S × S in C order, one row per clip, zero after a short clip's last frame;
+  ``shards/<shard>.crc32`` beside it has a checksum of each row, with which every reading of that row is compared;
 - ``items.csv`` says where each clip is: item_id, shard, row, frames (how many are real), mirrored (0/1);
 - ``index.json`` holds the version, the sampling keys, each shard's rows and SHA-256, and the SHA-256 of ``items.csv``.
 
@@ -24,9 +25,10 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.files import atomic, read_csv, read_json, sha256_of, write_csv, write_json
+from rewind.files import atomic, read_csv, read_json, require_regular_file, sha256_of, write_csv, write_json
 from rewind.study import Frames
 from rewind.video.frames import sample_clip
+from rewind.video.row_checksums import check_row, verify_row_checksums, write_row_checksums
 
 VERSION = 2
 INDEX, ITEMS, SHARDS = "index.json", "items.csv", "shards"
@@ -107,6 +109,7 @@ def write_shard(path: Path, families: Iterable[Sequence[Clip]], view: View) -> S
                     rows += 1
                 # A mirrored twin comes right after the row that it shares.
                 places.append((clip.item_id, rows - 1, frames, int(pixels is None)))
+    write_row_checksums(path, view.bytes, whole)
     return Shard(rows, whole.hexdigest(), places)
 
 
@@ -149,7 +152,8 @@ class Store:
 
     Raises:
         RewindError: naming the file, for a store that is not there, of another version or made with other keys, or
-            whose files are missing, cut short or changed (:func:`verify` looks at every byte of the shards too).
+            whose files are missing, cut short or changed (of the shards the size alone: each row is compared with its
+            checksum when it is read, and :func:`verify` looks at every byte).
     """
 
     def __init__(self, index: str | Path, view: View) -> None:
@@ -182,11 +186,16 @@ class Store:
         return self._items.to_numpy(np.int64)[known]
 
     def read(self, places: np.ndarray, pixels: np.ndarray) -> np.ndarray:
-        """Copy rows of :meth:`places` into ``pixels``, uint8 (n, T, 3, S, S); return their mask, uint8 (n, T)."""
+        """Copy rows of :meth:`places` into ``pixels``, uint8 (n, T, 3, S, S); return their mask, uint8 (n, T).
+
+        Raises:
+            RewindError: naming the shard and the row, if a row is not as it was written.
+        """
         for shard, row, _, _ in places:
             self._announce(int(shard), int(row))
         for target, (shard, row, frames, mirrored) in zip(pixels, places, strict=True):
             stored = self._row(int(shard), int(row))
+            check_row(self, shard, row, stored)
             if mirrored:
                 target[:frames] = stored[:frames][::-1]
                 target[frames:] = 0
@@ -218,13 +227,23 @@ def verify(index: str | Path) -> None:
         RewindError: naming the first file that is not as it was written.
     """
     index = Path(index)
+    require_regular_file(index)
     content = _read_index(index)
     _read_items(index, content)
+    try:
+        _verify_shards(index, content)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RewindError(f"{index}: not the index of a frame store ({error!r}); {remedy(index)}") from None
+
+
+def _verify_shards(index: Path, content: dict[str, Any]) -> None:
     for number, shard in enumerate(content["shards"]):
         path = shard_path(index.parent, number)
-        _check_size(path, shard["rows"] * View(*(content[key] for key in _KEYS)).bytes)
+        row_bytes = View(*(content[key] for key in _KEYS)).bytes
+        _check_size(path, shard["rows"] * row_bytes)
         if sha256_of(path) != shard["sha256"]:
             raise RewindError(f"{path}: its checksum differs from that in {index}; {remedy(index)}")
+        verify_row_checksums(path, shard["sha256"], row_bytes)
 
 
 _KEYS = ("max_frames", "size", "sampling", "rate", "fit")
@@ -271,4 +290,4 @@ def _read_items(index: Path, content: dict[str, Any]) -> pd.DataFrame:
 
 def remedy(index: Path) -> str:
     """How a store is made whole again: by its own job alone, without what follows from it."""
-    return f"make it again with `snakemake --force {index}` (shards that are whole are not decoded again)."
+    return f"make it again with `snakemake --cores all --force {index}` (shards that are whole are not decoded again)."
