@@ -134,7 +134,9 @@ def test_optional_findings_do_not_count():
     assert text.splitlines()[:2] == ["ok      a  1", "none    b  none"] and "b: get b" in text
     assert text.endswith("What only some need is missing: b.")
     assert show([Finding("a", "1")]).endswith("\nEverything that is needed is there.")
-    assert show([Finding("a", "1", False, "get a"), Finding("b", "", False, "", needed=False)]).endswith("must be fixed.")
+    assert show([Finding("a", "1", False, "get a"), Finding("b", "", False, "", needed=False)]).endswith(
+        "must be fixed."
+    )
 
 
 def test_the_record_of_a_run_names_the_machine():

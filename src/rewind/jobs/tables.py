@@ -60,9 +60,7 @@ def make_tables(study: Study, dataset: Dataset, files: Files, folder: str | Path
                 Path(folder) / f"{study.tables.prefix}metrics_{method}.json",
                 method_metrics(study, results, records, method),
             )
-    text = summary(results, study.evaluation.settings, dataset.items, title)
-    if files.gap:
-        text += "\n" + said
+    text = summary(results, study.evaluation.settings, dataset.items, title, facts, said)
     write_text(overview, text)
     print(text)
 
