@@ -17,7 +17,7 @@ FACTS = {
     "max_frames": 12,
     "frames_chosen": "on validation from 12, 16 and 24",
     "decoding": {"fps": 3.0, "short_side": 224, "sampling": "uniform", "decoders": {"ffmpeg": "7.1"}},
-    "hardware": {"NVIDIA H100": 4},
+    "hardware": {"4 × NVIDIA H100": 12},
     "seeds": {"meanP": [0, 1], "seqLSTM": [0, 1]},
     "procedures": {"t over seeds and queries": ["meanP", "seqLSTM", "seqTransf"]},
     "bootstrap": "percentile bootstrap over queries, these checkpoints",

@@ -49,7 +49,7 @@ def test_the_doctor_shows_what_a_run_records(capsys):
     assert (here["git"]["commit"] or "no git checkout") in text
     for subject in ("Python", "CUDA", "cuDNN", "driver", "GPUs", "cores", "memory", "free disk"):
         assert f" {subject} " in text
-    assert "Everything that is needed is there." in text
+    assert text.splitlines()[-1].startswith(("Rewind can run", "Everything that is needed is there."))
 
 
 def test_the_doctor_names_studies_that_lack_their_weights(tmp_path):
@@ -66,7 +66,9 @@ def test_the_doctor_names_studies_that_lack_their_weights(tmp_path):
         (folder / f"{name}.yaml").write_text(f"dataset: d\nbackbone: {backbone}\n{text}methods: {{a: {{}}}}\n")
     (folder / "broken.yaml").write_text("dataset: [\n")
     done = subprocess.run([sys.executable, "-m", "rewind", "doctor"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0 and "Everything that is needed is there." in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert done.returncode == 0 and last.startswith("Rewind can run: what all studies need is there.")
+    assert last.endswith("study absent, study broken, study random."), "the end does not deny what stands above it"
     assert re.search("study random +resnet18 starts from random weights", done.stdout)
     assert "study random: name a weights file in config/studies/random.yaml, backbone.weights" in done.stdout
     assert re.search("study absent +data/none.safetensors is not there", done.stdout)
@@ -129,7 +131,12 @@ def test_without_an_installation_the_doctor_says_how(capsys, monkeypatch):
 
 def test_optional_findings_do_not_count():
     text = show([Finding("a", "1"), Finding("b", "none", False, "get b", needed=False)])
-    assert text.splitlines()[:2] == ["ok      a  1", "none    b  none"] and "b: get b" in text and "Everything" in text
+    assert text.splitlines()[:2] == ["ok      a  1", "none    b  none"] and "b: get b" in text
+    assert text.endswith("What only some need is missing: b.")
+    assert show([Finding("a", "1")]).endswith("\nEverything that is needed is there.")
+    assert show([Finding("a", "1", False, "get a"), Finding("b", "", False, "", needed=False)]).endswith(
+        "must be fixed."
+    )
 
 
 def test_the_record_of_a_run_names_the_machine():

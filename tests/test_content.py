@@ -17,11 +17,11 @@ from PIL import Image as Picture
 from conftest import ROOT
 from rewind.datasets.digest import clips_digest, vectors_digest
 from rewind.files import read_csv, write_csv, write_json
-from rewind.jobs.tables import _hardware
+from rewind.jobs.tables import _decoding, _hardware
 from rewind.jobs.training_job import Job
 from rewind.reporting.footnotes import Footnotes, finished, study_sentences
 from rewind.study import Image, Video
-from rewind.study.load import load_study
+from rewind.study.load import load_dataset, load_study
 from rewind.video.prepare import prepare_shard
 
 SHARD = """
@@ -138,8 +138,45 @@ def test_the_table_names_the_content():
     assert finished(study_sentences(Footnotes())) == []
 
 
+def hardware_of(*runs):
+    """The footnote of runs, each ``(devices, instance)``."""
+    records = [
+        {"hardware": {"devices": devices}} | ({"instance": instance} if instance else {}) for devices, instance in runs
+    ]
+    return finished(study_sentences(Footnotes(hardware=_hardware(records))))
+
+
 def test_the_instance_type_stands_beside_the_device():
-    gpus = {"hardware": {"devices": ["NVIDIA A10G"] * 2}}
-    records = [gpus | {"instance": "EC2 g5.12xlarge"}, gpus | {"instance": "EC2 g5.12xlarge"}, gpus]
-    facts = Footnotes(hardware=_hardware(records))
-    assert finished(study_sentences(facts)) == ["Hardware: 2 × NVIDIA A10G (EC2 g5.12xlarge), 2 × NVIDIA A10G."]
+    two, instance = ["NVIDIA A10G"] * 2, "EC2 g5.12xlarge"
+    assert hardware_of((two, instance), (two, instance)) == ["Hardware: 2 × NVIDIA A10G (EC2 g5.12xlarge)."]
+    assert hardware_of((two, instance), (two, instance), (two, None)) == [
+        "Hardware: 2 runs on 2 × NVIDIA A10G (EC2 g5.12xlarge), 1 run on 2 × NVIDIA A10G."
+    ]
+
+
+def test_runs_on_different_numbers_of_gpus_are_counted_apart():
+    one, four = (["NVIDIA A10G"], None), (["NVIDIA A10G"] * 4, None)
+    assert hardware_of(one, one, four, four, four, four) == [
+        "Hardware: 2 runs on 1 × NVIDIA A10G, 4 runs on 4 × NVIDIA A10G."
+    ]
+    assert hardware_of(four, four) == ["Hardware: 4 × NVIDIA A10G."]
+    mixed = (["NVIDIA L4", "NVIDIA A10G", "NVIDIA L4"], None)
+    assert hardware_of(mixed) == ["Hardware: 1 × NVIDIA A10G and 2 × NVIDIA L4."]
+    assert hardware_of() == []
+
+
+def test_another_number_of_gpus_is_no_other_run():
+    """What the rule of a run passes as parameters, which decide whether it is stale."""
+    study = load_study("demo", ROOT / "config/studies")
+    other = study.model_copy(update={"resources": study.resources.model_copy(update={"gpus": 4})})
+    for method in study.methods:
+        assert other.run_spec(method, seed=0).signature() == study.run_spec(method, seed=0).signature()
+    assert other.run_spec("meanP").method.training.batch.size % 4 == 0
+
+
+def test_every_version_of_the_decoder_is_named():
+    study = load_study("demo", ROOT / "config/studies")
+    dataset = load_dataset(study.dataset, ROOT / "config/datasets")
+    packages = [{"torch": "2.5.1", "decord": "0.6.0"}, {"decord": "0.6.0"}, {"decord": "0.7.0"}]
+    found = finished(study_sentences(Footnotes(decoding=_decoding(study, dataset, packages))))
+    assert found[0].endswith("decord 0.6.0 and 0.7.0.")

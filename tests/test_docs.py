@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from conftest import ROOT
+from rewind.datasets.shapes import write_annotations
+from rewind.study.load import load_dataset
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "config/README.md", *sorted(ROOT.glob("docs/*.md"))]
 TOPS = {path.name for path in ROOT.iterdir()} & {
@@ -92,3 +95,17 @@ def test_links_lead_somewhere(document: Path) -> None:
 def test_modules_exist(document: Path) -> None:
     names = {name for code in CODE.findall(prose(document)) for name in MODULE.findall(code)}
     assert not sorted(name for name in names if not module_exists(name))
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/search.md"])
+def test_what_documents_search_for_is_in_the_test_split(document: str, tmp_path: Path) -> None:
+    """A reader who types the example finds what it names."""
+    searched = re.findall(r'rewind search results/demo/\S+ "([^"]+)"', (ROOT / document).read_text(encoding="utf-8"))
+    source = load_dataset("shapes", ROOT / "config/datasets").source
+    write_annotations(source, tmp_path)
+    captions = " ".join(
+        caption.lower()
+        for entry in json.loads((tmp_path / "test.json").read_text(encoding="utf-8")).values()
+        for caption in entry["forward_captions"]
+    )
+    assert searched and not [query for query in searched if query.lower() not in captions]

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from rewind.cli import main
 from rewind.datasets.annotations import Annotations
 from rewind.datasets.captions import write_captions
 from rewind.evaluation.ranking import rank_table
@@ -20,6 +22,7 @@ from rewind.jobs.power_known import Places, Wishes, known_of
 from rewind.jobs.queries import asked, cluster_sizes
 from rewind.statistics.blocks import blocks
 from rewind.statistics.likeness import likeness
+from rewind.statistics.power import detectable, queries_alone, with_spread
 from rewind.statistics.simulation import Design, draw_ranks
 from rewind.study import load_study
 
@@ -139,9 +142,9 @@ def test_a_prepared_data_set_goes_before_its_annotations(folder):
     assert sorted(found.sizes) == [1, 2, 7] and found.source.startswith("usable in results/data/shapes")
 
 
-def simulated(design):
+def simulated(design, draw=3):
     """Rank tables of one study of the design, by method and seed."""
-    ranks = draw_ranks(design, 1, np.random.default_rng(3))[0]
+    ranks = draw_ranks(design, 1, np.random.default_rng(draw))[0]
     common = {"query_id": [f"q{at:06}" for at in range(design.queries)], "setting": "test", "ties": 0}
     common |= {"cluster_id": np.repeat(np.arange(design.clusters), design.cluster).astype(str), "gallery": 1000}
     common["direction"] = "text_to_item"
@@ -164,18 +167,70 @@ def test_one_seed_tells_of_no_likeness():
     assert likeness(next(blocks(simulated(Design(seeds=1, seed_sd=0)))), 2) is None
 
 
-def test_the_command_reads_the_ranks(folder):
-    keys = "{dataset: shapes, methods: {m0: {head: meanP}, m1: {}}, evaluation: {settings: [test]}}"
+def study_with_ranks(folder, design, draw=3):
+    """Results of one simulated study, where commands look for them."""
+    methods = ", ".join(f"m{n}: {{head: meanP}}" for n in range(design.methods))
+    keys = f"{{dataset: shapes, methods: {{{methods}}}, evaluation: {{settings: [test]}}}}"
     write_text(folder / "config/studies/mini.yaml", keys)
-    study, metrics = load_study("mini", folder / "config/studies"), []
-    for method, runs in simulated(Design(seeds=3, queries=3000, cluster=3, methods=2, alike=0.85)).items():
+    metrics = []
+    for method, runs in simulated(design, draw).items():
         for seed, table in runs.items():
             write_parquet(folder / f"results/mini/ranks/{method}/seed{seed}.parquet", table)
-            place = {"method": method, "seed": seed, "setting": "test", "direction": "text_to_item", "queries": 3000}
-            metrics.append(place | {"R@1": 100 * (table["rank"] <= 1).mean()})
+            place = {"method": method, "seed": seed, "setting": "test", "direction": "text_to_item"}
+            metrics.append(place | {"queries": design.queries, "R@1": 100 * (table["rank"] <= 1).mean()})
     write_csv(folder / "results/mini/metrics.csv", pd.DataFrame(metrics))
+    return load_study("mini", folder / "config/studies")
+
+
+def test_the_command_reads_the_ranks(folder):
+    study = study_with_ranks(folder, Design(seeds=3, queries=3000, cluster=3, methods=2, alike=0.85))
     known = known_of(study, "test", Wishes(), Places())
     assert known["cluster size"].value == 3 and known["cluster size"].source.startswith("1,000 clusters in")
     assert known["disagreement"].value == pytest.approx(10, abs=1)
     assert known["alike"].value == pytest.approx(0.85, abs=0.08) and known["alike"].source.startswith("1 pair of")
     assert known["alike"].low == known["alike"].high, "measured, so no range is assumed"
+
+
+def range_of(text):
+    """``8.4–11.6`` or ``8.4`` → both ends."""
+    ends = [
+        float("inf") if end.startswith("over") else float(end) for end in text.replace("over 100", "over").split("–")
+    ]
+    return ends[0], ends[-1]
+
+
+# Methods that hardly differ: of some pairs the queries' part of the difference is estimated as 0.
+SIMILAR = Design(seeds=3, queries=120, cluster=1, methods=4, alike=0.98, r1=60)
+
+
+def test_the_command_does_not_contradict_itself(folder, capsys):
+    """“It never falls below” is over the pairs that "detected" is over, and is never above what some seeds detect."""
+    study_with_ranks(folder, SIMILAR, draw=7)
+    assert main(["power", "mini"]) == 0
+    text = capsys.readouterr().out
+    assert range_of(text.split("  alike ")[1].split()[0])[1] == 1.0, "the case in question"
+    limit = range_of(text.split("never falls below ")[1].split(" points")[0])
+    rows = [line.split() for line in text.split("seeds     ±")[1].splitlines()[1:] if line[:7].strip().isdigit()]
+    detected = [range_of(row[2]) for row in rows if row[0] != "1"]
+    assert len(detected) == 3
+    for low, high in detected:
+        assert limit[0] <= low and limit[1] <= high
+    assert limit[0] == 0.0 < limit[1] and "estimated as 0, so that queries set no\nlimit there" in text
+    assert "nan" not in text
+
+
+@pytest.mark.parametrize("queries", [4, 30, 120])
+def test_the_limit_of_the_queries_is_never_above_what_seeds_detect(queries):
+    """For every pair of simulated studies, as the command would read it from their ranks."""
+    unbounded, pairs = 0, 0
+    for draw in range(6):
+        found = likeness(next(blocks(simulated(replace(SIMILAR, queries=queries), draw))), 1)
+        for alike in found.alike:
+            for spread in (0.5, 4.0):
+                case = Design(queries=queries, cluster=1, r1=60, alike=alike).disagreeing_by(found.disagreement)
+                case = with_spread(case, spread)
+                limit = queries_alone(case)
+                detected = [detectable(replace(case, seeds=seeds)) for seeds in (2, 3, 5, 10, 50)]
+                assert all(limit <= points * (1 + 1e-3) for points in detected), (limit, detected)
+                pairs, unbounded = pairs + 1, unbounded + (limit == 0)
+    assert 0 < unbounded < pairs, "both kinds were there"

@@ -22,14 +22,12 @@ from PIL import Image
 
 pytest.importorskip("flask", reason="Flask is not installed; it comes with the extra serve")
 
-from werkzeug.serving import make_server
-
 from rewind.cli import main
 from rewind.errors import RewindError
 from rewind.files import read_csv, write_csv
 from rewind.search.run import open_run
 from rewind.search.searcher import load_searcher
-from rewind.search.server import create_app, is_local, serve
+from rewind.search.server import BoundedServer, create_app, is_local, serve
 from rewind.video.packed import write_index, write_tar
 from search_runs import COLOURS, make_study
 
@@ -234,6 +232,56 @@ def test_requests_at_the_same_time(app):
     assert sorted(found) == sorted(f"{colour} /strip/test_{colour}.jpg" for colour in colours)
 
 
+@pytest.fixture
+def bounded(app):
+    """A server of four threads that waits half a second for a request to arrive."""
+    server = BoundedServer(app, "127.0.0.1", 0, threads=4, seconds=0.5)
+    loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
+    loop.start()
+    yield server
+    server.shutdown()
+    loop.join()
+    server.server_close()
+
+
+def sent(server, text):
+    connection = socket.create_connection(("127.0.0.1", server.server_port), timeout=30)
+    connection.sendall(text)
+    return connection
+
+
+GET = b"GET /?q=a+blue+wall HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize("half", [b"", b"GET / HT", GET], ids=["nothing", "half a line", "no end"])
+def test_half_sent_requests_hold_no_thread(bounded, half):
+    before = threading.active_count()
+    waiting = [sent(bounded, half) for _ in range(20)]
+    time.sleep(0.2)
+    assert threading.active_count() <= before + 4, "so many are answered at a time, and no more"
+    with sent(bounded, GET + b"\r\n") as mine:
+        assert mine.recv(12) == b"HTTP/1.1 200", "its turn comes"
+    for one in waiting:
+        with one:
+            while one.recv(4096):
+                pass  # closed by the server: else this would run into the timeout
+    until = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.05)
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("start", [GET, b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999\r\n\r\n"])
+def test_a_request_in_drops_is_hung_up_on(bounded, start):
+    """Each piece comes in time, the whole does not."""
+    began = time.monotonic()
+    with sent(bounded, start) as slow, pytest.raises(OSError):
+        while time.monotonic() < began + 20:
+            slow.sendall(b"x")
+            time.sleep(0.05)
+    assert time.monotonic() - began < 15
+
+
 def test_the_command_serves_until_it_is_ended(root):
     command = [sys.executable, "-m", "rewind", "serve", "results/walls/runs/meanP/seed0", "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -253,7 +301,7 @@ def test_the_command_serves_until_it_is_ended(root):
 
 
 def test_by_keyboard_in_a_browser(browser, app):
-    server = make_server("127.0.0.1", 0, app, threaded=True)
+    server = BoundedServer(app, "127.0.0.1", 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     page = browser.new_page(viewport={"width": 400, "height": 800})
     try:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
+from tabs import opened
 
 mkdocs = pytest.importorskip("mkdocs", reason="the site's tools are not installed: make site installs them")
 pytest.importorskip("latex2mathml", reason="the site's tools are not installed: make site installs them")
@@ -140,6 +141,21 @@ def test_pages_fetch_nothing_from_elsewhere(site: Path):
         loaded = re.findall(r"<(?:script|img|source|iframe)\b[^>]*\bsrc=\"?([^\" >]+)", text)
         loaded += re.findall(r"<link\b[^>]*rel=\"?(?:stylesheet|preload|preconnect)[^>]*href=\"?([^\" >]+)", text)
         assert loaded and not [address for address in loaded if re.match(r"(?:https?:)?//", address)], page.name
+
+
+def test_the_search_finds_pages_that_are_opened_as_files(browser: Any, site: Path):
+    """A box to search in is on every page; browsers start no worker for a file and read no JSON from it."""
+    for start in ("index.html", "api/rewind.reading.html"):
+        with opened(browser, (site / start).as_uri()) as tab:
+            tab.locator("input.md-search__input").click()
+            tab.keyboard.type("Holm correction")
+            first = tab.locator("a.md-search-result__link").first
+            first.wait_for()
+            assert tab.locator("a.md-search-result__link").count() > 1
+            address = first.get_attribute("href")
+            assert address and address.startswith((site / "").as_uri()), "it leads to a page of the same folder"
+            tab.goto(address)
+            assert "Holm" in tab.locator("article").inner_text()
 
 
 def test_the_marks_of_what_is_published_are_gone_and_those_in_code_stay(hooks: ModuleType, site: Path):

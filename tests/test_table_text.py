@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from rewind.errors import RewindError
 from rewind.reporting import latex, markdown, tables
 from rewind.reporting.cells import build
-from rewind.reporting.footnotes import Footnotes, coverage
-from rewind.reporting.notes import sentences
+from rewind.reporting.footnotes import Footnotes, coverage, finished, study_sentences
+from rewind.reporting.notes import sentences, summary_key
 from rewind.reporting.published import write
 from rewind.reporting.sheet import number, p_value
 from table_numbers import FACTS, results
@@ -76,6 +77,23 @@ def test_summary_stands_at_the_decimal_point():
     last = [line.rindex(".") for line in numbers_ if "±" not in line] + [line.rindex("±") - 2 for line in numbers_[:3]]
     assert len(set(last)) == 1, "whatever the width before the point"
     assert lines[0] == "Table B. RTime, Hard: text→video retrieval"
+
+
+def test_the_summary_has_the_notes_of_its_tables():
+    """Who reads the terminal alone learns what a row is, and why it has no numbers."""
+    random = "Wild: a network with random weights, on purpose (untrained: true), for reference"
+    facts = Footnotes.from_json(FACTS, {"notes": [random]})
+    text = tables.summary(results(), ["hard"], dataset="RTime", facts=facts)
+    said = " ".join(text.split())
+    assert said.count(f"{random}.") == 1 and "Of all tables: - Backbone" in said
+    made = next(tables.published(results(), ["hard"], facts, "RTime"))
+    shared = [note for note in made.notes if note in finished(study_sentences(facts))]
+    assert len(shared) > 5 and all(note in said for note in shared)
+    assert all(len(line) <= 120 for line in text.splitlines()[8:])
+    assert "Of all tables" not in tables.summary(results(), ["hard"]), "nothing is known"
+    table = build(results(), "hard")
+    absent = replace(table, rows=(*table.rows[:-1], replace(table.rows[-1], absent="no score of its captions")))
+    assert summary_key(absent).endswith(f"Without numbers here: {table.rows[-1].label} (no score of its captions).")
 
 
 def test_footnotes_say_what_was_given():

@@ -86,6 +86,8 @@ def test_from_weights_to_the_report_without_a_seed(finished: Workflow) -> None:
     table = (results / "tables/table_A_test.md").read_text(encoding="utf-8")
     assert "there are no training seeds, and intervals generalise to other queries only" in table
     assert "No letters: they need 20 clusters of queries, and there are 12" in table
+    printed = " ".join((results / "tables/summary.txt").read_text(encoding="utf-8").split())
+    assert "there are no training seeds, and intervals generalise to other queries only" in printed
     assert "these models, other queries: t over clusters of queries" in table
     assert re.search(r"^\| Ours <sup>a</sup> +\| – +\|", table, re.M), "nothing was trained on the data set"
     page = unescape((results / "report.html").read_text(encoding="utf-8"))

@@ -61,8 +61,16 @@ def show(findings: list[Finding]) -> str:
     missing = [finding for finding in findings if not finding.good]
     lines += [""] + [f"{finding.subject}: {finding.how}" for finding in missing if finding.how]
     needed = sum(finding.needed for finding in missing)
-    lines.append(f"{needed} of the things above must be fixed." if needed else "Everything that is needed is there.")
+    lines.append(f"{needed} of the things above must be fixed." if needed else _enough(missing))
     return "\n".join(lines)
+
+
+def _enough(missing: list[Finding]) -> str:
+    """The last line where Rewind can run; what only some studies need, and is not there, is named in it again."""
+    wanted = [finding.subject for finding in missing if finding.how]
+    if not wanted:
+        return "Everything that is needed is there."
+    return f"Rewind can run: what all studies need is there. What only some need is missing: {', '.join(wanted)}."
 
 
 def _mark(finding: Finding) -> str:

@@ -111,13 +111,19 @@ def _table(cases: Cases, level: float, pairs: int) -> list[str]:
 
 def _assumptions(cases: Cases, level: float) -> list[str]:
     fixed = cases[0].seeds == 1
-    alone = _range([queries_alone(design, WANTED, level) for design in cases])
+    limits = [queries_alone(design, WANTED, level) for design in cases]
+    alone = _range(limits)
     text = [
         f"These trained models, over other queries: a difference of {alone} points is detected in that share of "
         "studies."
         if fixed
         else f"More seeds do not replace queries: with this many queries it never falls below {alone} points."
     ]
+    if min(limits) == 0:
+        text += [
+            "0.0: the queries' part of a difference between methods so alike is estimated as 0, so that queries set no",
+            "limit there; with other queries it need not be 0.",
+        ]
     if len(cases) == 1:
         return text
     return [
@@ -155,7 +161,13 @@ def _detected(cases: Cases, level: float) -> list[float]:
 
 
 def _range(points: Sequence[float], digits: int = 1) -> str:
-    """Least and greatest as ``1.2–3.4``, or one number where both look the same."""
+    """Least and greatest as ``1.2–3.4``, or one number where both look the same.
+
+    Raises:
+        ValueError: for NaN, which has no place in an order: the ends would depend on where it stands.
+    """
+    if np.isnan(points).any():
+        raise ValueError(f"a range over NaN: {list(points)}")
     low, high = (f"{end:.{digits}f}" if np.isfinite(end) else "over 100" for end in (min(points), max(points)))
     return low if low == high else f"{low}–{high}"
 

@@ -60,9 +60,7 @@ def make_tables(study: Study, dataset: Dataset, files: Files, folder: str | Path
                 Path(folder) / f"{study.tables.prefix}metrics_{method}.json",
                 method_metrics(study, results, records, method),
             )
-    text = summary(results, study.evaluation.settings, dataset.items, title)
-    if files.gap:
-        text += "\n" + said
+    text = summary(results, study.evaluation.settings, dataset.items, title, facts, said)
     write_text(overview, text)
     print(text)
 
@@ -83,7 +81,7 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
         pretraining=_pretraining(study, files),
         max_frames=None if images or dataset.vectors or not _reads_towers(study) else best["max_frames"],
         frames_chosen=f"{best['chosen']} from {', '.join(map(str, tried))}" if tried else "",
-        decoding=_decoding(study, dataset, trained[0]["packages"]),
+        decoding=_decoding(study, dataset, [record["packages"] for record in trained]),
         hardware=_hardware(trained),
         seeds={results.labels[name]: study.methods[name].seeds or study.seeds for name in seeded(study)},
         procedures=_procedures(results),
@@ -103,7 +101,8 @@ def footnotes(study: Study, dataset: Dataset, files: Files, results: Results) ->
     )
 
 
-def _decoding(study: Study, dataset: Dataset, packages: dict[str, str]) -> dict[str, Any]:
+def _decoding(study: Study, dataset: Dataset, packages: list[dict[str, str]]) -> dict[str, Any]:
+    """How clips become frames; ``packages`` of each run, whose decoder another run may have had in another version."""
     if dataset.vectors or not _reads_towers(study):
         return {}
     square = {"square": study.frames.size} if study.frames.fit == "stretch" else {}
@@ -113,7 +112,10 @@ def _decoding(study: Study, dataset: Dataset, packages: dict[str, str]) -> dict[
         "fps": dataset.video.fps,
         "short_side": dataset.video.short_side,
         "sampling": study.frames.sampling,
-        "decoders": {n: v for n, v in packages.items() if n.startswith("decord")},
+        "decoders": {
+            name: " and ".join(dict.fromkeys(str(one[name]) for one in packages if name in one))
+            for name in dict.fromkeys(name for one in packages for name in one if name.startswith("decord"))
+        },
     }
 
 
@@ -167,9 +169,14 @@ def _pretraining(study: Study, files: Files) -> str:
 
 
 def _hardware(records: list[dict[str, Any]]) -> dict[str, int]:
-    """Devices → how many of them one run had; the same device under another instance type counts apart."""
-    sets = Counter(tuple(sorted(Counter(_devices(record)).items())) for record in records)
-    return {name: count for devices in sets for name, count in devices}
+    """What one run had, as ``4 × NVIDIA A10G`` → how many runs had just that; another instance type counts apart.
+
+    Runs of one table may have had different numbers of devices: changing ``resources.gpus`` makes nothing stale.
+    """
+    return Counter(
+        " and ".join(f"{count} × {name}" for name, count in sorted(Counter(_devices(record)).items()))
+        for record in records
+    )
 
 
 def _devices(record: dict[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ class Footnotes:
         max_frames: frames per clip.
         frames_chosen: how that number was chosen, for example ``on validation from 12, 16 and 24``.
         decoding: ``fps``, ``short_side`` (pixels), ``sampling``, ``decoders`` (name → version); any of them.
-        hardware: device name → how many of them.
+        hardware: what one run had, for example ``4 × NVIDIA A10G`` → how many runs had that.
         seeds: method's label → its training seeds.
         procedures: how intervals and tests were computed → labels of the trained methods.
         bootstrap: how the bootstrap beside them was.
@@ -169,8 +169,11 @@ def _decoding(facts: Footnotes) -> str:
 
 
 def _hardware(facts: Footnotes) -> str:
-    names = [f"{count} × {name}" for name, count in facts.hardware.items()]
-    return "Hardware: " + ", ".join(names) if names else ""
+    """The devices of a run; where runs had different ones, how many runs had which."""
+    if len(facts.hardware) == 1:
+        return f"Hardware: {next(iter(facts.hardware))}"
+    listed = [f"{runs} run{'s' if runs > 1 else ''} on {devices}" for devices, runs in facts.hardware.items()]
+    return "Hardware: " + ", ".join(listed) if listed else ""
 
 
 def _data(facts: Footnotes) -> str:

@@ -218,11 +218,30 @@ def absent_sentence(table: Table) -> str:
 def key(table: Table) -> str:
     """What the marks of a table say, for a terminal, and what they do not."""
     if table.few is not None:
-        return textwrap.fill(few_sentence(table), WIDTH)
+        return wrapped(few_sentence(table))
     if not table.marked:
         return ""
-    blind = textwrap.fill(blind_sentence(table).replace("Bold", "*", 1).replace("a bold", "a marked"), WIDTH)
+    blind = wrapped(blind_sentence(table).replace("Bold", "*", 1).replace("a bold", "a marked"))
     return f"{KEY}\n{blind}" if blind else KEY
+
+
+def summary_key(table: Table) -> str:
+    """The key of a table that has no other notes beside it: also its order, and why rows have no numbers."""
+    return "\n".join(filter(None, [key(table), *map(wrapped, finished([*table.said, absent_sentence(table)]))]))
+
+
+def study_notes(facts: Footnotes, seeds: list[int]) -> str:
+    """What holds for every table of a study, as a list for a terminal; nothing where nothing is known.
+
+    ``seeds`` are the numbers of seeds of trained methods.
+    """
+    said = finished([*study_sentences(facts), seed_caution(seeds)])
+    return "\n".join(["Of all tables:", *(wrapped(text, "- ") for text in said)]) + "\n" if said else ""
+
+
+def wrapped(text: str, mark: str = "") -> str:
+    """Lines of a terminal; a mark stands before the first, and the others are indented by as much."""
+    return textwrap.fill(text, WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark))
 
 
 def few_sentence(table: Table) -> str:

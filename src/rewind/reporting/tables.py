@@ -81,17 +81,33 @@ def _all(results: Results, settings: list[str], facts: Footnotes, dataset: str) 
         yield Published(f"table_seeds_{setting}", printed, said, rows, setting=setting, appendix=True)
 
 
-def summary(results: Results, settings: Iterable[str], items: str = "videos", dataset: str = "") -> str:
-    """Tables of several settings, verdict, zero-shot accuracy and gaps, as aligned text for the end of a run."""
+def summary(
+    results: Results,
+    settings: Iterable[str],
+    items: str = "videos",
+    dataset: str = "",
+    facts: Footnotes | None = None,
+    more: str = "",
+) -> str:
+    """Tables of several settings, verdict, zero-shot accuracy and gaps, as aligned text for the end of a run.
+
+    Args:
+        results, settings, dataset: as in :func:`published`.
+        items: what is searched, in the plural.
+        facts: for the notes below the last table, which the tables share.
+        more: other tables in plain text, to stand before these notes.
+    """
     tables = [build(results, setting, dataset) for setting in settings if setting in TITLES]
-    shown = [_sheet(table, items) for table in tables]
+    shown = [replace(_sheet(table, items), key=notes.summary_key(table)) for table in tables]
     if results.verdict:
         shown.append(_verdict(results, dataset))
     if len(results.zero_shot):
         shown.append(zero_shot_table.sheet(results))
     if len(results.gaps):
         shown.append(gap_table.sheet(results, dataset))
-    return "\n".join(plain.render(sheet.given(results.given)) for sheet in shown)
+    texts = [plain.render(sheet.given(results.given)) for sheet in shown]
+    said = notes.study_notes(facts, sorted({count for table in tables for count in table.seeds})) if facts else ""
+    return "\n".join(text for text in (*texts, more, said) if text)
 
 
 def _sheet(table: Table, items: str) -> Sheet:

@@ -5,14 +5,17 @@ Flask comes with the extra ``serve``.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import ipaddress
 import socket
 import threading
+import time
+from typing import Any
 from urllib.parse import urlsplit
 
 from flask import Flask, Response, abort, render_template, request, send_file
-from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from rewind.errors import RewindError
 from rewind.search.console import mark
@@ -24,6 +27,9 @@ from rewind.video.packed import find, read
 TOPS = (5, 10, 20, 50)
 EXAMPLES = 6
 LONGEST = 1000  # letters of a query
+MAX_THREADS = 32  # requests answered at a time; a browser sends six
+REQUEST_SECONDS = 10.0  # for a request to arrive in full
+ANSWER_SECONDS = 60.0  # for a browser to take the next part of an answer: one that has paused a clip takes none
 
 # Were a caption to slip through as markup, a browser would still run nothing and fetch nothing.
 _POLICY = (
@@ -131,7 +137,7 @@ def serve(app: Flask, host: str, port: int, name: str) -> None:
         raise RewindError(f"http://{host}:{port} cannot be served: {error}. Choose another --host or --port.") from None
     with listening:
         port = listening.getsockname()[1]
-        server = make_server(host, port, app, threaded=True, request_handler=_Quiet, fd=listening.fileno())
+        server = BoundedServer(app, host, port, listening.fileno())
         print(f"{name}: http://{f'[{host}]' if ':' in host else host}:{port}/  (Ctrl-C ends it)", flush=True)
         if not is_local(host):
             print("Anyone who can reach this machine can search here; there is no password.", flush=True)
@@ -141,6 +147,73 @@ def serve(app: Flask, host: str, port: int, name: str) -> None:
             print()
         finally:
             server.server_close()
+
+
+class BoundedServer(ThreadedWSGIServer):
+    """Answers so many requests at a time, and waits only so long for each: half-sent ones hold no thread for good.
+
+    While all threads are busy, further connections wait their turn.
+    """
+
+    def __init__(
+        self,
+        app: Flask,
+        host: str,
+        port: int,
+        listening: int | None = None,
+        threads: int = MAX_THREADS,
+        seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        """A server that listens.
+
+        Args:
+            app: answers.
+            host, port: the address.
+            listening: file descriptor of a socket that listens there already.
+            threads: requests answered at a time.
+            seconds: for a request to arrive in full, however many pieces it comes in.
+        """
+        super().__init__(host, port, app, _Quiet, fd=listening)
+        self.seconds = seconds
+        self._free = threading.BoundedSemaphore(threads)
+        self._due: dict[socket.socket, float] = {}  # connections whose request has not arrived yet
+        self._lock = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, once one is free."""
+        while not self._free.acquire(timeout=self.seconds / 10):
+            self.service_actions()
+        with self._lock:
+            self._due[request] = time.monotonic() + self.seconds
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self.arrived(request)
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """The thread's work, after which another may begin."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.arrived(request)
+            self._free.release()
+
+    def service_actions(self) -> None:
+        """Hang up on those whose request is overdue; called a few times a second."""
+        super().service_actions()
+        now = time.monotonic()
+        with self._lock:
+            for request in [request for request, due in self._due.items() if due < now]:
+                del self._due[request]
+                with contextlib.suppress(OSError):  # it has hung up itself
+                    request.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes it
+
+    def arrived(self, request: socket.socket) -> None:
+        """A connection's request is here in full, or the connection is over."""
+        with self._lock:
+            self._due.pop(request, None)
 
 
 def is_local(host: str) -> bool:
@@ -175,6 +248,23 @@ def _top(text: str) -> int:
 
 class _Quiet(WSGIRequestHandler):
     """Leaves the terminal to what went wrong."""
+
+    server: BoundedServer
+    timeout = ANSWER_SECONDS  # of one reading or writing
+
+    def run_wsgi(self) -> None:
+        """Answer the request, which has been read."""
+        self.server.arrived(self.connection)
+        with contextlib.suppress(OSError):
+            # No address takes a body. Werkzeug reads one to its end after the answer, and would wait for each piece.
+            self.connection.shutdown(socket.SHUT_RD)
+        super().run_wsgi()
+
+    def connection_dropped(self, error: BaseException, environ: Any = None) -> None:
+        """Nothing is wrong here if a browser leaves."""
+
+    def log_error(self, format: str, *args: Any) -> None:
+        """What a client did not send in time, or sent wrongly, is its own affair."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         pass

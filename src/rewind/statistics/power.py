@@ -20,6 +20,7 @@ from rewind.statistics.simulation import Design, agreement
 DRAWS = 4096
 ALIKE = (0.6, 0.95)  # what two methods' shared query effects may correlate by, where no result tells
 SPREAD = (0.5, 2.0)  # what the seeds' spread may be of a guess
+_SEED_NUMBERS = (2, 3, 5, 10, 30, 100, 1000)  # among which the least detectable difference is looked for
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def variances(design: Design) -> Variances:
     return Variances(
         shift=(design.seed_sd / 100) ** 2,
         retrained=max(0.0, _within(design, 1.0) - _within(design, shared)) / design.queries,
-        query=2 * (_within(design, shared) - _within(design, shared * design.alike)) / design.queries,
+        query=2 * max(0.0, _within(design, shared) - _within(design, shared * design.alike)) / design.queries,
     )
 
 
@@ -92,15 +93,26 @@ def detectable(design: Design, wanted: float = 0.8, level: float = 0.05, seed: i
 def queries_alone(design: Design, wanted: float = 0.8, level: float = 0.05) -> float:
     """Smallest difference in points of R@1 that these queries let be seen, however many seeds there are.
 
-    With one seed (``design.seeds`` is 1) of these two fixed models; else seeds are taken for many, so that nothing but
-    the queries is left of the error. inf above 100 points; NaN where nothing can be said.
+    With one seed (``design.seeds`` is 1) of these two fixed models. Else the limit for many seeds, where nothing but
+    the queries is left of the error, or what some number of seeds detects if that is less: with a handful of clusters
+    the seeds' part is known better than the queries', so that a few seeds can beat the limit.
+
+    Returns:
+        0 where the queries' part of the error is 0 and they set no limit: methods that succeed and fail together, or
+        an estimate of that part which is 0. inf above 100 points, and with a single cluster, which tells nothing of
+        others.
     """
-    found = variances(design)
+    found, clusters = variances(design), design.queries / design.cluster
     variance = found.query + (2 * found.retrained if design.seeds == 1 else 0.0)
-    if variance <= 0 or design.queries / design.cluster <= 1:
-        return float("nan")
-    points = 100 * float(smallest_seen(variance, design.queries / design.cluster - 1, level, wanted))
-    return points if points <= 100 else float("inf")
+    if variance <= 0:
+        return 0.0
+    if clusters <= 1:
+        return float("inf")
+    limit = 100 * float(smallest_seen(variance, clusters - 1, level, wanted))
+    if design.seeds != 1:
+        numbers = sorted({*_SEED_NUMBERS, design.seeds})
+        limit = min(limit, *(detectable(replace(design, seeds=seeds), wanted, level) for seeds in numbers))
+    return limit if limit <= 100 else float("inf")
 
 
 def seen_with(
@@ -110,8 +122,8 @@ def seen_with(
 
     That is how alike they are (``ALIKE``) and how often seeds disagree (never, or on the usual share of queries).
 
-    For a study that has too few clusters to compare anything: how great a difference would have to be, with seeds
-    without number.
+    For a study that has too few clusters to compare anything: how great a difference would have to be, with any number
+    of seeds.
 
     Args:
         clusters: of queries; at least 2.

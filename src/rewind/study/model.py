@@ -198,7 +198,13 @@ class Pretraining(Keys):
 class Resources(Keys):
     """What one training job requests from the machine."""
 
-    gpus: int = key(1, "GPUs per training job; without a GPU the job runs on the CPU and says so.", ge=0, le=64)
+    gpus: int = key(
+        1,
+        "GPUs per training job; without a GPU the job runs on the CPU and says so. Changing it makes nothing stale: "
+        "every batch is the same on any number of GPUs (docs/cluster.md).",
+        ge=0,
+        le=64,
+    )
     require_gpu: bool = key(False, "Refuse to train on the CPU, where a missing driver would cost days.")
     threads: int = key(1, "CPU threads per training job.", ge=1, le=512)
     feature_threads: int | None = key(
