@@ -110,7 +110,8 @@ class Training(Keys):
     )
     freeze: list[Literal["text", "visual"]] = key(
         [],
-        "Towers that are not trained. If the visual tower is frozen, its frame features are computed once and cached.",
+        "Towers that are not trained. If the visual tower is frozen, its frame features are computed once and cached; one "
+        "with random weights is drawn anew for each seed, and the tables say “random features”.",
     )
     freeze_layers: int | None = key(
         None,
