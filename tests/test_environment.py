@@ -51,6 +51,25 @@ def test_every_package_is_pinned():
     assert not {name for name in lacking if not name.startswith(("nvidia-", "cuda-", "triton"))}
 
 
+# `snakemake --report` highlights code with it.
+NEVER_IMPORTED = {"pygments"}
+
+
+def test_every_requirement_is_imported():
+    """A package that nothing imports would be installed for nothing."""
+    brought = metadata.packages_distributions()
+    text = "".join(
+        path.read_text()
+        for folder in ("src", "workflow")
+        for kind in ("*.py", "*.smk")
+        for path in (ROOT / folder).rglob(kind)
+    )
+    for one in map(Requirement, PROJECT["dependencies"]):
+        modules = [module for module, names in brought.items() if name_of(one.name) in map(name_of, names)]
+        used = [m for m in modules if re.search(rf"^\s*(?:import|from) {m}\b|\"{m}[\".]|python -m {m}\b", text, re.M)]
+        assert used or name_of(one.name) in NEVER_IMPORTED, f"{one.name}: remove it from pyproject.toml"
+
+
 def test_every_import_is_required():
     """A package that only the tests' tools bring would be missing where the library is installed alone."""
     listed, brought = closure(PROJECT["dependencies"]), metadata.packages_distributions()

@@ -22,7 +22,14 @@ from tabs import opened
 DATA = {"sources", "inventory", "video_shard", "videos", "captions"}
 REPORT = {"tables", "figures", "examples", "export_vectors", "page"}
 RESULTS = {"similarity", "ranks", "metrics", "statistics", *REPORT}
-TRAINING = {"sanity", "pretrain", "features", "features_sweep", "sweep_trial", "sweep", "train"}
+TRAINING = {"sanity", "pretrain", "features", "sweep_trial", "sweep", "train"}
+
+
+def test_names_of_rules_that_tests_compare_with_are_rules():
+    """A name that is none would be missing from every answer, and no comparison would say so."""
+    text = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    rules = set(re.findall(r"^(?:rule|checkpoint) (\w+):|^use rule \w+ as (\w+) with:", text, re.M))
+    assert DATA | RESULTS | TRAINING <= {one or other for one, other in rules}
 
 
 @pytest.fixture(scope="module")

@@ -204,10 +204,10 @@ def pretrained_weights(name, part):
     return filled(rules.pretrain.output.model, study=name, part=part)
 
 
-def named_part(wildcards):
-    """The part of a path that names a pre-training, where the study has such a one."""
+def named_part(wildcards, by_seed=pretraining.by_seed):
+    """The part of a path that names a seed's towers, where the study has such."""
     chosen = study(wildcards)
-    if bool(wildcards.part) != pretraining.by_seed(chosen):
+    if bool(wildcards.part) != by_seed(chosen):
         how = (
             ("the same towers for all seeds", "without")
             if wildcards.part
@@ -217,9 +217,9 @@ def named_part(wildcards):
     return wildcards.part
 
 
-def part_weights(wildcards):
-    """Weights of the pre-training that a path names, if the study has any."""
-    part = named_part(wildcards)
+def features_weights(wildcards):
+    """Weights of the pre-training that features of a path are of, if the study has any."""
+    part = named_part(wildcards, lambda s: pretraining.by_seed(s) or pretraining.random_features(s))
     return pretrained_weights(wildcards.study, part) if study(wildcards).pretraining else []
 
 
@@ -233,11 +233,11 @@ def frame_candidates(name):
     return chosen.sweep.max_frames if chosen.sweep else [chosen.frames.max_frames]
 
 
-def feature_files(name, method, seed=None, frames=None):
+def feature_files(name, method, seed=None, frames=None, trial=None):
     """Caches for a frozen visual tower: of one number of frames, or of all that the sweep may choose."""
     if not uses_features(name, method):
         return []
-    folder = f"results/{name}/features{pretraining.part(STUDIES[name], method, seed)}"
+    folder = f"results/{name}/features{pretraining.features_part(STUDIES[name], method, seed, trial)}"
     return [f"{folder}/frames{n}.npz" for n in ([frames] if frames else frame_candidates(name))]
 
 
@@ -268,7 +268,8 @@ def cache_files(name, method, seed=None, frames=None):
     if vectors := vectors_of(name):
         return {"vectors": vectors}
     if uses_features(name, method):
-        return {"features": feature_files(name, method, seed, frames)}
+        trial = STUDIES[name].sweep.seed if frames else None
+        return {"features": feature_files(name, method, seed, frames, trial)}
     return pixel_files(name, *([int(frames)] if frames else frame_candidates(name)))
 
 
@@ -299,7 +300,7 @@ def sanity_features(name):
     """The over-fitting check reads clips, except where the towers are frozen for good and have no pre-training."""
     method = sanity_method(name)
     most = STUDIES[name].frames.max_frames
-    return [] if STUDIES[name].pretraining else feature_files(name, method, frames=most)
+    return [] if STUDIES[name].pretraining else feature_files(name, method, frames=most, trial=0)
 
 
 def run_inputs(name, method, seed=None, frames=None):

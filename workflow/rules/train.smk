@@ -3,7 +3,7 @@
 Requires: prepared data, sanity.json, sweep/best.json, where used the pre-trained backbone and cached features.
 Produces: runs/<method>/seed<k>/{model.safetensors,history.csv,run.json,metrics.csv}; before them, where a study
 pre-trains, pretrained/seed<k>/{model.safetensors,history.csv,run.json} and features/seed<k>/frames<n>.npz, or, where the
-pre-training is shared or there is none, the same without seed<k>.
+pre-training is shared or there is none, the same without seed<k>. Features of a tower without weights have seed<k> too.
 """
 
 
@@ -83,7 +83,7 @@ rule features:
         unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
         unpack(lambda w: pixel_files(w.study, int(w.frames))),
         item_table=item_table,
-        pretrained=lambda w: part_weights(w),
+        pretrained=lambda w: features_weights(w),
     output:
         "results/{study}/features{part}/frames{frames}.npz",
     log:

@@ -16,7 +16,7 @@ from rewind.feeding.embeddings import INDEX, Embeddings
 from rewind.feeding.ids import Identified
 from rewind.feeding.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
 from rewind.feeding.training_data import TrainingData
-from rewind.models.checkpoint import load_model
+from rewind.models.checkpoint import load_model, visual_hash
 from rewind.models.making import make_retriever, maker
 from rewind.models.retriever import Retriever
 from rewind.study import RunSpec
@@ -98,6 +98,24 @@ class DataFolder:
         else:
             text = _prepare_text(retriever, captions["caption"].tolist())
         return Prepared(items, captions, self.inputs_for(retriever, items), text, self.spec.frames.workers)
+
+    def check_tower(self, retriever: Retriever) -> None:
+        """Refuse cached features of another visual tower than the retriever's: its scores would mean nothing.
+
+        Raises:
+            RewindError: with the keys that give all runs one tower. Features of earlier versions do not say whose they
+                are, and pass.
+        """
+        if retriever.backbone is None or not self._features or "tower" not in self._features:
+            return
+        own, theirs = visual_hash(retriever.backbone), str(self._features["tower"])
+        if own and theirs and own != theirs:
+            raise RewindError(
+                f"{self.cache}: features of another visual tower than this run's. A frozen tower must be the same in "
+                "every job: name its weights (backbone.weights, backbone.pretrained), train it first (pretraining), or "
+                "take visual out of the method's training.freeze. If only its weights changed, delete this file and "
+                "run again."
+            )
 
     def inputs_for(self, retriever: Retriever, items: pd.DataFrame) -> Inputs:
         """:meth:`inputs`, with ids and paths where the retriever reads them."""

@@ -56,6 +56,7 @@ def compute_cosines(data: DataFolder, model: str, result: str) -> None:
     Items without a caption take no part. A method that compares no vectors has ids alone.
     """
     retriever = trained_retriever(data, model)
+    data.check_tower(retriever)
     arrays = {}
     for name in SPLITS:
         items, captions, _ = load_split(data.folder, data.dataset, name)

@@ -17,6 +17,7 @@ def export_vectors(given: Given) -> None:
 def write_run_vectors(data: DataFolder, model: str, result: str) -> None:
     """Write ``text``, ``items``, ``space``, ``query_ids`` and ``item_ids`` of the test split."""
     retriever = trained_retriever(data, model)
+    data.check_tower(retriever)
     split = data.split("test", retriever)
     found = vectors(retriever, split.text, split.inputs, data.spec.evaluation, device(), split.workers)
     write_npz(

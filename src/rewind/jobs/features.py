@@ -13,21 +13,30 @@ from rewind.feeding.folder import DataFolder, build_retriever, device
 from rewind.files import atomic
 from rewind.jobs.given import Given
 from rewind.jobs.model_data import data_folder
+from rewind.models.checkpoint import visual_hash
 from rewind.progress import Progress
+from rewind.training.loop import seed_everything
 
 
 def features(given: Given) -> None:
-    """Rule ``features``."""
-    compute_features(data_folder(given), given.output[0])
+    """Rule ``features``; a path with ``seed<k>`` is of towers of that seed."""
+    seed = given.wildcards.get("part", "").removeprefix("/seed")
+    compute_features(data_folder(given), given.output[0], int(seed or 0))
 
 
 @torch.inference_mode()
-def compute_features(data: DataFolder, path: str) -> None:
+def compute_features(data: DataFolder, path: str, seed: int = 0) -> None:
     """Write the frame features of all usable items, and prepared captions where the text tower is frozen too.
 
-    The npz holds ``item_ids``, ``frames`` float32 (n, T, F), ``mask`` (n, T), and with a frozen sentence encoder
-    ``caption_ids`` and ``text``.
+    The npz holds ``item_ids``, ``frames`` float32 (n, T, F), ``mask`` (n, T), ``tower``, the hash of what encoded them,
+    and with a frozen sentence encoder ``caption_ids`` and ``text``.
+
+    Args:
+        data: where items and captions are, and the keys of the backbone.
+        path: the npz.
+        seed: what a tower without weights is drawn from, as by a run with that seed.
     """
+    seed_everything(seed)
     retriever = build_retriever(data)
     backbone = retriever.backbone.eval().to(device())
     splits = [load_split(data.folder, data.dataset, split) for split in SPLITS]
@@ -42,6 +51,7 @@ def compute_features(data: DataFolder, path: str) -> None:
         done=progress.advance,
     )
     arrays = {
+        "tower": np.array(visual_hash(backbone)),
         "item_ids": items["item_id"].to_numpy(dtype=str),
         "frames": found["frames"].numpy(),
         "mask": found["mask"].numpy(),

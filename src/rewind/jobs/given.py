@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 
 class Named:
@@ -40,13 +40,34 @@ class Named:
         return dict(self._names)
 
 
+class Outputs(Named):
+    """Files that a job writes, each a path as text: a function that wants a :class:`pathlib.Path` is given one."""
+
+    if TYPE_CHECKING:  # the same calls; what they give is known here, so that mypy sees a path that is still text
+
+        def __getattr__(self, name: str) -> str: ...
+
+        def __getitem__(self, place: int) -> str: ...
+
+        def __iter__(self) -> Iterator[str]: ...
+
+        @overload
+        def get(self, name: str, default: str) -> str: ...
+
+        @overload
+        def get(self, name: str, default: None = None) -> str | None: ...
+
+        def get(self, name: str, default: str | None = None) -> str | None: ...
+
+
 @dataclass(frozen=True)
 class Given:
     """One job of the workflow.
 
     Attributes:
         rule: its name; in a workflow that uses this one as a module it may have a prefix.
-        input, output: files.
+        input: files; a name stands for one or for a list of them.
+        output: files, each under its own name.
         params: parameters, plain values.
         wildcards: name → value.
         threads: cores that it was granted.
@@ -56,7 +77,7 @@ class Given:
 
     rule: str
     input: Named
-    output: Named
+    output: Outputs
     params: Named
     wildcards: dict[str, str]
     threads: int
@@ -81,8 +102,8 @@ class Given:
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> Given:
         """From what :meth:`content` gave."""
-        named = {name: Named(**content[name]) for name in ("input", "output", "params")}
-        return cls(**{**content, **named})
+        named = {name: Named(**content[name]) for name in ("input", "params")}
+        return cls(**{**content, **named, "output": Outputs(**content["output"])})
 
     def content(self) -> dict[str, Any]:
         """All of it as values that JSON holds."""
@@ -100,7 +121,7 @@ class Given:
         resources = {name: value for name, value in self.resources.items() if name != "state_folder"}
         return replace(
             self,
-            output=Named([_moved(path, folder) for path in self.output], moved),
+            output=Outputs([_moved(path, folder) for path in self.output], moved),
             params=Named(list(self.params), params),
             resources=resources,
             log=_moved(self.log, folder),

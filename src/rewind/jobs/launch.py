@@ -9,7 +9,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVarTuple
 
 import torch
 
@@ -17,9 +17,14 @@ from rewind.errors import RewindError
 from rewind.jobs.numerics import settle
 from rewind.jobs.session import redirected, told
 
+Arguments = TypeVarTuple("Arguments")
+
 
 def on_all_gpus(
-    work: Callable[..., Any], *arguments: Any, log: str | os.PathLike[str], processes: int | None = None
+    work: Callable[[*Arguments], Any],
+    *arguments: *Arguments,
+    log: str | os.PathLike[str],
+    processes: int | None = None,
 ) -> None:
     """Run ``work(*arguments)`` here, or, where the job was granted several GPUs, in one process for each.
 

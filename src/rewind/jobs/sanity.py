@@ -23,7 +23,7 @@ from rewind.training.state import StateFile
 def sanity(given: Given) -> None:
     """Rule ``sanity``."""
     job, keys = training_job(given), Sanity(**given.params.settings)
-    on_all_gpus(sanity_check, job, keys, given.output[0], log=given.log)
+    on_all_gpus(sanity_check, job, keys, Path(given.output[0]), log=given.log)
 
 
 def sanity_check(job: Job, keys: Sanity, result: Path) -> None:
@@ -41,6 +41,7 @@ def _sanity_check(job: Job, keys: Sanity, result: Path, world: World) -> None:
     folder = job.folder()
     check_splits(folder.folder, job.spec, job.name)
     retriever = build_retriever(folder)
+    folder.check_tower(retriever)
     items, captions, _ = load_split(folder.folder, job.dataset, "train")
     originals = items[items["reversed"] == 0]
     chosen = originals.sample(min(keys.clips, len(originals)), random_state=job.seed).sort_index()

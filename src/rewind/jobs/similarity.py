@@ -27,6 +27,7 @@ def compute_similarity(data: DataFolder, model: str, result: str) -> None:
 
 def _compute(data: DataFolder, model: str, result: str, world: World) -> None:
     retriever = trained_retriever(data, model)
+    data.check_tower(retriever)
     split = data.split("test", retriever)
     keys = data.spec.evaluation
     scores = similarity_matrix(retriever, split.text, split.inputs, keys, device(), world, split.workers)

@@ -26,7 +26,7 @@ from rewind.reporting.results import Results
 from rewind.reporting.tables import published, summary
 from rewind.study import Dataset, Study
 from rewind.study.brought import BROUGHT
-from rewind.study.pretraining import by_seed, condition, starts
+from rewind.study.pretraining import by_seed, condition, random_features, starts
 from rewind.text import make_tokenizer
 
 NO_SEEDS = ": there are no training seeds, and intervals generalise to other queries only"
@@ -197,7 +197,11 @@ def _notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     captions = test.captions["caption"].tolist()
     words = load_split(folder, dataset.name, "train").captions["caption"].tolist()
     words = captions_of(study.text.vocabulary) if study.text.vocabulary else words
-    notes = [*_untrained(study), sentence(read_json(folder / "captions/report.json").get("annotations", {}))]
+    notes = [
+        *_untrained(study),
+        *_random_features(study),
+        sentence(read_json(folder / "captions/report.json").get("annotations", {})),
+    ]
     if "item_to_text" in study.evaluation.directions and test.captions["video_id"].duplicated().any():
         one, other = ("An image", "image") if dataset.items == "images" else ("A clip", "clip")
         notes.append(_SEARCHED[study.evaluation.item_to_text].format(one, other))
@@ -280,6 +284,23 @@ def _untrained(study: Study) -> list[str]:
     if random:
         notes.append(f"{', '.join(random)}: a network with random weights, on purpose (untrained: true), for reference")
     return notes
+
+
+def _random_features(study: Study) -> list[str]:
+    """Rows whose visual tower is frozen with random weights, so that no training ever reached what it sees."""
+    keys = study.backbone
+    part = "lower part of the image network" if keys.kind == "miniclip_towers" else "visual tower"
+    lower = keys.kind == "miniclip_towers" and keys.architecture == "resnet18" and not keys.weights
+    if not (random_features(study) or lower):
+        return []
+    rows = [
+        method.label or name
+        for name, method in study.methods.items()
+        if name in study.trained() and starts(method) and "visual" in method.training.freeze
+    ]
+    drawn = "drawn once for all runs" if lower else "drawn anew for each seed"
+    said = f"random features: the {part} has random weights, {drawn}, and is frozen"
+    return [f"Of {', '.join(rows)}: {said}"] if rows else []
 
 
 def _repeated(study: Study, report: pd.DataFrame) -> str:

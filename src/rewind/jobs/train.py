@@ -40,9 +40,11 @@ BATCH = 64  # items at once whose features a closed form is fitted on
 
 def train(given: Given) -> None:
     """Rule ``train``; also a trial of the sweep, and a pre-training."""
-    output = given.output
-    files = (output.model, output.history, output.record, output.get("metrics"))
-    on_all_gpus(train_run, training_job(given), *files, log=given.log)
+    output, metrics = given.output, given.output.get("metrics")
+    model, history, record = Path(output.model), Path(output.history), Path(output.record)
+    on_all_gpus(
+        train_run, training_job(given), model, history, record, Path(metrics) if metrics else None, log=given.log
+    )
 
 
 def train_run(job: Job, model: Path, history: Path, record: Path, metrics: Path | None = None) -> dict[str, Any]:
@@ -66,16 +68,17 @@ def _train_run(
     check_splits(folder.folder, job.spec, job.name)
     check_method(folder.spec)
     retriever = build_retriever(folder)
+    folder.check_tower(retriever)
     notes, start = _brought(job, folder, retriever), weights_hash(retriever)
     state = job.state_file()
     if offers(retriever.fit):
-        _fit(retriever, *(folder.split(name, retriever) for name in ("train", "valid")))
-        rows = []
+        _fit(retriever, folder.split("train", retriever), folder.split("valid", retriever))
+        rows: list[dict[str, Any]] = []
     elif not any(True for _ in retriever.parameters()):
         rows = []  # nothing to learn
     else:
-        splits = (folder.split(name, retriever) for name in ("train", "valid"))
-        rows = _train(retriever, *splits, job, state, world, model)
+        splits = folder.split("train", retriever), folder.split("valid", retriever)
+        rows = _train(retriever, splits[0], splits[1], job, state, world, model)
     if world.rank:
         return {}
     save_model(model, retriever, _marked(job))
@@ -157,7 +160,7 @@ def _train(
 
     def keep(epoch: int) -> None:
         path = model.parent / "epochs" / f"{model.stem}.epoch{epoch}.safetensors"
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         save_model(path, retriever, _marked(job))
 
     return loop.train(

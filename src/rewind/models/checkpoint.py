@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from rewind.errors import RewindError
 from rewind.files import atomic
+from rewind.models.backbone import Backbone
 from rewind.models.retriever import Retriever
 
 
@@ -26,8 +28,18 @@ def save_model(path: str | Path, model: nn.Module, metadata: dict[str, str]) -> 
 
 def weights_hash(model: nn.Module) -> str:
     """SHA-256 of a model's state dict, names and bytes, 16 hex digits: whether two models are the same to the bit."""
+    return _hash(sorted(model.state_dict().items()))
+
+
+def visual_hash(backbone: Backbone) -> str:
+    """The same of the parameters of a visual tower; empty where none of it is a parameter."""
+    parameters = backbone.visual_parameters()
+    return _hash((str(place), value) for place, value in enumerate(parameters)) if parameters else ""
+
+
+def _hash(tensors: Iterable[tuple[str, Tensor]]) -> str:
     found = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
+    for name, value in tensors:
         found.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()[:16]

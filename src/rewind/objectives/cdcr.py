@@ -16,7 +16,8 @@ from torch import Tensor
 from rewind.errors import RewindError
 from rewind.models.retriever import Features, Retriever
 from rewind.models.wti import Wti
-from rewind.objectives.infonce import infonce
+from rewind.objectives.exclude import Exclude, Exclusions, exclude_key
+from rewind.objectives.infonce import symmetric
 from rewind.objectives.interface import OPTIONS, Loss, Objective
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
@@ -30,6 +31,7 @@ class Options(Keys):
     strength: float = key(0.001, "What the regulariser is multiplied by (upstream's `cdcr_lambda`).", ge=0)
     diagonal: float = key(0.11, "Weight of channels that disagree with themselves (`cdcr_alpha1`).", ge=0)
     off_diagonal: float = key(0.0, "Weight of channels that agree with others (`cdcr_alpha2`).", ge=0)
+    exclude: list[Exclude] = exclude_key()
 
 
 def build(options: Mapping[str, Any]) -> Objective:
@@ -48,15 +50,22 @@ class Cdcr(Objective):
     """
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options, self.exclusions = options, Exclusions(options.exclude)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
         """Refuse a retriever whose head does not match tokens with frames."""
         _head(retriever)
 
+    def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
+        """Which pairs are no negatives."""
+        self.exclusions.prepare(data, device)
+
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
-        """The loss of a global batch; ``cdcr`` is logged without its strength."""
-        contrast = infonce(retriever, text, items, batch).value
+        """The loss of a global batch; ``cdcr`` is logged without its strength.
+
+        The regulariser sees each caption with its own clip alone, so that ``exclude`` changes InfoNCE only.
+        """
+        contrast = symmetric(retriever.similarity(text, items), self.exclusions.batch(batch)).value
         extra = self.regulariser(_head(retriever), text, items)
         return Loss(contrast + self.options.strength * extra, {"infonce": contrast.detach(), "cdcr": extra.detach()})
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from rewind.models.retriever import Features, Retriever
-from rewind.objectives.interface import OPTIONS, Loss, Objective, check_vectors, same_items, unit_vectors
+from rewind.objectives.exclude import Exclude, Exclusions, exclude_key
+from rewind.objectives.interface import OPTIONS, Loss, Objective, check_vectors, unit_vectors
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
 
@@ -24,6 +25,7 @@ class Options(Keys):
     hard_negative_weight: float = key(0.5, "How much the closest negatives lose of their weight.", ge=0, le=1)
     temperature: float = key(0.07, "What cosines are divided by.", gt=0)
     reduction: Literal["mean", "sum"] = key("mean", "Over the pairs of a batch; of both directions the mean is taken.")
+    exclude: list[Exclude] = exclude_key()
 
 
 class Hnac(Objective):
@@ -31,11 +33,15 @@ class Hnac(Objective):
 
     def __init__(self, options: Options) -> None:
         self.hard_negative_weight, self.temperature = options.hard_negative_weight, options.temperature
-        self.reduction = options.reduction
+        self.reduction, self.exclusions = options.reduction, Exclusions(options.exclude)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
         """Refuse a retriever that does not compare vectors."""
         check_vectors(retriever, "hnac")
+
+    def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
+        """Which pairs are no negatives."""
+        self.exclusions.prepare(data, device)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """Mean over both directions, and mean or sum over the batch, of
@@ -45,7 +51,7 @@ class Hnac(Objective):
 
         A hard negative is thus weighed *down*, as the original does whatever its name says. ``batch['items']`` (B,)
         tells which item each pair shows; another pair of the same item is left out (the original counts it as a
-        negative).
+        negative), as is what ``exclude`` names.
 
         Raises:
             RewindError: if the retriever does not compare vectors.
@@ -53,7 +59,7 @@ class Hnac(Objective):
         left, right = unit_vectors(retriever, text, items, "hnac")
         with torch.autocast(left.device.type, enabled=False):
             cosine = left @ right.T
-            same = same_items(batch["items"])
+            same = self.exclusions.batch(batch)
             weights = 1 - self.hard_negative_weight * torch.sigmoid(SLOPE * cosine.detach())
             weighted = (weights.log() + cosine / self.temperature).masked_fill(same, -math.inf)
             truth = cosine.diagonal() / self.temperature

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rewind.models.retriever import Features, Retriever
+from rewind.objectives.exclude import Exclude, Exclusions, exclude_key
 from rewind.objectives.interface import OPTIONS, Loss, Objective, check_vectors, same_items, unit_vectors
 from rewind.study import Training
 from rewind.study.keys import Keys, key, read_options
-from rewind.text import same_texts
 
 __all__ = ["Loss", "build", "infonce"]
 
@@ -25,11 +24,7 @@ class Options(Keys):
     temperature: float | None = key(
         None, "What cosines are divided by; none: the retriever's own logits, with its learnt scale.", gt=0
     )
-    exclude: list[Literal["same_text", "twins"]] = key(
-        [],
-        "Pairs of a batch that are no negatives of each other besides those of the same item: captions of the same "
-        "words, and clips and their twins (which teach the direction of time).",
-    )
+    exclude: list[Exclude] = exclude_key()
 
 
 def infonce(retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
@@ -55,8 +50,7 @@ class Infonce(Objective):
     """InfoNCE at a temperature that is not learnt, or without some negatives."""
 
     def __init__(self, options: Options) -> None:
-        self.temperature, self.exclude = options.temperature, options.exclude
-        self.texts = self.clusters = torch.empty(0)
+        self.temperature, self.exclusions = options.temperature, Exclusions(options.exclude)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
         """Refuse a retriever that does not compare vectors, where its cosines are needed."""
@@ -65,18 +59,11 @@ class Infonce(Objective):
 
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
         """Which captions say the same, and which items are twins."""
-        if not self.exclude:
-            return
-        self.texts = torch.from_numpy(same_texts(data.captions)).to(device)
-        self.clusters = torch.from_numpy(np.unique(data.cluster_of_item, return_inverse=True)[1]).to(device)
+        self.exclusions.prepare(data, device)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """See :func:`infonce`."""
-        none = same_items(batch["items"])
-        if "same_text" in self.exclude:
-            none |= same_items(self.texts[batch["rows"]])
-        if "twins" in self.exclude:
-            none |= same_items(self.clusters[batch["items"]])
+        none = self.exclusions.batch(batch)
         if self.temperature is None:
             return symmetric(retriever.similarity(text, items), none)
         left, right = unit_vectors(retriever, text, items, "infonce with a temperature")

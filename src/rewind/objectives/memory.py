@@ -12,7 +12,7 @@ NOBODY = -1  # the id of no item
 
 
 class Queue:
-    """The newest ``capacity`` vectors, first in, first out, each with the id of its item.
+    """The newest ``capacity`` vectors, first in, first out, each with the id of its item and, if given, of its caption.
 
     Args:
         capacity: how many are kept.
@@ -22,17 +22,27 @@ class Queue:
         self.capacity = capacity
         self.vectors: Tensor | None = None
         self.ids: Tensor | None = None
+        self.rows: Tensor | None = None
         self.at = self.size = 0
 
-    def add(self, vectors: Tensor, ids: Tensor) -> None:
-        """Remember (n, D) vectors of items (n,), the last row as the newest; older ones leave where it is full."""
+    def add(self, vectors: Tensor, ids: Tensor, rows: Tensor | None = None) -> None:
+        """Remember (n, D) vectors of items (n,), the last row as the newest; older ones leave where it is full.
+
+        Args:
+            vectors: of the items.
+            ids: of the items.
+            rows: (n,), the captions that they were paired with; given always or never.
+        """
         vectors, ids = vectors.detach()[-self.capacity :], ids[-self.capacity :]
         if self.vectors is None:
             self.vectors = vectors.new_zeros(self.capacity, vectors.shape[1])
             self.ids = ids.new_full((self.capacity,), NOBODY)
+            self.rows = None if rows is None else self.ids.clone()
         self._move(vectors.device)
         places = (self.at + torch.arange(len(ids), device=ids.device)) % self.capacity
         self.vectors[places], self.ids[places] = vectors.to(self.vectors), ids.to(self.ids)
+        if rows is not None:
+            self.rows[places] = rows[-self.capacity :].to(self.rows)
         self.at = (self.at + len(ids)) % self.capacity
         self.size = min(self.size + len(ids), self.capacity)
 
@@ -46,26 +56,35 @@ class Queue:
         if self.vectors is None or count == 0:
             return like.new_zeros(0, like.shape[1]), torch.zeros(0, dtype=torch.int64, device=like.device)
         self._move(like.device)
-        places = (self.at - count + torch.arange(count, device=self.ids.device)) % self.capacity
+        places = self._recent(count)
         return self.vectors[places], self.ids[places]
+
+    def recent_rows(self, count: int) -> Tensor:
+        """The captions (q,) that those of :meth:`recent` were paired with."""
+        return self.rows[self._recent(min(count, self.size))]
+
+    def _recent(self, count: int) -> Tensor:
+        return (self.at - count + torch.arange(count, device=self.ids.device)) % self.capacity
 
     def _move(self, device: torch.device) -> None:
         """A state file is read into the CPU's memory, wherever the run goes on."""
         self.vectors, self.ids = self.vectors.to(device), self.ids.to(device)
+        self.rows = None if self.rows is None else self.rows.to(device)
 
     def state_dict(self) -> dict[str, Any]:
         """Only what is filled."""
         if self.vectors is None:
             return {}
         vectors, ids = self.recent(self.size, self.vectors)
-        return {"vectors": vectors, "ids": ids}
+        rows = {} if self.rows is None else {"rows": self.recent_rows(self.size)}
+        return {"vectors": vectors, "ids": ids, **rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`: the order is the same, where it starts in memory need not be."""
-        self.vectors = self.ids = None
+        self.vectors = self.ids = self.rows = None
         self.at = self.size = 0
         if state:
-            self.add(state["vectors"], state["ids"])
+            self.add(state["vectors"], state["ids"], state.get("rows"))
 
 
 def newest_of_each(ids: Tensor) -> Tensor:
@@ -91,14 +110,16 @@ class Positives:
         self.per_item, self.capacity = per_item, capacity
         self.vectors: Tensor | None = None
         self.owner: OrderedDict[int, int] = OrderedDict()  # place → item, oldest first
+        self.row: dict[int, int] = {}  # place → caption, where captions are given
         self.places: dict[int, deque[int]] = {}
         self.free = list(range(capacity - 1, -1, -1))
 
     def __len__(self) -> int:
         return len(self.owner)
 
-    def add(self, vectors: Tensor, ids: Tensor) -> None:
-        """Remember (n, D) vectors of captions of items (n,), in this order."""
+    def add(self, vectors: Tensor, ids: Tensor, rows: Tensor | None = None) -> None:
+        """Remember (n, D) vectors of captions of items (n,), in this order; ``rows`` (n,): of these captions."""
+        captions = [] if rows is None else rows.tolist()
         if self.vectors is None:
             self.vectors = vectors.new_zeros(self.capacity, vectors.shape[1])
         self.vectors = self.vectors.to(vectors.device)  # after a state file was read
@@ -112,10 +133,16 @@ class Positives:
             place = self.free.pop()
             self.places.setdefault(item, deque()).append(place)
             self.owner[place] = item
+            if rows is not None:
+                self.row[place] = captions[row]
             written[place] = row
-        rows = torch.tensor(list(written.values()), device=vectors.device)
+        chosen = torch.tensor(list(written.values()), device=vectors.device)
         places = torch.tensor(list(written), device=self.vectors.device)
-        self.vectors[places] = vectors.detach()[rows].to(self.vectors)
+        self.vectors[places] = vectors.detach()[chosen].to(self.vectors)
+
+    def rows_of(self, ids: list[int]) -> list[int]:
+        """The captions of what :meth:`of` gives, where they were given."""
+        return [self.row[place] for item in ids for place in self.places.get(item, ())]
 
     def of(self, ids: list[int], like: Tensor) -> tuple[Tensor, list[int]]:
         """All vectors held of each of some items in turn (k, D), and for each its place in ``ids``."""
@@ -128,6 +155,7 @@ class Positives:
 
     def _drop(self, place: int) -> None:
         item = self.owner.pop(place)
+        self.row.pop(place, None)
         self.places[item].remove(place)
         if not self.places[item]:
             del self.places[item]
@@ -138,10 +166,11 @@ class Positives:
         if self.vectors is None:
             return {}
         places = torch.tensor(list(self.owner), dtype=torch.int64, device=self.vectors.device)
-        return {"vectors": self.vectors[places], "ids": torch.tensor(list(self.owner.values()))}
+        rows = {"rows": torch.tensor([self.row[place] for place in self.owner])} if self.row else {}
+        return {"vectors": self.vectors[places], "ids": torch.tensor(list(self.owner.values())), **rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
         self.__init__(self.per_item, self.capacity)
         if state and len(state["ids"]):
-            self.add(state["vectors"], state["ids"])
+            self.add(state["vectors"], state["ids"], state.get("rows"))

@@ -16,6 +16,7 @@ from torch import Tensor
 from rewind.errors import RewindError
 from rewind.models.retriever import Features, Retriever
 from rewind.objectives.contrast import agreement, hardest, moment_distance, multi_positive
+from rewind.objectives.exclude import Exclude, Exclusions, exclude_key
 from rewind.objectives.interface import OPTIONS, Loss, Objective, check_vectors, unit_vectors
 from rewind.objectives.memory import Positives, Queue, newest_of_each
 from rewind.study import Training
@@ -54,6 +55,7 @@ class Options(Keys):
         "Items of the queue that belong to the caption are not used as negatives. `false`: they are, as in the "
         "original, to measure what that costs.",
     )
+    exclude: list[Exclude] = exclude_key()
 
     @model_validator(mode="after")
     def _rising(self) -> Options:
@@ -70,7 +72,7 @@ class MultiPositive(Objective):
     """
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options, self.exclusions = options, Exclusions(options.exclude)
         self.queue = Queue(max(options.queue)) if options.queue else None
         self.positives = Positives(options.cross_batch, options.cross_batch_capacity) if options.cross_batch else None
         self.waiting: tuple[Tensor, ...] | None = None
@@ -80,6 +82,10 @@ class MultiPositive(Objective):
         """Refuse a retriever that does not compare vectors, and a queue that is shorter than the batch."""
         check_vectors(retriever, "multi_positive")
         self._check_queue(keys.batch.size)
+
+    def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
+        """Which pairs are no negatives."""
+        self.exclusions.prepare(data, device)
 
     def _check_queue(self, size: int) -> None:
         queue = self.options.queue
@@ -108,7 +114,7 @@ class MultiPositive(Objective):
         ids, keys = batch["items"], self.options
         self._check_queue(len(ids))
         self._remember(batch["rows"])
-        nce = self._contrast(left, right, ids)
+        nce = self._contrast(left, right, batch)
         cosine = (1 - (left * right).sum(dim=1)).mean()
         outputs = retriever.outputs(text, items) or (left, right)
         moments, agree = moment_distance(*outputs), agreement(left, ids)
@@ -143,42 +149,50 @@ class MultiPositive(Objective):
 
     def _commit(self) -> None:
         if self.waiting is not None:
-            _, ids, right, left = self.waiting
+            rows, ids, right, left = self.waiting
+            captions = rows if self.exclusions else None
             if self.queue is not None:
-                self.queue.add(right, ids)
+                self.queue.add(right, ids, captions)
             if self.positives is not None:
-                self.positives.add(left, ids)
+                self.positives.add(left, ids, captions)
         self.waiting = None
 
-    def _contrast(self, left: Tensor, right: Tensor, ids: Tensor) -> Tensor:
+    def _contrast(self, left: Tensor, right: Tensor, batch: Features) -> Tensor:
+        ids = batch["items"]
         logits = [left @ right.T / self.tau]
         positive = [ids[:, None] == ids[None]]
         negative = [~positive[0]]
-        for columns in (self._queued(left, ids), self._earlier(left, ids)):
+        if self.exclusions:
+            negative[0] &= ~self.exclusions.batch(batch)
+        for columns in (self._queued(left, batch), self._earlier(left, batch)):
             for part, whole in zip(columns, (logits, positive, negative), strict=True):
                 whole.append(part)
         masks = (torch.cat(parts, dim=1) for parts in (positive, negative))
         keys = self.options
         return multi_positive(torch.cat(logits, dim=1), *masks, self.tau, keys.debias, keys.prior).mean()
 
-    def _queued(self, left: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _queued(self, left: Tensor, batch: Features) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (n, q) of queued items, and which are positive (none) and negative."""
+        ids = batch["items"]
         vectors, owners = self.queue.recent(self.recent, left) if self.queue else (left[:0], ids[:0])
         logits = left @ vectors.to(left).T / self.tau
         negative = torch.ones_like(logits, dtype=torch.bool)
         if self.options.mask_ids:
             negative &= owners[None] != ids[:, None]
+        if self.exclusions and len(owners):
+            negative &= ~self.exclusions.between(batch["rows"], ids, self.queue.recent_rows(self.recent), owners)
         if self.options.hard_negatives and len(owners):
             # An item that is queued several times would take several of the places.
             logits, negative = hardest(logits, negative & newest_of_each(owners), self.options.hard_negatives)
         return logits, torch.zeros_like(negative), negative
 
-    def _earlier(self, left: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _earlier(self, left: Tensor, batch: Features) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (n, k) of earlier captions of the batch's items, and which are positive and negative.
 
         Each is here once, a positive of its item and a negative of others. As in the original (``mask_ids: false``) it
         is here once for each of its item's rows, and a positive of that row alone.
         """
+        ids = batch["items"]
         if self.positives is None:
             nothing = torch.zeros(len(ids), 0, dtype=torch.bool, device=left.device)
             return left[:, :0], nothing, nothing
@@ -191,7 +205,14 @@ class MultiPositive(Objective):
         else:
             rows = torch.tensor(turns, dtype=torch.int64, device=ids.device)
             positive = torch.arange(len(ids), device=ids.device)[:, None] == rows[None]
-        return logits, positive, ~positive
+        negative = ~positive
+        if self.exclusions and turns:
+            captions, owners = (
+                torch.tensor(found, dtype=ids.dtype, device=ids.device)
+                for found in (self.positives.rows_of(asked), [asked[turn] for turn in turns])
+            )
+            negative &= ~self.exclusions.between(batch["rows"], ids, captions, owners)
+        return logits, positive, negative
 
 
 def temperature(keys: Options, epoch: int) -> float:

@@ -20,6 +20,7 @@ from torch import Tensor
 from rewind.errors import RewindError
 from rewind.feeding.encode import encode_all, encode_texts
 from rewind.models.retriever import Features, Retriever, single
+from rewind.objectives.exclude import Exclude, Exclusions, exclude_key
 from rewind.objectives.interface import OPTIONS, Loss, Objective, check_vectors, unit_vectors
 from rewind.objectives.sanw_statistics import TINY, last_batch, moments, summary
 from rewind.study import Training
@@ -47,6 +48,7 @@ class Options(Keys):
     similarity: Literal["live", "teacher"] = key(
         "live", "Vectors that s is made of: of the step, or of the weights that training started from."
     )
+    exclude: list[Exclude] = exclude_key()
 
     @model_validator(mode="after")
     def _a_band(self) -> Options:
@@ -78,13 +80,14 @@ def row_normalised(w: Tensor, negative: Tensor) -> Tensor:
 class Sanw(Objective):
     """The loss of a study's options.
 
-    Pairs of one item are no negatives, whatever their weight. Beside the loss, the epoch's w_mean, w_low_pct
-    (w < 1e-3), w_high_pct (w > 0.8), w_sim_corr (Pearson's r of w and s), the margins of items against texts, and
-    w_empty_rows_pct, the share of pairs whose negatives all have weight 0.
+    Pairs of one item, and those that ``exclude`` names, are no negatives, whatever their weight, and no statistic
+    counts them. Beside the loss, the epoch's w_mean, w_low_pct (w < 1e-3), w_high_pct (w > 0.8), w_sim_corr (Pearson's
+    r of w and s), the margins of items against texts, and w_empty_rows_pct, the share of pairs whose negatives all have
+    weight 0.
     """
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options, self.exclusions = options, Exclusions(options.exclude)
         self.teacher: tuple[Tensor, Tensor] | None = None
         self.last: dict[str, float] = {}
         self.warned = False
@@ -95,7 +98,8 @@ class Sanw(Objective):
 
     @torch.no_grad()
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Keep the vectors of all captions and items under the weights that training starts from."""
+        """Which pairs are no negatives, and a teacher's vectors: of all captions and items, under the first weights."""
+        self.exclusions.prepare(data, device)
         if self.options.similarity != "teacher":
             return
         training = retriever.training
@@ -116,8 +120,7 @@ class Sanw(Objective):
             raise RewindError("training.objective: sanw weights the negatives of a batch; a batch of 1 pair has none.")
         with torch.no_grad(), torch.autocast(logits.device.type, enabled=False):
             s = self._similarity(retriever, text, items, batch)
-            index = batch["items"]
-            same = index.unsqueeze(0) == index.unsqueeze(1)
+            same = self.exclusions.batch(batch).fill_diagonal_(True)
             w = weights(s, self.options)
             if self.options.row_normalise:
                 w = row_normalised(w, ~same)

@@ -10,9 +10,10 @@ from rewind.rehearsal.data import Counts
 from rewind.rehearsal.measure import Job, bytes_below
 from rewind.rehearsal.rates import Rates, rows_of_epoch
 from rewind.rehearsal.schedule import Planned, wall_time
+from rewind.rehearsal.shrink import SEEDS
 from rewind.rehearsal.stages import stage_of
 from rewind.study import Dataset, Study
-from rewind.study.pretraining import seeds
+from rewind.study.pretraining import random_features, seeds
 
 # Folders below results → the quantity that their files grow with; those of every pre-training.
 GROWING = {
@@ -154,7 +155,9 @@ def _whole(rule: str, jobs: list[Job], study: Study, part: Measured, rates: Rate
 
 
 def _pretrainings(study: Study, part: Measured) -> float:
-    """How many times as many pre-trainings the whole study has as its rehearsal; 1 without any."""
+    """How many times as many pre-trainings, or random frozen towers, the whole study has as its rehearsal; or 1."""
+    if random_features(study):
+        return len(study.seeds) / min(len(study.seeds), SEEDS)
     rehearsed = sum(job.rule == "pretrain" for job in part.jobs)
     return len(seeds(study)) / rehearsed if rehearsed else 1.0
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 ELSEWHERE = ("chance", "bow", "pixels", *BROUGHT)
 """Models that never look through the study's backbone."""
 GIVEN = "given one pre-training"
+DRAWN_BY_SEED = ("clip", "viclip")
+"""Backbones whose visual tower without weights is drawn from the seed of the run."""
 
 
 def own_backbone(method: Method) -> Any:
@@ -70,6 +72,27 @@ def parts(study: Study) -> list[str]:
 def seed_of(study: Study, named: str) -> int:
     """The seed of a pre-training whose :func:`part` is named."""
     return int(named.removeprefix("/seed")) if named else seeds(study)[0]
+
+
+def random_features(study: Study) -> bool:
+    """Whether a visual tower that the study freezes has random weights, which the seed of each run draws."""
+    keys = study.backbone
+    return keys.kind in DRAWN_BY_SEED and not (keys.weights or keys.pretrained or study.pretraining)
+
+
+def features_part(study: Study, method: str = "", seed: int | str | None = None, trial: int | None = None) -> str:
+    """What follows ``features`` in the paths of a run's cached features.
+
+    Args:
+        study: with pre-training or without.
+        method, seed: of the run, see :func:`part`.
+        trial: seed of a run that is none of the study's, which draws a random tower by it: the over-fitting check, or
+            a trial of the sweep. None: the study's first.
+    """
+    if not random_features(study):
+        return part(study, method, seed)
+    drawn = study.seeds[0] if trial is None else trial
+    return f"/seed{drawn if seed is None else seed}"
 
 
 def weights(study: Study) -> str:

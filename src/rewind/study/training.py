@@ -46,13 +46,14 @@ class Training(Keys):
     batch: Batch = key(Batch(), "How captions and clips are put into batches.")
     objective: str = key(
         "infonce",
-        "Loss: `infonce`, `hnac`, `sanw`, `multi_positive`, or the dotted path of your own function or module.",
+        "Loss: `infonce`, `cdcr`, `hnac`, `sanw`, `multi_positive`, or the dotted path of your own function or module.",
     )
     objective_options: dict[str, Any] = key(
         {},
-        "Options of the loss. `sanw`: mode (vanilla, debias, bandpass), alpha (0.5), lambda (4), delta (0.6), m1 "
+        "Options of the loss. All: exclude (same_text, twins), pairs of a batch that are no negatives of each other, "
+        "docs/rtime.md. `sanw`: mode (vanilla, debias, bandpass), alpha (0.5), lambda (4), delta (0.6), m1 "
         "(0.3), m2 (0.8), gamma (0.05), floor (0.001), similarity (live, teacher), row_normalise, seed_compatible. "
-        "`infonce`, `hnac`: docs/cosine-gap.md. `multi_positive`: docs/translator.md.",
+        "`infonce`, `hnac`: docs/cosine-gap.md. `cdcr`: docs/heads.md. `multi_positive`: docs/translator.md.",
     )
     lr: float = key(1e-4, "Learning rate of the new parameters (the head).", gt=0, le=1)
     backbone_lr_multiplier: float = key(
@@ -110,7 +111,8 @@ class Training(Keys):
     )
     freeze: list[Literal["text", "visual"]] = key(
         [],
-        "Towers that are not trained. If the visual tower is frozen, its frame features are computed once and cached.",
+        "Towers that are not trained. If the visual tower is frozen, its frame features are computed once and cached; "
+        "one with random weights is drawn anew for each seed, and the tables say “random features”.",
     )
     freeze_layers: int | None = key(
         None,

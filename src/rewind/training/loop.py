@@ -76,8 +76,8 @@ def train(
     """Train in place; the retriever ends with the weights of its best validation score, or of its last epoch.
 
     A run that was killed continues from ``state`` and ends with the same bits as an unbroken one on the same hardware.
-    Every process of ``world`` calls this with the same arguments; all validate, rank 0 saves, and calls ``keep`` with
-    the number of every ``keep_every``-th epoch.
+    Every process of ``world`` calls this with the same arguments; all validate, rank 0 saves, and then calls ``keep``
+    with the number of every ``keep_every``-th epoch; of the last saved one again where a run goes on from there.
 
     Returns:
         One row per epoch: epoch, loss, what the objective logs, lr, seconds, clips_per_second, doubtful negatives,
@@ -100,6 +100,9 @@ def train(
     run = RunState(retriever, objective, order, optimiser, schedule, keys, device)
     run.restore(saved)
     world.copy_weights(retriever)
+    kept = functools.partial(_keep, keep if world.rank == 0 else None, keys.keep_every)
+    if saved and run.step == 0:
+        kept(run.epoch)  # it may have died between the two
     progress = Progress(f"train {name}", steps, "steps")
     progress.done = first = order.per_epoch * run.epoch + run.step
     batches = order.feed(first, workers, device)
@@ -125,10 +128,9 @@ def train(
             row |= world.agree(validate(retriever.eval()))
             run.keep_if_best(row[f"valid_{keys.select_metric}"] * (-1 if keys.select_metric == "loss" else 1))
         run.end_epoch(row)
-        if keep is not None and keys.keep_every and run.epoch % keys.keep_every == 0 and world.rank == 0:
-            keep(run.epoch)
         if world.rank == 0:
             state.save(run.saved())
+        kept(run.epoch)
     if run.epoch < keys.epochs:
         print(f"{name}: no better score in {keys.patience} validations; stopped after epoch {run.epoch}")
     if keys.keep == "best":
@@ -156,6 +158,11 @@ def _prepare(
     before = random_state(device)
     objective.prepare(retriever, data, device)
     set_random_state(before, device)
+
+
+def _keep(keep: Callable[[int], None] | None, every: int | None, epoch: int) -> None:
+    if keep is not None and every and epoch % every == 0:
+        keep(epoch)
 
 
 def _where(run: RunState) -> str:
