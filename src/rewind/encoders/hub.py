@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from rewind import compat
 from rewind.errors import RewindError
@@ -40,6 +41,14 @@ def cached(repository: str, names: Iterable[str], revision: str | None = None) -
     from huggingface_hub import try_to_load_from_cache
 
     return any(isinstance(try_to_load_from_cache(repository, name, revision=revision), str) for name in names)
+
+
+def cached_file(repository: str, name: str, revision: str | None = None) -> str | None:
+    """Where a file of a repository is in the hub's cache; None where it is not."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repository, name, revision=revision)
+    return found if isinstance(found, str) else None
 
 
 def cache_folder() -> str:
@@ -83,3 +92,40 @@ def loaded(encoding: Encoding, load: Callable[[], T], remedy: str) -> T:
     except Exception as error:  # what is raised depends on the library and on the hub's client
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise RewindError(f"name: {encoding.name}: cannot be loaded ({reason}). {remedy}") from error
+
+
+@contextlib.contextmanager
+def missing_weights() -> Iterator[set[str]]:
+    """Within, the names of weights that models of transformers are loaded without are collected.
+
+    The library draws these at random and says so in its log alone; whoever loads through another library cannot ask.
+    """
+    kind = compat.transformers().PreTrainedModel
+    load, missing = vars(kind)["from_pretrained"], set[str]()
+
+    def noting(cls: Any, /, *arguments: Any, output_loading_info: bool = False, **keys: Any) -> Any:
+        model, found = load.__func__(cls, *arguments, output_loading_info=True, **keys)
+        missing.update(found["missing_keys"])
+        return (model, found) if output_loading_info else model
+
+    kind.from_pretrained = classmethod(noting)
+    try:
+        yield missing
+    finally:
+        kind.from_pretrained = load
+
+
+def refuse_missing(encoding: Encoding, model: Any, missing: set[str]) -> None:
+    """Refuse a model some of whose weights were drawn at random, since its files have none.
+
+    Raises:
+        RewindError: naming the weights, and the class that the files are of.
+    """
+    if lacking := sorted(missing):
+        made = ", ".join(getattr(model.config, "architectures", None) or []) or "another class"
+        some = ", ".join(lacking[:2]) + (" …" if len(lacking) > 2 else "")
+        raise RewindError(
+            f"name: {encoding.name}: its files have no {some}, which {type(model).__name__} needs and would draw at "
+            f"random ({len(lacking):,} in all). They are of {made}: take the model that was published for retrieval, or "
+            "an encoder of your own."
+        )

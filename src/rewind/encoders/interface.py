@@ -18,8 +18,9 @@ Vectors = np.ndarray | list[np.ndarray]
 class Encoder:
     """A model by name. A module of :mod:`rewind.encoders`, or one of the user's own, makes it: ``build(encoding)``.
 
-    A subclass, or any object with these names, writes the first two methods. One whose model reads files by a sampler
-    of its own (``frames: model``) also has ``encode_files(list[Path]) -> Vectors``.
+    A subclass, or any object with these names, writes ``encode_texts`` and ``encode_clips``. One whose model reads
+    files by a sampler of its own (``frames: model``) also has ``encode_files(list[Path]) -> Vectors``. One whose model
+    scores a caption and a clip together is a :class:`PairEncoder`.
 
     Attributes:
         notes: what a reader of the tables must know of its vectors, whole clauses.
@@ -45,6 +46,23 @@ class Encoder:
         Args:
             clips: each uint8 RGB (T, H, W, 3), at the size of the prepared clip. A clip and its twin come together: the
                 twin shows the same pictures in opposite order.
+        """
+        raise NotImplementedError
+
+
+class PairEncoder(Encoder):
+    """A model that scores a caption and a clip together, so that no vectors stand for them: it writes ``score`` alone.
+
+    Any encoder with ``pairs = True`` is one.
+    """
+
+    pairs = True
+
+    def score(self, texts: list[str], clips: list[np.ndarray]) -> np.ndarray:
+        """Scores (n_texts, n_clips) of every caption with every clip; higher is nearer.
+
+        A pair's score must not depend on what else is given. All captions of a test split are given at once, clips as
+        to :meth:`encode_clips`.
         """
         raise NotImplementedError
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from rewind import compat
-from rewind.encoders import hub
+from rewind.encoders import hub, padding
 from rewind.encoders.frames import device, symmetric
 from rewind.encoders.interface import Encoder, Vectors
 from rewind.errors import RewindError
@@ -28,6 +28,7 @@ from rewind.video.frames import open_clip
 OWN = "clips are encoded by the model's own code, so that one blind to their order ties to rounding only"
 SAMPLED = "a model that takes another number of frames is given some twice, or not all, symmetric in time"
 SOUND = ("torchaudio",)  # asked for by models that could hear; no clip here has sound
+PAIRWISE = {"xclip_models": "X-CLIP"}  # MTEB's modules of models whose own score is no product of two vectors
 
 
 class Options(Keys):
@@ -64,6 +65,11 @@ def check(encoding: Encoding) -> None:
         raise RewindError(f"name: {encoding.name}: embeds {', '.join(sorted(has))}; texts and video are needed.")
     if "dense" not in meta.model_type and "late-interaction" not in meta.model_type:
         raise RewindError(f"name: {encoding.name}: scores pairs and has no vectors; take a model that embeds.")
+    if _module(meta) in PAIRWISE:
+        raise RewindError(
+            f"name: {encoding.name}: {PAIRWISE[_module(meta)]} scores a caption and a clip together, but MTEB compares "
+            "vectors that it makes apart; use encoder: transformers."
+        )
     if encoding.revision is not None and encoding.revision != meta.revision:
         raise RewindError(f"revision: {encoding.revision}, but MTEB knows {encoding.name} at {meta.revision} alone.")
     if "/" in encoding.name and not encoding.name.startswith("mteb/baseline-") and meta.open_weights:
@@ -92,9 +98,20 @@ class Mteb(Encoder):
         if encoding.frames == "model":
             self.notes = [OWN]
         self.task = _task()
+        if (effect := padding.batch_effect(self._together)) > padding.TOLERANCE["bf16"]:  # loaders choose the numbers
+            self.notes.append(f"a caption's vector depends on the others of its batch, by {effect:.2g} of its length")
 
     def encode_texts(self, texts: list[str]) -> Vectors:
         return self._encoded([{"text": text} for text in texts], "query")
+
+    def _together(self, texts: list[str]) -> np.ndarray:
+        """Vectors (n, D) of captions that are one batch, of several vectors of each the mean."""
+        size, self.size = self.size, len(texts)
+        try:
+            found = self.encode_texts(texts)
+        finally:
+            self.size = size
+        return np.stack([one.mean(axis=0) if one.ndim > 1 else one for one in found])
 
     def encode_clips(self, clips: list[np.ndarray]) -> Vectors:
         return self._encoded([{"video": Frames(clip, self.speed)} for clip in clips], "document")
@@ -212,6 +229,11 @@ def _meta(encoding: Encoding) -> Any:
     near = difflib.get_close_matches(encoding.name, embeds, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has {len(embeds)} models of texts and video."
     raise RewindError(f"name: {encoding.name}: not in MTEB's registry; {hint}")
+
+
+def _module(meta: Any) -> str:
+    """MTEB's module that a model's loader is in."""
+    return str(getattr(meta.loader, "__module__", "")).rpartition(".")[2]
 
 
 def _task() -> Any:

@@ -54,6 +54,33 @@ def packed(ids: Sequence[str], vectors: Vectors, what: str) -> Made:
     return Made(list(ids), rows)
 
 
+def scored(ids: Sequence[str], texts: Sequence[str], scores: Sequence[np.ndarray], what: str) -> Made:
+    """What a model that scores pairs gave, checked: of each item a row of its scores with all captions.
+
+    Args:
+        ids: of items.
+        texts: captions.
+        scores: (n, n_texts) of consecutive items.
+        what: names the encoder in messages.
+
+    Raises:
+        RewindError: for a wrong number of scores, or one that is not finite.
+    """
+    rows = np.concatenate(scores) if all(part.shape[1:] == (len(texts),) for part in scores) else scores[0]
+    if rows.shape != (len(ids), len(texts)):
+        raise RewindError(
+            f"{what}: gave scores of shape {rows.shape[::-1]} for {len(texts)} captions and {len(ids)} items; it must "
+            "give one for each pair."
+        )
+    if not np.isfinite(rows).all():
+        item, text = np.argwhere(~np.isfinite(rows))[0]
+        raise RewindError(
+            f"{what}: the score of {texts[text]!r} and {ids[item]!r} is not finite; look for broken weights, or set "
+            "precision: fp32."
+        )
+    return Made(list(ids), np.asarray(rows, np.float32))
+
+
 def joined(parts: Sequence[Made]) -> Made:
     """Several shards as one; lengths are filled up to the longest."""
     ids = [one for part in parts for one in part.ids]

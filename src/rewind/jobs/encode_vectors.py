@@ -1,4 +1,4 @@
-"""Vectors of a data set's test split, made once by a model that a study names."""
+"""Vectors of a data set's test split, or scores of its pairs, made once by a model that a study names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rewind.encoders.frames import batches
 from rewind.encoders.interface import Encoder, Vectors, build
 from rewind.encoders.shards import Made
 from rewind.errors import RewindError
-from rewind.files import digest, write_json
+from rewind.files import digest, write_json, write_npz
 from rewind.jobs.frames import Family, families
 from rewind.jobs.given import Given
 from rewind.jobs.launch import on_all_gpus
@@ -44,8 +44,11 @@ def encode_vectors(given: Given) -> None:
 def make_vectors(keys: Encoding, data: Path, dataset: str, folder: Path, code: str, threads: int = 1) -> None:
     """Encode every test caption and every usable test item.
 
-    Writes ``captions.npz``, ``items.npz`` and ``record.json`` into ``folder``. Shards that an earlier, killed call
-    finished are kept if they depend on the same keys, code and files. Started by ``torchrun``, processes share them.
+    Writes ``captions.npz``, ``items.npz`` and ``record.json`` into ``folder``. Of a model that scores pairs there are
+    no vectors: ``captions.npz`` then holds the scores, ``similarity`` (captions, items) with ``query_ids`` and
+    ``item_ids``, as a file of ``model: scores`` does, and ``items.npz`` the ids of items. Shards that an earlier,
+    killed call finished are kept if they depend on the same keys, code and files. Started by ``torchrun``, processes
+    share them.
 
     Args:
         keys: the model and its frames.
@@ -75,10 +78,12 @@ class _Work:
         self.keys, self.state, self.code, self.threads = keys, state, code, threads
         self.parts: dict[str, list[Path]] = {"captions": [], "items": []}
         self.signatures: dict[Path, str] = {}
+        self.texts: list[str] = []
         self._encoder: Encoder | None = None
 
     def run(self, texts: list[str], clips: list[Family], world: World) -> None:
         """Make the shards of this rank that are not there."""
+        self.texts = texts
         text_shards, clip_shards = list(batches(texts, TEXTS)), list(batches(clips, CLIPS))
         files = digest([_file(path) for path in self.keys.files()])
         for n, some in enumerate(text_shards):
@@ -129,15 +134,21 @@ class _Work:
 
     def _done(self, kind: str, n: int) -> bool:
         path = self.parts[kind][n]
-        return shards.read_shard(path, self.signatures[path]) is not None
+        made = shards.read_shard(path, self.signatures[path])
+        # Scores of pairs are of the captions that there were.
+        return made is not None and made.facts.get("scored", "") in ("", digest(self.texts))
 
     def _texts(self, texts: list[str], progress: Progress) -> Made:
         encoder, began, found = self.encoder, time.monotonic(), []
-        for some in batches(texts, self.keys.batch_size):
-            with _memory():
-                found.append(encoder.encode_texts(some))
-            progress.advance(len(some))
-        made = shards.packed([_short(text) for text in texts], _whole(found), f"{self.keys.name}, captions")
+        if _pairs(encoder):
+            progress.advance(len(texts))
+            made = Made([_short(text) for text in texts], np.zeros((len(texts), 0), np.float32))
+        else:
+            for some in batches(texts, self.keys.batch_size):
+                with _memory():
+                    found.append(encoder.encode_texts(some))
+                progress.advance(len(some))
+            made = shards.packed([_short(text) for text in texts], _whole(found), f"{self.keys.name}, captions")
         count = getattr(encoder, "cut", None)  # an encoder of the user's own need not have it
         made.facts = self._facts(began) | {"texts": len(texts), "cut": count(texts) if count else None}
         return made
@@ -151,13 +162,20 @@ class _Work:
                 if self.keys.frames == "model":
                     found.append(encoder.encode_files(given))
                 else:
-                    found.append(encoder.encode_clips(given))
+                    found.append(self._scores(given) if _pairs(encoder) else encoder.encode_clips(given))
                     mirrors += sum(map(mirrored, some))
             progress.advance(len(given))
         ids = [clip.item_id for family in clips for clip in family]
-        made = shards.packed(ids, _whole(found), f"{self.keys.name}, items")
+        what = f"{self.keys.name}, items"
+        pairs = _pairs(encoder)
+        made = shards.scored(ids, self.texts, found, what) if pairs else shards.packed(ids, _whole(found), what)
         made.facts = self._facts(began) | {"twins": sum(len(f) - 1 for f in clips), "mirrored": mirrors}
+        made.facts["scored"] = digest(self.texts) if pairs else ""
         return made
+
+    def _scores(self, clips: list[np.ndarray]) -> np.ndarray:
+        """Scores (n_clips, n_texts) of clips with all captions."""
+        return np.asarray(self.encoder.score(self.texts, clips), np.float32).T
 
     def _facts(self, began: float) -> dict[str, Any]:
         return {
@@ -166,6 +184,11 @@ class _Work:
             "encoder": dict(self.encoder.facts),
             "packages": list(self.encoder.packages),
         }
+
+
+def _pairs(encoder: Encoder) -> bool:
+    """Whether the model scores pairs; an encoder of the user's own need not say that it does not."""
+    return getattr(encoder, "pairs", False)
 
 
 def _whole(found: list[Vectors]) -> Vectors:
@@ -185,29 +208,44 @@ def _memory() -> Iterator[None]:
 def _finish(work: _Work, split: Any, texts: list[str], folder: Path, world: World) -> None:
     """Join the shards into the files of the rule; the state is removed last."""
     captions, items = work.all("captions"), work.all("items")
+    row = {caption: n for n, caption in enumerate(texts)}
+    rows = [row[caption] for caption in split.captions["caption"]]
+    if items[0].facts.get("scored"):
+        _finish_scores(work, shards.joined(items), split, rows, folder)
+    else:
+        _finish_vectors(work, captions, items, split, rows, folder)
+    write_json(folder / "record.json", _record(work.keys, captions, items, split, world))
+    shutil.rmtree(work.state, ignore_errors=True)
+
+
+def _finish_scores(work: _Work, clips: Made, split: Any, rows: list[int], folder: Path) -> None:
+    items = split.items["item_id"].to_numpy(dtype=str)
+    place = {item: n for n, item in enumerate(clips.ids)}
+    scores = clips.vectors[[place[item] for item in items]].T[rows]
+    queries = split.captions["caption_id"].to_numpy(dtype=str)
+    write_npz(folder / "captions.npz", similarity=np.ascontiguousarray(scores), query_ids=queries, item_ids=items)
+    write_npz(folder / "items.npz", ids=items)
+
+
+def _finish_vectors(
+    work: _Work, captions: list[Made], items: list[Made], split: Any, rows: list[int], folder: Path
+) -> None:
     text, clips = shards.joined(captions), shards.joined(items)
     if text.vectors.shape[-1] != clips.vectors.shape[-1] or (text.lengths is None) != (clips.lengths is None):
         raise RewindError(
             f"{work.keys.name}: vectors of captions have shape {text.vectors.shape[1:]}, those of items "
             f"{clips.vectors.shape[1:]}; they cannot be compared."
         )
-    row = {caption: n for n, caption in enumerate(texts)}
     place = {item: n for n, item in enumerate(clips.ids)}
-    ids = split.captions["caption_id"].tolist()
-    shards.write(
-        folder / "captions.npz", shards.taken(text, ids, [row[caption] for caption in split.captions["caption"]])
-    )
+    shards.write(folder / "captions.npz", shards.taken(text, split.captions["caption_id"].tolist(), rows))
     ids = split.items["item_id"].tolist()
     shards.write(folder / "items.npz", shards.taken(clips, ids, [place[item] for item in ids]))
-    write_json(folder / "record.json", _record(work.keys, captions, items, split, clips.vectors.shape, world))
-    shutil.rmtree(work.state, ignore_errors=True)
 
 
-def _record(
-    keys: Encoding, captions: list[Made], items: list[Made], split: Any, shape: tuple[int, ...], world: World
-) -> dict[str, Any]:
+def _record(keys: Encoding, captions: list[Made], items: list[Made], split: Any, world: World) -> dict[str, Any]:
+    pairs = bool(items[0].facts.get("scored"))
     twins, mirrored = (sum(made.facts[name] for made in items) for name in ("twins", "mirrored"))
-    notes = [f"vectors of {keys.title()}", *items[0].facts["notes"]]
+    notes = [f"{'scores' if pairs else 'vectors'} of {keys.title()}", *items[0].facts["notes"]]
     lost = None if any(made.facts["cut"] is None for made in captions) else sum(made.facts["cut"] for made in captions)
     if lost:
         different = sum(made.facts["texts"] for made in captions)
@@ -228,7 +266,8 @@ def _record(
         "left_out": split.left_out,
         "twins": twins,
         "mirrored": mirrored if keys.frames == "rewind" else None,
-        "width": shape[-1],
+        "width": None if pairs else items[0].vectors.shape[-1],
+        "pairs": pairs,
         "seconds": {
             "captions": round(sum(made.facts["seconds"] for made in captions), 3),
             "items": round(sum(made.facts["seconds"] for made in items), 3),

@@ -10,11 +10,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from rewind.datasets.npz_files import npz
+from rewind.datasets.score_files import ARRAYS, read_scores
 from rewind.datasets.vector_files import Vectors, read_vectors, some
 from rewind.errors import RewindError
 from rewind.models.bow import CaptionedItems
 from rewind.models.brought import RowNumbers, check
 from rewind.models.retriever import Features
+from rewind.models.scores import GivenScores
 from rewind.study import Backbone as BackboneKeys
 from rewind.study import Method
 from rewind.study import Text as TextKeys
@@ -126,19 +129,42 @@ def _refuse_zero(side: Vectors) -> None:
         )
 
 
-def notes(method: Method, retriever: GivenVectors) -> list[str]:
+def notes(method: Method, retriever: GivenVectors | GivenScores) -> list[str]:
     """What readers of a table must know of the row."""
     made = Path(files(method)[0]).parent / RECORD
     return json.loads(made.read_text(encoding="utf-8")).get("notes", []) if made.is_file() else []
 
 
-def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> GivenVectors:
-    """The vectors of a run; the study's towers are not looked at.
+def build(
+    method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
+) -> GivenVectors | GivenScores:
+    """The vectors of a run, or the scores of a model that scores pairs; the study's towers are not looked at.
 
     Raises:
         RewindError: for files that are missing, broken or do not fit together.
     """
-    keys: VectorOptions = options(method)
-    return GivenVectors(
-        read_vectors(str(keys.captions), "captions"), read_vectors(str(keys.items), "items"), keys.score
-    )
+    return read(options(method))
+
+
+def read(keys: VectorOptions) -> GivenVectors | GivenScores:
+    """What the files of ``model: vectors`` hold.
+
+    Raises:
+        RewindError: for files that are missing, broken or do not fit together.
+    """
+    captions, items = str(keys.captions), str(keys.items)
+    if _hold_scores(captions, items):
+        if keys.score != "cosine":
+            raise RewindError(
+                f"methods.*.options.score: {keys.score} compares vectors, but this model scores pairs: remove the key."
+            )
+        return GivenScores(read_scores(captions))
+    return GivenVectors(read_vectors(captions, "captions"), read_vectors(items, "items"), keys.score)
+
+
+def _hold_scores(captions: str, items: str) -> bool:
+    """Whether rule ``encode_vectors`` wrote scores of pairs there, for a model that has no vectors."""
+    if not all(path.endswith(".npz") and Path(path).is_file() for path in (captions, items)):
+        return False
+    with npz(Path(captions)) as scores, npz(Path(items)) as ids:
+        return set(scores.files) == set(ARRAYS) and ids.files == ["ids"]

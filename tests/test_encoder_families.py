@@ -1,0 +1,328 @@
+"""Every family of transformers: a caption's batch does not matter, and a pair's score is the library's own."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from encoder_data import OPEN_CLIP, SQUASH, keys, moving, prepared
+from encoder_families import CAPTIONS, CONTEXT, FAMILIES, FRAMES, T5, unigram_tokenizer
+from rewind import compat
+from rewind.encoders import frames, own_score, padding
+from rewind.encoders.interface import build, check
+from rewind.errors import RewindError
+from rewind.files import read_json
+from rewind.jobs import encode_vectors as job
+from rewind.jobs.encode_vectors import make_vectors
+from rewind.study.brought import VectorOptions
+
+SCORELESS = ("flava", "blip2")
+VIDEO = ("xclip", "videoprism")
+SCORED = [name for name in FAMILIES if name not in SCORELESS]
+WHOLE = {"siglip": CONTEXT, "siglip2": 64, "align": 64, "owlvit": CONTEXT, "owlv2": CONTEXT}
+WHOLE |= {"tipsv2": 64, "videoprism": 64}
+"""Families whose captions are filled up to a fixed length, by their documentation, and that length here."""
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """A folder of a family, written when it is first asked for."""
+    if not compat.installed("transformers"):
+        pytest.skip("transformers is not installed")
+    root = tmp_path_factory.mktemp("families")
+
+    def folder(name: str) -> Path:
+        return root / name if (root / name).is_dir() else FAMILIES[name](root / name)
+
+    return folder
+
+
+def clips_of(name: str) -> list[np.ndarray]:
+    return [moving(FRAMES if name in VIDEO else 1, seed) for seed in range(3)]
+
+
+def scores(encoder: Any, size: int, clips: list[np.ndarray]) -> np.ndarray:
+    """Scores (captions, clips) with captions in batches of a size."""
+    encoder.size = size
+    if getattr(encoder, "pairs", False):
+        found = np.concatenate([encoder.score(some, clips) for some in frames.batches(CAPTIONS, size)])
+        return found / encoder.model.logit_scale.exp().item()
+    text = np.concatenate([encoder.encode_texts(some) for some in frames.batches(CAPTIONS, size)])
+    return frames.unit(text) @ frames.unit(encoder.encode_clips(clips)).T
+
+
+@pytest.mark.parametrize("kind", ["transformers", "sentence_transformers"])
+@pytest.mark.parametrize("name", SCORED)
+def test_no_score_depends_on_what_else_is_in_its_batch(family, kind: str, name: str) -> None:
+    if kind == "sentence_transformers" and not compat.installed(kind):
+        pytest.skip(f"{kind} is not installed")
+    if (kind, name) == ("sentence_transformers", "xclip"):
+        pytest.skip("sentence-transformers sees X-CLIP's text tower alone, and refuses it")
+    clips = clips_of(name)
+    encoder = build(keys(kind, family(name)))
+    alone, eights, all_of_them = (scores(encoder, size, clips) for size in (1, 8, 32))
+    assert len(np.unique(alone.round(4))) > len(alone), "the captions' scores differ"
+    np.testing.assert_allclose(eights, alone, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(all_of_them, alone, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["siglip", "siglip2", "aimv2"])
+def test_both_libraries_give_one_score(family, name: str) -> None:
+    if not compat.installed("sentence_transformers"):
+        pytest.skip("sentence_transformers is not installed")
+    one, other = (build(keys(kind, family(name))) for kind in ("transformers", "sentence_transformers"))
+    np.testing.assert_allclose(
+        frames.unit(one.encode_texts(CAPTIONS)), frames.unit(other.encode_texts(CAPTIONS)), rtol=0, atol=1e-6
+    )
+    assert one.facts["captions"] == other.facts["captions"]
+
+
+def own_logits(folder: Path, name: str, clips: list[np.ndarray]) -> np.ndarray:
+    """Scores (captions, clips) that the library gives when it is called as its documentation says."""
+    library = compat.transformers()
+    model, processor = library.AutoModel.from_pretrained(folder).eval(), library.AutoProcessor.from_pretrained(folder)
+    filled = {"padding": "max_length", "max_length": WHOLE[name]} if name in WHOLE else {"padding": True}
+    text = processor(text=list(CAPTIONS), truncation=True, **filled | {"return_tensors": "pt"})
+    if name in WHOLE:
+        assert text["input_ids"].shape[1] == WHOLE[name]
+    pictures = [[Image.fromarray(frame) for frame in clip] for clip in clips]
+    if name == "videoprism":
+        pixels = processor(videos=pictures, return_tensors="pt", do_sample_frames=False)
+    elif name in VIDEO:
+        pixels = processor(videos=pictures, return_tensors="pt")
+    else:
+        pixels = processor(images=[one for (one,) in pictures], return_tensors="pt")
+    with torch.inference_mode():
+        output = model(**{**text, **pixels})
+    return output.logits_per_text.double().numpy()
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_the_score_of_a_pair_is_the_librarys_own(family, name: str) -> None:
+    clips, folder = clips_of(name), family(name)
+    found, own = scores(build(keys("transformers", folder)), 8, clips), own_logits(folder, name, clips)
+    if name == "videoprism":  # a softmax over captions
+        np.testing.assert_allclose(np.exp(found) / np.exp(found).sum(axis=0), own, rtol=0, atol=1e-6)
+        return
+    design = np.stack([found.ravel(), np.ones(found.size)], axis=1)
+    (scale, bias), *_ = np.linalg.lstsq(design, own.ravel(), rcond=None)
+    assert scale > 0 and found.std() > 1e-3
+    np.testing.assert_allclose(found, (own - bias) / scale, rtol=0, atol=1e-5)
+
+
+# What has no score of its own
+
+
+@pytest.mark.parametrize("kind", ["transformers", "sentence_transformers"])
+@pytest.mark.parametrize(("name", "words"), [("flava", "FLAVA's FlavaModel"), ("blip2", "BLIP-2's Blip2Model")])
+def test_a_family_without_a_score_is_refused_before_the_first_job(family, kind: str, name: str, words: str) -> None:
+    if not compat.installed(kind):
+        pytest.skip(f"{kind} is not installed")
+    for refuse in (check, build):
+        with pytest.raises(RewindError, match=f"{words}.* gives no score of a caption and a picture; take a model"):
+            refuse(keys(kind, family(name)))
+
+
+@pytest.mark.parametrize("kind", ["transformers", "sentence_transformers"])
+@pytest.mark.parametrize("name", SCORELESS)
+def test_a_family_that_nobody_listed_is_found_out_by_its_forward(family, monkeypatch, kind: str, name: str) -> None:
+    if not compat.installed(kind):
+        pytest.skip(f"{kind} is not installed")
+    monkeypatch.setattr(own_score, "WITHOUT", {})
+    with pytest.raises(
+        RewindError, match=r"(Flava|Blip2)Model gives no score of a caption and a picture.*; take a model"
+    ):
+        build(keys(kind, family(name)))
+
+
+def test_vectors_that_are_not_the_models_score_are_refused(family, monkeypatch) -> None:
+    kind = compat.transformers().GroupViTModel  # whose forward does not call it
+    given = kind.get_text_features
+
+    @functools.wraps(given)
+    def other(self: Any, *arguments: Any, **more: Any) -> Any:
+        output = given(self, *arguments, **more)
+        output.pooler_output = output.pooler_output.roll(1, dims=-1)
+        return output
+
+    monkeypatch.setattr(kind, "get_text_features", other)
+    with pytest.raises(RewindError, match=r"GroupViTModel scores pairs of a caption and one picture"):
+        build(keys("transformers", family("groupvit")))
+    if compat.installed("sentence_transformers"):
+        with pytest.raises(RewindError, match="use encoder: transformers"):
+            build(keys("sentence_transformers", family("groupvit")))
+
+
+def test_weights_of_another_class_are_refused(tmp_path: Path) -> None:
+    library = compat.transformers()
+    FAMILIES["blip"](tmp_path)
+    config = library.AutoConfig.from_pretrained(tmp_path)
+    library.BlipForImageTextRetrieval(config).save_pretrained(tmp_path)
+    for kind in ("transformers", "sentence_transformers"):
+        if compat.installed(kind):
+            with pytest.raises(RewindError, match=r"no logit_scale, .*BlipModel.*BlipForImageTextRetrieval"):
+                build(keys(kind, tmp_path))
+
+
+def test_a_model_that_needs_the_whole_batch_is_refused(family, monkeypatch) -> None:
+    kind = compat.transformers().CLIPModel
+    given = kind.get_text_features
+
+    @functools.wraps(given)
+    def centred(self: Any, *arguments: Any, **more: Any) -> Any:
+        output = given(self, *arguments, **more)
+        output.pooler_output = output.pooler_output - 0.5 * output.pooler_output.mean(dim=0)
+        return output
+
+    monkeypatch.setattr(kind, "get_text_features", centred)
+    with pytest.raises(RewindError, match=r"CLIPModel gives a caption depends on the other captions of its batch"):
+        build(keys("transformers", family("clip")))
+
+
+def test_the_context_is_what_the_family_reads(family) -> None:
+    library = compat.transformers()
+    expected = {"clip": CONTEXT, "siglip": CONTEXT, "siglip2": 64, "align": 64, "altclip": CONTEXT}
+    for name, length in expected.items():
+        model, processor = (kind.from_pretrained(family(name)) for kind in (library.AutoModel, library.AutoProcessor))
+        found = padding.declared(model, processor)
+        assert found["max_length"] == length, name
+        assert (found["padding"] == "max_length") == (name in WHOLE), name
+    processor.tokenizer.model_max_length = 10**30  # a tokenizer that names no context; AltCLIP's places begin at 2
+    assert padding.declared(model, processor)["max_length"] == CONTEXT
+
+
+def test_a_tokenizer_of_open_clip_fills_its_context_up(tmp_path: Path) -> None:
+    """SigLIP's text tower of open_clip: no mask, the last token is pooled."""
+    text = OPEN_CLIP["text_cfg"] | {"hf_tokenizer_name": "timm/ViT-B-16-SigLIP", "context_length": CONTEXT}
+    text |= {"vocab_size": 64, "no_causal_mask": True, "pool_type": "last", "proj_bias": True}
+    text |= {"tokenizer_kwargs": {"clean": "canonicalize"}}
+    config = OPEN_CLIP | {"text_cfg": text}
+    torch.manual_seed(0)
+    torch.save(compat.open_clip("model").CLIP(**config).state_dict(), tmp_path / "open_clip_pytorch_model.bin")
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": SQUASH}))
+    unigram_tokenizer(T5, prefix=False).save_pretrained(tmp_path)
+    encoder = build(keys("open_clip", tmp_path))
+    clips = clips_of("clip")
+    alone, eights, all_of_them = (scores(encoder, size, clips) for size in (1, 8, 32))
+    np.testing.assert_allclose(eights, alone, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(all_of_them, alone, rtol=0, atol=1e-6)
+
+
+def test_mteb_is_refused_where_it_leaves_out_what_the_clip_adds() -> None:
+    if not compat.installed("mteb"):
+        pytest.skip("mteb is not installed")
+    with pytest.raises(RewindError, match=r"X-CLIP scores a caption and a clip together.*encoder: transformers"):
+        check(keys("mteb", "microsoft/xclip-base-patch32"))
+
+
+# Pairs
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return prepared(tmp_path_factory.mktemp("pairs") / "tiny")
+
+
+def loaded(folder: Path) -> dict[str, np.ndarray]:
+    with np.load(folder / "captions.npz", allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def test_pairs_are_scored_in_blocks_as_one_by_one(family, data: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(job, "CLIPS", 2)
+    monkeypatch.setattr("rewind.encoders.transformers.CAPTIONS_AT_ONCE", 1)
+    found = []
+    for size in (2, 7):
+        make_vectors(keys("transformers", family("xclip"), batch_size=size), data, "tiny", tmp_path / str(size), "code")
+        found.append(loaded(tmp_path / str(size)))
+    np.testing.assert_allclose(found[0]["similarity"], found[1]["similarity"], rtol=0, atol=1e-5)
+    record = read_json(tmp_path / "2/record.json")
+    assert record["pairs"] is True and record["width"] is None and record["mirrored"] == record["twins"] == 3
+    assert any("own forward" in note for note in record["notes"]) and record["notes"][0].startswith("scores of")
+    assert record["facts"]["captions"]["max_length"] == CONTEXT
+    made = VectorOptions(captions=str(tmp_path / "2/captions.npz"), items=str(tmp_path / "2/items.npz"))
+    from rewind.models import vectors
+
+    assert type(vectors.read(made)).__name__ == "GivenScores"
+    with pytest.raises(RewindError, match="score: dot compares vectors, but this model scores pairs"):
+        vectors.read(made.model_copy(update={"score": "dot"}))
+
+
+OWN = """
+import numpy as np
+
+class Pairs:
+    pairs = True
+    notes = ["counts letters"]
+    facts, packages = {}, ()
+    def score(self, texts, clips):
+        return np.array([[len(text) * clip[0].mean() for clip in clips] for text in texts])
+
+def build(encoding):
+    return Pairs()
+"""
+
+
+def test_an_encoder_of_the_users_own_may_score_pairs(data: Path, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/pairs.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    make_vectors(keys("own.pairs", "x"), data, "tiny", tmp_path / "out", "code")
+    found = loaded(tmp_path / "out")
+    assert found["similarity"].shape == (6, 6) and np.linalg.matrix_rank(found["similarity"]) == 1
+    with pytest.raises(RewindError, match="frames: model"):
+        build(keys("own.pairs", "x", frames="model"))
+    with pytest.raises(RewindError, match=r"scores of shape \(1, 2\) for 1 captions and 1 items"):
+        job.shards.scored(["a"], ["b"], [np.zeros((2, 1))], "model")
+    with pytest.raises(RewindError, match="the score of 'b' and 'a' is not finite"):
+        job.shards.scored(["a"], ["b"], [np.full((1, 1), np.nan)], "model")
+
+
+def test_scores_of_other_captions_are_made_again(family, data: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(job, "_finish", lambda *_: None)  # the state stays
+    encoding, written = keys("transformers", family("xclip")), []
+    write = job.shards.write_shard
+    monkeypatch.setattr(job.shards, "write_shard", lambda path, *rest: (written.append(path.name), write(path, *rest)))
+    make_vectors(encoding, data, "tiny", tmp_path, "code")
+    make_vectors(encoding, data, "tiny", tmp_path, "code")
+    assert written == ["captions-00000.npz", "items-00000.npz"]
+    captions = data / "captions/tiny_test.csv"
+    before = captions.read_text()
+    captions.write_text(before.replace("two circles", "three circles"))
+    try:
+        make_vectors(encoding, data, "tiny", tmp_path, "code")
+    finally:
+        captions.write_text(before)
+    assert written[2:] == ["captions-00000.npz", "items-00000.npz"]
+
+
+def test_who_needs_vectors_is_refused_by_a_model_that_scores_pairs(family) -> None:
+    encoder = build(keys("transformers", family("xclip")))
+    for refuse in (lambda: encoder.encode_texts(["a dog"]), lambda: encoder.encode_clips([moving(FRAMES)])):
+        with pytest.raises(RewindError, match="XCLIPModel scores a caption and a clip together, so no vectors stand"):
+            refuse()
+
+
+def test_disagreement_is_in_cosines() -> None:
+    random = np.random.default_rng(0)
+    cosines = random.uniform(-1, 1, (3, 4))
+    assert own_score.disagreement(cosines, 30 * cosines - 7) < 1e-9
+    assert own_score.disagreement(cosines, -cosines) == float("inf")
+    for axis in (0, 1):
+        shares = np.exp(5 * cosines) / np.exp(5 * cosines).sum(axis=axis, keepdims=True)
+        assert own_score.disagreement(cosines, shares) < 1e-9
+    other = cosines.copy()
+    other[0, 0] += 0.3
+    assert own_score.disagreement(cosines, 30 * other) > 0.05
