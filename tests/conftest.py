@@ -1,4 +1,4 @@
-"""Shared fixtures: one thread, and golden files that may be absent."""
+"""Shared fixtures: one thread, a browser, and the table of what is compared with other people's code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+import golden_numbers
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -24,8 +26,6 @@ hypothesis.settings.load_profile("rewind")
 pytest.register_assert_rewrite("init_room")
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = ROOT.parent / "shared" / "data"
-
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 UNSEEN = "browser tests did not run: "
@@ -51,20 +51,22 @@ def browser() -> Iterator[Any]:
         running.close()
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden-table", type=Path, metavar="CSV", help="write what was compared with tests/golden")
+    parser.addoption("--golden-unread", action="store_true", help="list the arrays of tests/golden that no test reads")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say in one line that the browser tests were skipped, and why; the reports of other processes are here too."""
+    if config.option.golden_table:
+        golden_numbers.write_records(config.option.golden_table)
+    if config.option.golden_unread:
+        for file, names in golden_numbers.unread().items():
+            terminalreporter.write_line(f"{file}: no test reads {', '.join(names)}")
     skipped = terminalreporter.stats.get("skipped", [])
     said = [report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple)]
     for reason, count in Counter(text.partition(UNSEEN)[2] for text in said if UNSEEN in text).items():
         terminalreporter.write_line(f"{count} {UNSEEN}{reason}", yellow=True)
-
-
-@pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder of reference data, which is not part of the repository."""
-    if not SHARED.exists():
-        pytest.skip(f"reference data not present at {SHARED}")
-    return SHARED
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

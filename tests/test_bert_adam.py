@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from broken_runs import BreakingFile, Interrupt
+from golden_numbers import agree, load
 from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.feeding.inputs import CachedFrames
@@ -40,10 +41,11 @@ def model(head: str = "seqTransf", blocks: int = 3) -> Clip4Clip:
 
 
 @pytest.fixture
-def golden(shared):
-    return np.load(shared / "golden/clip4clip/bertadam_open.npz", allow_pickle=False)
+def golden():
+    return load("clip4clip/bertadam.npz")
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("kind", ["plain", "globalclip"])
 def test_trajectories_equal_upstream(golden, kind):
     names = [str(name) for name in golden["in/param_names"]]
@@ -66,20 +68,21 @@ def test_trajectories_equal_upstream(golden, kind):
                 parameters[name].grad = torch.tensor(golden[f"in/grad/{name}"][step])
         if kind == "globalclip":
             norm = nn.utils.clip_grad_norm_(parameters.values(), 1.0)
-            np.testing.assert_allclose(norm, golden["out/globalclip_total_norm"][step], rtol=1e-5)
+            agree("CLIP4Clip, BertAdam", "joint norm", norm, golden["out/globalclip_total_norm"][step], rtol=1e-5)
         optimiser.step()
         schedule.step()
         if kind == "globalclip":
             parameters["clip.logit_scale"].data.clamp_(max=math.log(100))
         for name in names:
-            found, wanted = parameters[name].detach().numpy(), golden[f"out/{kind}/{name}"][step]
-            np.testing.assert_allclose(found, wanted, atol=5e-6, rtol=0, err_msg=f"{name}, step {step}")
+            wanted = golden[f"out/{kind}/{name}"][step]
+            agree("CLIP4Clip, BertAdam", "parameters after every step", parameters[name], wanted, atol=5e-6)
 
 
+@pytest.mark.golden
 def test_schedule_equals_upstream(golden):
     total, warmup = int(golden["in/t_total"]), float(golden["in/warmup_proportion"])
     factors = [bert_lr_factor(step, total, warmup) for step in range(int(golden["in/steps"]))]
-    np.testing.assert_allclose(factors, golden["out/schedule_factor"], atol=1e-12)
+    agree("CLIP4Clip, BertAdam", "schedule", factors, golden["out/schedule_factor"], atol=1e-12)
 
 
 def test_schedule_rises_again_behind_the_last_step_and_needs_no_warm_up():

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT
+from golden_numbers import agree, load_json
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import metrics, rank_table
 from rewind.evaluation.similarity import similarity_matrix
@@ -28,7 +29,7 @@ from rewind.models.towers import freeze
 from rewind.study import Backbone, Method, Text
 from rewind.study.model import Evaluation
 
-GOLDEN = json.loads((Path(__file__).parent / "golden" / "miniclip.json").read_text())["bow_baseline"]
+GOLDEN = load_json("miniclip.json")["bow_baseline"]
 CPU = torch.device("cpu")
 
 
@@ -51,10 +52,11 @@ def cosines(texts: list[str]) -> np.ndarray:
     return counts @ counts.T / np.maximum(np.outer(norms, norms), 1e-12)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{len(case['captions'])} captions")
 def test_cosines_and_ranks_are_the_originals(case: dict) -> None:
     found = cosines(case["captions"])
-    np.testing.assert_allclose(found, case["cosine"], atol=1e-9)
+    agree("MiniCLIP, bag of words", "cosines", found, np.array(case["cosine"]), atol=1e-9)
     captions, items = tables(case["captions"], case["image_ids"])
     ranks = rank_table(matrix(captions, items), captions, items, ["test"], ["text_to_item"])
     owners = np.array(case["image_ids"])
@@ -65,7 +67,8 @@ def test_cosines_and_ranks_are_the_originals(case: dict) -> None:
             assert not own.any() and (higher, ties) == (0, len(items) - 1)
             continue
         rivals, truth = found[row][other].round(9), found[row][own].max().round(9)
-        assert (1 + (rivals > truth).sum(), 1 + (rivals >= truth).sum()) == (best, worst)
+        ends = [1 + (rivals > truth).sum(), 1 + (rivals >= truth).sum()]
+        agree("MiniCLIP, bag of words", "ranks", ends, [best, worst])
         assert higher == len(set(owners[other][rivals > truth]))
         assert higher + ties == len(set(owners[other][rivals >= truth]))
 

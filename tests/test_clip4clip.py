@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden_numbers import Numbers, agree, load, load_json
 from rewind.compat import open_clip
 from rewind.errors import RewindError
 from rewind.models.clip import Clip
@@ -16,6 +17,24 @@ from rewind.training.grad_cache import exact_step
 
 FILES = ["open_meanP", "open_seqLSTM", "open_seqTransf", "open_tightTransf", "open2_seqTransf", "open2_tightTransf"]
 RENAMED = {"cross.embeddings.": "head.", "cross.transformer.": "head.transformer.", "cross.pooler.": "head."}
+
+
+def own_names(golden: Numbers) -> dict[str, str]:
+    """CLIP4Clip's name of a tensor -> ours."""
+    names = {}
+    for key in golden:
+        if key.startswith("state/"):
+            theirs = own = key.removeprefix("state/")
+            for old, new in RENAMED.items():
+                own = own.replace(old, new)
+            if own.startswith("clip."):
+                own = "backbone." + own
+            elif not own.startswith("head."):
+                own = "head." + own
+            names[theirs] = own
+    if str(golden["meta/sim_header"]) == "seqLSTM":
+        names.pop("frame_position_embeddings.weight")  # upstream never uses it
+    return names
 
 
 class TokensAsGiven:
@@ -49,20 +68,7 @@ def upstream_model(golden) -> Clip4Clip:
         number["embed_dim"], layers=number["head_layers"], positions=number["context_length"]
     )
     model = Clip4Clip(backbone, head).eval()
-    state = {}
-    for name in golden.files:
-        if not name.startswith("state/"):
-            continue
-        own = name.removeprefix("state/")
-        for old, new in RENAMED.items():
-            own = own.replace(old, new)
-        if own.startswith("clip."):
-            own = "backbone." + own
-        elif not own.startswith("head."):
-            own = "head." + own
-        state[own] = torch.from_numpy(golden[name])
-    if str(meta["sim_header"]) == "seqLSTM":
-        state.pop("head.frame_position_embeddings.weight")  # upstream never uses it
+    state = {own: torch.from_numpy(golden[f"state/{theirs}"]) for theirs, own in own_names(golden).items()}
     model.load_state_dict(state)
     return model
 
@@ -74,35 +80,121 @@ def features(model: Clip4Clip, golden):
     return text, model.encode_items({"pixels": pixels, "mask": mask})
 
 
+def subject(golden: Numbers) -> str:
+    return f"CLIP4Clip, {golden['meta/sim_header']}"
+
+
+@pytest.mark.golden
 @pytest.mark.parametrize("name", FILES)
-def test_similarity_and_loss_equal_upstream(shared, name):
-    golden = np.load(shared / "golden/clip4clip" / f"{name}.npz", allow_pickle=False)
+def test_similarity_and_loss_equal_upstream(name):
+    golden = load(f"clip4clip/{name}.npz")
     model = upstream_model(golden)
     text, items = features(model, golden)
     logits = model.similarity(text, items)
-    np.testing.assert_allclose(logits.detach(), golden["out/logits"], atol=2e-5)
+    agree(subject(golden), "similarity", logits, golden["out/logits"], atol=2e-5)
     n = golden["out/logits_square"].shape[0]
-    square = {key: value[:n] for key, value in text.items()}
-    loss = infonce(model, square, items, {"items": torch.arange(n)}).value
-    np.testing.assert_allclose(loss.item(), golden["out/loss"], atol=1e-5)
+    square, first = {key: value[:n] for key, value in text.items()}, {key: value[:n] for key, value in items.items()}
+    logits = model.similarity(square, first)
+    agree(subject(golden), "similarity", logits, golden["out/logits_square"], atol=2e-5)
+    agree(subject(golden), "loss", -logits.log_softmax(1).diagonal().mean(), golden["out/loss_rows"], atol=1e-5)
+    agree(subject(golden), "loss", -logits.log_softmax(0).diagonal().mean(), golden["out/loss_cols"], atol=1e-5)
+    loss = infonce(model, square, first, {"items": torch.arange(n)}).value
+    agree(subject(golden), "loss", loss, golden["out/loss"], atol=1e-5)
     loss.backward()
-    for key in (k for k in golden.files if k.startswith("grad/clip")):
-        own = dict(model.named_parameters())["backbone." + key.removeprefix("grad/")]
-        wanted = golden[key]
-        assert np.abs(own.grad.numpy() - wanted).max() < 5e-5 * np.abs(wanted).max(), key
+    parameters = dict(model.named_parameters())
+    gradients = {theirs: parameters[own].grad for theirs, own in own_names(golden).items()}
+    for key in (key for key in [*golden, *golden.selections] if key.startswith("grad/")):
+        kept, own = golden.selected(key), gradients[key.removeprefix("grad/")]
+        agree(subject(golden), "gradients", kept.of(own), kept.values, atol=5e-5 * kept.largest)
+    # Of the gradients that are not kept as a whole, and of all others, the 2-norms are.
+    names, norms = golden["out/grad_norm_names"].tolist(), golden["out/grad_norm_values"]
+    assert {name for name, gradient in gradients.items() if gradient is not None} == set(names)
+    ours = torch.stack([gradients[name].double().norm() for name in names]).float()
+    agree(subject(golden), "norms of all gradients", ours, norms, atol=5e-6 * norms.max())
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("name", FILES)
-def test_double_precision_equals_upstream(shared, name):
-    golden = np.load(shared / "golden/clip4clip" / f"{name}.npz", allow_pickle=False)
+def test_features_on_the_way_equal_upstream(name):
+    golden = load(f"clip4clip/{name}.npz")
+    model, mask = upstream_model(golden), torch.from_numpy(golden["in/video_mask"][:, 0])
+    real, pixels = mask.bool(), torch.from_numpy(golden["in/frames_u8"])
+    seen = {}
+    if model.head.pairwise:
+        model.head.similarity_dense.register_forward_pre_hook(lambda layer, given: seen.update(pooled=given[0]))
+    with torch.no_grad():
+        text = model.backbone.encode_text(torch.from_numpy(golden["in/input_ids"]))
+        frames = model.backbone.clip_features(pixels, mask)
+        items = model.encode_items({"frames": frames, "mask": mask})
+        pooled = model.head(frames, mask) if not model.head.pairwise else None
+        model.similarity(model.encode_text({"text": torch.from_numpy(golden["in/input_ids"])}), items)
+    agree(subject(golden), "caption features", text, golden["out/text_features"], atol=2e-5)
+    agree(subject(golden), "frame features", frames[real], golden["out/frame_features"][real.numpy()], atol=2e-5)
+    if model.head.pairwise:
+        wanted = golden["out/cross_pooled"]
+        agree(subject(golden), "pooled features", seen["pooled"].view(wanted.shape), wanted, atol=2e-5)
+        return
+    pooled = torch.nn.functional.normalize(pooled, dim=-1)
+    agree(subject(golden), "pooled features", pooled[real], golden["out/frames_in_pool"][real.numpy()], atol=2e-5)
+    video = golden["out/video_pooled"]
+    unit = video / np.linalg.norm(video, axis=-1, keepdims=True)
+    agree(subject(golden), "pooled features", items["video"], unit, atol=2e-5)
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("name", FILES)
+def test_double_precision_equals_upstream(name):
+    golden = load(f"clip4clip/{name}.npz")
     model = upstream_model(golden).double()
     # The golden run took pixels that had been normalised in float32.
     video = torch.from_numpy(golden["in/video"])[:, 0, :, 0].double()
     frames = model.backbone.clip.visual(video.flatten(0, 1)).unflatten(0, video.shape[:2])
-    mask = torch.from_numpy(golden["in/video_mask"][:, 0])
-    text = model.encode_text({"text": torch.from_numpy(golden["in/input_ids"])})
+    mask, tokens = torch.from_numpy(golden["in/video_mask"][:, 0]), torch.from_numpy(golden["in/input_ids"])
+    text = model.encode_text({"text": tokens})
     items = model.encode_items({"frames": frames, "mask": mask})
-    np.testing.assert_allclose(model.similarity(text, items).detach(), golden["ref64/logits"], atol=1e-9)
+    logits, wanted = model.similarity(text, items), golden["ref64/logits"]
+    agree(subject(golden), "similarity", logits, wanted, atol=1e-9)
+    n = len(golden["ref64/logits_square"])
+    square, first = {key: value[:n] for key, value in text.items()}, {key: value[:n] for key, value in items.items()}
+    agree(subject(golden), "similarity", model.similarity(square, first), golden["ref64/logits_square"], atol=1e-9)
+    loss = infonce(model, square, first, {"items": torch.arange(n)}).value
+    agree(subject(golden), "loss", loss, golden["ref64/loss"], atol=1e-9)
+    real = mask.bool().numpy()
+    agree(
+        subject(golden),
+        "caption features",
+        model.backbone.encode_text(tokens),
+        golden["ref64/text_features"],
+        atol=1e-9,
+    )
+    agree(subject(golden), "frame features", frames[real], golden["ref64/frame_features"][real], atol=1e-9)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_head_starts_from_what_upstreams_starts_from(name):
+    golden, wanted = load(f"clip4clip/{name}.npz"), load_json("clip4clip/init.json")[name]
+    assert wanted["sim_header"] == str(golden["meta/sim_header"])
+    model, layers = upstream_model(golden), int(golden["meta/head_layers"]) if "meta/head_layers" in golden else 4
+    torch.manual_seed(0)
+    width, positions = int(golden["meta/embed_dim"]), int(golden["meta/context_length"])
+    head = HEADS[wanted["sim_header"]](width, layers=layers, positions=positions)
+    blocks = model.backbone.text_blocks()
+    if head.copies_text:
+        head.start_from(blocks)
+    own, said = dict(head.named_parameters()), wanted["init_from_clip"]
+    starts = {theirs: ours for theirs, ours in own_names(golden).items() if ours.startswith("head.")}
+    assert set(starts) == set(said) - (
+        {"frame_position_embeddings.weight"} if wanted["sim_header"] == "seqLSTM" else set()
+    )
+    for theirs, ours in starts.items():
+        value, start = own[ours.removeprefix("head.")], said[theirs]
+        if start.startswith("random std="):
+            spread = float(start.removeprefix("random std="))
+            assert value.std().item() == pytest.approx(spread, rel=0.25), theirs
+            continue
+        constant = {"const0": 0.0, "const1": 1.0}.get(start)
+        origin = golden[f"state/{start}"][: len(value)] if constant is None else np.full(value.shape, constant)
+        assert np.array_equal(value.detach(), origin), theirs
 
 
 def tiny(head: str, positions: int = 77) -> Clip4Clip:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import zipfile
 from pathlib import Path
@@ -12,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from golden_numbers import load_json
 from rewind.datasets.archive import Archive
 from rewind.datasets.digest import vectors_digest
 from rewind.datasets.embedding_rows import split_images
@@ -27,7 +27,8 @@ from rewind.study.embeddings import EmbeddingsSource
 
 GOLDEN = Path(__file__).parent / "golden"
 CHALLENGE = GOLDEN / "challenge"
-TARGETS = np.repeat(np.arange(12), [4, 2, 5, 4, 3, 3, 5, 6, 1, 3, 2, 2])  # image of each golden caption
+EXPECTED = load_json("challenge/expected.json")  # what the original's loader makes of it
+TARGETS = EXPECTED["targets"]  # image of each caption
 
 
 def source(folder: Path = CHALLENGE, **keys: object) -> Dataset:
@@ -69,8 +70,18 @@ def test_the_challenge_is_read_as_the_original_reads_it(tmp_path):
     assert np.array_equal(shown, pictures[order])
 
 
+def test_the_challenges_split_is_that_of_the_original():
+    with np.load(CHALLENGE / "train.npz", allow_pickle=False) as archive:
+        names = archive["images/names"].tolist()
+    shares = {"seed": EXPECTED["split_seed"], "valid_share": EXPECTED["split_val_ratio"]}
+    splits = split_images(names, EmbeddingsSource(format="embeddings", train="a", captions="b", **shares), "d")
+    valid = sorted(name for name in names if splits[name] == "valid")
+    assert [names.index(name) for name in valid] == EXPECTED["val_image_indices_in_gallery_order"]
+    assert [splits[names[image]] == "valid" for image in TARGETS] == [bool(x) for x in EXPECTED["split_caption_is_val"]]
+
+
 def test_the_split_is_that_of_the_original():
-    for case in json.loads((GOLDEN / "translator.json").read_text())["split"]:
+    for case in load_json("translator.json")["split"]:
         names = case["all_image_names"]
         keys = EmbeddingsSource(
             format="embeddings", train="a", captions="b", seed=case["seed"], valid_share=case["val_ratio"]

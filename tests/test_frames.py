@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from golden_numbers import agree, load_json
 from rewind.compat import torchvision
 from rewind.errors import RewindError
 from rewind.study import Video
@@ -19,7 +19,6 @@ from rewind.video.frames import normalise, read_frames, sample_clip
 from rewind.video.sampling import frame_indices, upstream_indices
 from rewind.video.transcode import transcode
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
 SCHEMES = [(sampling, rate) for sampling in ("uniform", "ends", "head", "tail") for rate in (None, 1.0, 2.5)]
 
 
@@ -100,18 +99,13 @@ def test_a_choice_that_cannot_be_made_is_refused(arguments: tuple, message: str)
         frame_indices(*arguments)
 
 
-def golden() -> list[dict]:
-    path = SHARED / "data" / "golden" / "clip4clip" / "metrics.json"
-    return json.loads(path.read_text())["frame_indices"]["cases"] if path.is_file() else []
-
-
-@pytest.mark.skipif(not golden(), reason="shared/data/golden/clip4clip/metrics.json is not here")
+@pytest.mark.golden
 def test_upstream_indices_are_clip4clips() -> None:
-    for case in golden():
+    for case in load_json("clip4clip/metrics.json")["frame_indices"]["cases"]:
         count, fps = case["reported_frame_count"], case["reported_fps"]
         scheme = (case["feature_framerate"], case["max_frames"], case["slice_framepos"])
         used = upstream_indices(count, fps, *scheme)
-        assert used[:: -1 if case["frame_order"] else 1].tolist() == case["used"], case
+        agree("CLIP4Clip, frames", "picked", used[:: -1 if case["frame_order"] else 1], case["used"])
 
 
 def test_upstream_indices_by_hand_and_their_asymmetry() -> None:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from conftest import ROOT
+from golden_numbers import agree, load
 from rewind.errors import RewindError
 from rewind.models.clip4clip import build
 from rewind.models.retriever import Retriever
@@ -115,9 +116,7 @@ class Golden(Retriever):
         self.logit_scale = nn.Parameter(torch.zeros(()))
         self.double()
         prefix = "state/"
-        self.load_state_dict(
-            {n.removeprefix(prefix): torch.tensor(golden[n]) for n in golden.files if n.startswith(prefix)}
-        )
+        self.load_state_dict({n.removeprefix(prefix): torch.tensor(golden[n]) for n in golden if n.startswith(prefix)})
 
     def encode_text(self, batch):
         pooled = self.text["embedding"](batch["text"]).mean(1)
@@ -130,20 +129,27 @@ class Golden(Retriever):
         return self.logit_scale.exp() * text["text"] @ items["items"].T
 
 
-def test_gradients_equal_upstreams_and_not_those_of_accumulation(shared):
-    golden = np.load(shared / "golden/gradcache/open.npz", allow_pickle=False)
+@pytest.mark.golden
+def test_gradients_equal_upstreams_and_not_those_of_accumulation():
+    golden = load("gradcache.npz")
     model = Golden(golden)
     n = len(golden["input/image"])
     batch = {"text": torch.tensor(golden["input/text_ids"]), "image": torch.tensor(golden["input/image"])}
     batch["items"] = torch.arange(n)
     wanted, wrong = (
-        {k.removeprefix(p): torch.tensor(golden[k]) for k in golden.files if k.startswith(p)}
+        {k.removeprefix(p): torch.tensor(golden[k]) for k in golden if k.startswith(p)}
         for p in ("grad/", "plain_accumulation/grad/")
     )
     for size in golden["upstream/chunk_sizes"].tolist():
-        assert exact_step(model, infonce, batch, size).value == pytest.approx(golden["loss"].item(), rel=1e-12)
-        assert error(gradients(model), wanted) < 1e-10, size
-        assert error(gradients(model), wrong) > 0.1
+        agree("GradCache", "loss", exact_step(model, infonce, batch, size).value, golden["loss"], rtol=1e-12)
+        found = gradients(model)
+        assert error(found, wanted) < 1e-10, size
+        for name, gradient in wanted.items():
+            agree("GradCache", "gradients", found[name], gradient, atol=1e-10 * float(gradient.abs().max()))
+        assert error(found, wrong) > 0.1
+    features = {"image": model.encode_items(batch)["items"], "text": model.encode_text(batch)["text"]}
+    for side, values in features.items():
+        agree("GradCache", "features", values, golden[f"features/{side}"], atol=1e-10)
 
 
 # --- randomness

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from golden_numbers import agree, load
 from rewind.errors import RewindError
 from rewind.models.chance import Chance
 from rewind.models.retriever import Retriever
@@ -19,7 +19,7 @@ from rewind.text import same_texts
 from rewind.training.loop import make_objective
 from rewind.training.negatives import doubtful
 
-GOLDEN = dict(np.load(Path(__file__).parent / "golden/hnac.npz", allow_pickle=False))
+GOLDEN = load("hnac.npz")
 CASES = [(0.07, 0.5), (0.2, 0.9)]
 
 
@@ -40,28 +40,31 @@ def scored(objective, batch: int, dtype: torch.dtype):
     return loss.item(), video.grad.numpy(), text.grad.numpy()
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("batch", [0, 1, 2])
 @pytest.mark.parametrize(("temperature", "weight"), CASES)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_hnac_is_the_originals_loss_and_gradient(batch: int, temperature: float, weight: float, reduction: str) -> None:
     options = {"temperature": temperature, "hard_negative_weight": weight, "reduction": reduction}
     objective, name = hnac.build(options), f"{batch}/hnac_t{temperature}_w{weight}_{reduction}"
-    assert scored(objective, batch, torch.float64)[0] == pytest.approx(GOLDEN[f"ref64/{name}"].item(), rel=1e-9)
+    agree("HNAC", "loss", scored(objective, batch, torch.float64)[0], GOLDEN[f"ref64/{name}"], rtol=1e-9)
     loss, video, text = scored(objective, batch, torch.float32)
-    assert loss == pytest.approx(GOLDEN[f"out/{name}"].item(), rel=1e-5)
+    agree("HNAC", "loss", np.float32(loss), GOLDEN[f"out/{name}"], rtol=1e-5)
     mean, times = name.replace("sum", "mean"), len(video) if reduction == "sum" else 1
-    np.testing.assert_allclose(video / times, GOLDEN[f"grad/{mean}/video"], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(text / times, GOLDEN[f"grad/{mean}/text"], rtol=1e-4, atol=1e-5)
+    agree("HNAC", "gradients", video / times, GOLDEN[f"grad/{mean}/video"], rtol=1e-4, atol=1e-5)
+    agree("HNAC", "gradients", text / times, GOLDEN[f"grad/{mean}/text"], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("batch", [0, 1, 2])
 @pytest.mark.parametrize("temperature", [0.07, 0.2])
 def test_infonce_at_a_fixed_temperature_is_the_originals(batch: int, temperature: float) -> None:
     objective, name = infonce.build({"temperature": temperature}), f"{batch}/clip_loss_t{temperature}"
-    assert scored(objective, batch, torch.float64)[0] == pytest.approx(GOLDEN[f"ref64/{name}"].item(), rel=1e-9)
-    _, video, text = scored(objective, batch, torch.float32)
-    np.testing.assert_allclose(video, GOLDEN[f"grad/{name}/video"], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(text, GOLDEN[f"grad/{name}/text"], rtol=1e-4, atol=1e-5)
+    agree("HNAC, InfoNCE", "loss", scored(objective, batch, torch.float64)[0], GOLDEN[f"ref64/{name}"], rtol=1e-9)
+    loss, video, text = scored(objective, batch, torch.float32)
+    agree("HNAC, InfoNCE", "loss", np.float32(loss), GOLDEN[f"out/{name}"], rtol=1e-5)
+    agree("HNAC, InfoNCE", "gradients", video, GOLDEN[f"grad/{name}/video"], rtol=1e-4, atol=1e-5)
+    agree("HNAC, InfoNCE", "gradients", text, GOLDEN[f"grad/{name}/text"], rtol=1e-4, atol=1e-5)
 
 
 def test_another_pair_of_the_same_item_is_no_negative() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from golden_numbers import agree, load
 from rewind.errors import RewindError
+from rewind.evaluation.ranking import metrics, rank_table
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.models.backbone import Backbone
 from rewind.models.clip4clip import Clip4Clip
@@ -42,14 +47,24 @@ class Given(Backbone):
         return prepared[..., 1:], prepared[..., 0].long()  # the mask travels as a feature
 
 
-def load(shared, name: str, case: str) -> dict[str, torch.Tensor]:
-    golden = np.load(shared / "golden" / name / "open.npz", allow_pickle=False)
-    here = {key.removeprefix(f"{case}/"): golden[key] for key in golden.files if key.startswith(f"{case}/")}
-    return {key: torch.from_numpy(np.array(value)) for key, value in here.items() if value.dtype.kind != "U"}
+class Case(Mapping[str, torch.Tensor]):
+    """The arrays of one case, floating ones at one precision."""
 
+    def __init__(self, name: str, case: str, dtype: torch.dtype) -> None:
+        self.golden, self.case, self.dtype = load(f"{name}.npz"), case, dtype
 
-def close(found, wanted, limit: float) -> None:
-    np.testing.assert_allclose(found.detach().numpy(), wanted.numpy(), rtol=0, atol=limit)
+    def __getitem__(self, key: str) -> torch.Tensor:
+        if f"{self.case}/{key}" not in self.golden.arrays:
+            raise KeyError(key)
+        value = torch.from_numpy(np.array(self.golden[f"{self.case}/{key}"]))
+        return value.to(self.dtype) if value.is_floating_point() else value
+
+    def __iter__(self) -> Iterator[str]:
+        start = f"{self.case}/"
+        return (key.removeprefix(start) for key in self.golden if key.startswith(start))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 def model_of(name: str, case: str, golden, **options) -> Clip4Clip:
@@ -58,7 +73,7 @@ def model_of(name: str, case: str, golden, **options) -> Clip4Clip:
     else:
         chosen = {"weights": "uniform"} if case == "ti" else {"depth": int(golden["in/wti_arch"])}
         head = Wti(golden["in/text"].shape[-1], options=WtiOptions(**chosen, **options))
-    head.load_state_dict({k.removeprefix("state/"): v for k, v in golden.items() if k.startswith("state/")})
+    head.load_state_dict({k.removeprefix("state/"): golden[k] for k in golden if k.startswith("state/")})
     return Clip4Clip(Given(golden["in/text"].shape[-1], float(golden["in/logit_scale"])), head).eval()
 
 
@@ -73,106 +88,138 @@ def sides(model, text, words, frames, mask=None):
     return model.encode_text({"text": prepared}), model.encode_items({"frames": frames, "mask": mask})
 
 
-def at(dtype, golden):
-    return {k: v.to(dtype) if v.is_floating_point() else v for k, v in golden.items()}
-
-
 PRECISIONS = [(torch.float64, "ref64", EXACT), (torch.float32, "out", SINGLE)]
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize(("dtype", "kind", "limit"), PRECISIONS)
 @pytest.mark.parametrize("case", CASES["xpool"])
-def test_xpool_equals_upstream(shared, case, dtype, kind, limit):
-    golden = at(dtype, load(shared, "xpool", case))
+def test_xpool_equals_upstream(case, dtype, kind, limit):
+    golden = Case("xpool", case, dtype)
     model = model_of("xpool", case, golden).to(dtype)
     text, frames = golden["in/text"].requires_grad_(), golden["in/frames"].requires_grad_()
     captions, items = sides(model, text, None, frames)
     pooled = model.head.pooled(captions["query"], items["key"], items["value"], items["mask"])
-    close(pooled.transpose(0, 1), golden[f"{kind}/pooled"], limit)
+    agree("X-Pool", "pooled frames", pooled.transpose(0, 1), golden[f"{kind}/pooled"], atol=limit)
     scale = model.backbone.logit_scale.exp()
     logits = model.similarity(captions, items)
-    close(logits / scale, golden[f"{kind}/sims_train"], limit)
+    agree("X-Pool", "similarity", logits / scale, golden[f"{kind}/sims_train"], atol=limit)
     loss = infonce(model, captions, items, {"items": torch.arange(len(text))}).value
-    close(loss, golden[f"{kind}/loss"], limit)
+    agree("X-Pool", "loss", loss, golden[f"{kind}/loss"], atol=limit)
     loss.backward()
     where = "ref64/grad/" if kind == "ref64" else "grad/"
     for name, parameter in model.head.named_parameters():
-        close(parameter.grad, golden[where + name], limit)
-    close(text.grad, golden[where + "in/text"], limit)
-    close(frames.grad, golden[where + "in/frames"], limit)
-    close(model.backbone.logit_scale.grad, golden[where + "in/logit_scale"], limit)
+        agree("X-Pool", "gradients", parameter.grad, golden[where + name], atol=limit)
+    agree("X-Pool", "gradients", text.grad, golden[where + "in/text"], atol=limit)
+    agree("X-Pool", "gradients", frames.grad, golden[where + "in/frames"], atol=limit)
+    agree("X-Pool", "gradients", model.backbone.logit_scale.grad, golden[where + "in/logit_scale"], atol=limit)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize(("dtype", "kind", "limit"), PRECISIONS)
 @pytest.mark.parametrize("case", CASES["xpool"])
-def test_xpool_scores_other_texts_short_clips_and_its_start_as_upstream(shared, case, dtype, kind, limit):
-    golden = at(dtype, load(shared, "xpool", case))
+def test_xpool_scores_other_texts_short_clips_and_its_start_as_upstream(case, dtype, kind, limit):
+    golden = Case("xpool", case, dtype)
     model = model_of("xpool", case, golden).to(dtype)
     scale = model.backbone.logit_scale.exp()
     frames, text = golden["in/frames"], golden["in/text"]
-    close(
-        model.similarity(*sides(model, golden["in/eval_text"], None, frames)) / scale,
-        golden[f"{kind}/eval_sims"],
-        limit,
-    )
+    others, items = sides(model, golden["in/eval_text"], None, frames)
+    agree("X-Pool", "similarity", model.similarity(others, items) / scale, golden[f"{kind}/eval_sims"], atol=limit)
+    pooled = model.head.pooled(others["query"], items["key"], items["value"], items["mask"]).transpose(0, 1)
+    agree("X-Pool", "pooled frames", pooled, golden[f"{kind}/eval_pooled"], atol=limit)
     repeated = sides(model, text, None, golden["in/frames_repeat_last"])
-    close(model.similarity(*repeated) / scale, golden[f"{kind}/sims_repeat_last"], limit)
+    agree("X-Pool", "similarity", model.similarity(*repeated) / scale, golden[f"{kind}/sims_repeat_last"], atol=limit)
     mask = (torch.arange(frames.shape[1]) < golden["in/real_frames"].unsqueeze(1)).long()
     padded = frames.where(mask.bool().unsqueeze(-1), torch.zeros(()).to(dtype))
-    close(model.similarity(*sides(model, text, None, padded, mask)) / scale, golden[f"{kind}/sims_real_only"], limit)
+    captions, items = sides(model, text, None, padded, mask)
+    agree(
+        "X-Pool", "similarity", model.similarity(captions, items) / scale, golden[f"{kind}/sims_real_only"], atol=limit
+    )
+    pooled = model.head.pooled(captions["query"], items["key"], items["value"], items["mask"]).transpose(0, 1)
+    agree("X-Pool", "pooled frames", pooled, golden[f"{kind}/pooled_real_only"], atol=limit)
     fresh = Clip4Clip(model.backbone, XPool(text.shape[-1], options=XPoolOptions(heads=int(golden["in/heads"]))))
     captions, items = sides(fresh.eval().to(dtype), text, None, frames)
-    close(fresh.similarity(captions, items) / scale, golden[f"{kind}/init_sims"], limit)
+    agree("X-Pool", "similarity", fresh.similarity(captions, items) / scale, golden[f"{kind}/init_sims"], atol=limit)
+    loss = infonce(fresh, captions, items, {"items": torch.arange(len(text))}).value
+    agree("X-Pool", "loss", loss, golden[f"{kind}/init_loss"], atol=limit)
 
 
+@pytest.mark.golden
+@pytest.mark.parametrize("case", CASES["xpool"])
+def test_xpools_own_evaluation_gives_our_metrics(case):
+    golden = Case("xpool", case, torch.float64)
+    owners, clips = golden["in/eval_video_of_text"].tolist(), [f"v{n}" for n in range(len(golden["in/frames"]))]
+    items = pd.DataFrame({"item_id": clips, "cluster_id": clips, "reversed": 0})
+    captions = pd.DataFrame(
+        {"video_id": [clips[n] for n in owners], "caption_id": [f"c{n}" for n in range(len(owners))]}
+    )
+    # Upstream's layout: clip, its k-th caption, scores of all clips; NaN where a clip has fewer captions.
+    layout = golden["out/eval_sims_upstream"]
+    rows = [layout[owner, owners[:n].count(owner)] for n, owner in enumerate(owners)]
+    scores = torch.stack(rows).numpy()
+    assert np.array_equal(scores, golden["out/eval_sims"])
+    for direction, name in (("text_to_item", "t2v"), ("item_to_text", "v2t")):
+        row = metrics(rank_table(scores, captions, items, ["test"], [direction], item_to_text="best_caption"))
+        for ours, theirs in (("R@1", "R1"), ("R@5", "R5"), ("MdR", "MedR"), ("MnR", "MeanR")):
+            agree("X-Pool", "metrics", row[ours], golden[f"out/eval_{name}_{theirs}"], rtol=1e-9)
+
+
+@pytest.mark.golden
 @pytest.mark.parametrize(("dtype", "kind", "limit"), PRECISIONS)
 @pytest.mark.parametrize("padding", ["zero", "masked"])
 @pytest.mark.parametrize("case", CASES["wti"])
-def test_wti_equals_upstream(shared, case, padding, dtype, kind, limit):
-    golden = at(dtype, load(shared, "wti", case))
+def test_wti_equals_upstream(case, padding, dtype, kind, limit):
+    golden = Case("wti", case, dtype)
     model = model_of("wti", case, golden, padding=padding).to(dtype)
     suffix = "_unpadded" if padding == "masked" else ""
     text, video = golden["in/text"].requires_grad_(), golden["in/video"].requires_grad_()
     scale = model.backbone.logit_scale.exp()
     captions, items = sides(model, text, golden["in/text_mask"], video, golden["in/video_mask"])
     logits = model.similarity(captions, items)
-    close(logits / scale, golden[f"{kind}/sims_eval{suffix}"], limit)
+    agree("WTI", "similarity", logits / scale, golden[f"{kind}/sims_eval{suffix}"], atol=limit)
     others = sides(model, golden["in/eval_text"], golden["in/eval_text_mask"], video, golden["in/video_mask"])
-    close(model.similarity(*others) / scale, golden[f"{kind}/eval_sims{suffix}"], limit)
+    agree("WTI", "similarity", model.similarity(*others) / scale, golden[f"{kind}/eval_sims{suffix}"], atol=limit)
     if case != "ti":
-        close(captions["weight"], golden[f"{kind}/text_weight"], limit)
+        agree("WTI", "weights", captions["weight"], golden[f"{kind}/text_weight"], atol=limit)
+        weights, wanted = (x.sort(dim=1).values for x in (items["weight"], golden[f"{kind}/video_weight"]))
+        agree("WTI", "weights", weights, wanted, atol=limit)  # frames are summed in an order of our own
     if padding == "masked":
         return
-    close(logits, golden[f"{kind}/logits_train"], limit * float(scale.detach()))
+    agree("WTI", "similarity", logits, golden[f"{kind}/logits_train"], atol=limit * float(scale.detach()))
     loss = infonce(model, captions, items, {"items": torch.arange(len(text))}).value
-    close(loss, golden[f"{kind}/plain_loss"], limit)
+    agree("WTI", "loss", loss, golden[f"{kind}/plain_loss"], atol=limit)
     if kind == "out":
         return
     loss.backward()
     for name, parameter in model.head.named_parameters():
-        close(parameter.grad, golden[f"ref64/grad/plain/{name}"], limit)
-    close(text.grad, golden["ref64/grad/plain/in/text"], limit)
-    close(video.grad, golden["ref64/grad/plain/in/video"], limit)
-    close(model.backbone.logit_scale.grad, golden["ref64/grad/plain/in/logit_scale"], limit)
+        agree("WTI", "gradients", parameter.grad, golden[f"ref64/grad/plain/{name}"], atol=limit)
+    agree("WTI", "gradients", text.grad, golden["ref64/grad/plain/in/text"], atol=limit)
+    agree("WTI", "gradients", video.grad, golden["ref64/grad/plain/in/video"], atol=limit)
+    agree("WTI", "gradients", model.backbone.logit_scale.grad, golden["ref64/grad/plain/in/logit_scale"], atol=limit)
 
 
+@pytest.mark.golden
+@pytest.mark.parametrize(("dtype", "kind", "limit"), PRECISIONS)
 @pytest.mark.parametrize(("case", "variant"), [("arch2", "cdcr3"), ("arch2", "cdcr3_strong"), ("ti", "cdcr2_strong")])
-def test_cdcr_equals_upstream(shared, case, variant):
-    golden = at(torch.float64, load(shared, "wti", case))
-    model = model_of("wti", case, golden, padding="zero").double()
+def test_cdcr_equals_upstream(case, variant, dtype, kind, limit):
+    golden = Case("wti", case, dtype)
+    model = model_of("wti", case, golden, padding="zero").to(dtype)
     text, video = golden["in/text"].requires_grad_(), golden["in/video"].requires_grad_()
     captions, items = sides(model, text, golden["in/text_mask"], video, golden["in/video_mask"])
     _, diagonal, off_diagonal, strength = golden[f"in/{variant}"].tolist()
     objective = cdcr.build({"diagonal": diagonal, "off_diagonal": off_diagonal, "strength": strength})
     loss = objective(model, captions, items, {"items": torch.arange(len(text))})
-    close(loss.logs["cdcr"], golden[f"ref64/{variant}_regulariser"], EXACT)
-    close(loss.value, golden[f"ref64/{variant}_loss"], EXACT)
+    agree("WTI, CDCR", "regulariser", loss.logs["cdcr"], golden[f"{kind}/{variant}_regulariser"], atol=limit)
+    agree("WTI, CDCR", "loss", loss.value, golden[f"{kind}/{variant}_loss"], atol=limit)
+    if kind == "out":
+        return
     loss.value.backward()
     where = f"ref64/grad/{variant}"
     for name, parameter in model.head.named_parameters():
-        close(parameter.grad, golden[f"{where}/{name}"], EXACT)
-    close(text.grad, golden[f"{where}/in/text"], EXACT)
-    close(video.grad, golden[f"{where}/in/video"], EXACT)
+        agree("WTI, CDCR", "gradients", parameter.grad, golden[f"{where}/{name}"], atol=limit)
+    agree("WTI, CDCR", "gradients", text.grad, golden[f"{where}/in/text"], atol=limit)
+    agree("WTI, CDCR", "gradients", video.grad, golden[f"{where}/in/video"], atol=limit)
+    agree("WTI, CDCR", "gradients", model.backbone.logit_scale.grad, golden[f"{where}/in/logit_scale"], atol=limit)
 
 
 @pytest.mark.parametrize("same", [1, 0.1])

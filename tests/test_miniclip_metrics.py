@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from golden_numbers import Numbers, agree, load, load_json
 from rewind.evaluation.ranking import metrics, rank_table
 from rewind.reporting.method_json import method_metrics
 from rewind.reporting.results import Results
 from rewind.study import Backbone, Frames, Study, Text
 
-GOLDEN = Path(__file__).parent / "golden"
-NUMBERS = json.loads((GOLDEN / "miniclip.json").read_text())
+NUMBERS = load_json("miniclip.json")
 WORDS = Text(tokenizer="miniclip", max_words=12)
 RESNET = Backbone(kind="miniclip_towers", architecture="resnet18")
 
 
 @pytest.fixture(scope="module")
-def golden() -> dict[str, np.ndarray]:
-    return dict(np.load(GOLDEN / "miniclip.npz", allow_pickle=False))
+def golden() -> Numbers:
+    return load("miniclip.npz")
 
 
 def frames(count: int, per_item: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -41,6 +40,7 @@ def test_a_perfect_matrix_scores_one_with_several_captions_per_image(direction: 
     assert row["queries"] == (62 if direction == "text_to_item" else 31)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("block", ["a", "b"])
 def test_test_metrics_are_the_originals(golden: dict, block: str) -> None:
     start = f"retrieval/{block}/"
@@ -49,10 +49,20 @@ def test_test_metrics_are_the_originals(golden: dict, block: str) -> None:
     ids = [f"c{n}" for n in range(len(truth))]
     captions = pd.DataFrame({"video_id": items["item_id"].to_numpy()[truth], "caption_id": ids})
     ranks = rank_table(scores, captions, items, ["test"], ["text_to_item"])
-    assert ranks["rank"].tolist() == golden[start + "rank_1based"].tolist()
+    assert (ranks["ties"] == 0).all()
+    agree("MiniCLIP, metrics", "ranks", 1 + ranks["higher"].to_numpy(), golden[start + "rank_1based"])
     row = metrics(ranks) | {"MedR": metrics(ranks)["MdR"]}
     for name in ("R@1", "R@5", "R@10", "MRR", "MedR"):
-        assert row[name] == pytest.approx(golden[f"{start}test/{name}"].item(), abs=1e-9)
+        agree("MiniCLIP, metrics", "metrics", row[name], golden[f"{start}test/{name}"], atol=1e-9)
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("images", [3, 8, 32, 100])
+def test_chance_is_the_originals(images: int) -> None:
+    captions, items = frames(images, 1)
+    row = metrics(rank_table(np.zeros((images, images)), captions, items, ["test"], ["text_to_item"]))
+    for name, wanted in NUMBERS["random_baseline"][str(images)].items():
+        agree("MiniCLIP, metrics", "chance", row[name], wanted, rtol=1e-9)
 
 
 def test_metrics_are_written_in_the_originals_fields() -> None:

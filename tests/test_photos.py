@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from golden_numbers import load_json
 from rewind.datasets import photos, stamps
 from rewind.errors import RewindError
 from rewind.files import check_id
 from rewind.study import Dataset, PhotosSource, load_dataset
 
-GOLDEN = json.loads((Path(__file__).parent / "golden" / "miniclip.json").read_text())
+GOLDEN = load_json("miniclip.json")
 KEYS = PhotosSource(format="photos", captions="captions.json", images="images")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from golden_numbers import agree, load_json
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import metrics, rank_table
 from rewind.metrics import expected, hits, recall_at, reciprocal
@@ -35,18 +35,20 @@ def table_of(similarity, setting="test", direction="text_to_item", twins=False):
     return rank_table(np.asarray(similarity, dtype=float), captions, items, [setting], [direction])
 
 
-def test_untied_metrics_equal_clip4clip(shared):
-    cases = json.loads((shared / "golden/clip4clip/metrics.json").read_text())["matrices"]
-    for case in cases:
+@pytest.mark.golden
+def test_untied_metrics_equal_clip4clip():
+    for case in load_json("clip4clip/metrics.json")["matrices"]:
         for direction, name in (("text_to_item", "text_to_video"), ("item_to_text", "video_to_text")):
-            found = metrics(table_of(case["matrix"], direction=direction))
-            wanted = case[name]
-            assert [found[k] for k in ("R@1", "R@5", "R@10")] == pytest.approx([wanted[k] for k in ("R1", "R5", "R10")])
-            assert (found["MdR"], found["MnR"]) == pytest.approx((wanted["MedianR"], wanted["MeanR"]))
+            table = table_of(case["matrix"], direction=direction)
+            found, wanted = metrics(table), case[name]
+            for ours, theirs in (("R@1", "R1"), ("R@5", "R5"), ("R@10", "R10"), ("MdR", "MedianR"), ("MnR", "MeanR")):
+                agree("CLIP4Clip, metrics", "of matrices", found[ours], wanted[theirs], rtol=1e-6)
+            agree("CLIP4Clip, metrics", "ranks", table["higher"].to_numpy(), wanted["cols"])
 
 
-def test_several_captions_per_item_equal_clip4clip(shared):
-    for case in json.loads((shared / "golden/clip4clip/metrics.json").read_text())["multi_sentence"]:
+@pytest.mark.golden
+def test_several_captions_per_item_equal_clip4clip():
+    for case in load_json("clip4clip/metrics.json")["multi_sentence"]:
         counts = case["captions_per_video"]
         items = pd.DataFrame({"item_id": [f"v{i}" for i in range(len(counts))], "reversed": 0})
         items["cluster_id"] = items["item_id"]
@@ -54,16 +56,82 @@ def test_several_captions_per_item_equal_clip4clip(shared):
         captions = pd.DataFrame({"caption_id": [f"c{i}" for i in range(len(videos))], "video_id": videos})
         table = rank_table(np.array(case["matrix"]), captions, items, ["test"], ["text_to_item"])
         found = metrics(table)
-        assert found["R@1"] == pytest.approx(case["text_to_video"]["R1"], abs=1e-4)
-        assert found["MnR"] == pytest.approx(case["text_to_video"]["MeanR"], abs=1e-4)
+        for ours, theirs in (("R@1", "R1"), ("R@5", "R5"), ("R@10", "R10"), ("MnR", "MeanR")):
+            agree("CLIP4Clip, metrics", "several captions", found[ours], case["text_to_video"][theirs], atol=1e-4)
         back = ["test"], ["item_to_text"], "similarity"
         table = rank_table(np.array(case["matrix"]), captions, items, *back, "best_caption")
-        assert (table["rank"] - 1).tolist() == case["video_to_text"]["cols"] and (table["gallery"] == len(counts)).all()
+        agree("CLIP4Clip, metrics", "ranks", table["higher"].to_numpy(), case["video_to_text"]["cols"])
+        assert (table["ties"] == 0).all() and (table["gallery"] == len(counts)).all()
+        back_metrics = metrics(table)
+        for ours, theirs in (("R@1", "R1"), ("R@5", "R5"), ("R@10", "R10"), ("MdR", "MedianR"), ("MnR", "MeanR")):
+            wanted = case["video_to_text"][theirs]
+            agree("CLIP4Clip, metrics", "several captions", back_metrics[ours], wanted, rtol=1e-9)
         shuffled = np.random.default_rng(0).permutation(len(captions))
         again = rank_table(np.array(case["matrix"])[shuffled], captions.iloc[shuffled], items, *back, "best_caption")
         assert again["rank"].tolist() == table["rank"].tolist()
         every = rank_table(np.array(case["matrix"]), captions, items, *back)
         assert (every["gallery"] == len(captions)).all() and (every["rank"] >= table["rank"]).all()
+
+
+def first_hits(queries: dict[str, tuple[np.ndarray, np.ndarray]]) -> pd.DataFrame:
+    """Ranks of queries (scores of documents, which of them are relevant): documents are an item's captions here."""
+    rows = []
+    for name, (scores, relevant) in queries.items():
+        ids = [f"c{n}" for n in range(len(scores))]
+        captions = pd.DataFrame({"caption_id": ids, "video_id": np.where(relevant, "own", "other")})
+        items = pd.DataFrame({"item_id": ["own", "other"], "cluster_id": ["own", "other"], "reversed": 0})
+        table = rank_table(np.stack([scores, scores], axis=1), captions, items, ["test"], ["item_to_text"])
+        rows.append(table[table["query_id"] == "own"].assign(query_id=name))
+    return pd.concat(rows, ignore_index=True)
+
+
+WHOLE_RUNS = [
+    "multi_relevant_no_ties",
+    "single_relevant_no_ties",
+    "score_ties",
+    "explicit_zero_judgement",
+    "tie_order_probe",
+]
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("name", WHOLE_RUNS)
+def test_ranks_and_metrics_equal_those_of_ranx_and_ir_measures(name):
+    """The cases where every document has a score: here nothing is ever cut off."""
+    (case,) = (case for case in load_json("ranking.json")["cases"] if case["name"] == name)
+    queries = {}
+    for query, run in case["run"].items():
+        relevant = np.array([case["qrels"][query].get(document, 0) > 0 for document in run])
+        queries[query] = np.array(list(run.values())), relevant
+    table = first_hits(queries)
+    best, worst = ([case["ranks"][q][f"first_hit_{kind}"] for q in queries] for kind in ("optimistic", "pessimistic"))
+    agree("Ranking", "ranks", 1 + table["higher"].to_numpy(), best)
+    agree("Ranking", "ranks", (1 + table["higher"] + table["ties"]).to_numpy(), worst)
+    found, ends = metrics(table), (case["interval_pessimistic"], case["interval_optimistic"])
+    for k in (1, 5, 10):
+        low, high = (100 * end[f"hit_rate@{k}"] for end in ends)
+        agree("Ranking", "metrics", [found[f"R@{k}_pessimistic"], found[f"R@{k}_optimistic"]], [low, high], rtol=1e-9)
+        for tool in ("ranx", "ir_measures") if low == high else ():
+            agree("Ranking", "metrics", found[f"R@{k}"], 100 * case[tool]["mean"][f"hit_rate@{k}"], rtol=1e-9)
+    low, high = (end["mrr"] for end in ends)
+    assert low - 1e-9 <= found["MRR"] <= high + 1e-9
+    for tool in ("ranx", "ir_measures") if low == high else ():
+        agree("Ranking", "metrics", found["MRR"], case[tool]["mean"]["mrr"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("case", load_json("ranking.json")["hand_checked"], ids=lambda case: case["name"])
+def test_ranks_and_metrics_of_cases_checked_by_hand(case):
+    scores = np.array(case["similarity"])
+    columns = np.arange(scores.shape[1])
+    relevant = [np.isin(columns, own) for own in case["relevant_columns"]]
+    table = first_hits({str(n): query for n, query in enumerate(zip(scores, relevant, strict=True))})
+    assert (1 + table["higher"]).tolist() == case["rank_optimistic"]
+    assert (1 + table["higher"] + table["ties"]).tolist() == case["rank_pessimistic"]
+    for kind in ("optimistic", "pessimistic"):
+        ties = 0 if kind == "optimistic" else table["ties"]
+        found = metrics(table.assign(higher=table["higher"] + ties, ties=0, rank=1 + table["higher"] + ties))
+        wanted = case[f"metrics_{kind}"]
+        assert [found[name] for name in wanted] == pytest.approx(list(wanted.values()), rel=1e-9)
 
 
 @given(st.integers(0, 4), st.integers(0, 4), st.integers(1, 8))

@@ -1,7 +1,6 @@
-"""RTime's annotation format: its rules, its oddities, and the real files where they are at hand."""
+"""RTime's annotation format: its rules, its oddities, and invented files of its extent."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,8 +8,6 @@ from rewind.compat import open_clip
 from rewind.datasets import rtime
 from rewind.errors import RewindError
 from rewind.study import Dataset
-
-REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "rtime"
 
 
 def entry(there="A door opens.", back="A door closes.", **changes):
@@ -175,25 +172,33 @@ def test_truncated_share_counts_what_is_longer():
     assert rtime.truncated_share([], lambda ts: [], 4) == (0.0, 0)
 
 
-@pytest.fixture(scope="module")
-def real():
-    if not (REAL / "test.json").exists():
-        pytest.skip("RTime's annotation files are not at hand")
-    return rtime.read_files({split: str(REAL / f"{split}.json") for split in ("valid", "test")}, True)
+@pytest.fixture
+def invented(tmp_path):
+    """Files with the extent and the oddities of RTime's own: 500 and 1,000 clips, a few captions given twice."""
+    valid = {f"{number:010d}": entry(f"Thing {number} falls.", f"Thing {number} rises.") for number in range(500)}
+    test = {f"{number:010d}": entry(f"Thing {number} opens.", f"Thing {number} shuts.") for number in range(500, 1500)}
+    for number in (600, 601):  # played backwards it looks the same
+        test[f"{number:010d}"] = entry(f"Thing {number} turns.", f"Thing {number} turns.")
+    for number in (700, 701):  # another clip of the same thing
+        test[f"{number:010d}"] = entry(f"Thing {number + 100} opens.", f"Thing {number} shuts.")
+    # Lengths in CLIP's tokens: each word is one, beside the start and the end.
+    for number, words in ((902, 29), (903, 30), (904, 31), (905, 62), (906, 63), (907, 75), (908, 76)):
+        test[f"{number:010d}"] = entry(" ".join(["red"] * words), f"Thing {number} shuts.")
+    return read(tmp_path, valid=valid, test=test)
 
 
-def test_the_real_files_read_as_published(real):
-    valid, test = real.notes["splits"]["valid"], real.notes["splits"]["test"]
+def test_files_of_the_real_extent_are_counted(invented):
+    valid, test = invented.notes["splits"]["valid"], invented.notes["splits"]["test"]
     assert [valid[k] for k in ("entries", "originals", "twins", "captions")] == [500, 500, 500, 1000]
     assert [test[k] for k in ("entries", "originals", "twins", "captions")] == [1000, 1000, 1000, 2000]
     assert valid["odd"] == {} and valid["duplicates"]["between_items"] == 0
-    assert test["odd_ids"] == {"same_caption_both_ways": ["1019874028", "1031764325"]}
+    assert test["odd_ids"] == {"same_caption_both_ways": ["0000000600", "0000000601"]}
     assert test["duplicates"]["between_items"] == 4 and len(test["duplicates"]["shared"]) == 4
 
 
-def test_the_real_captions_are_truncated_as_often_as_documented(real):
+def test_captions_that_clips_tokenizer_would_cut_are_counted(invented):
     tokenizer = open_clip("tokenizer").SimpleTokenizer()
-    captions = real.captions.query("split == 'test'")["caption"]
+    captions = invented.captions.query("split == 'test'")["caption"]
     counts = dict(zip(captions, (len(tokenizer.encode(text)) + 2 for text in captions), strict=True))
     longer = [rtime.truncated_share(captions, lambda ts: [counts[t] for t in ts], n) for n in (32, 64, 77)]
-    assert longer == [(0.156, 312), (0.002, 4), (0.0005, 1)]
+    assert longer == [(0.0025, 5), (0.0015, 3), (0.0005, 1)]

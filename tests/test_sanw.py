@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from golden_numbers import agree, load
 from rewind.errors import RewindError
 from rewind.models.retriever import Retriever
 from rewind.objectives.infonce import infonce
@@ -16,9 +16,10 @@ from rewind.objectives.interface import make_objective
 from rewind.objectives.sanw import Options, build, row_normalised, weights
 from rewind.study import Training
 from rewind.training.grad_cache import exact_step
+from rewind.training.optim import lr_factor
 from test_grad_cache import CPU, batch_of, error, gradients, tiny
 
-GOLDEN = np.load(Path(__file__).parent / "golden" / "sanw.npz")
+GOLDEN = load("sanw.npz")
 MODES = ("debias", "bandpass")
 BATCHES = range(int(GOLDEN["n_batches"]))
 HYPER = {name.split("/")[1]: float(GOLDEN[name]) for name in GOLDEN.files if name.startswith("hp/")}
@@ -49,16 +50,18 @@ def step(n: int, options: dict, items: list[int] | None = None):
     return objective, loss, {"image": image.grad, "text": text.grad, "logit_scale": model.scale.grad}
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("n", BATCHES)
 @pytest.mark.parametrize("mode, kind", [("vanilla", ""), *((m, k) for m in MODES for k in ("", "_upstream"))])
 def test_loss_and_gradients_are_upstreams(n, mode, kind):
     _, loss, grads = step(n, HYPER | {"mode": mode, "seed_compatible": kind == "_upstream"})
     golden = f"b{n}/{'clip' if mode == 'vanilla' else mode}"
-    np.testing.assert_allclose(loss.value.item(), GOLDEN[f"{golden}/loss{kind}"], **CLOSE)
+    agree(f"SANW, {mode}", "loss", loss.value, GOLDEN[f"{golden}/loss{kind}"], **CLOSE)
     for name, grad in grads.items():
-        np.testing.assert_allclose(grad.numpy(), GOLDEN[f"{golden}/grad_{name}{kind}"], **CLOSE)
+        agree(f"SANW, {mode}", "gradients", grad, GOLDEN[f"{golden}/grad_{name}{kind}"], **CLOSE)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("n", BATCHES)
 @pytest.mark.parametrize("mode", MODES)
 def test_upstreams_statistics_of_the_last_batch(n, mode):
@@ -67,7 +70,32 @@ def test_upstreams_statistics_of_the_last_batch(n, mode):
     for name, value in found.items():
         if name != "w_empty_rows_pct":
             wanted = GOLDEN[f"b{n}/{mode}/upstream_stat/{name}"]
-            np.testing.assert_allclose(value, wanted, rtol=1e-9, atol=1e-9, err_msg=name)
+            agree(f"SANW, {mode}", "statistics", value, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("n", BATCHES)
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_are_upstreams(n, mode):
+    image, text = (GOLDEN[f"b{n}/{side}_features"] for side in ("image", "text"))
+    s = HYPER["alpha"] * text @ text.T + (1 - HYPER["alpha"]) * image @ image.T
+    off = ~np.eye(len(s), dtype=bool)
+    agree(f"SANW, {mode}", "pair similarity", s[off], GOLDEN[f"b{n}/s"][off], **CLOSE)
+    found = weights(torch.from_numpy(s), Options(**HYPER, mode=mode)).numpy()
+    # Upstream adds 1 to the diagonal, and so do only the numbers of its own weights.
+    for wanted in ("w", "w_upstream"):
+        agree(f"SANW, {mode}", "weights", found[off], GOLDEN[f"b{n}/{mode}/{wanted}"][off], **CLOSE)
+
+
+@pytest.mark.golden
+def test_learning_rates_are_upstreams():
+    given = {name.removeprefix("lr/a/"): GOLDEN[name] for name in GOLDEN if name.startswith("lr/a/")}
+    epoch, base = int(given["steps_per_epoch"]), float(given["base_lr"])
+    steps, warmup = epoch * int(given["epochs"]), int(given["warmup_epochs"]) / int(given["epochs"])
+    found = [base * lr_factor(step, steps, warmup, from_zero=True) for step in range(steps + 1)]
+    agree("SANW", "learning rates", found[:steps], given["lr_used_at_step"], rtol=1e-9, atol=1e-18)
+    agree("SANW", "learning rates", found[epoch::epoch], given["lr_logged_per_epoch"], rtol=1e-9, atol=1e-18)
+    agree("SANW", "learning rates", found[steps], given["lr_final"], atol=1e-18)
 
 
 @pytest.mark.parametrize("mode", MODES)

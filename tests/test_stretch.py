@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from golden_numbers import agree, load, load_json
 from rewind.feeding.inputs import Clips, Noise
 from rewind.models.image_towers import MEAN, STD
 from rewind.study import Frames, Video
@@ -21,7 +21,7 @@ from rewind.video.transcode import transcode
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("case", json.loads((GOLDEN / "viclip_frame_pick.json").read_text()), ids=str)
+@pytest.mark.parametrize("case", load_json("viclip_frame_pick.json"), ids=str)
 def test_stride_picks_upstreams_frames(case: dict) -> None:
     picked = frame_indices(case["n_frames"], case["fnum"], "stride")
     assert picked.tolist() == case["picked"]
@@ -35,12 +35,14 @@ def test_a_clip_of_fewer_frames_repeats_some(length: int) -> None:
     assert len(picked) == 8 and set(picked) == set(range(length)) and (np.diff(picked) >= 0).all()
 
 
+@pytest.mark.golden
 def test_a_stretched_frame_is_opencvs_bit_for_bit() -> None:
-    golden = np.load(GOLDEN / "viclip_preprocess.npz", allow_pickle=False)
+    golden = load("viclip_preprocess.npz")
     raw = golden["in/raw_bgr"][frame_indices(11, int(golden["in/fnum"]), "stride")][..., ::-1]
     square = np.stack([stretch_square(np.ascontiguousarray(frame), 32) for frame in raw])
     found = (square / 255 - np.array(MEAN)) / np.array(STD)
-    np.testing.assert_allclose(found.transpose(0, 3, 1, 2)[None], golden["out/tensor"], rtol=0, atol=1e-6)
+    found = found.transpose(0, 3, 1, 2)[None].astype(np.float32)  # as the original's tensor
+    agree("ViCLIP", "preprocessing", found, golden["out/tensor"], atol=1e-6)
 
 
 def test_stretching_keeps_what_is_square_and_halves_by_means() -> None:

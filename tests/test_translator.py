@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from golden_numbers import agree, load
 from rewind.datasets.archive import Archive
 from rewind.errors import RewindError
 from rewind.evaluation.efficiency import query_costs, sizes
@@ -207,20 +209,20 @@ def test_widths_come_from_the_data_set():
         towers.prepare_text(["a dog"])
 
 
+@pytest.mark.golden
 def test_the_seeds_learning_rate_after_its_warm_up():
-    with np.load(CHALLENGE.parent / "translator.npz") as golden:
-        steps, base = golden["sched/lr_used_at_step"], float(golden["sched/base_lr"])
-        epoch = int(golden["sched/steps_per_epoch"])
+    golden = load("translator.npz")
+    steps, base = golden["sched/lr_used_at_step"], float(golden["sched/base_lr"])
+    epoch = int(golden["sched/steps_per_epoch"])
     ours = [base * lr_factor(step, len(steps), epoch / len(steps), 0.1) for step in range(len(steps))]
-    assert ours[epoch:] == pytest.approx(steps[epoch:].tolist(), rel=1e-12)
+    agree("Translator", "schedules", ours[epoch:], steps[epoch:], rtol=1e-12)
     # The original reaches the full rate in the warm-up's last step, here it is the step after it.
     assert ours[:epoch] == pytest.approx([base * (step + 1) / (epoch + 1) for step in range(epoch)])
 
 
-def test_a_submission_has_the_challenges_bytes(tmp_path, shared):
-    folder = shared / "golden" / "translator" / "challenge_open"
-    expected = (folder / "submission_example.csv").read_bytes()
-    vectors = np.load(folder / "submission_example_embeddings.npy")
+def test_a_submission_has_the_challenges_bytes(tmp_path):
+    expected = gzip.decompress((CHALLENGE / "submission_example.csv.gz").read_bytes())
+    vectors = np.load(CHALLENGE / "submission_example_embeddings.npy")
     ids = [line.split(b",", 1)[0].decode() for line in expected.splitlines()[1:]]
     write_rows(tmp_path / "s.csv", ids, vectors)
     assert (tmp_path / "s.csv").read_bytes() == expected

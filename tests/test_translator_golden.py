@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from torch import Tensor
 
+from golden_numbers import Numbers, agree, load, load_json
 from rewind.evaluation.ranking import metrics, rank_table
 from rewind.models.moments import moments, split
 from rewind.models.procrustes import whitened_procrustes
@@ -19,27 +17,36 @@ from rewind.objectives.contrast import agreement, hardest, moment_distance, mult
 from rewind.objectives.memory import Positives, Queue
 from rewind.objectives.multi_positive import MultiPositive, Options, queue_length, temperature
 
-GOLDEN = Path(__file__).parent / "golden"
-NUMBERS = json.loads((GOLDEN / "translator.json").read_text())
+NUMBERS = load_json("translator.json")
+
+
+class Tensors:
+    """The arrays as tensors."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+
+    def __getitem__(self, name: str) -> Tensor:
+        return torch.from_numpy(np.asarray(self.numbers[name]))
 
 
 @pytest.fixture(scope="module")
-def golden() -> dict[str, Tensor]:
-    with np.load(GOLDEN / "translator.npz", allow_pickle=False) as archive:
-        return {k: torch.from_numpy(np.asarray(archive[k])) for k in archive.files if archive[k].dtype.kind != "U"}
+def golden() -> Tensors:
+    return Tensors(load("translator.npz"))
 
 
 def unit(values: Tensor) -> Tensor:
     return torch.nn.functional.normalize(values, dim=1)
 
 
+@pytest.mark.golden
 def test_geometry_is_the_original_map(golden):
     x, y = golden["procrustes/X"], golden["procrustes/Y"]
     weight, bias = whitened_procrustes(moments(split(x, y)), float(golden["procrustes/eps"]))
-    assert torch.allclose(weight, golden["procrustes/A_f64"], rtol=0, atol=1e-10)
-    assert torch.allclose(bias, golden["procrustes/b_f64"], rtol=0, atol=1e-10)
-    assert torch.allclose(weight.float(), golden["procrustes/A"], rtol=0, atol=1e-5)
-    assert torch.allclose(x @ weight.float().T + bias.float(), golden["procrustes/pred"], rtol=0, atol=1e-4)
+    agree("Translator", "closed-form map", weight, golden["procrustes/A_f64"], atol=1e-10)
+    agree("Translator", "closed-form map", bias, golden["procrustes/b_f64"], atol=1e-10)
+    agree("Translator", "closed-form map", weight.float(), golden["procrustes/A"], atol=1e-5)
+    agree("Translator", "closed-form map", x @ weight.float().T + bias.float(), golden["procrustes/pred"], atol=1e-4)
 
 
 def test_moments_do_not_depend_on_the_pieces(golden):
@@ -49,6 +56,7 @@ def test_moments_do_not_depend_on_the_pieces(golden):
         assert torch.allclose(one, two, rtol=1e-12, atol=0)
 
 
+@pytest.mark.golden
 def test_the_adapter_computes_what_the_original_does(golden):
     ours = {"geom.fc": "geometry", "adapter.fc1": "inner", "adapter.fc2": "outer"}
     state = {
@@ -58,10 +66,9 @@ def test_the_adapter_computes_what_the_original_does(golden):
     }
     network = GeometryAdapter(10, 14, 12, 0.1).eval()
     network.load_state_dict(state)
-    assert torch.allclose(network(golden["model/input"]), golden["model/output"], rtol=0, atol=1e-5)
-    assert torch.allclose(
-        network.double()(golden["model/input"].double()), golden["model/output_f64"], rtol=0, atol=1e-10
-    )
+    agree("Translator", "adapter", network(golden["model/input"]), golden["model/output"], atol=1e-5)
+    found = network.double()(golden["model/input"].double())
+    agree("Translator", "adapter", found, golden["model/output_f64"], atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,7 @@ def test_parameters_at_full_width(head, count):
 class Columns:
     """The columns that each variant of the golden losses compares a batch with."""
 
-    def __init__(self, golden: dict[str, Tensor]) -> None:
+    def __init__(self, golden: Tensors) -> None:
         self.golden, self.tau = golden, float(golden["nce/tau"])
         self.pred = golden["nce/pred"].clone().requires_grad_()
         self.left, self.ids = unit(self.pred), golden["nce/image_id"]
@@ -154,31 +161,35 @@ VARIANTS = {
 }
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_losses_and_gradients(golden, variant):
     value, gradient, run = VARIANTS[variant]
     columns = Columns(golden)
     loss = run(columns)
     loss.backward()
-    assert loss.item() == pytest.approx(float(golden[value]), rel=1e-9, abs=1e-10)
-    assert torch.allclose(columns.pred.grad, golden[gradient], rtol=1e-9, atol=1e-10)
+    agree("Translator", "losses", loss, golden[value], rtol=1e-9)
+    agree("Translator", "gradients", columns.pred.grad, golden[gradient], rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.golden
 def test_mined_columns_are_the_top_of_each_row(golden):
     sims = golden["nce/mine/sims"]
     values, there = hardest(sims, torch.ones_like(sims, dtype=torch.bool), int(golden["nce/H"]))
     assert there.all()
-    assert torch.allclose(values, golden["nce/mine/topH_values_desc"], rtol=0, atol=1e-6)
+    agree("Translator", "mined columns", values, golden["nce/mine/topH_values_desc"], atol=1e-6)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("prior", [0.01, 0.2, 1.0])
 def test_denominator_of_the_seeds_debiasing(golden, prior):
     logits, same = golden["nce/dcl/logits"], golden["nce/dcl/pos_mask"]
     good = logits.masked_fill(~same, -torch.inf).logsumexp(1)
     ours = multi_positive(logits, same, ~same, 0.07, "seed", prior) + good
-    assert torch.allclose(ours, golden[f"nce/dcl/logZ_prior{prior}"], rtol=0, atol=1e-8)
+    agree("Translator", "losses", ours, golden[f"nce/dcl/logZ_prior{prior}"], atol=1e-8)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("term", ["agreement", "moment", "cosine"])
 def test_further_terms(golden, term):
     pred, targets = golden["nce/pred"].clone().requires_grad_(), golden["nce/targets"]
@@ -188,8 +199,8 @@ def test_further_terms(golden, term):
         "cosine": lambda: (1 - (unit(pred) * unit(targets)).sum(1)).mean(),
     }[term]()
     value.backward()
-    assert value.item() == pytest.approx(float(golden[f"nce/{term}/loss"]), rel=1e-9)
-    assert torch.allclose(pred.grad, golden[f"nce/{term}/grad_pred"], rtol=1e-9, atol=1e-10)
+    agree("Translator", "losses", value, golden[f"nce/{term}/loss"], rtol=1e-9)
+    agree("Translator", "gradients", pred.grad, golden[f"nce/{term}/grad_pred"], rtol=1e-9, atol=1e-10)
 
 
 def test_agreement_of_distinct_images_is_nothing(golden):
@@ -200,18 +211,19 @@ def test_agreement_of_distinct_images_is_nothing(golden):
     assert torch.equal(pred.grad, torch.zeros_like(pred))
 
 
+@pytest.mark.golden
 def test_the_queue_keeps_the_newest_in_order(golden):
     queue = Queue(int(golden["nce/queue/capacity"]))
     for turn in range(3):
         rows = golden[f"nce/queue/enqueue{turn}"]
         queue.add(rows, torch.arange(len(rows)))
-    assert torch.equal(queue.recent(queue.size, rows)[0], golden["nce/queue/feats"])
-    assert torch.equal(queue.recent(5, rows)[0], golden["nce/queue/recent5"])
+    agree("Translator", "queue", queue.recent(queue.size, rows)[0], golden["nce/queue/feats"])
+    agree("Translator", "queue", queue.recent(5, rows)[0], golden["nce/queue/recent5"])
     sizes, queue = [], Queue(12)
     for _ in range(6):
         queue.add(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
         sizes.append(queue.size)
-    assert sizes == golden["nce/queue/aligned_cap12_chunk4_sizes"].tolist()
+    agree("Translator", "queue", sizes, golden["nce/queue/aligned_cap12_chunk4_sizes"])
 
 
 def test_positives_are_counted_as_they_are_held(golden):
@@ -224,32 +236,36 @@ def test_positives_are_counted_as_they_are_held(golden):
     assert torch.equal(held["ids"], ids[rows])
 
 
+@pytest.mark.golden
 def test_schedules(golden):
     options = Options(queue_from=3)
     found = [temperature(options, epoch) for epoch in range(25)]
-    assert found == pytest.approx(golden["sched/tau_at_epoch"].tolist(), abs=1e-12)
-    assert [queue_length(options, e) for e in range(25)] == golden["sched/queue_recent_limit_at_epoch"].tolist()
+    agree("Translator", "schedules", found, golden["sched/tau_at_epoch"], atol=1e-12)
+    lengths = [queue_length(options, epoch) for epoch in range(25)]
+    agree("Translator", "schedules", lengths, golden["sched/queue_recent_limit_at_epoch"])
     assert {temperature(Options(tau=0.07), epoch) for epoch in range(30)} == {0.07}
     loss = MultiPositive(options)
     loss.start_epoch(3)
     assert (loss.tau, loss.recent) == (found[3], 32_000)
 
 
+@pytest.mark.golden
 def test_ranks_and_metrics(golden):
     x = golden["val/X"].double() @ golden["val/A"].double().T + golden["val/b"].double()
     scores = unit(x) @ unit(golden["val/gallery"].double()).T
     # The map that the file holds was rounded to float32 after these were computed.
-    assert torch.allclose(scores, golden["val/similarity_f64"], rtol=0, atol=1e-7)
+    agree("Translator", "similarity", scores, golden["val/similarity_f64"], atol=1e-7)
     truth = golden["val/caption_to_gallery_index"].tolist()
     items = pd.DataFrame({"item_id": [f"i{n}" for n in range(scores.shape[1])], "reversed": 0})
     items["cluster_id"] = items["item_id"]
     captions = pd.DataFrame({"caption_id": [f"c{n}" for n in range(len(truth))], "video_id": [f"i{n}" for n in truth]})
     table = rank_table(scores.numpy(), captions, items, ["test"], ["text_to_item"])
-    assert table["rank"].tolist() == golden["val/rank_1based"].tolist()
+    assert (table["ties"] == 0).all()
+    agree("Translator", "ranks", 1 + table["higher"].to_numpy(), golden["val/rank_1based"])
     row = metrics(table)
     assert row["gallery"] == 14
-    assert row["MRR"] == pytest.approx(float(golden["val/metrics/MRR"]), abs=1e-9)
-    assert [row[f"R@{k}"] for k in (1, 5, 10)] == pytest.approx(
-        [100 * float(golden[f"val/metrics/R{k}"]) for k in (1, 5, 10)]
-    )
-    assert (row["MdR"], row["P75"]) == (float(golden["val/rank_median_exact"]), float(golden["val/rank_p75_exact"]))
+    agree("Translator", "metrics", row["MRR"], golden["val/metrics/MRR"], atol=1e-9)
+    for k in (1, 5, 10):
+        agree("Translator", "metrics", row[f"R@{k}"], 100 * golden[f"val/metrics/R{k}"], rtol=1e-6)
+    for name, wanted in (("MdR", "median"), ("P75", "p75")):
+        agree("Translator", "metrics", float(row[name]), golden[f"val/rank_{wanted}_exact"])
