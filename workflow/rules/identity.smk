@@ -9,7 +9,7 @@ from rewind.identity.accepted import Accepted
 from rewind.identity.brought import Brought
 from rewind.identity.marks import Identity, remember
 from rewind.identity.stages import instead
-from rewind.study.pretraining import own_backbone
+from rewind.study.pretraining import own_backbone, starts
 
 IDENTITY = Identity(memory=Path(".snakemake/rewind/modules.json"))
 ACCEPTED = Accepted()
@@ -74,7 +74,24 @@ def files_of(wildcards, methods):
     backbones = (own_backbone(method) for method in methods)
     found = [keys.get("weights") for keys in backbones if isinstance(keys, dict)]
     found += [path for method in methods for path in brought_files(method, wildcards.get("seed"))]
+    found += architectures(study(wildcards), methods)
     return own(filter(None, [*found, study(wildcards).text.vocabulary]))
+
+
+def architectures(chosen, methods):
+    """JSON files of the sizes that models are built with.
+
+    They are no inputs of rules: in a fresh checkout all of them are new, and nothing is to run again for that.
+    """
+    backbones = [own_backbone(method) for method in methods]
+    found = [keys.get("architecture") for keys in backbones if isinstance(keys, dict)]
+    found += [chosen.backbone.architecture] if any(map(starts, methods)) else []
+    return json_files(found)
+
+
+def json_files(names):
+    """Of names of architectures, those that are files."""
+    return [name for name in names if name and name.endswith(".json")]
 
 
 def model_modules(chosen, method):

@@ -12,6 +12,7 @@ rule tables:
         unpack(lambda w: report_inputs(w.study)),
         unpack(lambda w: table_inputs(w.study)),
         unpack(lambda w: captions_of(w.study, "train", "test")),
+        described=lambda w: described(w.study),
         item_table=item_table,
         records=lambda w: per_run(w.study, rules.train.output.record),
     output:

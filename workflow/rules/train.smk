@@ -106,7 +106,10 @@ rule features:
             "features",
             "rewind.models.clip4clip",
             named("rewind.models", study(w).backbone.kind),
-            files=[] if study(w).pretraining else weights_of(w.study),
+            files=[
+                *own(json_files([study(w).backbone.architecture])),
+                *([] if study(w).pretraining else weights_of(w.study)),
+            ],
             heads=["meanP"],
         ),
     script:
