@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FILE = "test_batch.bin"
@@ -79,7 +80,8 @@ def read_cifar10(folder: str | Path, sha256: str | None = None) -> LabelledImage
         RewindError: naming the file, for another digest, a torn file, or a class above 9.
     """
     path = find_cifar10(folder)
-    content = path.read_bytes()
+    with reading_user_file(path, "CIFAR-10 file"):
+        content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if sha256 is not None and found != sha256.lower():
         raise RewindError(

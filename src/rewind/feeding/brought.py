@@ -9,12 +9,12 @@ import pandas as pd
 
 from rewind.datasets.captions import SPLITS, load_split
 from rewind.datasets.score_files import read_scores
-from rewind.datasets.vector_files import read_vectors, some
+from rewind.datasets.vector_files import some
 from rewind.errors import RewindError
 from rewind.files import read_csv, read_json
 from rewind.models.retriever import Retriever
 from rewind.models.scores import GivenScores
-from rewind.models.vectors import GivenVectors
+from rewind.models.vectors import GivenVectors, given_vectors
 from rewind.study import Method
 from rewind.study.brought import files, options
 
@@ -42,7 +42,7 @@ def check_files(method: Method, folder: Path, dataset: str) -> None:
     if method.model == "scores":
         retriever: Retriever = GivenScores(read_scores(keys.file))
     else:
-        retriever = GivenVectors(read_vectors(keys.captions, "captions"), read_vectors(keys.items, "items"), keys.score)
+        retriever = given_vectors(keys)
     if prepared(folder, dataset):
         check_ids(retriever, folder, dataset)
 

@@ -22,6 +22,14 @@ _QUIET |= {
     "override",
     "abstractmethod",
 }
+GUARDS = {
+    "rewind.files:reading_user_file",
+    "rewind.files:require_regular_file",
+    "rewind.files:raise_machine_fault",
+    "rewind.training.places:check_state",
+    "rewind.video.images:decoding",
+}
+"""They refuse a file or let it pass as it is: no result depends on them, nor on which files they stand before."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,10 @@ def _names(name: str, imports: dict[str, tuple[str, str]], never: frozenset[str]
     def error(called: str) -> bool:
         return imports.get(called, ("", ""))[0] == "rewind.errors"
 
-    return Names(error, plumbing, keys=name.startswith("rewind.study."))
+    def guard(called: str) -> bool:
+        return ":".join(imports.get(called, (name, called))) in GUARDS
+
+    return Names(error, plumbing, guard, keys=name.startswith("rewind.study."))
 
 
 def _define(module: Module, name: str, node: ast.stmt, names: Names, package: str) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file
 from rewind.models.architectures import other_pixels
 
 State = dict[str, Tensor]
@@ -140,8 +141,9 @@ def _beside(path: Path, name: str) -> dict[str, Any] | None:
     file = path.with_name(name)
     if not file.is_file():
         return None
-    try:
-        found = json.loads(file.read_text())
-    except ValueError as error:
-        raise RewindError(f"{file}: not valid JSON ({error}).") from None
+    with reading_user_file(file, "JSON file"):
+        try:
+            found = json.loads(file.read_text())
+        except ValueError as error:
+            raise RewindError(f"{file}: not valid JSON ({error}).") from None
     return found if isinstance(found, dict) else None

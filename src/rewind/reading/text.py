@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rewind.errors import RewindError
+from rewind.files import require_regular_file
 
 # UTF-32's mark begins as UTF-16's does.
 _MARKS = {
@@ -29,8 +30,9 @@ def read_bytes(path: str | Path, missing: str = "") -> bytes:
         missing: what is said besides where it is not there, such as its key and how to get it.
 
     Raises:
-        RewindError: if it is not there, is a folder, or cannot be read.
+        RewindError: if it is not there, is no file but a folder, a named pipe or a device, or cannot be read.
     """
+    require_regular_file(path, missing)
     try:
         return Path(path).read_bytes()
     except FileNotFoundError as error:
