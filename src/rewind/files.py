@@ -81,7 +81,7 @@ _KINDS = {
 _LONGEST_REASON = 200  # characters
 
 
-def require_regular_file(path: str | Path, missing: str = "") -> None:
+def require_regular_file(path: str | Path, missing: str = "", missing_ok: bool = False) -> None:
     """Refuse what is no file before it is opened: opening a named pipe waits for ever, and a device may never end.
 
     ``/dev/stdin`` and what a shell's ``<(…)`` names may be pipes.
@@ -89,6 +89,7 @@ def require_regular_file(path: str | Path, missing: str = "") -> None:
     Args:
         path: a file that a user names; links are followed.
         missing: what is said besides where it is not there, such as its key and how to get it.
+        missing_ok: whether one that is not there is let pass, for a caller that says it better.
 
     Raises:
         RewindError: if it is not there, may not be read, or is a folder, a named pipe, a socket or a device.
@@ -97,6 +98,8 @@ def require_regular_file(path: str | Path, missing: str = "") -> None:
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)
     except FileNotFoundError as error:
+        if missing_ok:
+            return
         raise RewindError(f"{path}: no such file {missing}".rstrip(" .") + ".") from error
     except ValueError as error:  # a path with a NUL character
         raise RewindError(f"{path}: cannot be read ({error}).") from error
@@ -137,9 +140,15 @@ def reading_user_file(path: str | Path, what: str, remedy: str = "write it again
         if is_machine_fault(blamed):  # also where a reader took it for a fault of the file
             remember_file(blamed, path)
             raise blamed from None
-        if isinstance(error, RewindError):
+        if isinstance(error, RewindError) or _of_another_file(error, path):
             raise
         raise RewindError(f"{path}: no {what} that can be read ({_reason(error)}); {remedy}.") from error
+
+
+def _of_another_file(error: BaseException, path: str | Path) -> bool:
+    """Whether the system refused another file, such as one that is written from what is read."""
+    other = isinstance(error, OSError) and error.errno is not None and error.filename is not None
+    return other and os.fspath(error.filename) != os.fspath(path)
 
 
 def _reason(error: BaseException) -> str:

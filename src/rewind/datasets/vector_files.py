@@ -178,9 +178,9 @@ def _checked(ids: np.ndarray, values: np.ndarray, lengths: np.ndarray | None, wh
         raise RewindError(f"{where}: vectors are {values.dtype}, not float16, float32 or float64.")
     if values.dtype == np.float16:
         values = values.astype(np.float32)
-    if lengths is not None and (lengths.ndim != 1 or lengths.dtype.kind not in "iu"):
+    if lengths is not None and (lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any()):
         shown = f"{lengths.dtype} of shape {lengths.shape}"
-        raise RewindError(f"{where}: lengths are {shown}, not a list of whole numbers.")
+        raise RewindError(f"{where}: lengths are {shown}, not a list of whole numbers from 1.")
     if values.ndim == 3:
         values, lengths = _unpadded(ids, values, lengths, where)
     elif values.ndim != 2 or (lengths is not None and lengths.sum() != len(values)):

@@ -101,7 +101,7 @@ def read(name: str) -> Config:
             raise RewindError(f"backbone.architecture: open_clip knows no {name!r}; {hint}")
         return json.loads(known[name].read_text())
     path = Path(name)
-    require_regular_file(path, "(`backbone.architecture`)")
+    require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.architecture: {name}: no such file.")
     with reading_user_file(path, "JSON file"):
@@ -145,6 +145,7 @@ def published_beside(weights: Path, name: str) -> Config | None:
     A file that tells of another architecture is of other weights in the same folder.
     """
     file = weights.with_name("open_clip_config.json")
+    require_regular_file(file, missing_ok=True)
     if not file.is_file():
         return None
     found, ours = read(str(file)), architecture(name)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
-from rewind.files import reading_user_file
+from rewind.files import reading_user_file, require_regular_file
 from rewind.models.architectures import other_pixels
 
 State = dict[str, Tensor]
@@ -139,6 +139,7 @@ def _keys(config: Mapping[str, Any], tower: str) -> dict[str, Any]:
 def _beside(path: Path, name: str) -> dict[str, Any] | None:
     """A JSON file of the folder of ``path``, where there is one."""
     file = path.with_name(name)
+    require_regular_file(file, missing_ok=True)
     if not file.is_file():
         return None
     with reading_user_file(file, "JSON file"):

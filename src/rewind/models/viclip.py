@@ -135,7 +135,7 @@ def architecture(name: str) -> Architecture:
     if not name.endswith(".json"):
         raise RewindError(f"backbone.architecture: {name!r}: kind: viclip has {', '.join(SIZES)}, or a JSON file.")
     path = Path(name)
-    require_regular_file(path, "(`backbone.architecture`)")
+    require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.architecture: {name}: no such file.")
     with reading_user_file(path, "JSON file"):

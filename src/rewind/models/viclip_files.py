@@ -51,7 +51,7 @@ def read(path: str | Path) -> State:
         RewindError: if it is missing, damaged, or holds more than tensors and plain values.
     """
     path = Path(path)
-    require_regular_file(path, "(`backbone.weights`); put the weights there or correct the key")
+    require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.weights: {path}: no such file; put the weights there or correct the key.")
     with reading_user_file(path, "file of weights"):

@@ -98,7 +98,7 @@ def read_state(path: str | Path, allow_torchscript: bool = False) -> State:
         RewindError: if the file is missing, damaged, something else, or a program archive that was not allowed.
     """
     path = Path(path)
-    require_regular_file(path, "(`backbone.weights`); put the weights there or correct the key")
+    require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.weights: {path}: no such file; put the weights there or correct the key.")
     with reading_user_file(path, "file of weights", "get it again, or save the model's state_dict() anew"):
