@@ -544,9 +544,9 @@ def test_a_panic_of_a_library_is_a_refusal_and_an_interrupt_is_none(tmp_path: Pa
 
     path = tmp_path / "a.npz"
     path.write_bytes(b"a")
-    with pytest.raises(RewindError, match=r"a\.npz: no npz that can be read \(index out of range\); write it again"):
-        with reading_user_file(path, "npz"):
-            raise PanicException("index out of range")
+    said = r"a\.npz: no npz that can be read \(index out of range\); write it again"
+    with pytest.raises(RewindError, match=said), reading_user_file(path, "npz"):
+        raise PanicException("index out of range")
     for stop in (KeyboardInterrupt, SystemExit):
         with pytest.raises(stop), reading_user_file(path, "npz"):
             raise stop

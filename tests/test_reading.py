@@ -322,7 +322,7 @@ def test_ids_of_parquet_and_safetensors_are_read_strictly(tmp_path: Path) -> Non
 RUN = {
     "seven fields": ("q Q0 d 1 0.5 tag\nq Q0 a b 2 0.4 tag\n", "line 2: 7 fields, not the six"),
     "five fields": ("q Q0 d 1 0.5 tag\n\nq Q0 d 2 tag\n", "line 3: 5 fields"),
-    "an infinite score": ("q Q0 d 1 1e999 tag\n", "line 1: the score is beyond 3.4e.38, the largest in single precision: '1e999'"),
+    "an infinite score": ("q Q0 d 1 1e999 tag\n", "line 1: the score is beyond 3.4e.38, .*: '1e999'; divide all"),
     "words": ("q Q0 d 1 high tag\n", "line 1: the score is not a number: 'high'"),
     "twice": ("q Q0 d 1 1 t\n\nq Q0 d 2 0 t\n", "line 3: the pair of 'q' and 'd' is there twice"),
 }

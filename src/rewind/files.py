@@ -147,8 +147,9 @@ def reading_user_file(path: str | Path, what: str, remedy: str = "write it again
 
 def _of_another_file(error: BaseException, path: str | Path) -> bool:
     """Whether the system refused another file, such as one that is written from what is read."""
-    other = isinstance(error, OSError) and error.errno is not None and error.filename is not None
-    return other and os.fspath(error.filename) != os.fspath(path)
+    if not isinstance(error, OSError) or error.errno is None or error.filename is None:
+        return False
+    return os.fspath(error.filename) != os.fspath(path)
 
 
 def _reason(error: BaseException) -> str:

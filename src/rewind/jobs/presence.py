@@ -39,7 +39,7 @@ def absent_sources(dataset: Dataset) -> list[str]:
 
 def dataset_faults(dataset: Dataset) -> list[str]:
     """Absent files of a data set, as lines under its file's name."""
-    found = []
+    found: list[str] = []
     unusable = absent_sources(dataset)
     found += filter(None, map(_other_kind, unusable))
     if missing := [path for path in unusable if not _other_kind(path)]:
