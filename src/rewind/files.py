@@ -115,7 +115,7 @@ def require_regular_file(path: str | Path, missing: str = "", missing_ok: bool =
 
 
 @contextlib.contextmanager
-def reading_user_file(path: str | Path, what: str, remedy: str = "write it again") -> Iterator[None]:
+def reading_user_file(path: str | Path, what: str, remedy: str = "write it again", missing: str = "") -> Iterator[None]:
     """Around whatever a library does with a file that a user brings: what it throws becomes file and reason.
 
     Only what reads the file belongs into the block: there a bug of ours would be taken for a fault of the file.
@@ -124,13 +124,14 @@ def reading_user_file(path: str | Path, what: str, remedy: str = "write it again
         path: the file; what is no file is refused before the block (see :func:`require_regular_file`).
         what: what should be in it, and where in it the block reads, for example ``npz`` or ``npz, array 'vectors'``.
         remedy: what to do about a broken one.
+        missing: see :func:`require_regular_file`.
 
     Raises:
         RewindError: naming the file and why it cannot be read; one that the block raises itself stays as it is.
         MemoryError, OSError, RuntimeError: of the machine (no memory, no space, a disk that fails), which keep their
             own meaning; :func:`rewind.trouble.told` names the file.
     """
-    require_regular_file(path)
+    require_regular_file(path, missing)
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -159,6 +160,21 @@ def _reason(error: BaseException) -> str:
     if not line or isinstance(error, LookupError | AttributeError | AssertionError):
         line = f"{type(error).__name__}: {line}".rstrip(": ")
     return f"{line[:_LONGEST_REASON]}…" if len(line) > _LONGEST_REASON else line.rstrip(".")
+
+
+@contextlib.contextmanager
+def naming_file(path: str | Path) -> Iterator[None]:
+    """Around work on what a file holds: where memory or another thing of the machine is at its end, the file is told.
+
+    Raises:
+        MemoryError, OSError, RuntimeError: what the block raises, with the file's name.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_machine_fault(error):
+            remember_file(error, path)
+        raise
 
 
 def raise_machine_fault(error: BaseException, path: str | Path) -> None:

@@ -14,6 +14,7 @@ from rewind.datasets.npz_files import need, npz
 from rewind.datasets.trec_lines import LARGEST, read_run
 from rewind.datasets.vector_files import some
 from rewind.errors import RewindError
+from rewind.files import naming_file
 
 ARRAYS = ("similarity", "query_ids", "item_ids")
 
@@ -49,7 +50,8 @@ def read_scores(path: str | Path) -> Scores:
     path = Path(path)
     if not path.exists():
         raise RewindError(f"{path}: no such file; write the scores there, or correct the path.")
-    found = _npz(path) if path.suffix == ".npz" else _trec(path)
+    with naming_file(path):
+        found = _npz(path) if path.suffix == ".npz" else _trec(path)
     for what, ids in (("caption", found.queries), ("item", found.items)):
         names, times = np.unique(ids, return_counts=True)
         if (times > 1).any():

@@ -16,7 +16,7 @@ import pandas as pd
 from rewind.datasets.id_lists import text_ids
 from rewind.datasets.npz_files import need, npz
 from rewind.errors import RewindError
-from rewind.files import reading_user_file, require_regular_file
+from rewind.files import naming_file, reading_user_file, require_regular_file
 
 EXPORTED = {"query_ids", "text", "item_ids", "items", "space"}
 SHOWN = 3  # ids in a message
@@ -89,8 +89,9 @@ def read_vectors(path: str | Path, side: Literal["captions", "items"]) -> Vector
     if not path.exists():
         raise RewindError(f"{path}: no such file; write the vectors there, or correct the path.")
     require_regular_file(path)
-    ids, values, lengths = _npz(path, side) if path.suffix == ".npz" else readers[path.suffix](path)
-    return _checked(ids, values, lengths, str(path))
+    with naming_file(path):
+        ids, values, lengths = _npz(path, side) if path.suffix == ".npz" else readers[path.suffix](path)
+        return _checked(ids, values, lengths, str(path))
 
 
 def _npz(path: Path, side: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

@@ -25,6 +25,7 @@ _QUIET |= {
 GUARDS = {
     "rewind.files:reading_user_file",
     "rewind.files:require_regular_file",
+    "rewind.files:naming_file",
     "rewind.files:raise_machine_fault",
     "rewind.training.places:check_state",
     "rewind.video.images:decoding",

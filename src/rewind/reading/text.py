@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rewind.errors import RewindError
-from rewind.files import require_regular_file
+from rewind.files import reading_user_file
 
 # UTF-32's mark begins as UTF-16's does.
 _MARKS = {
@@ -32,19 +32,19 @@ def read_bytes(path: str | Path, missing: str = "") -> bytes:
     Raises:
         RewindError: if it is not there, is no file but a folder, a named pipe or a device, or cannot be read.
     """
-    require_regular_file(path, missing)
-    try:
-        return Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise RewindError(f"{path}: no such file {missing}".rstrip(" .") + ".") from error
-    except IsADirectoryError as error:
-        raise RewindError(f"{path}: this is a folder; name the file itself.") from error
-    except PermissionError as error:
-        raise RewindError(
-            f"{path}: this account may not read the file; ask its owner for the right, or copy it."
-        ) from error
-    except (OSError, ValueError) as error:  # a path with a NUL character is a ValueError
-        raise RewindError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}).") from error
+    with reading_user_file(path, "file", missing=missing):
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError as error:
+            raise RewindError(f"{path}: no such file {missing}".rstrip(" .") + ".") from error
+        except IsADirectoryError as error:
+            raise RewindError(f"{path}: this is a folder; name the file itself.") from error
+        except PermissionError as error:
+            raise RewindError(
+                f"{path}: this account may not read the file; ask its owner for the right, or copy it."
+            ) from error
+        except (OSError, ValueError) as error:  # a path with a NUL character is a ValueError
+            raise RewindError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}).") from error
 
 
 def read_text(path: str | Path, missing: str = "") -> str:
