@@ -50,7 +50,7 @@ def test_broken_acceptances_are_refused_since_without_them_runs_would_be_made_ag
     (tmp_path / "mini").mkdir()
     file = tmp_path / "mini" / FILE
     file.write_bytes(content)
-    with pytest.raises(RewindError, match=r"accepted\.json: these accepted edits cannot be read"):
+    with pytest.raises(RewindError, match=r"accepted\.json: no list of accepted edits that can be read"):
         Accepted(tmp_path).recorded("train", {"study": "mini"}, "a" * 16)
     with pytest.raises(RewindError):
         Accepted(tmp_path).add(file, [])

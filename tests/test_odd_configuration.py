@@ -113,7 +113,7 @@ def test_what_is_no_file_is_refused(checkout):
         load_all({"studies": ["s"]})
     path.rmdir()
     path.symlink_to(path.name)
-    with pytest.raises(RewindError, match=r"cannot be read \(Too many levels of symbolic links\)"):
+    with pytest.raises(RewindError, match="a symbolic link that leads to itself; remove the link"):
         load_all({"studies": ["s"]})
     path.unlink()
     os.mkfifo(path)  # nobody writes into it: reading would wait forever

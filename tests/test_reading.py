@@ -312,7 +312,7 @@ def test_ids_of_parquet_and_safetensors_are_read_strictly(tmp_path: Path) -> Non
     for ids, message in (
         ('["a", ["b"]]', r"place 1: \['b'\] is no text"),
         ('["a", "\\ud800"]', "is not UTF-8 text"),
-        ("[" * 100_000, "not a whole safetensors file"),
+        ("[" * 100_000, "no safetensors file that can be read"),
     ):
         save_file({"vectors": torch.ones(2, 1)}, tmp_path / "a.safetensors", {"ids": ids})
         with pytest.raises(RewindError, match=f"a.safetensors: .*{message}"):
@@ -322,7 +322,7 @@ def test_ids_of_parquet_and_safetensors_are_read_strictly(tmp_path: Path) -> Non
 RUN = {
     "seven fields": ("q Q0 d 1 0.5 tag\nq Q0 a b 2 0.4 tag\n", "line 2: 7 fields, not the six"),
     "five fields": ("q Q0 d 1 0.5 tag\n\nq Q0 d 2 tag\n", "line 3: 5 fields"),
-    "an infinite score": ("q Q0 d 1 1e999 tag\n", "line 1: the score is not a number: '1e999'"),
+    "an infinite score": ("q Q0 d 1 1e999 tag\n", "line 1: the score is beyond 3.4e.38, .*: '1e999'; divide all"),
     "words": ("q Q0 d 1 high tag\n", "line 1: the score is not a number: 'high'"),
     "twice": ("q Q0 d 1 1 t\n\nq Q0 d 2 0 t\n", "line 3: the pair of 'q' and 'd' is there twice"),
 }
@@ -335,7 +335,7 @@ def test_runs_are_read_strictly(tmp_path: Path, fault: str) -> None:
     with pytest.raises(RewindError, match=f"a.run: {message}"):
         score_files.read_scores(tmp_path / "a.run")
     (tmp_path / "a.run.gz").write_bytes(b"\x1f\x8b torn")
-    with pytest.raises(RewindError, match=r"a\.run\.gz: cannot be unpacked"):
+    with pytest.raises(RewindError, match=r"a\.run\.gz: no \.gz file that can be read"):
         score_files.read_scores(tmp_path / "a.run.gz")
 
 

@@ -18,7 +18,14 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.trouble import put_down, refuse_no_file, remember_place
+from rewind.trouble import (
+    is_machine_fault,
+    path_fault,
+    put_down,
+    refuse_no_file,
+    remember_file,
+    remember_place,
+)
 
 # Letters, digits and . _ - ; never a leading dot or dash, so an id is neither hidden, a parent folder nor an option.
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
@@ -38,24 +45,6 @@ def check_id(value: object, where: str) -> str:
             "(not starting with a dot or a dash, no '..', at most 200 characters)."
         )
     return text
-
-
-def require_regular_file(path: str | Path) -> None:
-    """Refuse what is no file: to open a pipe waits for ever, to read a device may never end.
-
-    What is not there, or cannot be looked at, passes: opening it says why.
-
-    Raises:
-        RewindError: if ``path`` is a folder, a pipe, a socket or a device.
-    """
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return
-    if not stat.S_ISREG(mode):
-        kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
-        kind = next((name for is_one, name in kinds if is_one(mode)), "a device")
-        raise RewindError(f"{path}: {kind}, but a file is needed.")
 
 
 def require_whole_archive(path: str | Path) -> None:
@@ -101,6 +90,125 @@ def atomic(path: str | Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+# What a shell pipes into the command, and what its `<(…)` names: both are open already, so that neither waits for ever.
+_PIPED = re.compile(r"/dev/stdin|(?:/dev|/proc/self)/fd/\d+")
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_LONGEST_REASON = 200  # characters
+
+
+def require_regular_file(path: str | Path, missing: str = "", missing_ok: bool = False) -> None:
+    """Refuse what is no file before it is opened: opening a named pipe waits for ever, and a device may never end.
+
+    ``/dev/stdin`` and what a shell's ``<(…)`` names may be pipes.
+
+    Args:
+        path: a file that a user names; links are followed.
+        missing: what is said besides where it is not there, such as its key and how to get it.
+        missing_ok: whether one that is not there is let pass, for a caller that says it better.
+
+    Raises:
+        RewindError: if it is not there, may not be read, or is a folder, a named pipe, a socket or a device.
+        OSError: for a fault of the machine, such as a disk that does not answer.
+    """
+    try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+    except FileNotFoundError as error:
+        if missing_ok:
+            return
+        raise RewindError(f"{path}: no such file {missing}".rstrip(" .") + ".") from error
+    except ValueError as error:  # a path with a NUL character
+        raise RewindError(f"{path}: cannot be read ({error}).") from error
+    except OSError as error:
+        if is_machine_fault(error):
+            raise
+        raise RewindError(f"{path}: {path_fault(error)}.") from error
+    if kind in _KINDS and not _PIPED.fullmatch(str(path)):
+        remedy = "name the file itself" if kind == stat.S_IFDIR else "save its content in a file, and name that"
+        raise RewindError(f"{path}: this is {_KINDS[kind]}; {remedy}.")
+    if not os.access(path, os.R_OK):  # libraries say of such a file that it is damaged
+        raise RewindError(f"{path}: this account may not read the file; ask its owner for the right, or copy it.")
+
+
+@contextlib.contextmanager
+def reading_user_file(path: str | Path, what: str, remedy: str = "write it again", missing: str = "") -> Iterator[None]:
+    """Around whatever a library does with a file that a user brings: what it throws becomes file and reason.
+
+    Only what reads the file belongs into the block: there a bug of ours would be taken for a fault of the file.
+
+    Args:
+        path: the file; what is no file is refused before the block (see :func:`require_regular_file`).
+        what: what should be in it, and where in it the block reads, for example ``npz`` or ``npz, array 'vectors'``.
+        remedy: what to do about a broken one.
+        missing: see :func:`require_regular_file`.
+
+    Raises:
+        RewindError: naming the file and why it cannot be read; one that the block raises itself stays as it is.
+        MemoryError, OSError, RuntimeError: of the machine (no memory, no space, a disk that fails), which keep their
+            own meaning; :func:`rewind.trouble.told` names the file.
+    """
+    require_regular_file(path, missing)
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # panics of libraries in Rust are no `Exception`
+        blamed = error.__cause__ if isinstance(error, RewindError) and error.__cause__ else error
+        if is_machine_fault(blamed):  # also where a reader took it for a fault of the file
+            remember_file(blamed, path)
+            raise blamed from None
+        if isinstance(error, RewindError) or _of_another_file(error, path):
+            raise
+        raise RewindError(f"{path}: no {what} that can be read ({_reason(error)}); {remedy}.") from error
+
+
+def _of_another_file(error: BaseException, path: str | Path) -> bool:
+    """Whether the system refused another file, such as one that is written from what is read."""
+    if not isinstance(error, OSError) or error.errno is None or error.filename is None:
+        return False
+    return os.fspath(error.filename) != os.fspath(path)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what a library said, with the kind of error where that alone says little."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in line)  # bytes of a broken file, perhaps
+    if not line or isinstance(error, LookupError | AttributeError | AssertionError):
+        line = f"{type(error).__name__}: {line}".rstrip(": ")
+    return f"{line[:_LONGEST_REASON]}…" if len(line) > _LONGEST_REASON else line.rstrip(".")
+
+
+@contextlib.contextmanager
+def naming_file(path: str | Path) -> Iterator[None]:
+    """Around work on what a file holds: where memory or another thing of the machine is at its end, the file is told.
+
+    Raises:
+        MemoryError, OSError, RuntimeError: what the block raises, with the file's name.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_machine_fault(error):
+            remember_file(error, path)
+        raise
+
+
+def raise_machine_fault(error: BaseException, path: str | Path) -> None:
+    """For those who go on without a file that cannot be read: not where a fault of the machine is the reason.
+
+    Raises:
+        MemoryError, OSError, RuntimeError: the error, with the file's name, if it is one.
+    """
+    if is_machine_fault(error):
+        remember_file(error, path)
+        raise error
+
+
 def sha256_of(path: str | Path) -> str:
     """SHA-256 of a file, 64 hex digits."""
     with Path(path).open("rb") as stream:
@@ -129,18 +237,19 @@ def write_json(path: str | Path, value: Any) -> None:
 
 def read_json(path: str | Path) -> Any:
     """Read a JSON file; a broken one is refused with its name and the place of the fault."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RewindError(f"{path}: no such file.") from error
-    except (ValueError, RecursionError) as error:  # of bytes, of syntax, of digits, of depth
-        raise RewindError(f"{path}: not valid JSON: {error}.") from error
+    with reading_user_file(path, "JSON file"):
+        try:
+            return json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise RewindError(f"{path}: no such file.") from error
+        except (ValueError, RecursionError) as error:  # of bytes, of syntax, of digits, of depth
+            raise RewindError(f"{path}: not valid JSON: {error}.") from error
 
 
 def remembered(path: Path | None) -> Any:
     """What a JSON file holds that only saves work; None where it is absent or broken: all of it can be found anew."""
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path else None
+        return json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -163,15 +272,16 @@ def read_csv(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
 
     Ids such as ``0012`` must not turn into numbers, and a caption ``NA`` is a word, not a missing value.
     """
-    try:
-        columns = pd.read_csv(path, nrows=0).columns
-        kinds = {c: str for c in columns if c.endswith("_id") or c in text or c in _TEXT_COLUMNS}
-        blanks = {c: [""] for c in columns if c not in kinds}
-        return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=blanks)
-    except (FileNotFoundError, pd.errors.EmptyDataError) as error:
-        raise RewindError(f"{path}: missing or empty; a CSV with a header row is needed.") from error
-    except (ValueError, IsADirectoryError) as error:  # of bytes, or of rows
-        raise RewindError(f"{path}: no CSV that can be read: {error}.") from error
+    with reading_user_file(path, "CSV"):
+        try:
+            columns = pd.read_csv(path, nrows=0).columns
+            kinds = {c: str for c in columns if c.endswith("_id") or c in text or c in _TEXT_COLUMNS}
+            blanks = {c: [""] for c in columns if c not in kinds}
+            return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=blanks)
+        except (FileNotFoundError, pd.errors.EmptyDataError) as error:
+            raise RewindError(f"{path}: missing or empty; a CSV with a header row is needed.") from error
+        except (ValueError, IsADirectoryError) as error:  # of bytes, or of rows
+            raise RewindError(f"{path}: no CSV that can be read: {error}.") from error
 
 
 _TEXT_COLUMNS = frozenset(

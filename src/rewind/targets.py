@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file
 from rewind.trouble import refuse_no_file, told
 
 
@@ -51,9 +52,9 @@ def archive_with(*names: str) -> Callable[[Path], bool]:
 
     def check(path: Path) -> bool:
         try:
-            with zipfile.ZipFile(path) as archive:
+            with reading_user_file(path, "archive"), zipfile.ZipFile(path) as archive:
                 return any(entry.rpartition("/")[2] in names for entry in archive.namelist())
-        except (zipfile.BadZipFile, OSError, NotImplementedError):
+        except RewindError:
             return False
 
     return check

@@ -42,6 +42,9 @@ _FAULTS = {
     errno.EAGAIN: ("no more processes can be started", f"raise `ulimit -u` or use fewer --cores, and {_AGAIN}"),
 }
 _WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# What a file says or how it is named brings none of these about.
+_OF_MACHINE = {*_WRITING, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EMFILE}
+_OF_MACHINE |= {errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 _NO_MEMORY = re.compile(r"can't allocate memory|cannot allocate memory|bad_alloc|unable to mmap|out of memory", re.I)
 _NEEDED = re.compile(r"tried to allocate (\d+) bytes|Unable to allocate ([\d.]+ \w+)|Tried to allocate ([\d.]+ \w+)")
 _NUMBER = re.compile(r"\(os error (\d+)\)|\(errno:? (\d+)\)")
@@ -64,9 +67,10 @@ def told(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, BrokenPipeError):
         return None
+    place = getattr(error, "rewind_place", None)
     if (sentence := _memory(error)) is not None:
-        return sentence
-    code, place = _code(error), getattr(error, "rewind_place", None)
+        return f"{_where(error, place)}{sentence}"
+    code = _code(error)
     short = code is None and isinstance(error, RuntimeError) and _SHORT.search(str(error))
     if short and place and not place.free:  # torch does not say why
         code = errno.ENOSPC
@@ -86,13 +90,32 @@ def told(error: BaseException) -> str | None:
 
 def remember_place(error: Exception, path: Path, draft: Path) -> None:
     """Keep with an error where it came from, while the draft still takes its space."""
-    if hasattr(error, "rewind_place") or (_code(error) is None and not _SHORT.search(str(error))):
+    known = _code(error) is not None or _memory(error) is not None or _SHORT.search(str(error))
+    if hasattr(error, "rewind_place") or not known:
         return
     with contextlib.suppress(OSError, AttributeError):
         disk = os.statvfs(path.parent)
         names = 1 if disk.f_files == 0 else disk.f_favail  # some file systems do not count them
         written = draft.stat().st_size if draft.exists() else 0
         error.rewind_place = _Place(path, written, shutil.disk_usage(path.parent).free, names)  # type: ignore[attr-defined]
+
+
+def is_machine_fault(error: BaseException) -> bool:
+    """Whether a full disk, a lack of memory or the like is the reason, and not what a file holds."""
+    return _memory(error) is not None or _code(error) in _OF_MACHINE
+
+
+def remember_file(error: BaseException, path: str | Path) -> None:
+    """Keep with an error which file was being read, so that :func:`told` can name it."""
+    if not getattr(error, "filename", None) and not hasattr(error, "rewind_file"):
+        with contextlib.suppress(AttributeError):
+            error.rewind_file = str(path)  # type: ignore[attr-defined]
+
+
+def path_fault(error: OSError) -> str:
+    """Why a path cannot be looked at or opened, and what to do, as the end of a sentence."""
+    what, to_do = _FAULTS.get(error.errno or 0, (f"cannot be read ({error.strerror or error})", "correct the path"))
+    return f"{what}; {to_do}"
 
 
 def refuse_no_file(path: Path) -> None:
@@ -185,7 +208,7 @@ def _left(place: _Place | None) -> str:
 
 
 def _where(error: BaseException, place: _Place | None) -> str:
-    path = getattr(error, "filename", None) or (place.path if place else None)
+    path = getattr(error, "filename", None) or (place.path if place else getattr(error, "rewind_file", None))
     if path is None and isinstance(error, OSError) and error.errno in _WRITING:
         path = "standard output"  # files are written as drafts, whose place is remembered
     return f"{path}: " if path else ""

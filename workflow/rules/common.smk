@@ -27,7 +27,7 @@ try:
     else:
         STUDIES, DATASETS = load_all(config, HOME)
     CUSTOM_RULES = custom_rules(config)
-except (RewindError, OSError, MemoryError) as error:
+except Exception as error:
     if sentence := told(error):
         raise WorkflowError(sentence) from None
     raise

@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file
 
 BLOCK = 64 * 2**20  # bytes that are read at once
 
@@ -45,13 +46,14 @@ class Archive:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        try:
-            with zipfile.ZipFile(self.path) as file:
-                self.sizes = {info.filename.removesuffix(".npy"): info.file_size for info in file.infolist()}
-        except FileNotFoundError as error:
-            raise RewindError(f"{self.path}: no such file.") from error
-        except (zipfile.BadZipFile, OSError) as error:
-            raise RewindError(f"{self.path}: not an npz file ({error}).") from error
+        with reading_user_file(self.path, "npz"):
+            try:
+                with zipfile.ZipFile(self.path) as file:
+                    self.sizes = {info.filename.removesuffix(".npy"): info.file_size for info in file.infolist()}
+            except FileNotFoundError as error:
+                raise RewindError(f"{self.path}: no such file.") from error
+            except (zipfile.BadZipFile, OSError) as error:
+                raise RewindError(f"{self.path}: not an npz file ({error}).") from error
         self.headers: dict[str, Member] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -112,11 +114,12 @@ class Archive:
 
     @contextmanager
     def _open(self, name: str) -> Iterator[IO[bytes]]:
-        try:
-            with zipfile.ZipFile(self.path) as file, file.open(self._stored(file, name)) as stream:
-                yield stream
-        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
-            raise RewindError(f"{self.path}: {name!r} cannot be unpacked ({error}); get the file again.") from error
+        with reading_user_file(self.path, f"npz, array {name!r}", "get the file again"):
+            try:
+                with zipfile.ZipFile(self.path) as file, file.open(self._stored(file, name)) as stream:
+                    yield stream
+            except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
+                raise RewindError(f"{self.path}: {name!r} cannot be unpacked ({error}); get the file again.") from error
 
     def _stored(self, file: zipfile.ZipFile, name: str) -> str:
         return f"{name}.npy" if f"{name}.npy" in file.NameToInfo else name

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file, require_regular_file
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FILE = "test_batch.bin"
@@ -58,6 +59,7 @@ def find_cifar10(folder: str | Path, where: str = "evaluation.zero_shot.folder")
     """
     folder = Path(folder)
     for path in (folder / FILE, folder / "cifar-10-batches-bin" / FILE):
+        require_regular_file(path, missing_ok=True)
         if path.is_file():
             return path
     pickles = next((p for p in (folder, folder / "cifar-10-batches-py") if (p / "test_batch").is_file()), None)
@@ -79,7 +81,8 @@ def read_cifar10(folder: str | Path, sha256: str | None = None) -> LabelledImage
         RewindError: naming the file, for another digest, a torn file, or a class above 9.
     """
     path = find_cifar10(folder)
-    content = path.read_bytes()
+    with reading_user_file(path, "CIFAR-10 file"):
+        content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if sha256 is not None and found != sha256.lower():
         raise RewindError(

@@ -9,6 +9,7 @@ import pandas as pd
 from rewind.datasets import earlier
 from rewind.datasets.annotations import TWIN_SUFFIX, Annotations, format_module
 from rewind.errors import RewindError
+from rewind.files import require_regular_file
 from rewind.reading.tables import Columns, header, read_table
 from rewind.study.dataset import Dataset
 
@@ -62,6 +63,7 @@ def _of_annotations(dataset: Dataset, captions: pd.DataFrame) -> pd.Series:
 
 def _of_file(path: Path, annotations: Annotations, whole: bool) -> pd.Series:
     """The group of each caption; that of an item is its captions', and its twin's where that has no row."""
+    require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"{path}: no such file (`groups`); put it there or correct the key.")
     name = _id_column(path)

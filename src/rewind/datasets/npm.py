@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file
 from rewind.progress import track
 
 
@@ -78,12 +79,13 @@ def _unpack(archive: Path, spec: str, inside: str, store: Path) -> Path:
     target, part = store / name(spec), store / "part"
     shutil.rmtree(target, ignore_errors=True)
     shutil.rmtree(part, ignore_errors=True)
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(part, filter="data")
-        if not (part / "package" / inside).is_dir():
-            raise tarfile.TarError(f"it is not {spec}")
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise RewindError(f"{archive}: the archive is damaged ({error}); download it again.") from error
+    with reading_user_file(archive, "npm package", "download it again"):
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(part, filter="data")
+            if not (part / "package" / inside).is_dir():
+                raise tarfile.TarError(f"it is not {spec}")
+        except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+            raise RewindError(f"{archive}: the archive is damaged ({error}); download it again.") from error
     os.replace(part, target)
     return target / "package"

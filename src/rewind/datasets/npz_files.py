@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,35 +11,49 @@ from pathlib import Path
 import numpy as np
 
 from rewind.errors import RewindError
-
-
-def check_readable(path: Path) -> None:
-    """Refuse a folder, and a file that this account may not read, of which libraries say that it is damaged."""
-    if os.path.isdir(path):  # Path.is_dir would raise where its folder may not be looked into
-        raise RewindError(f"{path}: this is a folder; name the file itself.")
-    if not os.access(path, os.R_OK):
-        raise RewindError(f"{path}: this account may not read the file; ask its owner for the right, or copy it.")
+from rewind.files import reading_user_file
 
 
 @contextmanager
 def npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
-    """An npz that is read without pickles.
+    """An npz that is read without pickles; arrays are unpacked when they are asked for, inside of the block.
 
     Raises:
-        RewindError: for a file that is none, is cut short, or holds Python objects.
+        RewindError: for a file that is none, is cut short or damaged, or holds Python objects.
     """
-    check_readable(path)
-    if not zipfile.is_zipfile(path):
-        raise RewindError(f"{path}: not a whole npz; write it again, with numpy.savez.")
-    try:
+    with reading_user_file(path, "npz", "write it again, with numpy.savez"):
+        if not zipfile.is_zipfile(path):
+            raise RewindError(f"{path}: not a whole npz; write it again, with numpy.savez.")
         with np.load(path, allow_pickle=False) as archive:
+            for member in archive.zip.infolist():
+                _check_header(path, archive.zip, member)
             yield archive
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise RewindError(f"{path}: not a whole npz ({error}); write it again.") from error
-    except ValueError as error:  # NumPy's word for an array of Python objects
+
+
+def _check_header(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Refuse an array of Python objects, and one whose header promises more than the file holds.
+
+    Memory is asked for by what the header says, so that a wrong one would look like a machine without memory.
+    """
+    if not member.filename.endswith(".npy"):
+        return
+    name = member.filename.removesuffix(".npy")
+    with archive.open(member) as stream:
+        formats = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        version = np.lib.format.read_magic(stream)
+        if version not in formats:  # of names that are not ASCII, in arrays with fields
+            return
+        shape, _, dtype = formats[version](stream)
+        if dtype.hasobject:
+            raise RewindError(
+                f"{path}: array {name!r}: it holds Python objects; save numbers, and ids with np.array(ids, dtype=str)."
+            )
+        promised, held = dtype.itemsize * math.prod(shape), member.file_size - stream.tell()
+    if promised != held:
         raise RewindError(
-            f"{path}: it holds Python objects; save numbers, and ids with np.array(ids, dtype=str)."
-        ) from error
+            f"{path}: array {name!r}: its header says {tuple(shape)} of {dtype}, {promised:,} bytes, but there are "
+            f"{held:,}; write it again, with numpy.savez."
+        )
 
 
 def need(path: Path, archive: np.lib.npyio.NpzFile, names: tuple[str, ...]) -> None:

@@ -11,9 +11,10 @@ import pandas as pd
 
 from rewind.datasets.id_lists import text_ids
 from rewind.datasets.npz_files import need, npz
-from rewind.datasets.trec_lines import read_run
+from rewind.datasets.trec_lines import LARGEST, read_run
 from rewind.datasets.vector_files import some
 from rewind.errors import RewindError
+from rewind.files import naming_file
 
 ARRAYS = ("similarity", "query_ids", "item_ids")
 
@@ -49,7 +50,8 @@ def read_scores(path: str | Path) -> Scores:
     path = Path(path)
     if not path.exists():
         raise RewindError(f"{path}: no such file; write the scores there, or correct the path.")
-    found = _npz(path) if path.suffix == ".npz" else _trec(path)
+    with naming_file(path):
+        found = _npz(path) if path.suffix == ".npz" else _trec(path)
     for what, ids in (("caption", found.queries), ("item", found.items)):
         names, times = np.unique(ids, return_counts=True)
         if (times > 1).any():
@@ -68,12 +70,16 @@ def _npz(path: Path) -> Scores:
             f"{(len(queries), len(items))} fit the ids."
         )
     for row, scores in enumerate(matrix):  # a row at a time: a matrix may take gigabytes
-        if np.isnan(scores).any() or np.isposinf(scores).any():
-            column = int(np.flatnonzero(np.isnan(scores) | np.isposinf(scores))[0])
-            raise RewindError(
-                f"{path}: the score of caption {str(queries[row])!r} and item {str(items[column])!r} is not a number "
-                "(-inf stands for a pair without a score)."
-            )
+        wrong = ~((np.abs(scores) <= np.float64(LARGEST)) | np.isneginf(scores))  # NaN is not below anything
+        if wrong.any():
+            column = int(np.flatnonzero(wrong)[0])
+            pair = f"the score of caption {str(queries[row])!r} and item {str(items[column])!r} is"
+            if np.isfinite(scores[column]):
+                raise RewindError(
+                    f"{path}: {pair} {scores[column]:g}, beyond {LARGEST:g}, the largest in single precision: divide "
+                    "all scores by one number, which changes no rank."
+                )
+            raise RewindError(f"{path}: {pair} not a number (-inf stands for a pair without a score).")
     return Scores(matrix.astype(np.float32, copy=False), queries, items, str(path))
 
 

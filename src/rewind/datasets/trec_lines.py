@@ -7,18 +7,18 @@ import gzip
 import lzma
 import math
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file
 from rewind.reading.text import decoded, lines, read_bytes
 
 _UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
 _FIELDS = "query Q0 document rank score tag"
 _BETWEEN = re.compile(r"[ \t]+")
-MOST = 3.4e38  # what single precision holds
+LARGEST = 3.4e38  # score: what single precision holds, with room for pairs that rank below all others
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
@@ -39,10 +39,8 @@ def read_run(path: Path) -> Iterator[Scored]:
     """
     raw = read_bytes(path, "write the scores there, or correct the path")
     if unpack := _UNPACK.get(path.suffix):
-        try:
+        with reading_user_file(path, f"{path.suffix} file"):
             raw = unpack(raw)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            raise RewindError(f"{path}: cannot be unpacked ({error}); write it again.") from error
     for number, line in enumerate(lines(decoded(raw, path)), start=1):
         fields = _BETWEEN.split(line.strip(" \t\r\n"))
         if fields == [""]:
@@ -53,6 +51,9 @@ def read_run(path: Path) -> Iterator[Scored]:
                 "ids are written %20; a matrix is an .npz."
             )
         score = float(fields[4]) if _NUMBER.fullmatch(fields[4]) else math.nan
-        if not abs(score) <= MOST:
-            raise RewindError(f"{path}: line {number}: the score is not a number: {fields[4][:40]!r}.")
+        if not abs(score) <= LARGEST:
+            large = not math.isnan(score)
+            what = f"is beyond {LARGEST:g}, the largest in single precision" if large else "is not a number"
+            remedy = "; divide all scores by one number, which changes no rank" if large else ""
+            raise RewindError(f"{path}: line {number}: the score {what}: {fields[4][:40]!r}{remedy}.")
         yield Scored(number, fields[0], fields[2], score)

@@ -14,11 +14,15 @@ import numpy as np
 import pandas as pd
 
 from rewind.datasets.id_lists import text_ids
-from rewind.datasets.npz_files import check_readable, need, npz
+from rewind.datasets.npz_files import need, npz
 from rewind.errors import RewindError
+from rewind.files import naming_file, reading_user_file, require_regular_file
 
 EXPORTED = {"query_ids", "text", "item_ids", "items", "space"}
 SHOWN = 3  # ids in a message
+# Of torch, which is not imported for them.
+_FLOATS = {f"torch.{name}" for name in ("float16", "bfloat16", "float32", "float64")}
+_WHOLE = {f"torch.{name}" for name in ("uint8", "int8", "int16", "int32", "int64")}
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,10 @@ def read_vectors(path: str | Path, side: Literal["captions", "items"]) -> Vector
         raise RewindError(f"{path}: vectors are read from .npz, .parquet or .safetensors; save them as one of these.")
     if not path.exists():
         raise RewindError(f"{path}: no such file; write the vectors there, or correct the path.")
-    check_readable(path)
-    ids, values, lengths = _npz(path, side) if path.suffix == ".npz" else readers[path.suffix](path)
-    return _checked(ids, values, lengths, str(path))
+    require_regular_file(path)
+    with naming_file(path):
+        ids, values, lengths = _npz(path, side) if path.suffix == ".npz" else readers[path.suffix](path)
+        return _checked(ids, values, lengths, str(path))
 
 
 def _npz(path: Path, side: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -104,50 +109,65 @@ def _npz(path: Path, side: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | No
 
 
 def _parquet(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    try:
+    with reading_user_file(path, "Parquet file"):
         table = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise RewindError(f"{path}: not a readable Parquet file ({error}); write it again.") from error
     for name in ("id", "vector"):
         if name not in table:
             raise RewindError(f"{path}: there is no column {name!r} ({', '.join(map(str, table.columns))}).")
     ids = table["id"].to_numpy()
-    rows = [np.asarray(row) for row in table["vector"]]
+    rows = [_cell(value, f"{path}: row {n}, id {ids[n - 1]!r}") for n, value in enumerate(table["vector"], start=1)]
     if not rows:
         return ids, np.zeros((0, 0)), None
-    if rows[0].dtype == object:  # a list of lists
-        several = [np.stack([np.asarray(one) for one in row]) if len(row) else np.zeros((0, 0)) for row in rows]
-        return ids, _joined(ids, several, path), np.array([len(row) for row in several])
-    return ids, _joined(ids, [row[None] for row in rows], path), None
-
-
-def _joined(ids: np.ndarray, rows: list[np.ndarray], path: Path) -> np.ndarray:
-    width = rows[0].shape[1]
     for name, row in zip(ids, rows, strict=True):
-        if row.shape[1:] != (width,):
+        if row.ndim != rows[0].ndim:
+            raise RewindError(f"{path}: {name!r} and {ids[0]!r}: one has a vector and the other a list of them.")
+        if row.shape[-1] != rows[0].shape[-1]:
             raise RewindError(
-                f"{path}: the vector of {name!r} has {row.shape[-1]} numbers and that of {ids[0]!r} {width}: all need "
-                "the same."
+                f"{path}: the vector of {name!r} has {row.shape[-1]} numbers and that of {ids[0]!r} "
+                f"{rows[0].shape[-1]}: all need the same."
             )
-    return np.concatenate(rows)
+    if rows[0].ndim == 1:
+        return ids, np.stack(rows), None
+    return ids, np.concatenate(rows), np.array([len(row) for row in rows])
+
+
+def _cell(value: object, where: str) -> np.ndarray:
+    """The vector (D,) in a cell of a table, or its several ones (k, D)."""
+    if not isinstance(value, np.ndarray | list | tuple):
+        kinds = {type(None): "empty", str: "text", bytes: "bytes", dict: "an object"}
+        what = "empty" if value is pd.NA else kinds.get(type(value), "a single value")
+        raise RewindError(f"{where}: `vector` is {what}, not a list of numbers.")
+    if not len(value):
+        raise RewindError(f"{where}: `vector` is an empty list.")
+    if np.ndim(value[0]) == 0:
+        found = np.asarray(value)
+    else:
+        several = [np.asarray(one) for one in value]
+        if any(one.ndim != 1 for one in several) or len({len(one) for one in several}) > 1:
+            raise RewindError(f"{where}: `vector` is a list of lists that are not of one length.")
+        found = np.stack(several)
+    if found.dtype.kind not in "biuf":
+        raise RewindError(f"{where}: `vector` holds something else than numbers ({found.dtype}).")
+    return found
 
 
 def _safetensors(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        with safe_open(path, "pt") as file:  # NumPy has no bfloat16
-            names = json.loads((file.metadata() or {}).get("ids", "null"))
-            if not isinstance(names, list) or "vectors" not in file.keys():  # noqa: SIM118 - no mapping
-                raise RewindError(
-                    f'{path}: it needs a tensor `vectors` and the ids as metadata: {{"ids": json.dumps(list_of_ids)}}.'
-                )
-            tensors = {name: file.get_tensor(name) for name in ("vectors", "lengths") if name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError, RecursionError, OSError) as error:
-        raise RewindError(f"{path}: not a whole safetensors file ({error}); write it again.") from error
-    values = tensors["vectors"]
+    with reading_user_file(path, "safetensors file"), safe_open(path, "pt") as file:  # NumPy has no bfloat16
+        names = json.loads((file.metadata() or {}).get("ids", "null"))
+        if not isinstance(names, list) or "vectors" not in file.keys():  # noqa: SIM118 - no mapping
+            raise RewindError(
+                f'{path}: it needs a tensor `vectors` and the ids as metadata: {{"ids": json.dumps(list_of_ids)}}.'
+            )
+        tensors = {name: file.get_tensor(name) for name in ("vectors", "lengths") if name in file.keys()}  # noqa: SIM118
+    values, lengths = tensors["vectors"], tensors.get("lengths")
+    if str(values.dtype) not in _FLOATS:
+        raise RewindError(f"{path}: vectors are {values.dtype}, not float16, bfloat16, float32 or float64.")
+    if lengths is not None and str(lengths.dtype) not in _WHOLE:
+        raise RewindError(f"{path}: lengths are {lengths.dtype}, not whole numbers.")
     values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
-    return names, values, tensors["lengths"].numpy() if "lengths" in tensors else None
+    return names, values, None if lengths is None else lengths.numpy()
 
 
 def _checked(ids: np.ndarray, values: np.ndarray, lengths: np.ndarray | None, where: str) -> Vectors:
@@ -159,6 +179,9 @@ def _checked(ids: np.ndarray, values: np.ndarray, lengths: np.ndarray | None, wh
         raise RewindError(f"{where}: vectors are {values.dtype}, not float16, float32 or float64.")
     if values.dtype == np.float16:
         values = values.astype(np.float32)
+    if lengths is not None and (lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any()):
+        shown = f"{lengths.dtype} of shape {lengths.shape}"
+        raise RewindError(f"{where}: lengths are {shown}, not a list of whole numbers from 1.")
     if values.ndim == 3:
         values, lengths = _unpadded(ids, values, lengths, where)
     elif values.ndim != 2 or (lengths is not None and lengths.sum() != len(values)):

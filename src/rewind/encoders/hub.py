@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from rewind import compat
 from rewind.errors import RewindError
+from rewind.files import raise_machine_fault
 from rewind.study.encoding import Encoding
 
 T = TypeVar("T")
@@ -87,9 +88,8 @@ def loaded(encoding: Encoding, load: Callable[[], T], remedy: str) -> T:
         return load()
     except RewindError:
         raise
-    except MemoryError:
-        raise
     except Exception as error:  # what is raised depends on the library and on the hub's client
+        raise_machine_fault(error, encoding.name)
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise RewindError(f"name: {encoding.name}: cannot be loaded ({reason}). {remedy}") from error
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rewind.files import reading_user_file
+
 WHOLE = 2**26
 """Scores up to which a matrix is read as an array (256 MiB)."""
 
@@ -32,19 +34,20 @@ def open_scored(path: str | Path, whole: int = WHOLE) -> Scored:
     A matrix of more than ``whole`` scores is unpacked once into a file without a name beside the archive, which is gone
     when nobody reads it any more, however the process ends, and stands there as a :class:`FileMatrix`.
     """
-    with np.load(path, allow_pickle=False) as archive:
-        queries, gallery = archive["query_ids"], archive["item_ids"]
-        if len(queries) * len(gallery) <= whole:
+    with reading_user_file(path, "matrix of scores", "make it again"):
+        with np.load(path, allow_pickle=False) as archive:
+            queries, gallery = archive["query_ids"], archive["item_ids"]
+            if len(queries) * len(gallery) <= whole:
+                return Scored(archive[_NAME], queries, gallery)
+        with zipfile.ZipFile(path) as packed, packed.open(f"{_NAME}.npy") as stream:
+            shape, by_columns, kind = _header(stream)
+            if not by_columns:
+                file = tempfile.TemporaryFile(dir=Path(path).parent)  # noqa: SIM115 the matrix closes it
+                shutil.copyfileobj(stream, file, _READ)
+                file.flush()
+                return Scored(FileMatrix(file, shape, kind, Path(path).parent), queries, gallery)
+        with np.load(path, allow_pickle=False) as archive:
             return Scored(archive[_NAME], queries, gallery)
-    with zipfile.ZipFile(path) as packed, packed.open(f"{_NAME}.npy") as stream:
-        shape, by_columns, kind = _header(stream)
-        if not by_columns:
-            file = tempfile.TemporaryFile(dir=Path(path).parent)  # noqa: SIM115 the matrix closes it
-            shutil.copyfileobj(stream, file, _READ)
-            file.flush()
-            return Scored(FileMatrix(file, shape, kind, Path(path).parent), queries, gallery)
-    with np.load(path, allow_pickle=False) as archive:
-        return Scored(archive[_NAME], queries, gallery)
 
 
 class FileMatrix:

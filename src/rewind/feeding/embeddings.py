@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from rewind.errors import RewindError
-from rewind.files import read_csv, read_json
+from rewind.files import read_csv, read_json, reading_user_file
 from rewind.models.retriever import Features
 
 INDEX = "embeddings.json"
@@ -91,7 +91,8 @@ class Vectors:
 
 def _mapped(path: Path) -> torch.Tensor:
     # Copy on write: nobody writes, and torch does not warn of memory that it must not write to.
-    return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+    with reading_user_file(path, "npy file", "make it again: `snakemake prepared`"):
+        return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
 
 
 def _places(ids: pd.Series) -> pd.Series:

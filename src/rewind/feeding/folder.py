@@ -16,6 +16,7 @@ from rewind.feeding.embeddings import INDEX, Embeddings
 from rewind.feeding.ids import Identified
 from rewind.feeding.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
 from rewind.feeding.training_data import TrainingData
+from rewind.files import reading_user_file
 from rewind.models.checkpoint import load_model, visual_hash
 from rewind.models.making import make_retriever, maker
 from rewind.models.retriever import Retriever
@@ -73,7 +74,7 @@ class DataFolder:
             self._embeddings = Embeddings(self.cache)
             self.spec = _with_widths(self.spec, self._embeddings)
         elif self.cache is not None and self.cache.suffix == ".npz":
-            with np.load(self.cache, allow_pickle=False) as archive:
+            with reading_user_file(self.cache, "npz", "remake it"), np.load(self.cache, allow_pickle=False) as archive:
                 self._features = {name: archive[name] for name in archive.files}
 
     def train_captions(self) -> list[str]:

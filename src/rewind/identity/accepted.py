@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rewind.errors import RewindError
-from rewind.files import write_json
+from rewind.files import reading_user_file, write_json
 
 FILE = "accepted.json"
 _ENDS = 1 << 16  # bytes of a large file that tell whether it is the one that was there
@@ -127,15 +126,14 @@ def state_of(path: str | Path) -> str:
 
 
 def _load(path: Path) -> list[Entry]:
-    try:
+    if not path.exists():
+        return []
+    remedy = (
+        "without it finished results count as stale: put back the file as `rewind accept` wrote it, or delete it, and "
+        "what it kept is made again"
+    )
+    with reading_user_file(path, "list of accepted edits", remedy):
         entries = [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
         if not all(isinstance(value, str) for one in entries for value in (one.stage, one.job, one.recorded)):
             raise TypeError("a stage, a job or a sum is no text")
         return entries
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise RewindError(
-            f"{path}: these accepted edits cannot be read ({error}). Without them finished results count as stale: put "
-            "back the file as `rewind accept` wrote it, or delete it, and what it kept is made again."
-        ) from error

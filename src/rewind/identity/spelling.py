@@ -41,13 +41,13 @@ class Names:
     Attributes:
         error: whether a name is an error for people, whose message is no result.
         plumbing: whether a name is of a module that never counts.
-        check: whether a name is of a function that refuses or does nothing, see :data:`rewind.identity.units.CHECKS`.
+        guard: whether a name refuses a file or lets it pass, and says what is wrong with one.
         keys: whether classes here read keys, whose values are parameters of rules already.
     """
 
     error: Callable[[str], bool] = lambda name: False
     plumbing: Callable[[str], bool] = lambda name: False
-    check: Callable[[str], bool] = lambda name: False
+    guard: Callable[[str], bool] = lambda name: False
     keys: bool = False
 
 
@@ -109,13 +109,22 @@ class _Speller:
         value = node.value
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             return ""  # a docstring, also of an attribute
-        if isinstance(value, ast.Call) and (_is_print(value) or self._computes_nothing(value.func)):
+        if self._guards(value):
+            return ""
+        if isinstance(value, ast.Call) and (_is_print(value) or _root(value.func) in self.plumbing):
             calls = [self._calls(part) for part in [*value.args, *(word.value for word in value.keywords)]]
             return "".join(f"Said({call})" for call in calls if call)
         return self._plain(node, in_class)
 
-    def _computes_nothing(self, called: ast.expr) -> bool:
-        return _root(called) in self.plumbing or (isinstance(called, ast.Name) and self.names.check(called.id))
+    def _With(self, node: ast.With, in_class: bool) -> str:
+        """A block around which a file is guarded computes what is in it."""
+        items = [item for item in node.items if item.optional_vars is not None or not self._guards(item.context_expr)]
+        if not items:
+            return ",".join(filter(None, (self.any(part, in_class) for part in node.body)))
+        return self._plain(ast.With(items=items, body=node.body), in_class)
+
+    def _guards(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and self.names.guard(node.func.id)
 
     def _Raise(self, node: ast.Raise, in_class: bool) -> str:
         called = node.exc.func if isinstance(node.exc, ast.Call) else None

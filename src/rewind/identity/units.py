@@ -22,19 +22,18 @@ _QUIET |= {
     "override",
     "abstractmethod",
 }
-
-CHECKS = frozenset(
-    {
-        "rewind.video.row_checksums",
-        "rewind.video.clip_checks",
-        "rewind.files:require_regular_file",
-        "rewind.files:require_whole_archive",
-    }
-)
-"""Modules, and functions of modules, that look at a file and refuse it or do nothing.
-
-A statement that calls one computes nothing: it can be added to code that trains without making a run stale.
-"""
+GUARDS = {
+    "rewind.files:reading_user_file",
+    "rewind.files:require_regular_file",
+    "rewind.files:require_whole_archive",
+    "rewind.video.row_checksums",
+    "rewind.video.clip_checks",
+    "rewind.files:naming_file",
+    "rewind.files:raise_machine_fault",
+    "rewind.training.places:check_state",
+    "rewind.video.images:decoding",
+}
+"""They refuse a file or let it pass as it is: no result depends on them, nor on which files they stand before."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +101,11 @@ def _names(name: str, imports: dict[str, tuple[str, str]], never: frozenset[str]
     def error(called: str) -> bool:
         return imports.get(called, ("", ""))[0] == "rewind.errors"
 
-    def check(called: str) -> bool:
-        where, attribute = imports.get(called, ("", ""))
-        return where in CHECKS or f"{where}:{attribute}" in CHECKS
+    def guard(called: str) -> bool:
+        where, attribute = imports.get(called, (name, called))
+        return where in GUARDS or f"{where}:{attribute}" in GUARDS
 
-    return Names(error, plumbing, check, keys=name.startswith("rewind.study."))
+    return Names(error, plumbing, guard, keys=name.startswith("rewind.study."))
 
 
 def _define(module: Module, name: str, node: ast.stmt, names: Names, package: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rewind.datasets.annotations import twin_of
+from rewind.datasets.npz_files import npz
 from rewind.datasets.vector_files import EXPORTED, read_vectors
 from rewind.errors import RewindError
 from rewind.init.items import Brought
@@ -39,15 +40,10 @@ def pairs(paths: list[str], found: Brought) -> list[tuple[str, str]]:
 
 def _exported(path: str) -> bool:
     """Whether a file is one of a run of Rewind, which has both sides."""
-    import numpy as np
-
-    if Path(path).suffix != ".npz" or not Path(path).is_file():
-        return False
-    try:
-        with np.load(path) as archive:
-            return set(archive.files) >= EXPORTED
-    except (OSError, ValueError):
+    if Path(path).suffix != ".npz" or not Path(path).exists():
         return False  # told when it is read
+    with npz(Path(path)) as archive:
+        return set(archive.files) >= EXPORTED
 
 
 def _side(path: str, items: set[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rewind.datasets.trec_lines import LARGEST
 from rewind.errors import RewindError
 from rewind.evaluation.trec import escape
 from rewind.files import write_npz, write_text
@@ -68,8 +69,11 @@ def _scores(path: Path) -> Scores:
         raise RewindError(f"{path}: holds {len(splits)} subsets or splits; give the predictions of one.")
     for query, row in splits[0].items():
         for document, score in row.items():
-            if not isinstance(score, int | float) or not np.isfinite(score):
-                raise RewindError(f"{path}: the score of {query!r} and {document!r} is {score!r}, not a number.")
+            if not isinstance(score, int | float) or not abs(score) <= LARGEST:  # of any length: NumPy has 64 bits
+                shown = f"{score!r:.40}"
+                raise RewindError(
+                    f"{path}: the score of {query!r} and {document!r} is {shown}, not a number up to {LARGEST:g}."
+                )
     return splits[0]
 
 

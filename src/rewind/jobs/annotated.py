@@ -17,12 +17,14 @@ from rewind.files import digest, remembered, write_json
 from rewind.identity.marks import library
 from rewind.jobs import presence
 from rewind.jobs.places import annotation_files
+from rewind.jobs.queries import known_annotations
 from rewind.jobs.sound import state
 from rewind.study import Dataset, Study
 from rewind.study.together import TWINS, blocks, needed_splits
 
 MOST = 200 * 10**6  # bytes of annotation files that are read here
 READ = {"name", "source", "reverse", "clips", "only", "groups", "allow_overlap"}
+RESULTS = Path("results")
 KEPT = 1000  # marks, the newest
 Counts = dict[str, list[int]]
 """Split → originals and twins."""
@@ -62,6 +64,29 @@ class Annotated:
             if self.memory:
                 write_json(self.memory, dict(list(self.known.items())[-KEPT:]))
         return self.known[mark]
+
+
+_LAST_READ: dict[str, Annotations | None] = {}
+
+
+def annotations_of(dataset: Dataset) -> Annotations | None:
+    """Items and captions of a data set before anything is made; None where only a job can tell.
+
+    Those that were read last are kept for further methods of the same study.
+
+    Raises:
+        RewindError: for what the format refuses.
+    """
+    if "." in dataset.source.format or presence.absent_sources(dataset):
+        return None
+    files = annotation_files(dataset)
+    if sum(Path(path).stat().st_size for path in files if Path(path).is_file()) > MOST:
+        return None
+    mark = digest(dataset.model_dump(mode="json"), list(map(state, files)))
+    if mark not in _LAST_READ:
+        _LAST_READ.clear()
+        _LAST_READ[mark] = known_annotations(dataset, RESULTS)
+    return _LAST_READ[mark]
 
 
 def lacking(study: Study, dataset: Dataset, counts: Counts) -> Iterator[str]:

@@ -14,6 +14,7 @@ from rewind.errors import RewindError
 from rewind.evaluation.matrix import open_scored
 from rewind.evaluation.ranking import rank_table
 from rewind.evaluation.settings import among_originals
+from rewind.files import reading_user_file
 from rewind.jobs.given import Given
 from rewind.reporting import style
 from rewind.reporting.examples import retrieval_examples
@@ -147,7 +148,7 @@ def _heatmap(scores: np.ndarray, split: Split, count: int, name: str) -> Any:
 
 
 def _embedding(split: Split, kind: str, run: Run) -> Any:
-    with np.load(run.embedding, allow_pickle=False) as archive:
+    with reading_user_file(run.embedding, "npz", "run again"), np.load(run.embedding, allow_pickle=False) as archive:
         text, items, space = archive["text"], archive["items"], str(archive["space"])
         same = split.captions["caption_id"].tolist() == archive["query_ids"].tolist()
         same &= split.items["item_id"].tolist() == archive["item_ids"].tolist()

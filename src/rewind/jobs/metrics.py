@@ -14,7 +14,7 @@ from rewind.errors import RewindError
 from rewind.evaluation import ranking
 from rewind.evaluation.matrix import open_scored
 from rewind.evaluation.settings import among_originals, left_out
-from rewind.files import read_json, write_csv, write_json, write_parquet
+from rewind.files import read_json, reading_user_file, require_regular_file, write_csv, write_json, write_parquet
 from rewind.jobs.given import Given
 from rewind.statistics.blocks import Runs, check_ranks
 
@@ -190,9 +190,11 @@ def read_ranks(runs: list[Run], folder: str) -> Runs:
     tables: Runs = {}
     for method, seed in runs:
         path = ranks_path(folder, method, seed)
+        require_regular_file(path, missing_ok=True)
         if not path.is_file():
             raise RewindError(f"{path}: the ranks of method {method!r}, seed {seed} are missing; evaluate it first.")
-        table = pd.read_parquet(path)
+        with reading_user_file(path, "Parquet file", "evaluate this run again"):
+            table = pd.read_parquet(path)
         check_ranks(table, str(path))
         tables.setdefault(method, {})[seed] = table
     return tables

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from rewind.errors import RewindError
+from rewind.jobs.places import annotation_files
 from rewind.study import Dataset, RunSpec, Study, pretraining
 from rewind.study.brought import BROUGHT, of_seed
 from rewind.study.together import Block, blocks
+from rewind.trouble import is_machine_fault
 
 WIDTH = 64  # of vectors whose width their file tells
 WORDS = ["a word", "another word"]  # a vocabulary has at least these
@@ -32,13 +34,13 @@ class Unit:
         where: path of its block, for example ``methods.meanP``.
         spec: its keys.
         block: how it is trained; None where nothing is.
-        dataset: name of the data set.
+        dataset: the data set.
     """
 
     where: str
     spec: RunSpec
     block: Block | None
-    dataset: str
+    dataset: Dataset
 
 
 def units(study: Study, dataset: Dataset) -> list[Unit]:
@@ -54,12 +56,12 @@ def units(study: Study, dataset: Dataset) -> list[Unit]:
     for name, method in study.methods.items():
         own = start if pretraining.starts(method) else {}
         spec = study.run_spec(name).model_copy(update={"backbone": backbone.model_copy(update=own)})
-        found.append(Unit(f"methods.{name}", spec, trained.get(f"methods.{name}"), dataset.name))
+        found.append(Unit(f"methods.{name}", spec, trained.get(f"methods.{name}"), dataset))
     first = study.run_spec(next(iter(study.methods))).model_copy(update={"backbone": backbone})
     for where in ("sanity", "sweep", "pretraining"):
         if block := trained.get(where):
             method = block.method.model_copy(update={"training": block.training})
-            found.append(Unit(where, first.model_copy(update={"method": method}), block, dataset.name))
+            found.append(Unit(where, first.model_copy(update={"method": method}), block, dataset))
     return found
 
 
@@ -89,10 +91,24 @@ def _files(unit: Unit) -> list[str]:
     from rewind.feeding.brought import check_files
 
     found: list[str] = []
+    expected, name = _expected(unit.dataset), unit.dataset.name
     for seed in unit.spec.method.seeds or [0]:
-        with _caught(found, unit.spec):
-            check_files(of_seed(unit.spec.method, seed), Path("results/data") / unit.dataset, unit.dataset)
+        with _caught(found, unit.spec, f"{unit.where}.options"):
+            check_files(of_seed(unit.spec.method, seed), Path("results/data") / name, name, expected)
     return list(dict.fromkeys(found))
+
+
+def _expected(dataset: Dataset) -> Any:
+    """The ids that files of a method may have, where annotations tell before they are prepared."""
+    from rewind.feeding.brought import Expected
+    from rewind.jobs.annotated import annotations_of
+
+    try:
+        found = annotations_of(dataset)
+    except RewindError:
+        return None  # told under the data set's own file
+    where = ", ".join(annotation_files(dataset)) or f"config/datasets/{dataset.name}.yaml"
+    return Expected(found, where, whole=dataset.vectors or not dataset.clips) if found else None
 
 
 def _retriever(spec: RunSpec) -> Any:
@@ -153,12 +169,18 @@ def _zero_shot(study: Study, unit: Unit, retriever: Any) -> None:
 
 
 @contextlib.contextmanager
-def _caught(found: list[str], spec: RunSpec) -> Iterator[None]:
+def _caught(found: list[str], spec: RunSpec, where: str = "") -> Iterator[None]:
+    """Keep what the block refuses; what else it throws is blamed on the key ``where``, or on the architecture."""
     try:
         yield
     except RewindError as error:
         found.append(str(error))
     except Exception as error:
+        if is_machine_fault(error):
+            raise  # no key is to blame
+        if where:
+            found.append(f"{where}: {type(error).__name__}: {error}")
+            return
         # Code of the user's own may want numbers, which a meta tensor has not: a rehearsal tries it for real.
         if not any("." in name for name in (spec.method.head, spec.method.training.objective)):
             found.append(f"backbone.architecture: {spec.backbone.architecture}: {type(error).__name__}: {error}")

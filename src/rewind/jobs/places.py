@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rewind.datasets.embedding_files import raw_files
 from rewind.errors import RewindError
-from rewind.files import atomic
+from rewind.files import atomic, reading_user_file
 from rewind.study.dataset import Dataset
 from rewind.study.embeddings import EmbeddingsSource
 from rewind.video.packed import write_tar
@@ -63,7 +63,7 @@ def pack(folder: Path) -> None:
 
 def unpack(packed: Path, folder: Path) -> None:
     """Lay down the files of :func:`pack` that are not there, or are others by now; each appears whole."""
-    with tarfile.open(packed) as archive:
+    with reading_user_file(packed, "tar archive", "make it again"), tarfile.open(packed) as archive:
         for member in archive:
             path = folder / member.name
             stream = archive.extractfile(member)

@@ -11,6 +11,7 @@ from rewind.datasets.cifar10 import find_cifar10
 from rewind.datasets.groups import group_file
 from rewind.devices import visible_gpus
 from rewind.errors import Faults, RewindError
+from rewind.files import require_regular_file
 from rewind.jobs.places import annotation_files, videos_folder
 from rewind.packaged import page
 from rewind.reading.objects import read_json
@@ -38,10 +39,12 @@ def absent_sources(dataset: Dataset) -> list[str]:
 
 def dataset_faults(dataset: Dataset) -> list[str]:
     """Absent files of a data set, as lines under its file's name."""
-    found = []
-    if missing := absent_sources(dataset):
+    found: list[str] = []
+    unusable = absent_sources(dataset)
+    found += filter(None, map(_other_kind, unusable))
+    if missing := [path for path in unusable if not _other_kind(path)]:
         how = [f"  {line}" for line in dataset.how_to_get.strip().splitlines()]
-        found = ["these files are missing:", *(f"  - {path}" for path in missing), *how]
+        found += ["these files are missing:", *(f"  - {path}" for path in missing), *how]
     if "." in dataset.source.format:
         try:
             format_module(dataset)
@@ -64,6 +67,15 @@ def dataset_faults(dataset: Dataset) -> list[str]:
                 "vectors mean nothing"
             )
     return found
+
+
+def _other_kind(path: str) -> str:
+    """What stands where a file is needed, if it is none but a folder, a named pipe or a device."""
+    try:
+        require_regular_file(path, missing_ok=True)
+    except RewindError as error:
+        return str(error).removesuffix(".")
+    return ""
 
 
 def _refused(where: str, encoding: Encoding) -> list[str]:
@@ -139,7 +151,9 @@ def _weights(study: Study) -> Iterator[str]:
 
 
 def _file(where: str, weights: str | None, architecture: str) -> Iterator[str]:
-    if weights and not Path(weights).is_file():
+    if weights and (other := _other_kind(weights)):
+        yield f"{where}: {other}"
+    elif weights and not Path(weights).is_file():
         yield (
             f"{where}: {weights}: no such file. Put the weights of {architecture} there ({page('rtime.md')}, section "
             "2, shows how), or correct the key."

@@ -60,7 +60,7 @@ def asked(dataset: str, setting: str, direction: str, datasets: Path, results: P
         return Asked(None, f"{path} is missing")
     chosen = load_dataset(dataset, datasets)
     try:
-        annotations = _annotations(chosen, results)
+        annotations = known_annotations(chosen, results)
     except RewindError as error:
         if "." not in chosen.source.format:
             raise
@@ -73,7 +73,7 @@ def asked(dataset: str, setting: str, direction: str, datasets: Path, results: P
     return _count(items, captions, setting, direction, f"counted in the annotations of {path}, before reading clips")
 
 
-def _annotations(dataset: Dataset, results: Path) -> Annotations | None:
+def known_annotations(dataset: Dataset, results: Path) -> Annotations | None:
     """Items and captions as far as they can be known without making or fetching anything."""
     made = results.parent / sources_folder(dataset.name)
     if dataset.source.format == "shapes":

@@ -14,6 +14,7 @@ from typing import Any
 from rewind.files import digest, remembered, write_json
 from rewind.identity.marks import library
 from rewind.jobs import parts
+from rewind.jobs.places import READY, annotation_files, sources_folder
 from rewind.provenance import file_hash
 from rewind.study import Dataset, Study
 from rewind.study.brought import files
@@ -81,8 +82,11 @@ def _files(unit: parts.Unit) -> list[str]:
     found = [file_hash(path) for path in blocks if str(path).endswith(".json") and Path(path).is_file()]
     brought = files(unit.spec.method)
     if brought:
-        data = Path("results/data") / unit.dataset
+        data = Path("results/data") / unit.dataset.name
         brought += [str(path) for path in (data / "items.csv", *sorted((data / "captions").glob("*.csv")))]
+        # Ids are compared with those of the annotations, which may be made first.
+        brought += [*annotation_files(unit.dataset), str(sources_folder(unit.dataset.name) / READY)]
+        found.append(digest(unit.dataset.model_dump(mode="json")))
     return found + [state(path) for path in brought]
 
 

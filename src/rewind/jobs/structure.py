@@ -9,10 +9,10 @@ import csv
 import json
 import re
 import tarfile
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from rewind.files import raise_machine_fault
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     r".*/items\.csv": ("item_id",),
@@ -49,19 +49,6 @@ KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
 }
 """Path → keys of a JSON object, and their types."""
 
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    EOFError,
-    RecursionError,
-    csv.Error,
-    zipfile.BadZipFile,
-    zlib.error,
-    tarfile.TarError,
-)
-
 
 def fault(path: Path, thoroughly: bool = False) -> str:
     """What is wrong with a file by its structure, as the end of a sentence; empty if nothing is, or nothing is known.
@@ -79,7 +66,8 @@ def fault(path: Path, thoroughly: bool = False) -> str:
         return "no regular file"
     try:
         return reader(path, thoroughly)
-    except _UNREADABLE as error:
+    except Exception as error:  # of as many kinds as there are formats and libraries
+        raise_machine_fault(error, path)
         return f"no {_KINDS[path.suffix]} that can be read, it was cut or changed ({_first_line(error)})"
 
 
@@ -143,13 +131,10 @@ def _npy(path: Path, thoroughly: bool) -> str:
 
 
 def _safetensors(path: Path, thoroughly: bool) -> str:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        with safe_open(path, "np") as file:
-            file.keys()
-    except SafetensorError as error:
-        raise ValueError(str(error)) from error
+    with safe_open(path, "np") as file:
+        file.keys()
     return ""
 
 

@@ -14,7 +14,7 @@ from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.evaluation.settings import among_originals
 from rewind.evaluation.trec import DEPTH, qrels, run, task
-from rewind.files import atomic
+from rewind.files import atomic, reading_user_file, require_regular_file
 from rewind.jobs.given import Given
 from rewind.jobs.metrics import Run, not_evaluated
 from rewind.jobs.unpack import by_run
@@ -78,9 +78,10 @@ def export(
 
 def _read(path: str, captions: pd.DataFrame, items: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame, pd.DataFrame]:
     """The matrix, and the captions and items of its rows and columns."""
+    require_regular_file(path, missing_ok=True)
     if not Path(path).is_file():
         raise RewindError(f"{path}: no such file; evaluate this run first.")
-    with np.load(path, allow_pickle=False) as archive:
+    with reading_user_file(path, "npz", "evaluate this run again"), np.load(path, allow_pickle=False) as archive:
         scores, queries, gallery = archive["similarity"], archive["query_ids"], archive["item_ids"]
     found = []
     for table, column, names in ((captions, "caption_id", queries), (items, "item_id", gallery)):

@@ -10,7 +10,7 @@ from rewind.distributed import World, joined
 from rewind.errors import RewindError
 from rewind.evaluation.zero_shot import ZeroShotTask
 from rewind.feeding.folder import DataFolder, device, trained_retriever
-from rewind.files import write_csv, write_npz
+from rewind.files import reading_user_file, write_csv, write_npz
 from rewind.jobs.given import Given
 from rewind.jobs.launch import on_all_gpus
 from rewind.jobs.metrics import Run
@@ -91,7 +91,7 @@ def join_zero_shot(
     """
     found, digests, alike = {}, {}, {}
     for run, path in runs.items():
-        with np.load(path, allow_pickle=False) as archive:
+        with reading_user_file(path, "npz", "run again"), np.load(path, allow_pickle=False) as archive:
             found[run], digests[run], alike[run] = archive["credits"], str(archive["sha256"]), int(archive["alike"])
     first = next(iter(digests))
     for run, sha256 in digests.items():

@@ -16,6 +16,7 @@ from typing import Any
 
 from rewind.compat import open_clip_folder
 from rewind.errors import RewindError
+from rewind.files import reading_user_file, require_regular_file
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
 
 Config = dict[str, Any]
@@ -100,12 +101,14 @@ def read(name: str) -> Config:
             raise RewindError(f"backbone.architecture: open_clip knows no {name!r}; {hint}")
         return json.loads(known[name].read_text())
     path = Path(name)
+    require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.architecture: {name}: no such file.")
-    try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
-        raise RewindError(f"backbone.architecture: {name}: not valid JSON ({error}).") from None
+    with reading_user_file(path, "JSON file"):
+        try:
+            config = json.loads(path.read_text())
+        except ValueError as error:
+            raise RewindError(f"backbone.architecture: {name}: not valid JSON ({error}).") from None
     if not isinstance(config, dict):
         raise RewindError(
             f"backbone.architecture: {name}: a JSON object with embed_dim, vision_cfg, text_cfg is needed."
@@ -142,6 +145,7 @@ def published_beside(weights: Path, name: str) -> Config | None:
     A file that tells of another architecture is of other weights in the same folder.
     """
     file = weights.with_name("open_clip_config.json")
+    require_regular_file(file, missing_ok=True)
     if not file.is_file():
         return None
     found, ours = read(str(file)), architecture(name)

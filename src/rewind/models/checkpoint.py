@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
-from rewind.files import atomic
+from rewind.files import atomic, reading_user_file
 from rewind.models.backbone import Backbone
 from rewind.models.retriever import Retriever
 
@@ -51,9 +51,10 @@ def load_model(path: str | Path, model: Retriever) -> None:
     Raises:
         RewindError: naming the first key or shape that differs, or what the model's own ``check_state`` refuses.
     """
-    state = load_file(path)
-    with safe_open(path, "pt") as file:
-        made = json.loads((file.metadata() or {}).get("rewind", "{}")).get("method", "unknown")
+    with reading_user_file(path, "file of a model", "copy it again, or train the run again"):
+        state = load_file(path)
+        with safe_open(path, "pt") as file:
+            made = json.loads((file.metadata() or {}).get("rewind", "{}")).get("method", "unknown")
     model.check_state(state, str(path))
     own = model.state_dict()
     wrong = sorted(own.keys() ^ state.keys()) + [n for n in own if n in state and own[n].shape != state[n].shape]

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rewind.compat import open_clip
 from rewind.errors import RewindError
+from rewind.files import raise_machine_fault
 from rewind.models.architectures import other_pixels
 from rewind.models.families import check_family
 from rewind.packaged import page
@@ -49,6 +50,7 @@ def fetch(keys: BackboneKeys, quick_gelu: bool) -> dict[str, Tensor]:
     try:
         return open_clip().create_model(name, pretrained=tag, precision="fp32").state_dict()
     except Exception as error:  # network, proxy, disk: what is raised depends on the hub's client
+        raise_machine_fault(error, f"{name}, {tag}")
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise RewindError(
             f"backbone.pretrained: {name}, {tag}: the weights could not be downloaded ({reason}). Without a "

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file, require_regular_file
 from rewind.models.architectures import other_pixels
 
 State = dict[str, Tensor]
@@ -138,10 +139,12 @@ def _keys(config: Mapping[str, Any], tower: str) -> dict[str, Any]:
 def _beside(path: Path, name: str) -> dict[str, Any] | None:
     """A JSON file of the folder of ``path``, where there is one."""
     file = path.with_name(name)
+    require_regular_file(file, missing_ok=True)
     if not file.is_file():
         return None
-    try:
-        found = json.loads(file.read_text())
-    except ValueError as error:
-        raise RewindError(f"{file}: not valid JSON ({error}).") from None
+    with reading_user_file(file, "JSON file"):
+        try:
+            found = json.loads(file.read_text())
+        except ValueError as error:
+            raise RewindError(f"{file}: not valid JSON ({error}).") from None
     return found if isinstance(found, dict) else None

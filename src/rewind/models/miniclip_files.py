@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rewind.errors import RewindError
-from rewind.files import read_json
+from rewind.files import read_json, reading_user_file, require_regular_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,13 +92,15 @@ def captions_of(path: str) -> list[str]:
         RewindError: for a file that is missing or something else.
     """
     file = Path(path)
+    require_regular_file(file, missing_ok=True)
     if not file.is_file():
         raise RewindError(f"text.vocabulary: {path}: no such file; put it there or correct the key.")
     if file.suffix.lower() != ".json":
-        try:
-            return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-        except UnicodeDecodeError as error:
-            raise RewindError(f"text.vocabulary: {path} is not UTF-8 text ({error.reason}).") from None
+        with reading_user_file(file, "text"):
+            try:
+                return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+            except UnicodeDecodeError as error:
+                raise RewindError(f"text.vocabulary: {path} is not UTF-8 text ({error.reason}).") from None
     rows = read_json(file)
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
         if not isinstance(row, dict) or not isinstance(row.get("caption"), str):

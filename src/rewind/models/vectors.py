@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,10 @@ from torch import Tensor
 
 from rewind.datasets.npz_files import npz
 from rewind.datasets.score_files import ARRAYS, read_scores
+from rewind.datasets.trec_lines import LARGEST
 from rewind.datasets.vector_files import Vectors, read_vectors, some
 from rewind.errors import RewindError
+from rewind.files import read_json
 from rewind.models.bow import CaptionedItems
 from rewind.models.brought import RowNumbers, check
 from rewind.models.retriever import Features
@@ -129,10 +130,58 @@ def _refuse_zero(side: Vectors) -> None:
         )
 
 
+def given_vectors(keys: VectorOptions) -> GivenVectors:
+    """The vectors of a run, from its files.
+
+    Raises:
+        RewindError: for files that are missing, broken or do not fit together, and vectors whose scores would be no
+            numbers.
+    """
+    text, items = read_vectors(str(keys.captions), "captions"), read_vectors(str(keys.items), "items")
+    found = GivenVectors(text, items, keys.score)
+    if keys.score == "cosine":
+        for side in (text, items):
+            _refuse_unmeasurable(side)
+    else:
+        _refuse_overflow(text, items)
+    return found
+
+
+def _lengths(side: Vectors) -> np.ndarray:
+    """(N,) Euclidean lengths, in double precision as scores are."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.sqrt(np.einsum("nd,nd->n", side.values, side.values, dtype=np.float64))
+
+
+def _refuse_unmeasurable(side: Vectors) -> None:
+    """The squares of 1e200 and of 1e-200 are none in double precision: divided by such a length, nothing is left."""
+    length = _lengths(side)
+    other = (length == 0) | ~np.isfinite(length)
+    if other.any():
+        raise RewindError(
+            f"{side.where}: numbers too small or too large for a length in {some(side.ids[other].tolist())}; divide "
+            "each vector by its largest number, which changes no cosine."
+        )
+
+
+def _refuse_overflow(text: Vectors, items: Vectors) -> None:
+    """No score is larger than the product of two lengths, times the vectors of a caption."""
+    captions, clips = _lengths(text), _lengths(items)
+    several = 1 if text.counts is None else int(text.counts.max())
+    with np.errstate(over="ignore"):
+        largest = captions.max() * clips.max() * several
+    if not largest <= LARGEST:
+        raise RewindError(
+            f"{text.where} and {items.where}: vectors are as long as {captions.max():.3g} and {clips.max():.3g}, so "
+            f"that scores may pass {LARGEST:g}, the largest in single precision; divide all vectors of one file by one "
+            "number, which changes no rank."
+        )
+
+
 def notes(method: Method, retriever: GivenVectors | GivenScores) -> list[str]:
     """What readers of a table must know of the row."""
     made = Path(files(method)[0]).parent / RECORD
-    return json.loads(made.read_text(encoding="utf-8")).get("notes", []) if made.is_file() else []
+    return read_json(made).get("notes", []) if made.is_file() else []
 
 
 def build(
@@ -153,13 +202,13 @@ def read(keys: VectorOptions) -> GivenVectors | GivenScores:
         RewindError: for files that are missing, broken or do not fit together.
     """
     captions, items = str(keys.captions), str(keys.items)
-    if _hold_scores(captions, items):
-        if keys.score != "cosine":
-            raise RewindError(
-                f"methods.*.options.score: {keys.score} compares vectors, but this model scores pairs: remove the key."
-            )
-        return GivenScores(read_scores(captions))
-    return GivenVectors(read_vectors(captions, "captions"), read_vectors(items, "items"), keys.score)
+    if not _hold_scores(captions, items):
+        return given_vectors(keys)
+    if keys.score != "cosine":
+        raise RewindError(
+            f"methods.*.options.score: {keys.score} compares vectors, but this model scores pairs: remove the key."
+        )
+    return GivenScores(read_scores(captions))
 
 
 def _hold_scores(captions: str, items: str) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file, require_regular_file
 from rewind.models.image_towers import MEAN, STD
 from rewind.models.retriever import Backbone
 from rewind.models.tokens import up_to_the_end
@@ -134,12 +135,14 @@ def architecture(name: str) -> Architecture:
     if not name.endswith(".json"):
         raise RewindError(f"backbone.architecture: {name!r}: kind: viclip has {', '.join(SIZES)}, or a JSON file.")
     path = Path(name)
+    require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.architecture: {name}: no such file.")
-    try:
-        size = Architecture.model_validate(json.loads(path.read_text()))
-    except ValueError as error:  # of JSON, of its letters, or of its fields
-        raise RewindError(f"backbone.architecture: {name}: {error}") from None
+    with reading_user_file(path, "JSON file"):
+        try:
+            size = Architecture.model_validate(json.loads(path.read_text()))
+        except ValueError as error:  # of JSON, of its letters, or of its fields
+            raise RewindError(f"backbone.architecture: {name}: {error}") from None
     for tower, at in ((size.vision, "vision"), (size.text, "text")):
         if tower.width % tower.heads:
             raise RewindError(f"backbone.architecture: {name}: {at}: width {tower.width} in {tower.heads} heads.")

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file, require_regular_file
 from rewind.models.viclip_towers import SIZES, resized
 
 _OURS = "backbone."
@@ -50,20 +51,22 @@ def read(path: str | Path) -> State:
         RewindError: if it is missing, damaged, or holds more than tensors and plain values.
     """
     path = Path(path)
+    require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.weights: {path}: no such file; put the weights there or correct the key.")
-    try:
-        if path.suffix == ".safetensors":
-            state = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except SafetensorError as error:
-        raise RewindError(f"backbone.weights: {path} is damaged or not a safetensors file ({error}).") from error
-    except Exception as error:  # a damaged or foreign file fails in as many ways as there are formats
-        raise RewindError(
-            f"backbone.weights: {path} cannot be read safely ({type(error).__name__}): it is damaged, or holds more "
-            "than tensors and plain values. Save {'model': state_dict} alone."
-        ) from error
+    with reading_user_file(path, "file of weights"):
+        try:
+            if path.suffix == ".safetensors":
+                state = load_file(path)
+            else:
+                state = torch.load(path, map_location="cpu", weights_only=True)
+        except SafetensorError as error:
+            raise RewindError(f"backbone.weights: {path} is damaged or not a safetensors file ({error}).") from error
+        except Exception as error:  # a damaged or foreign file fails in as many ways as there are formats
+            raise RewindError(
+                f"backbone.weights: {path} cannot be read safely ({type(error).__name__}): it is damaged, or holds "
+                "more than tensors and plain values. Save {'model': state_dict} alone."
+            ) from error
     state = state.get("model", state) if isinstance(state, Mapping) else {}
     tensors = {name: value.float() for name, value in state.items() if isinstance(value, Tensor)}
     return tensors if len(tensors) == len(state) else {}

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rewind.compat import open_clip
 from rewind.errors import RewindError
+from rewind.files import reading_user_file, require_regular_file
 from rewind.models.architectures import names, other_pixels, published_beside, read, refused
 from rewind.models.families import CONSTANTS, check_family, family_of, is_clip4clip
 from rewind.models.hub import check_tag, fetch
@@ -97,14 +98,16 @@ def read_state(path: str | Path, allow_torchscript: bool = False) -> State:
         RewindError: if the file is missing, damaged, something else, or a program archive that was not allowed.
     """
     path = Path(path)
+    require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.weights: {path}: no such file; put the weights there or correct the key.")
-    if path.suffix == ".safetensors":
-        state = _read_safetensors(path)
-    elif _is_torchscript(path):
-        state = _read_torchscript(path, allow_torchscript)
-    else:
-        state = _read_pickle(path)
+    with reading_user_file(path, "file of weights", "get it again, or save the model's state_dict() anew"):
+        if path.suffix == ".safetensors":
+            state = _read_safetensors(path)
+        elif _is_torchscript(path):
+            state = _read_torchscript(path, allow_torchscript)
+        else:
+            state = _read_pickle(path)
     return {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rewind.errors import RewindError
+from rewind.files import naming_file
 from rewind.reading.text import place, read_text
 
 _HEX = "[0-9a-fA-F]"
@@ -42,9 +43,10 @@ def read_json(path: str | Path, missing: str = "", infinite: bool = False) -> An
             key twice in one object, a number that is none (``NaN``, ``1e999``, thousands of digits), or a character
             that is none.
     """
-    text = read_text(path, missing)
-    check_characters(text, path)
-    return parsed(text, path, lambda: decoder(infinite).decode(text))
+    with naming_file(path):
+        text = read_text(path, missing)
+        check_characters(text, path)
+        return parsed(text, path, lambda: decoder(infinite).decode(text))
 
 
 def parsed(text: str, where: str | Path, parse: Callable[[], Any]) -> Any:

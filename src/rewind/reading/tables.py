@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file
 from rewind.reading.text import lines, read_text
 
 # Python's own default. It holds for the whole process, which may have raised it, so that cells are measured here too.
@@ -72,7 +73,7 @@ def read_table(path: str | Path, columns: Columns, missing: str = "") -> Iterato
 
 def header(path: str | Path) -> list[str]:
     """Names of a CSV's columns, as its first line says them; nothing else is read or checked."""
-    with Path(path).open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+    with reading_user_file(path, "CSV"), Path(path).open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         return [name.strip() for name in next(csv.reader(stream), [])]
 
 

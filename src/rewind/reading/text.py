@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rewind.errors import RewindError
+from rewind.files import reading_user_file
 
 # UTF-32's mark begins as UTF-16's does.
 _MARKS = {
@@ -29,20 +30,21 @@ def read_bytes(path: str | Path, missing: str = "") -> bytes:
         missing: what is said besides where it is not there, such as its key and how to get it.
 
     Raises:
-        RewindError: if it is not there, is a folder, or cannot be read.
+        RewindError: if it is not there, is no file but a folder, a named pipe or a device, or cannot be read.
     """
-    try:
-        return Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise RewindError(f"{path}: no such file {missing}".rstrip(" .") + ".") from error
-    except IsADirectoryError as error:
-        raise RewindError(f"{path}: this is a folder; name the file itself.") from error
-    except PermissionError as error:
-        raise RewindError(
-            f"{path}: this account may not read the file; ask its owner for the right, or copy it."
-        ) from error
-    except (OSError, ValueError) as error:  # a path with a NUL character is a ValueError
-        raise RewindError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}).") from error
+    with reading_user_file(path, "file", missing=missing):
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError as error:
+            raise RewindError(f"{path}: no such file {missing}".rstrip(" .") + ".") from error
+        except IsADirectoryError as error:
+            raise RewindError(f"{path}: this is a folder; name the file itself.") from error
+        except PermissionError as error:
+            raise RewindError(
+                f"{path}: this account may not read the file; ask its owner for the right, or copy it."
+            ) from error
+        except (OSError, ValueError) as error:  # a path with a NUL character is a ValueError
+            raise RewindError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}).") from error
 
 
 def read_text(path: str | Path, missing: str = "") -> str:

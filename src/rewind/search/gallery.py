@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from rewind.errors import RewindError
 from rewind.feeding.encode import encode_all, tower_features
 from rewind.feeding.inputs import Inputs
-from rewind.files import atomic, digest
+from rewind.files import atomic, digest, reading_user_file
 from rewind.identity.marks import Identity, total
 from rewind.identity.stages import instead
 from rewind.models.retriever import Backbone, Features, Retriever
@@ -102,14 +102,14 @@ def _read(path: Path, mark: Mark, count: int) -> tuple[Features | None, str]:
     if not path.exists():
         return None, ""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with reading_user_file(path, "index"), np.load(path, allow_pickle=False) as archive:
             old = json.loads(str(archive["mark"]))
             stale = [name for name in mark if old.get(name) != mark[name]]
             if stale:
                 return None, f"was stale (changed: {', '.join(stale)}); made again, "
             names = [name for name in archive.files if name.startswith(FEATURE)]
             found = {name.removeprefix(FEATURE): torch.from_numpy(archive[name]) for name in names}
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile):
+    except RewindError:
         return None, "could not be read; made again, "
     whole = bool(found) and all(len(value) == count for value in found.values())
     return (found, "") if whole else (None, "could not be read; made again, ")

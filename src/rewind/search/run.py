@@ -105,15 +105,15 @@ def _check_finished(folder: Path) -> None:
     if inside:
         more = f" and {len(inside) - SHOWN} more" if len(inside) > SHOWN else ""
         raise RewindError(f"{folder}: name one run: {', '.join(map(str, inside[:SHOWN]))}{more}.")
+    missing = f"{' and '.join(lost)} {'are' if len(lost) > 1 else 'is'} missing"
+    if folder.resolve().parent.parent.name != "runs":
+        raise RewindError(f"{folder}: no run: {missing}; name a run: results/<study>/runs/<method>/seed<k>.")
     begun = " Training has started and will resume." if _state(folder).is_file() else ""
-    raise RewindError(
-        f"{folder}: the run is not finished: {' and '.join(lost)} {'are' if len(lost) > 1 else 'is'} missing.{begun} "
-        "`snakemake --cores all` finishes it."
-    )
+    raise RewindError(f"{folder}: the run is not finished: {missing}.{begun} `snakemake --cores all` finishes it.")
 
 
 def _state(folder: Path) -> Path:
-    """The state from which a killed run resumes."""
+    """The state from which a killed run resumes; ``folder`` is ``…/runs/<method>/seed<k>``."""
     folder = folder.resolve()
     return folder.parents[2] / ".state/runs" / f"{folder.parent.name}.{folder.name}.pt"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from safetensors import SafetensorError
 
 from rewind.datasets.annotations import SPLITS, twin_of
 from rewind.datasets.captions import load_split
@@ -184,12 +183,7 @@ def load_trained(run: FinishedRun, say: Say = print, trust: bool = False) -> tup
     retriever = build_retriever(folder)
     backbone = query_encoder(run.data, device(), trust) if vectors else _backbone(retriever, folder)
     _check_words(run, word_vocabulary(backbone) is not None and not offers(retriever.check_state), say)
-    try:
-        load_model(run.model, retriever)
-    except (SafetensorError, ValueError, AttributeError) as error:
-        raise RewindError(
-            f"{run.model}: no whole model file ({error}); copy it again, or train the run again."
-        ) from None
+    load_model(run.model, retriever)
     retriever.eval().to(device())
     return retriever, backbone, folder
 

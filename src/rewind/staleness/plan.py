@@ -20,6 +20,13 @@ _LINE = re.compile(r"^    (\w[\w ]*): (.*)$")
 _CHANGED = re.compile(
     r"Params have changed since last execution: .*?before: (?P<before>.*) now: (?P<now>.*?) *(?:; |$)"
 )
+_OF_EVERY_RUN = re.compile(
+    r"Using (workflow specific )?profiles? |Config file .* is extended by |Building DAG of jobs|host: "
+    r"|WorkflowError in file .*, line \d+:$|\s+File \".*\", line \d+, in <module>$"
+    r"|Assuming (un)?restricted shared filesystem|SNAKEMAKE$|=+$"
+    r"|  (Date|Workflow ID|Platform|Host|User|Snakemake version|Python version|Command|Snakefile|(Base|Run|Working) "
+    r"directory|Config file\(s\)|Config MD5): "
+)
 _RECORDS = Path(".snakemake/metadata")
 _LONGEST = 255  # of a file name
 
@@ -60,8 +67,19 @@ def planned(targets: Sequence[str]) -> list[Planned]:
     others = [name for name in targets if name not in studies]
     done = subprocess.run([*command, *(["--", *others] if others else [])], capture_output=True, text=True)
     if done.returncode:
-        raise RewindError(f"snakemake -n refuses:\n{(done.stderr or done.stdout).strip()}")
+        raise RewindError(f"snakemake -n refuses:\n{refusal(done.stdout, done.stderr)}")
     return jobs(done.stdout + "\n" + done.stderr)
+
+
+def refusal(stdout: str, stderr: str) -> str:
+    """Why Snakemake refuses: what it said on either stream, without what it says of every run.
+
+    The reason is on standard output where the workflow itself refuses, and on standard error beside a line about the
+    profile.
+    """
+    lines = [line for line in f"{stdout}\n{stderr}".splitlines() if line.strip()]
+    telling = [line for line in lines if not _OF_EVERY_RUN.match(line)]
+    return "\n".join(telling or lines) or "it gave no reason"
 
 
 def jobs(said: str) -> list[Planned]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rewind.errors import RewindError
+from rewind.files import require_regular_file
 from rewind.reading.text import read_text
 
 DEEPEST = 40  # blocks and lists in one another
@@ -129,11 +129,9 @@ def check_plain(value: Any, where: str) -> None:
 
 def _text(path: Path) -> str:
     try:
-        kind = os.stat(path)
-        if not stat.S_ISREG(kind.st_mode) and not stat.S_ISDIR(kind.st_mode):
-            raise RewindError(f"{path}: not a file; a file of keys is needed here.")
-        if kind.st_size > LARGEST:
-            raise RewindError(f"{path}: {kind.st_size:,} bytes are no file of keys; is it another file's content?")
+        require_regular_file(path, missing_ok=True)
+        if (size := os.stat(path).st_size) > LARGEST:
+            raise RewindError(f"{path}: {size:,} bytes are no file of keys; is it another file's content?")
         return read_text(path)
     except FileNotFoundError as error:
         near = difflib.get_close_matches(path.stem, [p.stem for p in path.parent.glob("*.yaml") if p != path], n=1)

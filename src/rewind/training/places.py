@@ -77,6 +77,16 @@ def url_faults(text: str) -> list[str]:
     return []
 
 
+def check_state(saved: Any) -> None:
+    """Refuse what is no training state: a file may be whole and hold something else.
+
+    Raises:
+        RewindError: saying so.
+    """
+    if not isinstance(saved, dict) or not {"fingerprint", "state"} <= saved.keys():
+        raise RewindError("it holds something else than a training state")
+
+
 class LocalPlace:
     """A file of this machine, or of a file system that it shares."""
 

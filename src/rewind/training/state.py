@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from rewind.errors import RewindError
-from rewind.files import require_whole_archive, write_json
+from rewind.files import raise_machine_fault, require_regular_file, require_whole_archive, write_json
 from rewind.models.retriever import Retriever
 from rewind.objectives.interface import Objective
 from rewind.study import Training
 from rewind.training.grad_cache import StepLoss, random_state, set_random_state
 from rewind.training.micro_batch import MicroBatch
 from rewind.training.order import Order
-from rewind.training.places import place_of
+from rewind.training.places import check_state, place_of
 
 
 class RunState:
@@ -154,9 +154,12 @@ class StateFile:
             if path is None:
                 return None
             try:
+                require_regular_file(path)
                 require_whole_archive(path)
                 saved = torch.load(path, map_location="cpu", weights_only=True)
+                check_state(saved)
             except Exception as error:  # any unreadable file means the same thing here
+                raise_machine_fault(error, path)  # a disk that does not answer is no reason to begin anew
                 print(f"{self.place}: this training state cannot be read ({error}); {self._set_aside()}")
                 return None
         if saved["fingerprint"] != self.fingerprint:

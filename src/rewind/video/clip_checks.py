@@ -79,7 +79,7 @@ def check_table(table: Path) -> None:
     Raises:
         RewindError: naming the table. One that is missing passes: who opens it says so.
     """
-    require_regular_file(table)
+    require_regular_file(table, missing_ok=True)
     try:
         with table.open(newline="", encoding="utf-8") as stream:
             for _ in csv.DictReader(stream, strict=True):
@@ -99,7 +99,7 @@ def check_place(place: Place) -> None:
     """
     from rewind.video.packed import remedy
 
-    require_regular_file(place.shard)
+    require_regular_file(place.shard, missing_ok=True)
     try:
         size = place.shard.stat().st_size
     except OSError:

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from rewind.errors import RewindError
+from rewind.files import raise_machine_fault, reading_user_file
 from rewind.video import packed
 from rewind.video.sampling import Sampling, frame_indices
 from rewind.video.stretch import stretch_square
@@ -52,6 +53,7 @@ class DecordReader:
             self._video = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1)
             self.fps = round(float(self._video.get_avg_fps()), 3)
         except Exception as error:  # decord raises its own type, RuntimeError or ValueError
+            raise_machine_fault(error, path)
             raise RewindError(
                 f"{path}: cannot be opened as a video; delete it and prepare the videos again."
             ) from error
@@ -63,6 +65,7 @@ class DecordReader:
         try:
             return np.stack([_unpadded(self._video[int(i)].asnumpy()) for i in indices])
         except Exception as error:
+            raise_machine_fault(error, self.path)
             raise RewindError(
                 f"{self.path}: frames cannot be decoded; delete it and prepare the videos again."
             ) from error
@@ -87,13 +90,14 @@ class ImageReader:
     fps = 1.0
 
     def __init__(self, path: Path) -> None:
-        try:
-            with Image.open(path, formats=WRITTEN) as image:
-                self._frame = np.asarray(image.convert("RGB"))
-        except (OSError, ValueError, SyntaxError) as error:
-            raise RewindError(
-                f"{path}: cannot be opened as an image; delete it and prepare the images again."
-            ) from error
+        with reading_user_file(path, "image", "delete it and prepare the images again"):
+            try:
+                with Image.open(path, formats=WRITTEN) as image:
+                    self._frame = np.asarray(image.convert("RGB"))
+            except (OSError, ValueError, SyntaxError) as error:
+                raise RewindError(
+                    f"{path}: cannot be opened as an image; delete it and prepare the images again."
+                ) from error
 
     def __len__(self) -> int:
         return 1
@@ -114,6 +118,7 @@ class _PackedVideo(DecordReader):
             self._video = decord.VideoReader(io.BytesIO(content), ctx=decord.cpu(0), num_threads=1)
             self.fps = round(float(self._video.get_avg_fps()), 3)
         except Exception as error:  # as above
+            raise_machine_fault(error, path)
             raise RewindError(f"{path}: cannot be opened as a video; prepare the videos again.") from error
 
 

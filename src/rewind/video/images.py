@@ -5,6 +5,8 @@ Colour profiles are not applied: values are taken as sRGB, as vision models are 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,8 @@ import PIL
 from PIL import Image, ImageOps
 
 from rewind.datasets.photos import open_picture
-from rewind.files import atomic
+from rewind.errors import RewindError
+from rewind.files import atomic, raise_machine_fault
 from rewind.study.dataset import Image as ImageKeys
 from rewind.video.transcode import ClipReport, Refused, machines_fault
 from rewind.video.transparency import NOTE
@@ -89,15 +92,32 @@ def upright_rgb(source: Path) -> tuple[Image.Image, str]:
         raise Refused("no such file")
     if source.stat().st_size == 0:
         raise Refused("empty file")
+    with decoding(source):
+        try:
+            with open_picture(source) as image:
+                image.load()
+                return _rgb(ImageOps.exif_transpose(image))
+        except PIL.UnidentifiedImageError:
+            raise Refused("cannot be decoded: no image format that is read here, by its content") from None
+        except _UNREADABLE as error:
+            if isinstance(error, OSError) and error.errno:  # Pillow's own have none
+                raise machines_fault(source, error.strerror or str(error)) from error
+            raise Refused(f"cannot be decoded: {' '.join(str(error).split())[:200] or type(error).__name__}") from error
+
+
+@contextlib.contextmanager
+def decoding(source: Path) -> Iterator[None]:
+    """Around Pillow: every library that it decodes with has errors of its own, and each is a refusal of the image.
+
+    Raises:
+        Refused: for all but what is one already, and faults of the machine.
+    """
     try:
-        with open_picture(source) as image:
-            image.load()
-            return _rgb(ImageOps.exif_transpose(image))
-    except PIL.UnidentifiedImageError:
-        raise Refused("cannot be decoded: no image format that is read here, by its content") from None
-    except _UNREADABLE as error:
-        if isinstance(error, OSError) and error.errno:  # Pillow's own have none
-            raise machines_fault(source, error.strerror or str(error)) from error
+        yield
+    except (Refused, RewindError):
+        raise
+    except Exception as error:
+        raise_machine_fault(error, source)
         raise Refused(f"cannot be decoded: {' '.join(str(error).split())[:200] or type(error).__name__}") from error
 
 

@@ -303,7 +303,7 @@ def lost(folder: Path) -> list[str]:
     if not (folder / "report.csv").is_file():
         return []
     try:
-        require_regular_file(folder / SHARDS)
+        require_regular_file(folder / SHARDS, missing_ok=True)
         with (folder / SHARDS).open(newline="", encoding="utf-8") as stream:
             sizes = {folder / row["shard"]: int(row["bytes"]) for row in _rows(stream)}
     except (OSError, ValueError, TypeError, KeyError, csv.Error, RewindError):

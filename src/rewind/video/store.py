@@ -227,7 +227,7 @@ def verify(index: str | Path) -> None:
         RewindError: naming the first file that is not as it was written.
     """
     index = Path(index)
-    require_regular_file(index)
+    require_regular_file(index, missing_ok=True)
     content = _read_index(index)
     _read_items(index, content)
     try:
