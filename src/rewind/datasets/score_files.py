@@ -9,9 +9,9 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 
-from rewind.datasets.id_lists import text_ids
+from rewind.datasets.id_lists import id_fault, text_ids
 from rewind.datasets.npz_files import need, npz
-from rewind.datasets.trec_lines import read_run
+from rewind.datasets.trec_lines import LARGEST_SCORE, read_run
 from rewind.datasets.vector_files import some
 from rewind.errors import RewindError
 
@@ -50,6 +50,8 @@ def read_scores(path: str | Path) -> Scores:
     if not path.exists():
         raise RewindError(f"{path}: no such file; write the scores there, or correct the path.")
     found = _npz(path) if path.suffix == ".npz" else _trec(path)
+    if not np.size(found.similarity):
+        raise RewindError(f"{path}: there are no scores.")
     for what, ids in (("caption", found.queries), ("item", found.items)):
         names, times = np.unique(ids, return_counts=True)
         if (times > 1).any():
@@ -68,11 +70,12 @@ def _npz(path: Path) -> Scores:
             f"{(len(queries), len(items))} fit the ids."
         )
     for row, scores in enumerate(matrix):  # a row at a time: a matrix may take gigabytes
-        if np.isnan(scores).any() or np.isposinf(scores).any():
-            column = int(np.flatnonzero(np.isnan(scores) | np.isposinf(scores))[0])
+        odd = ~((np.abs(scores) <= np.float64(LARGEST_SCORE)) | np.isneginf(scores))
+        if odd.any():
+            column = int(odd.argmax())
             raise RewindError(
-                f"{path}: the score of caption {str(queries[row])!r} and item {str(items[column])!r} is not a number "
-                "(-inf stands for a pair without a score)."
+                f"{path}: the score of caption {str(queries[row])!r} and item {str(items[column])!r} is "
+                f"{scores[column]}, not a number up to {LARGEST_SCORE:g} (-inf stands for a pair without a score)."
             )
     return Scores(matrix.astype(np.float32, copy=False), queries, items, str(path))
 
@@ -87,6 +90,10 @@ def _trec(path: Path) -> Scores:
         raise RewindError(
             f"{path}: line {numbers[at]}: the pair of {queries[at]!r} and {documents[at]!r} is there twice; keep one."
         )
+    for written, lines in ((names, queries), (items, documents)):
+        for name in written:
+            if fault := id_fault(unquote(name)):
+                raise RewindError(f"{path}: line {numbers[lines.index(name)]}: {fault}.")
     matrix = np.full((len(names), len(items)), -np.inf, np.float32)
     matrix[rows, columns] = scores
     return Scores(matrix, *(np.array([unquote(name) for name in ids], dtype=str) for ids in (names, items)), str(path))

@@ -18,7 +18,8 @@ from rewind.reading.text import decoded, lines, read_bytes
 _UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
 _FIELDS = "query Q0 document rank score tag"
 _BETWEEN = re.compile(r"[ \t]+")
-MOST = 3.4e38  # what single precision holds
+LARGEST_SCORE = 3.4e38
+"""Bound of scores on either side of zero: what single precision holds, in which they are kept."""
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
@@ -29,6 +30,11 @@ class Scored(NamedTuple):
     query: str
     document: str
     score: float
+
+
+def is_score(value: object) -> bool:
+    """Whether a value is a number that a score can be: neither NaN nor infinite, in single precision either."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_SCORE
 
 
 def read_run(path: Path) -> Iterator[Scored]:
@@ -53,6 +59,8 @@ def read_run(path: Path) -> Iterator[Scored]:
                 "ids are written %20; a matrix is an .npz."
             )
         score = float(fields[4]) if _NUMBER.fullmatch(fields[4]) else math.nan
-        if not abs(score) <= MOST:
-            raise RewindError(f"{path}: line {number}: the score is not a number: {fields[4][:40]!r}.")
+        if not is_score(score):
+            raise RewindError(
+                f"{path}: line {number}: the score is not a number up to {LARGEST_SCORE:g}: {fields[4][:40]!r}."
+            )
         yield Scored(number, fields[0], fields[2], score)
