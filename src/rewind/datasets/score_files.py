@@ -16,6 +16,8 @@ from rewind.datasets.vector_files import some
 from rewind.errors import RewindError
 
 ARRAYS = ("similarity", "query_ids", "item_ids")
+NO_SCORE = np.finfo(np.float32).min
+"""Stands in a run's matrix for a pair without a score: a number, and below all that a score can be."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +72,17 @@ def _npz(path: Path) -> Scores:
             f"{(len(queries), len(items))} fit the ids."
         )
     for row, scores in enumerate(matrix):  # a row at a time: a matrix may take gigabytes
-        odd = ~((np.abs(scores) <= np.float64(LARGEST_SCORE)) | np.isneginf(scores))
+        missing = np.isneginf(scores) | (scores == NO_SCORE)  # as users and as matrices of runs say it
+        odd = ~((np.abs(scores) <= np.float64(LARGEST_SCORE)) | missing)
         if odd.any():
             column = int(odd.argmax())
             raise RewindError(
                 f"{path}: the score of caption {str(queries[row])!r} and item {str(items[column])!r} is "
                 f"{scores[column]}, not a number up to {LARGEST_SCORE:g} (-inf stands for a pair without a score)."
             )
-    return Scores(matrix.astype(np.float32, copy=False), queries, items, str(path))
+    matrix = matrix.astype(np.float32, copy=False)
+    matrix[matrix == NO_SCORE] = -np.inf
+    return Scores(matrix, queries, items, str(path))
 
 
 def _trec(path: Path) -> Scores:

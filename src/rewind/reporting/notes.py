@@ -211,18 +211,19 @@ def _marks(facts: Footnotes, table: Table) -> str:
 
 def absent_sentence(table: Table) -> str:
     """Which methods have no numbers in a table, and why."""
-    absent = ", ".join(f"{row.label} ({row.absent})" for row in table.rows if row.absent)
-    return f"Without numbers here: {absent}" if absent else ""
+    absent = [f"{row.label} ({row.absent})" for row in table.rows if row.absent]
+    absent += [f"{row.label} in {way} ({why})" for row in table.rows for way, why in row.lacking]
+    return f"Without numbers here: {', '.join(absent)}" if absent else ""
 
 
 def key(table: Table) -> str:
-    """What the marks of a table say, for a terminal, and what they do not."""
+    """What the marks and the dashes of a table say, for a terminal, and what they do not."""
+    found = [absent_sentence(table)]
     if table.few is not None:
-        return textwrap.fill(few_sentence(table), WIDTH)
-    if not table.marked:
-        return ""
-    blind = textwrap.fill(blind_sentence(table).replace("Bold", "*", 1).replace("a bold", "a marked"), WIDTH)
-    return f"{KEY}\n{blind}" if blind else KEY
+        found.append(few_sentence(table))
+    elif table.marked:
+        found += [KEY, blind_sentence(table).replace("Bold", "*", 1).replace("a bold", "a marked")]
+    return "\n".join(textwrap.fill(sentence, WIDTH) for sentence in found if sentence)
 
 
 def few_sentence(table: Table) -> str:
