@@ -191,6 +191,15 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "c.npz", ids=np.array(["a", None]), vectors=np.zeros((2, 2)))
     (tmp_path / "d.run").write_text("q Q0 d 1 0.5 tag\nq Q0 d 2 0.4 tag\n")
     (tmp_path / "e.run").write_text("q Q0 d 1 nan tag\n")
+    (tmp_path / "f.run").write_text("q Q0 a 1 0.5 tag\nq Q0 %20 2 0.4 tag\n")
+    ids = {"query_ids": np.array(["q"]), "item_ids": np.array(["a", "b"])}
+    for name, scores in (
+        ("large", np.array([[1e39, 1.0]])),
+        ("low", np.array([[-1e39, 1.0]])),
+        ("half", np.array([[np.inf, 1.0]], np.float16)),
+    ):
+        np.savez(tmp_path / f"{name}.npz", similarity=scores, **ids)
+    np.savez(tmp_path / "none.npz", **ids | {"similarity": np.zeros((0, 2)), "query_ids": np.zeros(0, str)})
     for name, message in (
         ("a.npz", "not a whole npz"),
         ("b.npz", "no array 'ids'"),
@@ -203,6 +212,11 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     for name, message in (
         ("d.run", "line 2: the pair of 'q' and 'd' is there twice"),
         ("e.run", "line 1: the score is not a number"),
+        ("f.run", "line 2: the id is empty"),
+        ("large.npz", "caption 'q' and item 'a' is 1e[+]39, not a number up to"),
+        ("low.npz", "caption 'q' and item 'a' is -1e[+]39, not a number up to"),
+        ("half.npz", "caption 'q' and item 'a' is inf, not a number up to"),
+        ("none.npz", "there are no scores"),
         ("b.npz", "no array 'similarity'"),
     ):
         with pytest.raises(RewindError, match=message):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
 import sys
 from importlib import metadata
+from typing import Any
 
 import pytest
 import torch
 
 from conftest import ROOT
 from rewind import doctor
-from rewind.cli import main
+from rewind.cli import _parser, main
 from rewind.compat import open_clip
 from rewind.doctor import Finding, show
 from rewind.errors import RewindError
@@ -37,6 +39,28 @@ CONFIG = {
 
 class Tokens:
     vocabulary = 30
+
+
+def _options(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    """Every option of every command, with the command's words."""
+    found = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found += [option for name, one in action.choices.items() for option in _options(one, (*path, name))]
+        else:
+            found.append((path, action))
+    return found
+
+
+def test_no_option_takes_what_is_not_finite(capsys):
+    types = {(*path, action.dest): action.type for path, action in _options(_parser())}
+    assert [at for at, kind in types.items() if kind is float] == [], "type=float takes nan and inf"
+    assert {("power", "seed_sd"), ("power", "r1"), ("power", "alike"), ("rehearse", "gpu_tflops")} <= types.keys()
+    for command in (["power", "demo", "--seed-sd"], ["rehearse", "demo", "--gpu-tflops"]):
+        for value in ("nan", "inf", "-inf", "1e999", "x"):
+            with pytest.raises(SystemExit):
+                main([*command[:-1], f"{command[-1]}={value}"])
+            assert f"argument {command[-1]}: '{value}' is not a finite number" in capsys.readouterr().err
 
 
 def test_the_doctor_shows_what_a_run_records(capsys):

@@ -267,11 +267,21 @@ def test_predictions_of_candidates_come_back_as_a_run(evaluated, tmp_path, capsy
         ('{"default": [1, 2]}', "not the predictions of a retrieval task"),
         ('{"default": {"test": {"q": {"d": 1}}, "dev": {"q": {"d": 1}}}}', "holds 2 subsets or splits"),
         ('{"default": {"test": {"q": {"d": NaN}}}}', "the score of 'q' and 'd' is nan, not a number"),
+        ('{"default": {"test": {"q": {"d": 1e39}}}}', "the score of 'q' and 'd' is 1e+39, not a number up to 3.4e+38"),
+        ('{"default": {"test": {"q": {"d": -1e39}}}}', "the score of 'q' and 'd' is -1e+39, not a number"),
+        (f'{{"default": {{"test": {{"q": {{"d": 1{250 * "0"}}}}}}}}}', "the score of 'q' and 'd' is 1000"),
+        ('{"default": {"test": {"q": {"d": true}}}}', "the score of 'q' and 'd' is True, not a number"),
+        ('{"default": {"test": {"": {"d": 1}}}}', "the id is empty"),
+        ('{"default": {"test": {"q": {"": 1}}}}', "the id is empty"),
+        ('{"default": {"test": {"q": {"d": 1}, "r": {}}}}', "the query 'r' has no documents"),
+        ('{"default": {"test": {}}}', "there are no queries"),
     ],
 )
 def test_other_files_are_refused(tmp_path, capsys, content, message):
     write_text(tmp_path / "x_predictions.json", content)
     assert main(["import", "mteb", str(tmp_path / "x_predictions.json"), str(tmp_path / "x.npz")]) == 1
     assert message in capsys.readouterr().err
+    assert main(["import", "mteb", str(tmp_path / "x_predictions.json"), str(tmp_path / "x.trec")]) == 1
+    assert message in capsys.readouterr().err and not (tmp_path / "x.npz").exists()
     assert main(["import", "mteb", str(tmp_path / "x_predictions.json"), str(tmp_path / "x.csv")]) == 1
     assert "give it the ending .npz for a matrix" in capsys.readouterr().err

@@ -117,6 +117,34 @@ def test_overrides_reach_any_key(monkeypatch):
             load_all({"studies": ["demo"], "overrides": wrong})
 
 
+def test_overrides_of_what_is_not_selected_are_refused(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    over = {"studies.emoji.training.epochs": 2, "studies.demo.training.epochs": 2}
+    said = "overrides.studies.emoji: this study is not selected, .* selected are demo"
+    with pytest.raises(RewindError, match=said):
+        load_all({"studies": ["demo"], "overrides": over})
+    with pytest.raises(RewindError, match=said):
+        load_all({"studies": ["demo"], "overrides": over}, typed={"studies": ["demo"], "overrides": over})
+    with pytest.raises(RewindError, match=r"overrides.datasets.emoji: no selected study uses .* are shapes"):
+        load_all({"studies": ["demo"], "overrides": {"datasets.emoji.video.fps": 4}})
+    # Those of the file stay there for another time where the command line chose the studies.
+    typed = {"studies": ["demo"], "overrides": {"studies.demo.seeds": [7]}}
+    studies, _ = load_all({"studies": ["demo"], "overrides": over | typed["overrides"]}, typed=typed)
+    assert studies["demo"].training.epochs == 2 and studies["demo"].seeds == [7]
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
+def test_no_key_takes_what_is_not_finite(tmp_path, value):
+    write(tmp_path, f"{yaml.safe_dump(STUDY)}\n")
+    odd = yaml.safe_load(value)
+    for path in ("training.lr", "methods.a.options.depth", "methods.a.options.deep.list"):
+        over = {path: [1, odd] if path.endswith("list") else odd}
+        with pytest.raises(RewindError) as caught:
+            load_study("s", tmp_path, over)
+        lines = [line for line in str(caught.value).splitlines() if path in line]
+        assert len(lines) == 1 and "finite number" in lines[0], str(caught.value)
+
+
 def test_missing_raw_files_are_named_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     dataset = load_dataset("rtime", ROOT / "config/datasets")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rewind.arguments import finite
 from rewind.init.command import add_init_command
 from rewind.interop.command import add_commands
 from rewind.search.arguments import add_search_commands
@@ -81,10 +82,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     power.add_argument("--cluster-size", type=int, help="queries per cluster (default: counted too)")
     power.add_argument(
-        "--seed-sd", type=float, help="± of R@1 over seeds, in points (default: from results, or assumed)"
+        "--seed-sd", type=finite, help="± of R@1 over seeds, in points (default: from results, or assumed)"
     )
-    power.add_argument("--r1", type=float, help="R@1 in percent (default: from results, or 40; binary: 60)")
-    power.add_argument("--alike", type=float, help="correlation of two methods (default: from results, or 0.6 to 0.95)")
+    power.add_argument("--r1", type=finite, help="R@1 in percent (default: from results, or 40; binary: 60)")
+    power.add_argument(
+        "--alike", type=finite, help="correlation of two methods (default: from results, or 0.6 to 0.95)"
+    )
     power.set_defaults(command=_power)
     publish = commands.add_parser(
         "publish", help="store the results of a finished study and write them into README.md and docs/"
@@ -142,7 +145,9 @@ def _parser() -> argparse.ArgumentParser:
         "--cores", type=int, help="CPU cores of the machine for the full study (default: this machine's)"
     )
     rehearse.add_argument("--gpus", type=int, default=None, help="GPUs of that machine (default: this machine's)")
-    rehearse.add_argument("--gpu-tflops", type=float, default=None, help="TFLOP/s that one GPU sustains (default: 100)")
+    rehearse.add_argument(
+        "--gpu-tflops", type=finite, default=None, help="TFLOP/s that one GPU sustains (default: 100)"
+    )
     rehearse.add_argument(
         "--full", action="store_true", help="use all layers of towers even if their weights are missing"
     )

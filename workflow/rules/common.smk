@@ -18,14 +18,19 @@ from rewind.video.packed import how_to_restore, lost
 # Where this workflow is a module of another one, files of keys that are not there are its own.
 HOME = Path(str(workflow.current_basedir)).parents[1]
 
+# What the command line gave, as opposed to config/config.yaml.
+TYPED = workflow.config_settings.overwrite_config
+
 # Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for is there. Jobs
 # that read the workflow anew on another machine need only the keys.
 try:
     if workflow.is_main_process:
         forget_old_drafts(Path(".snakemake/rewind"))
-        STUDIES, DATASETS = load_checked(config, Path(".snakemake/rewind/sound.json"), sys.argv[1:], HOME)
+        STUDIES, DATASETS = load_checked(
+            config, Path(".snakemake/rewind/sound.json"), sys.argv[1:], HOME, TYPED
+        )
     else:
-        STUDIES, DATASETS = load_all(config, HOME)
+        STUDIES, DATASETS = load_all(config, HOME, TYPED)
     CUSTOM_RULES = custom_rules(config)
 except Exception as error:
     if sentence := told(error):

@@ -27,7 +27,7 @@ def text_ids(values: object, what: str, where: str) -> np.ndarray:
         return ids.astype(str)
     names = ids.tolist()
     for at, name in enumerate(names):
-        if fault := _fault(name):
+        if fault := id_fault(name):
             raise RewindError(f"{where}: {what}, place {at}: {fault}.")
     return np.array([_text(name) for name in names], dtype=str)
 
@@ -44,8 +44,8 @@ def _text(name: object) -> str:
     return name.decode("utf-8") if isinstance(name, bytes) else str(name)
 
 
-def _fault(name: object) -> str:
-    """What is wrong with an id, or nothing."""
+def id_fault(name: object) -> str:
+    """What is wrong with an id; empty where nothing is."""
     if isinstance(name, bool) or not isinstance(name, str | bytes | int):
         return f"{name!r} is no text; save ids as text"
     try:

@@ -9,14 +9,16 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 
-from rewind.datasets.id_lists import text_ids
+from rewind.datasets.id_lists import id_fault, text_ids
 from rewind.datasets.npz_files import need, npz
-from rewind.datasets.trec_lines import LARGEST, read_run
+from rewind.datasets.trec_lines import LARGEST_SCORE, read_run
 from rewind.datasets.vector_files import some
 from rewind.errors import RewindError
 from rewind.files import naming_file
 
 ARRAYS = ("similarity", "query_ids", "item_ids")
+NO_SCORE = np.finfo(np.float32).min
+"""Stands in a run's matrix for a pair without a score: a number, and below all that a score can be."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ def read_scores(path: str | Path) -> Scores:
         raise RewindError(f"{path}: no such file; write the scores there, or correct the path.")
     with naming_file(path):
         found = _npz(path) if path.suffix == ".npz" else _trec(path)
+    if not np.size(found.similarity):
+        raise RewindError(f"{path}: there are no scores.")
     for what, ids in (("caption", found.queries), ("item", found.items)):
         names, times = np.unique(ids, return_counts=True)
         if (times > 1).any():
@@ -70,17 +74,22 @@ def _npz(path: Path) -> Scores:
             f"{(len(queries), len(items))} fit the ids."
         )
     for row, scores in enumerate(matrix):  # a row at a time: a matrix may take gigabytes
-        wrong = ~((np.abs(scores) <= np.float64(LARGEST)) | np.isneginf(scores))  # NaN is not below anything
-        if wrong.any():
-            column = int(np.flatnonzero(wrong)[0])
+        missing = np.isneginf(scores) | (scores == NO_SCORE)  # as users and as matrices of runs say it
+        odd = ~((np.abs(scores) <= np.float64(LARGEST_SCORE)) | missing)  # NaN is not below anything
+        if odd.any():
+            column = int(odd.argmax())
             pair = f"the score of caption {str(queries[row])!r} and item {str(items[column])!r} is"
             if np.isfinite(scores[column]):
                 raise RewindError(
-                    f"{path}: {pair} {scores[column]:g}, beyond {LARGEST:g}, the largest in single precision: divide "
-                    "all scores by one number, which changes no rank."
+                    f"{path}: {pair} {scores[column]:g}, beyond {LARGEST_SCORE:g}, the largest in single precision: "
+                    "divide all scores by one number, which changes no rank."
                 )
-            raise RewindError(f"{path}: {pair} not a number (-inf stands for a pair without a score).")
-    return Scores(matrix.astype(np.float32, copy=False), queries, items, str(path))
+            raise RewindError(
+                f"{path}: {pair} {scores[column]}, not a number (-inf stands for a pair without a score)."
+            )
+    matrix = matrix.astype(np.float32, copy=False)
+    matrix[matrix == NO_SCORE] = -np.inf
+    return Scores(matrix, queries, items, str(path))
 
 
 def _trec(path: Path) -> Scores:
@@ -93,6 +102,10 @@ def _trec(path: Path) -> Scores:
         raise RewindError(
             f"{path}: line {numbers[at]}: the pair of {queries[at]!r} and {documents[at]!r} is there twice; keep one."
         )
+    for written, lines in ((names, queries), (items, documents)):
+        for name in written:
+            if fault := id_fault(unquote(name)):
+                raise RewindError(f"{path}: line {numbers[lines.index(name)]}: {fault}.")
     matrix = np.full((len(names), len(items)), -np.inf, np.float32)
     matrix[rows, columns] = scores
     return Scores(matrix, *(np.array([unquote(name) for name in ids], dtype=str) for ids in (names, items)), str(path))

@@ -18,7 +18,8 @@ from rewind.reading.text import decoded, lines, read_bytes
 _UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
 _FIELDS = "query Q0 document rank score tag"
 _BETWEEN = re.compile(r"[ \t]+")
-LARGEST = 3.4e38  # score: what single precision holds, with room for pairs that rank below all others
+LARGEST_SCORE = 3.4e38
+"""Bound of scores on either side of zero: what single precision holds, in which they are kept."""
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
@@ -29,6 +30,11 @@ class Scored(NamedTuple):
     query: str
     document: str
     score: float
+
+
+def is_score(value: object) -> bool:
+    """Whether a value is a number that a score can be: neither NaN nor infinite, in single precision either."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_SCORE
 
 
 def read_run(path: Path) -> Iterator[Scored]:
@@ -51,9 +57,9 @@ def read_run(path: Path) -> Iterator[Scored]:
                 "ids are written %20; a matrix is an .npz."
             )
         score = float(fields[4]) if _NUMBER.fullmatch(fields[4]) else math.nan
-        if not abs(score) <= LARGEST:
+        if not is_score(score):
             large = not math.isnan(score)
-            what = f"is beyond {LARGEST:g}, the largest in single precision" if large else "is not a number"
+            what = f"is beyond {LARGEST_SCORE:g}, the largest in single precision" if large else "is not a number"
             remedy = "; divide all scores by one number, which changes no rank" if large else ""
             raise RewindError(f"{path}: line {number}: the score {what}: {fields[4][:40]!r}{remedy}.")
         yield Scored(number, fields[0], fields[2], score)

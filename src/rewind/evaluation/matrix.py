@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rewind.datasets.score_files import NO_SCORE
 from rewind.files import reading_user_file
 
 WHOLE = 2**26
@@ -50,6 +51,27 @@ def open_scored(path: str | Path, whole: int = WHOLE) -> Scored:
             return Scored(archive[_NAME], queries, gallery)
 
 
+def drawable(matrix: Any) -> Any:
+    """The same scores for pictures and lists, where a pair without one has one just below the least of all others.
+
+    ``NO_SCORE`` is so far below them that no difference between scores would be seen beside it.
+    """
+    missing, least = False, np.inf
+    step = max(1, _READ // max(1, matrix.shape[1] * matrix.dtype.itemsize))
+    for top in range(0, matrix.shape[0], step):
+        block = matrix[top : top + step]
+        known = block[block != NO_SCORE]
+        missing, least = missing or known.size < block.size, min(least, known.min(initial=np.inf))
+    if not missing:
+        return matrix
+    floor = np.float32(0 if np.isinf(least) else least)
+    floor = min(floor - np.float32(1), np.nextafter(floor, np.float32(-np.inf)))
+    if isinstance(matrix, FileMatrix):
+        matrix.floor = floor
+        return matrix
+    return np.maximum(matrix, floor)
+
+
 class FileMatrix:
     """A matrix in a file, row by row; a part of it is read as one would index an array.
 
@@ -68,6 +90,8 @@ class FileMatrix:
         self.size, self.ndim = shape[0] * shape[1], 2
         self._step = max(1, _READ // max(1, shape[1] * kind.itemsize))
         self._turned: FileMatrix | None = None
+        self.floor: np.float32 | None = None
+        """What smaller scores are read as."""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -133,7 +157,7 @@ class FileMatrix:
             if not count:
                 raise EOFError(f"the unpacked similarities end in row {first + place // line}")
             place += count
-        return content
+        return content if self.floor is None else np.maximum(content, self.floor)
 
 
 def _write(file: Any, values: np.ndarray, place: int) -> None:

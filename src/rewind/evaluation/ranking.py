@@ -185,7 +185,7 @@ def _binary(
         ids = queries["caption_id"].to_numpy()
     else:
         # The rival of a forward caption is the twin's caption at the same place in the list, the last if it has fewer.
-        rival = similarity[_twin_captions(captions, queries), own]
+        rival = similarity[twin_captions(captions, queries), own]
         ids = queries["caption_id"].to_numpy()
     return _rows(ids, (rival > truth).astype(int), (rival == truth).astype(int), clusters, 2)
 
@@ -205,7 +205,8 @@ def near_ties(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFram
     return float(((apart > 0) & (apart < NEAR * np.maximum(np.abs(truth), np.abs(rival)))).mean())
 
 
-def _twin_captions(captions: pd.DataFrame, queries: pd.DataFrame) -> np.ndarray:
+def twin_captions(captions: pd.DataFrame, queries: pd.DataFrame) -> np.ndarray:
+    """Rows of the captions of twins that Binary sets against those of originals, (n,) as ``queries``."""
     rows: dict[str, list[int]] = {}
     for row, video in enumerate(captions["video_id"]):
         rows.setdefault(video, []).append(row)

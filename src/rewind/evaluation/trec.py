@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from rewind.datasets.annotations import twin_of
+from rewind.datasets.score_files import NO_SCORE
 from rewind.errors import RewindError
 from rewind.evaluation.settings import pool
 
@@ -93,7 +94,8 @@ def run(asked: Task, tag: str, depth: int = DEPTH) -> Iterator[pa.Table]:
     """The run, queries in order, documents from the highest score to the lowest.
 
     R@k for k up to ``depth`` and their bounds under ties are those of the whole ranking, and 1/rank too where the
-    truth is within ``depth``; a truth beyond it follows as the last document, with its true rank.
+    truth is within ``depth``; a truth beyond it follows as the last document, with its true rank. Pairs without a score
+    have no line.
 
     Args:
         asked: the queries.
@@ -125,7 +127,8 @@ def _ranked(
     by_score = np.argsort(-np.take_along_axis(scores, by_name, axis=1), axis=1, kind="stable")
     order = np.take_along_axis(by_name, by_score, axis=1)
     best = np.take_along_axis(relevant, order, axis=1).argmax(axis=1)  # where the first relevant one stands
-    query, place = np.nonzero((np.arange(width) < depth) | (np.arange(width) == best[:, None]))
+    scored = np.take_along_axis(scores, order, axis=1) != NO_SCORE
+    query, place = np.nonzero(((np.arange(width) < depth) | (np.arange(width) == best[:, None])) & scored)
     column = order[query, place]
     return pa.table(
         {

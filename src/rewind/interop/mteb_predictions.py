@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rewind.datasets.trec_lines import LARGEST
+from rewind.datasets.id_lists import id_fault
+from rewind.datasets.trec_lines import LARGEST_SCORE, is_score
 from rewind.errors import RewindError
 from rewind.evaluation.trec import escape
 from rewind.files import write_npz, write_text
@@ -17,6 +18,7 @@ from rewind.reading.objects import read_json
 ENDING = "_predictions.json"
 REVERSE = "V2T"  # a task so called asks items for captions
 RUNS = (".trec", ".txt", ".run")
+SHOWN = 40  # characters of a score in a message
 
 Scores = Mapping[str, Mapping[str, float]]
 
@@ -32,14 +34,18 @@ def import_predictions(path: Path, out: Path) -> str:
         A sentence about what was written.
 
     Raises:
-        RewindError: for a file of another kind, several splits, scores that are not numbers, a matrix that would have
-            holes, or an ``out`` of another kind.
+        RewindError: for a file of another kind, several splits, a query without documents, an id that no data set can
+            have, scores that are not numbers of single precision, a matrix that would have holes, or an ``out`` of
+            another kind.
     """
     if out.suffix not in (".npz", *RUNS):
         raise RewindError(f"{out}: give it the ending .npz for a matrix, or {', '.join(RUNS)} for a TREC run.")
     found = _scores(path)
     if path.name.removesuffix(ENDING).endswith(REVERSE):
         found = _turned(found)
+    for name in dict.fromkeys([*found, *(item for row in found.values() for item in row)]):
+        if fault := id_fault(name):
+            raise RewindError(f"{path}: {fault}.")
     items = list(dict.fromkeys(item for row in found.values() for item in row))
     pairs = sum(map(len, found.values()))
     said = f"{out}: {pairs:,} scores of {len(found):,} captions and {len(items):,} items"
@@ -65,14 +71,18 @@ def _scores(path: Path) -> Scores:
             f"{path}: not the predictions of a retrieval task; `mteb.evaluate(…, prediction_folder=FOLDER)` writes "
             f"FOLDER/<task>{ENDING}."
         )
+    if not splits[0]:
+        raise RewindError(f"{path}: there are no queries; evaluate the task again.")
     if len(splits) > 1:
         raise RewindError(f"{path}: holds {len(splits)} subsets or splits; give the predictions of one.")
     for query, row in splits[0].items():
+        if not row:
+            raise RewindError(f"{path}: the query {query!r} has no documents; evaluate the task again.")
         for document, score in row.items():
-            if not isinstance(score, int | float) or not abs(score) <= LARGEST:  # of any length: NumPy has 64 bits
-                shown = f"{score!r:.40}"
+            if not is_score(score):
+                shown = str(score) if len(str(score)) <= SHOWN else f"{str(score)[:SHOWN]}…"
                 raise RewindError(
-                    f"{path}: the score of {query!r} and {document!r} is {shown}, not a number up to {LARGEST:g}."
+                    f"{path}: the score of {query!r} and {document!r} is {shown}, not a number up to {LARGEST_SCORE:g}."
                 )
     return splits[0]
 

@@ -23,19 +23,24 @@ from rewind.video.sources import SourceListing
 MAIN, STUDY, DATASET = "config/config.yaml", "config/studies/{}.yaml", "config/datasets/{}.yaml"
 
 
-def load_all(config: Mapping[str, Any], home: Path | None = None) -> tuple[dict[str, Study], dict[str, Dataset]]:
+def load_all(
+    config: Mapping[str, Any], home: Path | None = None, typed: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Study], dict[str, Dataset]]:
     """The selected studies and their data sets, validated whole.
 
     Args:
         config: ``studies`` (names) and ``overrides`` (``{studies: {name: {...}}, datasets: {name: {...}}}``, nested
             or with dotted keys), from ``config/config.yaml`` and the command line.
         home: the workflow's own folder, where it is run from another (see :mod:`rewind.study.places`).
+        typed: the part of ``config`` that the command line gave. Overrides in ``config/config.yaml`` of studies that
+            are not selected are kept for another time where the command line selected others; all other overrides
+            must be of what is selected.
 
     Raises:
         Faults: every faulty key of every file, and what files ask of one another in vain.
     """
     found = _Found()
-    studies, datasets = _read(config, found, home)
+    studies, datasets = _read(config, found, home, typed)
     found.end()
     return studies, datasets
 
@@ -45,6 +50,7 @@ def load_checked(
     memory: Path | None = None,
     wanted: Iterable[str] = (),
     home: Path | None = None,
+    typed: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Study], dict[str, Dataset]]:
     """As :func:`load_all`; besides, every file that is named is there, and every part that is named can be made.
 
@@ -52,13 +58,13 @@ def load_checked(
         config: see :func:`load_all`.
         memory: file that remembers which parts were found sound (see :mod:`rewind.jobs.sound`); None: none does.
         wanted: what is asked for on the command line: a submission needs a file that nothing else does.
-        home: see :func:`load_all`.
+        home, typed: see :func:`load_all`.
 
     Raises:
         Faults: everything that is wrong, of all studies and data sets at once.
     """
     found, wanted = _Found(), list(wanted)
-    studies, datasets = _read(config, found, home)
+    studies, datasets = _read(config, found, home, typed)
     for dataset in datasets.values():
         found.add(DATASET.format(dataset.name), presence.dataset_faults(dataset))
     for study in studies.values():
@@ -114,7 +120,9 @@ class _Found:
             raise faults
 
 
-def _read(config: Mapping[str, Any], found: _Found, home: Path | None) -> tuple[dict[str, Study], dict[str, Dataset]]:
+def _read(
+    config: Mapping[str, Any], found: _Found, home: Path | None, typed: Mapping[str, Any] | None
+) -> tuple[dict[str, Study], dict[str, Dataset]]:
     """Those studies and data sets that are sound by themselves; what is wrong goes to ``found``."""
     with found.caught(MAIN):
         _check_keys(config)
@@ -134,7 +142,7 @@ def _read(config: Mapping[str, Any], found: _Found, home: Path | None) -> tuple[
     datasets = _with_origins(dict.fromkeys(study.dataset for study in studies.values()), over["datasets"], found, home)
     if len(studies) == len(names):
         with found.caught(MAIN):
-            _check_overrides(over, studies, datasets, found, home)
+            _check_overrides(over, _binding(over, typed or {}), studies, datasets, found, home)
     for name, study in studies.items():
         if study.dataset in datasets:
             found.add(STUDY.format(name), together.faults(study, datasets[study.dataset]))
@@ -196,8 +204,17 @@ def selected(config: Mapping[str, Any]) -> list[str]:
     return [str(name) for name in names]
 
 
+def _binding(over: dict[str, dict[str, Any]], typed: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Those overrides that must be of what is selected: all, or the typed ones where the selection was typed too."""
+    if "studies" not in typed:
+        return over
+    given = typed.get("overrides") or {}
+    return overrides(given) if isinstance(given, Mapping) else {"studies": {}, "datasets": {}}  # text: a job's, encoded
+
+
 def _check_overrides(
     over: Mapping[str, Mapping[str, Any]],
+    binding: Mapping[str, Mapping[str, Any]],
     studies: Mapping[str, Study],
     used: Mapping[str, Dataset],
     found: _Found,
@@ -206,10 +223,18 @@ def _check_overrides(
     whole = found.files.keys() <= {MAIN}  # else a data set may be missing for another reason
     for kind, known, file in (("studies", studies, STUDY), ("datasets", used, DATASET)):
         for name in over[kind] if whole else ():
-            # Files of keys that are there and were not selected this time keep their overrides for another.
-            if name not in known and not found_at(Path(file.format(name)), home).is_file():
+            if name in known:
+                continue
+            if not found_at(Path(file.format(name)), home).is_file():
                 raise RewindError(
                     f"overrides.{kind}.{name}: there is no {file.format(name)}; selected are {', '.join(known)}."
+                )
+            if name in binding[kind]:
+                what = "this study is not selected" if kind == "studies" else "no selected study uses this data set"
+                raise RewindError(
+                    f"overrides.{kind}.{name}: {what}, so the override would change nothing; selected are "
+                    f"{', '.join(known)}. Select {'it' if kind == 'studies' else 'a study that uses it'} (`studies`), "
+                    "or remove the override."
                 )
 
 

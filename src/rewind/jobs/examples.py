@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
-from rewind.evaluation.matrix import open_scored
+from rewind.evaluation.matrix import drawable, open_scored
 from rewind.evaluation.ranking import rank_table
 from rewind.evaluation.settings import among_originals
 from rewind.files import reading_user_file
@@ -68,7 +68,7 @@ def make_pictures(data: Path, dataset: str, run: Run, setting: str, keys: Figure
 
 
 def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, Split]:
-    """A similarity matrix (n_captions, n_items), and its captions and items in its own order.
+    """A similarity matrix (n_captions, n_items), see :func:`drawable`, and its captions and items in its own order.
 
     Raises:
         RewindError: if the test split lacks one of its captions or items.
@@ -80,7 +80,7 @@ def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, Sp
         lost = [one for one in ids.tolist() if one not in table.index]
         if lost:
             raise RewindError(f"{path}: {what} {lost[0]!r} is not in the test split; evaluate the run again.")
-    return scores, Split.of(captions.loc[queries], items.loc[gallery])
+    return drawable(scores), Split.of(captions.loc[queries], items.loc[gallery])
 
 
 def _examples(data: Path, scores: np.ndarray, split: Split, setting: str, count: int, size: int, run: Run) -> Any:

@@ -13,6 +13,7 @@ from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.evaluation import ranking
 from rewind.evaluation.matrix import open_scored
+from rewind.evaluation.scored_pairs import not_scored, reason
 from rewind.evaluation.settings import among_originals, left_out
 from rewind.files import read_json, reading_user_file, require_regular_file, write_csv, write_json, write_parquet
 from rewind.jobs.given import Given
@@ -60,7 +61,10 @@ def compute_ranks(
         ranks: Parquet file of the rank table.
         item_to_text: ``evaluation.item_to_text``.
         said: JSON file with ``metrics`` (a row per setting and direction), and where they apply ``not_evaluated``
-            (setting → reason) and ``near_ties``.
+            (setting, or setting and direction → reason) and ``near_ties``.
+
+    Raises:
+        RewindError: for a matrix that no setting can be evaluated with.
     """
     items, captions, _ = load_split(folder, dataset, "test")
     if "binary" in settings and (count := left_out(captions, items)):
@@ -73,9 +77,12 @@ def compute_ranks(
         found = _of_originals(scores, run_captions, run_items, directions, similarity, item_to_text)
     else:
         found = ranking.rank_table(scores, run_captions, run_items, settings, directions, similarity, item_to_text)
+    asked = [setting for setting in settings if setting not in reasons]
+    reasons |= not_scored(scores, run_captions, run_items, asked, directions)
+    found = _evaluated(found, reasons, similarity)
     write_parquet(ranks, found)
     content: dict[str, Any] = {"not_evaluated": reasons} if reasons else {}
-    if "binary" in settings and "binary" not in reasons:
+    if "binary" in settings and not reason(reasons, "binary", "text_to_item"):
         share = ranking.near_ties(scores, run_captions, run_items)
         content |= {"near_ties": share} if share >= NEAR_TIES_FROM else {}
     content["metrics"] = [
@@ -93,7 +100,7 @@ def join_metrics(said: dict[Run, str], settings: list[str], table: str) -> None:
         RewindError: for a setting that no run was evaluated in.
     """
     contents = {run: read_json(path) for run, path in said.items()}
-    _check_settings(settings, [content.get("not_evaluated", {}) for content in contents.values()])
+    _check_settings(settings, contents)
     rows = [
         {"method": method, "seed": seed} | row
         for (method, seed), content in contents.items()
@@ -107,13 +114,32 @@ def _plain(value: Any) -> int | float:
     return int(value) if isinstance(value, (int, np.integer)) else float(value)
 
 
-def _check_settings(settings: list[str], lacking: list[dict[str, str]]) -> None:
+def _check_settings(settings: list[str], contents: dict[Run, dict[str, Any]]) -> None:
+    lacking = [content.get("not_evaluated", {}) for content in contents.values()]
+    directions = dict.fromkeys(row["direction"] for content in contents.values() for row in content["metrics"])
+    directions |= dict.fromkeys(place.partition(" ")[2] for why in lacking for place in why if " " in place)
     for setting in settings:
-        if all(setting in reasons for reasons in lacking):
-            raise RewindError(
-                f"evaluation.settings: no run of the study can be evaluated in {setting!r} ({lacking[0][setting]}); "
-                "take it out."
-            )
+        for direction in directions:
+            if all(reason(why, setting, direction) for why in lacking):
+                way = "" if setting in lacking[0] else f", {direction}"
+                raise RewindError(
+                    f"evaluation.settings: no run of the study can be evaluated in {setting!r}{way} "
+                    f"({reason(lacking[0], setting, direction)}); take it out."
+                )
+
+
+def _evaluated(found: pd.DataFrame, reasons: dict[str, str], where: str) -> pd.DataFrame:
+    """Ranks of those settings and directions that the scores answer.
+
+    Raises:
+        RewindError: if there are none.
+    """
+    places = zip(found["setting"], found["direction"], strict=True)
+    kept = found[[not reason(reasons, setting, direction) for setting, direction in places]]
+    if kept.empty:
+        said = "; ".join(f"{place}: {why}" for place, why in reasons.items())
+        raise RewindError(f"{where}: no setting of the study can be evaluated with these scores ({said}).")
+    return kept.reset_index(drop=True)
 
 
 def _of_originals(

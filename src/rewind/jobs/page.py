@@ -115,19 +115,38 @@ def _single(data: Path, path: str, start: Path) -> str:
 
 
 def _explorer(study: Study, made: Made, data: Path, results: Results) -> tuple[Explorer, Split]:
-    """Of the runs that were evaluated in every setting."""
-    keys, ranks, explorer = study.evaluation, read_ranks(study.runs(), made.ranks), None
+    """Of the runs that were evaluated in every setting; where there is none, in as many as some run was."""
+    settings, ways, methods = _explored(study, results)
+    ranks, explorer = read_ranks(study.runs(), made.ranks), None
     for (method, seed), path in made.similarity.items():
-        if method in results.not_evaluated:
+        if method not in methods:
             continue
         scores, split = read_similarity(data, study.dataset, path)
         if explorer is None:
-            explorer = Explorer(split.captions, split.items, keys.settings, keys.directions)
+            explorer = Explorer(split.captions, split.items, settings, ways)
         explorer.check(split, path)
         explorer.add(method, seed, scores, ranks[method][seed], path)
         del scores  # before the next one is read
-    assert explorer is not None  # every setting has a run, and those that lack settings lack the same
+    assert explorer is not None  # every run has some setting
     return explorer, explorer.split
+
+
+def _explored(study: Study, results: Results) -> tuple[list[str], list[str], list[str]]:
+    """Settings, directions, and the methods that were evaluated in each of both: as many as can be."""
+
+    def whole(method: str, settings: list[str], ways: list[str]) -> bool:
+        return not any(results.reason(method, setting, way) for setting in settings for way in ways)
+
+    keys = study.evaluation
+    choices = [(keys.settings, keys.directions)]
+    for ways in (keys.directions, *([way] for way in keys.directions)):
+        for method in results.labels:
+            choices.append(([setting for setting in keys.settings if whole(method, [setting], ways)], ways))
+    for settings, ways in choices:
+        methods = [method for method in results.labels if whole(method, settings, ways)]
+        if settings and methods:
+            return settings, ways, methods
+    return keys.settings, keys.directions, []
 
 
 def _strips(split: Split, data: Path, size: int) -> Strips:
@@ -161,7 +180,8 @@ def _said(strips: Strips, count: int, items: str, dataset: str) -> str:
 
 def _subtitle(study: Study, dataset: Dataset, split: Split, results: Results) -> str:
     counts = f"{len(split.items):,} test {_noun(dataset)}, {len(split.captions):,} captions, {len(study.runs())} runs"
-    lacking = ", ".join(results.labels[method] for method in results.not_evaluated)
+    shown = _explored(study, results)[2]
+    lacking = ", ".join(label for method, label in results.labels.items() if method not in shown)
     apart = f"; the explorer leaves out what was not evaluated in every setting: {lacking}" if lacking else ""
     return f"{dataset.title or dataset.name}: {counts}{apart}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -57,13 +58,13 @@ def _cases(known: dict[str, Known]) -> Cases:
     seeds, queries = int(known["seeds"].value), int(known["queries"].value)
     cluster, r1 = known["cluster size"].value, known["R@1"].value
     spread, alike = known["± over seeds"].ends, known["alike"].ends
-    if seeds < 1 or cluster < 1 or spread[0] < 0:
-        raise RewindError("--seeds and --cluster-size must be at least 1, and --seed-sd at least 0.")
+    if not (seeds >= 1 and cluster >= 1 and 0 <= spread[0] <= spread[1] < math.inf):
+        raise RewindError("--seeds and --cluster-size must be at least 1, and --seed-sd a number of at least 0.")
     if not 0 <= alike[0] <= alike[1] <= 1:
         raise RewindError(f"--alike {alike[0]:g}: give a correlation from 0 to 1.")
     if not 0 < r1 < 100:
         raise RewindError(f"R@1 of {r1:g}%: nothing can be estimated at 0 or 100%; give an --r1 in between.")
-    if queries / cluster < 3:
+    if not queries / cluster >= 3:
         raise RewindError(f"{queries:,} queries in clusters of {cluster:g}: at least 3 clusters are needed.")
     base = Design(seeds=seeds, queries=queries, cluster=cluster, r1=r1)
     if "disagreement" in known:

@@ -12,6 +12,7 @@ from pyarrow import csv
 
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
+from rewind.evaluation.scored_pairs import not_scored, reason
 from rewind.evaluation.settings import among_originals
 from rewind.evaluation.trec import DEPTH, qrels, run, task
 from rewind.files import atomic, reading_user_file, require_regular_file
@@ -58,8 +59,10 @@ def export(
         queries, gallery = rows["caption_id"].to_numpy(), columns["item_id"].to_numpy()
         whole = len(gallery) >= len(items)
         lacking = {} if whole else not_evaluated(queries, gallery, captions, items, settings, path)
-        for setting in (setting for setting in settings if setting not in lacking):
-            for direction in directions:
+        there = [setting for setting in settings if setting not in lacking]
+        silent = not_scored(scores, rows, columns, there, directions)
+        for setting in there:
+            for direction in (way for way in directions if not reason(silent, setting, way)):
                 alike = among_originals(setting) if lacking else setting
                 asked, name = task(scores, rows, columns, alike, direction, path), f"{setting}_{direction}"
                 right = qrels(asked)

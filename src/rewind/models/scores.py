@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rewind.datasets.score_files import Scores, read_scores
+from rewind.datasets.score_files import NO_SCORE, Scores, read_scores
 from rewind.models.bow import CaptionedItems
 from rewind.models.brought import RowNumbers, check
 from rewind.models.retriever import Features
@@ -30,32 +30,34 @@ class GivenScores(RowNumbers):
         """Ids of items, (n,)."""
         return self.scores.items
 
+    def covers(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """All where the file knows a twin or a twin's caption, which Binary sets against the original's own."""
+        twins = items["item_id"][items["reversed"] == 1]
+        if captions["caption_id"][captions["video_id"].isin(twins)].isin(self.scores.queries).any():
+            return items, captions
+        return super().covers(items, captions)
+
     def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[CaptionedItems, Tensor]:
         """Find a split's rows and columns; return its inputs and its prepared text, row numbers both."""
         matrix = self.scores.similarity
         self.rows = _places(self.scores.queries, captions["caption_id"])
         self.columns = _places(self.scores.items, items["item_id"])
         known = self.columns[self.columns >= 0]
-        there, least = np.zeros(len(captions), np.int64), np.inf
+        there = np.zeros(len(captions), np.int64)
         for place, row in enumerate(self.rows):  # a row at a time: a matrix may take gigabytes
-            scores = matrix[row, known] if row >= 0 else np.zeros(0)
-            scores = scores[scores > -np.inf]
-            there[place], least = len(scores), min(least, scores.min(initial=np.inf))
+            there[place] = np.count_nonzero(matrix[row, known] > -np.inf) if row >= 0 else 0
         self.pairs = len(captions) * len(items)
         self.missing, self.silent = self.pairs - int(there.sum()), int((there == 0).sum())
-        # Below everything, and a number: one step of single precision at least.
-        floor = np.float32(0 if np.isinf(least) else least)
-        self.floor = min(floor - np.float32(1), np.nextafter(floor, np.float32(-np.inf)))
         return CaptionedItems(len(items)), torch.arange(len(captions))[:, None]
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """Scores of all pairs, float32 (n_text, n_items)."""
+        """Scores of all pairs, float32 (n_text, n_items); ``NO_SCORE`` where there is none."""
         rows = self.rows[text["captions"][:, 0].cpu().numpy()]
         columns = self.columns[items["items"][:, 0].cpu().numpy()]
         found = self.scores.similarity[np.ix_(np.maximum(rows, 0), np.maximum(columns, 0))]
-        found[rows < 0] = self.floor
-        found[:, columns < 0] = self.floor
-        np.maximum(found, self.floor, out=found)
+        found[rows < 0] = NO_SCORE
+        found[:, columns < 0] = NO_SCORE
+        np.maximum(found, NO_SCORE, out=found)
         return torch.from_numpy(found).to(text["captions"].device)
 
 

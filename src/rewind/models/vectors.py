@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rewind.datasets.npz_files import npz
 from rewind.datasets.score_files import ARRAYS, read_scores
-from rewind.datasets.trec_lines import LARGEST
+from rewind.datasets.trec_lines import LARGEST_SCORE
 from rewind.datasets.vector_files import Vectors, read_vectors, some
 from rewind.errors import RewindError
 from rewind.files import read_json
@@ -170,10 +170,10 @@ def _refuse_overflow(text: Vectors, items: Vectors) -> None:
     several = 1 if text.counts is None else int(text.counts.max())
     with np.errstate(over="ignore"):
         largest = captions.max() * clips.max() * several
-    if not largest <= LARGEST:
+    if not largest <= LARGEST_SCORE:
         raise RewindError(
             f"{text.where} and {items.where}: vectors are as long as {captions.max():.3g} and {clips.max():.3g}, so "
-            f"that scores may pass {LARGEST:g}, the largest in single precision; divide all vectors of one file by one "
+            f"that scores may pass {LARGEST_SCORE:g}, the largest in single precision; divide all vectors of one file by one "
             "number, which changes no rank."
         )
 

@@ -82,7 +82,7 @@ def _setting(results: Results, setting: str) -> Finding:
         aside={label: _value(rows.loc[m]) for label, m in names.items() if m not in compared},
         untested=_untested(results, tested, compared, lambda ends: span(setting, metric, ends)),
     )
-    absent = [f"{results.labels[m]} ({why})" for m in results.labels if (why := results.reason(m, setting))]
+    absent = [f"{results.labels[m]} ({why})" for m in results.labels if (why := results.reason(m, setting, way))]
     lacking = [f"Without numbers here: {', '.join(absent)}."] if absent else []
     return Finding(heading, sentences(contest), [*remarks(contest), *lacking])
 

@@ -54,7 +54,8 @@ class Cell:
 class Row:
     """One method.
 
-    A baseline has no letter; ``fixed``: one model, which cannot be trained again; ``absent``: why it has no numbers.
+    A baseline has no letter; ``fixed``: one model, which cannot be trained again; ``absent``: why it has no numbers;
+    ``lacking``: short names of directions that it alone has none in, with the reason.
     """
 
     method: str
@@ -65,6 +66,7 @@ class Row:
     fixed: bool
     cells: tuple[Cell, ...]
     absent: str = ""
+    lacking: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class Table:
     @property
     def seeds(self) -> list[int]:
         """How many seeds trained methods have, each number once."""
-        return sorted({cell.seeds for row in self.evaluated if not (row.baseline or row.fixed) for cell in row.cells})
+        counts = {cell.seeds for row in self.evaluated if not (row.baseline or row.fixed) for cell in row.cells}
+        return sorted(counts - {0})  # of a dash
 
     @property
     def marked(self) -> bool:
@@ -153,6 +156,7 @@ def build(results: Results, setting: str, dataset: str = "") -> Table:
             method in results.fixed,
             tuple(cells[method] for cells, _ in judged),
             results.reason(method, setting),
+            tuple(results.lacking(method, setting).items()),
         )
         for method in order
     )
@@ -228,7 +232,7 @@ def numbers(results: Results, setting: str) -> pd.DataFrame:
         first = results.metrics[chosen].iloc[0]
         for metric in (*results.evaluated(), STRICT):
             cells, _ = _column_cells(results, setting, Column(metric, metric, direction), keys)
-            for method in order:
+            for method in (name for name in order if not results.reason(name, setting, direction)):
                 cell = cells[method]
                 rows.append(
                     {"method": method, "label": results.labels[method], "setting": setting, "direction": direction}
@@ -248,10 +252,11 @@ def _rank_numbers(results: Results, method: str, setting: str, direction: str, m
 
 def pairs_compared(results: Results, setting: str) -> int | None:
     """Pairs of the family in a setting from which methods were left out."""
-    if not any(results.reason(method, setting) for method in results.labels) or results.pairs.empty:
+    whole = not any(results.reason(m, setting) or results.lacking(m, setting) for m in results.labels)
+    if whole or results.pairs.empty:
         return None
     here = results.pairs.loc[results.pairs["setting"] == setting, "family"]
-    return int(here.iloc[0]) if len(here) else None
+    return int(here.max()) if len(here) else None
 
 
 def _column_cells(
@@ -262,7 +267,7 @@ def _column_cells(
         few = judge(results, setting, column.direction, results.deciding(setting), {}).few is not None
         return {method: _rank_cell(results, method, setting, column, few) for method in results.labels}, Verdict()
     plain = {method: _cell(results, method, setting, column) for method in results.labels}
-    estimates = {method: plain[method].estimate for method in letters}
+    estimates = {m: plain[m].estimate for m in letters if not results.reason(m, setting, column.direction)}
     verdict = judge(results, setting, column.direction, column.metric, estimates)
     cells = {}
     for method, cell in plain.items():
@@ -277,12 +282,13 @@ def _rank_cell(results: Results, method: str, setting: str, column: Column, few:
     """A place with its interval; a dash where there is none."""
     found = None if few else rank(results, method, setting, column.direction)
     place, low, high = found or (np.nan,) * 3
-    seeds = 0 if results.reason(method, setting) else len(results.runs[method, setting, column.direction])
+    absent = results.reason(method, setting, column.direction)
+    seeds = 0 if absent else len(results.runs[method, setting, column.direction])
     return Cell(place, np.nan, low, high, seeds)
 
 
 def _cell(results: Results, method: str, setting: str, column: Column) -> Cell:
-    if results.reason(method, setting):
+    if results.reason(method, setting, column.direction):
         return Cell(*(np.nan,) * 4, seeds=0)
     seeds = values(results, method, setting, column.direction, column.metric)
     low, high = interval(results, method, setting, column.direction, column.metric)

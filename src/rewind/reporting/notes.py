@@ -211,23 +211,31 @@ def _marks(facts: Footnotes, table: Table) -> str:
 
 def absent_sentence(table: Table) -> str:
     """Which methods have no numbers in a table, and why."""
-    absent = ", ".join(f"{row.label} ({row.absent})" for row in table.rows if row.absent)
-    return f"Without numbers here: {absent}" if absent else ""
+    absent = [f"{row.label} ({row.absent})" for row in table.rows if row.absent]
+    absent += [f"{row.label} in {way} ({why})" for row in table.rows for way, why in row.lacking]
+    return f"Without numbers here: {', '.join(absent)}" if absent else ""
 
 
 def key(table: Table) -> str:
-    """What the marks of a table say, for a terminal, and what they do not."""
-    if table.few is not None:
-        return wrapped(few_sentence(table))
-    if not table.marked:
-        return ""
-    blind = wrapped(blind_sentence(table).replace("Bold", "*", 1).replace("a bold", "a marked"))
-    return f"{KEY}\n{blind}" if blind else KEY
+    """What the marks and the dashes of a table say, for a terminal, and what they do not."""
+    return _below([*_marks(table), *finished([absent_sentence(table)])])
 
 
 def summary_key(table: Table) -> str:
-    """The key of a table that has no other notes beside it: also its order, and why rows have no numbers."""
-    return "\n".join(filter(None, [key(table), *map(wrapped, finished([*table.said, absent_sentence(table)]))]))
+    """The key of a table that has no other notes beside it: also its order."""
+    return _below([*_marks(table), *finished([*table.said, absent_sentence(table)])])
+
+
+def _marks(table: Table) -> list[str]:
+    if table.few is not None:
+        return [few_sentence(table)]
+    if not table.marked:
+        return []
+    return [KEY, blind_sentence(table).replace("Bold", "*", 1).replace("a bold", "a marked")]
+
+
+def _below(sentences: list[str]) -> str:
+    return "\n".join(wrapped(sentence) for sentence in sentences if sentence)
 
 
 def study_notes(facts: Footnotes, seeds: list[int]) -> str:

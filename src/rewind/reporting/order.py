@@ -41,7 +41,7 @@ def ordered(results: Results, setting: str) -> list[str]:
     sign = 1 if known(metric).lower_is_better else -1
 
     def place(method: str) -> tuple[bool, bool, float]:
-        absent = bool(results.reason(method, setting))
+        absent = bool(results.reason(method, setting, way))
         value = 0.0 if absent else sign * estimate(results, method, setting, way, metric)
         return method in results.baselines, absent, value
 

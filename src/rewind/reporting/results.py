@@ -52,7 +52,7 @@ class Results:
         places: rank of every compared method, one row per method, setting, direction, metric; may be empty.
         groups: the deciding metric in groups of queries, one row per method, setting, direction, group; may be empty.
         order: of the rows of settings' tables, as the study's key ``tables.order``.
-        not_evaluated: method → setting that it has no numbers in → the reason.
+        not_evaluated: method → setting that it has no numbers in, or ``setting direction`` → the reason.
         given: what all numbers are conditional on, for every caption; empty for nothing.
     """
 
@@ -102,9 +102,17 @@ class Results:
             for row in self.places.itertuples()
         }
 
-    def reason(self, method: str, setting: str) -> str:
-        """Why a method has no numbers in a setting; empty where it has."""
-        return self.not_evaluated.get(method, {}).get(setting, "")
+    def reason(self, method: str, setting: str, direction: str = "") -> str:
+        """Why a method has no numbers in a setting, or in one direction of it; empty where it has."""
+        reasons = self.not_evaluated.get(method, {})
+        return reasons.get(setting) or reasons.get(f"{setting} {direction}", "")
+
+    def lacking(self, method: str, setting: str) -> dict[str, str]:
+        """Short name of a direction that a method alone has no numbers in → the reason."""
+        if self.reason(method, setting):
+            return {}
+        ways = {way: self.reason(method, setting, way) for way in directions(self, setting)}
+        return {self.short(way): why for way, why in ways.items() if why}
 
     def short(self, direction: str) -> str:
         """Short name of a search direction: ``T2V`` and ``V2T``, or ``T2I`` and ``I2T``."""
@@ -153,7 +161,7 @@ def check(results: Results, setting: str) -> None:
         _check_columns(name, table)
     rows = results.metrics[results.metrics["setting"] == setting]
     _check_runs(rows, results, setting)
-    _check_seeds(rows, {m: seeds for m, seeds in results.seeds.items() if not results.reason(m, setting)})
+    _check_seeds(rows, results, setting)
     _check_values(rows)
     _check_same_queries(rows)
     _check_pairs(results)
@@ -218,7 +226,7 @@ def _check_runs(rows: pd.DataFrame, results: Results, setting: str) -> None:
         if method not in results.labels:
             raise RewindError(f"metrics.csv, row {index + 2}: method {method!r} is not in the study.")
     for direction, group in rows.groupby("direction"):
-        expected = [method for method in results.labels if not results.reason(method, setting)]
+        expected = [method for method in results.labels if not results.reason(method, setting, str(direction))]
         absent = [method for method in expected if method not in set(group["method"])]
         if absent:
             raise RewindError(
@@ -230,10 +238,12 @@ def _check_runs(rows: pd.DataFrame, results: Results, setting: str) -> None:
         raise RewindError(f"metrics.csv, row {twice.index[0] + 2}: the run ({run}) is there twice.")
 
 
-def _check_seeds(rows: pd.DataFrame, seeds: Mapping[str, Collection[int]]) -> None:
+def _check_seeds(rows: pd.DataFrame, results: Results, setting: str) -> None:
     there = set(rows[["method", "seed", "direction"]].itertuples(index=False, name=None))
-    for method, wanted in seeds.items():
+    for method, wanted in results.seeds.items():
         for direction in dict.fromkeys(rows["direction"]):
+            if results.reason(method, setting, direction):
+                continue
             absent = [seed for seed in wanted if (method, seed, direction) not in there]
             if absent:
                 raise RewindError(

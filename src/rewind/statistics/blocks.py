@@ -16,7 +16,7 @@ Runs = dict[str, dict[int, pd.DataFrame]]
 """Rank tables by method and seed."""
 
 Left = Mapping[str, Collection[str]]
-"""Method → settings in which it was not evaluated, for a reason that is known."""
+"""Method → settings in which it was not evaluated, for a reason that is known; ``setting direction`` of one alone."""
 
 _COLUMNS = ("query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id", "gallery")
 _KEY = ["setting", "direction", "query_id"]
@@ -98,18 +98,25 @@ def blocks(runs: Runs, left_out: Left | None = None) -> Iterator[Block]:
     tables = [(m, s, _places(table)) for m, seeds in runs.items() for s, table in seeds.items()]
     if not tables:
         raise RewindError("statistics: there are no runs; train and evaluate one first.")
-    first_method, first_seed, most = max(tables, key=lambda table: len(table[2]))  # the first of these
+    in_order = sorted(tables, key=lambda table: len(table[2]), reverse=True)  # the first of those that have most
+    first = {place: f"{method}/seed{seed}" for method, seed, there in reversed(in_order) for place in there}
+    every = dict.fromkeys(place for *_, there in in_order for place in there)
     for method, seed, there in tables:
-        known = (left_out or {}).get(method, ())
-        odd = sorted(place for place in set(most) ^ set(there) if place[0] not in known)
+        odd = sorted(place for place in every.keys() - set(there) if not _left(left_out, method, *place))
         if odd:
             raise RewindError(
-                f"runs {first_method}/seed{first_seed} and {method}/seed{seed}: only one of them was evaluated in "
+                f"runs {first[odd[0]]} and {method}/seed{seed}: only one of them was evaluated in "
                 f"{' '.join(odd[0])}; compute the metrics of both again."
             )
-    for setting, direction in most:
-        named = {m: seeds for m, seeds in runs.items() if setting not in (left_out or {}).get(m, ())}
-        yield _block(named, setting, direction)
+    for setting, direction in every:
+        named = {m: seeds for m, seeds in runs.items() if not _left(left_out, m, setting, direction)}
+        if named:
+            yield _block(named, setting, direction)
+
+
+def _left(left_out: Left | None, method: str, setting: str, direction: str) -> bool:
+    known = (left_out or {}).get(method, ())
+    return setting in known or f"{setting} {direction}" in known
 
 
 def _places(table: pd.DataFrame) -> list[tuple[str, str]]:

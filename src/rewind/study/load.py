@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import difflib
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -130,14 +131,35 @@ def _without_training(raw: dict[str, Any], given: set[str]) -> dict[str, Any]:
 
 
 def _validate(model: type[M], raw: dict[str, Any], path: Path) -> M:
+    odd = dict(_not_finite(raw))  # models do not look into the free options of parts of the user's own
     try:
-        return model.model_validate(raw)
+        found = model.model_validate(raw)
+        if odd:
+            raise Faults({str(path): _own_lines(odd.values())}, found, odd)
+        return found
     except ValidationError as error:
         lines = [_explain(model, fault) for fault in error.errors() if not _of_another_format(raw, fault)]
-        unique = list(dict.fromkeys(line for part in lines for line in part.splitlines()))
-        lines = [line for line in unique if not _inherited(line, unique)]
+        told = {line.partition(": ")[0] for line in lines}
+        lines += [line for where, line in odd.items() if where not in told]
+        lines = _own_lines(line for part in lines for line in part.splitlines())
         left_out = {".".join(map(str, fault["loc"])) for fault in error.errors() if fault["loc"]}
         raise Faults({str(path): lines}, _draft(model, raw, error), left_out) from None
+
+
+def _own_lines(lines: Iterable[str]) -> list[str]:
+    """Every line once, without those that blocks have from the study."""
+    unique = list(dict.fromkeys(lines))
+    return [line for line in unique if not _inherited(line, unique)]
+
+
+def _not_finite(value: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Paths of infinite numbers and of NaN, with what is said of each."""
+    if isinstance(value, float) and not math.isfinite(value):
+        path = ".".join(where)
+        yield path, f"{path}: Input should be a finite number (given: {value})"
+    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in inner:
+        yield from _not_finite(part, (*where, str(name)))
 
 
 def _draft(model: type[M], raw: dict[str, Any], error: ValidationError) -> M | None:
