@@ -173,8 +173,8 @@ def _refuse_overflow(text: Vectors, items: Vectors) -> None:
     if not largest <= LARGEST_SCORE:
         raise RewindError(
             f"{text.where} and {items.where}: vectors are as long as {captions.max():.3g} and {clips.max():.3g}, so "
-            f"that scores may pass {LARGEST_SCORE:g}, the largest in single precision; divide all vectors of one file by one "
-            "number, which changes no rank."
+            f"that scores may pass {LARGEST_SCORE:g}, the largest in single precision; divide all vectors of one file "
+            "by one number, which changes no rank."
         )
 
 
