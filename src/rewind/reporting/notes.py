@@ -218,15 +218,15 @@ def absent_sentence(table: Table) -> str:
 
 def key(table: Table) -> str:
     """What the marks and the dashes of a table say, for a terminal, and what they do not."""
-    return _below([*_marks(table), *finished([absent_sentence(table)])])
+    return _below([*_explained(table), *finished([absent_sentence(table)])])
 
 
 def summary_key(table: Table) -> str:
     """The key of a table that has no other notes beside it: also its order."""
-    return _below([*_marks(table), *finished([*table.said, absent_sentence(table)])])
+    return _below([*_explained(table), *finished([*table.said, absent_sentence(table)])])
 
 
-def _marks(table: Table) -> list[str]:
+def _explained(table: Table) -> list[str]:
     if table.few is not None:
         return [few_sentence(table)]
     if not table.marked:
