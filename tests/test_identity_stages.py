@@ -222,7 +222,7 @@ def test_a_state_goes_on_over_edits_that_do_not_count_and_over_no_others(checkou
 def rules() -> dict[str, str]:
     """Rules of the workflow that run a job, as they are named, with their text; those that inherit from another too."""
     texts = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
-    begun = re.split(r"^(?:use rule \w+ as |rule )(\w+)(?: with)?:$", texts, flags=re.M)
+    begun = re.split(r"^(?:use rule \w+ as |rule |checkpoint )(\w+)(?: with)?:$", texts, flags=re.M)
     return dict(zip(begun[1::2], begun[2::2], strict=True))
 
 

@@ -11,7 +11,7 @@ from conftest import ROOT
 from rewind.jobs import memory
 from rewind.study import load_dataset, load_study
 
-RULE = re.compile(r"^rule (\w+):\n(.*?)(?=^\S|\Z)", re.M | re.S)
+RULE = re.compile(r"^(?:rule|checkpoint) (\w+):\n(.*?)(?=^\S|\Z)", re.M | re.S)
 TEXTS = {path.name: path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk")}
 ASKED = {name: re.findall(r"\bmem_mb=(.*),\n", body) for text in TEXTS.values() for name, body in RULE.findall(text)}
 

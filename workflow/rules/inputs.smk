@@ -4,6 +4,7 @@ import csv
 import functools
 
 from rewind.datasets.groups import group_file, grouped
+from rewind.files import read_json
 from rewind.reporting.page.assets import assets_hash
 from rewind.study import pretraining
 from rewind.study.brought import BROUGHT
@@ -34,7 +35,7 @@ def model_inputs(wildcards, *splits):
         **captions_of(name, *splits),
         **cache_files(name, method, seed),
         "item_table": item_table(wildcards),
-        "best": filled(rules.sweep.output.best, study=name),
+        "best": best_of_run(name, method, seed),
         **model,
     }
 
@@ -227,10 +228,39 @@ def pretraining_seed(wildcards):
     return pretraining.seed_of(study(wildcards), named_part(wildcards))
 
 
-def frame_candidates(name):
-    """Values of max_frames that a study may end up with."""
+def frame_candidates(name, method="", seed=None):
+    """Values of max_frames that a study may end up with; of a run that keeps its own, those that were tried for it."""
     chosen = STUDIES[name]
-    return chosen.sweep.max_frames if chosen.sweep else [chosen.frames.max_frames]
+    if not chosen.sweep:
+        return [chosen.frames.max_frames]
+    made = made_with(name, method, seed)
+    if made and made["max_frames"] == swept(name):
+        return made["max_frames_tried"]
+    return chosen.sweep.max_frames
+
+
+def made_with(name, method, seed):
+    """``run.json`` of a finished run of a study with a sweep, if it says what was tried; else nothing."""
+    if seed is None or not STUDIES[name].sweep:
+        return None
+    record = filled(rules.train.output.record, study=name, method=method, seed=seed)
+    try:
+        made = read_json(record)
+        return made if {"max_frames", "max_frames_tried"} <= made.keys() else None
+    except (RewindError, OSError, AttributeError):  # not trained yet, or kept in a bucket
+        return None
+
+
+def swept(name):
+    """The sweep's choice, once it is up to date: until then Snakemake puts off what asks for it."""
+    return read_json(checkpoints.sweep.get(study=name).output.best)["max_frames"]
+
+
+def best_of_run(name, method, seed):
+    """The file with the sweep's choice: a finished run is stale only where that is another than its own."""
+    path = filled(rules.sweep.output.best, study=name)
+    made = made_with(name, method, seed)
+    return ancient(path) if made and made["max_frames"] == swept(name) else path
 
 
 def feature_files(name, method, seed=None, frames=None, trial=None):
@@ -238,7 +268,7 @@ def feature_files(name, method, seed=None, frames=None, trial=None):
     if not uses_features(name, method):
         return []
     folder = f"results/{name}/features{pretraining.features_part(STUDIES[name], method, seed, trial)}"
-    return [f"{folder}/frames{n}.npz" for n in ([frames] if frames else frame_candidates(name))]
+    return [f"{folder}/frames{n}.npz" for n in ([frames] if frames else frame_candidates(name, method, seed))]
 
 
 def store_files(name, numbers):
@@ -270,7 +300,7 @@ def cache_files(name, method, seed=None, frames=None):
     if uses_features(name, method):
         trial = STUDIES[name].sweep.seed if frames else None
         return {"features": feature_files(name, method, seed, frames, trial)}
-    return pixel_files(name, *([int(frames)] if frames else frame_candidates(name)))
+    return pixel_files(name, *([int(frames)] if frames else frame_candidates(name, method, seed)))
 
 
 def sanity_inputs(name):
@@ -317,7 +347,7 @@ def run_inputs(name, method, seed=None, frames=None):
     }
     files |= cache_files(name, method, seed, frames)
     if not frames:
-        files["best"] = filled(rules.sweep.output.best, study=name)
+        files["best"] = best_of_run(name, method, seed)
         if validates_zero_shot(name, method):
             files["zero_shot"] = zero_shot_input(name)
     files["weights"] = weights_of(name)

@@ -72,7 +72,7 @@ use rule train as sweep_trial with:
         ),
 
 
-rule sweep:
+checkpoint sweep:
     """Choose max_frames on validation; without a sweep the study's own value is written down."""
     input:
         lambda w: expand(

@@ -112,6 +112,7 @@ def _record(
         "run": job.name,
         "seed": job.seed,
         "max_frames": job.max_frames,
+        **({"max_frames_tried": job.max_frames_tried} if job.max_frames_tried else {}),
         "spec": job.spec.model_dump(mode="json"),
         "parameters": sum(p.numel() for p in parameters),
         "trained_parameters": sum(p.numel() for p in parameters if p.requires_grad),

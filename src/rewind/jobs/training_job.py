@@ -31,6 +31,7 @@ class Job:
         code: fingerprint of the code.
         cache: cached features of frozen towers, or the index of a frame store, if any.
         pretrained: weights made by the study's own pre-training that the run starts from, if any.
+        max_frames_tried: what the study's sweep chose ``max_frames`` from, if it has one.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Job:
     code: str
     cache: Path | None = None
     pretrained: Path | None = None
+    max_frames_tried: list[int] | None = None
 
     def __post_init__(self) -> None:
         if self.pretrained is not None:
@@ -74,7 +76,7 @@ class Job:
 def training_job(given: Given) -> Job:
     """The training job of a rule with ``spec``, ``dataset``, ``state``, ``code`` and inputs ``items``, ``best``, …"""
     params, inputs = given.params, given.input
-    frames = frames_of(given)
+    frames, best = frames_of(given), inputs.get("best")
     return Job(
         name=params.get("name", "sanity"),
         spec=spec_of(given),
@@ -86,6 +88,7 @@ def training_job(given: Given) -> Job:
         code=params.code,
         cache=cache_of(inputs, frames),
         pretrained=path_of(inputs, "pretrained"),
+        max_frames_tried=read_json(best).get("tried") if best else None,
     )
 
 

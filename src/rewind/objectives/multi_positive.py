@@ -179,7 +179,7 @@ class MultiPositive(Objective):
         negative = torch.ones_like(logits, dtype=torch.bool)
         if self.options.mask_ids:
             negative &= owners[None] != ids[:, None]
-        if self.exclusions and len(owners):
+        if self.queue is not None and self.exclusions and len(owners):
             negative &= ~self.exclusions.between(batch["rows"], ids, self.queue.recent_rows(self.recent), owners)
         if self.options.hard_negatives and len(owners):
             # An item that is queued several times would take several of the places.

@@ -239,7 +239,11 @@ class Study(Keys):
     )
     seeds: list[int] = key([0, 1, 2], "Training seeds of all methods; only 0 if no method is trained.", min_length=1)
     sanity: Sanity | None = key(Sanity(), "The over-fitting check; `null` skips it. A study without training has none.")
-    sweep: Sweep | None = key(None, "The sweep of `max_frames`; `null` skips it.")
+    sweep: Sweep | None = key(
+        None,
+        "The sweep of `max_frames`; `null` skips it. Where values are added and the same one is chosen again, finished "
+        "runs stay as they are.",
+    )
     evaluation: Evaluation = key(Evaluation(), "Which queries search which gallery.")
     statistics: Statistics = key(Statistics(), "Intervals and comparisons.")
     tables: Tables = key(Tables(), "What the tables show.")
