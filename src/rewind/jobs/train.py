@@ -18,6 +18,7 @@ from rewind.errors import RewindError
 from rewind.feeding.brought import check_ids
 from rewind.feeding.encode import encode_all, tower_features
 from rewind.feeding.folder import DataFolder, Prepared, build_retriever, check_method, device
+from rewind.feeding.ids import IdentifiedText
 from rewind.files import write_csv, write_json
 from rewind.jobs.given import Given
 from rewind.jobs.launch import on_all_gpus
@@ -68,7 +69,9 @@ def _train_run(
     retriever = build_retriever(folder)
     notes, start = _brought(job, folder, retriever), weights_hash(retriever)
     state = job.state_file()
-    if offers(retriever.fit):
+    if job.spec.method.scored_as_it_is:
+        rows = []
+    elif offers(retriever.fit):
         _fit(retriever, *(folder.split(name, retriever) for name in ("train", "valid")))
         rows = []
     elif not any(True for _ in retriever.parameters()):
@@ -190,4 +193,5 @@ def _pooled_pairs(split: Prepared, retriever: Retriever) -> tuple[torch.Tensor, 
     if "frames" not in batch:
         raise RewindError(f"{FEATURES}.")
     described = torch.tensor(split.training_data().item_of_caption)
-    return split.text, masked_mean(batch["frames"], batch["mask"])[described]
+    text = split.text.text if isinstance(split.text, IdentifiedText) else split.text
+    return text, masked_mean(batch["frames"], batch["mask"])[described]
