@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rewind.errors import RewindError
 from rewind.feeding.encode import encode_all, encode_texts
+from rewind.feeding.ids import Text
 from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Retriever
 from rewind.study.model import Evaluation
@@ -74,7 +75,7 @@ def cosine_gap(cosines: np.ndarray, item_of_caption: np.ndarray, cluster_of_item
 @torch.inference_mode()
 def cosine_matrices(
     retriever: Retriever,
-    text: Tensor,
+    text: Text,
     inputs: Inputs,
     item_of_caption: np.ndarray,
     keys: Evaluation,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rewind.feeding.encode import encode_all
+from rewind.feeding.ids import Text, text_batch
 from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Features, Retriever
 
@@ -50,7 +51,7 @@ def sizes(retriever: Retriever) -> tuple[int, float]:
 @torch.inference_mode()
 def query_costs(
     retriever: Retriever,
-    text: Tensor,
+    text: Text,
     inputs: Inputs,
     batches: list[int],
     device: torch.device,
@@ -72,9 +73,10 @@ def query_costs(
     gallery = encode_all(retriever.encode_items, inputs, ITEMS_AT_ONCE, device, workers=workers)
     costs = []
     for batch in batches:
-        queries = text[torch.arange(batch) % len(text)].to(device)
-        features = retriever.encode_text({"text": queries})
-        forward, rounds = _median(lambda queries=queries: retriever.encode_text({"text": queries}), device)
+        given = text_batch(text, torch.arange(batch) % len(text))
+        queries = {name: value.to(device) for name, value in given.items()}
+        features = retriever.encode_text(queries)
+        forward, rounds = _median(lambda queries=queries: retriever.encode_text(queries), device)
         search, _ = _median(lambda features=features: _search(retriever, features, gallery), device)
         costs.append(Cost(name, batch, len(inputs), 1e3 * forward / batch, 1e3 * search / batch, rounds))
     return costs

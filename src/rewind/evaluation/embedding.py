@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rewind.feeding.encode import encode_all, encode_texts
+from rewind.feeding.ids import Text
 from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Features, Retriever, masked_mean
 from rewind.study.model import Evaluation
@@ -29,7 +30,7 @@ class Vectors(NamedTuple):
 
 @torch.inference_mode()
 def vectors(
-    retriever: Retriever, text: Tensor, inputs: Inputs, keys: Evaluation, device: torch.device, workers: int = 0
+    retriever: Retriever, text: Text, inputs: Inputs, keys: Evaluation, device: torch.device, workers: int = 0
 ) -> Vectors:
     """Encode every caption and item once.
 

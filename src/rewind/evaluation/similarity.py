@@ -13,6 +13,7 @@ from torch import Tensor
 from rewind.distributed import ALONE, World
 from rewind.errors import RewindError
 from rewind.feeding.encode import encode_all, encode_texts
+from rewind.feeding.ids import Text
 from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Features, Retriever
 from rewind.study.model import Evaluation
@@ -21,7 +22,7 @@ from rewind.study.model import Evaluation
 @torch.inference_mode()
 def similarity_matrix(
     retriever: Retriever,
-    text: Tensor,
+    text: Text,
     inputs: Inputs,
     keys: Evaluation,
     device: torch.device,

@@ -7,9 +7,9 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from rewind.distributed import ALONE, World
+from rewind.feeding.ids import Text, text_batch
 from rewind.feeding.inputs import Inputs, load
 from rewind.models.retriever import Backbone, Features
 
@@ -17,19 +17,22 @@ Encode = Callable[[Features], Features]
 """A batch, on the device where it is encoded → its features, one row each."""
 
 
-def encode_texts(encode: Encode, text: Tensor, size: int, device: torch.device, world: World = ALONE) -> Features:
+def encode_texts(encode: Encode, text: Text, size: int, device: torch.device, world: World = ALONE) -> Features:
     """Features of all prepared captions (n, ...), ``size`` at once, in their order.
 
     Args:
-        encode: takes ``text``; usually a retriever's ``encode_text``.
+        encode: takes what :func:`rewind.feeding.ids.text_batch` gives; usually a retriever's ``encode_text``.
         text: prepared captions, one row each.
         size: rows of a batch.
         device: where batches are encoded.
         world: processes that share the work, batch by batch; every one gets all features.
     """
-    return _encoded(
-        lambda batches: (encode({"text": text[rows].to(device)}) for rows in batches), len(text), size, world
-    )
+
+    def work(batches: list[slice]) -> Iterator[Features]:
+        for rows in batches:
+            yield encode({name: value.to(device) for name, value in text_batch(text, rows).items()})
+
+    return _encoded(work, len(text), size, world)
 
 
 def encode_all(

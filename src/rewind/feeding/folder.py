@@ -13,7 +13,7 @@ from torch import Tensor
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.feeding.embeddings import INDEX, Embeddings
-from rewind.feeding.ids import Identified
+from rewind.feeding.ids import Identified, IdentifiedText, Text
 from rewind.feeding.inputs import Clips, Inputs, Noise, StoredClips, cached_frames, cached_text
 from rewind.feeding.training_data import TrainingData
 from rewind.files import reading_user_file
@@ -31,7 +31,7 @@ class Prepared:
     items: pd.DataFrame
     captions: pd.DataFrame
     inputs: Inputs
-    text: Tensor
+    text: Text
     workers: int = 0
 
     def training_data(self) -> TrainingData:
@@ -92,12 +92,15 @@ class DataFolder:
         given = retriever.from_captions(items, captions)
         if given is not None:
             return Prepared(items, captions, *given)
+        text: Text
         if self._embeddings is not None:
             text = self._embeddings.text(captions)
         elif self._features is not None and "text" in self._features:
             text = cached_text(self._features, captions, str(self.cache))
         else:
             text = _prepare_text(retriever, captions["caption"].tolist())
+        if retriever.reads_ids:
+            text = IdentifiedText(text, captions)
         return Prepared(items, captions, self.inputs_for(retriever, items), text, self.spec.frames.workers)
 
     def check_tower(self, retriever: Retriever) -> None:
@@ -187,7 +190,14 @@ def _with_widths(spec: RunSpec, embeddings: Embeddings) -> RunSpec:
 
 def _prepare_text(retriever: Retriever, captions: list[str]) -> Tensor:
     backbone = retriever.backbone
-    return backbone.prepare_text(captions) if backbone is not None else torch.zeros(len(captions), 1)
+    if backbone is not None:
+        return backbone.prepare_text(captions)
+    if not retriever.reads_ids:
+        raise RewindError(
+            f"methods.*.model: {type(retriever).__name__} has no backbone that prepares captions: set reads_ids = True "
+            "to find their ids and texts in batches, or write from_captions()."
+        )
+    return torch.zeros(len(captions), 1)
 
 
 def device() -> torch.device:

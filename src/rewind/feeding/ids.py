@@ -1,4 +1,4 @@
-"""Ids and paths of items in a model's batches, for retrievers that look something up by them."""
+"""Ids and paths of items, ids and texts of captions in a model's batches, for retrievers that look something up."""
 
 from __future__ import annotations
 
@@ -36,6 +36,34 @@ class Identified:
     def batch(self, rows: np.ndarray) -> Features:
         at = torch.as_tensor(rows)
         return self.inputs.batch(rows) | {"item_ids": self.ids[at], "item_paths": self.paths[at]}
+
+
+class IdentifiedText:
+    """Prepared captions whose batches also hold ``caption_ids`` and ``captions``, uint8 (n, bytes) as above.
+
+    Args:
+        text: prepared captions, (n, ...).
+        captions: rows with ``caption_id`` and ``caption``.
+    """
+
+    def __init__(self, text: torch.Tensor, captions: pd.DataFrame) -> None:
+        self.text = text
+        self.ids, self.captions = _letters(captions["caption_id"]), _letters(captions["caption"])
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def batch(self, rows: torch.Tensor | slice) -> Features:
+        return {"text": self.text[rows], "caption_ids": self.ids[rows], "captions": self.captions[rows]}
+
+
+Text = torch.Tensor | IdentifiedText
+"""Prepared captions, one row each."""
+
+
+def text_batch(text: Text, rows: torch.Tensor | slice) -> Features:
+    """What a retriever's ``encode_text`` gets of some captions: ``text``, and their ids and texts where they are."""
+    return text.batch(rows) if isinstance(text, IdentifiedText) else {"text": text[rows]}
 
 
 def _letters(names: Iterable[str]) -> torch.Tensor:

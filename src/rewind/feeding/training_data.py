@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from rewind.feeding.ids import Text, text_batch
 from rewind.feeding.inputs import Inputs
 from rewind.models.retriever import Features
 
@@ -18,7 +18,7 @@ class TrainingData:
 
     Attributes:
         inputs: the items.
-        text: prepared captions, one row each.
+        text: prepared captions, one row each, see :mod:`rewind.feeding.ids`.
         item_of_caption: (n,) item row of each caption.
         cluster_of_item: (m,) cluster of each item.
         caption_ids: names for messages.
@@ -27,7 +27,7 @@ class TrainingData:
     """
 
     inputs: Inputs
-    text: Tensor
+    text: Text
     item_of_caption: np.ndarray
     cluster_of_item: np.ndarray
     caption_ids: list[str]
@@ -38,4 +38,5 @@ class TrainingData:
         """Everything that a step needs of some captions: ``rows``, ``text``, ``items`` and the items' input."""
         items = self.item_of_caption[rows]
         index = torch.from_numpy(rows)
-        return {"rows": index, "text": self.text[index], "items": torch.from_numpy(items)} | self.inputs.batch(items)
+        of_items = {"items": torch.from_numpy(items)} | self.inputs.batch(items)
+        return {"rows": index} | text_batch(self.text, index) | of_items

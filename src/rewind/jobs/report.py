@@ -115,7 +115,8 @@ UNLEARNT = tuple(model for model in (*ELSEWHERE, *comparing.MODELS) if model != 
 def _train_text(method: Method, dataset: Dataset, pretrained: bool) -> str:
     if method.train:
         return method.train
-    learnt = method.model not in UNLEARNT or (pretrained and method.model in comparing.MODELS and starts(method))
+    learnt = method.model not in UNLEARNT and not method.scored_as_it_is
+    learnt = learnt or (pretrained and method.model in comparing.MODELS and starts(method))
     return dataset.title or dataset.name if learnt else "–"
 
 

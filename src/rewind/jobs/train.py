@@ -18,6 +18,7 @@ from rewind.errors import RewindError
 from rewind.feeding.brought import check_ids
 from rewind.feeding.encode import encode_all, tower_features
 from rewind.feeding.folder import DataFolder, Prepared, build_retriever, check_method, device
+from rewind.feeding.ids import IdentifiedText
 from rewind.files import write_csv, write_json
 from rewind.jobs.given import Given
 from rewind.jobs.launch import on_all_gpus
@@ -71,12 +72,11 @@ def _train_run(
     folder.check_tower(retriever)
     notes, start = _brought(job, folder, retriever), weights_hash(retriever)
     state = job.state_file()
-    if offers(retriever.fit):
+    rows: list[dict[str, Any]] = []
+    learns = not job.spec.method.scored_as_it_is
+    if learns and offers(retriever.fit):
         _fit(retriever, folder.split("train", retriever), folder.split("valid", retriever))
-        rows: list[dict[str, Any]] = []
-    elif not any(True for _ in retriever.parameters()):
-        rows = []  # nothing to learn
-    else:
+    elif learns and any(True for _ in retriever.parameters()):
         splits = folder.split("train", retriever), folder.split("valid", retriever)
         rows = _train(retriever, splits[0], splits[1], job, state, world, model)
     if world.rank:
@@ -194,4 +194,5 @@ def _pooled_pairs(split: Prepared, retriever: Retriever) -> tuple[torch.Tensor, 
     if "frames" not in batch:
         raise RewindError(f"{FEATURES}.")
     described = torch.tensor(split.training_data().item_of_caption)
-    return split.text, masked_mean(batch["frames"], batch["mask"])[described]
+    text = split.text.text if isinstance(split.text, IdentifiedText) else split.text
+    return text, masked_mean(batch["frames"], batch["mask"])[described]

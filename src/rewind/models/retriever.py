@@ -33,8 +33,9 @@ class Retriever(nn.Module):
             by them.
         pairs_at_once: pairs whose activations are held at a time in training, where scoring pairs is done in chunks;
             None: it is not. ``training.micro_batch`` lowers it for a step where GPU memory runs out.
-        reads_ids: whether batches of items also hold ``item_ids`` and ``item_paths``, which :func:`names` reads: for
-            look-ups. Not of cached features' own job, which knows no method.
+        reads_ids: whether batches of items also hold ``item_ids`` and ``item_paths``, and those of captions
+            ``caption_ids`` and ``captions``, which :func:`names` reads: for look-ups. Not of cached features' own job,
+            which knows no method.
         attends_to_pairs: whether :meth:`pair_vectors` has vectors.
     """
 
@@ -51,7 +52,7 @@ class Retriever(nn.Module):
     # What every retriever writes
 
     def encode_text(self, batch: Features) -> Features:
-        """Features of a batch of captions (``batch['text']`` as made by ``prepare_text``)."""
+        """Features of a batch of captions (``batch['text']`` as made by ``prepare_text``; zeros without towers)."""
         raise NotImplementedError
 
     def encode_items(self, batch: Features) -> Features:
@@ -197,7 +198,10 @@ def offers(hook: Callable[..., Any]) -> bool:
 
 
 def names(letters: Tensor) -> list[str]:
-    """``batch["item_ids"]`` or ``batch["item_paths"]``, uint8 (n, bytes), as text; see ``Retriever.reads_ids``."""
+    """``batch["item_ids"]``, ``["item_paths"]``, ``["caption_ids"]`` or ``["captions"]``, uint8 (n, bytes), as text.
+
+    They are there where ``Retriever.reads_ids`` is true.
+    """
     return [bytes(row).rstrip(b"\0").decode("utf-8") for row in letters.cpu().numpy()]
 
 

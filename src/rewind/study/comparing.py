@@ -28,7 +28,8 @@ def compared(study: Study) -> list[str]:
     Others (a network with random weights, closed forms, a bag of words) are compared where ``pairs`` names them.
     """
     wanted = {name for pair in study.statistics.pairs or [] for name in pair} | set(study.trained())
-    wanted |= {n for n, m in study.methods.items() if m.model in (*MODELS, *BROUGHT) and not m.options.get("untrained")}
+    as_they_are = {n for n, m in study.methods.items() if m.model in (*MODELS, *BROUGHT) or m.scored_as_it_is}
+    wanted |= {name for name in as_they_are if not study.methods[name].options.get("untrained")}
     found = [name for name in study.methods if name in wanted]
     return found or [name for name, method in study.methods.items() if method.model != "chance"]
 

@@ -121,7 +121,8 @@ class Method(Keys):
     fixed: bool = key(
         False,
         "A single model that cannot be trained again, for example a checkpoint without its training recipe. Its "
-        "intervals and tests generalise to other queries only. It has one seed.",
+        "intervals and tests generalise to other queries only. It has one seed. A model of your own that is `fixed` is "
+        "scored as your `build` gives it, and needs no training split.",
     )
     seeds: list[int] | None = key(None, "Seeds of this method, if they differ from the study's.", min_length=1)
     training: Training = key(Training(), "Overrides of the study's `training` keys for this method.")
@@ -144,7 +145,13 @@ class Method(Keys):
     @property
     def baseline(self) -> bool:
         """Whether nothing in it learns by gradient descent."""
-        return self.model in BASELINES or (self.model == "translator" and self.head in CLOSED_HEADS)
+        closed = self.model in BASELINES or (self.model == "translator" and self.head in CLOSED_HEADS)
+        return closed or self.scored_as_it_is
+
+    @property
+    def scored_as_it_is(self) -> bool:
+        """Whether it is a model of the user's own that cannot be trained again: nor is it here."""
+        return self.fixed and "." in self.model
 
 
 class Sanity(Keys):

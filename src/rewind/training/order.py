@@ -11,6 +11,7 @@ from torch import Tensor
 from rewind.distributed import World
 from rewind.errors import RewindError
 from rewind.feeding.encode import encode_texts
+from rewind.feeding.ids import Text
 from rewind.feeding.inputs import load
 from rewind.feeding.training_data import TrainingData
 from rewind.models.retriever import Features, Retriever
@@ -118,7 +119,7 @@ class Order:
 
 
 @torch.no_grad()
-def text_vectors(retriever: Retriever, text: Tensor, device: torch.device) -> np.ndarray:
+def text_vectors(retriever: Retriever, text: Text, device: torch.device) -> np.ndarray:
     """Unit text vectors of all captions under the weights of this moment, float32 (n, D).
 
     They are made in evaluation mode; the retriever's mode and the random numbers stay as they were.
