@@ -126,6 +126,6 @@ def refuse_missing(encoding: Encoding, model: Any, missing: set[str]) -> None:
         some = ", ".join(lacking[:2]) + (" …" if len(lacking) > 2 else "")
         raise RewindError(
             f"name: {encoding.name}: its files have no {some}, which {type(model).__name__} needs and would draw at "
-            f"random ({len(lacking):,} in all). They are of {made}: take the model that was published for retrieval, or "
-            "an encoder of your own."
+            f"random ({len(lacking):,} in all). They are of {made}: take the model that was published for retrieval, "
+            "or an encoder of your own."
         )
