@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,23 @@ def test_weights_of_another_class_are_refused(tmp_path: Path) -> None:
         if compat.installed(kind):
             with pytest.raises(RewindError, match=r"no logit_scale, .*BlipModel.*BlipForImageTextRetrieval"):
                 build(keys(kind, tmp_path))
+
+
+def test_weights_that_change_no_score_may_be_missing(family, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(family("clip"), tmp_path / "clip")
+    weights = load_file(tmp_path / "clip/model.safetensors")
+    for lacking, harmless in (("logit_scale", True), ("text_projection.weight", False)):
+        save_file(
+            {n: v for n, v in weights.items() if n != lacking}, tmp_path / "clip/model.safetensors", {"format": "pt"}
+        )
+        for kind in ("transformers", "sentence_transformers"):
+            if harmless and compat.installed(kind):
+                build(keys(kind, tmp_path / "clip"))
+            elif compat.installed(kind):
+                with pytest.raises(RewindError, match=f"no {lacking}, which CLIPModel needs"):
+                    build(keys(kind, tmp_path / "clip"))
 
 
 def test_a_model_that_needs_the_whole_batch_is_refused(family, monkeypatch) -> None:

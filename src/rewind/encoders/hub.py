@@ -113,19 +113,3 @@ def missing_weights() -> Iterator[set[str]]:
         yield missing
     finally:
         kind.from_pretrained = load
-
-
-def refuse_missing(encoding: Encoding, model: Any, missing: set[str]) -> None:
-    """Refuse a model some of whose weights were drawn at random, since its files have none.
-
-    Raises:
-        RewindError: naming the weights, and the class that the files are of.
-    """
-    if lacking := sorted(missing):
-        made = ", ".join(getattr(model.config, "architectures", None) or []) or "another class"
-        some = ", ".join(lacking[:2]) + (" …" if len(lacking) > 2 else "")
-        raise RewindError(
-            f"name: {encoding.name}: its files have no {some}, which {type(model).__name__} needs and would draw at "
-            f"random ({len(lacking):,} in all). They are of {made}: take the model that was published for retrieval, "
-            "or an encoder of your own."
-        )

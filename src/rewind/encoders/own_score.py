@@ -132,34 +132,77 @@ def scores_pairs(
     )
 
 
-@torch.inference_mode()
+def refuse_missing(model: Any, given: dict[str, torch.Tensor], missing: set[str], encoding: Encoding) -> None:
+    """Refuse a model whose scores depend on weights that were drawn at random, since its files have none.
+
+    Args:
+        model: of transformers; the missing weights are changed.
+        given: what it is given of captions and pictures.
+        missing: names of weights, see :func:`rewind.encoders.hub.missing_weights`.
+        encoding: names the model.
+
+    Raises:
+        RewindError: naming the weights, and the class that the files are of.
+    """
+    weights = dict(model.named_parameters())
+    lacking = sorted(missing & weights.keys())
+    if not lacking:
+        return
+    # What the library left there may not be a number, so two draws of our own are compared.
+    found = []
+    for seed in (1, 2):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name in lacking:
+                shape = weights[name].shape  # a scale or a bias is near 1, a matrix keeps lengths
+                drawn = torch.randn(shape, generator=generator)
+                weights[name].copy_(drawn * shape[-1] ** -0.5 if len(shape) > 1 else 1 + 0.2 * drawn)
+        found.append(_standard(forward(model, given, encoding)[0]))
+    if np.allclose(found[0], found[1], atol=1e-3):
+        return  # such as a factor of all scores, or a pooling layer that nobody asks
+    made = ", ".join(getattr(model.config, "architectures", None) or []) or "another class"
+    some = ", ".join(lacking[:2]) + (" …" if len(lacking) > 2 else "")
+    raise RewindError(
+        f"name: {encoding.name}: its files have no {some}, which {type(model).__name__} needs and would draw at "
+        f"random ({len(lacking):,} in all). They are of {made}: take the model that was published for retrieval, "
+        "or an encoder of your own."
+    )
+
+
 def forward(model: Any, given: dict[str, torch.Tensor], encoding: Encoding) -> tuple[np.ndarray, bool]:
     """Scores (n_text, n_items) that a model gives captions and pictures, and whether it makes a vector for each pair.
-
-    Of scores that a softmax over captions or over pictures made, the logarithm: no query's order changes with it.
 
     Raises:
         RewindError: if it gives none.
     """
     kind = type(model).__name__
     try:
-        output = model(**given)
+        return logits(model, given)
+    except torch.cuda.OutOfMemoryError:
+        raise
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
-        if isinstance(error, torch.cuda.OutOfMemoryError):
-            raise
         reason = " ".join(str(error).split())[:200]
         raise RewindError(
             f"name: {encoding.name}: {kind} gives no score of a caption and a picture ({reason}); {INSTEAD}."
         ) from error
+
+
+@torch.inference_mode()
+def logits(model: Any, given: dict[str, torch.Tensor]) -> tuple[np.ndarray, bool]:
+    """The same of a model that was found to give scores.
+
+    Raises:
+        ValueError: if it gives none.
+    """
+    output = model(**given)
     found = getattr(output, "logits_per_text", None)
     if found is None:
         other = getattr(output, "logits_per_image", getattr(output, "logits_per_video", None))
         found = None if other is None else other.T
     if not isinstance(found, torch.Tensor) or found.ndim != 2:
-        raise RewindError(f"name: {encoding.name}: {kind} gives no score of a caption and a picture; {INSTEAD}.")
+        raise ValueError("its forward has no logits_per_text")
     vectors = getattr(output, "text_embeds", None)
-    joint = isinstance(vectors, torch.Tensor) and vectors.ndim > 2
-    return numbers(found), joint
+    return numbers(found), isinstance(vectors, torch.Tensor) and vectors.ndim > 2
 
 
 def disagreement(cosines: np.ndarray, scores: np.ndarray) -> float:
@@ -172,6 +215,10 @@ def disagreement(cosines: np.ndarray, scores: np.ndarray) -> float:
     own, theirs = cosines - cosines.mean(), scores - scores.mean()
     slope = float((own * theirs).sum()) / max(float((own * own).sum()), 1e-20)
     return float(np.abs(theirs / slope - own).max()) if slope > 0 else float("inf")
+
+
+def _standard(values: np.ndarray) -> np.ndarray:
+    return (values - values.mean()) / max(float(values.std()), 1e-12)
 
 
 def _interactions(values: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ is tried: captions of very different lengths are encoded together and one by one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def declared(model: Any, processor: Any) -> TextKeys:
         model: of transformers, with its configuration.
         processor: its processor, with a tokenizer.
     """
-    own = getattr(processor, "text_kwargs", None) or {}
+    own = _own_keys(processor)
     whole = own.get("padding") == "max_length" or model.config.model_type.startswith("siglip")
     length = _context(model, processor, own.get("max_length"))
     keys: TextKeys = {"padding": "max_length" if whole else "longest", "truncation": True}
@@ -99,6 +99,13 @@ def longer(tokenizer: Any, texts: list[str], keys: TextKeys) -> int | None:
     if tokenizer is None or "max_length" not in keys:
         return None
     return sum(len(ids) > keys["max_length"] for ids in tokenizer(texts, truncation=False).input_ids)
+
+
+def _own_keys(processor: Any) -> Mapping[str, Any]:
+    """How a processor fills captions up if it is not told: said by its class, or by its keys' class in older ones."""
+    own = getattr(processor, "text_kwargs", None)
+    older = getattr(getattr(processor, "valid_processor_kwargs", None), "_defaults", None) or {}
+    return own or older.get("text_kwargs", {})
 
 
 def _context(model: Any, processor: Any, own: int | None) -> int | None:

@@ -57,7 +57,7 @@ def check(encoding: Encoding) -> None:
         raise RewindError("frames: model: models of sentence-transformers are given frames; set frames: rewind.")
     folder = local_folder(encoding)
     if folder is None:
-        name = encoding.name if "/" in encoding.name else f"sentence-transformers/{encoding.name}"
+        name = _repository(encoding)
         hub.check_cached(encoding, name, CONFIGS, "copy the model into a folder and give that as name")
         if not hub.cached(name, CONFIGS[:1], encoding.revision):
             own_score.refuse_config(encoding, hub.cached_file(name, CONFIGS[1], encoding.revision))
@@ -107,8 +107,7 @@ class SentenceTransformers(Encoder):
                     f"a caption's vector depends on the others of its batch, by {effect:.2g} of its length"
                 )
             return
-        hub.refuse_missing(encoding, inside, missing)
-        self._settle(encoding, inside)
+        self._settle(encoding, inside, missing)
 
     def _towers(self) -> Any:
         """The model of transformers inside, where it is two towers with one space; None of other models."""
@@ -116,7 +115,7 @@ class SentenceTransformers(Encoder):
         own = hasattr(inside, "get_text_features") and hasattr(self.model[0], "processing_kwargs")
         return inside if own and getattr(self.model[0], "processor", None) is not None else None
 
-    def _settle(self, encoding: Encoding, inside: Any) -> None:
+    def _settle(self, encoding: Encoding, inside: Any, missing: set[str]) -> None:
         """Fill captions up as their family does, and refuse a family whose own score is not these vectors' cosine.
 
         Raises:
@@ -139,6 +138,7 @@ class SentenceTransformers(Encoder):
             pixels = own_score.image_pixels(inside, processor, frames)
             tokens = own_score.tokens(inside, processor, list(padding.CAPTIONS), words)
             own_score.forward(inside, tokens | pixels, encoding)  # without a score of its own there are no vectors
+            own_score.refuse_missing(inside, tokens | pixels, missing, encoding)
         words = padding.settle(inside, words, use, self._texts, encoding)
         self.facts["captions"] = words
         if compared:
@@ -192,12 +192,17 @@ class SentenceTransformers(Encoder):
         return vectors[:, 0] if vectors.ndim == 3 and vectors.shape[1] == 1 else vectors  # one vector of a clip
 
 
+def _repository(encoding: Encoding) -> str:
+    """The model's name on the hub."""
+    return encoding.name if "/" in encoding.name else f"sentence-transformers/{encoding.name}"
+
+
 def _published(encoding: Encoding) -> bool:
     """Whether the model's files say of which modules it is made; of others the library guesses."""
     folder = local_folder(encoding)
-    return (
-        hub.cached(encoding.name, CONFIGS[:1], encoding.revision) if folder is None else (folder / CONFIGS[0]).is_file()
-    )
+    if folder is not None:
+        return (folder / CONFIGS[0]).is_file()
+    return hub.cached(_repository(encoding), CONFIGS[:1], encoding.revision)
 
 
 def _options(encoding: Encoding) -> Options:

@@ -90,13 +90,12 @@ class Transformers(PairEncoder):
                 f"name: {encoding.name}: a {kind} has no common space of texts and pictures (get_text_features, "
                 "get_image_features); take a model such as CLIP, SigLIP or X-CLIP, or another encoder."
             )
-        hub.refuse_missing(encoding, self.model, missing)
         config = self.model.config
         own_score.refuse_known(encoding, config.model_type)
         self.frames = getattr(config.vision_config, "num_frames", None) if self.video else None
         if self.frames is not None:
             _check_frames(encoding, self.frames)
-        self.words = self._settled(encoding)
+        self.words = self._settled(encoding, missing)
         self.facts = {"class": kind, "commit": getattr(config, "_commit_hash", None), "captions": self.words}
         self.notes = [TOGETHER if self.video else AVERAGED]
         if self.pairs:
@@ -104,8 +103,12 @@ class Transformers(PairEncoder):
         if self.frames is not None:
             self.notes.append(f"shorter clips repeat frames up to {self.frames}")
 
-    def _settled(self, encoding: Encoding) -> dict[str, Any]:
+    def _settled(self, encoding: Encoding, missing: set[str]) -> dict[str, Any]:
         """How captions are filled up; finds out whether pairs are scored.
+
+        Args:
+            encoding: names the model.
+            missing: weights that its files lack.
 
         Raises:
             RewindError: if captions cannot be encoded whatever their batch, or pairs not as the model does.
@@ -120,6 +123,7 @@ class Transformers(PairEncoder):
         words = padding.declared(self.model, self.processor)
         tokens = own_score.tokens(self.model, self.processor, list(padding.CAPTIONS), words)
         own_score.forward(self.model, tokens | pixels, encoding)  # without a score of its own there are no vectors
+        own_score.refuse_missing(self.model, tokens | pixels, missing, encoding)
 
         def use(keys: dict[str, Any]) -> None:
             self.words = keys
@@ -191,7 +195,7 @@ class Transformers(PairEncoder):
         with own_score.computed_once(self.model.vision_model):
             for some in batches(texts, CAPTIONS_AT_ONCE * self.size):
                 tokens = own_score.tokens(self.model, self.processor, some, self.words)
-                found.append(own_score.forward(self.model, tokens | pixels, self.encoding)[0])
+                found.append(own_score.logits(self.model, tokens | pixels)[0])
         return np.concatenate(found)
 
     def _same(self, clips: list[np.ndarray]) -> list[np.ndarray]:
