@@ -1,5 +1,7 @@
 """Groups of captions: where they come from, and what is said of each."""
 
+import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from rewind.datasets import rtime, shapes, table
 from rewind.datasets.annotations import read_annotations
 from rewind.datasets.groups import grouped, groups_of
 from rewind.errors import Faults, RewindError
-from rewind.files import read_json, write_json
+from rewind.files import read_json, read_spreadsheet, write_json
 from rewind.jobs import annotated
 from rewind.jobs.config import load_checked
 from rewind.jobs.groups import of_queries
@@ -23,11 +25,13 @@ from rewind.rehearsal.weights import Towers
 from rewind.reporting import group_table
 from rewind.reporting.figures.groups import MOST, group_intervals
 from rewind.reporting.footnotes import Footnotes
+from rewind.reporting.published import write
+from rewind.reporting.tables import published
 from rewind.statistics.bounds import wilson, wilson_p
 from rewind.statistics.groups import TESTED_FROM, by_group
 from rewind.statistics.pairs import Random
 from rewind.study import Dataset, load_dataset
-from table_numbers import FACTS, results
+from table_numbers import FACTS, VALUES, results
 
 ROWS = [
     "item_id,path,split,caption,reverse_caption,group",
@@ -220,6 +224,19 @@ def test_the_table_marks_what_was_shown_and_names_what_was_not_tested() -> None:
     said = " ".join(group_table.sentences(Footnotes.from_json(FACTS), made, "binary"))
     assert "fewer than 10 clusters of queries: fill." in said and "over the 8 tests" in said
     assert "0.1 intervals are expected to miss" in said and "976 of 1,000 captions have no group" in said
+
+
+def test_the_name_of_a_group_is_no_formula_in_a_spreadsheet(tmp_path: Path) -> None:
+    """Names of groups and labels of methods come from files that somebody else made."""
+    name = "+1+cmd|' /C calc'!A0"
+    labels = {method: method for method in VALUES} | {"meanP": "=HYPERLINK(A1)"}
+    made = results(setting="binary", groups=of_groups([name, "fill"]), labels=labels)
+    paths = [write(tmp_path, one)[-1] for one in published(made, ["binary"], Footnotes.from_json(FACTS))]
+    cells = [cell for path in paths for row in csv.reader(path.open(newline="")) for cell in row]
+    assert f"'{name}" in cells and "'=HYPERLINK(A1)" in cells
+    assert not [cell for cell in cells if re.match(r"[=+\-@\t\r](?![\d.]+$)", cell)], "numbers alone begin so"
+    table = read_spreadsheet(tmp_path / "table_groups_binary.csv", text=("group",))
+    assert set(table["group"]) == {name, "fill"}
 
 
 def test_a_picture_of_many_groups_shows_the_largest() -> None:

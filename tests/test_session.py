@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conftest import ROOT
 from rewind.errors import RewindError
-from rewind.files import atomic, check_id, read_csv, write_csv
+from rewind.files import atomic, check_id, read_csv, read_spreadsheet, write_csv, write_spreadsheet
 from rewind.jobs.session import session
 from rewind.progress import Progress, clock
 from rewind.text import ClipTokenizer, WordTokenizer
@@ -133,6 +139,42 @@ def test_ids_stay_strings_and_a_caption_na_is_a_word(tmp_path):
     table = pd.DataFrame({"video_id": ["0012", "1e5"], "caption": ["NA", "null"], "n": [1, 2]})
     write_csv(tmp_path / "t.csv", table)
     assert read_csv(tmp_path / "t.csv").to_dict("list") == table.to_dict("list")
+
+
+FORMULAS = [
+    "=1+1",
+    "+1+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "'=1",
+    "''+1",
+    "'",
+    "'quoted'",
+    "−3",
+    "a=b",
+]
+
+
+def test_no_text_of_a_spreadsheet_is_a_formula(tmp_path):
+    table = pd.DataFrame({"group": FORMULAS, "gain": [-1.5] * len(FORMULAS), "n": range(len(FORMULAS))})
+    write_spreadsheet(tmp_path / "t.csv", table)
+    with (tmp_path / "t.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert not [row["group"] for row in rows if row["group"][0] in "=+-@\t\r"]
+    assert {row["gain"] for row in rows} == {"-1.5"}, "a number stays one"
+    assert [row["group"] for row in rows[-4:]] == FORMULAS[-4:], "what is no formula stays as it is"
+    back = read_spreadsheet(tmp_path / "t.csv", text=("group",))
+    assert back.to_dict("list") == table.to_dict("list")
+
+
+@given(st.lists(st.text(alphabet="'=+-@\t ax,\"", min_size=1), min_size=1, max_size=5))
+def test_a_spreadsheet_reads_back_as_it_was(texts):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.csv"
+        write_spreadsheet(path, pd.DataFrame({"label": texts, "empty": np.nan}))
+        assert read_spreadsheet(path, text=("label",))["label"].tolist() == texts
 
 
 def test_progress_tells_rate_and_time_left(capsys):

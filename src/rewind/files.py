@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
 import json
 import os
@@ -10,7 +11,7 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,41 @@ def write_csv(path: str | Path, table: pd.DataFrame) -> None:
     """Write ``table`` as CSV with ``\\n`` line ends and no index, atomically."""
     with atomic(path) as draft:
         table.to_csv(draft, index=False, lineterminator="\n")
+
+
+def write_spreadsheet(path: str | Path, table: pd.DataFrame) -> None:
+    """Write a CSV that people open in a spreadsheet; no text in it is taken for a formula.
+
+    A text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return gets an apostrophe before it, and so
+    does one in which only apostrophes stand before these. Numbers stay as they are. :func:`read_spreadsheet` gives back
+    what was written. Files that programs read are written by :func:`write_csv`, which changes nothing.
+    """
+    safe = _each_text(table, lambda text: f"'{text}" if _FORMULA.match(text) else text)
+    # Before Python 3.13 a carriage return is not quoted, and would end the row.
+    broken = any(isinstance(cell, str) and "\r" in cell for cell in safe.to_numpy(dtype=object).flat)
+    with atomic(path) as draft:
+        quoting = csv.QUOTE_NONNUMERIC if broken else csv.QUOTE_MINIMAL
+        safe.to_csv(draft, index=False, lineterminator="\n", quoting=quoting)
+
+
+def read_spreadsheet(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Read a CSV written by :func:`write_spreadsheet`, as :func:`read_csv` does, without the apostrophes."""
+    return _each_text(read_csv(path, text), lambda cell: cell[1:] if _GUARDED.match(cell) else cell)
+
+
+# Apostrophes are part of it, so that a text which has one already can be told from one which was given one.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_GUARDED = re.compile(r"'+[=+\-@\t\r]")
+
+
+def _each_text(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """The table with every cell changed that is a text."""
+    columns = [column for column in table if not pd.api.types.is_numeric_dtype(table[column])]
+    changed = {
+        column: table[column].astype(object).map(lambda cell: change(cell) if isinstance(cell, str) else cell)
+        for column in columns
+    }
+    return table.assign(**changed)
 
 
 def write_csv_parts(path: str | Path, parts: Iterable[pd.DataFrame]) -> None:

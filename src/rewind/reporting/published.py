@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rewind.files import write_csv, write_text
+from rewind.files import write_spreadsheet, write_text
 from rewind.reporting.markup import MARKUPS
 from rewind.reporting.sheet import Sheet
 
@@ -45,5 +45,5 @@ def write(folder: str | Path, table: Published, prefix: str = "") -> list[Path]:
         said = table.latex if suffix == ".tex" and table.latex is not None else table.notes
         write_text(paths[-1], render(table.sheet, said))
     paths.append(Path(folder) / f"{stem}.csv")
-    write_csv(paths[-1], table.numbers)
+    write_spreadsheet(paths[-1], table.numbers)
     return paths
