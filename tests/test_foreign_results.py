@@ -207,7 +207,7 @@ def test_a_record_that_is_no_json(study, capsys, content):
 def test_a_model_that_is_cut_off(study, capsys, size):
     path = Path(f"{HEAD}/model.safetensors")
     path.write_bytes(path.read_bytes()[:size])
-    assert f"error: {path}: no whole model file" in said(capsys)
+    assert f"error: {path}: no model file that can be read" in said(capsys)
 
 
 # What is written

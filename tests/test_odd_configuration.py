@@ -117,7 +117,7 @@ def test_what_is_no_file_is_refused(checkout):
         load_all({"studies": ["s"]})
     path.unlink()
     os.mkfifo(path)  # nobody writes into it: reading would wait forever
-    with pytest.raises(RewindError, match="not a file"):
+    with pytest.raises(RewindError, match="this is a named pipe"):
         load_all({"studies": ["s"]})
 
 

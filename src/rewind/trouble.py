@@ -43,8 +43,11 @@ _FAULTS = {
 }
 _WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # What a file says or how it is named brings none of these about.
-_OF_MACHINE = {*_WRITING, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EMFILE}
-_OF_MACHINE |= {errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
+_OF_MACHINE = {
+    *_WRITING,
+    *(errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN),
+    *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM),
+}
 _NO_MEMORY = re.compile(r"can't allocate memory|cannot allocate memory|bad_alloc|unable to mmap|out of memory", re.I)
 _NEEDED = re.compile(r"tried to allocate (\d+) bytes|Unable to allocate ([\d.]+ \w+)|Tried to allocate ([\d.]+ \w+)")
 _NUMBER = re.compile(r"\(os error (\d+)\)|\(errno:? (\d+)\)")

@@ -51,7 +51,7 @@ def load_model(path: str | Path, model: Retriever) -> None:
     Raises:
         RewindError: naming the first key or shape that differs, or what the model's own ``check_state`` refuses.
     """
-    with reading_user_file(path, "file of a model", "copy it again, or train the run again"):
+    with reading_user_file(path, "model file", "copy it again, or train the run again"):
         state = load_file(path)
         with safe_open(path, "pt") as file:
             made = json.loads((file.metadata() or {}).get("rewind", "{}")).get("method", "unknown")

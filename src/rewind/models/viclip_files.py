@@ -54,7 +54,7 @@ def read(path: str | Path) -> State:
     require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.weights: {path}: no such file; put the weights there or correct the key.")
-    with reading_user_file(path, "file of weights"):
+    with reading_user_file(path, "weights file"):
         try:
             if path.suffix == ".safetensors":
                 state = load_file(path)

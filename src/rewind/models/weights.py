@@ -101,7 +101,7 @@ def read_state(path: str | Path, allow_torchscript: bool = False) -> State:
     require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.weights: {path}: no such file; put the weights there or correct the key.")
-    with reading_user_file(path, "file of weights", "get it again, or save the model's state_dict() anew"):
+    with reading_user_file(path, "weights file", "get it again, or save the model's state_dict() anew"):
         if path.suffix == ".safetensors":
             state = _read_safetensors(path)
         elif _is_torchscript(path):
