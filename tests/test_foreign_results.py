@@ -13,7 +13,9 @@ import pytest
 
 from conftest import ROOT
 from rewind.cli import main
+from rewind.errors import RewindError
 from rewind.files import read_csv, read_json, write_csv, write_json, write_npz
+from rewind.jobs.examples import picture_of
 from rewind.provenance import file_hash
 from rewind.search.run import open_run
 from rewind.search.searcher import load_searcher
@@ -86,6 +88,18 @@ def test_nor_are_they_drawn(study, capsys, path):
     put_item(study, path)
     assert "lies outside of" in said(capsys, "--save", "found", "--top", 7)
     assert not list(Path("found").glob("*.png"))
+
+
+@pytest.mark.parametrize("path", LINKS[:2])
+def test_nor_do_they_come_into_a_report(study, path):
+    put_item(study, path)
+    data = Path("results/data/walls")
+    with pytest.raises(RewindError, match=r"walls/items\.csv: names '.*secret\.mp4', which is outside of results/data"):
+        picture_of(data, path.format(study), False, 3, 32)
+    Path("results/data/other/videos").mkdir(parents=True)
+    shutil.copy(data / "videos/test_red.mp4", "results/data/other/videos")
+    for own in ("videos/link.mp4", "../other/videos/test_red.mp4"):  # the link is on this machine, no table names it
+        assert picture_of(data, own, False, 3, 32).shape[1:] == (32, 32, 3)
 
 
 def test_results_behind_a_link_are_served_as_others(study):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from types import SimpleNamespace
 
 import pandas as pd
@@ -82,6 +84,26 @@ def test_a_store_made_again_alike_makes_nothing_stale(finished):
     (finished.folder / index).unlink()
     assert "1 of 1 shards are finished already" in finished.run(index)
     assert finished.stale("results/stored/similarity/seqLSTM/seed0.npz") == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("earlier", [False, True], ids=["with checksums of rows", "of an earlier version"])
+def test_a_store_that_is_damaged_at_the_same_size_and_time_is_refused_and_comes_back(finished, earlier):
+    folder, target = finished.folder / "results/stored/frames/frames4", "results/stored/similarity/seqLSTM/seed0.npz"
+    shard, before = folder / "shards/00000.bin", (finished.folder / target).read_bytes()
+    if earlier:
+        (folder / "shards/00000.crc32").unlink()
+    then, content = shard.stat(), bytearray(shard.read_bytes())
+    for place in range(len(content) - 20_000, len(content)):  # test clips are last
+        content[place] ^= 0x55
+    shard.write_bytes(content)
+    os.utime(shard, ns=(then.st_atime_ns, then.st_mtime_ns))
+    text = finished.run(target, "--force", ok=False)
+    assert "its checksum differs" in text if earlier else re.search(r"row \d+ \(test\d+, .*\) is not as it was", text)
+    advice = re.search(r"00000\.bin: .*`snakemake (--cores all --force \S+/index\.json)`", text)[1]
+    assert "1 of 1 shards are finished" not in finished.run(*advice.split()), "its second name was damaged with it"
+    finished.run(target, "--force")
+    assert (finished.folder / target).read_bytes() == before and finished.stale(target) == {}
 
 
 @pytest.mark.slow

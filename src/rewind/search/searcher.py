@@ -15,6 +15,7 @@ from rewind.datasets.annotations import SPLITS, twin_of
 from rewind.datasets.captions import load_split
 from rewind.errors import RewindError
 from rewind.feeding.folder import DataFolder, build_retriever, device
+from rewind.jobs.seals import check_below
 from rewind.models.baselines import PooledBaseline
 from rewind.models.checkpoint import load_model
 from rewind.models.making import make_towers
@@ -179,6 +180,8 @@ def load_trained(run: FinishedRun, say: Say = print, trust: bool = False) -> tup
     vectors = run.spec.backbone.kind == "embeddings"
     if vectors and not (run.cache and run.same(run.cache)):
         raise RewindError(f"{run.cache}: no longer the vectors that this run was trained on; train it again.")
+    if vectors and run.cache:
+        check_below(run.cache.parent, run.cache.name)  # and the matrices beside it, which nothing else looks at
     folder = DataFolder(run.data, run.dataset, run.spec, run.max_frames, run.cache if vectors else None)
     retriever = build_retriever(folder)
     backbone = query_encoder(run.data, device(), trust) if vectors else _backbone(retriever, folder)

@@ -317,8 +317,8 @@ def how_to_restore(shards: Sequence[str]) -> str:
     return (
         f"{named}: missing, or not of the size that was written. What is finished does not need it; new runs, pictures "
         f"and searches do. First make it again by itself: `snakemake --cores all --force {' '.join(shards)}`. Its "
-        "clips come back with the same bytes and nothing becomes stale; made together with other jobs, everything "
-        "after it would run again."
+        "clips come back with the same bytes and nothing becomes stale; made together with other jobs, all that "
+        "follows would run again."
     )
 
 
