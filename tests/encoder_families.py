@@ -24,9 +24,9 @@ CAPTIONS = [
     "a very long caption that goes on and on until no context is left",
     "cat",
     "the sun goes up over a hill",
-    *(f"{'slowly ' * (n % 5)}a {word} turns" for n, word in enumerate(LETTERS)),
+    *(f"{'slowly ' * (n // 10)}a {word} turns" for n, word in enumerate(LETTERS)),
 ]
-"""32 different captions of different lengths, one longer than the context."""
+"""32 different captions, one longer than the context; those of eights are of different lengths."""
 
 
 def clip_tokenizer(folder: Path) -> Any:
