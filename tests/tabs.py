@@ -4,7 +4,7 @@ import contextlib
 
 
 @contextlib.contextmanager
-def opened(browser, address, width=1440, clipboard=False, **options):
+def opened(browser, address, width=1440, clipboard=False, plain=False, **options):
     """A tab without a network on an address; at the end nothing may have gone wrong in it.
 
     Args:
@@ -12,6 +12,7 @@ def opened(browser, address, width=1440, clipboard=False, **options):
         address: of the page.
         width: of the window.
         clipboard: whether the page may use it as a page of the network may.
+        plain: whether it is another page than the report, which does not say when it has settled.
         options: of the context.
     """
     context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
@@ -24,21 +25,28 @@ def opened(browser, address, width=1440, clipboard=False, **options):
         "request", lambda asked: None if asked.url.startswith(("file:", "data:", "blob:")) else faults.append(asked.url)
     )
     tab.goto(address)
-    yield tab
+    yield tab if plain else settled(tab)
     context.close()
     assert faults == []
 
 
+def settled(tab):
+    """The tab, once nothing goes on in the report that will change what it shows."""
+    tab.locator("html[data-settled]").wait_for(state="attached")
+    return tab
+
+
 def words(tab):
     """Captions of the list's rows."""
-    return tab.locator(".row .words").all_inner_texts()
+    return settled(tab).locator(".row .words").all_inner_texts()
 
 
 def pick(tab, name, value):
     """Press a choice of the controls."""
     tab.locator(f'label:has(input[name="{name}"][value="{value}"])').click()
+    settled(tab)
 
 
 def counted(tab):
     """How many queries the explorer says that it lists."""
-    return int(tab.locator("#count").inner_text().split()[0].replace(",", ""))
+    return int(settled(tab).locator("#count").inner_text().split()[0].replace(",", ""))

@@ -7,7 +7,7 @@ import pytest
 
 from page_numbers import METHODS, explorer, page, scores
 from rewind.reporting.lists import margins, view
-from tabs import counted, opened, pick, words
+from tabs import counted, opened, pick, settled, words
 
 try:
     from playwright import sync_api as sync
@@ -32,18 +32,15 @@ def tab(browser, address):
 def test_filtering(tab):
     assert counted(tab) == 2 * CLIPS
     tab.locator("#filter").fill("RED cir")
-    sync.expect(tab.locator("#count")).not_to_have_text(
-        f"{2 * CLIPS} of {2 * CLIPS} queries, 80 videos searched by each"
-    )
     assert words(tab) and all("red" in text and "circle" in text for text in words(tab))
     assert counted(tab) == len(words(tab)) < 2 * CLIPS
     tab.locator("#filter").fill("naive")  # marks above letters do not matter
-    sync.expect(tab.locator(".row")).to_have_count(1)
+    assert len(words(tab)) == 1
     assert "</script><b>no</b>" in tab.locator(".detail h3").inner_text() and tab.locator(".detail b").count() == 0
     tab.locator("#filter").fill("no such words")
-    sync.expect(tab.locator(".detail")).to_contain_text("No query matches")
+    assert "No query matches" in settled(tab).locator(".detail").inner_text()
     tab.locator("#filter").fill("")
-    sync.expect(tab.locator(".detail h3")).to_have_count(1)
+    assert settled(tab).locator(".detail h3").count() == 1
 
 
 def test_sorting_by_confusion_with_the_twin(tab):
@@ -75,16 +72,18 @@ def test_sorting_by_disagreement(tab):
 def test_playing_a_clip(tab):
     clip = tab.locator(".hits .clip").first
     strip = clip.locator(".strip")
-    place = lambda: strip.evaluate("e => getComputedStyle(e).backgroundPositionX")  # noqa: E731
-    still = place()
-    time.sleep(0.4)
-    assert place() == still and clip.get_attribute("aria-pressed") == "false"
+    plays = lambda: strip.evaluate("e => e.getAnimations()[0].playState")  # noqa: E731
+    assert plays() == "paused" and clip.get_attribute("aria-pressed") == "false"
     clip.click()
-    assert clip.get_attribute("aria-pressed") == "true"
-    seen = {place() for _ in range(12) if not time.sleep(0.13)}
-    assert len(seen) == 6, f"six frames, one after the other, not {seen}"
+    assert plays() == "running" and clip.get_attribute("aria-pressed") == "true"
+    # The clock of the animation is set, not waited for: a busy machine misses frames.
+    frames = """e => Array.from({length: 6}, (_, frame) => {
+        e.getAnimations()[0].currentTime = 250 * frame + 125;
+        return getComputedStyle(e).backgroundPositionX;
+    })"""
+    assert strip.evaluate(frames) == ["0%", "20%", "40%", "60%", "80%", "100%"], "six frames, one after the other"
     clip.click()
-    assert strip.evaluate("e => getComputedStyle(e).animationPlayState") == "paused"
+    assert plays() == "paused"
 
 
 def test_a_twin_plays_backwards(tab):
@@ -147,7 +146,7 @@ def test_it_fits_the_window(browser, address, width, scheme):
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     tab = context.new_page()
     tab.goto(address)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert settled(tab).evaluate("document.documentElement.scrollWidth") <= width
     ground, ink = tab.evaluate(
         "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
     )
@@ -172,13 +171,15 @@ def test_two_thousand_queries_appear_at_once(browser, tmp_path):
     tab = browser.new_page()
     began = time.monotonic()
     tab.goto(file.as_uri())
-    sync.expect(tab.locator("#count")).to_have_text("2,000 of 2,000 queries, 2,000 videos searched by each")
+    assert settled(tab).locator("#count").inner_text() == "2,000 of 2,000 queries, 2,000 videos searched by each"
     whole = time.monotonic() - began
-    paint = tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    paint = tab.evaluate("""new Promise((told) => new PerformanceObserver((list) =>
+        list.getEntriesByName("first-contentful-paint").forEach((one) => told(one.startTime))
+    ).observe({type: "paint", buffered: true}))""")
     print(f"{file.stat().st_size:,} bytes, first paint {paint:.0f} ms, ready {whole:.2f} s")
     assert paint < 3000 and whole < 15, "wide bounds: machines that run tests are busy"
     tab.locator("#order").select_option("methods")
-    assert tab.locator(".row").count() < 40
+    assert settled(tab).locator(".row").count() < 40
     tab.close()
 
 
@@ -202,20 +203,26 @@ def beside(browser, tmp_path):
 def shown(tab, address):
     """What the page says of the worst query in Hard, captions searching, and of the first one in Binary."""
     tab.goto(address)
-    tab.locator("#method").select_option("seqLSTM")
-    tab.locator("#order").select_option("worst")
-    sync.expect(tab.locator(".hits li")).to_have_count(10)
+    settled(tab).locator("#method").select_option("seqLSTM")
+    settled(tab).locator("#order").select_option("worst")
     found = [words(tab), tab.locator(".detail").inner_text()]
-    tab.locator('.detail label:has(input[value="2"])').click()
-    sync.expect(tab.locator('.detail input[value="2"]')).to_be_checked()
+    pick(tab, "seed", "2")
+    assert tab.locator('.detail input[value="2"]').is_checked() and tab.locator(".hits li").count() == 10
     found.append(tab.locator(".detail").inner_text())
     pick(tab, "setting", "binary")
-    sync.expect(tab.locator(".hits li")).to_have_count(2)
+    assert tab.locator(".hits li").count() == 2
     return [*found, words(tab), tab.locator(".detail").inner_text()]
+
+
+# As from a slow disk: longer than a reader needs who does not wait.
+SLOW = """HTMLHeadElement.prototype.append = function (...added) {
+    setTimeout(() => Element.prototype.append.apply(this, added), 100);
+};"""
 
 
 def test_numbers_beside_the_page_are_read_on_demand_and_say_the_same(tab, beside, address):
     other, large, asked, faults = beside
+    other.add_init_script(SLOW)
     assert shown(other, large) == shown(tab, address) and faults == []
     runs = 3 * (len(METHODS) - 1) + 1
     assert len(asked) == len(set(asked)), "no file is read twice"
@@ -227,4 +234,4 @@ def test_a_page_whose_numbers_are_not_beside_it_says_so(beside, tmp_path):
     other, large, _, _ = beside
     shutil.rmtree(tmp_path / "report_data")
     other.goto(large)
-    sync.expect(other.locator("#count")).to_contain_text("keep that folder beside this page")
+    assert "keep that folder beside this page" in settled(other).locator("#count").inner_text()

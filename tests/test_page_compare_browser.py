@@ -5,7 +5,7 @@ import pytest
 
 from page_numbers import METHODS, explorer, page
 from rewind.reporting.explorer import unpack
-from tabs import counted, opened, pick, words
+from tabs import counted, opened, pick, settled, words
 
 CLIPS = 40
 A, B = "seqLSTM", "tightTransf"
@@ -37,6 +37,7 @@ def ranks():
 def beside(tab, first=A, second=B):
     tab.get_by_label("Method A").select_option(first)
     tab.get_by_label("Method B, beside it").select_option(second)
+    settled(tab)
 
 
 def test_without_a_second_method_nothing_asks_for_one(tab):
@@ -112,8 +113,7 @@ def test_a_link_brings_back_what_was_shown(browser, tab, address):
     pick(tab, "seed", "1")
     pick(tab, "seed-b", "2")
     tab.get_by_role("button", name="Copy link").click()
-    tab.get_by_text("copied", exact=True).wait_for()
-    copied = tab.evaluate("navigator.clipboard.readText()")
+    copied = settled(tab).evaluate("navigator.clipboard.readText()")
     assert copied == tab.get_by_role("link", name="Link to this query").evaluate("one => one.href")
     assert copied.startswith(address + "#query=clip") and "&b=tightTransf" in copied and "seedb=2" in copied
     shown = tab.locator(".detail").inner_text().replace("copied", "").split()
@@ -123,9 +123,12 @@ def test_a_link_brings_back_what_was_shown(browser, tab, address):
         assert other.locator("#explorer").evaluate("one => Math.abs(one.getBoundingClientRect().top) < 40")
         assert other.locator('.row[aria-selected="true"]').count() == 1
         # Another link in the same tab, as from a message.
-        other.evaluate("location.hash = '#query=clip0002_rev%230&setting=hard&direction=text_to_item&a=meanP'")
-        other.get_by_text("A, ").first.wait_for(state="detached")
-        assert other.locator("#other").input_value() == "" and other.locator("#method").input_value() == "meanP"
+        link = "#query=clip0002_rev%230&setting=hard&direction=text_to_item&a=meanP"
+        followed = "(link) => new Promise((done) => { addEventListener('hashchange', done); location.hash = link; })"
+        other.evaluate(followed, link)
+        assert (
+            settled(other).locator("#other").input_value() == "" and other.locator("#method").input_value() == "meanP"
+        )
         assert other.locator('input[name="direction"]:checked').get_attribute("value") == "text_to_item"
         other.get_by_role("link", name="Link to this query").click()
         assert "query=clip0002_rev" in other.url and other.locator(".found").count() == 1

@@ -308,11 +308,10 @@ def test_by_keyboard_in_a_browser(browser, app):
         faults: list[str] = []
         page.on("console", lambda message: faults.append(message.text))
         page.on("requestfailed", lambda request: faults.append(request.url))
-        page.goto(f"http://127.0.0.1:{server.server_port}/", wait_until="networkidle")
+        page.goto(f"http://127.0.0.1:{server.server_port}/", wait_until="load")
         page.keyboard.type("a blue zebra")  # the box has the focus
-        page.keyboard.press("Enter")
-        page.wait_for_selector(".hits img")
-        page.wait_for_load_state("networkidle")
+        with page.expect_navigation(wait_until="load"):  # with all of its pictures
+            page.keyboard.press("Enter")
         assert "'zebra'" in page.get_by_role("status").inner_text()
         widths = page.locator(".hits img").evaluate_all("all => all.map(one => one.naturalWidth)")
         assert widths == [488] * 5, "every strip was drawn"

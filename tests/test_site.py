@@ -146,7 +146,7 @@ def test_pages_fetch_nothing_from_elsewhere(site: Path):
 def test_the_search_finds_pages_that_are_opened_as_files(browser: Any, site: Path):
     """A box to search in is on every page; browsers start no worker for a file and read no JSON from it."""
     for start in ("index.html", "api/rewind.reading.html"):
-        with opened(browser, (site / start).as_uri()) as tab:
+        with opened(browser, (site / start).as_uri(), plain=True) as tab:
             tab.locator("input.md-search__input").click()
             tab.keyboard.type("Holm correction")
             first = tab.locator("a.md-search-result__link").first

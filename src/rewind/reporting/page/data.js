@@ -1,5 +1,33 @@
 // The study's numbers, decoded from the page when they are first asked for.
 
+// While anything is being done that will change what is shown, the root element lacks `data-settled`: who reads the page
+// with a program waits for it. What plays, and words that go by themselves, are not waited for.
+let ongoing = 0;
+
+/** Something has begun; the function that is given back says that it is over. */
+const begin = () => {
+  let over = false;
+  ongoing += 1;
+  document.documentElement.toggleAttribute("data-settled", false);
+  return () => {
+    if (!over) ongoing -= 1;
+    over = true;
+    document.documentElement.toggleAttribute("data-settled", ongoing === 0);
+  };
+};
+
+/** A function like this one, during which the page has not settled. */
+const unsettled = (action) => async (...given) => {
+  const end = begin();
+  try {
+    return await action(...given);
+  } finally {
+    end();
+  }
+};
+
+const started = begin();
+
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 
 /** Numbers from base64 of little-endian values; `Kind` is a typed array. */

@@ -97,7 +97,7 @@ const linkLine = (state, place) => {
 let shown = 0;
 
 /** Fill the region with a query, or say that none is chosen. */
-const showDetail = async (region, state, place, focus) => {
+const showDetail = unsettled(async (region, state, place, focus) => {
   shown += 1;
   const mine = shown;
   if (place === null) {
@@ -129,4 +129,4 @@ const showDetail = async (region, state, place, focus) => {
     element("div", { class: other ? "both" : "" }, ...found),
   );
   if (focus) region.querySelector(focus)?.focus();
-};
+});

@@ -62,7 +62,7 @@ const offer = (other) => {
 };
 
 /** Choose the queries anew; the selected one is kept where it is still asked and the order is the same. */
-const update = async (event, wanted) => {
+const update = unsettled(async (event, wanted) => {
   turn += 1;
   const mine = turn;
   const view = study.views.find((v) => v.setting === chosen("setting") && v.direction === chosen("direction"));
@@ -89,10 +89,10 @@ const update = async (event, wanted) => {
   const same = at("order").value === order && asksByCaption(before) === asksByCaption(state.view);
   order = at("order").value;
   list.show(places, wanted ?? (same && asked !== null ? queries.indexOf(asked) : places[0]));
-};
+});
 
 /** Show what the page's address asks for, if it asks for a query. */
-const follow = async () => {
+const follow = unsettled(async () => {
   const wanted = linked();
   if (!wanted) return false;
   if (wanted.fault) {
@@ -108,7 +108,7 @@ const follow = async () => {
   }
   at("explorer").scrollIntoView();
   return true;
-};
+});
 
 const options = (values) => values.map(([value, label]) => element("option", { value }, label));
 const methods = study.methods.map((method) => [method.key, method.label]);
@@ -122,13 +122,21 @@ choices(at("settings"), "setting", [...new Set(study.views.map((view) => view.se
 choices(at("directions"), "direction", [...new Set(study.views.map((view) => view.direction))], update);
 for (const id of ["method", "other", "order", "show"]) at(id).addEventListener("change", update);
 let waiting = 0;
+let typed = null;
 at("filter").addEventListener("input", () => {
   clearTimeout(waiting);
-  waiting = setTimeout(update, 80);
+  typed ??= begin();
+  waiting = setTimeout(async () => {
+    const end = typed;
+    typed = null;
+    await update();
+    end();
+  }, 80);
 });
 at("controls").addEventListener("submit", (event) => event.preventDefault());
 addEventListener("hashchange", follow);
-if (!(await follow())) update();
+if (!(await follow())) await update();
+started();
 
 // What is folded away on the screen is printed.
 addEventListener("beforeprint", () => document.querySelectorAll("details:not([open])").forEach((one) => {

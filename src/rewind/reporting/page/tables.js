@@ -68,11 +68,11 @@ const copyText = async (text) => {
 /** A button that copies what `text` gives when it is pressed, and says so in `said`. */
 const copier = (name, text, said, label = name) => {
   const button = element("button", { type: "button", class: "small", "aria-label": label }, name);
-  button.addEventListener("click", async () => {
+  button.addEventListener("click", unsettled(async () => {
     const done = await copyText(text());
     said.textContent = done ? "copied" : "the browser does not let this page copy";
     setTimeout(() => { said.textContent = ""; }, 4000);
-  });
+  }));
   return button;
 };
 
