@@ -100,6 +100,17 @@ def test_nothing_runs_again_and_changed_vectors_do(finished: Checkout) -> None:
 
 
 @pytest.mark.slow
+def test_a_model_that_is_added_runs_alone(finished: Checkout) -> None:
+    with np.load(finished.folder / "items.npz") as archive:
+        np.save(finished.folder / "second.npy", archive["vectors"] * 2)
+        (finished.folder / "second.txt").write_text("\n".join(archive["ids"]))
+    more = ["--vectors", "captions.npz", "second.npy", "--label", "Second", "--study", "doors", "--add", "-n"]
+    done = finished.evaluate("evaluate", "--data", "clips.csv", *more)
+    for rule in ("train", "similarity", "ranks"):
+        assert re.search(rf"^{rule} +1$", done.stdout + done.stderr, re.M), done.stdout[-3000:]
+
+
+@pytest.mark.slow
 def test_faults_are_told_before_the_first_job(checkout: Checkout) -> None:
     with np.load(checkout.folder / "captions.npz") as archive:
         vectors = archive["vectors"].copy()

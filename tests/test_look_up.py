@@ -63,9 +63,7 @@ def data(tmp_path: Path) -> Path:
     items["cluster_id"] = items["item_id"].str.removesuffix("_rev")
     items["reversed"] = items["item_id"].str.endswith("_rev").astype(int)
     items.to_csv(folder / "items.csv", index=False)
-    captions = pd.DataFrame(
-        {"video_id": names, "caption": TEXT, "caption_id": [f"{n}#0" for n in names]}
-    )
+    captions = pd.DataFrame({"video_id": names, "caption": TEXT, "caption_id": [f"{n}#0" for n in names]})
     for split in ("train", "valid", "test"):
         captions[: len(captions) if split == "test" else 0].to_csv(folder / f"captions/d_{split}.csv", index=False)
     (folder / "captions/report.json").write_text("{}")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rewind.arguments import finite
+from rewind.console import printable_output
 from rewind.init.command import add_init_command
 from rewind.interop.command import add_commands
 from rewind.search.arguments import add_search_commands
@@ -22,6 +23,11 @@ from rewind.video.command import add_clip_commands
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code (1 for an error for people or a fault of the machine, told in a sentence)."""
+    with printable_output():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     try:
         code = options.command(options)
@@ -134,6 +140,16 @@ def _parser() -> argparse.ArgumentParser:
         "--settings", nargs="+", default=[], help="origin, hard, binary, test (default: all that fit)"
     )
     evaluate.add_argument("--study", default="", help="name of the study (default: from the data's)")
+    evaluate.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="name of a model in tables; may be repeated, in the order vectors, scores, encoder (default: its file's)",
+    )
+    evaluate.add_argument(
+        "--add", action="store_true", help="put the models into the study of an earlier command; its runs stay"
+    )
     evaluate.add_argument("--cores", default="all", help="for Snakemake (default: all)")
     evaluate.add_argument("-n", "--dry-run", action="store_true", help="write the files, and show what would run")
     evaluate.set_defaults(command=_evaluate)
@@ -236,6 +252,8 @@ def _evaluate(options: argparse.Namespace) -> int:
             model=options.name,
             options=options.option,
             settings=options.settings,
+            labels=options.label,
+            add=options.add,
             cores=options.cores,
             dry=options.dry_run,
         )

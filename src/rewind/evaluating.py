@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import subprocess
 import sys
+import textwrap
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,8 @@ from rewind.datasets.annotations import read_annotations
 from rewind.datasets.table import rows_of
 from rewind.errors import RewindError
 from rewind.files import write_text
-from rewind.study import Dataset, load_dataset, load_study
+from rewind.jobs.config import MAIN, load_checked
+from rewind.study import Dataset, load_dataset
 from rewind.study.together import without_twins
 from rewind.study.yaml_file import parse_yaml, read_yaml
 
@@ -39,6 +43,9 @@ class Wishes:
         encoder, model: an encoder and what it loads.
         options: further ``key=value`` of ``model: vectors``.
         settings: what to evaluate; none: all that the data allow.
+        labels: names of the methods in tables, in the order of ``vectors``, ``scores`` and the encoder; none: those of
+            their files.
+        add: put the methods into the study that is there.
         cores: for Snakemake.
         dry: only write the files and show what would run.
     """
@@ -52,12 +59,17 @@ class Wishes:
     model: str = ""
     options: list[str] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    add: bool = False
     cores: str = "all"
     dry: bool = False
 
 
 def evaluate(wishes: Wishes) -> int:
     """Write the study, run it, and print its tables; Snakemake's exit code.
+
+    Files are written once the workflow's checks pass, and taken back where a job fails before the study has any
+    numbers, so that they do not stand in the way of the corrected command.
 
     Raises:
         RewindError: if the files cannot be made, or others with their names are there.
@@ -68,25 +80,32 @@ def evaluate(wishes: Wishes) -> int:
     dataset, written = _dataset(wishes)
     name = name_of(wishes.study or (f"{dataset.name}_models" if not written else dataset.name))
     where = STUDIES / f"{name}.yaml"
-    if written:
-        _write(DATASETS / f"{dataset.name}.yaml", written, f"snakemake --config 'studies=[{name}]' prepared")
-    study = {
-        "title": f"{dataset.title or dataset.name}: models",
-        "dataset": dataset.name,
-        "methods": methods,
-        "evaluation": {"settings": wishes.settings or (["test"] if without_twins(dataset) else [*ALL])},
-        "figures": {"method": next(iter(methods))},
-    }
     command = ["--cores", wishes.cores, "--config", f"studies=[{name}]"]
-    _write(where, study, f"snakemake {' '.join(command)}")
-    load_study(name)  # a fault of the keys is told before Snakemake starts
+    texts: dict[Path, str] = {}
+    if written:
+        texts[DATASETS / f"{dataset.name}.yaml"] = _text(written, f"snakemake --config 'studies=[{name}]' prepared")
+    if wishes.add:
+        texts[where] = _with_methods(where, wishes, dataset.name, methods)
+    else:
+        study = {
+            "title": f"{dataset.title or dataset.name}: models",
+            "dataset": dataset.name,
+            "methods": methods,
+            "evaluation": {"settings": wishes.settings or (["test"] if without_twins(dataset) else [*ALL])},
+            "figures": {"method": next(iter(methods))},
+        }
+        texts[where] = _text(study, f"snakemake {' '.join(command)}")
+    before = _write(texts, name, replaced=[where] if wishes.add else [])
     quiet = ["-n"] if wishes.dry else ["--quiet", "host", "reason", "rules"]
     summary = Path(f"results/{name}/tables/summary.txt")
-    before = summary.stat().st_mtime_ns if summary.is_file() else None
+    shown = summary.stat().st_mtime_ns if summary.is_file() else None
     code = subprocess.run([sys.executable, "-m", "snakemake", *command, *quiet], check=False).returncode
+    if code and before and (wishes.add or not Path(f"results/{name}/metrics.csv").is_file()):
+        _take_back(before)
+        print(f"{', '.join(map(str, before))}: as before this command, which can be corrected; finished jobs are kept")
     if code or wishes.dry:
         return code
-    if summary.stat().st_mtime_ns == before:  # else the job has printed it
+    if summary.stat().st_mtime_ns == shown:  # else the job has printed it
         print(summary.read_text(encoding="utf-8"))
     print(f"Study: {where}   Tables: results/{name}/tables   Every query: results/{name}/report.html")
     return 0
@@ -102,12 +121,14 @@ def methods_of(wishes: Wishes) -> dict[str, Any]:
         RewindError: if none is named, or options are no ``key=value``.
     """
     found: dict[str, Any] = {}
+    count = len(wishes.vectors) + len(wishes.scores) + bool(wishes.encoder)
+    if wishes.labels and len(wishes.labels) != count:
+        raise RewindError(f"--label: {len(wishes.labels)} for {count} models; give one for each, in their order.")
+    labels = iter(wishes.labels)
 
-    def add(label: str, block: dict[str, Any]) -> None:
-        name, count = name_of(label), 1
-        while name in found:
-            count += 1
-            name = f"{name_of(label)}_{count}"
+    def add(stem: str, block: dict[str, Any]) -> None:
+        label = " ".join(next(labels, stem).split())
+        name = _free(name_of(label), found)
         found[name] = block | ({"label": label} if label != name else {})
 
     own = dict(_pair(option) for option in wishes.options)
@@ -155,13 +176,105 @@ def _has_twins(path: Path) -> bool:
         raise RewindError(f"--data: {error}") from error
 
 
-def _write(path: Path, keys: dict[str, Any], command: str) -> None:
-    """Write a file of keys; one that says the same stays, any other is not overwritten."""
-    text = TITLE + f"#   {command}\n" + yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
-    if clash := other_than(path, text, "--study NAME"):
-        raise RewindError(clash)
-    if put(path, text):
-        print(f"wrote {path}")
+def _free(name: str, taken: Collection[str]) -> str:
+    """The name, with a number where it is taken."""
+    return next(free for n in itertools.count(1) if (free := f"{name}_{n}" if n > 1 else name) not in taken)
+
+
+def _text(keys: dict[str, Any], command: str) -> str:
+    return TITLE + f"#   {command}\n" + _yaml(keys)
+
+
+def _yaml(keys: dict[str, Any]) -> str:
+    return yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _with_methods(path: Path, wishes: Wishes, dataset: str, methods: dict[str, Any]) -> str:
+    """A study's text with further methods, before ``chance`` where that is the last; all else stays as it is written.
+
+    Raises:
+        RewindError: if there is no such study, it is of other data, or its methods do not stand below one another.
+    """
+    if not path.is_file():
+        raise RewindError(f"--add: there is no {path} yet; leave --add out, or name the study with --study NAME.")
+    keys, text = read_yaml(path), path.read_text(encoding="utf-8")
+    there = keys.get("methods")
+    if keys.get("dataset") != dataset:
+        raise RewindError(f"--add: {path} is about the data set {keys.get('dataset')!r}, and --data about {dataset!r}.")
+    if wishes.settings and wishes.settings != (keys.get("evaluation") or {}).get("settings"):
+        raise RewindError(f"--settings: all methods of a study have the same; change evaluation.settings in {path}.")
+    if not isinstance(there, dict):
+        raise RewindError(f"{path}: methods: a block of keys is expected here.")
+    new: dict[str, Any] = {}
+    for name, block in methods.items():
+        if name != "chance" and block not in there.values():
+            free = _free(name, {*there, *new})
+            new[free] = block | ({"label": name} if free != name and "label" not in block else {})
+    if not new:
+        return text
+    lines = text.splitlines(keepends=True)
+    start = next((at for at, line in enumerate(lines) if re.match(r"methods:\s*(#.*)?$", line)), len(lines)) + 1
+    end = next((at for at in range(start, len(lines)) if re.match(r"[^\s#]", lines[at])), len(lines))
+    while end > start and not re.match(r"\s+[^\s#]", lines[end - 1]):
+        end -= 1  # comments and empty lines there belong to what follows
+    depth = next((found[1] for line in lines[start:end] if (found := re.match(r"(\s+)[^\s#]", line))), "  ")
+    last = next((at for at in range(start, end) if re.match(rf"{depth}chance:", lines[at])), end)
+    if last < end and any(re.match(rf"{depth}\S", line) for line in lines[last + 1 : end]):
+        last = end  # other methods follow it
+    lines[last:last] = textwrap.indent(_yaml(new), depth).splitlines(keepends=True)
+    made = "".join(lines)
+    wanted = keys | {"methods": there | new}
+    with contextlib.suppress(RewindError):
+        if parse_yaml(made, str(path)) == wanted:
+            return made
+    raise RewindError(f"{path}: its methods do not stand below one another, so add them by hand:\n{_yaml(new)}")
+
+
+def _write(texts: dict[Path, str], name: str, replaced: Collection[Path]) -> dict[Path, str | None]:
+    """Write files of keys that the workflow's checks accept; those that say the same stay, others are not overwritten.
+
+    Args:
+        texts: path → what is to stand there.
+        name: of the study.
+        replaced: files that are changed.
+
+    Returns:
+        Files that were written → what stood there before; None: nothing.
+
+    Raises:
+        RewindError: for another file of this name, and for what is wrong with the study; nothing is left behind.
+    """
+    for path, text in texts.items():
+        if path not in replaced and (clash := other_than(path, text, "--study NAME")):
+            raise RewindError(f"{clash} To put further models into the study of an earlier command: --add.")
+    before: dict[Path, str | None] = {}
+    try:
+        for path, text in texts.items():
+            old = path.read_text(encoding="utf-8") if path.exists() else None
+            if old is None or (path in replaced and old != text):
+                before[path] = old
+                write_text(path, text)
+        load_checked(_configuration(name), Path(".snakemake/rewind/sound.json"), typed={"studies": [name]})
+    except BaseException:
+        _take_back(before)
+        raise
+    for path, old in before.items():
+        print(f"{'wrote' if old is None else 'changed'} {path}")
+    return before
+
+
+def _configuration(name: str) -> dict[str, Any]:
+    """What Snakemake will be started with."""
+    given = read_yaml(Path(MAIN)) if Path(MAIN).is_file() else {}
+    return given | {"studies": [name]}
+
+
+def _take_back(before: dict[Path, str | None]) -> None:
+    for path, text in before.items():
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_text(path, text)
 
 
 def other_than(path: Path, text: str, option: str) -> str:

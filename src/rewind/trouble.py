@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from rewind.console import printable
 from rewind.errors import RewindError
 
 LASTING = frozenset({".safetensors", ".pt", ".bin", ".tar"})
@@ -65,7 +66,15 @@ class _Place:
 
 
 def told(error: BaseException) -> str | None:
-    """What to tell people of an error: its own sentence, or that of a fault of the machine; None: a defect of ours."""
+    """What to tell people of an error: its own sentence, or that of a fault of the machine; None: a defect of ours.
+
+    Names in it are printable, wherever it will be shown.
+    """
+    sentence = _told(error)
+    return None if sentence is None else printable(sentence)
+
+
+def _told(error: BaseException) -> str | None:
     if isinstance(error, RewindError):
         return str(error)
     if isinstance(error, BrokenPipeError):

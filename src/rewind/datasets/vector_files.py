@@ -1,4 +1,4 @@
-"""Vectors that a user brings, with the ids of what they are vectors of: npz, Parquet or safetensors.
+"""Vectors that a user brings, with the ids of what they are vectors of: npz, npy, Parquet or safetensors.
 
 One vector each, or several (late interaction). Which file holds what is said in docs/bring-your-model.md.
 """
@@ -17,6 +17,9 @@ from rewind.datasets.id_lists import text_ids
 from rewind.datasets.npz_files import need, npz
 from rewind.errors import RewindError
 from rewind.files import naming_file, reading_user_file, require_regular_file
+from rewind.reading.objects import read_json
+from rewind.reading.text import read_text
+from rewind.study.brought import ids_beside
 
 EXPORTED = {"query_ids", "text", "item_ids", "items", "space"}
 SHOWN = 3  # ids in a message
@@ -74,6 +77,8 @@ def read_vectors(path: str | Path, side: Literal["captions", "items"]) -> Vector
 
     - ``.npz``: ``ids`` (n,) of text, ``vectors`` (n, D); or (n, L, D) with ``lengths`` (n,), the real ones of L first.
       A file of ``results/<study>/embedding`` has both sides: ``query_ids`` and ``text``, ``item_ids`` and ``items``.
+    - ``.npy``: vectors (n, D); the ids beside it in a file of the same name, one a line in ``.txt`` or as a list in
+      ``.json``.
     - ``.parquet``: columns ``id`` and ``vector``, a list of numbers each; or a list of such lists.
     - ``.safetensors``: ``vectors``, ``lengths`` as in npz; the ids as a JSON list in the metadata ``ids``.
 
@@ -83,9 +88,11 @@ def read_vectors(path: str | Path, side: Literal["captions", "items"]) -> Vector
         RewindError: naming the file, and the id or key that is wrong.
     """
     path = Path(path)
-    readers = {".parquet": _parquet, ".safetensors": _safetensors}
+    readers = {".npy": _npy, ".parquet": _parquet, ".safetensors": _safetensors}
     if path.suffix != ".npz" and path.suffix not in readers:
-        raise RewindError(f"{path}: vectors are read from .npz, .parquet or .safetensors; save them as one of these.")
+        raise RewindError(
+            f"{path}: vectors are read from .npz, .npy, .parquet or .safetensors; save them as one of these."
+        )
     if not path.exists():
         raise RewindError(f"{path}: no such file; write the vectors there, or correct the path.")
     require_regular_file(path)
@@ -106,6 +113,17 @@ def _npz(path: Path, side: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | No
             return archive[ids], archive[vectors], None
         need(path, archive, ("ids", "vectors"))
         return archive["ids"], archive["vectors"], archive["lengths"] if "lengths" in archive.files else None
+
+
+def _npy(path: Path) -> tuple[np.ndarray, np.ndarray, None]:
+    listed = ids_beside(path)
+    missing = "beside the vectors: write their ids there, one a line in the order of the vectors, or save an .npz"
+    ids = read_json(listed) if listed.suffix == ".json" else read_text(listed, missing).splitlines()
+    if not isinstance(ids, list):
+        raise RewindError(f"{listed}: a list of the ids of {path.name} is needed.")
+    with reading_user_file(path, "array of numbers", "write it again, with numpy.save"):
+        values = np.load(path, allow_pickle=False)
+    return text_ids(ids, "ids", str(listed)), values, None
 
 
 def _parquet(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

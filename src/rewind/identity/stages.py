@@ -14,6 +14,7 @@ from dataclasses import dataclass
 NEVER = frozenset(
     {
         "rewind.errors",  # messages for people
+        "rewind.console",  # likewise, as a terminal may show them
         "rewind.trouble",  # likewise, of the machine; and that a file is whole
         "rewind.files:atomic",  # where a file is put, not what is in it
         "rewind.progress",  # lines on the console

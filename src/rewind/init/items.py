@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rewind.console import printable
 from rewind.datasets.annotations import TWIN_SUFFIX
 from rewind.datasets.photos import item_id
 from rewind.errors import RewindError
@@ -69,6 +70,9 @@ class Brought:
         Returns:
             Whether the id is the name as it was given.
         """
+        if fault := name_fault(path):
+            self.faults.append(f"{where}: the name '{printable(path)}' {fault}; rename the file.")
+            return False
         group = more.pop("group", "")
         caption, reverse = (" ".join(text.split()) for text in (caption, more.pop("reverse", "")))
         known = safe_id(name)
@@ -94,6 +98,17 @@ class Brought:
     def splits(self) -> set[str]:
         """Splits that the files name; empty text for items of none."""
         return {item.split for item in self.items.values()}
+
+
+def name_fault(path: str) -> str:
+    """Why no table can name a file; empty where one can."""
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    if path != path.strip():
+        return "has a blank at an end"
+    return "" if printable(path) == path and "\n" not in path and "\r" not in path else "has a control character"
 
 
 def safe_id(name: str) -> str:

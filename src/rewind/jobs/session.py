@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from rewind import trouble
+from rewind.console import printable
 from rewind.errors import RewindError
 from rewind.jobs.numerics import settle
 
@@ -21,13 +22,14 @@ EARLIER = 100_000
 
 
 class _Tee:
-    """Writes to the console and to the log file."""
+    """Writes to the console and to the log file, what is printable."""
 
     def __init__(self, console: TextIO, log: TextIO) -> None:
         self.console, self.log = console, log
         self.lost = False  # the log can no longer be written
 
     def write(self, text: str) -> int:
+        text = printable(text)
         if not self.lost:
             try:
                 self.log.write(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
@@ -25,7 +26,7 @@ Files = str | dict[int, str]
 class VectorOptions(Keys):
     """Options of ``model: vectors``."""
 
-    captions: Files = required("Vectors of captions, by caption id.")
+    captions: Files = required("Vectors of captions, by caption id: .npz, .parquet, .safetensors, or .npy with ids.")
     items: Files = required("Vectors of items, by item id; twins included.")
     score: Literal["cosine", "dot", "maxsim"] = key(
         "cosine",
@@ -106,7 +107,14 @@ def files(method: Method, seed: int | str | None = None) -> list[str]:
         return []
     named = [of_seed(method, seed).options.get(name) for name in FILES[method.model]]
     every = [path for one in named for path in (one.values() if isinstance(one, Mapping) else [one])]
-    return list(dict.fromkeys(str(path) for path in every if path))
+    found = [str(path) for path in every if path]
+    return list(dict.fromkeys([*found, *(str(ids_beside(path)) for path in found if path.endswith(".npy"))]))
+
+
+def ids_beside(path: str | Path) -> Path:
+    """The file of the ids of a ``.npy``, which has vectors alone: ``.json`` of its name if it is there, or ``.txt``."""
+    listed = Path(path).with_suffix(".json")
+    return listed if listed.is_file() else Path(path).with_suffix(".txt")
 
 
 def _together(**named: Files) -> None:

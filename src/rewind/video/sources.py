@@ -17,6 +17,8 @@ from typing import NamedTuple
 from rewind.errors import RewindError
 from rewind.files import atomic, digest, sha256_of
 
+NAMES = "surrogateescape"  # names of files are bytes, of which some are no UTF-8
+
 
 class Seen(NamedTuple):
     """A source file; ``sha256`` is empty unless it took the place of another one of its name and size."""
@@ -91,14 +93,14 @@ class SourceListing:
         if self.memory is None:
             return {}
         try:
-            with self.memory.open(newline="", encoding="utf-8") as stream:
+            with self.memory.open(newline="", encoding="utf-8", errors=NAMES) as stream:
                 return {path: Seen(path, int(size), int(time), sha) for path, size, time, sha in csv.reader(stream)}
         except (OSError, ValueError, csv.Error):
             return {}
 
     def _remember(self, now: Mapping[str, Seen]) -> None:
         try:
-            with atomic(self.memory) as draft, draft.open("w", newline="", encoding="utf-8") as stream:
+            with atomic(self.memory) as draft, draft.open("w", newline="", encoding="utf-8", errors=NAMES) as stream:
                 csv.writer(stream).writerows((seen.path, seen.size, seen.time, seen.sha256) for seen in now.values())
         except OSError as error:
             raise RewindError(
