@@ -234,8 +234,8 @@ def test_requests_at_the_same_time(app):
 
 @pytest.fixture
 def bounded(app):
-    """A server of four threads that waits half a second for a request to arrive."""
-    server = BoundedServer(app, "127.0.0.1", 0, threads=4, seconds=0.5)
+    """A server of four threads that waits a second for a request to arrive."""
+    server = BoundedServer(app, "127.0.0.1", 0, threads=4, seconds=1.0)
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
     loop.start()
     yield server
@@ -256,7 +256,7 @@ GET = b"GET /?q=a+blue+wall HTTP/1.1\r\nHost: localhost\r\n"
 @pytest.mark.parametrize("half", [b"", b"GET / HT", GET], ids=["nothing", "half a line", "no end"])
 def test_half_sent_requests_hold_no_thread(bounded, half):
     before = threading.active_count()
-    waiting = [sent(bounded, half) for _ in range(20)]
+    waiting = [sent(bounded, half) for _ in range(12)]
     time.sleep(0.2)
     assert threading.active_count() <= before + 4, "so many are answered at a time, and no more"
     with sent(bounded, GET + b"\r\n") as mine:
