@@ -118,6 +118,22 @@ def test_what_computes_counts_by_its_name(library, old, new, part):
     assert edited(library, "stage.py", old, new) == {f"rewind.stage:{part}"}
 
 
+def test_what_guards_a_file_does_not_count_and_what_it_stands_around_does(library):
+    """A reader that is guarded anew must not make finished runs stale."""
+    old = "        x = shift(x)\n"
+    inside = "            require_regular_file(x)\n            x = shift(x)\n"
+    guarded = f"        with reading_user_file(x, 'a number'):\n{inside}"
+    door = "from rewind.said import where\n"
+    names = f"{door}from rewind.files import reading_user_file, require_regular_file\n"
+    (library / "stage.py").write_text((library / "stage.py").read_text().replace(door, names))
+    assert edited(library, "stage.py", old, guarded) == set()
+    assert edited(library, "stage.py", "x = shift(x)", "x = 2 * shift(x)") == {"rewind.stage:run"}
+    with_another = "with reading_user_file(x, 'a number'), shift(x) as y:"
+    assert edited(library, "stage.py", "with reading_user_file(x, 'a number'):", with_another) == {"rewind.stage:run"}
+    bare = with_another.replace("reading_user_file(x, 'a number'), ", "")
+    assert edited(library, "stage.py", with_another, bare) == set()
+
+
 def test_a_head_of_a_table_counts_where_it_is_named(library):
     chosen = {"heads": ["rewind.heads:HEADS[first]"]}
     assert edited(library, "heads.py", "return helper(x)", "return helper(2 * x)", **chosen) == set()
