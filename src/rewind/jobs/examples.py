@@ -112,10 +112,8 @@ def _hit(data: Path, split: Split, found: Any, place: int, item: int, scores: np
 
 def picture_of(data: Path, path: str, reversed_clip: bool, count: int, size: int) -> np.ndarray:
     """The frames of an item, or a blank that says so where a data set of vectors has no picture of it."""
-    if not path:
-        return blank(size)
     refuse_outside(path, data.parent, data / "items.csv")
-    return frames_of(data / path, reversed_clip, count, size)
+    return frames_of(data / path, reversed_clip, count, size) if path else blank(size)
 
 
 def blank(size: int) -> np.ndarray:

@@ -23,8 +23,7 @@ FOLDER = ".seals"
 LARGE = 2**28
 """Bytes of a file from which it is compared by CRC-32 where its size and time are the same.
 
-What damages a file and leaves its time is a disk, and that CRC-32 finds, three times as fast as SHA-256: a checkpoint
-of 600 MB takes a fifth of a second.
+What damages a file and leaves its time is a disk, and that CRC-32 finds, about three times as fast as SHA-256.
 """
 
 # Each clip and each row of a frame store has a checksum of its own, which whoever reads it compares.

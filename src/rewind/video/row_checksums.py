@@ -74,10 +74,10 @@ def publish_row_checksums(folder: Path, view: View, shards: dict[int, Shard]) ->
 def check_row(store: Store, shard: int, row: int, pixels: np.ndarray) -> None:
     """Compare a row with its checksum.
 
-    CRC-32: it finds every burst of up to 32 bits and all but one in 2³² of other damage; zlib of all Python's checksums
-    is the fastest (benchmarks/store_checksums.py: three times SHA-256, six times BLAKE2b), fast enough for every row of
-    every batch, so damage that happens while a process runs is found too. It need not withstand an attacker: who can
-    write the shard can write its checksums.
+    CRC-32: it finds every burst of up to 32 bits and all but one in 2³² of other damage; zlib's is the fastest of the
+    checksums that Python has (benchmarks/store_checksums.py: about three times SHA-256, five times BLAKE2b), fast
+    enough for every row of every batch, so damage that happens while a process runs is found too. It need not withstand
+    an attacker: who can write the shard can write its checksums.
 
     Args:
         store: what is read.
