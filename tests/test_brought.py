@@ -204,7 +204,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
         ("a.npz", "not a whole npz"),
         ("b.npz", "no array 'ids'"),
         ("c.npz", "dtype=str"),
-        ("a.csv", "read from .npz, .parquet or .safetensors"),
+        ("a.csv", "read from .npz, .npy, .parquet or .safetensors"),
         ("no.npz", "no such file"),
     ):
         with pytest.raises(RewindError, match=message):

@@ -1,9 +1,12 @@
 """Any data set as one CSV."""
 
+import numpy as np
 import pytest
 
 from rewind.datasets import table
+from rewind.datasets.annotations import read_annotations
 from rewind.errors import RewindError
+from rewind.evaluation.ranking import rank_table
 from rewind.study import Dataset
 
 HEAD = "item_id,path,split,caption"
@@ -75,7 +78,15 @@ def test_clusters_and_twins(tmp_path):
         ([f"{HEAD},path", "1,a,test,x,b"], "row 1: the column 'path' is there twice"),
         ([HEAD], "no rows below the header"),
         ([HEAD, "1,a,test,x", "2,b,dev,y"], "row 3: the split 'dev' is unknown; use train, valid, test"),
-        ([HEAD, "1,a,test,x", "2,b,test, "], "row 3: the caption of '2' is empty"),
+        (
+            [HEAD, "1,a,test,x", "2,b,test,y", "2,b,test, "],
+            "row 4: the caption of '2' is empty, and the item",
+        ),
+        (
+            [HEAD, "1,a,test,x", "2,b,test, ", "2,b,test, "],
+            "row 4: the caption of '2' is empty, and the item",
+        ),
+        ([HEAD, "1,a,test, "], "no row has a caption"),
         ([HEAD, "1,a,test,x", "2,b,test"], "row 3: 3 cells, but the header names 4 columns; write a comma for"),
         ([HEAD, ",a,test,x"], "row 2: `item_id` is empty"),
         ([HEAD, "1,a,test,x", "1,b,test,y"], "row 3: '1' has the path 'b' here but 'a' in .*row 2"),
@@ -102,3 +113,37 @@ def test_a_missing_or_foreign_file_is_named(tmp_path):
     (tmp_path / "no.csv").write_bytes("item_id,path,split,caption\n1,a,test,é\n".encode("latin-1"))
     with pytest.raises(RewindError, match=r"no\.csv: not UTF-8: row 2, character 10 is the byte 0xE9, as in Latin-1"):
         table.read(config, "")
+
+
+def read_without_clips(tmp_path, *lines, **keys):
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    source = {"format": "table", "table": str(path)}
+    return read_annotations(Dataset.model_validate({"name": "t", "source": source, "clips": False} | keys), "")
+
+
+def test_an_item_without_a_caption_is_searched_and_asks_nothing(tmp_path):
+    found = read_without_clips(tmp_path, "item_id,caption,reverse_caption", "a,up,down", "b,,", "c,,back")
+    assert found.items["item_id"].tolist() == ["a", "a_rev", "b", "c", "c_rev"]
+    assert found.captions["caption_id"].tolist() == ["a#0", "a_rev#0", "c_rev#0"]
+    assert found.notes["splits"]["test"]["captions_per_item"] == {"1": 3}
+    scores = np.eye(5)[[0, 1, 4]]
+    ranks = rank_table(scores, found.captions, found.items, ["hard"], ["text_to_item", "item_to_text"])
+    assert ranks.groupby("direction")["gallery"].max().to_dict() == {"text_to_item": 5, "item_to_text": 3}
+    assert ranks["query_id"].tolist() == ["a#0", "a_rev#0", "c_rev#0", "a", "a_rev", "c_rev"]
+
+
+def test_without_clips_an_id_is_any_text(tmp_path):
+    names = ["front door", "cup/2", "stairs (é)", "-x", "a..b"]
+    rows = ["item_id,caption", *(f"{name},up" for name in names)]
+    assert read_without_clips(tmp_path, *rows).items["item_id"].tolist() == names
+    with pytest.raises(RewindError, match="row 2: the id 'front door' cannot be used as a file name"):
+        read(tmp_path, "item_id,path,split,caption", "front door,a.mp4,test,up")
+    (tmp_path / "only.txt").write_text("front door\ncup/2 -x\n")
+    part = read_without_clips(tmp_path, *rows, only=str(tmp_path / "only.txt"))
+    assert part.items["item_id"].tolist() == ["front door", "cup/2", "-x"]
+    for odd, said in (("a\x1bb", "has a control character"), ("x" * 201, "more than 200 characters")):
+        with pytest.raises(RewindError, match=f"row 2: .*{said}"):
+            read_without_clips(tmp_path, "item_id,caption", f"{odd},up")
+    with pytest.raises(RewindError, match="row 3: the id 'a#0' is also that of a caption of 'a'"):
+        read_without_clips(tmp_path, "item_id,caption", "a,up", "a#0,down")

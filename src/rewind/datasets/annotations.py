@@ -79,7 +79,10 @@ def part(annotations: Annotations, path: str) -> Annotations:
     Raises:
         RewindError: if the file is missing, names nothing, or an id that is no original of the annotations.
     """
-    wanted = list(dict.fromkeys(read_text(path, "(`only`); give one item id per line").split()))
+    known = set(annotations.items["item_id"])
+    lines = [line.strip() for line in read_text(path, "(`only`); give one item id per line").splitlines()]
+    named = (name for line in lines for name in ([line] if line in known else line.split()))  # an id may have blanks
+    wanted = list(dict.fromkeys(named))
     items = annotations.items
     strange = sorted(set(wanted) - set(items["item_id"][items["reversed"] == 0]))
     if strange or not wanted:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rewind.console import printable
 from rewind.datasets.annotations import TWIN_SUFFIX, Annotations, twin_of
+from rewind.datasets.id_lists import id_fault
 from rewind.errors import RewindError
 from rewind.files import check_id
 
 SHOWN = 50
+LONGEST = 200  # characters of an id
 BLOCK = 2**16  # captions that are kept as objects of their own; in a table's columns they take a third of that
 _CAPTION = ("video_id", "caption", "caption_id", "split")
 
 
 class Rows:
-    """Items and captions in the order in which they are added."""
+    """Items and captions in the order in which they are added.
 
-    def __init__(self) -> None:
+    Args:
+        files: whether items have files here, which their ids name; without them an id may be any text on one line.
+    """
+
+    def __init__(self, files: bool = True) -> None:
+        self.files = files
         self.items: list[tuple[str, str, str, str, int]] = []
         self.captions: list[tuple[str, str, str, str]] = []
         self.packed: list[pd.DataFrame] = []
@@ -33,7 +42,7 @@ class Rows:
         Raises:
             RewindError: if the id is unsafe, ends like a twin's, or was added before (``where`` leads).
         """
-        name = check_id(item_id, where)
+        name = check_id(item_id, where) if self.files else check_name(item_id, where)
         if name.endswith(TWIN_SUFFIX):
             raise RewindError(f"{where}: the id {name!r} ends with {TWIN_SUFFIX!r}, as reversed twins do; rename it.")
         if name in self.place:
@@ -78,9 +87,30 @@ class Rows:
             }
             del texts
         captions = pd.concat(self.packed, ignore_index=True)
+        if twice := set(captions["caption_id"]).intersection(name for name in self.place if "#" in name):
+            name = min(twice)
+            raise RewindError(
+                f"{self.place[name]}: the id {name!r} is also that of a caption of {name.rpartition('#')[0]!r}; rename "
+                "the item."
+            )
         if self.groups:
             captions["group"] = captions["caption_id"].map(self.groups).fillna("")
         return Annotations(items, captions, {"splits": notes})
+
+
+def check_name(value: object, where: str) -> str:
+    """Return ``value`` as an id of what has no file here.
+
+    Raises:
+        RewindError: if it is empty, longer than 200 characters, has white space around it, or a control character.
+    """
+    name = str(value)
+    fault = id_fault(name)
+    if not fault and (len(name) > LONGEST or printable(name) != name or re.search(r"[\t\r\n]", name)):
+        fault = f"the id {name[:LONGEST]!r} has a control character, or more than {LONGEST} characters; shorten it"
+    if fault:
+        raise RewindError(f"{where}: {fault}.")
+    return name
 
 
 def _histogram(parts: list[pd.DataFrame]) -> dict[str, int]:

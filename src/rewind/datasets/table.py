@@ -30,6 +30,7 @@ class _Item:
     cluster_id: str
     forward: list[str] = field(default_factory=list)
     reverse: list[str] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)  # where rows have no caption
     forward_groups: list[str] = field(default_factory=list)
     reverse_groups: list[str] = field(default_factory=list)
 
@@ -37,14 +38,15 @@ class _Item:
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Read the CSV named in ``source.table``; ``sources`` is not used.
 
-    Rows of one item give its captions, in order; they agree on ``path``, ``split`` and ``cluster_id`` (the
-    item's id where that is empty). An item gets a reversed twin if ``dataset.reverse`` is true and some
-    ``reverse_caption`` of it is not empty. White space inside a caption becomes one blank.
+    Rows of one item give its captions, in order; they agree on ``path``, ``split`` and ``cluster_id`` (the item's id
+    where that is empty). An item whose one row has no caption is searched, and asks nothing. An item gets a reversed
+    twin if ``dataset.reverse`` is true and some ``reverse_caption`` of it is not empty. White space inside a caption
+    becomes one blank.
 
     Raises:
-        RewindError: naming file and row for a missing column, an unknown split, an
-            unsafe id, an empty caption, white space around an id, a path that leaves the folder, or rows of one
-            item that disagree.
+        RewindError: naming file and row for a missing column, an unknown split, an unsafe id, an empty caption among
+            others of its item, white space around an id, a path that leaves the folder, or rows of one item that
+            disagree.
     """
     table = Path(dataset.source.table)
     items: dict[str, _Item] = {}
@@ -52,8 +54,15 @@ def read(dataset: Dataset, sources: str) -> Annotations:
         _collect(items, row.cells, f"{table}: row {row.number}", dataset.clips)
     if not items:
         raise RewindError(f"{table}: no rows below the header; write one row per caption.")
-    rows = Rows()
+    if not any(item.forward or item.reverse for item in items.values()):
+        raise RewindError(f"{table}: no row has a caption; write one row per caption.")
+    rows = Rows(files=dataset.clips)
     for item_id, item in items.items():
+        if item.without and (item.forward or len(item.without) > 1):
+            raise RewindError(
+                f"{item.without[-1]}: the caption of {item_id!r} is empty, and the item has other rows; write one or "
+                "delete the row."
+            )
         name = rows.original(item_id, item.path, item.split, item.cluster_id, item.where)
         rows.describe(name, item.forward, item.split, item.forward_groups)
         if dataset.reverse and item.reverse:
@@ -83,8 +92,6 @@ def _collect(items: dict[str, _Item], row: dict[str, str], where: str, clips: bo
         raise RewindError(f"{where}: `item_id` is empty; give the clip an id.")
     if split not in SPLITS:
         raise RewindError(f"{where}: the split {split!r} is unknown; use {', '.join(SPLITS)}.")
-    if not caption:
-        raise RewindError(f"{where}: the caption of {item_id!r} is empty; write one or delete the row.")
     if clips and (not path or ".." in PurePosixPath(path).parts or PurePosixPath(path).is_absolute()):
         raise RewindError(f"{where}: the path {path!r} must name a file inside `source.videos`, relative to it.")
     cluster = row.get("cluster_id") or item_id
@@ -99,8 +106,11 @@ def _collect(items: dict[str, _Item], row: dict[str, str], where: str, clips: bo
                 f"{where}: {item_id!r} has the {name} {value!r} here but {first!r} in {item.where}; "
                 "all rows of an item must agree."
             )
-    item.forward.append(" ".join(caption.split()))
-    item.forward_groups.append(row.get("group", ""))
+    if caption:
+        item.forward.append(" ".join(caption.split()))
+        item.forward_groups.append(row.get("group", ""))
+    else:
+        item.without.append(where)
     if row.get("reverse_caption"):
         item.reverse.append(" ".join(row["reverse_caption"].split()))
         item.reverse_groups.append(row.get("group", ""))
