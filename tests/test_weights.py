@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from rewind.compat import open_clip
 from rewind.errors import RewindError
+from rewind.models import viclip_files
 from rewind.models.clip import build
 from rewind.models.weights import family_of, fitting_architectures, load_weights, read_state
 from rewind.study import Backbone, Text, load_study
@@ -122,6 +123,19 @@ def test_a_damaged_archive_is_one_sentence(tmp_path):
             damaged.writestr(name, content[: len(content) // 2])
     with pytest.raises(RewindError, match="the archive cannot be read"):
         read_state(path, allow_torchscript=True)
+
+
+@pytest.mark.parametrize("read", [read_state, viclip_files.read])
+def test_numbers_that_changed_in_a_file_of_pytorch_are_refused(tmp_path, read):
+    """PyTorch keeps a checksum of every tensor in its files, and does not compare it."""
+    path = tmp_path / "w.pt"
+    torch.save({"w": torch.zeros(5000)}, path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    assert torch.load(path, weights_only=True)["w"].count_nonzero() == 1
+    with pytest.raises(RewindError, match=r"w\.pt: .*not as it was written"):
+        read(path)
 
 
 def test_openais_tensors_are_recognised_by_their_constants(tmp_path):

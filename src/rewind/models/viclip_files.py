@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
-from rewind.files import reading_user_file, require_regular_file
+from rewind.files import reading_user_file, require_regular_file, require_whole_archive
 from rewind.models.viclip_towers import SIZES, resized
 
 _OURS = "backbone."
@@ -54,6 +54,7 @@ def read(path: str | Path) -> State:
     require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.weights: {path}: no such file; put the weights there or correct the key.")
+    require_whole_archive(path)
     with reading_user_file(path, "weights file"):
         try:
             if path.suffix == ".safetensors":

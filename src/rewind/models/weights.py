@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rewind.compat import open_clip
 from rewind.errors import RewindError
-from rewind.files import reading_user_file, require_regular_file
+from rewind.files import reading_user_file, require_regular_file, require_whole_archive
 from rewind.models.architectures import names, other_pixels, published_beside, read, refused
 from rewind.models.families import CONSTANTS, check_family, family_of, is_clip4clip
 from rewind.models.hub import check_tag, fetch
@@ -101,6 +101,7 @@ def read_state(path: str | Path, allow_torchscript: bool = False) -> State:
     require_regular_file(path, missing_ok=True)
     if not path.is_file():
         raise RewindError(f"backbone.weights: {path}: no such file; put the weights there or correct the key.")
+    require_whole_archive(path)
     with reading_user_file(path, "weights file", "get it again, or save the model's state_dict() anew"):
         if path.suffix == ".safetensors":
             state = _read_safetensors(path)
