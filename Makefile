@@ -73,8 +73,9 @@ rehearse:
 	$(MAKE) rehearse-studies REHEARSED="$(EVERY)"
 	$(BIN)/rewind rehearse rtime --full --json results/rehearsal/rtime.json
 
+# It also fails where a job looks at a file that its rule does not declare; with WATCH=--all-rules where a rule had no job.
 rehearse-studies: $(VENV)/.ready-towers
-	$(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
+	$(BIN)/python tests/undeclared.py $(WATCH) $(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
 
 # Two nodes and their daemons on this machine, from Debian's packages, taken down at the end.
 slurm-check: $(VENV)/.ready-slurm

@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 from conftest import ROOT
+from undeclared import environment, jobs, undeclared
 
 MINI = """
 dataset: shapes
@@ -37,7 +39,10 @@ figures: {examples: 2, method: seqLSTM}
 
 
 class Workflow:
-    """A checkout of its own, with the library taken from its own ``src``."""
+    """A checkout of its own, with the library taken from its own ``src``.
+
+    Whatever a test runs in it, no job may look at a file that its rule does not declare.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,7 +56,25 @@ class Workflow:
         (folder / "config/config.yaml").write_text(
             "studies: [mini]\noverrides:\n  datasets.shapes.source.clips: {train: 12, valid: 4, test: 6}\n"
         )
-        self.env = os.environ | {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        self.env = self.watched()
+
+    def watched(self) -> dict[str, str]:
+        """The environment in which the checkout's own library runs, and jobs write down what they look at."""
+        paths = {"PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        return environment(os.environ | paths, self.opened)
+
+    @property
+    def opened(self) -> Path:
+        return self.folder / "opened"
+
+    def copy(self, folder: Path) -> Self:
+        """The same in another folder, for a test that edits it; what jobs looked at before is not told of there."""
+        twin = object.__new__(type(self))
+        # Keeps modification times.
+        shutil.copytree(self.folder, folder, symlinks=True, ignore=shutil.ignore_patterns(self.opened.name))
+        twin.folder = folder
+        twin.env = twin.watched()
+        return twin
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
@@ -62,6 +85,7 @@ class Workflow:
         )
         text = done.stdout + done.stderr
         assert (done.returncode == 0) == ok, text[-6000:]
+        assert not (found := undeclared(jobs(self.opened))), f"looked at, but not declared: {found}"
         return text
 
     def stale(self, *arguments: str) -> dict[str, int]:

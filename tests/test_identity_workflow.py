@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +45,7 @@ class Ran(Workflow):
         self.ran = folder / "ran"
         self.ran.mkdir()
 
-    def watched(self) -> dict[str, str]:
+    def noted(self) -> dict[str, str]:
         paths = f"{self.folder / 'src'}:{ROOT / 'tests/ran'}"
         return self.env | {"PYTHONPATH": paths, "REWIND_RAN": str(self.ran), "REWIND_NEVER": ",".join(NEVER)}
 
@@ -60,20 +59,16 @@ class Ran(Workflow):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     workflow = Ran(tmp_path_factory.mktemp("checkout"))
-    unwatched, workflow.env = workflow.env, workflow.watched()
+    before, workflow.env = workflow.env, workflow.noted()
     workflow.run(TABLES)
-    workflow.env = unwatched
+    workflow.env = before
     return workflow
 
 
 @pytest.fixture
 def study(finished: Ran, tmp_path: Path) -> Ran:
     """A finished checkout that a test may edit."""
-    twin = object.__new__(Ran)
-    twin.folder = tmp_path / "copy"
-    shutil.copytree(finished.folder, twin.folder, symlinks=True)
-    twin.env = finished.env | {"PYTHONPATH": str(twin.folder / "src")}
-    return twin
+    return finished.copy(tmp_path / "copy")
 
 
 def edit_head(study: Ran, old: str, new: str) -> None:

@@ -18,6 +18,7 @@ from conftest import ROOT
 from mini_study import Workflow
 from rewind.jobs.places import pack
 from tabs import opened
+from undeclared import jobs, undeclared, unread, without_job
 
 DATA = {"sources", "inventory", "video_shard", "videos", "captions"}
 REPORT = {"tables", "figures", "examples", "export_vectors", "page"}
@@ -35,10 +36,7 @@ def finished(tmp_path_factory) -> Workflow:
 @pytest.fixture
 def workflow(finished, tmp_path) -> Workflow:
     """A finished checkout that a test may edit."""
-    copy = tmp_path / "copy"
-    shutil.copytree(finished.folder, copy, symlinks=True)  # keeps modification times
-    twin = object.__new__(Workflow)
-    twin.folder, twin.env = copy, finished.env | {"PYTHONPATH": str(copy / "src")}
+    twin = finished.copy(tmp_path / "copy")
     assert twin.stale() == {}, "a copied checkout is up to date"
     return twin
 
@@ -82,6 +80,43 @@ def test_from_clips_to_tables(finished):
     logs = sorted(path.name for path in (results / "logs/train").iterdir())
     assert logs == ["chance.seed0.log", "meanP.seed0.log", "meanP.seed1.log", "seqLSTM.seed0.log", "seqLSTM.seed1.log"]
     assert "steps" in (results / "logs/train/meanP.seed0.log").read_text()
+
+
+@pytest.mark.slow
+def test_every_stage_of_it_was_watched(finished):
+    """`Workflow.run` fails where a job looks at what its rule does not declare; here, that it sees them all."""
+    done = jobs(finished.opened)
+    assert undeclared(done) == {} and len(done) > 40
+    on_request = {"trec", "submission", "efficiency"}
+    others = {"frames", "encode_vectors", "encode_dataset", "vectors", "vector_report", "examples_of_method", "batches"}
+    others |= {"cosines", "cosine_gap", "cosine_gap_figure", "zero_shot", "zero_shot_table", "step_time", "control"}
+    assert set(without_job(done)) == on_request | others, "`make rehearse-studies` watches these"
+    # Libraries that open files without Python are seen too.
+    missed = unread(done)
+    readers = {"statistics": ".parquet", "group_results": ".parquet", "similarity": ".safetensors", "features": ".tar"}
+    for rule, suffix in readers.items():
+        assert not any(path.endswith(suffix) for path in missed.get(rule, ())), rule
+
+
+@pytest.mark.slow
+def test_a_file_that_a_rule_does_not_declare_is_named(workflow):
+    workflow.edit("workflow/rules/report.smk", "        described=lambda w: described(w.study),\n", "")
+    with pytest.raises(AssertionError, match=r"tables.*read results/data/shapes/captions/report\.json"):
+        workflow.run("results/mini/tables")
+
+
+@pytest.mark.slow
+def test_another_architecture_in_the_same_file_makes_its_models_stale(workflow):
+    model = workflow.folder / "config/models/tiny.json"
+    keys = json.loads(model.read_text())
+    model.write_text(json.dumps(keys))
+    assert workflow.stale()["train"] == 5, "its bytes count"
+    keys["vision_cfg"]["layers"] -= 1
+    model.write_text(json.dumps(keys))
+    stale = workflow.stale()
+    wanted = {"sanity": 1, "pretrain": 2, "features": 4, "sweep_trial": 2, "train": 5, "similarity": 5}
+    assert wanted.items() <= stale.items()
+    assert not DATA & set(stale)
 
 
 @pytest.mark.slow

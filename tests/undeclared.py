@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,13 +44,11 @@ class Job:
         folder: in which the workflow ran; all paths are relative to it.
         given: see :meth:`rewind.jobs.given.Given.content`.
         uses: (use, path), where the use is read, write, list or look.
-        written: paths that the job itself made or removed.
     """
 
     folder: Path
     given: dict
     uses: list[tuple[str, str]]
-    written: set[str] = field(default_factory=set)
 
     @property
     def rule(self) -> str:
@@ -59,21 +57,47 @@ class Job:
     def declared(self) -> list[str]:
         """Files and folders that the job was given, or that are its own."""
         found = [*self.given["input"]["values"], *self.given["output"]["values"], self.given["log"]]
-        found += [self.given["params"]["names"].get("state") or self.given["log"]]
-        for path in list(found):
-            folder, _, name = path.rpartition("/")
-            if name == "source.tar":  # unpacked beside it where its files are not there
-                found.append(f"{folder}/source")
-        return [os.path.normpath(path) for path in [*found, *self._kept()]]
+        found += filter(None, [self.given["params"]["names"].get("state")])
+        found += [path.removesuffix(".tar") for path in found if Path(path).name == "source.tar"]  # unpacked there
+        # Of a data set of vectors one of two files stands for all beside it, whose sums are kept (rewind.jobs.seals).
+        stands = [Path(path).parent for path in found if Path(path).name in ("ready.json", "embeddings.json")]
+        found += [str(folder) for folder in stands if (self.folder / folder / "embeddings.json").is_file()]
+        return [self.relative(path) for path in [*found, *self._kept()]]
 
     def _kept(self) -> Iterator[str]:
-        """What a job that was killed goes on from, beside its outputs and of no other job."""
+        """What a job that was killed goes on from: beside its outputs, and of no other job."""
         output = self.given["output"]["names"]
         if tar := output.get("clips"):
-            folder, _, name = str(tar).rpartition("/shards/")
-            yield from (f"{folder}/.state/shards/{name}", f"{folder}/.state/shards/{Path(name).stem}.json")
-        if vectors := output.get("item_vectors"):
-            yield f"{Path(vectors).parent}/.state"
+            yield str(Path(tar).parents[1] / ".state")
+        for name in {"item_vectors", "index"} & output.keys():  # vectors by name; a frame store
+            yield str(Path(output[name]).parent / ".state")
+        if ready := output.get("ready"):  # source files that are made here, of which this says that they are complete
+            yield str(Path(ready).parent)
+
+    def named(self) -> set[str]:
+        """Values of parameters that may be paths."""
+        return {self.relative(text) for text in _texts(self.given["params"]["values"])}
+
+    def listed(self) -> set[str]:
+        """The user's own clips that an inventory among the inputs lists."""
+        return {self.relative(row["source"]) for row in self._inventory()}
+
+    def unpacked(self, path: str) -> bool:
+        """Whether a file is a clip of the job's own shard, made before it was killed, and not yet packed."""
+        place, tar = Path(path), Path(self.given["output"]["names"].get("clips", ""))
+        if tar.suffix != ".tar" or place.parent != tar.parents[1]:
+            return False
+        shard = self.given["wildcards"]["shard"]
+        return place.stem.removesuffix("_rev") in {
+            row["item_id"].removesuffix("_rev") for row in self._inventory() if row["shard"] == shard
+        }
+
+    def _inventory(self) -> list[dict[str, str]]:
+        found = [path for path in self.given["input"]["values"] if Path(path).name == "inventory.csv"]
+        return [row for path in found for row in _rows(self.folder / path)]
+
+    def relative(self, path: str) -> str:
+        return os.path.relpath(self.folder / path, self.folder)
 
 
 def environment(base: Mapping[str, str], record: Path) -> dict[str, str]:
@@ -87,40 +111,58 @@ def jobs(record: Path) -> list[Job]:
     """The jobs that wrote down what they looked at."""
     found = []
     for path in sorted(record.glob("*.jsonl")):
-        about, *uses = (json.loads(line) for line in path.read_text().splitlines())
-        found.append(Job(Path(about["folder"]), about["given"], [(use, path) for use, path in uses]))
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        if lines:  # a job that was killed may not have come so far
+            about, *uses = lines
+            found.append(Job(Path(about["folder"]), about["given"], [(use, path) for use, path in uses]))
     return found
 
 
 def undeclared(done: Iterable[Job]) -> dict[str, list[str]]:
     """Rule → what its jobs looked at that it does not declare, "use path" each.
 
-    A look at what nobody ever makes is harmless, and so is a file that the job itself made.
+    Declared are inputs and outputs, and, of files outside of ``results/``, what parameters name: the folder of clips
+    that an inventory is made of, and files whose content counts in the rule's ``code``. Harmless are a look at what
+    nobody ever makes, what the job itself makes, and a list of a folder that declared files are in: who reads others
+    there is seen.
     """
     done = list(done)
     made = {(job.folder, path) for job in done for use, path in job.uses if use == "write"}
-    content = {job.folder: _by_content(job.folder) for job in done}
+    content = {folder: _by_content(folder) for folder in {job.folder for job in done}}
     found: dict[str, set[str]] = {}
     for job in done:
-        declared, own = job.declared(), set()
+        declared, written = job.declared(), {path for use, path in job.uses if use == "write"}
+        folders = {str(folder) for path in declared for folder in Path(path).parents}
+        named, listed, own = job.named(), job.listed(), set()
         for use, path in job.uses:
             if use == "write":
                 own.add(path)
-            elif path in own or path.split("/")[0] in PROGRAM or _DRAFT.fullmatch(path) or _below(path, declared):
-                continue
-            elif path in content[job.folder] and _named(path, job.given["params"]["values"]):
-                continue
-            elif use != "look" or (job.folder, path) in made or (job.folder / path).exists():
+            harmless = (
+                path.split("/")[0] in PROGRAM
+                or path in own
+                or _DRAFT.fullmatch(path)
+                or _below(path, declared)
+                or job.unpacked(path)
+                or (use == "list" and path.removesuffix("/shards").removesuffix("/.state") in folders)
+                or (use == "look" and (path in written or (job.folder / path).is_dir()))
+                or (use == "look" and (job.folder, path) not in made and not (job.folder / path).exists())
+            )
+            theirs = not path.startswith("results/") and (
+                path in listed
+                or (path in named and path in content[job.folder])
+                or any(_below(path, [place]) and (job.folder / place).is_dir() for place in named - {"."})
+            )
+            if not harmless and not theirs:
                 found.setdefault(job.rule, set()).add(f"{use} {path}")
     return {rule: sorted(lines) for rule, lines in sorted(found.items())}
 
 
 def unread(done: Iterable[Job]) -> dict[str, set[str]]:
-    """Rule → suffixes of inputs that none of its jobs was seen to read: declared in vain, or read out of sight."""
+    """Rule → inputs that its job was not seen to read: declared in vain, or read where nothing is seen."""
     found: dict[str, set[str]] = {}
     for job in done:
         seen = [path for use, path in job.uses if use == "read"]
-        for path in job.given["input"]["values"]:
+        for path in map(job.relative, job.given["input"]["values"]):
             if not any(_below(one, [path]) for one in seen):
                 found.setdefault(job.rule, set()).add(path)
     return found
@@ -140,19 +182,21 @@ def _below(path: str, places: Iterable[str]) -> bool:
 def _by_content(folder: Path) -> set[str]:
     """Files whose content counts in a rule's `code`, as :mod:`rewind.identity.brought` keeps them."""
     file = folder / ".snakemake/rewind/brought.csv"
-    if not file.is_file():
-        return set()
-    with file.open(newline="") as stream:
-        return {os.path.normpath(row[0]) for row in csv.reader(stream) if row}
+    rows = csv.reader(file.read_text().splitlines()) if file.is_file() else []
+    return {os.path.relpath(folder / row[0], folder) for row in rows if row}
 
 
-def _named(path: str, value: object) -> bool:
-    """Whether a path is among plain values."""
-    if isinstance(value, dict):
-        return any(_named(path, part) for part in value.values())
-    if isinstance(value, list):
-        return any(_named(path, part) for part in value)
-    return isinstance(value, str) and os.path.normpath(value) == path
+def _rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines())) if path.is_file() else []
+
+
+def _texts(value: object) -> Iterator[str]:
+    """The texts among plain values."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
+    elif isinstance(value, str):
+        yield value
 
 
 def main() -> None:

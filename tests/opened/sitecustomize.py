@@ -1,4 +1,4 @@
-"""Put on PYTHONPATH, it writes down which files a job of the workflow looks at: ``$REWIND_OPENED/<rule>.<pid>.jsonl``.
+"""Put on PYTHONPATH, it writes down which files a job of the workflow looks at: ``$REWIND_OPENED/<rule>.*.jsonl``.
 
 The first line is what the job was given, every other one a file below the folder in which the workflow runs, and what
 was done with it: read, write, list (a folder), look (asked for its size or its time, or whether it is there).
@@ -11,6 +11,7 @@ import json
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -19,8 +20,6 @@ from typing import Any, ClassVar
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _BY = "REWIND_OPENED_BY"  # set while a job works: the file in which its processes write, and the workflow's folder
-
-
 _STAT = os.stat
 
 
@@ -47,10 +46,13 @@ class Watch:
         if not self.on or path is None or isinstance(path, int):
             return
         full = os.path.abspath(os.fsdecode(os.fspath(path)))
-        if full.startswith(self.root) and (use, full) not in self.seen:
+        if not full.startswith(self.root):
+            return
+        if use == "read" and not _kind(full, stat.S_ISREG):  # it is not there, or a folder that is seen to the disk
+            use = "look"
+        if (use, full) not in self.seen:
             self.seen.add((use, full))
-            if use != "read" or not _kind(full, stat.S_ISDIR):  # a folder is opened to see it through to the disk
-                self.line([use, full[len(self.root) :]])
+            self.line([use, full[len(self.root) :]])
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         """An event of ``sys.addaudithook``."""
@@ -121,7 +123,7 @@ class _Compiled(MetaPathFinder):
 
     def watched(self, read: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*arguments: Any, **named: Any) -> Any:
-            for value in [*arguments[:1], *named.values()]:
+            for value in [*arguments[:1], named.get("filename"), named.get("source")]:
                 if isinstance(value, str | os.PathLike):
                     self.note("read", value)
             return read(*arguments, **named)
@@ -142,7 +144,7 @@ def _watch_job(folder: str) -> None:
 
         def watched(given: Any) -> None:
             root = os.getcwd()
-            file = os.path.join(folder, f"{given.rule}.{os.getpid()}.jsonl")
+            file = os.path.join(folder, f"{given.rule}.{os.getpid()}.{time.time_ns()}.jsonl")
             watch = _watch(file, root)
             watches.append(watch)
             watch.line({"folder": root, "given": given.content()})
