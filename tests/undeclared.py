@@ -80,8 +80,21 @@ class Job:
 
     def listed(self) -> set[str]:
         """The user's own clips that an inventory among the inputs lists."""
+        return {self.relative(row["source"]) for row in self._inventory()}
+
+    def unpacked(self, path: str) -> bool:
+        """Whether a file is a clip of the job's own shard, made before it was killed, and not yet packed."""
+        place, tar = Path(path), Path(self.given["output"]["names"].get("clips", ""))
+        if tar.suffix != ".tar" or place.parent != tar.parents[1]:
+            return False
+        shard = self.given["wildcards"]["shard"]
+        return place.stem.removesuffix("_rev") in {
+            row["item_id"].removesuffix("_rev") for row in self._inventory() if row["shard"] == shard
+        }
+
+    def _inventory(self) -> list[dict[str, str]]:
         found = [path for path in self.given["input"]["values"] if Path(path).name == "inventory.csv"]
-        return {self.relative(row["source"]) for path in found for row in _rows(self.folder / path)}
+        return [row for path in found for row in _rows(self.folder / path)]
 
     def relative(self, path: str) -> str:
         return os.path.relpath(self.folder / path, self.folder)
@@ -129,6 +142,7 @@ def undeclared(done: Iterable[Job]) -> dict[str, list[str]]:
                 or path in own
                 or _DRAFT.fullmatch(path)
                 or _below(path, declared)
+                or job.unpacked(path)
                 or (use == "list" and path.removesuffix("/shards").removesuffix("/.state") in folders)
                 or (use == "look" and (path in written or (job.folder / path).is_dir()))
                 or (use == "look" and (job.folder, path) not in made and not (job.folder / path).exists())
