@@ -88,7 +88,8 @@ def _npz(path: Path) -> Scores:
                 f"{path}: {pair} {scores[column]}, not a number (-inf stands for a pair without a score)."
             )
     matrix = matrix.astype(np.float32, copy=False)
-    matrix[matrix == NO_SCORE] = -np.inf
+    for scores in matrix:
+        scores[scores == NO_SCORE] = -np.inf
     return Scores(matrix, queries, items, str(path))
 
 
