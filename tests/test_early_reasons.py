@@ -143,13 +143,13 @@ def test_a_broken_file_is_blamed_and_no_architecture(checkout: Path, monkeypatch
         said = faults()
         assert "items.npz: " in said and "architecture" not in said and "Error" not in said
     study()
-    monkeypatch.setattr("rewind.feeding.brought.given_vectors", lambda keys: {}["a bug"])
+    monkeypatch.setattr("rewind.models.vectors.given_vectors", lambda keys: {}["a bug"])
     assert "methods.mine.options: KeyError: 'a bug'" in faults()
 
     def no_memory(keys: object) -> None:
         raise MemoryError("Unable to allocate 9.00 TiB")
 
-    monkeypatch.setattr("rewind.feeding.brought.given_vectors", no_memory)
+    monkeypatch.setattr("rewind.models.vectors.given_vectors", no_memory)
     with pytest.raises(MemoryError):
         faults()
 

@@ -20,7 +20,9 @@ def linted() -> set[str]:
     assert rule
     calls = re.findall(r"\$\(BIN\)/(.+)", rule[1])
     return {
-        re.sub(r" (--check|src|tests|benchmarks|workflow|docs/site|Snakefile|workflow/rules)(?= |$)", "", call)
+        re.sub(
+            r" (--check|src|tests|benchmarks|tools|\.ci|workflow|docs/site|Snakefile|workflow/rules)(?= |$)", "", call
+        )
         for call in calls
     }
 

@@ -599,6 +599,8 @@ INSIDE = {
     "init/looking.py:_moves": "catches whatever Pillow raises",
     "training/state.py:StateFile.load": "catches whatever torch raises",
     "jobs/structure.py": "catches whatever libraries raise",
+    "files.py:require_whole_archive": "is a guard itself",
+    "video/clip_checks.py:check_table": "is a guard itself; who reads the table says the rest",
     # Of installed packages, and of what this process or an earlier one wrote for itself.
     "models/towers.py": "packages",
     "datasets/emoji.py:_make_clip": "packages",

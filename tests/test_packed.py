@@ -334,7 +334,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(prepared, tmp_p
         done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and "Traceback" not in done.stderr
         assert Path(name).name in done.stdout + done.stderr
-        assert "a named pipe, but a file is needed" in done.stderr or "no regular file" in done.stdout
+        assert "this is a named pipe" in done.stderr or "no regular file" in done.stdout
 
 
 def test_reading_clips_needs_no_torch():

@@ -119,7 +119,7 @@ def test_a_pipe_in_place_of_an_input_is_refused_and_not_waited_for():
     pipe = Path("results/mini/metrics.csv")
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)
-    assert "metrics.csv: no regular file" in said(pipe)
+    assert "metrics.csv: a named pipe, where a file is needed" in said(pipe)
 
 
 @pytest.mark.parametrize(

@@ -129,11 +129,19 @@ def require_regular_file(path: str | Path, missing: str = "", missing_ok: bool =
         if is_machine_fault(error):
             raise
         raise RewindError(f"{path}: {path_fault(error)}.") from error
-    if kind in _KINDS and not _PIPED.fullmatch(str(path)):
+    if (what := _KINDS.get(kind)) and not _PIPED.fullmatch(str(path)):
         remedy = "name the file itself" if kind == stat.S_IFDIR else "save its content in a file, and name that"
-        raise RewindError(f"{path}: this is {_KINDS[kind]}; {remedy}.")
+        raise RewindError(f"{path}: this is {what}; {remedy}.")
     if not os.access(path, os.R_OK):  # libraries say of such a file that it is damaged
         raise RewindError(f"{path}: this account may not read the file; ask its owner for the right, or copy it.")
+
+
+def kind_of_no_file(path: str | Path) -> str:
+    """What stands where a file should be, for example "a named pipe"; empty for a file, or where nothing is."""
+    try:
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "")
+    except OSError:
+        return ""
 
 
 @contextlib.contextmanager

@@ -92,6 +92,7 @@ class DataFolder:
         given = retriever.from_captions(items, captions)
         if given is not None:
             return Prepared(items, captions, *given)
+        inputs = self.inputs_for(retriever, items)
         text: Text
         if self._embeddings is not None:
             text = self._embeddings.text(captions)
@@ -101,7 +102,7 @@ class DataFolder:
             text = _prepare_text(retriever, captions["caption"].tolist())
         if retriever.reads_ids:
             text = IdentifiedText(text, captions)
-        return Prepared(items, captions, self.inputs_for(retriever, items), text, self.spec.frames.workers)
+        return Prepared(items, captions, inputs, text, self.spec.frames.workers)
 
     def check_tower(self, retriever: Retriever) -> None:
         """Refuse cached features of another visual tower than the retriever's: its scores would mean nothing.

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rewind.files import raise_machine_fault
+from rewind.files import kind_of_no_file, raise_machine_fault
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     r".*/items\.csv": ("item_id",),
@@ -62,8 +62,8 @@ def fault(path: Path, thoroughly: bool = False) -> str:
     reader = _READERS.get(path.suffix)
     if reader is None:
         return ""
-    if not path.is_file():  # to open a pipe would wait for ever
-        return "no regular file"
+    if kind := kind_of_no_file(path):  # to open a pipe would wait for ever
+        return f"{kind}, where a file is needed"
     try:
         return reader(path, thoroughly)
     except Exception as error:  # of as many kinds as there are formats and libraries
