@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import re
 
 from rewind.datasets.groups import group_file, grouped
 from rewind.files import read_json
@@ -14,7 +13,6 @@ from rewind.study.brought import files as brought_files
 PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve", "ranks")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
 DRAWN_OF_A_RUN = ("heatmap", "embedding")  # also as SVG
-MADE = re.compile(r"(results/data/[^/]+/vectors/[^/]+)/captions\.npz")  # by the rule encode_vectors
 
 
 def captions_of(name, *splits):
@@ -49,13 +47,11 @@ def is_brought(name, method):
 
 def brought_inputs(name, method, seed):
     """What such a run is made of: no sweep, no pre-training, no over-fitting check comes before it."""
-    brought = brought_files(STUDIES[name].methods[method], seed)
     return {
         "item_table": filled(rules.captions.output.item_table, dataset=STUDIES[name].dataset),
-        **captions_of(name, "train", "valid", "test"),  # ids of all splits are known ones
+        **captions_of(name, "train", "test"),
         "described": described(name),
-        "brought": own(brought),
-        "made": [found[1] + "/record.json" for path in map(str, brought) if (found := MADE.fullmatch(path))],
+        "brought": own(brought_files(STUDIES[name].methods[method], seed)),
     }
 
 
