@@ -55,6 +55,13 @@ def brought_inputs(name, method, seed):
     }
 
 
+def encoding_records(name, paths):
+    """The records beside vectors that rules make by name."""
+    made = f"{data_folder(name)}/vectors/"
+    folders = dict.fromkeys(str(path).rpartition("/")[0] for path in paths if str(path).startswith(made))
+    return [f"{folder}/record.json" for folder in folders]
+
+
 def uses_features(name, method):
     """Whether a method's visual tower is frozen, so that its features are computed once."""
     return "visual" in STUDIES[name].methods[method].training.freeze
@@ -339,7 +346,9 @@ def run_inputs(name, method, seed=None, frames=None):
     Without a seed it starts from the study's first pre-training.
     """
     if is_brought(name, method):
-        return brought_inputs(name, method, seed)
+        # Ids of all splits are known ids; what made the vectors says what tables must tell of them.
+        files = brought_inputs(name, method, seed) | captions_of(name, "valid")
+        return files | {"encoded": encoding_records(name, files["brought"])}
     files = {
         "item_table": filled(rules.captions.output.item_table, dataset=STUDIES[name].dataset),
         **captions_of(name, "train", "valid"),
