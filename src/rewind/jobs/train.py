@@ -31,6 +31,7 @@ from rewind.models.making import maker
 from rewind.models.retriever import Retriever, masked_mean, offers
 from rewind.provenance import environment, hardware
 from rewind.study.brought import BROUGHT
+from rewind.study.model import scored_as_it_is
 from rewind.study.together import FEATURES
 from rewind.training import loop
 from rewind.training.epoch_metrics import epoch_metrics
@@ -73,7 +74,7 @@ def _train_run(
     notes, start = _brought(job, folder, retriever), weights_hash(retriever)
     state = job.state_file()
     rows: list[dict[str, Any]] = []
-    learns = not job.spec.method.scored_as_it_is
+    learns = not scored_as_it_is(job.spec.method)
     if learns and offers(retriever.fit):
         _fit(retriever, folder.split("train", retriever), folder.split("valid", retriever))
     elif learns and any(True for _ in retriever.parameters()):
