@@ -167,6 +167,13 @@ def test_a_number_that_is_given_is_no_range(folder, capsys):
     assert "From – to" not in text
 
 
+def test_methods_that_nothing_moves_apart_show_any_difference(folder, capsys):
+    """With a spread of 0 and queries that count alike there is no error to divide by."""
+    text = told(capsys, "--seed-sd", "0", "--alike", "1")
+    assert shown(text) == [0.0] and "queries set no\nlimit there" in text and "nan" not in text
+    assert "0.0 points: not checked by simulation" in text and "0.0 points: detected" not in text
+
+
 def test_what_is_given_overrules_what_is_measured(folder, capsys):
     results(folder)
     text = told(capsys, "--seeds", "5", "--queries", "4000", "--r1", "30", "--seed-sd", "0.8", "--cluster-size", "1")

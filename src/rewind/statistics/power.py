@@ -157,6 +157,8 @@ def _draws(design: Design, level: float, seed: int) -> tuple[float, np.ndarray]:
 
 def _power(drawn: tuple[float, np.ndarray], difference: float) -> float:
     error, bar = drawn
+    if error == 0:  # neither seeds nor queries move the difference, so that it is seen as it is
+        return float((abs(difference) > bar).mean())
     return float((ndtr((difference - bar) / error) + ndtr((-difference - bar) / error)).mean())
 
 
