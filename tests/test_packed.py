@@ -324,7 +324,7 @@ def test_a_clip_that_cannot_be_where_the_index_says_is_refused(prepared, capsys,
     )
 
 
-@pytest.mark.parametrize("name", ["clips.csv", "shards.csv", "shards/0-of-1.tar"])
+@pytest.mark.parametrize("name", ["clips.csv", "shards.csv", "shards/0-of-1.tar", "../items.csv"])
 def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(prepared, tmp_path, name):
     (prepared / "videos" / name).unlink()
     os.mkfifo(prepared / "videos" / name)
@@ -335,6 +335,14 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(prepared, tmp_p
         assert done.returncode == 1 and "Traceback" not in done.stderr
         assert Path(name).name in done.stdout + done.stderr
         assert "this is a named pipe" in done.stderr or "no regular file" in done.stdout
+
+
+@pytest.mark.parametrize("table", ["clips.csv", "shards.csv"])
+def test_bytes_of_a_broken_table_are_not_put_out(prepared, capsys, table):
+    (prepared / "videos" / table).write_bytes(b"\xff" * 5000)
+    assert main(["verify", "mine"]) == 1
+    text = capsys.readouterr().err
+    assert f"{table}: not an index of clips ('utf-8' codec" in text and len(text) < 400
 
 
 def test_reading_clips_needs_no_torch():

@@ -84,7 +84,7 @@ def check_table(table: Path) -> None:
         with table.open(newline="", encoding="utf-8") as stream:
             for _ in csv.DictReader(stream, strict=True):
                 pass
-    except csv.Error as error:
+    except (csv.Error, UnicodeError) as error:  # the latter's repr holds thousands of bytes
         raise RewindError(f"{table}: not an index of clips ({error}); delete it and run again.") from None
     except (OSError, ValueError):
         return  # who reads it says so

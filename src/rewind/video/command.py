@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewind.errors import RewindError
+from rewind.files import require_regular_file
 from rewind.targets import output_folder
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ def data_folder(name: str) -> Path:
         from rewind.study import load_study
 
         folder = Path("results/data") / load_study(name).dataset
+    require_regular_file(folder / "items.csv", missing_ok=True)
     if not (folder / "items.csv").is_file():
         raise RewindError(
             f"{name}: no prepared dataset here: {folder}/items.csv is missing; `snakemake --cores all prepared` "
