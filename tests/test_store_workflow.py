@@ -76,6 +76,7 @@ def test_which_jobs_a_store_brings(finished):
     lonely = finished.stale(chance, "--config", OTHER.format(", methods.seqLSTM.training.freeze: [visual]"))
     assert "frames" not in lonely, "nor does a baseline that learns nothing"
     assert finished.stale(target) == {}
+    assert finished.stale(target, "--config", "overrides={studies.stored.resources.gpus: 4}") == {}
 
 
 @pytest.mark.slow

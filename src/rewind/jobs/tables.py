@@ -171,7 +171,7 @@ def _pretraining(study: Study, files: Files) -> str:
 def _hardware(records: list[dict[str, Any]]) -> dict[str, int]:
     """What one run had, as ``4 × NVIDIA A10G`` → how many runs had just that; another instance type counts apart.
 
-    Runs of one table may have had different numbers of devices: changing ``resources.gpus`` makes nothing stale.
+    Runs of one table may have had different numbers of devices: changing ``resources.gpus`` makes no run stale.
     """
     return Counter(
         " and ".join(f"{count} × {name}" for name, count in sorted(Counter(_devices(record)).items()))

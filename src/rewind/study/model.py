@@ -215,8 +215,9 @@ class Resources(Keys):
 
     gpus: int = key(
         1,
-        "GPUs per training job; without a GPU the job runs on the CPU and says so. Changing it makes nothing stale: "
-        "every batch is the same on any number of GPUs (docs/cluster.md).",
+        "GPUs per training job; without a GPU the job runs on the CPU and says so. Changing it trains and scores "
+        "nothing again, and only renders tables and figures: every batch is the same on any number of GPUs "
+        "(docs/cluster.md).",
         ge=0,
         le=64,
     )
