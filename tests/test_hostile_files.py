@@ -87,6 +87,21 @@ def bytes_of(content: bytes | str) -> Callable[[Path], None]:
     return lambda path: path.write_bytes(content.encode() if isinstance(content, str) else content) and None
 
 
+def npy_of(array: Any) -> Callable[[Path], None]:
+    """An array, with the ids beside it."""
+
+    def write(path: Path) -> None:
+        np.save(path, array)
+        path.with_suffix(".txt").write_text("a\nb\n")
+
+    return write
+
+
+def npz_named_npy(path: Path) -> None:
+    with path.open("wb") as stream:
+        np.savez(stream, ids=IDS, vectors=VECTORS)
+
+
 def npz_of(**arrays: Any) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         with path.open("wb") as stream:
@@ -253,6 +268,8 @@ NPZ_WRONG = {
     "a header that lies": member_of(header_of((10**6, 10**6))),
     "a header without end": member_of(b"\x93NUMPY\x01\x00\xff\xff{'descr':"),
     "no array at all": member_of(b"text"),
+    "a member that is no array": member_of(b"text", "vectors"),
+    "long doubles": npz_of(ids=IDS, vectors=VECTORS.astype(np.longdouble)),
     "a bit flipped in deflated data": damaged(compressed, 0.6),
     "a directory that lies": damaged(compressed, 0.97),
 }
@@ -262,6 +279,19 @@ READERS: dict[str, Reader] = {
         "v.npz", lambda path: read_vectors(path, "items"), npz_of(ids=IDS, vectors=VECTORS), NPZ_WRONG
     ),
     "vectors of a run": Reader("v.npz", lambda path: read_vectors(path, "items"), npz_of(**BOTH)),
+    "vectors npy": Reader(
+        "v.npy",
+        lambda path: read_vectors(path, "items"),
+        npy_of(VECTORS),
+        {
+            "an npz": npz_named_npy,
+            "Python objects": npy_of(np.array([{}, None], dtype=object)),
+            "text": npy_of(IDS),
+            "long doubles": npy_of(VECTORS.astype(np.longdouble)),
+            "one number": npy_of(np.float32(1)),
+            "a header that lies": bytes_of(header_of((10**6, 10**6))),
+        },
+    ),
     "vectors parquet": Reader(
         "v.parquet",
         lambda path: read_vectors(path, "items"),

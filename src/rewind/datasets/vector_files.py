@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.datasets.id_lists import text_ids
-from rewind.datasets.npz_files import need, npz
+from rewind.datasets.npz_files import need, npy, npz
 from rewind.errors import RewindError
 from rewind.files import naming_file, reading_user_file, require_regular_file
 from rewind.reading.objects import read_json
@@ -121,9 +121,7 @@ def _npy(path: Path) -> tuple[np.ndarray, np.ndarray, None]:
     ids = read_json(listed) if listed.suffix == ".json" else read_text(listed, missing).splitlines()
     if not isinstance(ids, list):
         raise RewindError(f"{listed}: a list of the ids of {path.name} is needed.")
-    with reading_user_file(path, "array of numbers", "write it again, with numpy.save"):
-        values = np.load(path, allow_pickle=False)
-    return text_ids(ids, "ids", str(listed)), values, None
+    return text_ids(ids, "ids", str(listed)), npy(path), None
 
 
 def _parquet(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -193,7 +191,7 @@ def _checked(ids: np.ndarray, values: np.ndarray, lengths: np.ndarray | None, wh
     names, times = np.unique(ids, return_counts=True)
     if (times > 1).any():
         raise RewindError(f"{where}: doubled: {some(names[times > 1].tolist())}; give each id one vector.")
-    if values.dtype.kind != "f":
+    if values.dtype.kind != "f" or values.dtype.itemsize > 8:  # a long double is of this machine alone
         raise RewindError(f"{where}: vectors are {values.dtype}, not float16, float32 or float64.")
     if values.dtype == np.float16:
         values = values.astype(np.float32)
