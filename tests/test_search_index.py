@@ -86,6 +86,13 @@ def test_runs_that_cannot_be_searched(runs, capsys):
     folder = runs / "meanP/seed0"
     assert "scores all items the same" in search(capsys, runs / "chance/seed0", "red")[2]
     assert "'bow' cannot search" in search(capsys, runs / "bow/seed0", "red")[2]
+    record = runs / "chance/seed0/run.json"
+    keys = read_json(record) | {"max_frames": 0}  # as of data without clips
+    write_json(record, keys)
+    assert "scores all items the same" in search(capsys, runs / "chance/seed0", "red")[2]
+    keys["spec"]["method"]["model"] = "vectors"
+    write_json(record, keys)
+    assert "a run of vectors from files has nothing that reads a new" in search(capsys, runs / "chance/seed0", "red")[2]
     assert "no such folder" in search(capsys, runs / "meanP/seed7", "red")[2]
     err = search(capsys, "results/walls", "red")[2]
     assert "name one run" in err and str(runs / "ridge/seed0") in err

@@ -25,6 +25,7 @@ from rewind.search.gallery import encode_items, indexed, mark_of
 from rewind.search.query import check_query, word_vocabulary
 from rewind.search.run import RECORD, FinishedRun
 from rewind.search.trust import refuse_code
+from rewind.study.brought import BROUGHT
 
 ALL = "all"
 Say = Callable[[str], None]
@@ -177,6 +178,11 @@ def load_trained(run: FinishedRun, say: Say = print, trust: bool = False) -> tup
         refuse_code(run.spec, run.folder / RECORD)
     if run.spec.method.model == "chance":
         raise RewindError(f"{run.folder}: chance scores all items the same, so it cannot search; name another run.")
+    if run.spec.method.model in BROUGHT:
+        raise RewindError(
+            f"{run.folder}: a run of {run.spec.method.model} from files has nothing that reads a new query, so it "
+            "cannot search; name a run of a model that is trained."
+        )
     vectors = run.spec.backbone.kind == "embeddings"
     if vectors and not (run.cache and run.same(run.cache)):
         raise RewindError(f"{run.cache}: no longer the vectors that this run was trained on; train it again.")

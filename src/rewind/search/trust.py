@@ -58,7 +58,7 @@ def check_record(record: Any, folder: Path, where: Path) -> None:
     for key, (kind, what) in kinds.items():
         if key in record and (not isinstance(record[key], kind) or isinstance(record[key], bool)):
             raise RewindError(f"{where}: {key}: {what} is expected; this is not the record of a training run.")
-    if not 1 <= record.get("max_frames", 1) <= 100_000:
+    if not 0 <= record.get("max_frames", 0) <= 100_000:
         raise RewindError(f"{where}: max_frames: {record['max_frames']} frames cannot be; train the run again.")
     for path in map(Path, record.get("data", {})):
         if path.name.endswith(".csv") and (path.is_absolute() or ".." in path.parts):
