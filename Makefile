@@ -117,7 +117,7 @@ s3-check-short: $(S3)/.ready $(VENV)/.ready-dev
 	OMP_NUM_THREADS=1 $(S3)/bin/python -m pytest tests/test_state_places.py
 
 docs: $(VENV)/.ready
-	$(BIN)/python -m rewind.study.document > config/README.md
+	$(BIN)/python -m rewind.config.docs > config/README.md
 
 # Nothing in them is fetched from elsewhere. A link, an anchor or a name that leads nowhere is an error.
 site: $(VENV)/.ready-site

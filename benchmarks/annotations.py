@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from rewind.files import read_csv, write_csv
-from rewind.jobs.videos import make_captions, make_inventory
-from rewind.machine import processor
+from rewind.config.dataset import Dataset
+from rewind.io.files import read_csv, write_csv
+from rewind.jobs.data import make_captions, make_inventory
+from rewind.platform import processor_name
 from rewind.provenance import environment
-from rewind.study.dataset import Dataset
 from rewind.video.prepare import REPORT_COLUMNS
 
 WORDS = ("a", "person", "slowly", "opens", "the", "wooden", "door", "and", "walks", "into", "bright", "room", "while")
@@ -89,7 +89,7 @@ def main() -> None:
             )
     git = environment()["git"] or {}
     edits = ", with edits" if git.get("dirty") else ""
-    print(f"commit {git.get('commit')}{edits}; {processor()}, {os.cpu_count()} cores")
+    print(f"commit {git.get('commit')}{edits}; {processor_name()}, {os.cpu_count()} cores")
     print("| clips | inventory | captions |\n|---|---|---|")
     for clips, *cells in rows:
         print(f"| {clips:,} | " + " | ".join(f"{seconds:.1f} s, {peak:,} MB" for seconds, peak in cells) + " |")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rewind.machine import processor
+from rewind.platform import processor_name
 from rewind.provenance import environment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,9 +77,8 @@ def main() -> None:
         if not options.keep:
             shutil.rmtree(folder)
     git = environment()["git"] or {}
-    print(
-        f"commit {git.get('commit')}{', with edits' if git.get('dirty') else ''}; {processor()}, {os.cpu_count()} cores"
-    )
+    edits = ", with edits" if git.get("dirty") else ""
+    print(f"commit {git.get('commit')}{edits}; {processor_name()}, {os.cpu_count()} cores")
     print("| queries × gallery | " + " | ".join(STAGES) + " |")
     print("|---" * (len(STAGES) + 1) + "|")
     for side, found in rows:

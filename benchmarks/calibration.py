@@ -25,10 +25,10 @@ import pandas as pd
 import calibration_tables as tables
 from calibration_cells import KEYS, Cell, edges, main_grid
 from rewind.errors import RewindError
-from rewind.files import write_csv
+from rewind.io.files import write_csv
 from rewind.progress import Progress
-from rewind.reporting.sheet import slug
-from rewind.statistics.calibration import OURS, RIVALS, calibrate
+from rewind.report.sheet import slug
+from rewind.statistics.calibration import OUR_TEST, REFERENCE_TESTS, calibrate
 
 COLUMNS = [
     *("group", "cell", *KEYS, "replicates"),
@@ -138,7 +138,7 @@ def published(table: pd.DataFrame) -> dict[str, str]:
     for text in tables.beside_others(table):
         title, body = text.split("\n\n", 1)
         found[slug(title.split(";")[0])] = body
-    return found | {slug("type I", name): tables.range_of_errors(table, name) for name in (OURS, *RIVALS)}
+    return found | {slug("type I", name): tables.range_of_errors(table, name) for name in (OUR_TEST, *REFERENCE_TESTS)}
 
 
 if __name__ == "__main__":

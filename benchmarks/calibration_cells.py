@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, fields
 from itertools import product
 
-from rewind.statistics.calibration import OURS, RIVALS, TABLE
-from rewind.statistics.simulation import METRICS, ONCE, PER_SEED, Design
+from rewind.statistics.calibration import OUR_TEST, REFERENCE_TESTS, TABLE_METRICS
+from rewind.statistics.simulation import PRETRAINED_ONCE, PRETRAINED_PER_SEED, SIMULATED_METRICS, Design
 
 SLICE = (1000, 2)  # queries and cluster size where the other procedures and power are measured in the main grid
 KEYS = tuple(field.name for field in fields(Design))
-WITH_TABLE = (*METRICS[:1], "R@5", *METRICS[1:])
+WITH_TABLE = (*SIMULATED_METRICS[:1], "R@5", *SIMULATED_METRICS[1:])
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Cell:
 
     group: str
     design: Design
-    metrics: tuple[str, ...] = METRICS
-    procedures: tuple[str, ...] = (OURS,)
+    metrics: tuple[str, ...] = SIMULATED_METRICS
+    procedures: tuple[str, ...] = (OUR_TEST,)
 
     @property
     def name(self) -> str:
@@ -69,8 +69,8 @@ def main_grid(seeds, clusters, queries, spreads, differences, **common: float) -
     for n, cluster, count, spread in product(seeds, clusters, queries, spreads):
         design = {"seeds": n, "cluster": cluster, "queries": count, "seed_sd": spread} | common
         on_slice = (count, cluster) == SLICE
-        procedures = (OURS, *RIVALS) if on_slice else (OURS,)
-        cells.append(Cell("main", Design(**design), METRICS, procedures))
+        procedures = (OUR_TEST, *REFERENCE_TESTS) if on_slice else (OUR_TEST,)
+        cells.append(Cell("main", Design(**design), SIMULATED_METRICS, procedures))
         if on_slice:
             cells += [Cell("power", Design(**design, difference=d), ("R@1",), procedures) for d in differences]
     return cells
@@ -124,7 +124,7 @@ def _unequal() -> list[Cell]:
 def _pretraining() -> list[Cell]:
     return [
         Cell("pre-training", Design(seeds=seeds, pretraining_sd=2.0, pretraining=when, pretraining_alike=alike))
-        for seeds, when, alike in product((3, 5), (PER_SEED, ONCE), (1.0, 0.7))
+        for seeds, when, alike in product((3, 5), (PRETRAINED_PER_SEED, PRETRAINED_ONCE), (1.0, 0.7))
     ]
 
 
@@ -138,7 +138,9 @@ def _mean_ranks() -> list[Cell]:
 def _letters() -> list[Cell]:
     """Four methods as a table has them: all equal, and one of them better by 8 points."""
     return [
-        Cell("letters", Design(seeds=seeds, queries=queries, seed_sd=spread, methods=4, difference=apart), TABLE)
+        Cell(
+            "letters", Design(seeds=seeds, queries=queries, seed_sd=spread, methods=4, difference=apart), TABLE_METRICS
+        )
         for seeds, queries, spread, apart in product((3, 5), (120, 240, 1000), (0.0, 1.0, 4.0), (0.0, 8.0))
     ]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pandas as pd
 
 import calibration_tables as tables
-from rewind.statistics.calibration import OURS
+from rewind.statistics.calibration import OUR_TEST
 
 _READ = ("type I", "coverage")
 _LETTERS = ("family-wise", "letter anywhere", "kept")
@@ -53,7 +53,9 @@ def _long(table: pd.DataFrame) -> pd.DataFrame:
     metrics = [column.removeprefix("rate ") for column in table.columns if column.startswith("rate ")]
     keys = [column for column in table.columns if not column.startswith(("rate ", "error "))]
     parts = [
-        table[keys].assign(procedure=OURS, metric=metric, rate=table[f"rate {metric}"], error=table[f"error {metric}"])
+        table[keys].assign(
+            procedure=OUR_TEST, metric=metric, rate=table[f"rate {metric}"], error=table[f"error {metric}"]
+        )
         for metric in metrics
     ]
     return pd.concat(parts).dropna(subset=["rate"]).sort_index(kind="stable").reset_index(drop=True)

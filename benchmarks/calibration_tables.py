@@ -8,8 +8,8 @@ import pandas as pd
 
 from calibration_cells import SLICE
 from rewind.errors import RewindError
-from rewind.files import read_csv
-from rewind.statistics.calibration import OURS, RIVALS
+from rewind.io.files import read_csv
+from rewind.statistics.calibration import OUR_TEST, REFERENCE_TESTS
 
 BANDS = {"type I": (0.033, 0.060), "coverage": (0.934, 0.968)}
 CROSSED = {"few clusters": ("cluster", "clusters"), "ceilings": ("cluster", "queries", "r1")}
@@ -105,7 +105,7 @@ def _judged(table: pd.DataFrame) -> pd.DataFrame:
     """Our figures with ``it``: outside the band it is liberal (wrong too often) or conservative (which costs power)."""
     found = []
     for measure, (least, most) in BANDS.items():
-        ours = table[(table["procedure"] == OURS) & (table["measure"] == measure)]
+        ours = table[(table["procedure"] == OUR_TEST) & (table["measure"] == measure)]
         under, over = (ours["rate"] < least - 2 * ours["error"]), (ours["rate"] > most + 2 * ours["error"])
         errs, cautious = (over, under) if measure == "type I" else (under, over)
         words = errs.map({True: "liberal", False: ""}) + cautious.map({True: "conservative", False: ""})
@@ -115,7 +115,7 @@ def _judged(table: pd.DataFrame) -> pd.DataFrame:
 
 def group_table(table: pd.DataFrame, group: str, measures: tuple[str, ...] | None = None) -> str:
     """All our figures of a group: a row per cell and measure, a column per metric."""
-    rows = table[(table["procedure"] == OURS) & (table["group"] == group)]
+    rows = table[(table["procedure"] == OUR_TEST) & (table["group"] == group)]
     if measures is not None:
         rows = rows[rows["measure"].isin(measures)]
     metrics = [metric for metric in ("R@1", "R@5", "R@10", "MRR", "MnR", "any") if metric in set(rows["metric"])]
@@ -133,7 +133,7 @@ def crossed(
 
     What is in neither is averaged over.
     """
-    rows = table[(table["procedure"] == OURS) & (table["group"] == group)]
+    rows = table[(table["procedure"] == OUR_TEST) & (table["group"] == group)]
     rows = rows[(rows["measure"] == measure) & (rows["metric"] == metric)]
     rows = rows.assign(clusters=rows["queries"] // rows["cluster"])
     means = rows.groupby([*down, *across])["rate"].mean()
@@ -159,7 +159,7 @@ def _column(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 def letters(table: pd.DataFrame) -> str:
     """How often equal methods get a letter: for R@1 alone, and in any column of the table."""
-    rows = table[(table["procedure"] == OURS) & (table["group"] == "letters") & (table["difference"] == 0)]
+    rows = table[(table["procedure"] == OUR_TEST) & (table["group"] == "letters") & (table["difference"] == 0)]
     lines = []
     for cell, part in rows.groupby("cell", sort=False):
         rate = part.set_index(["metric", "measure"])["rate"]
@@ -169,7 +169,7 @@ def letters(table: pd.DataFrame) -> str:
 
 def kept(table: pd.DataFrame) -> str:
     """How often a method that is truly worse is not shown to be."""
-    rows = table[(table["procedure"] == OURS) & (table["measure"] == "kept") & (table["group"] == "letters")]
+    rows = table[(table["procedure"] == OUR_TEST) & (table["measure"] == "kept") & (table["group"] == "letters")]
     lines = [[row.cell, _rate(row)] for row in rows[rows["metric"] == "R@1"].itertuples()]
     return markdown(["design", "not significantly worse in R@1"], lines)
 
@@ -189,7 +189,7 @@ def degenerate(table: pd.DataFrame) -> str:
 
 def whole_grid(table: pd.DataFrame) -> str:
     """Our procedure over the cells of the main grid: mean [least, greatest] per number of seeds."""
-    rows = table[(table["procedure"] == OURS) & (table["group"] == "main")]
+    rows = table[(table["procedure"] == OUR_TEST) & (table["group"] == "main")]
     rows = rows.assign(rate=rows["rate"].where(rows["measure"] != "coverage", 1 - rows["rate"]))
     names = {
         "type I": "type I error of one comparison",
@@ -228,7 +228,7 @@ def beside_others(table: pd.DataFrame) -> list[str]:
         rates = part.groupby(["procedure", "seeds", "seed_sd"])["rate"].mean()
         lines = [
             [name, *(" ".join(f"{rates[name, n, sd]:.3f}" for sd in spreads if (name, n, sd) in rates) for n in seeds)]
-            for name in (OURS, *RIVALS)
+            for name in (OUR_TEST, *REFERENCE_TESTS)
             if name in part["procedure"].to_numpy()
         ]
         note = f"{title}; seed sd {', '.join(spreads)} points"

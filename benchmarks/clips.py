@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rewind.files import digest
-from rewind.machine import processor
+from rewind.io.files import stable_hash
+from rewind.platform import processor_name
 from rewind.provenance import environment
-from rewind.video import ffmpeg, packed
+from rewind.video import ffmpeg, shards
 from rewind.video.frames import sample_clip
 from rewind.video.sources import SourceListing
 
@@ -35,9 +35,9 @@ def write_clips(folder: Path, count: int, seconds: float) -> Path:
     for n in range(count):
         picture = f"testsrc2=s=398x224:r=3:d={seconds},hue=h={n}"
         run = ["-f", "lavfi", "-i", picture, "-c:v", "libx264", "-g", "1", "-qp", "24", str(loose / f"v{n:05}.mp4")]
-        assert ffmpeg.execute([ffmpeg.executable(), "-loglevel", "error", *run]).code == 0
+        assert ffmpeg.run_command([ffmpeg.executable(), "-loglevel", "error", *run]).code == 0
     members = ((path.name, path.read_bytes()) for path in sorted(loose.iterdir()))
-    packed.write_index(videos, [("shards/0-of-1.tar", packed.write_tar(videos / "shards/0-of-1.tar", members))])
+    shards.write_clip_index(videos, [("shards/0-of-1.tar", shards.write_tar(videos / "shards/0-of-1.tar", members))])
     return folder
 
 
@@ -48,8 +48,8 @@ def reads(folder: Path, rounds: int) -> None:
 
     def content(way: str, name: str) -> None:
         path = folder / way / name
-        place = packed.find(path)
-        assert (packed.read(place) if place else path.read_bytes())[4:8] == b"ftyp"
+        place = shards.find_clip(path)
+        assert (shards.read_packed_clip(place) if place else path.read_bytes())[4:8] == b"ftyp"
 
     def frames(way: str, name: str) -> None:
         sample_clip(folder / way / name, 12, 224)
@@ -83,10 +83,10 @@ def walk(folder: Path, count: int) -> None:
         (source / f"{n:011d}.mp4").touch()
     listing = lambda: SourceListing([str(source)], videos, folder / f"memory{count}.csv").digest()  # noqa: E731
     first, again = seconds(listing), seconds(listing)
-    plain = seconds(lambda: digest(sorted((str(p), p.stat().st_size) for p in source.rglob("*") if p.is_file())))
-    members = [packed.Member(f"{n:011d}{end}.mp4", n, 1, "0" * 64) for n in range(count) for end in ("", "_rev")]
-    packed.write_index(videos, [("shards/0-of-1.tar", packed.Packed(tuple(members), 1, "0" * 64))])
-    found = seconds(lambda: packed.find(videos / "00000000000.mp4"))
+    plain = seconds(lambda: stable_hash(sorted((str(p), p.stat().st_size) for p in source.rglob("*") if p.is_file())))
+    members = [shards.ShardMember(f"{n:011d}{end}.mp4", n, 1, "0" * 64) for n in range(count) for end in ("", "_rev")]
+    shards.write_clip_index(videos, [("shards/0-of-1.tar", shards.PackedShard(tuple(members), 1, "0" * 64))])
+    found = seconds(lambda: shards.find_clip(videos / "00000000000.mp4"))
     print(
         f"{count:,} sources: listed in {first:.2f} s, again in {again:.2f} s (Path.rglob: {plain:.2f} s); "
         f"index of {2 * count:,} files read in {found:.2f} s; peak of this process so far "
@@ -110,7 +110,7 @@ def main() -> None:
     options = parser.parse_args()
     git = environment()["git"] or {}
     edits = " with edits" if git.get("dirty") else ""
-    print(f"commit {git.get('commit')}{edits}; {processor()}, {os.cpu_count()} cores")
+    print(f"commit {git.get('commit')}{edits}; {processor_name()}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
         for count in options.walk:
             walk(Path(folder), count)

@@ -28,13 +28,13 @@ import pandas as pd
 import torch
 from PIL import Image
 
-from rewind.compat import torchvision
-from rewind.feeding.inputs import Clips, Inputs, StoredClips, load
-from rewind.jobs.frames import make_store
-from rewind.study import Frames, Video
+from rewind.config import Frames, Video
+from rewind.jobs.frames import make_frame_store
+from rewind.loading.frame_source import ClipFrames, FrameSource, StoredFrames, load_batches
+from rewind.optional_packages import torchvision
+from rewind.video.frame_store import FrameView
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
-from rewind.video.prepare import prepare_shard
-from rewind.video.store import View
+from rewind.video.prepare import prepare_report
 from video_stage import UPSTREAM_SCALE, command, make_sources
 
 try:
@@ -100,13 +100,13 @@ class Way:
     """One way to get batches; ``rows`` are read in each round."""
 
     name: str
-    inputs: Inputs
+    inputs: FrameSource
     workers: int
     rows: np.ndarray
     before: Callable[[], None] = lambda: None
 
 
-class ByProcesses(StoredClips):
+class ByProcesses(StoredFrames):
     """The store as if its batches cost decoding."""
 
     copies = False
@@ -117,7 +117,7 @@ def clips_per_second(way: Way, size: int) -> float:
     way.before()
     parts = [way.rows[at : at + size] for at in range(0, len(way.rows), size)]
     start, seen = time.perf_counter(), 0
-    for batch in load(way.inputs.batch, parts, way.inputs, way.workers, torch.device("cpu")):
+    for batch in load_batches(way.inputs.batch, parts, way.inputs, way.workers, torch.device("cpu")):
         seen += len(batch["pixels"])
     return seen / (time.perf_counter() - start)
 
@@ -136,7 +136,7 @@ def make_data(folder: Path, options: argparse.Namespace) -> tuple[pd.DataFrame, 
     sources = make_sources(folder / "in", options.clips, options.seconds, options.size)
     rows = pd.DataFrame({"item_id": [path.stem for path in sources], "split": "test", "twin": 1})
     rows = rows.assign(source=[str(path) for path in sources], reversed_source="")
-    report = prepare_shard(rows, folder / "videos", Video(), "benchmark", options.workers)
+    report = prepare_report(rows, folder / "videos", Video(), "benchmark", options.workers)
     if not (report["status"] == "ok").all():
         raise SystemExit(report[report["status"] != "ok"].to_string())
     compressed = [folder / "upstream" / path.name for path in sources]
@@ -150,12 +150,12 @@ def make_data(folder: Path, options: argparse.Namespace) -> tuple[pd.DataFrame, 
 
 
 def make_ways(folder: Path, items: pd.DataFrame, compressed: list[Path], options: argparse.Namespace) -> list[Way]:
-    index, view = folder / "store/index.json", View.of(KEYS, KEYS.max_frames)
+    index, view = folder / "store/index.json", FrameView.of(KEYS, KEYS.max_frames)
     start = time.perf_counter()
-    make_store(str(folder / "items.csv"), str(index), view, "benchmark", options.workers)
+    make_frame_store(str(folder / "items.csv"), str(index), view, "benchmark", options.workers)
     print(f"store: made at {len(items) / (time.perf_counter() - start):,.0f} clips/s with {options.workers} workers")
     order = np.random.default_rng(0).permutation(len(items))
-    clips, stored = Clips(items, folder, KEYS, KEYS.max_frames), StoredClips(items, index, KEYS, KEYS.max_frames)
+    clips, stored = ClipFrames(items, folder, KEYS, KEYS.max_frames), StoredFrames(items, index, KEYS, KEYS.max_frames)
     upstream = Upstream(compressed, rate=3)
     few = np.random.default_rng(1).permutation(len(compressed))[: options.sample]
     name = "CLIP4Clip's way" if cv2 else "all frames in order (no OpenCV)"

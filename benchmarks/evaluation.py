@@ -20,14 +20,14 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from rewind.config.evaluation import Evaluation
 from rewind.evaluation.similarity import similarity_matrix
-from rewind.feeding.inputs import CachedFrames
-from rewind.files import write_csv
-from rewind.jobs.numerics import keep_memory
+from rewind.io.files import write_csv
+from rewind.loading.frame_source import CachedFrames
+from rewind.models.backbone import Backbone
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.heads import HEADS
-from rewind.models.retriever import Backbone
-from rewind.study.model import Evaluation
+from rewind.workflow.torch_setup import keep_freed_memory
 
 WIDTH, FRAMES, BLOCK, WORDS = 512, 12, 16, 32
 PART = {"tightTransf": 200}  # captions, and clips, of which the rest is extrapolated
@@ -76,7 +76,7 @@ def measured(job: tuple[str, int, str]) -> tuple[float, int]:
     name, count, where = job
     device = torch.device(where)
     torch.manual_seed(0)
-    keep_memory()
+    keep_freed_memory()
     model = Clip4Clip(Given(), HEADS[name](WIDTH, layers=4, positions=77)).to(device).eval()
     text = torch.randn(count, *([WORDS] if model.head.reads_words else []), WIDTH)
     inputs = CachedFrames(
@@ -131,7 +131,7 @@ def main() -> None:
         return
     device, n = torch.device(options.device), options.queries
     torch.manual_seed(0)
-    keep_memory()  # as in every job
+    keep_freed_memory()  # as in every job
     text, frames = torch.randn(n, WIDTH), torch.randn(n, FRAMES, WIDTH)
     mask = torch.ones(n, FRAMES, dtype=torch.uint8)
     keys = Evaluation(batch_size=64, pair_batch_size=4096)

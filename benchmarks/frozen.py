@@ -17,10 +17,9 @@ from pathlib import Path
 
 import torch
 
-from rewind.files import read_json
-from rewind.jobs.train import train_run
-from rewind.jobs.training_job import Job
-from rewind.study import load_study
+from rewind.config import load_study
+from rewind.io.files import read_json
+from rewind.jobs.train import TrainingJob, train_run
 
 STUDY = Path("results/demo")
 
@@ -33,7 +32,7 @@ def run(kind: str, method: str, threads: int, folder: Path) -> None:
     training = study.methods[method].training
     if kind == "full":
         training = training.model_copy(update={"freeze": []})
-    job = Job(
+    job = TrainingJob(
         name=kind,
         spec=study.run_spec(method, training),
         seed=0,

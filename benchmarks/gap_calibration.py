@@ -18,16 +18,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rewind.evaluation.cosine_gap import Gap, cosine_gap
-from rewind.files import write_csv
+from rewind.evaluation.cosine_gap import CosineGap, measure_cosine_gap
+from rewind.io.files import write_csv
 from rewind.statistics.cosine_gaps import compare_gaps
-from rewind.statistics.inference import one
-from rewind.statistics.parts import parts
+from rewind.statistics.inference import mean_inference
+from rewind.statistics.variance import variance_components
 
 WIDTH, COMMON, NOISE, CONFIDENCE = 6, 0.5, 0.3, 0.95
 
 
-def runs(rng: np.random.Generator, base: np.ndarray, told: np.ndarray, seeds: int, spread: float) -> list[Gap]:
+def runs(rng: np.random.Generator, base: np.ndarray, told: np.ndarray, seeds: int, spread: float) -> list[CosineGap]:
     """Gaps of one method's seeds on the given items."""
     every = np.arange(len(base))
     found = []
@@ -35,7 +35,7 @@ def runs(rng: np.random.Generator, base: np.ndarray, told: np.ndarray, seeds: in
         near = max(0.0, 1 + rng.normal(0, spread)) * told
         text = near * base + rng.normal(size=base.shape)
         video = base + NOISE * rng.normal(size=base.shape)
-        found.append(cosine_gap(_unit(text) @ _unit(video).T, every, every))
+        found.append(measure_cosine_gap(_unit(text) @ _unit(video).T, every, every))
     return found
 
 
@@ -57,8 +57,9 @@ def cell(studies: int, count: int, seeds: int, spread: float, truth: float) -> t
         row = intervals[(intervals["method"] == "a") & (intervals["quantity"] == "gap")].iloc[0]
         inside += row["low"] <= truth <= row["high"]
         false += bool(pairs["p"].iloc[0] < 1 - CONFIDENCE)
-        alone = one(
-            parts(np.stack([gap.positive - gap.negative for gap in found["a"]]), np.ones(count, int)), CONFIDENCE
+        alone = mean_inference(
+            variance_components(np.stack([gap.positive - gap.negative for gap in found["a"]]), np.ones(count, int)),
+            CONFIDENCE,
         )
         rows_inside += alone.low <= truth <= alone.high
     return inside / studies, false / studies, rows_inside / studies

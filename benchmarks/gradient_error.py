@@ -19,12 +19,12 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 
-from rewind.distributed import ALONE, World, joined
+from rewind.config import Backbone, Method, Text
+from rewind.distributed import SINGLE_PROCESS, World, join_process_group
+from rewind.losses.infonce import infonce
 from rewind.models.clip4clip import build
 from rewind.models.heads import HEADS
 from rewind.models.retriever import Features, Retriever
-from rewind.objectives.infonce import infonce
-from rewind.study import Backbone, Method, Text
 from rewind.training.grad_cache import exact_step
 
 ROWS, FRAMES = 16, 4
@@ -47,7 +47,7 @@ def example(head: str) -> tuple[Retriever, Features]:
     return model.double().eval(), {"text": text, "pixels": pixels, "mask": mask, "items": torch.arange(ROWS)}
 
 
-def exact(head: str, micro_batch: int | None, world: World = ALONE) -> Gradients:
+def exact(head: str, micro_batch: int | None, world: World = SINGLE_PROCESS) -> Gradients:
     model, batch = example(head)
     share = {name: value[world.share(ROWS)] for name, value in batch.items()}
     exact_step(model, infonce, share, micro_batch, world=world)
@@ -87,7 +87,7 @@ def work(rank: int, size: int, port: int, result: Path) -> None:
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    with joined() as world:
+    with join_process_group() as world:
         errors = measure(world)
     if rank == 0:
         torch.save(errors, result)
@@ -95,7 +95,7 @@ def work(rank: int, size: int, port: int, result: Path) -> None:
 
 def measure_world(size: int) -> dict[tuple[str, int], float]:
     if size == 1:
-        return measure(ALONE)
+        return measure(SINGLE_PROCESS)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -27,11 +27,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from rewind import compat
+from rewind import optional_packages
+from rewind.config.encoders import Encoding
 from rewind.encoders import open_clip as ours
-from rewind.encoders.open_clip_keys import Options
+from rewind.encoders.open_clip import Options
 from rewind.errors import RewindError
-from rewind.study.encoding import Encoding
 
 BLOCKS, WORDS = 2, 1000
 TEXTS = ["a red square moves to the left", "two dogs", "A cat, asleep!"]
@@ -57,7 +57,7 @@ def shallow(config: dict[str, Any], own_words: bool) -> dict[str, Any]:
 @contextlib.contextmanager
 def few_blocks() -> Iterator[None]:
     """Networks of timm with few blocks, where they take such a key."""
-    timm = compat.open_clip("timm_model").timm
+    timm = optional_packages.open_clip("timm_model").timm
     create = timm.create_model
 
     def created(name: str, **given: Any) -> Any:
@@ -94,7 +94,10 @@ def examine(name: str, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         config: its own configuration.
         folder: for the shallow one.
     """
-    library, found = compat.open_clip(), {"name": name, "context": config["text_cfg"].get("context_length", 77)}
+    library, found = (
+        optional_packages.open_clip(),
+        {"name": name, "context": config["text_cfg"].get("context_length", 77)},
+    )
     if source := config["text_cfg"].get("hf_model_name"):
         return found | {"reason": f"its text tower is read from {source} on the hub"}
     try:
@@ -138,12 +141,12 @@ def stand_in(tokenizer: Any) -> Iterator[None]:
 
 def preprocessing(name: str, keys: Encoding, size: Any) -> tuple[int, list[str]]:
     """How many tags of an architecture are prepared as open_clip does it, and which are not."""
-    library, transform = compat.open_clip(), compat.open_clip("transform")
+    library, transform = optional_packages.open_clip(), optional_packages.open_clip("transform")
     default, differ, tags = transform.PreprocessCfg(), [], library.list_pretrained_tags_by_model(name)
     for tag in tags:
         published = library.get_pretrained_cfg(name, tag)
         theirs = transform.merge_preprocess_dict(default, published) | {"size": size}
-        given = ours._preprocess(keys, Options(pretrained="file", preprocess=tag))
+        given = ours._preprocess_override(keys, Options(pretrained="file", preprocess=tag))
         mine = transform.merge_preprocess_dict(transform.merge_preprocess_dict(default, {"size": size}), given)
         plain = [{k: list(v) if isinstance(v, tuple) else v for k, v in one.items()} for one in (theirs, mine)]
         if plain[0] != plain[1]:
@@ -158,7 +161,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write everything that was found")
     given = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    library, began, rows = compat.open_clip(), time.monotonic(), []
+    library, began, rows = optional_packages.open_clip(), time.monotonic(), []
     configs = {name: library.get_model_config(name) for name in library.list_models() if given.only in name}
     with tempfile.TemporaryDirectory() as folder:
         for name, config in configs.items():

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rewind.files import read_csv
+from rewind.io.files import read_csv
 
 CUTOFFS = (1, 5, 10)
 NAMES = (*(f"R@{k}" for k in CUTOFFS), "MRR")

@@ -38,15 +38,15 @@ from pathlib import Path
 
 import torch
 
+from rewind.config import Backbone, Method, Text, Training
+from rewind.losses.infonce import infonce
 from rewind.models.clip4clip import Clip4Clip, build
-from rewind.models.clip4clip_files import write_state
+from rewind.models.clip4clip_checkpoint import write_clip4clip_state
 from rewind.models.heads import HEADS
 from rewind.models.retriever import Features
-from rewind.objectives.infonce import infonce
-from rewind.study import Backbone, Method, Text, Training
 from rewind.training.grad_cache import exact_step
+from rewind.training.loop import speed_up
 from rewind.training.optim import make_optimiser
-from rewind.training.speed import speed_up
 
 ARCHITECTURE, SIZE, FRAMES, WORDS = "ViT-B-32-quickgelu", 224, 12, 32
 THREADS = 2
@@ -165,7 +165,7 @@ def upstream_state(model: Clip4Clip, head: str) -> dict[str, torch.Tensor]:
     """The model's weights under CLIP4Clip's names."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "pytorch_model.bin")
-        write_state(model.state_dict(), head, path)
+        write_clip4clip_state(model.state_dict(), head, path)
         return torch.load(path, weights_only=True)
 
 

@@ -17,16 +17,16 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from rewind.config import load_study
 from rewind.evaluation.ranking import rank_table
 from rewind.evaluation.similarity import similarity_matrix
-from rewind.feeding.folder import DataFolder, device, trained_retriever
-from rewind.files import write_csv
-from rewind.metrics import ACCURACY
-from rewind.statistics.comparisons import compare
-from rewind.study import load_study
+from rewind.io.files import write_csv
+from rewind.loading.run_data import RunData, job_device, load_trained_model
+from rewind.metrics import ACCURACY_METRIC
+from rewind.statistics.comparisons import compare_methods
 
 KINDS, SETTINGS = ("uniform", "ends"), ["origin", "hard", "binary"]
-SHOWN = (("origin", "R@1"), ("hard", "R@1"), ("binary", ACCURACY))
+SHOWN = (("origin", "R@1"), ("hard", "R@1"), ("binary", ACCURACY_METRIC))
 
 
 def train(kind: str, head: str) -> str:
@@ -50,10 +50,10 @@ def ranks(name: str, head: str) -> list[tuple[int, pd.DataFrame]]:
         folder = Path(f"results/{name}")
         cache = folder / f"features/seed{seed}/frames{frames}.npz"
         spec = study.run_spec(method, seed=seed)
-        data = DataFolder(Path("results/data") / study.dataset, study.dataset, spec, frames, cache)
-        retriever = trained_retriever(data, str(folder / f"runs/{head}/seed{seed}/model.safetensors"))
+        data = RunData(Path("results/data") / study.dataset, study.dataset, spec, frames, cache)
+        retriever = load_trained_model(data, str(folder / f"runs/{head}/seed{seed}/model.safetensors"))
         split = data.split("valid", retriever)
-        scores = similarity_matrix(retriever, split.text, split.inputs, spec.evaluation, device())
+        scores = similarity_matrix(retriever, split.text, split.inputs, spec.evaluation, job_device())
         found.append((seed, rank_table(scores, split.captions, split.items, SETTINGS, ["text_to_item"], name)))
     return found
 
@@ -61,7 +61,7 @@ def ranks(name: str, head: str) -> list[tuple[int, pd.DataFrame]]:
 def figures(head: str) -> pd.DataFrame:
     """A row per setting and sampling, and one for the difference."""
     runs = {kind: dict(ranks(train(kind, head), head)) for kind in KINDS}
-    found = compare(runs, [("ends", "uniform")], load_study("sampling_uniform").statistics)
+    found = compare_methods(runs, [("ends", "uniform")], load_study("sampling_uniform").statistics)
     rows = []
     for setting, metric in SHOWN:
         place = {"head": head, "setting": setting, "metric": metric}

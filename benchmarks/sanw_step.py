@@ -22,13 +22,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rewind.files import write_csv
-from rewind.models.architectures import architecture
+from rewind.config import Backbone, Method, Text
+from rewind.io.files import write_csv
+from rewind.losses import infonce
+from rewind.losses.sanw import build as sanw
+from rewind.models.architectures import load_architecture
 from rewind.models.clip4clip import build
 from rewind.models.retriever import Retriever
-from rewind.objectives import infonce
-from rewind.objectives.sanw import build as sanw
-from rewind.study import Backbone, Method, Text
 from rewind.training.grad_cache import exact_step
 
 BATCH, WIDTH, WORDS = 256, 512, 24
@@ -139,7 +139,7 @@ def main() -> None:
     found = [measured(alone, given.rounds, device).assign(part=ALONE)]
     if given.step_rounds:
         torch.manual_seed(0)
-        size, words = architecture(name)["vision_cfg"]["image_size"], Text(tokenizer="words", max_words=WORDS)
+        size, words = load_architecture(name)["vision_cfg"]["image_size"], Text(tokenizer="words", max_words=WORDS)
         model = build(Method(), Backbone(architecture=name), words, SUBJECTS).to(device).train()
         steps = {n: whole_step(loss, device, model, size, given.micro_batch) for n, loss in LOSSES.items()}
         found.append(measured(steps, given.step_rounds, device).assign(part=f"whole step of {name}"))

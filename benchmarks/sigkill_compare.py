@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rewind.files import sha256_of
-from rewind.jobs.seals import FOLDER
+from rewind.io.files import sha256_of
+from rewind.workflow.checksums import CHECKSUM_FOLDER
 
 CLOCKS = {"seconds", "clips_per_second", "examples_per_second", "peak_memory_mb", "date", "signature"}
 """Columns of histories and keys of records that say how long something took, how much memory, and when; the signature
@@ -82,7 +82,9 @@ def content(path: Path) -> Any:
         with path.open(newline="", encoding="utf-8") as stream:
             rows = csv.DictReader(stream)  # of a baseline there are none
             return rows.fieldnames, [{key: row[key] for key in row if key not in CLOCKS} for row in rows]
-    if FOLDER in path.parts:  # of a seal: of which job it is, and which files it covers, whose content is compared
+    if (
+        CHECKSUM_FOLDER in path.parts
+    ):  # of a seal: of which job it is, and which files it covers, whose content is compared
         seal = json.loads(path.read_text(encoding="utf-8"))
         return seal["rule"], seal["job"], sorted(seal["files"])
     if path.suffix == ".json":

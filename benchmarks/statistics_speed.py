@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from rewind.statistics.comparisons import compare
-from rewind.statistics.parts import Clusters
-from rewind.study.model import Statistics
+from rewind.config.report import Statistics
+from rewind.statistics.comparisons import compare_methods
+from rewind.statistics.variance import Clusters
 
 SETTINGS = ("origin", "hard", "binary")
 DIRECTIONS = ("text_to_item", "item_to_text")
@@ -63,7 +63,7 @@ def whole_stage(given: argparse.Namespace) -> tuple[float, float, int]:
     names = list(runs)
     pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]
     keys = Statistics(resamples=given.resamples)
-    return timed(lambda: sum(len(table) for table in vars(compare(runs, pairs, keys)).values()), given.repeats)
+    return timed(lambda: sum(len(table) for table in vars(compare_methods(runs, pairs, keys)).values()), given.repeats)
 
 
 def one_scipy_interval(given: argparse.Namespace) -> tuple[float, float, int]:

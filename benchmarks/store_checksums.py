@@ -27,15 +27,21 @@ import numpy as np
 import torch
 
 import real_step
-from rewind.feeding.inputs import StoredClips, load
-from rewind.machine import processor
-from rewind.study import Frames
-from rewind.video import store as stores
-from rewind.video.row_checksums import check_row, write_row_checksums
-from rewind.video.store import Shard, View, shard_path, write_index
+from rewind.config import Frames
+from rewind.loading.frame_source import StoredFrames, load_batches
+from rewind.platform import processor_name
+from rewind.video import frame_store as stores
+from rewind.video.frame_store import (
+    FrameView,
+    StoreShard,
+    check_row,
+    store_shard_path,
+    write_row_checksums,
+    write_store_index,
+)
 
 KEYS = Frames()  # 12 frames of 224², as config/studies/rtime.yaml has them
-VIEW = View.of(KEYS, KEYS.max_frames)
+VIEW = FrameView.of(KEYS, KEYS.max_frames)
 ROWS_OF_A_SHARD = 128
 CHECKSUMS: dict[str, Callable[[np.ndarray], object]] = {
     "CRC-32 (zlib)": lambda row: zlib.crc32(row.data),
@@ -52,15 +58,15 @@ def make_store(folder: Path, rows: int) -> Path:
     (folder / "shards").mkdir()
     for number, first in enumerate(range(0, rows, ROWS_OF_A_SHARD)):
         count, whole = min(ROWS_OF_A_SHARD, rows - first), hashlib.sha256()
-        with shard_path(folder, number).open("wb") as stream:
+        with store_shard_path(folder, number).open("wb") as stream:
             for _ in range(count):
                 row = rng.integers(0, 256, VIEW.bytes, dtype=np.uint8)
                 stream.write(row)
                 whole.update(row)
-        write_row_checksums(shard_path(folder, number), VIEW.bytes, whole)
+        write_row_checksums(store_shard_path(folder, number), VIEW.bytes, whole)
         places = [(f"v{first + row}", row, VIEW.max_frames, 0) for row in range(count)]
-        shards.append(Shard(count, whole.hexdigest(), places))
-    write_index(folder, VIEW, shards)
+        shards.append(StoreShard(count, whole.hexdigest(), places))
+    write_store_index(folder, VIEW, shards)
     return folder / "index.json"
 
 
@@ -68,7 +74,7 @@ def first_time() -> Callable[..., None]:
     """The check, of each row when it is first read."""
     seen = set()
 
-    def check(store: stores.Store, shard: int, row: int, pixels: np.ndarray) -> None:
+    def check(store: stores.FrameStore, shard: int, row: int, pixels: np.ndarray) -> None:
         if (int(shard), int(row)) not in seen:
             check_row(store, shard, row, pixels)
             seen.add((int(shard), int(row)))
@@ -76,12 +82,12 @@ def first_time() -> Callable[..., None]:
     return check
 
 
-def seconds_of(clips: StoredClips, batches: list[np.ndarray], threads: int, check: Callable[..., None]) -> float:
+def seconds_of(clips: StoredFrames, batches: list[np.ndarray], threads: int, check: Callable[..., None]) -> float:
     """Read all batches as the training loop does, with another check in the place of ours."""
     stores.check_row = check
     try:
         start = time.process_time()
-        for batch in load(clips.batch, batches, clips, threads, torch.device("cpu")):
+        for batch in load_batches(clips.batch, batches, clips, threads, torch.device("cpu")):
             assert batch["pixels"].shape[1:] == VIEW.shape
         return time.process_time() - start
     finally:
@@ -100,7 +106,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         index = make_store(Path(folder), options.rows)
-        clips = StoredClips(pd.DataFrame({"item_id": [f"v{n}" for n in range(options.rows)]}), index, KEYS, 12)
+        clips = StoredFrames(pd.DataFrame({"item_id": [f"v{n}" for n in range(options.rows)]}), index, KEYS, 12)
         order = np.random.default_rng(1).permutation(options.rows)
         batches = [order[at : at + options.batch] for at in range(0, options.rows, options.batch)]
         ways = {"without the check": lambda *_: None, "the first time": first_time(), "every time": check_row}
@@ -141,7 +147,7 @@ def report(
     options: argparse.Namespace, found: dict[str, list[float]], sums: dict[str, list[float]], steps: list[float]
 ) -> None:
     """Print both tables."""
-    print(f"{processor()}, {options.threads} reading threads, rows of {VIEW.bytes / 1e6:.2f} MB, zlib "
+    print(f"{processor_name()}, {options.threads} reading threads, rows of {VIEW.bytes / 1e6:.2f} MB, zlib "
           f"{zlib.ZLIB_RUNTIME_VERSION}; medians of {options.rounds} rounds in turn\n")  # fmt: skip
     batches = -(-options.rows // options.batch)
     plain = statistics.median(found["without the check"])

@@ -24,19 +24,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rewind.datasets.captions import load_split
-from rewind.datasets.embeddings import make_sources, read
-from rewind.feeding.embeddings import Embeddings
-from rewind.feeding.folder import Prepared
-from rewind.feeding.training_data import TrainingData
-from rewind.jobs.videos import make_captions, report_vectors
-from rewind.models.translator import make
-from rewind.objectives.interface import make_objective
-from rewind.study import Dataset, load_study
+from rewind.config import Dataset, load_study
+from rewind.data.captions import load_split
+from rewind.data.formats.embeddings import make_sources, read
+from rewind.jobs.data import make_captions, report_vectors
+from rewind.loading.run_data import EmbeddingFiles, PreparedSplit, TrainingData
+from rewind.losses.base import make_objective
+from rewind.models.translator import make_translator
 from rewind.training.grad_cache import exact_step
 from rewind.training.loop import seed_everything
 from rewind.training.optim import make_optimiser
-from rewind.training.samplers.interface import make_sampler
+from rewind.training.samplers.base import make_sampler
 
 CAPTIONS, IMAGES, TEXT_WIDTH, IMAGE_WIDTH = 125_000, 25_000, 1024, 1536
 NAME, DATA = "synthetic", Path("results/data/synthetic")
@@ -90,8 +88,8 @@ def tables() -> dict[str, float]:
 
 def training_data() -> TrainingData:
     """The training split as a run opens it."""
-    found, (items, captions, _) = Embeddings(DATA / "source/embeddings.json"), load_split(DATA, NAME, "train")
-    return Prepared(items, captions, found.items(items), found.text(captions)).training_data()
+    found, (items, captions, _) = EmbeddingFiles(DATA / "source/embeddings.json"), load_split(DATA, NAME, "train")
+    return PreparedSplit(items, captions, found.items(items), found.text(captions)).training_data()
 
 
 def open_split() -> dict[str, float]:
@@ -106,7 +104,7 @@ def open_split() -> dict[str, float]:
 def geometry() -> dict[str, float]:
     """Fit the whitened Procrustes map."""
     began = time.monotonic()
-    make("geometry_adapter", TEXT_WIDTH, IMAGE_WIDTH).prepare(training_data())
+    make_translator("geometry_adapter", TEXT_WIDTH, IMAGE_WIDTH).prepare(training_data())
     return {"fit (s)": time.monotonic() - began}
 
 
@@ -116,7 +114,7 @@ def steps(queue: int) -> dict[str, float]:
     study = load_study("translator", Path(__file__).parents[1] / "config/studies")
     method = study.methods["geometry_adapter"]
     keys, data = method.training, training_data()
-    translator, loss = make(method.head, TEXT_WIDTH, IMAGE_WIDTH, method.options), make_objective(keys)
+    translator, loss = make_translator(method.head, TEXT_WIDTH, IMAGE_WIDTH, method.options), make_objective(keys)
     translator.start_epoch(10)
     loss.start_epoch(10 if queue else 0)
     if queue:

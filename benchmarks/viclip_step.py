@@ -19,10 +19,10 @@ import time
 
 import torch
 
+from rewind.data.tokenizers import ClipTokenizer
+from rewind.losses.infonce import build
 from rewind.models.dual_encoder import DualEncoder
-from rewind.models.viclip import ViClip, architecture
-from rewind.objectives.infonce import build
-from rewind.text import ClipTokenizer
+from rewind.models.viclip import ViClip, load_viclip_architecture
 from rewind.training.grad_cache import exact_step
 
 
@@ -30,7 +30,7 @@ def measure(size: str, batch: int, frames: int, mask: float, steps: int, threads
     """Median seconds and CPU seconds of a step, and peak memory in MB, of this process."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    sizes = architecture(f"viclip-{size}")
+    sizes = load_viclip_architecture(f"viclip-{size}")
     model = DualEncoder(ViClip(sizes, ClipTokenizer(), 32, token_mask=mask)).train()
     pixels = torch.randint(0, 256, (batch, frames, 3, sizes.vision.image, sizes.vision.image), dtype=torch.uint8)
     text = torch.randint(1, 49406, (batch, 32))

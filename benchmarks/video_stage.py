@@ -20,9 +20,9 @@ from pathlib import Path
 import pandas as pd
 import psutil
 
-from rewind.study import Video
+from rewind.config import Video
 from rewind.video import ffmpeg
-from rewind.video.prepare import prepare_shard
+from rewind.video.prepare import prepare_report
 
 # How much of the clips each picture makes up, in turn: cheap to draw, dear to draw, hard to code.
 PICTURES = (
@@ -63,7 +63,7 @@ def make_sources(folder: Path, clips: int, seconds: float, size: str) -> list[Pa
 
 
 def command(options: list[str]) -> None:
-    outcome = ffmpeg.execute([ffmpeg.executable(), "-y", "-loglevel", "error", *options])
+    outcome = ffmpeg.run_command([ffmpeg.executable(), "-y", "-loglevel", "error", *options])
     if outcome.code:
         raise SystemExit(outcome.tail())
 
@@ -88,7 +88,7 @@ def time_ours(sources: list[Path], out: Path, workers: int) -> float:
     rows = pd.DataFrame({"item_id": [path.stem for path in sources], "split": "test", "twin": 1})
     rows = rows.assign(source=[str(path) for path in sources], reversed_source="")
     start = time.monotonic()
-    report = prepare_shard(rows, out, Video(), "benchmark", workers)
+    report = prepare_report(rows, out, Video(), "benchmark", workers)
     elapsed = time.monotonic() - start
     if not (report["status"] == "ok").all():
         raise SystemExit(report[report["status"] != "ok"].to_string())
@@ -102,7 +102,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     sources = make_sources(folder / "in", options.clips, options.seconds, options.size)
     with PeakMemory() as peak:
         elapsed = time_ours(sources, folder / "ours", options.workers)
-    print(f"{ffmpeg.version()}, {options.workers} workers")
+    print(f"{ffmpeg.ffmpeg_version()}, {options.workers} workers")
     print(f"ours: {len(sources)} clips in {elapsed:.1f} s = {len(sources) / elapsed:.1f} clips/s (with twins)")
     print(f"peak memory: {peak.total / 2**20:.0f} MiB, of which ffmpeg {peak.children / 2**20:.0f} MiB")
 

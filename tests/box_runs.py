@@ -9,12 +9,11 @@ import pandas as pd
 import torch
 
 from conftest import ROOT
-from rewind.files import write_csv
-from rewind.jobs.train import train_run
-from rewind.jobs.training_job import Job
-from rewind.study import Backbone, Frames, Method, RunSpec, Text
-from rewind.study.model import Evaluation
-from rewind.study.training import Batch, Training
+from rewind.config import Backbone, Frames, Method, RunSpec, Text
+from rewind.config.evaluation import Evaluation
+from rewind.config.training import Batch, Training
+from rewind.io.files import write_csv
+from rewind.jobs.train import TrainingJob, train_run
 from rewind.video import ffmpeg
 
 COLOURS = ["red", "lime", "blue", "yellow", "black"]
@@ -57,8 +56,11 @@ def _draw(root: Path, colour: str) -> tuple[Path, Path]:
     coding = ["-c:v", "libx264", "-qp", "0", "-g", "1"]
     box = f"color=c=gray:s=48x32:r=5:d=2[w];color=c={colour}:s=12x12:r=5:d=2[b];[w][b]overlay=x=4*n:y=10"
     run = ["-f", "lavfi", "-i", box, *coding, str(forward)]
-    assert ffmpeg.execute([ffmpeg.executable(), *run]).code == 0
-    assert ffmpeg.execute([ffmpeg.executable(), "-i", str(forward), "-vf", "reverse", *coding, str(backward)]).code == 0
+    assert ffmpeg.run_command([ffmpeg.executable(), *run]).code == 0
+    assert (
+        ffmpeg.run_command([ffmpeg.executable(), "-i", str(forward), "-vf", "reverse", *coding, str(backward)]).code
+        == 0
+    )
     return forward, backward
 
 
@@ -85,6 +87,6 @@ def train_boxes(root: Path, head: str, epochs: int) -> Path:
     folder = Path(f"results/boxes/runs/{head}/seed0")
     torch.set_num_threads(1)
     data = Path("results/data/boxes")
-    job = Job(f"{head}/seed0", spec_of(head, epochs), 0, data, "boxes", 4, root / f"{head}.pt", "code")
+    job = TrainingJob(f"{head}/seed0", spec_of(head, epochs), 0, data, "boxes", 4, root / f"{head}.pt", "code")
     train_run(job, folder / "model.safetensors", folder / "history.csv", folder / "run.json")
     return folder

@@ -29,10 +29,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rewind.identity.stages import RULES
-from rewind.jobs import seals
-from rewind.jobs.given import Given
-from rewind.jobs.runner import RECORDS, do
+from rewind.workflow import checksums
+from rewind.workflow.job import Job
+from rewind.workflow.runner import JOB_RECORDS, execute_job
+from rewind.workflow.stages import RULES
 
 NUMBERS = {".csv", ".json", ".npz", ".parquet", ".safetensors", ".npy"}
 TIMED = re.compile(r"history\.csv|run\.json|frames\d+\.(csv|json)")
@@ -123,10 +123,10 @@ def folder_instead(path: Path) -> Iterator[bool]:
         kept.replace(path)
 
 
-def records() -> Iterator[Given]:
+def records() -> Iterator[Job]:
     """What jobs were given: of every rule the first, or every job."""
-    for path in sorted(RECORDS.glob("*.json")):
-        yield Given.read(json.loads(path.read_text()))
+    for path in sorted(JOB_RECORDS.glob("*.json")):
+        yield Job.read(json.loads(path.read_text()))
 
 
 def in_a_process(act: Callable[[], None]) -> tuple[int, str]:
@@ -155,7 +155,7 @@ def in_a_process(act: Callable[[], None]) -> tuple[int, str]:
         return code, out.read()
 
 
-def outputs(given: Given, folder: Path) -> dict[str, str]:
+def outputs(given: Job, folder: Path) -> dict[str, str]:
     """Digests of what a job wrote below a folder, of all but what holds times."""
     found = {}
     for name in given.output:
@@ -165,13 +165,13 @@ def outputs(given: Given, folder: Path) -> dict[str, str]:
     return found
 
 
-def once(given: Given, folder: Path) -> tuple[int, str]:
+def once(given: Job, folder: Path) -> tuple[int, str]:
     """Do a job with its outputs below a folder."""
     shutil.rmtree(folder, ignore_errors=True)
     moved = given.below(folder)
     for name in moved.output:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
-    return in_a_process(lambda: do(moved))
+    return in_a_process(lambda: execute_job(moved))
 
 
 def verdict(code: int, said: str, path: str, same: bool) -> str:
@@ -224,7 +224,7 @@ def main() -> None:
         with contextlib.suppress(KeyError):
             importlib.import_module(RULES[rule].roots[0].partition(":")[0])
     for given in records():
-        seals.withdraw(given) if options.unsealed else seals.seal(given)
+        checksums.clear_checksums(given) if options.unsealed else checksums.write_checksums(given)
     counts: Counter[str] = Counter()
     for case in cases(options.every, options.sample):
         counts[case["verdict"]] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rewind.training.state import StateFile
+from rewind.training.checkpoint import StateFile
 
 
 class Interrupt(Exception):

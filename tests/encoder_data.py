@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rewind import compat
-from rewind.files import write_csv
-from rewind.study import Video
-from rewind.study.encoding import Encoding
+from rewind import optional_packages
+from rewind.config import Video
+from rewind.config.encoders import Encoding
+from rewind.io.files import write_csv
 from rewind.video import ffmpeg
-from rewind.video.transcode import transcode
+from rewind.video.transcode import transcode_clip
 
 NAMES = ("a", "b", "c")
 WORDS = ("a red square moves left", "a square moves right", "two circles", "a red square moves left")
@@ -28,8 +28,8 @@ def prepared(folder: Path) -> Path:
     for name, seconds in zip(NAMES, (2.0, 0.6, 1.4), strict=True):
         source, clip, twin = (folder / f"{part}.mp4" for part in ("source", f"videos/{name}", f"videos/{name}_rev"))
         drawing = ["-f", "lavfi", "-i", f"testsrc2=s=60x40:r=25:d={seconds}", "-c:v", "libx264", "-qp", "10"]
-        assert ffmpeg.execute([ffmpeg.executable(), *drawing, str(source), "-y"]).code == 0
-        assert transcode(source, clip, twin, Video(fps=5, short_side=32), None).status == "ok"
+        assert ffmpeg.run_command([ffmpeg.executable(), *drawing, str(source), "-y"]).code == 0
+        assert transcode_clip(source, clip, twin, Video(fps=5, short_side=32), None).status == "ok"
         for item, reversed in ((name, 0), (f"{name}_rev", 1)):
             rows.append((item, f"videos/{item}.mp4", "test", name, reversed, "ok"))
             captions.append((item, WORDS[len(captions) % len(WORDS)], f"{item}#0"))
@@ -57,7 +57,7 @@ def open_clip_folder(folder: Path) -> Path:
     """A folder as the hub has them: configuration with preprocessing of its own, and weights."""
     folder.mkdir(parents=True)
     torch.manual_seed(0)
-    model = compat.open_clip("model").CLIP(**OPEN_CLIP)
+    model = optional_packages.open_clip("model").CLIP(**OPEN_CLIP)
     torch.save(model.state_dict(), folder / "open_clip_pytorch_model.bin")
     content = {"model_cfg": OPEN_CLIP, "preprocess_cfg": SQUASH}
     (folder / "open_clip_config.json").write_text(json.dumps(content))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rewind import compat
+from rewind import optional_packages
 
 WIDTH, SIZE, CONTEXT = 16, 32, 24
 TOWER = {"hidden_size": WIDTH, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -35,7 +35,7 @@ def clip_tokenizer(folder: Path) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.json").write_text(json.dumps({word: place for place, word in enumerate(words)}))
     (folder / "merges.txt").write_text("#version: 0.2\n")
-    library = compat.transformers()
+    library = optional_packages.transformers()
     return library.CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=CONTEXT)
 
 
@@ -44,7 +44,7 @@ def bert_tokenizer(folder: Path) -> Any:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-    return compat.transformers().BertTokenizer(str(folder / "vocab.txt"), model_max_length=CONTEXT)
+    return optional_packages.transformers().BertTokenizer(str(folder / "vocab.txt"), model_max_length=CONTEXT)
 
 
 def unigram_tokenizer(special: list[str], prefix: bool, inputs: list[str] | None = None) -> Any:
@@ -58,7 +58,7 @@ def unigram_tokenizer(special: list[str], prefix: bool, inputs: list[str] | None
     single = "<s> $A </s>" if prefix else "$A </s>"
     inner.post_processor = processors.TemplateProcessing(single=single, special_tokens=ends)
     more = {"model_input_names": inputs} if inputs else {}
-    return compat.transformers().PreTrainedTokenizerFast(
+    return optional_packages.transformers().PreTrainedTokenizerFast(
         tokenizer_object=inner,
         model_max_length=CONTEXT,
         pad_token="<pad>",
@@ -99,7 +99,7 @@ def of_t5() -> dict[str, Any]:
 
 def _image(name: str = "CLIPImageProcessor", **more: Any) -> Any:
     square = {"height": SIZE, "width": SIZE}
-    return getattr(compat.transformers(), name)(size=square, crop_size=square, **more)
+    return getattr(optional_packages.transformers(), name)(size=square, crop_size=square, **more)
 
 
 def _saved(folder: Path, model: Any, processor: Any, seed: int = 0) -> Path:
@@ -117,7 +117,7 @@ def _saved(folder: Path, model: Any, processor: Any, seed: int = 0) -> Path:
 
 def _clip_like(kind: str, config: str, model: str, image: str = "CLIPImageProcessor", **more: Any) -> Callable:
     def write(folder: Path) -> Path:
-        library = compat.transformers()
+        library = optional_packages.transformers()
         made = getattr(library, config)(text_config=of_clip(), vision_config=VISION, projection_dim=WIDTH, **more)
         processor = library.CLIPProcessor if image == "CLIPImageProcessor" else getattr(library, f"{kind}Processor")
         return _saved(folder, getattr(library, model)(made), processor(_image(image), clip_tokenizer(folder)))
@@ -126,7 +126,7 @@ def _clip_like(kind: str, config: str, model: str, image: str = "CLIPImageProces
 
 
 def siglip(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     config = library.SiglipConfig(text_config=of_t5(), vision_config=VISION)
     tokenizer = unigram_tokenizer(T5, prefix=False, inputs=["input_ids"])
     return _saved(
@@ -135,7 +135,7 @@ def siglip(folder: Path) -> Path:
 
 
 def siglip2(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     vision = VISION | {"num_patches": 4}
     config = library.Siglip2Config(text_config=of_t5() | {"max_position_embeddings": 64}, vision_config=vision)
     image = library.Siglip2ImageProcessor(patch_size=16, max_num_patches=4)
@@ -144,14 +144,14 @@ def siglip2(folder: Path) -> Path:
 
 
 def metaclip2(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     config = library.MetaClip2Config(text_config=of_xlm(), vision_config=VISION, projection_dim=WIDTH)
     tokenizer = unigram_tokenizer(XLM, prefix=True)
     return _saved(folder, library.MetaClip2Model(config), library.CLIPProcessor(_image(), tokenizer))
 
 
 def groupvit(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     vision = VISION | {"depths": [1, 1, 1], "num_group_tokens": [4, 2, 0], "num_output_groups": [4, 2, 0]}
     made = {"projection_dim": WIDTH, "projection_intermediate_dim": WIDTH}
     config = library.GroupViTConfig(text_config=of_clip(), vision_config=vision | {"patch_size": 8}, **made)
@@ -159,27 +159,27 @@ def groupvit(folder: Path) -> Path:
 
 
 def aimv2(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     config = library.Aimv2Config(text_config=of_clip(), vision_config=VISION, projection_dim=WIDTH)
     return _saved(folder, library.Aimv2Model(config), library.CLIPProcessor(_image(), clip_tokenizer(folder)))
 
 
 def chinese_clip(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     config = library.ChineseCLIPConfig(text_config=of_bert(), vision_config=VISION, projection_dim=WIDTH)
     processor = library.ChineseCLIPProcessor(_image("ChineseCLIPImageProcessor"), bert_tokenizer(folder))
     return _saved(folder, library.ChineseCLIPModel(config), processor)
 
 
 def altclip(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     config = library.AltCLIPConfig(text_config=of_xlm(), vision_config=VISION, projection_dim=WIDTH)
     processor = library.AltCLIPProcessor(_image(), unigram_tokenizer(XLM, prefix=True))
     return _saved(folder, library.AltCLIPModel(config), processor)
 
 
 def align(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     vision = {"image_size": SIZE, "width_coefficient": 0.1, "depth_coefficient": 0.1, "hidden_dim": WIDTH}
     text = of_bert() | {"max_position_embeddings": 64}
     config = library.AlignConfig(text_config=text, vision_config=vision, projection_dim=2 * WIDTH)
@@ -189,7 +189,7 @@ def align(folder: Path) -> Path:
 
 
 def blip(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     text = of_bert() | {"encoder_hidden_size": WIDTH, "is_decoder": False}
     config = library.BlipConfig(text_config=text, vision_config=VISION, projection_dim=WIDTH)
     processor = library.BlipProcessor(_image("BlipImageProcessor"), bert_tokenizer(folder))
@@ -197,7 +197,7 @@ def blip(folder: Path) -> Path:
 
 
 def blip2(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     former = TOWER | {"encoder_hidden_size": WIDTH, "vocab_size": 57}
     language = {"model_type": "opt", "hidden_size": WIDTH, "word_embed_proj_dim": WIDTH, "ffn_dim": 32}
     language |= {"num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 60, "max_position_embeddings": CONTEXT}
@@ -209,7 +209,7 @@ def blip2(folder: Path) -> Path:
 
 
 def flava(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     config = library.FlavaConfig(
         text_config=of_bert(), image_config=VISION, multimodal_config=TOWER, projection_dim=WIDTH, hidden_size=WIDTH
     )
@@ -218,7 +218,7 @@ def flava(folder: Path) -> Path:
 
 
 def dual_encoder(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     config = library.VisionTextDualEncoderConfig.from_vision_text_configs(
         library.ViTConfig(**VISION), library.BertConfig(**of_bert()), projection_dim=WIDTH
     )
@@ -227,7 +227,7 @@ def dual_encoder(folder: Path) -> Path:
 
 
 def tipsv2(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     text = of_t5() | {"max_position_embeddings": 64}
     config = library.Tipsv2Config(text_config=text, vision_config=VISION)
     processor = library.Tipsv2Processor(_image("Tipsv2ImageProcessor"), unigram_tokenizer(T5, prefix=False))
@@ -235,7 +235,7 @@ def tipsv2(folder: Path) -> Path:
 
 
 def xclip(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     frames = {"mit_hidden_size": WIDTH, "mit_intermediate_size": 32, "num_frames": FRAMES}
     frames |= {"mit_num_hidden_layers": 1, "mit_num_attention_heads": 2}
     prompts = {"prompt_layers": 1, "prompt_num_attention_heads": 2, "prompt_alpha": 1.0}
@@ -245,7 +245,7 @@ def xclip(folder: Path) -> Path:
 
 
 def videoprism(folder: Path) -> Path:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     vision = VISION | {"num_spatial_layers": 1, "num_temporal_layers": 1, "num_auxiliary_layers": 1}
     vision |= {"num_frames": FRAMES, "tubelet_size": [1, 16, 16]}
     text = of_t5() | {"max_position_embeddings": 64}

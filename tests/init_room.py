@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from rewind.cli import main
-from rewind.datasets.annotations import read_annotations
-from rewind.init.sizes import Machine
-from rewind.jobs.config import load_checked
-from rewind.programs import ffmpeg
-from rewind.study import load_dataset, load_study
+from rewind.cli.init.sizes import Machine
+from rewind.cli.main import main
+from rewind.config import load_dataset, load_study
+from rewind.data.annotations import read_annotations
+from rewind.platform import ffmpeg_path
+from rewind.workflow.config import load_checked_config
 
 CLIPS = 12
 COLOURS = [f"0x{shade:02x}{255 - shade:02x}{shade // 2:02x}" for shade in range(0, 240, 20)]
@@ -31,7 +31,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clips")
     for number, colour in enumerate(COLOURS):
         graph = f"color={colour}:size=32x24:rate=6:duration=1"
-        command = [ffmpeg(), "-loglevel", "error", "-f", "lavfi", "-i", graph, "-pix_fmt", "yuv420p"]
+        command = [ffmpeg_path(), "-loglevel", "error", "-f", "lavfi", "-i", graph, "-pix_fmt", "yuv420p"]
         subprocess.run([*command, str(folder / f"clip{number}.mp4")], check=True)
     return folder
 
@@ -43,7 +43,7 @@ def here(tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ROOT / "config/models", tmp_path / "config/models")
     shutil.copytree(clips, tmp_path / "mine/videos")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rewind.init.making.this_machine", lambda: LAPTOP)
+    monkeypatch.setattr("rewind.cli.init.scaffold.this_machine", lambda: LAPTOP)
     return tmp_path
 
 
@@ -77,7 +77,7 @@ def both_ways(path: str = "mine/clips.csv") -> str:
 
 def sound(name: str = "clips") -> tuple:
     """Study, data set and annotations, after every check that the workflow makes before its first job."""
-    load_checked({"studies": [name]})
+    load_checked_config({"studies": [name]})
     study = load_study(name)
     dataset = load_dataset(study.dataset)
     return study, dataset, read_annotations(dataset, "")

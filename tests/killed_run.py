@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rewind.training import loop
-from rewind.training.state import StateFile
+from rewind.training.checkpoint import StateFile
 from test_training import data, keys, retriever
 
 
@@ -40,7 +40,7 @@ def main(state: str, model: str, saves: int = 0) -> None:
 
     training = keys(save_every_steps=1, batch={"size": 2})
     file = KilledFile(state, "x", saves)
-    loop.train(chosen, data(chosen), training, 0, torch.device("cpu"), validate, file, "test")
+    loop.train_model(chosen, data(chosen), training, 0, torch.device("cpu"), validate, file, "test")
     torch.save(chosen.state_dict(), model)
     file.remove()
 

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rewind.datasets.cifar10 import CLASSES
-from rewind.models.retriever import Backbone, Features, Retriever
+from rewind.data.formats.cifar10 import CIFAR10_CLASSES
+from rewind.models.backbone import Backbone
+from rewind.models.retriever import Features, Retriever
 
 COLOURS = np.array(
     [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1], [3, 1, 0], [0, 3, 1], [1, 0, 3]]
@@ -39,7 +40,7 @@ class ColourTower(Backbone):
         self.looked = 0
 
     def prepare_text(self, captions: list[str]) -> Tensor:
-        rows = [next(k for k, name in enumerate(CLASSES) if name in caption.split()) for caption in captions]
+        rows = [next(k for k, name in enumerate(CIFAR10_CLASSES) if name in caption.split()) for caption in captions]
         return torch.tensor([[row, len(caption)] for row, caption in zip(rows, captions, strict=True)])
 
     def encode_text(self, prepared: Tensor) -> Tensor:

@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 
 from rewind.evaluation.ranking import rank_table
-from rewind.reporting.explorer import Explorer
-from rewind.reporting.page.document import Page, render
-from rewind.reporting.page.parts import section
-from rewind.reporting.page.strips import BUDGET, make_strips
+from rewind.report.explorer import Explorer
+from rewind.report.page.document import Page, html_section, render_page
+from rewind.report.page.strips import MAX_STRIP_BYTES, make_strips
 
 SETTINGS, WAYS = ("origin", "hard", "binary"), ("text_to_item", "item_to_text")
 METHODS = {
@@ -66,13 +65,13 @@ def frames(item):
     return clip[::-1] if item % 2 else clip
 
 
-def page(clips, budget=BUDGET, sections=None, folder="../clips", beside="", copies=None):
+def page(clips, budget=MAX_STRIP_BYTES, sections=None, folder="../clips", beside="", copies=None):
     """The whole document, its explorer and its strips; ``beside``: folder of the runs' numbers, if not in the page."""
     made, _ = explorer(clips)
     items = made.split.items
     strips = make_strips(frames, made.split.twin.tolist(), (items["reversed"] == 1).tolist(), budget)
     addresses = [f"{folder}/{path}" for path in items["path"]]
     data = made.data(METHODS, ("chance",), addresses, strips.numbers(), folder=beside)
-    sections = sections or {"tables": section("tables", "Tables", "<p>none</p>")}
+    sections = sections or {"tables": html_section("tables", "Tables", "<p>none</p>")}
     content = Page("Bars & <stars>", "made up", sections, {}, data, strips.content(), "Clips play.", bool(beside))
-    return render(replace(content, copies=copies or {})), made, strips
+    return render_page(replace(content, copies=copies or {})), made, strips

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from rewind.jobs.config import load_all
-from rewind.reporting.efficiency_table import COLUMNS as COSTS
-from rewind.study import Study
+from rewind.config import Study
+from rewind.report.efficiency_table import EFFICIENCY_COLUMNS as COSTS
+from rewind.workflow.config import load_config
 from table_numbers import gaps, intervals, metrics, pairs
 from verdict_numbers import ratios
 
@@ -50,7 +50,7 @@ def make_results(folder: Path, name: str, weak: tuple[str, ...] = (), shift: flo
     Returns:
         ``results/<name>``.
     """
-    study = load_all({"studies": [name]})[0][name]
+    study = load_config({"studies": [name]})[0][name]
     results = folder / "results" / name
     values = {m: [20 + shift + 4 * at + s / 4 for s in range(_seeds(study, m))] for at, m in enumerate(study.methods)}
     tests = {pair: 0.2 if set(pair) & set(weak) else 0.001 for pair in study.pairs()}
@@ -84,7 +84,7 @@ def record(study: Study, method: str, seed: int, **machine) -> dict:
     """What ``run.json`` says, as far as it is published."""
     hardware = {"devices": ["CPU"], "gpus": 0, "cores": 2, "instructions": "AVX2", "onednn_max": None}
     return {
-        "spec": study.run_spec(method, seed=seed).signature(),
+        "spec": study.run_spec(method, seed=seed).fingerprint(),
         "hardware": hardware | machine,
         "date": "2026-03-02",
         "processor": "A Processor",

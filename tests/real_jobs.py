@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
-from rewind.study import RunSpec
+from rewind.config import RunSpec
 
 SCRIPT = """
 import json, os, signal, sys
-from rewind.jobs.given import Given
-from rewind.jobs.runner import run
-from rewind.training.state import StateFile
+from rewind.workflow.job import Job
+from rewind.workflow.runner import run_job
+from rewind.training.checkpoint import StateFile
 
 saves, save = [], StateFile.save
 
@@ -28,7 +28,7 @@ def save_and_die(self, state):
 
 if int(sys.argv[2]):
     StateFile.save = save_and_die
-run(Given.read(json.loads(sys.argv[1])))
+run_job(Job.read(json.loads(sys.argv[1])))
 """
 
 
@@ -51,7 +51,7 @@ def job(
         **inputs,
     }
     wildcards = more.pop("wildcards", {})
-    params = {"spec": spec.signature(), "dataset": data, "code": "code", **more}
+    params = {"spec": spec.fingerprint(), "dataset": data, "code": "code", **more}
     parts = {"input": inputs, "output": outputs, "params": params}
     named = {name: {"values": list(part.values()), "names": part} for name, part in parts.items()}
     log = f"results/logs/{rule}.log"

@@ -11,17 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from conftest import ROOT
-from rewind.cli import main
-from rewind.feeding.folder import DataFolder
-from rewind.files import write_csv
-from rewind.jobs.features import compute_features
-from rewind.jobs.train import train_run
-from rewind.jobs.training_job import Job
-from rewind.models.retriever import Backbone
-from rewind.study import Backbone as BackboneKeys
-from rewind.study import Frames, Method, RunSpec, Text
-from rewind.study.model import Evaluation
-from rewind.study.training import Batch, Training
+from rewind.cli.main import main
+from rewind.config import Backbone as BackboneKeys
+from rewind.config import Frames, Method, RunSpec, Text
+from rewind.config.evaluation import Evaluation
+from rewind.config.training import Batch, Training
+from rewind.io.files import write_csv
+from rewind.jobs.similarity import compute_features
+from rewind.jobs.train import TrainingJob, train_run
+from rewind.loading.run_data import RunData
+from rewind.models.backbone import Backbone
 from rewind.video import ffmpeg
 
 COLOURS = ["red", "lime", "blue", "yellow", "white", "black"]
@@ -111,7 +110,7 @@ def make_data(root: Path) -> Path:
 
 def _draw(path: Path, colour: str) -> Path:
     drawing = ["-f", "lavfi", "-i", f"color=c={colour}:s=48x32:r=5:d=1", "-c:v", "libx264", "-qp", "5"]
-    assert ffmpeg.execute([ffmpeg.executable(), *drawing, str(path)]).code == 0
+    assert ffmpeg.run_command([ffmpeg.executable(), *drawing, str(path)]).code == 0
     return path
 
 
@@ -144,8 +143,8 @@ def train(root: Path, method: str, epochs: int = 30) -> Path:
     if spec.backbone == TOWERS:
         cache = Path("results/walls/features/frames2.npz")
         if not cache.exists():
-            compute_features(DataFolder(data, "walls", spec_of("frozen", epochs), 2), str(cache))
-    job = Job(f"{method}/seed0", spec, 0, data, "walls", 2, root / f"{method}.pt", "code", cache)
+            compute_features(RunData(data, "walls", spec_of("frozen", epochs), 2), str(cache))
+    job = TrainingJob(f"{method}/seed0", spec, 0, data, "walls", 2, root / f"{method}.pt", "code", cache)
     train_run(job, folder / "model.safetensors", folder / "history.csv", folder / "run.json")
     return folder
 

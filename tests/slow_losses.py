@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rewind.objectives.infonce import infonce
+from rewind.losses.infonce import infonce
 
 WAIT = 0.02
 

@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 
 import verdict_numbers
-from rewind.reporting import tables
-from rewind.reporting.answer import answer
-from rewind.reporting.cosine_gap_table import GapResults
-from rewind.reporting.footnotes import Footnotes
+from rewind.report import tables
+from rewind.report.answer import study_findings
+from rewind.report.cosine_gap import CosineGapResults
+from rewind.report.footnotes import Footnotes
 from table_numbers import FACTS, TESTS, VALUES, pairs, results
 
 
 def said(made, settings=("hard",), **more):
     """Heading → its sentences in one text."""
-    answers = answer(made, settings, **more)
+    answers = study_findings(made, settings, **more)
     assert all(len(one.sentences) <= 3 for one in answers if not one.heading.startswith("Verdict"))
     found = {one.heading: " ".join([*one.sentences, *one.remarks]) for one in answers}
     for text in found.values():
@@ -29,7 +29,7 @@ def said(made, settings=("hard",), **more):
 def printed(made, settings=("hard",)):
     """Every table of the study in plain text."""
     facts = Footnotes.from_json(FACTS)
-    return "\n".join(str(table.sheet) for table in tables.published(made, settings, facts))
+    return "\n".join(str(table.sheet) for table in tables.published_tables(made, settings, facts))
 
 
 def test_the_best_its_interval_and_its_leads():
@@ -47,8 +47,8 @@ def test_numbers_are_those_of_the_tables():
     whole = printed(made)
     for number in re.findall(r"\d+\.\d+", text):
         assert number in whole, number
-    best, *_ = tables.build(made, "hard").rows
-    cell = {row.method: row.cells[0] for row in tables.build(made, "hard").rows}
+    best, *_ = tables.build_setting_table(made, "hard").rows
+    cell = {row.method: row.cells[0] for row in tables.build_setting_table(made, "hard").rows}
     assert cell["seqTransf"].beats == ("a",) and "significantly better than meanP:" in text
     assert "not shown to differ from seqLSTM (+" in text and best
 
@@ -165,7 +165,7 @@ def cosine(p, gap=(0.2, 0.3)):
     ]
     one = {"first": "a", "second": "b", **keys, "difference": -0.1, "low": -0.2, "high": 0.0, "p_holm": p, "family": 1}
     labels = {"a": "InfoNCE", "b": "HNAC", "c": "tight"}
-    return GapResults(pd.DataFrame(runs), pd.DataFrame(intervals), pd.DataFrame([one]), labels)
+    return CosineGapResults(pd.DataFrame(runs), pd.DataFrame(intervals), pd.DataFrame([one]), labels)
 
 
 def test_a_cosine_gap_is_no_retrieval_score():

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from rewind.compat import open_clip
+from rewind.config import Backbone, Text
+from rewind.data.tokenizers import ClipTokenizer
 from rewind.errors import RewindError
 from rewind.models import architectures
-from rewind.models.architectures import architecture, names, read
-from rewind.models.clip import Clip, build
-from rewind.models.hub import check_tag
-from rewind.study import Backbone, Text
-from rewind.text import ClipTokenizer
+from rewind.models.architectures import architecture_names, load_architecture, read_architecture
+from rewind.models.clip import ClipTowers, build
+from rewind.models.weights import check_pretrained_tag
+from rewind.optional_packages import open_clip
 
 CAPTIONS = ["A cat, turning; left!", "stop!(now)", "two  dogs &amp; a ball", "why " * 90, ""]
 SMALL = {
@@ -31,7 +31,7 @@ SMALL = {
 
 def accepts(name: str) -> bool:
     try:
-        architecture(name)
+        load_architecture(name)
     except RewindError:
         return False
     return True
@@ -52,7 +52,7 @@ def difference(config: dict, theirs: torch.Tensor, tokenizer: ClipTokenizer) -> 
     """Largest difference between our features of the captions and open_clip's on its own tokens."""
     torch.manual_seed(0)
     towers = open_clip("model").CLIP(**config).double().eval()
-    ours = Clip(towers, tokenizer, towers.context_length).double()
+    ours = ClipTowers(towers, tokenizer, towers.context_length).double()
     with torch.no_grad():
         found, wanted = ours.encode_text(ours.prepare_text(CAPTIONS)), towers.encode_text(theirs)
     assert found.abs().max() > 0.1
@@ -60,11 +60,11 @@ def difference(config: dict, theirs: torch.Tensor, tokenizer: ClipTokenizer) -> 
 
 
 def test_captions_are_encoded_as_open_clip_does_with_every_architecture_that_is_accepted(tokenizer) -> None:
-    accepted = [name for name in names() if accepts(name)]
+    accepted = [name for name in architecture_names() if accepts(name)]
     assert {"ViT-B-32-quickgelu", "ViT-L-14", "RN50", "convnext_base_w", "ViT-bigG-14"} <= set(accepted)
     kinds = {}
     for name in accepted:
-        config = small(architecture(name))
+        config = small(load_architecture(name))
         kinds.setdefault(json.dumps(config, sort_keys=True), (name, config))
     for name, config in kinds.values():
         tokens = open_clip().get_tokenizer(name)(CAPTIONS)
@@ -87,7 +87,7 @@ def test_captions_are_encoded_as_open_clip_does_with_every_architecture_that_is_
 def test_keys_of_the_text_tower_that_are_carried_out(tmp_path: Path, tokenizer, keys: dict) -> None:
     path = tmp_path / "own.json"
     path.write_text(json.dumps(small({"text_cfg": {}}, **keys)))
-    config = architecture(str(path))
+    config = load_architecture(str(path))
     tokens = open_clip("tokenizer").SimpleTokenizer(context_length=keys.get("context_length", 77))(CAPTIONS)
     assert difference(config, tokens, tokenizer) < 1e-12
 
@@ -107,7 +107,7 @@ def test_keys_of_the_text_tower_that_are_carried_out(tmp_path: Path, tokenizer, 
 )
 def test_what_would_be_computed_otherwise_is_refused_with_the_key(name: str, reason: str) -> None:
     with pytest.raises(RewindError, match="only plain CLIP models can be used here") as caught:
-        architecture(name)
+        load_architecture(name)
     assert reason in str(caught.value)
 
 
@@ -115,7 +115,7 @@ def test_what_would_be_computed_otherwise_is_refused_with_the_key(name: str, rea
 def test_every_key_that_open_clip_has_is_known(part: str) -> None:
     """A later open_clip with further keys is not taken at its word."""
     cls = {"text_cfg": open_clip().CLIPTextCfg, "vision_cfg": open_clip().CLIPVisionCfg}[part]
-    carried_out, values = architectures._CARRIED_OUT[part], architectures._ONE_VALUE[part]
+    carried_out, values = architectures._SUPPORTED_KEYS[part], architectures._ALLOWED_VALUES[part]
     for field in dataclasses.fields(cls):
         assert (field.name in carried_out) != (field.name in values), field.name
         assert field.name in carried_out or field.default in values[field.name], "the default is what we compute"
@@ -148,26 +148,29 @@ OTHER_MEAN = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}
 )
 def test_files_that_say_more_than_is_computed_are_refused(tmp_path: Path, config: object, message: str) -> None:
     with pytest.raises(RewindError, match=rf"backbone\.architecture: .*own\.json: .*{message}"):
-        architecture(written(tmp_path, config))
+        load_architecture(written(tmp_path, config))
 
 
 def test_a_file_of_open_clips_hub_is_read_and_defaults_may_be_spelt_out(tmp_path: Path) -> None:
     spelt = SMALL | {"text_cfg": SMALL["text_cfg"] | {"pool_type": "argmax", "hf_tokenizer_name": None}}
     own = {"mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}
-    found = architecture(written(tmp_path, {"model_cfg": spelt | {"custom_text": False}, "preprocess_cfg": own}))
+    found = load_architecture(written(tmp_path, {"model_cfg": spelt | {"custom_text": False}, "preprocess_cfg": own}))
     assert found == spelt
 
 
 def test_an_unknown_name_has_a_near_one() -> None:
     with pytest.raises(RewindError, match=r"knows no 'ViT-B/32-quickgelu'; did you mean 'ViT-B-32-quickgelu'\?"):
-        architecture("ViT-B/32-quickgelu")
-    assert read("ViT-B-32") == open_clip().get_model_config("ViT-B-32") and names() == sorted(open_clip().list_models())
+        load_architecture("ViT-B/32-quickgelu")
+    assert read_architecture("ViT-B-32") == open_clip().get_model_config("ViT-B-32") and architecture_names() == sorted(
+        open_clip().list_models()
+    )
 
 
 def test_asking_builds_and_imports_nothing(tmp_path: Path) -> None:
     """It is asked where a study file is read."""
     code = (
-        "import sys; from rewind.models.architectures import architecture; print(architecture('RN50')['embed_dim'], "
+        "import sys; from rewind.models.architectures import load_architecture; "
+        "print(load_architecture('RN50')['embed_dim'], "
         "sorted({'torch', 'open_clip', 'torchvision', 'timm'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
@@ -176,9 +179,9 @@ def test_asking_builds_and_imports_nothing(tmp_path: Path) -> None:
 
 def test_tags_whose_frames_are_normalised_otherwise_are_refused() -> None:
     with pytest.raises(RewindError, match=r"laion2b_s32b_b82k of ViT-L-14: .* need mean \(0\.5, 0\.5, 0\.5\)"):
-        check_tag(Backbone(architecture="ViT-L-14", pretrained="laion2b_s32b_b82k"), False)
+        check_pretrained_tag(Backbone(architecture="ViT-L-14", pretrained="laion2b_s32b_b82k"), False)
     for name, tag, quick in (("ViT-L-14", "datacomp_xl_s13b_b90k", False), ("ViT-B-32-quickgelu", "openai", True)):
-        check_tag(Backbone(architecture=name, pretrained=tag), quick)
+        check_pretrained_tag(Backbone(architecture=name, pretrained=tag), quick)
 
 
 def test_what_tokens_and_frames_do_not_fit_is_said_in_a_sentence(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewind.datasets.archive import Archive
+from rewind.data.readers import NpzArchive
 from rewind.errors import RewindError
 
 
@@ -23,4 +23,4 @@ def lying(path: Path, shape: tuple[int, int]) -> None:
 def test_a_header_that_lies_is_refused(tmp_path):
     lying(tmp_path / "a.npz", (10**9, 1024))
     with pytest.raises(RewindError, match=r"says \(1000000000, 1024\) of float32 .*, but holds"):
-        Archive(tmp_path / "a.npz").member("captions/embeddings")
+        NpzArchive(tmp_path / "a.npz").member("captions/embeddings")

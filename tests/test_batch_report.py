@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rewind.config import Method, Study
 from rewind.errors import RewindError
-from rewind.jobs.batches import COLUMNS, batches, report_batches
-from rewind.jobs.given import Given, Named
-from rewind.study import Method, Study
+from rewind.jobs.batches import BATCH_COLUMNS, batches, report_batches
+from rewind.workflow.job import Job, NamedList
 from test_workflow import Workflow
 
 STUDY = Study(
@@ -22,7 +22,7 @@ STUDY = Study(
 )
 
 
-def histories(folder, columns=COLUMNS):
+def histories(folder, columns=BATCH_COLUMNS):
     found = {}
     for method in ("topical", "plain"):
         for seed in STUDY.seeds:
@@ -37,7 +37,7 @@ def histories(folder, columns=COLUMNS):
 def test_every_epoch_of_every_described_run_has_a_row(tmp_path):
     report_batches(STUDY, histories(tmp_path), tmp_path / "batches.csv", tmp_path / "batches")
     table = pd.read_csv(tmp_path / "batches.csv")
-    assert list(table) == ["method", "seed", "epoch", *COLUMNS] and set(table["method"]) == {"topical"}
+    assert list(table) == ["method", "seed", "epoch", *BATCH_COLUMNS] and set(table["method"]) == {"topical"}
     assert table["seed"].tolist() == [3, 3, 4, 4] and np.array_equal(table["topical_pct"], [3, 4, 4, 5])
     assert all((tmp_path / f"batches.{kind}").stat().st_size > 2000 for kind in ("png", "pdf"))
 
@@ -64,6 +64,8 @@ def test_the_job_writes_the_files_that_its_rule_declares(tmp_path):
     found = histories(tmp_path)
     files = [str(tmp_path / name) for name in ("batches.csv", "figures/batches.png", "figures/batches.pdf")]
     params = {"runs": list(found), "study": STUDY.model_dump(mode="json")}
-    given = Given("batches", Named(found.values(), {}), Named(files, {}), Named([], params), {}, 1, {}, "batches.log")
+    given = Job(
+        "batches", NamedList(found.values(), {}), NamedList(files, {}), NamedList([], params), {}, 1, {}, "batches.log"
+    )
     batches(given)
     assert all(Path(path).stat().st_size for path in files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rewind.study.training import Batch
+from rewind.config.training import Batch
 from rewind.training.batches import epoch_batches
 
 

@@ -12,18 +12,18 @@ from torch import nn
 
 from broken_runs import BreakingFile, Interrupt
 from golden_numbers import agree, load
-from rewind.compat import open_clip
+from rewind.config import Training
 from rewind.errors import RewindError
-from rewind.feeding.inputs import CachedFrames
+from rewind.loading.frame_source import CachedFrames
+from rewind.loading.run_data import TrainingData
 from rewind.models.backbone import Backbone
-from rewind.models.clip import Clip
+from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.clip4clip_files import HELD
+from rewind.models.clip4clip_checkpoint import CLIP4CLIP_HEADS
 from rewind.models.heads import HEADS
-from rewind.study import Training
-from rewind.training.bert_adam import BertAdam, bert_lr_factor
-from rewind.training.loop import TrainingData, train
-from rewind.training.optim import make_optimiser, parameter_groups
+from rewind.optional_packages import open_clip
+from rewind.training.loop import train_model
+from rewind.training.optim import BertAdam, bert_lr_factor, make_optimiser, parameter_groups
 
 BERT = Training(optimiser="bert_adam", lr=0.03, backbone_lr_multiplier=0.1, weight_decay=0.2)
 
@@ -37,7 +37,7 @@ def model(head: str = "seqTransf", blocks: int = 3) -> Clip4Clip:
     vision = {"image_size": 16, "layers": blocks, "width": 64, "patch_size": 8}
     text = {"context_length": 8, "vocab_size": 40, "width": 64, "heads": 1, "layers": blocks}
     towers = open_clip("model").CLIP(embed_dim=64, quick_gelu=True, vision_cfg=vision, text_cfg=text)
-    return Clip4Clip(Clip(towers, Tokens(), 8), HEADS[head](64, layers=2, positions=8))
+    return Clip4Clip(ClipTowers(towers, Tokens(), 8), HEADS[head](64, layers=2, positions=8))
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_state_survives_saving():
     assert torch.equal(whole, broken)
 
 
-@pytest.mark.parametrize("head", HELD)
+@pytest.mark.parametrize("head", CLIP4CLIP_HEADS)
 def test_groups_are_upstreams_by_name(head):
     retriever = model(head)
     groups = parameter_groups(retriever, BERT)
@@ -196,7 +196,7 @@ def trained(path, stop_after: int | None = None) -> tuple[Clip4Clip, list[dict]]
     def validate(_):
         return {"valid_sum": float(state.saves)}  # the last is best
 
-    return retriever, train(retriever, data, keys, 0, torch.device("cpu"), validate, state, "test")
+    return retriever, train_model(retriever, data, keys, 0, torch.device("cpu"), validate, state, "test")
 
 
 def test_the_loop_trains_with_it_and_resumes_to_the_same_bits(tmp_path):

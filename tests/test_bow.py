@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from golden_numbers import agree, load_json
+from rewind.config import Backbone, Method, Text
+from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import metrics, rank_table
+from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.evaluation.similarity import similarity_matrix
-from rewind.models import bow
+from rewind.models import baselines
 from rewind.models.checkpoint import load_model, save_model
-from rewind.models.clip import Clip
+from rewind.models.clip import ClipTowers
 from rewind.models.clip import build as build_clip
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.clip_zero_shot import build as zero_shot
 from rewind.models.heads import HEADS
-from rewind.models.making import make_retriever
-from rewind.models.towers import freeze
-from rewind.study import Backbone, Method, Text
-from rewind.study.model import Evaluation
+from rewind.models.registry import build_model
+from rewind.models.towers import freeze_as_buffers
+from rewind.models.zero_shot import build_clip_zero_shot as zero_shot
 
 GOLDEN = load_json("miniclip.json")["bow_baseline"]
 CPU = torch.device("cpu")
@@ -41,13 +41,13 @@ def tables(texts: list[str], owners: list[str], items: list[str] | None = None) 
 
 
 def matrix(captions: pd.DataFrame, items: pd.DataFrame, **sizes) -> np.ndarray:
-    model = bow.make()
+    model = baselines.make_bow()
     inputs, text = model.from_captions(items, captions)
     return similarity_matrix(model, text, inputs, Evaluation(**sizes), CPU)
 
 
 def cosines(texts: list[str]) -> np.ndarray:
-    counts = bow.word_counts(texts).toarray()
+    counts = baselines.word_counts(texts).toarray()
     norms = np.linalg.norm(counts, axis=1)
     return counts @ counts.T / np.maximum(np.outer(norms, norms), 1e-12)
 
@@ -89,7 +89,7 @@ def test_an_item_has_the_score_of_its_best_other_caption(drawn: list) -> None:
 
 def test_captions_without_a_sibling_rank_as_chance_does(capsys: pytest.CaptureFixture) -> None:
     captions, items = tables(["a red mug", "a red cat", "a red door"], ["x", "y", "z"])
-    row = metrics(rank_table(matrix(captions, items), captions, items, ["test"], ["text_to_item"]))
+    row = compute_metrics(rank_table(matrix(captions, items), captions, items, ["test"], ["text_to_item"]))
     assert row["R@1"] == pytest.approx(100 / 3) and row["MRR"] == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
     assert "3 of 3 captions are the only caption of their item" in capsys.readouterr().out
 
@@ -104,11 +104,11 @@ def test_equal_ratios_tie() -> None:
 
 def test_it_takes_no_options() -> None:
     with pytest.raises(RewindError, match="'bow' has no such option"):
-        bow.build(Method(model="bow", options={"n": 2}), Backbone(), Text(), [])
+        baselines.build_bow(Method(model="bow", options={"n": 2}), Backbone(), Text(), [])
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> tuple[Clip, dict[str, str]]:
+def tiny(tmp_path: Path) -> tuple[ClipTowers, dict[str, str]]:
     """A small CLIP, and the keys that name its weights."""
     config = json.loads((ROOT / "config/models/tiny.json").read_text())
     config["text_cfg"] |= {"vocab_size": 49408}
@@ -120,13 +120,13 @@ def tiny(tmp_path: Path) -> tuple[Clip, dict[str, str]]:
     return clip, {"architecture": str(path), "weights": str(tmp_path / "clip.pt"), "family": "openai"}
 
 
-def test_clip_zero_shot_is_zero_shot_with_a_backbone_of_its_own(tiny: tuple[Clip, dict[str, str]]) -> None:
+def test_clip_zero_shot_is_zero_shot_with_a_backbone_of_its_own(tiny: tuple[ClipTowers, dict[str, str]]) -> None:
     """Bit for bit what the former model computed: meanP over frames, CLIP's own tokens."""
     options = {"backbone": tiny[1], "text": {"tokenizer": "clip"}, "unit_frames": True}
     towers = build_clip(Backbone(**tiny[1]), Text(tokenizer="clip", max_words=24), [])
-    former = freeze(Clip4Clip(towers, HEADS["meanP"](towers.width, layers=1, positions=77)))
+    former = freeze_as_buffers(Clip4Clip(towers, HEADS["meanP"](towers.width, layers=1, positions=77)))
     named = Method(model="clip_zero_shot", options=tiny[1]), Method(model="zero_shot", options=options)
-    models = [make_retriever(method, Backbone(kind="towers"), Text(tokenizer="words"), []) for method in named]
+    models = [build_model(method, Backbone(kind="towers"), Text(tokenizer="words"), []) for method in named]
     pixels = torch.randint(0, 256, (4, 3, 3, 32, 32), dtype=torch.uint8)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]])
 
@@ -141,7 +141,7 @@ def test_clip_zero_shot_is_zero_shot_with_a_backbone_of_its_own(tiny: tuple[Clip
         "backbone.std",
         "backbone.clip.attn_mask",
     }
-    plain = make_retriever(Method(model="zero_shot", options=options | {"unit_frames": False}), Backbone(), Text(), [])
+    plain = build_model(Method(model="zero_shot", options=options | {"unit_frames": False}), Backbone(), Text(), [])
     assert not torch.equal(scores(plain), wanted), "frames' lengths count"
     for changed, message in (
         ({"text": {"tokeniser": "clip"}}, r"methods\.\*\.options\.text\.tokeniser"),
@@ -149,12 +149,12 @@ def test_clip_zero_shot_is_zero_shot_with_a_backbone_of_its_own(tiny: tuple[Clip
         ({"backbone": tiny[1] | {"weights": "gone.pt"}}, r"methods\.\*\.options\.backbone\.weights: gone\.pt: no such"),
     ):
         with pytest.raises(RewindError, match=message):
-            make_retriever(Method(model="zero_shot", options=options | changed), Backbone(), Text(), [])
+            build_model(Method(model="zero_shot", options=options | changed), Backbone(), Text(), [])
     with pytest.raises(RewindError, match=r"options\.text: only allowed together with options\.backbone"):
-        make_retriever(Method(model="zero_shot", options={"text": {}}), Backbone(**tiny[1]), Text(), [])
+        build_model(Method(model="zero_shot", options={"text": {}}), Backbone(**tiny[1]), Text(), [])
 
 
-def test_clip_as_it_is_reads_its_own_weights(tmp_path: Path, tiny: tuple[Clip, dict[str, str]]) -> None:
+def test_clip_as_it_is_reads_its_own_weights(tmp_path: Path, tiny: tuple[ClipTowers, dict[str, str]]) -> None:
     clip, options = tiny
     model = zero_shot(Method(options=options), Backbone(kind="towers"), Text(), [])
     assert not list(model.parameters()) and not model.state_dict()

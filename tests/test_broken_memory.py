@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from rewind.errors import RewindError
-from rewind.identity.accepted import FILE, Accepted
-from rewind.identity.brought import Brought
-from rewind.identity.marks import recall
-from rewind.identity.memory import Memory
-from rewind.jobs import named, sound
-from rewind.video.packed import lost
+from rewind.video.shards import missing_shards
 from rewind.video.sources import SourceListing
+from rewind.workflow.accepted import ACCEPTED_FILE, AcceptedEditStore
+from rewind.workflow.code_hash import ModuleCache, load_code_hash
+from rewind.workflow.preflight import models
+from rewind.workflow.user_inputs import UserInputs
 
 CONTENTS = {
     "empty": b"",
@@ -33,25 +32,25 @@ CONTENTS = {
 def test_a_broken_memory_is_none(tmp_path, content):
     file = tmp_path / "memory.json"
     file.write_bytes(content)
-    assert isinstance(sound._read(file), dict) and isinstance(named._read(file), list)
-    assert Memory(file, frozenset()).module("rewind.errors", Path("src/rewind/errors.py")).units
-    assert recall("memory", tmp_path) is None
-    assert Brought(file, writes=True).parts([file]) == {}
+    assert isinstance(models._load_model_cache(file), dict) and isinstance(models._load_encoder_cache(file), list)
+    assert ModuleCache(file, frozenset()).module("rewind.errors", Path("src/rewind/errors.py")).units
+    assert load_code_hash("memory", tmp_path) is None
+    assert UserInputs(file, writes=True).parts([file]) == {}
     state = tmp_path / "videos/.state/shards"
     state.mkdir(parents=True)
     for name in ("inventory.csv", ".state/shards/0.json", "report.csv", "shards.csv"):
         (tmp_path / "videos" / name).write_bytes(content)
     assert SourceListing([str(tmp_path / "videos")], tmp_path / "videos", file).digest()
-    assert lost(tmp_path / "videos") == []
+    assert missing_shards(tmp_path / "videos") == []
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS.keys())
 def test_broken_acceptances_are_refused_since_without_them_runs_would_be_made_again(tmp_path, content):
     (tmp_path / "mini").mkdir()
-    file = tmp_path / "mini" / FILE
+    file = tmp_path / "mini" / ACCEPTED_FILE
     file.write_bytes(content)
     with pytest.raises(RewindError, match=r"accepted\.json: no list of accepted edits that can be read"):
-        Accepted(tmp_path).recorded("train", {"study": "mini"}, "a" * 16)
+        AcceptedEditStore(tmp_path).recorded("train", {"study": "mini"}, "a" * 16)
     with pytest.raises(RewindError):
-        Accepted(tmp_path).add(file, [])
+        AcceptedEditStore(tmp_path).add(file, [])
     assert file.read_bytes() == content, "nothing is written over it"

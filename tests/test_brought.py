@@ -12,14 +12,12 @@ import torch
 from safetensors.torch import save_file
 
 from brought_files import COUNT, caption_ids, item_ids, made, write_vectors
-from rewind.datasets.score_files import read_scores
-from rewind.datasets.vector_files import read_vectors
+from rewind.config import Method
+from rewind.data.readers import read_embedding_file, read_score_file
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import near_ties, rank_table
-from rewind.feeding.brought import check_files
-from rewind.models.scores import GivenScores, notes
-from rewind.models.vectors import GivenVectors
-from rewind.study import Method
+from rewind.evaluation.ranking import near_tie_share, rank_table
+from rewind.loading.run_data import check_precomputed_files
+from rewind.models.precomputed import PrecomputedEmbeddings, PrecomputedScores, notes_scores
 
 
 @pytest.fixture
@@ -42,22 +40,24 @@ def tables(data: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.read_csv(data / "items.csv"), pd.read_csv(data / "captions/doors_test.csv")
 
 
-def scored(model: GivenVectors | GivenScores, data: Path) -> np.ndarray:
+def scored(model: PrecomputedEmbeddings | PrecomputedScores, data: Path) -> np.ndarray:
     items, captions = model.covers(*tables(data))
     inputs, text = model.from_captions(items, captions)
     batch = inputs.batch(np.arange(len(inputs)))
     return model.similarity(model.encode_text({"text": text}), model.encode_items(batch)).numpy()
 
 
-def shuffled(folder: Path, data: Path) -> GivenVectors:
+def shuffled(folder: Path, data: Path) -> PrecomputedEmbeddings:
     """Vectors whose files have their ids in another order than the data set."""
     text, items = made()
     rng = np.random.default_rng(1)
     for name, ids, values in (("captions", caption_ids(), text), ("items", item_ids(), items)):
         order = rng.permutation(len(ids))
         np.savez(folder / f"{name}.npz", ids=np.array(ids)[order], vectors=values[order])
-    return GivenVectors(
-        read_vectors(folder / "captions.npz", "captions"), read_vectors(folder / "items.npz", "items"), "cosine"
+    return PrecomputedEmbeddings(
+        read_embedding_file(folder / "captions.npz", "captions"),
+        read_embedding_file(folder / "items.npz", "items"),
+        "cosine",
     )
 
 
@@ -76,10 +76,10 @@ def test_every_format_holds_the_same(tmp_path: Path, kind: type) -> None:
     np.savez(tmp_path / "a.npz", ids=np.array(ids), vectors=values)
     pd.DataFrame({"id": ids, "vector": list(values.astype(np.float32))}).to_parquet(tmp_path / "a.parquet")
     save_file({"vectors": torch.from_numpy(values)}, tmp_path / "a.safetensors", metadata={"ids": json.dumps(ids)})
-    first = read_vectors(tmp_path / "a.npz", "captions")
+    first = read_embedding_file(tmp_path / "a.npz", "captions")
     assert first.width == 16 and first.values.dtype == (np.float64 if kind is np.float64 else np.float32)
     for name in ("a.parquet", "a.safetensors"):
-        other = read_vectors(tmp_path / name, "captions")
+        other = read_embedding_file(tmp_path / name, "captions")
         assert other.ids.tolist() == ids
         np.testing.assert_allclose(other.values, first.values, atol=1e-6 if kind is np.float64 else 0)
 
@@ -100,29 +100,31 @@ def test_late_interaction_adds_up_the_best_of_each_vector(tmp_path: Path, data: 
         for t, a in zip(text, n, strict=True)
     ]
     for suffix in ("npz", "parquet"):
-        read = [read_vectors(tmp_path / f"{name}.{suffix}", name) for name in sides]
-        np.testing.assert_allclose(scored(GivenVectors(*read, "maxsim"), data), expected, rtol=1e-5)
+        read = [read_embedding_file(tmp_path / f"{name}.{suffix}", name) for name in sides]
+        np.testing.assert_allclose(scored(PrecomputedEmbeddings(*read, "maxsim"), data), expected, rtol=1e-5)
     with pytest.raises(RewindError, match=r"cosine compares two vectors, but .* has several.*maxsim"):
-        GivenVectors(*read, "cosine")
+        PrecomputedEmbeddings(*read, "cosine")
 
 
 def test_a_model_that_cannot_see_order_ties_every_clip_with_its_twin(tmp_path: Path, data: Path) -> None:
     write_vectors(tmp_path, order=0)
-    files = [read_vectors(tmp_path / f"{name}.npz", name) for name in ("captions", "items")]
+    files = [read_embedding_file(tmp_path / f"{name}.npz", name) for name in ("captions", "items")]
     items, captions = tables(data)
     for score in ("cosine", "dot", "maxsim"):
-        found = rank_table(scored(GivenVectors(*files, score), data), captions, items, ["binary"], ["text_to_item"])
+        found = rank_table(
+            scored(PrecomputedEmbeddings(*files, score), data), captions, items, ["binary"], ["text_to_item"]
+        )
         assert (found["higher"] == 0).all() and (found["ties"] == 1).all() and len(found) == COUNT
 
 
 def test_ties_that_rounding_broke_are_counted(tmp_path: Path, data: Path) -> None:
     items, captions = tables(data)
     scores = np.random.default_rng(5).normal(size=(len(captions), len(items))).astype(np.float32)
-    assert near_ties(scores, captions, items) == 0
+    assert near_tie_share(scores, captions, items) == 0
     scores[:, COUNT:] = scores[:, :COUNT]
-    assert near_ties(scores, captions, items) == 0, "equal scores are ties, which count one half"
+    assert near_tie_share(scores, captions, items) == 0, "equal scores are ties, which count one half"
     scores[:, COUNT : COUNT + 6] *= np.float32(1 + 1e-6)
-    assert near_ties(scores, captions, items) == 6 / COUNT
+    assert near_tie_share(scores, captions, items) == 6 / COUNT
 
 
 def test_a_matrix_and_a_run_in_trec_s_format_are_looked_up(tmp_path: Path, data: Path) -> None:
@@ -130,18 +132,18 @@ def test_a_matrix_and_a_run_in_trec_s_format_are_looked_up(tmp_path: Path, data:
     order = np.random.default_rng(3).permutation(len(scores))
     ids = {"query_ids": np.array(caption_ids())[order], "item_ids": np.array(item_ids())}
     np.savez(tmp_path / "m.npz", similarity=scores[order].astype(np.float64), **ids)
-    np.testing.assert_array_equal(scored(GivenScores(read_scores(tmp_path / "m.npz")), data), scores)
+    np.testing.assert_array_equal(scored(PrecomputedScores(read_score_file(tmp_path / "m.npz")), data), scores)
     with (tmp_path / "m.run").open("w") as stream:
         for caption, row in zip(caption_ids(), scores, strict=True):
             for place, column in enumerate(np.argsort(-row)[:10], start=1):
                 stream.write(f"{caption} Q0 {item_ids()[column]} {place} {row[column]:.9g} tag\n")
-    model = GivenScores(read_scores(tmp_path / "m.run"))
+    model = PrecomputedScores(read_score_file(tmp_path / "m.run"))
     found = scored(model, data)
     best = np.sort(scores, axis=1)[:, -10:]
     np.testing.assert_array_equal(np.sort(found, axis=1)[:, -10:], best)
     assert len(np.unique(np.sort(found, axis=1)[:, :-10])) == 1 and found.min() < scores.min(), "all others tie, below"
     whole = len(scores) * len(item_ids())
-    assert notes(Method(model="scores"), model) == [
+    assert notes_scores(Method(model="scores"), model) == [
         f"{whole - 10 * len(scores):,} of {whole:,} pairs have no score; they rank below all others, tied"
     ]
 
@@ -151,8 +153,10 @@ def test_vectors_without_twins_cover_the_originals_alone(tmp_path: Path, data: P
     np.savez(tmp_path / "c.npz", ids=np.array(caption_ids(False)), vectors=text[:COUNT])
     np.savez(tmp_path / "i.npz", ids=np.array(item_ids(False)), vectors=items[:COUNT])
     method = Method(model="vectors", options={"captions": str(tmp_path / "c.npz"), "items": str(tmp_path / "i.npz")})
-    check_files(method, data, "doors")
-    model = GivenVectors(read_vectors(tmp_path / "c.npz", "captions"), read_vectors(tmp_path / "i.npz", "items"), "dot")
+    check_precomputed_files(method, data, "doors")
+    model = PrecomputedEmbeddings(
+        read_embedding_file(tmp_path / "c.npz", "captions"), read_embedding_file(tmp_path / "i.npz", "items"), "dot"
+    )
     covered = model.covers(*tables(data))
     assert [len(part) for part in covered] == [COUNT, COUNT] and scored(model, data).shape == (COUNT, COUNT)
 
@@ -182,7 +186,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, data: Path, side: 
     np.savez(tmp_path / f"{side}.npz", ids=np.array(list(ids)), vectors=vectors)
     options = {name: str(tmp_path / f"{name}.npz") for name in ("captions", "items")}
     with pytest.raises(RewindError, match=BROKEN[fault][1]):
-        check_files(Method(model="vectors", options=options), data, "doors")
+        check_precomputed_files(Method(model="vectors", options=options), data, "doors")
 
 
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -208,7 +212,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
         ("no.npz", "no such file"),
     ):
         with pytest.raises(RewindError, match=message):
-            read_vectors(tmp_path / name, "captions")
+            read_embedding_file(tmp_path / name, "captions")
     for name, message in (
         ("d.run", "line 2: the pair of 'q' and 'd' is there twice"),
         ("e.run", "line 1: the score is not a number"),
@@ -220,4 +224,4 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
         ("b.npz", "no array 'similarity'"),
     ):
         with pytest.raises(RewindError, match=message):
-            read_scores(tmp_path / name)
+            read_score_file(tmp_path / name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rewind.identity.brought import Brought
+from rewind.workflow.user_inputs import UserInputs
 
 
 def seen(memory: Path, *paths: Path, writes: bool = True) -> dict[str, str]:
     """What a fresh process finds."""
-    brought = Brought(memory, writes)
+    brought = UserInputs(memory, writes)
     found = brought.parts(paths)
     brought.keep()
     return found

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from rewind.study import Method
+from rewind.config import Method
 from test_workflow import Workflow
 
 PAGE = (ROOT / "docs/bring-your-model.md").read_text()

@@ -9,9 +9,16 @@ import pytest
 from scipy import stats
 
 from rewind.errors import RewindError
-from rewind.statistics import rivals
-from rewind.statistics.calibration import OURS, RIVALS, calibrate
-from rewind.statistics.simulation import METRICS, Design, cluster_totals, draw_ranks, truth, values
+from rewind.statistics import calibration
+from rewind.statistics.calibration import OUR_TEST, REFERENCE_TESTS, calibrate
+from rewind.statistics.simulation import (
+    SIMULATED_METRICS,
+    Design,
+    cluster_totals,
+    draw_ranks,
+    metric_values,
+    true_means,
+)
 
 
 def rates(design, replicates, **options):
@@ -23,12 +30,12 @@ def rates(design, replicates, **options):
 def test_the_truth_is_the_mean_of_many_studies(design):
     ranks = draw_ranks(design, 400, np.random.default_rng(0))
     assert ranks.min() == 1 and ranks.max() <= design.gallery and (ranks == np.round(ranks)).all()
-    for metric in METRICS:
-        means = values(ranks, metric).mean(axis=(2, 3), dtype=float)
-        far = np.abs(means.mean(axis=0) - truth(design, metric)) / stats.sem(means, axis=0)
+    for metric in SIMULATED_METRICS:
+        means = metric_values(ranks, metric).mean(axis=(2, 3), dtype=float)
+        far = np.abs(means.mean(axis=0) - true_means(design, metric)) / stats.sem(means, axis=0)
         assert far.max() < 4, f"{metric}: {far.max():.1f} standard errors from the truth"
-    assert truth(design, "R@1")[0] == pytest.approx(design.r1 / 100)
-    assert truth(design, "R@1")[-1] - truth(design, "R@1")[0] == pytest.approx(design.difference / 100)
+    assert true_means(design, "R@1")[0] == pytest.approx(design.r1 / 100)
+    assert true_means(design, "R@1")[-1] - true_means(design, "R@1")[0] == pytest.approx(design.difference / 100)
 
 
 def test_seeds_disagree_and_spread_as_asked():
@@ -49,7 +56,7 @@ def test_clusters_succeed_together():
 @pytest.mark.parametrize("seed_sd", [0, 4])
 def test_our_errors_are_as_promised(seed_sd):
     """Wide enough for chance (8,000 studies), too narrow for a wrong df or for counting the interaction twice."""
-    got = rates(Design(queries=200, seed_sd=seed_sd), 8000, seed=1, metrics=("R@1",))[OURS, "R@1"]
+    got = rates(Design(queries=200, seed_sd=seed_sd), 8000, seed=1, metrics=("R@1",))[OUR_TEST, "R@1"]
     assert 0.033 <= got["type I"] <= 0.050
     assert 0.945 <= got["coverage"] <= 0.970
     assert 0.02 <= got["family-wise"] <= 0.05
@@ -57,11 +64,11 @@ def test_our_errors_are_as_promised(seed_sd):
 
 def test_queries_alone_are_not_enough():
     design = Design(queries=200, seed_sd=4)
-    got = rates(design, 600, seed=1, metrics=("R@1",), procedures=(OURS, *RIVALS), resamples=400)
+    got = rates(design, 600, seed=1, metrics=("R@1",), procedures=(OUR_TEST, *REFERENCE_TESTS), resamples=400)
     for procedure in ("query bootstrap", "Fisher", "Student"):
         assert got[procedure, "R@1", "type I"] > 0.12
-    assert got["Multi-Bootstrap", "R@1", "type I"] > 0.07 > 0.06 > got[OURS, "R@1", "type I"]
-    assert got["query bootstrap", "R@1", "coverage"] < 0.90 < got[OURS, "R@1", "coverage"]
+    assert got["Multi-Bootstrap", "R@1", "type I"] > 0.07 > 0.06 > got[OUR_TEST, "R@1", "type I"]
+    assert got["query bootstrap", "R@1", "coverage"] < 0.90 < got[OUR_TEST, "R@1", "coverage"]
 
 
 def test_with_alike_seeds_and_independent_queries_all_agree():
@@ -73,7 +80,7 @@ def test_with_alike_seeds_and_independent_queries_all_agree():
 
 def test_a_difference_is_found_more_often_with_more_seeds():
     design = Design(queries=600, seed_sd=1, difference=5)
-    few, many = (rates(replace(design, seeds=n), 400, metrics=("R@1",))[OURS, "R@1", "power"] for n in (3, 10))
+    few, many = (rates(replace(design, seeds=n), 400, metrics=("R@1",))[OUR_TEST, "R@1", "power"] for n in (3, 10))
     assert 0.4 < few < 0.8 < many
 
 
@@ -83,20 +90,22 @@ def test_the_rivals_are_what_they_are_called():
     signs = rng.choice([-1.0, 1.0], size=(4000, 50)).astype(np.float32)
     t = stats.ttest_1samp(differences, 0, axis=-1).pvalue
     for level in (0.01, 0.05, 0.2):
-        assert (rivals.student(differences, level) == (t <= level)).all()
+        assert (calibration.paired_t_test(differences, level) == (t <= level)).all()
         clear = np.abs(t - level) > 0.3 * level
-        assert (rivals.fisher(differences, signs, level) == (t <= level))[clear].all()
-    assert not rivals.student(np.zeros((1, 1, 9)), 0.05).any()
+        assert (calibration.fisher_randomisation_test(differences, signs, level) == (t <= level))[clear].all()
+    assert not calibration.paired_t_test(np.zeros((1, 1, 9)), 0.05).any()
     totals = rng.random((2, 2, 1, 30))
     weights = rng.multinomial(30, np.full(30, 1 / 30), size=300).astype(np.float32)
-    plain = rivals.query_bootstrap(totals, np.array([[0, 1]]), weights, 30, 0.1)
-    multi = rivals.multi_bootstrap(totals, np.array([[0, 1]]), weights, 30, 0.1, rng)
+    plain = calibration.query_bootstrap(totals, np.array([[0, 1]]), weights, 30, 0.1)
+    multi = calibration.multi_bootstrap(totals, np.array([[0, 1]]), weights, 30, 0.1, rng)
     for one, other in zip(plain[1], multi[1], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)  # with one seed there is nothing else to draw
 
 
 def test_the_same_seed_gives_the_same_figures():
-    first, again, other = (calibrate(Design(queries=60), 50, seed, procedures=(OURS, *RIVALS)) for seed in (0, 0, 1))
+    first, again, other = (
+        calibrate(Design(queries=60), 50, seed, procedures=(OUR_TEST, *REFERENCE_TESTS)) for seed in (0, 0, 1)
+    )
     assert first.equals(again) and not first.equals(other)
 
 

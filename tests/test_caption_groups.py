@@ -11,26 +11,26 @@ import pytest
 from scipy.stats import binomtest
 
 from conftest import ROOT
-from rewind.datasets import rtime, shapes, table
-from rewind.datasets.annotations import read_annotations
-from rewind.datasets.groups import grouped, groups_of
-from rewind.errors import Faults, RewindError
-from rewind.files import read_json, read_spreadsheet, write_json
-from rewind.jobs import annotated
-from rewind.jobs.config import load_checked
-from rewind.jobs.groups import of_queries
-from rewind.rehearsal import data as rehearsal
-from rewind.rehearsal.pictures import Sizes
-from rewind.rehearsal.weights import Towers
-from rewind.reporting import group_table
-from rewind.reporting.figures.groups import MOST, group_intervals
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.published import write
-from rewind.reporting.tables import published
-from rewind.statistics.bounds import wilson, wilson_p
-from rewind.statistics.groups import TESTED_FROM, by_group
-from rewind.statistics.pairs import Random
-from rewind.study import Dataset, load_dataset
+from rewind.cli.rehearse import data as rehearsal
+from rewind.cli.rehearse.dummy_data import SplitSizes
+from rewind.cli.rehearse.weights import RehearsedTowers
+from rewind.config import Dataset, load_dataset
+from rewind.data.annotations import read_annotations
+from rewind.data.formats import rtime, shapes, table
+from rewind.data.groups import dataset_has_groups, read_groups
+from rewind.errors import ConfigErrors, RewindError
+from rewind.io.files import read_json, read_spreadsheet, write_json
+from rewind.jobs.statistics import group_of_queries
+from rewind.report import group_table
+from rewind.report.figures.groups import MAX_GROUPS, group_intervals
+from rewind.report.footnotes import Footnotes
+from rewind.report.published import write_table
+from rewind.report.tables import published_tables
+from rewind.statistics.bounds import wilson_interval, wilson_p_value
+from rewind.statistics.groups import MIN_TESTED_CLUSTERS, results_by_group
+from rewind.statistics.pairs import RandomFactors
+from rewind.workflow.config import load_checked_config
+from rewind.workflow.preflight import annotations
 from table_numbers import FACTS, VALUES, results
 
 ROWS = [
@@ -50,17 +50,17 @@ def data(folder: Path, rows: list[str] = ROWS, **keys: str) -> Dataset:
 
 def test_a_column_of_the_table_gives_groups_to_both_directions_of_test_captions(tmp_path: Path) -> None:
     dataset = data(tmp_path)
-    found = groups_of(dataset, read_annotations(dataset, ""))
+    found = read_groups(dataset, read_annotations(dataset, ""))
     assert found.to_dict("list") == {
         "caption_id": ["a#0", "a_rev#0", "b#0", "b_rev#0"],
         "group": ["door", "door", "ball", "ball"],
     }
-    assert grouped(dataset) and not grouped(data(tmp_path, groups="none"))
+    assert dataset_has_groups(dataset) and not dataset_has_groups(data(tmp_path, groups="none"))
     for column in (["", "", "cup", ""], ["", " ", "", ""]):
         rows = [f"{row.rpartition(',')[0]},{group}" for row, group in zip(ROWS[1:], column, strict=True)]
-        assert not grouped(data(tmp_path, [ROWS[0], *rows])), "of the test split none"
+        assert not dataset_has_groups(data(tmp_path, [ROWS[0], *rows])), "of the test split none"
     without = [row.rpartition(",")[0] for row in ROWS]
-    assert not grouped(data(tmp_path, without))
+    assert not dataset_has_groups(data(tmp_path, without))
 
 
 def test_groups_change_nothing_of_what_training_reads(tmp_path: Path) -> None:
@@ -74,11 +74,11 @@ def test_files_that_are_named_are_told_before_the_first_job(tmp_path: Path, monk
     """Also those beside a data set that the workflow makes; and a file of groups is read with the annotations."""
     monkeypatch.chdir(ROOT)
     absent = {"datasets.shapes.groups": "nowhere.csv", "datasets.shapes.only": "nowhere.txt"}
-    with pytest.raises(Faults) as refused:
-        load_checked({"studies": ["demo"], "overrides": absent})
+    with pytest.raises(ConfigErrors) as refused:
+        load_checked_config({"studies": ["demo"], "overrides": absent})
     assert "- nowhere.csv" in str(refused.value) and "- nowhere.txt" in str(refused.value)
     (tmp_path / "g.csv").write_text("item_id,group\nnobody,x\n")
-    told, faulty = annotated.faults({}, {"d": data(tmp_path, groups=str(tmp_path / "g.csv"))})
+    told, faulty = annotations.annotation_faults({}, {"d": data(tmp_path, groups=str(tmp_path / "g.csv"))})
     assert not told and "the item_id 'nobody' is not in the annotations" in faulty["d"][0]
 
 
@@ -90,11 +90,11 @@ def test_rtimes_entries_may_name_a_group(tmp_path: Path) -> None:
         write_json(tmp_path / f"{split}.json", {f"{split}1": entry | extra})
         keys["annotations"][split] = str(tmp_path / f"{split}.json")
     dataset = Dataset.model_validate({"name": "r", "source": keys})
-    assert rtime.has_groups(dataset) and grouped(dataset)
-    found = groups_of(dataset, read_annotations(dataset, ""))
+    assert rtime.has_groups(dataset) and dataset_has_groups(dataset)
+    found = read_groups(dataset, read_annotations(dataset, ""))
     assert found["group"].tolist() == ["moving parts"] * 2
     write_json(tmp_path / "test.json", {"test1": entry | {"category": 3}})
-    assert not grouped(dataset)
+    assert not dataset_has_groups(dataset)
 
 
 def test_a_file_of_groups_names_items_or_captions(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_a_file_of_groups_names_items_or_captions(tmp_path: Path) -> None:
     dataset = data(tmp_path, groups=str(file))
     annotations = read_annotations(dataset, "")
     file.write_text("item_id,group\na,x\nb,y\nb_rev,z\nc,x\n")
-    assert groups_of(dataset, annotations)["group"].tolist() == ["x", "x", "y", "z"]
+    assert read_groups(dataset, annotations)["group"].tolist() == ["x", "x", "y", "z"]
     file.write_text("group,caption_id\nx,d#0\n")
-    assert groups_of(dataset, annotations).to_dict("list") == {"caption_id": ["d#0"], "group": ["x"]}
+    assert read_groups(dataset, annotations).to_dict("list") == {"caption_id": ["d#0"], "group": ["x"]}
 
 
 def test_a_part_of_the_data_may_lack_what_has_a_group(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_part_of_the_data_may_lack_what_has_a_group(tmp_path: Path) -> None:
     (tmp_path / "g.csv").write_text("item_id,group\na,x\nb,y\n")
     for groups in ("auto", str(tmp_path / "g.csv")):
         dataset = data(tmp_path, groups=groups, only=str(tmp_path / "only.txt"))
-        assert groups_of(dataset, read_annotations(dataset, "")).empty
+        assert read_groups(dataset, read_annotations(dataset, "")).empty
 
 
 def test_a_rehearsal_has_groups_for_what_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,14 +123,14 @@ def test_a_rehearsal_has_groups_for_what_stands_in(tmp_path: Path, monkeypatch: 
     absent = dataset.source.model_copy(update={"videos": "nowhere"})
     keys, _ = small(dataset.model_copy(update={"source": absent}), tmp_path)
     few = Dataset.model_validate({"name": "d"} | keys)
-    assert set(groups_of(few, read_annotations(few, ""))["group"]) == {"group 1", "group 2"}
+    assert set(read_groups(few, read_annotations(few, ""))["group"]) == {"group 1", "group 2"}
     monkeypatch.chdir(ROOT)
     drawn = load_dataset("shapes").model_copy(update={"groups": str(tmp_path / "g.csv")})
     assert small(drawn, tmp_path)[0]["groups"] == "auto"
 
 
 def small(dataset: Dataset, folder: Path) -> tuple[dict[str, Any], str]:
-    return rehearsal.small(dataset, Path.cwd(), folder, Sizes(6, 4, 4), Towers(folder, False))
+    return rehearsal.shrink_dataset(dataset, Path.cwd(), folder, SplitSizes(6, 4, 4), RehearsedTowers(folder, False))
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def test_a_file_of_groups_is_read_strictly(tmp_path: Path, text: str, message: s
     file.write_text(text)
     dataset = data(tmp_path, groups=str(file))
     with pytest.raises(RewindError, match=message):
-        groups_of(dataset, read_annotations(dataset, ""))
+        read_groups(dataset, read_annotations(dataset, ""))
 
 
 def test_an_item_is_in_a_group_where_all_its_captions_are() -> None:
     captions = pd.DataFrame({"caption_id": ["a#0", "a#1", "b#0", "b#1", "c#0"], "video_id": list("aabbc")})
     groups = pd.DataFrame({"caption_id": ["a#0", "a#1", "b#0", "b#1"], "group": ["x", "x", "x", "y"]})
-    assert of_queries(groups, captions) == {"a#0": "x", "a#1": "x", "b#0": "x", "b#1": "y", "a": "x"}
+    assert group_of_queries(groups, captions) == {"a#0": "x", "a#1": "x", "b#0": "x", "b#1": "y", "a": "x"}
 
 
 def ranks(hits: dict[str, list[bool]], setting: str = "binary") -> pd.DataFrame:
@@ -167,11 +167,11 @@ def ranks(hits: dict[str, list[bool]], setting: str = "binary") -> pd.DataFrame:
 
 
 def test_each_group_is_tested_against_chance_with_holms_correction() -> None:
-    right = {"good": [True] * 12, "half": [True, False] * 6, "few": [True] * (TESTED_FROM - 1)}
+    right = {"good": [True] * 12, "half": [True, False] * 6, "few": [True] * (MIN_TESTED_CLUSTERS - 1)}
     runs = {"m": {seed: ranks(right) for seed in range(3)}, "chance": {0: ranks(right).assign(ties=1, higher=0)}}
     named = {row: row.rstrip("0123456789") for row in ranks(right)["query_id"]}
-    random = Random(exact=frozenset({"chance"}))
-    found = by_group(runs, named, {"binary": "R@1"}, 0.95, random, ["m"]).set_index(["group", "method"])
+    random = RandomFactors(exact=frozenset({"chance"}))
+    found = results_by_group(runs, named, {"binary": "R@1"}, 0.95, random, ["m"]).set_index(["group", "method"])
     good, half, few = (found.loc[(name, "m")] for name in ("good", "half", "few"))
     assert good["p"] == pytest.approx(2 * 0.5**12) and good["p_holm"] == pytest.approx(4 * 0.5**12)
     assert good["p"] == pytest.approx(binomtest(12, 12).pvalue) and half["p_holm"] == 1
@@ -179,14 +179,14 @@ def test_each_group_is_tested_against_chance_with_holms_correction() -> None:
     chance = found.loc[("good", "chance")]
     assert chance["low"] == chance["high"] == chance["estimate"] == 50 and np.isnan(chance["p"])
     ranked = {"m": {seed: ranks(right, "hard") for seed in range(2)}}
-    assert by_group(ranked, named, {"hard": "R@1"}, 0.95, random, ["m"])["p"].isna().all()
+    assert results_by_group(ranked, named, {"hard": "R@1"}, 0.95, random, ["m"])["p"].isna().all()
 
 
 def test_one_training_seed_has_no_test() -> None:
     runs = {"m": {0: ranks({"good": [True] * 12})}}
     named = {f"good{n}": "good" for n in range(12)}
-    assert by_group(runs, named, {"binary": "R@1"}, 0.95, Random(), ["m"])["p"].isna().all()
-    fixed = by_group(runs, named, {"binary": "R@1"}, 0.95, Random(fixed=frozenset({"m"})), ["m"])
+    assert results_by_group(runs, named, {"binary": "R@1"}, 0.95, RandomFactors(), ["m"])["p"].isna().all()
+    fixed = results_by_group(runs, named, {"binary": "R@1"}, 0.95, RandomFactors(fixed=frozenset({"m"})), ["m"])
     assert fixed["p"].item() == pytest.approx(2 * 0.5**12)
 
 
@@ -195,8 +195,8 @@ def test_p_is_where_the_interval_begins_to_leave_chance_out(share: float) -> Non
     from scipy.special import stdtrit
 
     variance, df = np.array(share * (1 - share) / 30), np.array(7.0)
-    p = float(wilson_p(np.array(share), variance, df, 0.5))
-    low, high = wilson(np.array(share), variance, stdtrit(df, 1 - p / 2))
+    p = float(wilson_p_value(np.array(share), variance, df, 0.5))
+    low, high = wilson_interval(np.array(share), variance, stdtrit(df, 1 - p / 2))
     assert min(abs(low - 0.5), abs(high - 0.5)) < 1e-9
 
 
@@ -220,7 +220,7 @@ def test_the_table_marks_what_was_shown_and_names_what_was_not_tested() -> None:
     rows = {row[0].value: row for part in sheet.parts for row in part.rows}
     assert list(rows) == ["fill", "Orbit"]
     assert [head.title for head in sheet.heads] == ["Group", "Queries", "meanP", "seqLSTM"]
-    assert [entry.raised for entry in rows["Orbit"][2:]] == ["", group_table.BELOW]
+    assert [entry.raised for entry in rows["Orbit"][2:]] == ["", group_table.BELOW_CHANCE]
     said = " ".join(group_table.sentences(Footnotes.from_json(FACTS), made, "binary"))
     assert "fewer than 10 clusters of queries: fill." in said and "over the 8 tests" in said
     assert "0.1 intervals are expected to miss" in said and "976 of 1,000 captions have no group" in said
@@ -231,7 +231,7 @@ def test_the_name_of_a_group_is_no_formula_in_a_spreadsheet(tmp_path: Path) -> N
     name = "+1+cmd|' /C calc'!A0"
     labels = {method: method for method in VALUES} | {"meanP": "=HYPERLINK(A1)"}
     made = results(setting="binary", groups=of_groups([name, "fill"]), labels=labels)
-    paths = [write(tmp_path, one)[-1] for one in published(made, ["binary"], Footnotes.from_json(FACTS))]
+    paths = [write_table(tmp_path, one)[-1] for one in published_tables(made, ["binary"], Footnotes.from_json(FACTS))]
     cells = [cell for path in paths for row in csv.reader(path.open(newline="")) for cell in row]
     assert f"'{name}" in cells and "'=HYPERLINK(A1)" in cells
     assert not [cell for cell in cells if re.match(r"[=+\-@\t\r](?![\d.]+$)", cell)], "numbers alone begin so"
@@ -240,16 +240,16 @@ def test_the_name_of_a_group_is_no_formula_in_a_spreadsheet(tmp_path: Path) -> N
 
 
 def test_a_picture_of_many_groups_shows_the_largest() -> None:
-    table = of_groups([f"g{n:02}" for n in range(MOST + 5)])
+    table = of_groups([f"g{n:02}" for n in range(MAX_GROUPS + 5)])
     table.loc[table["group"] == "g44", "queries"] = 99
     figure = group_intervals(table, {"meanP": "meanP", "seqLSTM": "$x"}, (), "binary")
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert len(labels) == MOST and "g44 (99)" in labels
+    assert len(labels) == MAX_GROUPS and "g44 (99)" in labels
     assert group_intervals(table, {"meanP": "meanP"}, (), "hard").axes[0].texts, "says that there is nothing"
 
 
 def test_the_formats_column_is_known() -> None:
-    assert "group" in table.COLUMNS.known
+    assert "group" in table.TABLE_COLUMNS.known
 
 
 def test_annotations_of_shapes_that_an_earlier_version_made_have_the_same_groups(tmp_path: Path) -> None:
@@ -257,10 +257,10 @@ def test_annotations_of_shapes_that_an_earlier_version_made_have_the_same_groups
     source = {"format": "shapes", "clips": {"train": 12, "valid": 4, "test": 20}}
     dataset = Dataset.model_validate({"name": "s", "source": source})
     shapes.write_annotations(dataset.source, tmp_path)
-    now = groups_of(dataset, read_annotations(dataset, str(tmp_path)))
+    now = read_groups(dataset, read_annotations(dataset, str(tmp_path)))
     for file in tmp_path.glob("*.json"):
         entries = read_json(file)
         write_json(file, {name: {k: v for k, v in entry.items() if k != "group"} for name, entry in entries.items()})
     annotations = read_annotations(dataset, str(tmp_path))
-    assert "group" not in annotations.captions and groups_of(dataset, annotations).equals(now)
+    assert "group" not in annotations.captions and read_groups(dataset, annotations).equals(now)
     assert now["group"].nunique() == 10

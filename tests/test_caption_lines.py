@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rewind.datasets.caption_lines import Names, read_caption_lines
+from rewind.data.formats.embeddings import ImageNames, read_caption_lines
 from rewind.errors import RewindError
 
-NAMES = Names(["a/one.jpg", "b/one.jpg", "two.png", "three words.jpg"], "x.npz")
+NAMES = ImageNames(["a/one.jpg", "b/one.jpg", "two.png", "three words.jpg"], "x.npz")
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,16 @@ import json
 import pandas as pd
 import pytest
 
-from rewind.datasets.captions import load_split, write_captions
-from rewind.datasets.rows import Rows
+from rewind.data.annotations import AnnotationBuilder
+from rewind.data.captions import load_split, write_captions
 from rewind.errors import RewindError
-from rewind.files import read_csv
+from rewind.io.files import read_csv
 
 SPLIT_OF = {"1": "train", "2": "train", "3": "valid", "4": "test", "5": "test", "06": "test"}
 
 
 def annotations(without_twin=()):
-    rows = Rows()
+    rows = AnnotationBuilder()
     for item, split in SPLIT_OF.items():
         name = rows.original(item, item, split, item, "here")
         rows.describe(name, [f"{item} opens, slowly", "NA"] if split == "train" else [f"{item} opens"], split)
@@ -102,7 +102,7 @@ def test_a_twin_that_was_never_made_is_missing_alone(tmp_path):
 
 
 def test_at_most_fifty_missing_clips_are_listed(tmp_path):
-    rows = Rows()
+    rows = AnnotationBuilder()
     for number in range(60):
         rows.describe(rows.original(f"c{number}", "", "test", "c", "here"), ["x"], "test")
     empty = pd.DataFrame({"item_id": [], "status": [], "reason": []}, dtype=str)

@@ -14,20 +14,20 @@ import pytest
 import torch
 
 from conftest import ROOT
-from rewind import doctor
-from rewind.cli import _parser, main
-from rewind.compat import open_clip
-from rewind.doctor import Finding, show
+from rewind.cli import doctor
+from rewind.cli.doctor import Finding, format_findings
+from rewind.cli.main import _build_parser, main
+from rewind.config import Backbone, Frames, Method, RunSpec, Text
+from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
-from rewind.files import write_json
+from rewind.io.files import write_json
 from rewind.models.checkpoint import save_model
-from rewind.models.clip import Clip
+from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.clip4clip_files import HELD, read_clip4clip
+from rewind.models.clip4clip_checkpoint import CLIP4CLIP_HEADS, read_clip4clip
 from rewind.models.heads import HEADS
+from rewind.optional_packages import open_clip
 from rewind.provenance import environment, hardware
-from rewind.study import Backbone, Frames, Method, RunSpec, Text
-from rewind.study.model import Evaluation
 
 CONFIG = {
     "embed_dim": 64,
@@ -53,7 +53,7 @@ def _options(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> lis
 
 
 def test_no_option_takes_what_is_not_finite(capsys):
-    types = {(*path, action.dest): action.type for path, action in _options(_parser())}
+    types = {(*path, action.dest): action.type for path, action in _options(_build_parser())}
     assert [at for at, kind in types.items() if kind is float] == [], "type=float takes nan and inf"
     assert {("power", "seed_sd"), ("power", "r1"), ("power", "alike"), ("rehearse", "gpu_tflops")} <= types.keys()
     for command in (["power", "demo", "--seed-sd"], ["rehearse", "demo", "--gpu-tflops"]):
@@ -148,17 +148,17 @@ def test_a_package_that_does_not_load_is_named(capsys, monkeypatch):
 
 
 def test_without_an_installation_the_doctor_says_how(capsys, monkeypatch):
-    monkeypatch.setattr(doctor, "DISTRIBUTION", "no-such-distribution")
+    monkeypatch.setattr(doctor, "DISTRIBUTION_NAME", "no-such-distribution")
     assert main(["doctor"]) == 1
     assert "Rewind is not installed" in capsys.readouterr().out
 
 
 def test_optional_findings_do_not_count():
-    text = show([Finding("a", "1"), Finding("b", "none", False, "get b", needed=False)])
+    text = format_findings([Finding("a", "1"), Finding("b", "none", False, "get b", needed=False)])
     assert text.splitlines()[:2] == ["ok      a  1", "none    b  none"] and "b: get b" in text
     assert text.endswith("What only some need is missing: b.")
-    assert show([Finding("a", "1")]).endswith("\nEverything that is needed is there.")
-    assert show([Finding("a", "1", False, "get a"), Finding("b", "", False, "", needed=False)]).endswith(
+    assert format_findings([Finding("a", "1")]).endswith("\nEverything that is needed is there.")
+    assert format_findings([Finding("a", "1", False, "get a"), Finding("b", "", False, "", needed=False)]).endswith(
         "must be fixed."
     )
 
@@ -171,7 +171,7 @@ def test_the_record_of_a_run_names_the_machine():
 
 
 def test_the_command_starts_without_torch():
-    code = "import sys; from rewind.cli import _parser; _parser(); sys.exit('torch' in sys.modules)"
+    code = "import sys; from rewind.cli.main import _build_parser; _build_parser(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
@@ -185,7 +185,7 @@ def run(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tiny.json").write_text(json.dumps(config))
         clip = open_clip("model").CLIP(**config)
-        retriever = Clip4Clip(Clip(clip, Tokens(), 8), HEADS[head](64, layers=2, positions=77))
+        retriever = Clip4Clip(ClipTowers(clip, Tokens(), 8), HEADS[head](64, layers=2, positions=77))
         save_model(folder / "model.safetensors", retriever, {})
         spec = RunSpec(
             backbone=Backbone(kind=kind, architecture=str(tmp_path / "tiny.json")),
@@ -200,7 +200,7 @@ def run(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("head", HELD)
+@pytest.mark.parametrize("head", CLIP4CLIP_HEADS)
 def test_a_run_is_exported(run, tmp_path, head, capsys):
     folder, retriever = run(head=head)
     out = tmp_path / "out/pytorch_model.bin.4"

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from golden_numbers import Numbers, agree, load, load_json
-from rewind.compat import open_clip
 from rewind.errors import RewindError
-from rewind.models.clip import Clip
+from rewind.losses.infonce import infonce
+from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.heads import HEADS
-from rewind.objectives.infonce import infonce
+from rewind.optional_packages import open_clip
 from rewind.training.grad_cache import exact_step
 
 FILES = ["open_meanP", "open_seqLSTM", "open_seqTransf", "open_tightTransf", "open2_seqTransf", "open2_tightTransf"]
@@ -63,7 +63,7 @@ def upstream_model(golden) -> Clip4Clip:
             "layers": number["text_layers"],
         },
     )
-    backbone = Clip(towers, TokensAsGiven(number["vocab"]), number["max_words"])
+    backbone = ClipTowers(towers, TokensAsGiven(number["vocab"]), number["max_words"])
     head = HEADS[str(meta["sim_header"])](
         number["embed_dim"], layers=number["head_layers"], positions=number["context_length"]
     )
@@ -202,7 +202,7 @@ def tiny(head: str, positions: int = 77) -> Clip4Clip:
     vision = {"image_size": 16, "layers": 1, "width": 64, "patch_size": 8}
     text = {"context_length": 8, "vocab_size": 40, "width": 64, "heads": 1, "layers": 1}
     towers = open_clip("model").CLIP(embed_dim=64, quick_gelu=True, vision_cfg=vision, text_cfg=text)
-    return Clip4Clip(Clip(towers, TokensAsGiven(40), 8), HEADS[head](64, layers=1, positions=positions)).eval()
+    return Clip4Clip(ClipTowers(towers, TokensAsGiven(40), 8), HEADS[head](64, layers=1, positions=positions)).eval()
 
 
 def random_batch(frames: int) -> dict[str, torch.Tensor]:

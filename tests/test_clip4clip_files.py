@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from golden_numbers import load
-from rewind.compat import open_clip
+from rewind.config import Backbone, Method, Text
 from rewind.errors import RewindError
 from rewind.models import clip4clip
-from rewind.models.clip import Clip
-from rewind.models.clip4clip_files import HELD, read_clip4clip, write_clip4clip
+from rewind.models.clip import ClipTowers
+from rewind.models.clip4clip_checkpoint import CLIP4CLIP_HEADS, read_clip4clip, write_clip4clip
 from rewind.models.heads import HEADS
-from rewind.study import Backbone, Method, Text
+from rewind.optional_packages import open_clip
 
 GOLDEN = ["open_meanP", "open_seqLSTM", "open_seqTransf", "open_tightTransf", "open2_seqTransf", "open2_tightTransf"]
 CONFIG = {
@@ -31,7 +31,7 @@ class Tokens:
 
 def model(head: str, seed: int = 0, **changes) -> clip4clip.Clip4Clip:
     torch.manual_seed(seed)
-    towers = Clip(open_clip("model").CLIP(**(CONFIG | changes)), Tokens(), 8)
+    towers = ClipTowers(open_clip("model").CLIP(**(CONFIG | changes)), Tokens(), 8)
     return clip4clip.Clip4Clip(towers, HEADS[head](64, layers=2, positions=77))
 
 
@@ -80,7 +80,7 @@ def test_upstreams_own_states_come_back_as_they_were(tmp_path, name, capsys):
         },
     }
     layers, positions = number.get("head_layers", 4), number["context_length"]
-    towers = Clip(open_clip("model").CLIP(**config), Tokens(), 8)
+    towers = ClipTowers(open_clip("model").CLIP(**config), Tokens(), 8)
     retriever = clip4clip.Clip4Clip(towers, HEADS[head](number["embed_dim"], layers=layers, positions=positions))
     retriever.load_state_dict(ours)
     write_clip4clip(retriever, tmp_path / "ours.bin")
@@ -91,7 +91,7 @@ def test_upstreams_own_states_come_back_as_they_were(tmp_path, name, capsys):
     assert equal(read_clip4clip(tmp_path / "ours.bin")[1], ours)
 
 
-@pytest.mark.parametrize("head", HELD)
+@pytest.mark.parametrize("head", CLIP4CLIP_HEADS)
 def test_export_import_export_is_identical_to_the_byte(tmp_path, head):
     first = model(head)
     write_clip4clip(first, tmp_path / "pytorch_model.bin.0")
@@ -111,7 +111,7 @@ def test_parameters_at_full_width_are_as_many_as_upstreams(tmp_path):
         towers = open_clip("model").CLIP(
             **CONFIG | {"embed_dim": 512, "vision_cfg": vision, "text_cfg": CONFIG["text_cfg"] | {"context_length": 77}}
         )
-        retriever = clip4clip.Clip4Clip(Clip(towers, Tokens(), 8), HEADS[head](512, layers=4, positions=77))
+        retriever = clip4clip.Clip4Clip(ClipTowers(towers, Tokens(), 8), HEADS[head](512, layers=4, positions=77))
         write_clip4clip(retriever, tmp_path / "model.bin")
         state = torch.load(tmp_path / "model.bin", weights_only=True)
         assert sum(value.numel() for name, value in state.items() if not name.startswith("clip.")) == count
@@ -182,7 +182,7 @@ def test_a_head_of_ones_own_is_not_written(tmp_path):
 def build(tmp_path, weights, head: str, layers: int = 2) -> clip4clip.Clip4Clip:
     architecture = tmp_path / "tiny.json"
     words = ["one red ring turns", "two dots fall down"]
-    from rewind.text import make_tokenizer
+    from rewind.data.tokenizers import make_tokenizer
 
     vocabulary = make_tokenizer("words", words).vocabulary
     architecture.write_text(json.dumps(CONFIG | {"text_cfg": CONFIG["text_cfg"] | {"vocab_size": vocabulary}}))
@@ -190,7 +190,7 @@ def build(tmp_path, weights, head: str, layers: int = 2) -> clip4clip.Clip4Clip:
     return clip4clip.build(Method(head=head, head_layers=layers), keys, Text(tokenizer="words", max_words=8), words)
 
 
-@pytest.mark.parametrize("head", HELD)
+@pytest.mark.parametrize("head", CLIP4CLIP_HEADS)
 def test_backbone_weights_bring_towers_and_the_same_head(tmp_path, head):
     torch.manual_seed(5)
     first = build(tmp_path, None, head)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from conftest import ROOT
-from rewind.command import VARIABLE, command, hand_down, shown
+from rewind.provenance import COMMAND_VARIABLE, record_command, redacted_command, user_command
 
 TYPED = ["--cores", "all", "--resources", "gpu=4", "--config", "studies=[rtime]"]
 OVER = "overrides={studies.x.text.tokenizer: 'clip', studies.x.backbone.token_mask: 0.5}"
@@ -32,7 +32,7 @@ OVER = "overrides={studies.x.text.tokenizer: 'clip', studies.x.backbone.token_ma
     ],
 )
 def test_secrets_are_hidden_and_nothing_else(typed, expected):
-    words = shlex.split(shown(["/home/someone/.venv/bin/snakemake", *typed]))
+    words = shlex.split(redacted_command(["/home/someone/.venv/bin/snakemake", *typed]))
     assert words[0] == "snakemake" and len(words) == len(typed) + 1
     for word in expected if expected is not None else typed:
         assert any(word in found for found in words), (word, words)
@@ -41,17 +41,17 @@ def test_secrets_are_hidden_and_nothing_else(typed, expected):
 
 
 def test_only_the_first_process_says_what_was_typed(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "of an outer workflow")
-    hand_down(["/x/snakemake/__main__.py", "-n", 'it\'s "odd" $HOME'], first=True)
-    assert command() == shlex.join(["snakemake", "-n", 'it\'s "odd" $HOME'])
-    assert not set(os.environ[VARIABLE]) & set("'\"$ \\"), "it passes any shell"
-    hand_down(["snakemake", "--mode", "remote"], first=False)
-    assert shlex.split(command())[1] == "-n", "a job keeps what it was handed"
-    monkeypatch.delenv(VARIABLE)
-    hand_down(["snakemake", "--mode", "remote"], first=False)
-    assert command() == "snakemake --mode remote", "a job that was handed nothing says at least what it is"
-    monkeypatch.setenv(VARIABLE, "%%%")
-    assert command() == shown(sys.argv)
+    monkeypatch.setenv(COMMAND_VARIABLE, "of an outer workflow")
+    record_command(["/x/snakemake/__main__.py", "-n", 'it\'s "odd" $HOME'], first=True)
+    assert user_command() == shlex.join(["snakemake", "-n", 'it\'s "odd" $HOME'])
+    assert not set(os.environ[COMMAND_VARIABLE]) & set("'\"$ \\"), "it passes any shell"
+    record_command(["snakemake", "--mode", "remote"], first=False)
+    assert shlex.split(user_command())[1] == "-n", "a job keeps what it was handed"
+    monkeypatch.delenv(COMMAND_VARIABLE)
+    record_command(["snakemake", "--mode", "remote"], first=False)
+    assert user_command() == "snakemake --mode remote", "a job that was handed nothing says at least what it is"
+    monkeypatch.setenv(COMMAND_VARIABLE, "%%%")
+    assert user_command() == redacted_command(sys.argv)
 
 
 SNAKEFILE = f"""
@@ -78,7 +78,7 @@ def test_a_job_of_snakemakes_records_what_the_user_typed(tmp_path):
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
     (tmp_path / "job.py").write_text(JOB)
     typed = ["--cores", "1", "--quiet", "all", "--config", 'note=it\'s "5 $"', "access_key=hush"]
-    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), VARIABLE: "of an outer workflow"}
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), COMMAND_VARIABLE: "of an outer workflow"}
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", *typed], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200
     )

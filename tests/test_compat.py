@@ -16,7 +16,7 @@ FILES = [
     path
     for folder in ("src", "workflow", "benchmarks", "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if path != ROOT / "src/rewind/compat.py"
+    if path != ROOT / "src/rewind/optional_packages.py"
 ]
 
 
@@ -38,7 +38,7 @@ def named(tree: ast.AST) -> set[str]:
 def test_nothing_else_imports_them() -> None:
     assert len(FILES) > 200
     wrong = {str(path.relative_to(ROOT)) for path in FILES if named(ast.parse(path.read_text())) & BEHIND_THE_DOOR}
-    assert not wrong, f"ask rewind.compat instead: {sorted(wrong)}"
+    assert not wrong, f"ask rewind.optional_packages instead: {sorted(wrong)}"
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ Path("items.csv").write_text("item_id,path,split,cluster_id,reversed,status\\na,
 for split, item in (("test", "a"), ("train", "b")):
     Path(f"captions/shapes_{split}.csv").write_text(f"video_id,caption,caption_id\\n{item},a red ring turns,{item}1\\n")
 Path("captions/report.json").write_text("{}")
-from rewind.jobs.tables import _notes
-from rewind.study import Dataset, Study
+from rewind.jobs.report import _data_notes
+from rewind.config import Dataset, Study
 study = Study.model_validate({"name": "s", "dataset": "shapes", "methods": {"a": {}}, "text": {"max_words": 4}})
 dataset = Dataset.model_validate({"name": "shapes", "source": {"format": "shapes"}})
-print(list(filter(None, _notes(study, dataset, Path(".")))))
+print(list(filter(None, _data_notes(study, dataset, Path(".")))))
 """
 
 
@@ -79,7 +79,7 @@ def in_a_fresh_process(code: str, folder: Path) -> subprocess.CompletedProcess[s
     "first",
     [
         TABLES,
-        "from rewind.models.image_towers import load_tower; print(load_tower('resnet18').width)",
+        "from rewind.models.towers import load_image_tower; print(load_image_tower('resnet18').width)",
     ],
     ids=["tables", "resnet"],
 )
@@ -91,7 +91,9 @@ def test_whatever_asks_first_gets_it(first: str, tmp_path: Path) -> None:
 
 def test_the_library_itself_imports_none_of_them(tmp_path: Path) -> None:
     """They take seconds: importing the modules that use them must not pay for that."""
-    modules = "rewind.text, rewind.models.clip, rewind.models.weights, rewind.models.image_towers, rewind.doctor"
+    modules = (
+        "rewind.data.tokenizers, rewind.models.clip, rewind.models.weights, rewind.models.towers, rewind.cli.doctor"
+    )
     done = in_a_fresh_process(f"import sys, {modules}; print(sorted({BEHIND_THE_DOOR} & set(sys.modules)))", tmp_path)
     assert done.stdout.strip() == "[]", done.stderr
 
@@ -103,7 +105,7 @@ import torch
 library = torch.library.Library("torchvision", "DEF")
 for name in ("nms", "qnms"):
     library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-from rewind.compat import torchvision
+from rewind.optional_packages import torchvision
 print(torchvision("transforms").CenterCrop.__name__)
 """
     done = in_a_fresh_process(code, tmp_path)

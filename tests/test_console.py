@@ -12,11 +12,10 @@ import pytest
 
 from conftest import ROOT
 from init_room import CLIPS, told
-from rewind.console import printable
-from rewind.errors import RewindError
-from rewind.jobs.session import session
-from rewind.trouble import told as sentence_of
+from rewind.errors import RewindError, printable
+from rewind.system_errors import user_message as sentence_of
 from rewind.video.sources import SourceListing
+from rewind.workflow.job import job_session
 
 pytest_plugins = ["init_room"]
 ODD = "\x1b]0;title\x07\x1b[31m\u202e\udcff"
@@ -41,10 +40,10 @@ def test_commands_print_what_is_printable(tmp_path: Path) -> None:
 
 
 def test_jobs_print_and_log_what_is_printable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with session(tmp_path / "job.log"):
+    with job_session(tmp_path / "job.log"):
         print(f"a label {ODD}")
     assert f"a label {SHOWN}" in capsys.readouterr().out and SHOWN in (tmp_path / "job.log").read_text()
-    with pytest.raises(SystemExit), session(tmp_path / "job.log"):
+    with pytest.raises(SystemExit), job_session(tmp_path / "job.log"):
         raise RewindError(f"{ODD}: broken")
     assert f"error: {SHOWN}: broken" in capsys.readouterr().err
 

@@ -15,20 +15,20 @@ import pytest
 from PIL import Image as Picture
 
 from conftest import ROOT
-from rewind.datasets.digest import clips_digest, vectors_digest
-from rewind.files import read_csv, write_csv, write_json
-from rewind.jobs.tables import _decoding, _hardware
-from rewind.jobs.training_job import Job
-from rewind.reporting.footnotes import Footnotes, finished, study_sentences
-from rewind.study import Image, Video
-from rewind.study.load import load_dataset, load_study
-from rewind.video.prepare import prepare_shard
+from rewind.config import Image, Video
+from rewind.config.load import load_dataset, load_study
+from rewind.data.captions import clips_digest, embeddings_digest
+from rewind.io.files import read_csv, write_csv, write_json
+from rewind.jobs.report import _decoding_facts, _hardware_counts
+from rewind.jobs.train import TrainingJob
+from rewind.report.footnotes import Footnotes, finish_sentences, study_sentences
+from rewind.video.prepare import prepare_report
 
 SHARD = """
 import sys
 import tarfile
-from rewind.jobs.videos import make_shard
-from rewind.study import Image
+from rewind.jobs.data import make_shard
+from rewind.config import Image
 make_shard(sys.argv[1], 0, Image(short_side=24), "code", 1, sys.argv[2])
 """
 
@@ -72,13 +72,13 @@ def test_every_item_has_the_hash_of_its_files(inventory):
 
 def test_a_resumed_shard_keeps_its_hashes_and_an_old_one_gets_them(inventory):
     rows, out = read_csv(inventory), inventory.parent
-    first = prepare_shard(rows, out, Image(short_side=24), "code", 1)
+    first = prepare_report(rows, out, Image(short_side=24), "code", 1)
     for state in (out / ".state").glob("*.json"):
         content = json.loads(state.read_text())
         del content["sha256"]  # as an early version wrote it
         state.write_text(json.dumps(content))
     made = {path: path.stat().st_mtime_ns for path in out.glob("*.png")}
-    assert prepare_shard(rows, out, Image(short_side=24), "code", 1).equals(first)
+    assert prepare_report(rows, out, Image(short_side=24), "code", 1).equals(first)
     assert {path: path.stat().st_mtime_ns for path in made} == made, "nothing was made anew"
     assert make(inventory).equals(first.fillna("")) and make(inventory).equals(first.fillna("")), "nor in a shard"
 
@@ -97,7 +97,7 @@ def test_a_clips_hash_covers_its_twin(tmp_path):
     (tmp_path / "clip.gif").rename(source)
     row = {"item_id": "clip", "source": str(source), "reversed_source": "", "twin": 1, "split": "test"}
     out = tmp_path / "videos"
-    report = prepare_shard(pd.DataFrame([row]), out, Video(fps=5, short_side=32), "code", 1)
+    report = prepare_report(pd.DataFrame([row]), out, Video(fps=5, short_side=32), "code", 1)
     assert report["status"].tolist() == ["ok"], report["reason"].tolist()
     both = (out / "clip.mp4").read_bytes() + (out / "clip_rev.mp4").read_bytes()
     assert report["sha256"].tolist() == [hashlib.sha256(both).hexdigest()]
@@ -111,8 +111,8 @@ def test_folders_that_were_prepared_before_have_none():
 
 
 def test_vectors_have_that_of_their_index():
-    assert vectors_digest({"text": "1", "images": "2"}) == vectors_digest({"images": "2", "text": "1"})
-    assert vectors_digest({"text": "1", "images": "2"}) != vectors_digest({"text": "2", "images": "1"})
+    assert embeddings_digest({"text": "1", "images": "2"}) == embeddings_digest({"images": "2", "text": "1"})
+    assert embeddings_digest({"text": "1", "images": "2"}) != embeddings_digest({"text": "2", "images": "1"})
 
 
 def test_a_run_knows_its_content_and_does_not_resume_on_another(tmp_path):
@@ -120,7 +120,7 @@ def test_a_run_knows_its_content_and_does_not_resume_on_another(tmp_path):
     write_csv(data / "items.csv", pd.DataFrame({"item_id": ["a"]}))
     for split in ("train", "valid"):
         write_csv(data / f"captions/shapes_{split}.csv", pd.DataFrame({"caption": ["a"]}))
-    job = Job("chance/seed0", spec, 0, data, "shapes", 4, tmp_path / "state.pt", "code")
+    job = TrainingJob("chance/seed0", spec, 0, data, "shapes", 4, tmp_path / "state.pt", "code")
     assert job.content() is None, "a folder without a report"
     marks = []
     for content in ({"dataset": "shapes"}, {"digest": "1" * 64}, {"digest": "2" * 64}):
@@ -131,11 +131,11 @@ def test_a_run_knows_its_content_and_does_not_resume_on_another(tmp_path):
 
 
 def test_the_table_names_the_content():
-    said = finished(study_sentences(Footnotes(data=["0123456789abcdef" * 4])))
+    said = finish_sentences(study_sentences(Footnotes(data=["0123456789abcdef" * 4])))
     assert said == ["Data: content hash 0123456789ab."]
-    said = finished(study_sentences(Footnotes(data=["0123456789abcdef" * 4, "f" * 64])))
+    said = finish_sentences(study_sentences(Footnotes(data=["0123456789abcdef" * 4, "f" * 64])))
     assert said == ["Data: content hash 0123456789ab and ffffffffffff (runs differ)."]
-    assert finished(study_sentences(Footnotes())) == []
+    assert finish_sentences(study_sentences(Footnotes())) == []
 
 
 def hardware_of(*runs):
@@ -143,7 +143,7 @@ def hardware_of(*runs):
     records = [
         {"hardware": {"devices": devices}} | ({"instance": instance} if instance else {}) for devices, instance in runs
     ]
-    return finished(study_sentences(Footnotes(hardware=_hardware(records))))
+    return finish_sentences(study_sentences(Footnotes(hardware=_hardware_counts(records))))
 
 
 def test_the_instance_type_stands_beside_the_device():
@@ -170,7 +170,7 @@ def test_another_number_of_gpus_is_no_other_run():
     study = load_study("demo", ROOT / "config/studies")
     other = study.model_copy(update={"resources": study.resources.model_copy(update={"gpus": 4})})
     for method in study.methods:
-        assert other.run_spec(method, seed=0).signature() == study.run_spec(method, seed=0).signature()
+        assert other.run_spec(method, seed=0).fingerprint() == study.run_spec(method, seed=0).fingerprint()
     assert other.run_spec("meanP").method.training.batch.size % 4 == 0
 
 
@@ -178,5 +178,5 @@ def test_every_version_of_the_decoder_is_named():
     study = load_study("demo", ROOT / "config/studies")
     dataset = load_dataset(study.dataset, ROOT / "config/datasets")
     packages = [{"torch": "2.5.1", "decord": "0.6.0"}, {"decord": "0.6.0"}, {"decord": "0.7.0"}]
-    found = finished(study_sentences(Footnotes(decoding=_decoding(study, dataset, packages))))
+    found = finish_sentences(study_sentences(Footnotes(decoding=_decoding_facts(study, dataset, packages))))
     assert found[0].endswith("decord 0.6.0 and 0.7.0.")

@@ -7,7 +7,7 @@ import pytest
 
 from golden_numbers import agree, load
 from rewind.errors import RewindError
-from rewind.evaluation.cosine_gap import EDGES, cosine_gap
+from rewind.evaluation.cosine_gap import COSINE_BIN_EDGES, measure_cosine_gap
 from rewind.statistics.cosine_gaps import compare_gaps, gap_totals
 
 GOLDEN = load("hnac.npz")
@@ -22,35 +22,41 @@ def test_it_is_the_originals_gap() -> None:
     video, text = (unit(GOLDEN[f"in/gap/{side}"].astype(float)) for side in ("video", "text"))
     one = np.arange(len(video))
     for matrix in (text @ video.T, video @ text.T):  # which side asks makes no difference
-        agree("HNAC, cosine gap", "gap", cosine_gap(matrix, one, one).gap, GOLDEN["ref64/gap"], rtol=1e-9)
-    agree("HNAC, cosine gap", "gap", np.float32(cosine_gap(text @ video.T, one, one).gap), GOLDEN["out/gap"], atol=1e-6)
+        agree("HNAC, cosine gap", "gap", measure_cosine_gap(matrix, one, one).gap, GOLDEN["ref64/gap"], rtol=1e-9)
+    agree(
+        "HNAC, cosine gap",
+        "gap",
+        np.float32(measure_cosine_gap(text @ video.T, one, one).gap),
+        GOLDEN["out/gap"],
+        atol=1e-6,
+    )
 
 
 def test_the_own_item_its_twin_and_its_other_captions_are_no_negatives() -> None:
     # Items a, its twin a_rev (one cluster) and b; a has two captions.
     cosines = np.array([[0.9, 0.8, 0.1], [0.7, 0.6, -0.1], [0.5, 0.6, 0.2], [0.3, 0.1, 0.4]])
-    found = cosine_gap(cosines, np.array([0, 0, 1, 2]), np.array([0, 0, 1]))
+    found = measure_cosine_gap(cosines, np.array([0, 0, 1, 2]), np.array([0, 0, 1]))
     assert found.positive.tolist() == [0.9, 0.7, 0.6, 0.4]
     assert found.negative == pytest.approx([0.1, -0.1, 0.2, 0.2])
     assert found.gap == pytest.approx(0.65 - 0.1)
     assert found.counts.sum(axis=1).tolist() == [4, 5], "4 pairs, and 3 + 2 with items of another cluster"
-    assert found.counts[1][np.searchsorted(EDGES, 0.2, "right") - 1] == 1
+    assert found.counts[1][np.searchsorted(COSINE_BIN_EDGES, 0.2, "right") - 1] == 1
 
 
 def test_a_value_that_is_no_cosine_or_a_lone_cluster_is_refused() -> None:
     one = np.arange(2)
     for value in (np.nan, 1.5):
         with pytest.raises(RewindError, match=r"seed0\.npz: the cosine gap needs cosines"):
-            cosine_gap(np.array([[0.1, value], [0.2, 0.3]]), one, one, "seed0.npz")
+            measure_cosine_gap(np.array([[0.1, value], [0.2, 0.3]]), one, one, "seed0.npz")
     with pytest.raises(RewindError, match="at least two clusters"):
-        cosine_gap(np.eye(2), one, np.zeros(2))
+        measure_cosine_gap(np.eye(2), one, np.zeros(2))
 
 
 def test_what_clusters_add_sums_to_the_gap() -> None:
     rng = np.random.default_rng(0)
     own = np.array([0, 0, 1, 2, 3, 4])  # items 0 and 1 are one cluster, and item 0 has two captions
     cluster = np.array([0, 0, 1, 2, 3])
-    found = cosine_gap(rng.uniform(-1, 1, (6, 5)), own, cluster)
+    found = measure_cosine_gap(rng.uniform(-1, 1, (6, 5)), own, cluster)
     totals = gap_totals(found, cluster[own], cluster, 4)
     means = totals.sum(axis=1) / len(own)
     assert means == pytest.approx([found.gap, found.positive.mean(), found.negative.mean()])
@@ -72,7 +78,7 @@ def compared(
     matrices: dict[str, list[np.ndarray]], pairs: list[tuple[str, str]] | None = None, confidence: float = 0.95
 ):
     one = np.arange(len(next(iter(matrices.values()))[0]))
-    found = {method: [cosine_gap(matrix, one, one) for matrix in seeds] for method, seeds in matrices.items()}
+    found = {method: [measure_cosine_gap(matrix, one, one) for matrix in seeds] for method, seeds in matrices.items()}
     intervals, differences = compare_gaps(
         {("test", "independent"): found}, {"test": (one, one)}, pairs or [], confidence
     )

@@ -12,10 +12,10 @@ RUN = f"""
 import hashlib, sys
 import numpy as np, torch
 from rewind.models.clip4clip import build
-from rewind.study import Backbone, Method, Text, Training
-from rewind.training.state import StateFile
-from rewind.feeding.inputs import CachedFrames
-from rewind.training.loop import TrainingData, seed_everything, train
+from rewind.config import Backbone, Method, Text, Training
+from rewind.training.checkpoint import StateFile
+from rewind.loading.frame_source import CachedFrames
+from rewind.training.loop import TrainingData, seed_everything, train_model
 
 wanted, state = sys.argv[1] == "True", sys.argv[2]
 captions = [f"a {{colour}} {{shape}}" for colour in ("red", "blue") for shape in ("ring", "star", "box", "disc")]
@@ -35,7 +35,7 @@ frames = np.random.default_rng(0).normal(size=(8, 3, 96)).astype(np.float32)
 inputs = Watched(frames, np.ones((8, 3), np.uint8))
 data = TrainingData(inputs, model.backbone.prepare_text(captions), rows, rows, captions, captions)
 keys = Training(epochs=3, lr=1e-3, freeze=["visual"], batch={{"size": 4}}, deterministic=wanted, micro_batch=2)
-train(model, data, keys, 3, torch.device("cpu"), lambda m: {{"valid_sum": 1.0}}, StateFile(state, "x"), "run")
+train_model(model, data, keys, 3, torch.device("cpu"), lambda m: {{"valid_sum": 1.0}}, StateFile(state, "x"), "run")
 whole = hashlib.sha256(b"".join(v.numpy().tobytes() for v in model.state_dict().values())).hexdigest()
 print(sorted(set(seen)), whole)
 """

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rewind.devices import MASK, allowed, lease
+from rewind.gpu import VISIBLE_DEVICES, allowed_gpus, lease_gpus
 
 FOUR = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
 
@@ -26,55 +26,55 @@ FOUR = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
     ],
 )
 def test_a_mask_is_respected(mask, expected):
-    assert allowed(FOUR, mask) == expected
+    assert allowed_gpus(FOUR, mask) == expected
 
 
 def test_two_jobs_never_hold_one_device(tmp_path, monkeypatch):
-    monkeypatch.delenv(MASK, raising=False)
-    with lease(2, lambda: FOUR, tmp_path) as first:
-        assert os.environ[MASK] == ",".join(first) == "GPU-a,GPU-b"
-        monkeypatch.delenv(MASK)
-        with lease(2, lambda: FOUR, tmp_path) as second:
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
+    with lease_gpus(2, lambda: FOUR, tmp_path) as first:
+        assert os.environ[VISIBLE_DEVICES] == ",".join(first) == "GPU-a,GPU-b"
+        monkeypatch.delenv(VISIBLE_DEVICES)
+        with lease_gpus(2, lambda: FOUR, tmp_path) as second:
             assert not set(first) & set(second)
-    with lease(4, lambda: FOUR, tmp_path) as again:
+    with lease_gpus(4, lambda: FOUR, tmp_path) as again:
         assert again == FOUR, "devices are free again"
 
 
 def test_a_mask_of_numbers_meets_one_of_names(tmp_path, monkeypatch):
-    monkeypatch.setenv(MASK, "0,1")
-    with lease(1, lambda: FOUR, tmp_path) as first:
-        monkeypatch.setenv(MASK, "GPU-a,GPU-b")
-        with lease(1, lambda: FOUR, tmp_path) as second:
+    monkeypatch.setenv(VISIBLE_DEVICES, "0,1")
+    with lease_gpus(1, lambda: FOUR, tmp_path) as first:
+        monkeypatch.setenv(VISIBLE_DEVICES, "GPU-a,GPU-b")
+        with lease_gpus(1, lambda: FOUR, tmp_path) as second:
             assert (first, second) == (["GPU-a"], ["GPU-b"])
 
 
 def test_without_a_gpu_the_job_says_so_and_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv(MASK, raising=False)
-    with lease(2, list, tmp_path) as devices:
-        assert devices == [] and os.environ[MASK] == ""
-    assert MASK not in os.environ and capsys.readouterr().out.count("running on the CPU") == 1
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
+    with lease_gpus(2, list, tmp_path) as devices:
+        assert devices == [] and os.environ[VISIBLE_DEVICES] == ""
+    assert VISIBLE_DEVICES not in os.environ and capsys.readouterr().out.count("running on the CPU") == 1
 
 
 def test_asking_for_more_than_there_are_takes_all(tmp_path, monkeypatch):
-    monkeypatch.delenv(MASK, raising=False)
-    with lease(8, lambda: FOUR[:2], tmp_path) as devices:
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
+    with lease_gpus(8, lambda: FOUR[:2], tmp_path) as devices:
         assert devices == FOUR[:2]
 
 
 def test_zero_gpus_hide_all_of_them(tmp_path, monkeypatch):
-    monkeypatch.delenv(MASK, raising=False)
-    with lease(0, lambda: FOUR, tmp_path):
-        assert os.environ[MASK] == ""
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
+    with lease_gpus(0, lambda: FOUR, tmp_path):
+        assert os.environ[VISIBLE_DEVICES] == ""
 
 
 def _hold(folder, ready):
-    with lease(1, lambda: FOUR[:1], folder):
+    with lease_gpus(1, lambda: FOUR[:1], folder):
         ready.set()
         time.sleep(60)
 
 
 def test_a_killed_job_frees_its_device(tmp_path, monkeypatch):
-    monkeypatch.delenv(MASK, raising=False)
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
     holder = context.Process(target=_hold, args=(tmp_path, ready))
@@ -82,12 +82,12 @@ def test_a_killed_job_frees_its_device(tmp_path, monkeypatch):
     assert ready.wait(30)
     os.kill(holder.pid, 9)
     holder.join()
-    with lease(1, lambda: FOUR[:1], tmp_path, poll=0.05) as devices:
+    with lease_gpus(1, lambda: FOUR[:1], tmp_path, poll=0.05) as devices:
         assert devices == FOUR[:1]
 
 
 def test_waiting_is_announced_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv(MASK, raising=False)
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
     holder = context.Process(target=_hold, args=(tmp_path, ready))
@@ -96,7 +96,7 @@ def test_waiting_is_announced_once(tmp_path, monkeypatch, capsys):
     import threading
 
     threading.Timer(0.4, holder.kill).start()
-    with lease(1, lambda: FOUR[:1], tmp_path, poll=0.05) as devices:
+    with lease_gpus(1, lambda: FOUR[:1], tmp_path, poll=0.05) as devices:
         assert devices == FOUR[:1]
     assert capsys.readouterr().out.count("waiting for 1 of 1 GPUs") == 1
     holder.join()

@@ -11,18 +11,19 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
-from rewind.distributed import World, joined
+from rewind.config import Training
+from rewind.config.evaluation import Evaluation
+from rewind.distributed import World, join_process_group
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
-from rewind.feeding.inputs import CachedFrames
-from rewind.objectives.infonce import Loss, infonce
-from rewind.objectives.sanw import build
-from rewind.study import Training
-from rewind.study.model import Evaluation
-from rewind.training.grad_cache import exact_step
-from rewind.training.loop import TrainingData, train
-from rewind.training.micro_batch import MicroBatch
-from rewind.training.state import StateFile
+from rewind.loading.frame_source import CachedFrames
+from rewind.loading.run_data import TrainingData
+from rewind.losses.base import Loss
+from rewind.losses.infonce import infonce
+from rewind.losses.sanw import build
+from rewind.training.checkpoint import StateFile
+from rewind.training.grad_cache import MicroBatch, exact_step
+from rewind.training.loop import train_model
 from test_grad_cache import CAPTIONS, CPU, HEADS, Noisy, batch_of, error, gradients, noisy_batch, tiny
 from test_micro_batch import later_is_better, short_of_memory_above
 
@@ -67,7 +68,9 @@ def topical_rows(world: World, folder: Path) -> list[np.ndarray]:
         return made(wanted)
 
     data.batch = batch_of_rows
-    history = train(model, data, keys, 0, CPU, later_is_better, StateFile(folder / "t.pt", "x"), "run", world=world)
+    history = train_model(
+        model, data, keys, 0, CPU, later_is_better, StateFile(folder / "t.pt", "x"), "run", world=world
+    )
     assert history[0]["topical_pct"] > 0
     return seen
 
@@ -169,7 +172,7 @@ def trained(world: World, state: Path, after: int = 99, size: int = 8):
     def validate(current):
         return later_is_better(current)
 
-    history = train(model, data, keys, 0, CPU, validate, File(state, "x"), "run", world=world)
+    history = train_model(model, data, keys, 0, CPU, validate, File(state, "x"), "run", world=world)
     return dict(model.state_dict()), [row["loss"] for row in history], saves
 
 
@@ -187,7 +190,7 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    with joined() as world:
+    with join_process_group() as world:
         found = {
             "world": (world.rank, world.size),
             "steps": {case: one_step(world, *case) for case in CASES},
@@ -310,7 +313,7 @@ def test_two_processes_score_with_the_bits_of_one(two, head):
 
 def test_without_torchrun_a_process_is_alone(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with joined() as world:
+    with join_process_group() as world:
         assert world == World() and world.share(7) == slice(0, 7)
         batch = noisy_batch()
         assert all(torch.equal(value, batch[name]) for name, value in world.gather(batch).items())
@@ -322,7 +325,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for name, value in (("WORLD_SIZE", "3"), ("RANK", "2"), ("LOCAL_RANK", "2")):
         monkeypatch.setenv(name, value)
-    with pytest.raises(RewindError, match=r"process 3 of this machine has no GPU \(2 visible\)"), joined():
+    with pytest.raises(RewindError, match=r"process 3 of this machine has no GPU \(2 visible\)"), join_process_group():
         pass
 
 

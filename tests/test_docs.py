@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from rewind.datasets.shapes import write_annotations
-from rewind.study.load import load_dataset
+from rewind.config.load import load_dataset
+from rewind.data.formats.shapes import write_annotations
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "config/README.md", *sorted(ROOT.glob("docs/*.md"))]
 TOPS = {path.name for path in ROOT.iterdir()} & {
@@ -28,7 +28,7 @@ EXAMPLES = {
     "config/studies/mine.yaml",
     "config/studies/squares.yaml",
     "src/rewind/models/closest.py",
-    "src/rewind/objectives/margin.py",
+    "src/rewind/losses/margin.py",
 }
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -14,18 +14,19 @@ import torch
 import torch.multiprocessing as mp
 
 from conftest import ROOT
-from rewind.distributed import World, joined
+from rewind.config import Method, Study
+from rewind.config.evaluation import Evaluation
+from rewind.config.load import load_study
+from rewind.distributed import World, join_process_group
 from rewind.evaluation.similarity import similarity_matrix
-from rewind.feeding.inputs import CachedFrames
-from rewind.models.head import Head
-from rewind.models.retriever import Retriever, find
-from rewind.objectives.interface import make_objective
-from rewind.study import Method, Study
-from rewind.study.load import load_study
-from rewind.study.model import Evaluation
+from rewind.loading.frame_source import CachedFrames
+from rewind.loading.run_data import TrainingData
+from rewind.losses.base import make_objective
+from rewind.models.heads.base import Head
+from rewind.models.retriever import Retriever, find_component
+from rewind.training.checkpoint import StateFile
 from rewind.training.grad_cache import exact_step
-from rewind.training.loop import TrainingData, seed_everything, train
-from rewind.training.state import StateFile
+from rewind.training.loop import seed_everything, train_model
 from test_grad_cache import CAPTIONS, CPU, batch_of, error, gradients
 
 BLOCK = re.compile(r"`((?:mylab|config)/[\w/]+\.(?:py|yaml))`:\n\n```(?:python|yaml)\n(.*?)```", re.DOTALL)
@@ -50,7 +51,9 @@ def study_of(page: Path) -> Study:
 def built(study: Study, method: Method) -> Retriever:
     seed_everything(0)
     backbone = study.backbone.model_copy(update={"architecture": str(ROOT / study.backbone.architecture)})
-    model = find(method.model, "rewind.models", "methods.*.model").build(method, backbone, study.text, CAPTIONS)
+    model = find_component(method.model, "rewind.models", "methods.*.model").build(
+        method, backbone, study.text, CAPTIONS
+    )
     return model.double()
 
 
@@ -74,7 +77,7 @@ def scores(study: Study, name: str, folder: Path, world: World) -> np.ndarray:
         update={"epochs": 2, "batch": method.training.batch.model_copy(update={"size": 8}), "micro_batch": 3}
     )
     state = StateFile(folder / f"{name}.pt", "x")
-    train(model, data, keys, 0, CPU, lambda retriever: {"valid_sum": 1.0}, state, name, world=world)
+    train_model(model, data, keys, 0, CPU, lambda retriever: {"valid_sum": 1.0}, state, name, world=world)
     return similarity_matrix(model, data.text, inputs, Evaluation(pair_batch_size=32), CPU, world)
 
 
@@ -83,7 +86,7 @@ def work(rank: int, size: int, port: int, page: Path) -> None:
     sys.path.insert(0, str(page))
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    with joined() as world:
+    with join_process_group() as world:
         study = study_of(page)
         steps = {name: step(study, name, world) for name in METHODS}
         found = {"steps": steps, "scores": {name: scores(study, name, page, world) for name in METHODS}}

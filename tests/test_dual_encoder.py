@@ -13,19 +13,19 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rewind.distributed import World, joined
+from rewind.config import Backbone as BackboneKeys
+from rewind.config import Method, Text, Training
+from rewind.config.evaluation import Evaluation
+from rewind.distributed import World, join_process_group
 from rewind.errors import RewindError
-from rewind.evaluation.cosine_gap import cosine_gap, cosine_matrices
-from rewind.feeding.inputs import CachedFrames
-from rewind.models import dual_encoder, zero_shot
-from rewind.models.backbone import Backbone, scatter
+from rewind.evaluation.cosine_gap import cosine_matrices, measure_cosine_gap
+from rewind.loading.frame_source import CachedFrames
+from rewind.losses import hnac, infonce
+from rewind.models import dual_encoder
+from rewind.models.backbone import Backbone, scatter_frames
 from rewind.models.checkpoint import load_model, save_model
-from rewind.models.cross_attention import CrossAttention
-from rewind.models.dual_encoder import DualEncoder
-from rewind.objectives import hnac, infonce
-from rewind.study import Backbone as BackboneKeys
-from rewind.study import Method, Text, Training
-from rewind.study.model import Evaluation
+from rewind.models.dual_encoder import CrossAttention, DualEncoder
+from rewind.models.zero_shot import ZeroShotHooks
 from rewind.training.batches import epoch_batches
 from rewind.training.grad_cache import exact_step
 from rewind.training.loop import seed_everything
@@ -53,7 +53,7 @@ class Towers(Backbone):
         return self.text(prepared)
 
     def encode_frames(self, features: Tensor) -> Tensor:
-        return scatter(self.frames(features[features.any(-1)]), features.any(-1))
+        return scatter_frames(self.frames(features[features.any(-1)]), features.any(-1))
 
     def visual_parameters(self) -> list[nn.Parameter]:
         return list(self.frames.parameters())
@@ -116,7 +116,7 @@ def shared_step(rank: int, size: int, port: int, folder: Path) -> None:
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    with joined() as world:
+    with join_process_group() as world:
         torch.save(one_step(world), folder / f"rank{rank}.pt")
 
 
@@ -206,15 +206,15 @@ def test_on_noise_the_independent_gap_is_nought_and_the_pair_conditioned_is_not(
             optimiser.step()
     one = np.arange(120)
     found = cosine_matrices(model, held_text, held, one, EVALUATION, torch.device("cpu"))
-    gaps = {name: cosine_gap(matrix, one, one).gap for name, matrix in found.items()}
+    gaps = {name: measure_cosine_gap(matrix, one, one).gap for name, matrix in found.items()}
     assert abs(gaps["independent"]) < 0.1 and gaps["pair_conditioned"] > 0.5
 
 
 def test_zero_shot_learns_nothing_and_is_kept_in_its_file(tmp_path) -> None:
-    model = built(3, zero_shot)
+    model = built(3, ZeroShotHooks)
     assert not list(model.parameters())
     save_model(tmp_path / "model.safetensors", model, {})
-    other = built(4, zero_shot)
+    other = built(4, ZeroShotHooks)
     text, inputs = data(5)
     before = cosine_matrices(other, text, inputs, np.arange(5), EVALUATION, torch.device("cpu"))["independent"]
     load_model(tmp_path / "model.safetensors", other)
@@ -243,7 +243,7 @@ def test_bad_options_are_told(options: dict, match: str) -> None:
     with pytest.raises(RewindError, match=match):
         built(**options)
     with pytest.raises(RewindError, match="zero_shot only has backbone, text, unit_frames, untrained\."):
-        built(0, zero_shot, heads=2)
+        built(0, ZeroShotHooks, heads=2)
 
 
 def test_rows_that_are_no_pairs_and_cached_features_of_other_towers_are_refused() -> None:

@@ -14,14 +14,14 @@ import yaml
 
 from brought_files import COUNT, caption_ids, item_ids, made, write_captions, write_vectors
 from conftest import ROOT
-from rewind.datasets.annotations import read_annotations
-from rewind.datasets.captions import write_captions as prepare
-from rewind.datasets.score_files import read_scores
-from rewind.errors import Faults, RewindError
-from rewind.jobs.config import load_checked
-from rewind.staleness.plan import refusal
-from rewind.study import load_dataset
-from rewind.trouble import told
+from rewind.config import load_dataset
+from rewind.data.annotations import read_annotations
+from rewind.data.captions import write_captions as prepare
+from rewind.data.readers import read_score_file
+from rewind.errors import ConfigErrors, RewindError
+from rewind.system_errors import user_message
+from rewind.workflow.config import load_checked_config
+from rewind.workflow.stale import refusal_reason
 
 
 @pytest.fixture()
@@ -57,8 +57,8 @@ def study(model: str = "vectors", **options: str) -> None:
 def faults(memory: Path | None = None) -> str:
     """What the workflow says when it is read; nothing where it goes on."""
     try:
-        load_checked({"studies": ["s"]}, memory)
-    except Faults as error:
+        load_checked_config({"studies": ["s"]}, memory)
+    except ConfigErrors as error:
         return str(error)
     return ""
 
@@ -143,13 +143,13 @@ def test_a_broken_file_is_blamed_and_no_architecture(checkout: Path, monkeypatch
         said = faults()
         assert "items.npz: " in said and "architecture" not in said and "Error" not in said
     study()
-    monkeypatch.setattr("rewind.models.vectors.given_vectors", lambda keys: {}["a bug"])
+    monkeypatch.setattr("rewind.models.precomputed.load_precomputed_embeddings", lambda keys: {}["a bug"])
     assert "methods.mine.options: KeyError: 'a bug'" in faults()
 
     def no_memory(keys: object) -> None:
         raise MemoryError("Unable to allocate 9.00 TiB")
 
-    monkeypatch.setattr("rewind.models.vectors.given_vectors", no_memory)
+    monkeypatch.setattr("rewind.models.precomputed.load_precomputed_embeddings", no_memory)
     with pytest.raises(MemoryError):
         faults()
 
@@ -160,22 +160,22 @@ def test_a_lack_of_memory_names_the_file(tmp_path: Path) -> None:
     np.savez_compressed(path, similarity=np.zeros((10_000, 10_000)), query_ids=["a"], item_ids=["b"])
     code = (
         "import resource, sys, psutil\n"
-        "from rewind.datasets.score_files import read_scores\n"
-        "from rewind.trouble import told\n"
+        "from rewind.data.readers import read_score_file\n"
+        "from rewind.system_errors import user_message\n"
         "limit = psutil.Process().memory_info().vms + 200 * 10**6\n"
         "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
-        "try:\n    read_scores(sys.argv[1])\nexcept MemoryError as error:\n    print(told(error))\n"
+        "try:\n    read_score_file(sys.argv[1])\nexcept MemoryError as error:\n    print(user_message(error))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, path], env=environment(), capture_output=True, text=True)
     assert done.stdout.startswith(f"{path}: the memory is used up"), done.stdout + done.stderr
     error = MemoryError()
-    assert str(told(error)).startswith("the memory is used up")
+    assert str(user_message(error)).startswith("the memory is used up")
 
 
 def test_a_number_of_any_length_is_no_score(tmp_path: Path) -> None:
     (tmp_path / "a.run").write_text(f"q Q0 d 1 {'9' * 400} tag\n")
     with pytest.raises(RewindError, match=r"line 1: the score is beyond 3\.4e\+38"):
-        read_scores(tmp_path / "a.run")
+        read_score_file(tmp_path / "a.run")
 
 
 def environment() -> dict[str, str]:
@@ -203,10 +203,10 @@ def test_why_and_accept_say_why_snakemake_refuses(checkout: Path) -> None:
 
 def test_a_refusal_loses_no_reason() -> None:
     profile = "Using workflow specific profile profiles/default for setting default command line arguments."
-    assert refusal("MissingRuleException:\nNo rule to produce x.\n", profile) == (
+    assert refusal_reason("MissingRuleException:\nNo rule to produce x.\n", profile) == (
         "MissingRuleException:\nNo rule to produce x."
     )
-    assert refusal("", f"{profile}\nsnakemake: error: unrecognized arguments: -x") == (
+    assert refusal_reason("", f"{profile}\nsnakemake: error: unrecognized arguments: -x") == (
         "snakemake: error: unrecognized arguments: -x"
     )
-    assert refusal("", profile) == profile and refusal("", "") == "it gave no reason"
+    assert refusal_reason("", profile) == profile and refusal_reason("", "") == "it gave no reason"

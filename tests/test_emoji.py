@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rewind.datasets import emoji
+from rewind.config import Dataset, load_dataset
+from rewind.data.formats import emoji
 from rewind.errors import RewindError
-from rewind.files import read_csv
-from rewind.study import Dataset, load_dataset
+from rewind.io.files import read_csv
 
 PEOPLE = ["1f9d1", "1f468", "1f469"]
 NAMES = {"1f9d1": "", "1f468": "man ", "1f469": "woman "}
@@ -203,7 +203,7 @@ def test_variants_of_a_subject_stay_together() -> None:
         **{"1f415": "dog", "1f436": "dog face", "1f695": "taxi", "1f696": "oncoming taxi"},
         **{"1f600": "grinning face", "1f62d": "loudly crying face", "2640": "female sign"},
     }
-    subjects = emoji.subjects_of(labels)
+    subjects = emoji.group_by_subject(labels)
     groups = sorted(sorted(code for code in subjects if subjects[code] == s) for s in set(subjects.values()))
     together = [group for group in groups if len(group) > 1]
     assert together == [

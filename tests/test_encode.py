@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rewind.feeding.encode import encode_all, encode_texts
+from rewind.loading.encode import encode_all_items, encode_all_texts
 
 CPU = torch.device("cpu")
 
@@ -36,7 +36,7 @@ def test_items_keep_their_order_and_their_batches_whoever_reads_them(inputs, wor
         seen.append(batch["value"].tolist())
         return {"value": batch["value"] + 1, "process": batch["process"]}
 
-    found = encode_all(encode, inputs, 4, CPU, workers=workers, done=done.append)
+    found = encode_all_items(encode, inputs, 4, CPU, workers=workers, done=done.append)
     assert seen == [[0, 10, 20, 30], [40, 50, 60, 70], [80, 90, 100]]
     assert found["value"].tolist() == [10 * row + 1 for row in range(11)]
     assert done == [4, 4, 3]
@@ -51,6 +51,6 @@ def test_captions_keep_their_order_and_their_batches() -> None:
         seen.append(len(batch["text"]))
         return {"sum": batch["text"].sum(1), "first": batch["text"][:, :1]}
 
-    found = encode_texts(encode, text, 3, CPU)
+    found = encode_all_texts(encode, text, 3, CPU)
     assert seen == [3, 3, 1]
     assert torch.equal(found["sum"], text.sum(1)) and torch.equal(found["first"], text[:, :1])

@@ -16,13 +16,13 @@ import pytest
 
 from conftest import ROOT
 from encoder_data import NAMES, keys, open_clip_folder, prepared
-from rewind.datasets.captions import load_split
+from rewind.data.captions import load_split
 from rewind.distributed import World
 from rewind.encoders import shards
 from rewind.errors import RewindError
-from rewind.files import read_csv, read_json, write_csv
+from rewind.io.files import read_csv, read_json, write_csv
 from rewind.jobs import encode_vectors as job
-from rewind.jobs.encode_vectors import make_vectors
+from rewind.jobs.encode_vectors import make_test_vectors
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +44,14 @@ def vectors(folder: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def made(data: Path, folder: Path, encoding, code: str = "code") -> dict[str, dict[str, np.ndarray]]:
-    make_vectors(encoding, data, "tiny", folder, code)
+    make_test_vectors(encoding, data, "tiny", folder, code)
     return vectors(folder)
 
 
 @pytest.fixture(scope="module")
 def whole(data: Path, model: Path, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
-    make_vectors(keys("open_clip", model), data, "tiny", folder, "code")
+    make_test_vectors(keys("open_clip", model), data, "tiny", folder, "code")
     return folder
 
 
@@ -93,7 +93,7 @@ def test_captions_longer_than_the_context_are_counted(data: Path, model: Path, t
     captions = read_csv(folder / "captions/tiny_test.csv")
     captions.loc[captions["caption"] == "two circles", "caption"] = " ".join(["circle"] * 19)  # 20 tokens fit
     write_csv(folder / "captions/tiny_test.csv", captions)
-    make_vectors(keys("open_clip", model), folder, "tiny", tmp_path / "out", "code")
+    make_test_vectors(keys("open_clip", model), folder, "tiny", tmp_path / "out", "code")
     record = read_json(tmp_path / "out/record.json")
     assert record["captions_cut"] == 1
     assert "1 of 3 different captions are longer than the model's context, and cut" in record["notes"]
@@ -113,16 +113,16 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from encoder_data import keys
 from rewind.jobs import encode_vectors as job
-from rewind.datasets.captions import load_split
+from rewind.data.captions import load_split
 from rewind.distributed import World
 from rewind.encoders import shards
-job.CLIPS = job.TEXTS = 1
+job.CLIPS_PER_SHARD = job.CAPTIONS_PER_SHARD = 1
 write = shards.write_shard
 def slowly(path, *rest):
     write(path, *rest)
     time.sleep(0.0 if path.name != {last!r} else 600)
 shards.write_shard = slowly
-job.make_vectors(keys("open_clip", {model!r}), Path({data!r}), "tiny", Path({folder!r}), "code")
+job.make_test_vectors(keys("open_clip", {model!r}), Path({data!r}), "tiny", Path({folder!r}), "code")
 """
 
 
@@ -140,8 +140,8 @@ def test_a_killed_job_goes_on(data: Path, model: Path, whole: Path, tmp_path: Pa
     kept = sorted(path.name for path in state.glob("*.npz"))
     assert last in kept and "items-00002.npz" not in kept
 
-    monkeypatch.setattr(job, "CLIPS", 1)
-    monkeypatch.setattr(job, "TEXTS", 1)
+    monkeypatch.setattr(job, "CLIPS_PER_SHARD", 1)
+    monkeypatch.setattr(job, "CAPTIONS_PER_SHARD", 1)
     written = []
     write = shards.write_shard
     monkeypatch.setattr(shards, "write_shard", lambda path, *rest: (written.append(path.name), write(path, *rest)))
@@ -156,25 +156,25 @@ def test_no_shard_of_other_keys_code_or_files_is_kept(
     data: Path, tmp_path: Path, monkeypatch, change: str, tmp_path_factory
 ) -> None:
     model = open_clip_folder(tmp_path_factory.mktemp("model") / "tiny")
-    monkeypatch.setattr(job, "_finish", lambda *_: None)  # the state stays
-    make_vectors(keys("open_clip", model), data, "tiny", tmp_path, "code")
+    monkeypatch.setattr(job, "_join_shards", lambda *_: None)  # the state stays
+    make_test_vectors(keys("open_clip", model), data, "tiny", tmp_path, "code")
     written = []
     write = shards.write_shard
     monkeypatch.setattr(shards, "write_shard", lambda path, *rest: (written.append(path.name), write(path, *rest)))
-    make_vectors(keys("open_clip", model), data, "tiny", tmp_path, "code")
+    make_test_vectors(keys("open_clip", model), data, "tiny", tmp_path, "code")
     assert not written
     if change == "clip":
         os.utime(data / "videos/a.mp4", ns=(0, 0))
     if change == "weights":
         os.utime(model / "open_clip_pytorch_model.bin", ns=(0, 0))
     encoding = keys("open_clip", model, max_frames=3 if change == "keys" else 4)
-    make_vectors(encoding, data, "tiny", tmp_path, "other" if change == "code" else "code")
+    make_test_vectors(encoding, data, "tiny", tmp_path, "other" if change == "code" else "code")
     assert written == (["items-00000.npz"] if change == "clip" else ["captions-00000.npz", "items-00000.npz"])
 
 
 def test_a_broken_shard_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "shard.npz"
-    shards.write_shard(path, shards.packed(["x"], np.ones((1, 3)), "model"), "mark")
+    shards.write_shard(path, shards.make_vector_shard(["x"], np.ones((1, 3)), "model"), "mark")
     assert shards.read_shard(path, "mark").vectors.shape == (1, 3)
     assert shards.read_shard(path, "other") is None
     path.write_bytes(path.read_bytes()[:-40])
@@ -182,12 +182,12 @@ def test_a_broken_shard_is_made_again(tmp_path: Path) -> None:
 
 
 def test_many_vectors_of_each_are_kept_with_their_lengths(tmp_path: Path) -> None:
-    first = shards.packed(["x", "y"], [np.ones((2, 3)), np.ones((1, 3))], "model")
-    second = shards.packed(["z"], [np.full((4, 3), 2.0)], "model")
-    whole = shards.joined([first, second])
+    first = shards.make_vector_shard(["x", "y"], [np.ones((2, 3)), np.ones((1, 3))], "model")
+    second = shards.make_vector_shard(["z"], [np.full((4, 3), 2.0)], "model")
+    whole = shards.join_shards([first, second])
     assert whole.vectors.shape == (3, 4, 3) and whole.lengths.tolist() == [2, 1, 4]
     assert (whole.vectors[1, 1:] == 0).all()
-    shards.write(tmp_path / "a.npz", shards.taken(whole, ["q", "r"], [2, 0]))
+    shards.write_vector_file(tmp_path / "a.npz", shards.select_rows(whole, ["q", "r"], [2, 0]))
     with np.load(tmp_path / "a.npz") as archive:
         assert archive["ids"].tolist() == ["q", "r"] and archive["lengths"].tolist() == [4, 2]
 
@@ -204,12 +204,12 @@ def test_many_vectors_of_each_are_kept_with_their_lengths(tmp_path: Path) -> Non
 )
 def test_what_is_no_vector_is_refused(given, message: str) -> None:
     with pytest.raises(RewindError, match=message):
-        shards.packed(["x", "y"], given, "model")
+        shards.make_vector_shard(["x", "y"], given, "model")
 
 
 OWN = """
 import numpy as np
-from rewind.encoders.interface import Encoder
+from rewind.encoders.base import Encoder
 
 class Files(Encoder):
     notes = ["sees names"]
@@ -245,8 +245,8 @@ def test_content_is_json(model: Path) -> None:
 
 
 def test_several_processes_share_the_shards(data: Path, model: Path, whole: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(job, "CLIPS", 1)
-    monkeypatch.setattr(job, "TEXTS", 1)
+    monkeypatch.setattr(job, "CLIPS_PER_SHARD", 1)
+    monkeypatch.setattr(job, "CAPTIONS_PER_SHARD", 1)
     split = load_split(data, "tiny", "test")
     texts = list(dict.fromkeys(split.captions["caption"]))
     written: list[str] = []
@@ -254,11 +254,11 @@ def test_several_processes_share_the_shards(data: Path, model: Path, whole: Path
     monkeypatch.setattr(shards, "write_shard", lambda path, *rest: (written.append(path.name), write(path, *rest)))
     counts = []
     for rank in (1, 0):
-        work = job._Work(keys("open_clip", model), tmp_path / ".state", "code", 1)
-        work.run(texts, job.families(split.items, data), World(rank, 2))
+        work = job._ShardedEncoding(keys("open_clip", model), tmp_path / ".state", "code", 1)
+        work.run(texts, job.group_twins(split.items, data), World(rank, 2))
         counts.append(len(written))
     assert len(written) == len(set(written)) == len(texts) + 3 and counts[0] in (2, 3)
-    job._finish(work, split, texts, tmp_path, World(0, 2))
+    job._join_shards(work, split, texts, tmp_path, World(0, 2))
     assert read_json(tmp_path / "record.json")["processes"] == 2
     for kind, part in vectors(whole).items():
         np.testing.assert_allclose(vectors(tmp_path)[kind]["vectors"], part["vectors"], atol=1e-5)

@@ -15,14 +15,14 @@ from PIL import Image
 
 from encoder_data import OPEN_CLIP, SQUASH, keys, moving, prepared
 from encoder_families import CAPTIONS, CONTEXT, FAMILIES, FRAMES, T5, unigram_tokenizer
-from rewind import compat
-from rewind.encoders import frames, own_score, padding
-from rewind.encoders.interface import build, check
+from rewind import optional_packages
+from rewind.config.methods import VectorOptions
+from rewind.encoders import frames, padding, transformers
+from rewind.encoders.base import build_encoder, check_encoder
 from rewind.errors import RewindError
-from rewind.files import read_json
+from rewind.io.files import read_json
 from rewind.jobs import encode_vectors as job
-from rewind.jobs.encode_vectors import make_vectors
-from rewind.study.brought import VectorOptions
+from rewind.jobs.encode_vectors import make_test_vectors
 
 SCORELESS = ("flava", "blip2")
 VIDEO = ("xclip", "videoprism")
@@ -40,7 +40,7 @@ def offline(monkeypatch) -> None:
 @pytest.fixture(scope="module")
 def family(tmp_path_factory):
     """A folder of a family, written when it is first asked for."""
-    if not compat.installed("transformers"):
+    if not optional_packages.is_installed("transformers"):
         pytest.skip("transformers is not installed")
     root = tmp_path_factory.mktemp("families")
 
@@ -58,21 +58,21 @@ def scores(encoder: Any, size: int, clips: list[np.ndarray]) -> np.ndarray:
     """Scores (captions, clips) with captions in batches of a size."""
     encoder.size = size
     if getattr(encoder, "pairs", False):
-        found = np.concatenate([encoder.score(some, clips) for some in frames.batches(CAPTIONS, size)])
+        found = np.concatenate([encoder.score(some, clips) for some in frames.batched(CAPTIONS, size)])
         return found / encoder.model.logit_scale.exp().item()
-    text = np.concatenate([encoder.encode_texts(some) for some in frames.batches(CAPTIONS, size)])
-    return frames.unit(text) @ frames.unit(encoder.encode_clips(clips)).T
+    text = np.concatenate([encoder.encode_texts(some) for some in frames.batched(CAPTIONS, size)])
+    return frames.l2_normalise(text) @ frames.l2_normalise(encoder.encode_clips(clips)).T
 
 
 @pytest.mark.parametrize("kind", ["transformers", "sentence_transformers"])
 @pytest.mark.parametrize("name", SCORED)
 def test_no_score_depends_on_what_else_is_in_its_batch(family, kind: str, name: str) -> None:
-    if kind == "sentence_transformers" and not compat.installed(kind):
+    if kind == "sentence_transformers" and not optional_packages.is_installed(kind):
         pytest.skip(f"{kind} is not installed")
     if (kind, name) == ("sentence_transformers", "xclip"):
         pytest.skip("sentence-transformers sees X-CLIP's text tower alone, and refuses it")
     clips = clips_of(name)
-    encoder = build(keys(kind, family(name)))
+    encoder = build_encoder(keys(kind, family(name)))
     alone, eights, all_of_them = (scores(encoder, size, clips) for size in (1, 8, 32))
     assert len(np.unique(alone.round(4))) > len(alone), "the captions' scores differ"
     np.testing.assert_allclose(eights, alone, rtol=0, atol=1e-6)
@@ -81,18 +81,21 @@ def test_no_score_depends_on_what_else_is_in_its_batch(family, kind: str, name: 
 
 @pytest.mark.parametrize("name", ["siglip", "siglip2", "aimv2"])
 def test_both_libraries_give_one_score(family, name: str) -> None:
-    if not compat.installed("sentence_transformers"):
+    if not optional_packages.is_installed("sentence_transformers"):
         pytest.skip("sentence_transformers is not installed")
-    one, other = (build(keys(kind, family(name))) for kind in ("transformers", "sentence_transformers"))
+    one, other = (build_encoder(keys(kind, family(name))) for kind in ("transformers", "sentence_transformers"))
     np.testing.assert_allclose(
-        frames.unit(one.encode_texts(CAPTIONS)), frames.unit(other.encode_texts(CAPTIONS)), rtol=0, atol=1e-6
+        frames.l2_normalise(one.encode_texts(CAPTIONS)),
+        frames.l2_normalise(other.encode_texts(CAPTIONS)),
+        rtol=0,
+        atol=1e-6,
     )
     assert one.facts["captions"] == other.facts["captions"]
 
 
 def own_logits(folder: Path, name: str, clips: list[np.ndarray]) -> np.ndarray:
     """Scores (captions, clips) that the library gives when it is called as its documentation says."""
-    library = compat.transformers()
+    library = optional_packages.transformers()
     model, processor = library.AutoModel.from_pretrained(folder).eval(), library.AutoProcessor.from_pretrained(folder)
     filled = {"padding": "max_length", "max_length": WHOLE[name]} if name in WHOLE else {"padding": True}
     text = processor(text=list(CAPTIONS), truncation=True, **filled | {"return_tensors": "pt"})
@@ -113,7 +116,7 @@ def own_logits(folder: Path, name: str, clips: list[np.ndarray]) -> np.ndarray:
 @pytest.mark.parametrize("name", SCORED)
 def test_the_score_of_a_pair_is_the_librarys_own(family, name: str) -> None:
     clips, folder = clips_of(name), family(name)
-    found, own = scores(build(keys("transformers", folder)), 8, clips), own_logits(folder, name, clips)
+    found, own = scores(build_encoder(keys("transformers", folder)), 8, clips), own_logits(folder, name, clips)
     if name == "videoprism":  # a softmax over captions
         np.testing.assert_allclose(np.exp(found) / np.exp(found).sum(axis=0), own, rtol=0, atol=1e-6)
         return
@@ -129,9 +132,9 @@ def test_the_score_of_a_pair_is_the_librarys_own(family, name: str) -> None:
 @pytest.mark.parametrize("kind", ["transformers", "sentence_transformers"])
 @pytest.mark.parametrize(("name", "words"), [("flava", "FLAVA's FlavaModel"), ("blip2", "BLIP-2's Blip2Model")])
 def test_a_family_without_a_score_is_refused_before_the_first_job(family, kind: str, name: str, words: str) -> None:
-    if not compat.installed(kind):
+    if not optional_packages.is_installed(kind):
         pytest.skip(f"{kind} is not installed")
-    for refuse in (check, build):
+    for refuse in (check_encoder, build_encoder):
         with pytest.raises(RewindError, match=f"{words}.* gives no score of a caption and a picture; take a model"):
             refuse(keys(kind, family(name)))
 
@@ -139,17 +142,17 @@ def test_a_family_without_a_score_is_refused_before_the_first_job(family, kind: 
 @pytest.mark.parametrize("kind", ["transformers", "sentence_transformers"])
 @pytest.mark.parametrize("name", SCORELESS)
 def test_a_family_that_nobody_listed_is_found_out_by_its_forward(family, monkeypatch, kind: str, name: str) -> None:
-    if not compat.installed(kind):
+    if not optional_packages.is_installed(kind):
         pytest.skip(f"{kind} is not installed")
-    monkeypatch.setattr(own_score, "WITHOUT", {})
+    monkeypatch.setattr(transformers, "FAMILIES_WITHOUT_SCORE", {})
     with pytest.raises(
         RewindError, match=r"(Flava|Blip2)Model gives no score of a caption and a picture.*; take a model"
     ):
-        build(keys(kind, family(name)))
+        build_encoder(keys(kind, family(name)))
 
 
 def test_vectors_that_are_not_the_models_score_are_refused(family, monkeypatch) -> None:
-    kind = compat.transformers().GroupViTModel  # whose forward does not call it
+    kind = optional_packages.transformers().GroupViTModel  # whose forward does not call it
     given = kind.get_text_features
 
     @functools.wraps(given)
@@ -160,21 +163,21 @@ def test_vectors_that_are_not_the_models_score_are_refused(family, monkeypatch) 
 
     monkeypatch.setattr(kind, "get_text_features", other)
     with pytest.raises(RewindError, match=r"GroupViTModel scores pairs of a caption and one picture"):
-        build(keys("transformers", family("groupvit")))
-    if compat.installed("sentence_transformers"):
+        build_encoder(keys("transformers", family("groupvit")))
+    if optional_packages.is_installed("sentence_transformers"):
         with pytest.raises(RewindError, match="use encoder: transformers"):
-            build(keys("sentence_transformers", family("groupvit")))
+            build_encoder(keys("sentence_transformers", family("groupvit")))
 
 
 def test_weights_of_another_class_are_refused(tmp_path: Path) -> None:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     FAMILIES["blip"](tmp_path)
     config = library.AutoConfig.from_pretrained(tmp_path)
     library.BlipForImageTextRetrieval(config).save_pretrained(tmp_path)
     for kind in ("transformers", "sentence_transformers"):
-        if compat.installed(kind):
+        if optional_packages.is_installed(kind):
             with pytest.raises(RewindError, match=r"no logit_scale, .*BlipModel.*BlipForImageTextRetrieval"):
-                build(keys(kind, tmp_path))
+                build_encoder(keys(kind, tmp_path))
 
 
 def test_weights_that_change_no_score_may_be_missing(family, tmp_path: Path) -> None:
@@ -187,15 +190,15 @@ def test_weights_that_change_no_score_may_be_missing(family, tmp_path: Path) -> 
             {n: v for n, v in weights.items() if n != lacking}, tmp_path / "clip/model.safetensors", {"format": "pt"}
         )
         for kind in ("transformers", "sentence_transformers"):
-            if harmless and compat.installed(kind):
-                build(keys(kind, tmp_path / "clip"))
-            elif compat.installed(kind):
+            if harmless and optional_packages.is_installed(kind):
+                build_encoder(keys(kind, tmp_path / "clip"))
+            elif optional_packages.is_installed(kind):
                 with pytest.raises(RewindError, match=f"no {lacking}, which CLIPModel needs"):
-                    build(keys(kind, tmp_path / "clip"))
+                    build_encoder(keys(kind, tmp_path / "clip"))
 
 
 def test_a_model_that_needs_the_whole_batch_is_refused(family, monkeypatch) -> None:
-    kind = compat.transformers().CLIPModel
+    kind = optional_packages.transformers().CLIPModel
     given = kind.get_text_features
 
     @functools.wraps(given)
@@ -206,19 +209,19 @@ def test_a_model_that_needs_the_whole_batch_is_refused(family, monkeypatch) -> N
 
     monkeypatch.setattr(kind, "get_text_features", centred)
     with pytest.raises(RewindError, match=r"CLIPModel gives a caption depends on the other captions of its batch"):
-        build(keys("transformers", family("clip")))
+        build_encoder(keys("transformers", family("clip")))
 
 
 def test_the_context_is_what_the_family_reads(family) -> None:
-    library = compat.transformers()
+    library = optional_packages.transformers()
     expected = {"clip": CONTEXT, "siglip": CONTEXT, "siglip2": 64, "align": 64, "altclip": CONTEXT}
     for name, length in expected.items():
         model, processor = (kind.from_pretrained(family(name)) for kind in (library.AutoModel, library.AutoProcessor))
-        found = padding.declared(model, processor)
+        found = padding.declared_padding(model, processor)
         assert found["max_length"] == length, name
         assert (found["padding"] == "max_length") == (name in WHOLE), name
     processor.tokenizer.model_max_length = 10**30  # a tokenizer that names no context; AltCLIP's places begin at 2
-    assert padding.declared(model, processor)["max_length"] == CONTEXT
+    assert padding.declared_padding(model, processor)["max_length"] == CONTEXT
 
 
 def test_a_tokenizer_of_open_clip_fills_its_context_up(tmp_path: Path) -> None:
@@ -228,10 +231,12 @@ def test_a_tokenizer_of_open_clip_fills_its_context_up(tmp_path: Path) -> None:
     text |= {"tokenizer_kwargs": {"clean": "canonicalize"}}
     config = OPEN_CLIP | {"text_cfg": text}
     torch.manual_seed(0)
-    torch.save(compat.open_clip("model").CLIP(**config).state_dict(), tmp_path / "open_clip_pytorch_model.bin")
+    torch.save(
+        optional_packages.open_clip("model").CLIP(**config).state_dict(), tmp_path / "open_clip_pytorch_model.bin"
+    )
     (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": SQUASH}))
     unigram_tokenizer(T5, prefix=False).save_pretrained(tmp_path)
-    encoder = build(keys("open_clip", tmp_path))
+    encoder = build_encoder(keys("open_clip", tmp_path))
     clips = clips_of("clip")
     alone, eights, all_of_them = (scores(encoder, size, clips) for size in (1, 8, 32))
     np.testing.assert_allclose(eights, alone, rtol=0, atol=1e-6)
@@ -239,10 +244,10 @@ def test_a_tokenizer_of_open_clip_fills_its_context_up(tmp_path: Path) -> None:
 
 
 def test_mteb_is_refused_where_it_leaves_out_what_the_clip_adds() -> None:
-    if not compat.installed("mteb"):
+    if not optional_packages.is_installed("mteb"):
         pytest.skip("mteb is not installed")
     with pytest.raises(RewindError, match=r"X-CLIP scores a caption and a clip together.*encoder: transformers"):
-        check(keys("mteb", "microsoft/xclip-base-patch32"))
+        check_encoder(keys("mteb", "microsoft/xclip-base-patch32"))
 
 
 # Pairs
@@ -259,11 +264,13 @@ def loaded(folder: Path) -> dict[str, np.ndarray]:
 
 
 def test_pairs_are_scored_in_blocks_as_one_by_one(family, data: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(job, "CLIPS", 2)
-    monkeypatch.setattr("rewind.encoders.transformers.CAPTIONS_AT_ONCE", 1)
+    monkeypatch.setattr(job, "CLIPS_PER_SHARD", 2)
+    monkeypatch.setattr("rewind.encoders.transformers.CAPTION_BATCH_FACTOR", 1)
     found = []
     for size in (2, 7):
-        make_vectors(keys("transformers", family("xclip"), batch_size=size), data, "tiny", tmp_path / str(size), "code")
+        make_test_vectors(
+            keys("transformers", family("xclip"), batch_size=size), data, "tiny", tmp_path / str(size), "code"
+        )
         found.append(loaded(tmp_path / str(size)))
     np.testing.assert_allclose(found[0]["similarity"], found[1]["similarity"], rtol=0, atol=1e-5)
     record = read_json(tmp_path / "2/record.json")
@@ -271,11 +278,11 @@ def test_pairs_are_scored_in_blocks_as_one_by_one(family, data: Path, tmp_path: 
     assert any("own forward" in note for note in record["notes"]) and record["notes"][0].startswith("scores of")
     assert record["facts"]["captions"]["max_length"] == CONTEXT
     made = VectorOptions(captions=str(tmp_path / "2/captions.npz"), items=str(tmp_path / "2/items.npz"))
-    from rewind.models import vectors
+    from rewind.models import precomputed
 
-    assert type(vectors.read(made)).__name__ == "GivenScores"
+    assert type(precomputed.load_precomputed(made)).__name__ == "PrecomputedScores"
     with pytest.raises(RewindError, match="score: dot compares vectors, but this model scores pairs"):
-        vectors.read(made.model_copy(update={"score": "dot"}))
+        precomputed.load_precomputed(made.model_copy(update={"score": "dot"}))
 
 
 OWN = """
@@ -297,37 +304,37 @@ def test_an_encoder_of_the_users_own_may_score_pairs(data: Path, tmp_path: Path,
     (tmp_path / "own").mkdir()
     (tmp_path / "own/pairs.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
-    make_vectors(keys("own.pairs", "x"), data, "tiny", tmp_path / "out", "code")
+    make_test_vectors(keys("own.pairs", "x"), data, "tiny", tmp_path / "out", "code")
     found = loaded(tmp_path / "out")
     assert found["similarity"].shape == (6, 6) and np.linalg.matrix_rank(found["similarity"]) == 1
     with pytest.raises(RewindError, match="frames: model"):
-        build(keys("own.pairs", "x", frames="model"))
+        build_encoder(keys("own.pairs", "x", frames="model"))
     with pytest.raises(RewindError, match=r"scores of shape \(1, 2\) for 1 captions and 1 items"):
-        job.shards.scored(["a"], ["b"], [np.zeros((2, 1))], "model")
+        job.shards.make_score_shard(["a"], ["b"], [np.zeros((2, 1))], "model")
     with pytest.raises(RewindError, match="the score of 'b' and 'a' is not finite"):
-        job.shards.scored(["a"], ["b"], [np.full((1, 1), np.nan)], "model")
+        job.shards.make_score_shard(["a"], ["b"], [np.full((1, 1), np.nan)], "model")
 
 
 def test_scores_of_other_captions_are_made_again(family, data: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(job, "_finish", lambda *_: None)  # the state stays
+    monkeypatch.setattr(job, "_join_shards", lambda *_: None)  # the state stays
     encoding, written = keys("transformers", family("xclip")), []
     write = job.shards.write_shard
     monkeypatch.setattr(job.shards, "write_shard", lambda path, *rest: (written.append(path.name), write(path, *rest)))
-    make_vectors(encoding, data, "tiny", tmp_path, "code")
-    make_vectors(encoding, data, "tiny", tmp_path, "code")
+    make_test_vectors(encoding, data, "tiny", tmp_path, "code")
+    make_test_vectors(encoding, data, "tiny", tmp_path, "code")
     assert written == ["captions-00000.npz", "items-00000.npz"]
     captions = data / "captions/tiny_test.csv"
     before = captions.read_text()
     captions.write_text(before.replace("two circles", "three circles"))
     try:
-        make_vectors(encoding, data, "tiny", tmp_path, "code")
+        make_test_vectors(encoding, data, "tiny", tmp_path, "code")
     finally:
         captions.write_text(before)
     assert written[2:] == ["captions-00000.npz", "items-00000.npz"]
 
 
 def test_who_needs_vectors_is_refused_by_a_model_that_scores_pairs(family) -> None:
-    encoder = build(keys("transformers", family("xclip")))
+    encoder = build_encoder(keys("transformers", family("xclip")))
     for refuse in (lambda: encoder.encode_texts(["a dog"]), lambda: encoder.encode_clips([moving(FRAMES)])):
         with pytest.raises(RewindError, match="XCLIPModel scores a caption and a clip together, so no vectors stand"):
             refuse()
@@ -336,11 +343,11 @@ def test_who_needs_vectors_is_refused_by_a_model_that_scores_pairs(family) -> No
 def test_disagreement_is_in_cosines() -> None:
     random = np.random.default_rng(0)
     cosines = random.uniform(-1, 1, (3, 4))
-    assert own_score.disagreement(cosines, 30 * cosines - 7) < 1e-9
-    assert own_score.disagreement(cosines, -cosines) == float("inf")
+    assert transformers.score_disagreement(cosines, 30 * cosines - 7) < 1e-9
+    assert transformers.score_disagreement(cosines, -cosines) == float("inf")
     for axis in (0, 1):
         shares = np.exp(5 * cosines) / np.exp(5 * cosines).sum(axis=axis, keepdims=True)
-        assert own_score.disagreement(cosines, shares) < 1e-9
+        assert transformers.score_disagreement(cosines, shares) < 1e-9
     other = cosines.copy()
     other[0, 0] += 0.3
-    assert own_score.disagreement(cosines, 30 * other) > 0.05
+    assert transformers.score_disagreement(cosines, 30 * other) > 0.05

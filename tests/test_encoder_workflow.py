@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from encoder_data import open_clip_folder
-from rewind.files import read_csv, read_json
+from rewind.io.files import read_csv, read_json
 from test_workflow import Workflow
 
 STUDY = """

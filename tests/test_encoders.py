@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 from encoder_data import OPEN_CLIP, SQUASH, keys, moving, open_clip_folder
-from rewind import compat
-from rewind.encoders import frames, hub
-from rewind.encoders.interface import build, check
+from rewind import optional_packages
+from rewind.encoders import base, frames
+from rewind.encoders.base import build_encoder, check_encoder
 from rewind.errors import RewindError
 
 TEXTS = ["a dog runs to the left", "a cat"]
@@ -31,7 +31,7 @@ def offline(monkeypatch) -> None:
 
 def refused(encoding, *words: str) -> None:
     with pytest.raises(RewindError) as error:
-        check(encoding)
+        check_encoder(encoding)
     text = str(error.value)
     assert all(word in text for word in words), text
     assert text.endswith((".", "?")) and "\n" not in text
@@ -50,7 +50,7 @@ def test_a_mean_is_blind_to_order_whatever_the_batch() -> None:
         rows = np.stack([picture.reshape(-1) @ random for picture in pictures])
         return rows * (1 + 1e-6 * np.arange(len(rows))[:, None])  # a batch's rounding depends on the place in it
 
-    found = frames.mean_of_frames([clip, clip[::-1], clip[:3]], encode, 4)
+    found = frames.mean_frame_features([clip, clip[::-1], clip[:3]], encode, 4)
     assert batches == [4, 3], "each picture is encoded once"
     assert (found[0] == found[1]).all() and not (found[0] == found[2]).all()
     rows = np.stack([picture.reshape(-1) @ random for picture in clip]).astype(np.float64)
@@ -62,7 +62,7 @@ def test_a_mean_is_blind_to_order_whatever_the_batch() -> None:
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_frames_are_repeated_or_dropped_symmetrically(length: int, count: int) -> None:
     clip = np.arange(length)
-    forward, backward = frames.symmetric(clip, count), frames.symmetric(clip[::-1], count)
+    forward, backward = frames.resample_symmetric(clip, count), frames.resample_symmetric(clip[::-1], count)
     assert len(forward) == count and (forward == backward[::-1]).all() and (np.diff(forward) >= 0).all()
     if count == length:
         assert (forward == clip).all()
@@ -72,7 +72,7 @@ def test_frames_are_repeated_or_dropped_symmetrically(length: int, count: int) -
 
 
 def test_open_clip_gives_what_open_clip_gives(folder: Path) -> None:
-    encoder, library = build(keys("open_clip", folder, batch_size=3)), compat.open_clip()
+    encoder, library = build_encoder(keys("open_clip", folder, batch_size=3)), optional_packages.open_clip()
     model, preprocess = library.create_model_from_pretrained(f"local-dir:{folder}")
     tokens = library.get_tokenizer(f"local-dir:{folder}")(TEXTS)
     picture = moving(1)[0]
@@ -86,33 +86,35 @@ def test_open_clip_gives_what_open_clip_gives(folder: Path) -> None:
 
 def test_random_weights_are_seeded_and_said() -> None:
     name, options = "RN50", {"untrained": True, "seed": 3}
-    assert "never trained" in build(keys("open_clip", name, encoder_options=options)).notes[1]
+    assert "never trained" in build_encoder(keys("open_clip", name, encoder_options=options)).notes[1]
 
 
 def test_a_folder_without_weights_is_refused_and_random_ones_are_seeded(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "open_clip_config.json").write_bytes((folder / "open_clip_config.json").read_bytes())
     refused(keys("open_clip", tmp_path), "has no weights", str(tmp_path))
     found = [
-        build(keys("open_clip", tmp_path, encoder_options={"untrained": True, "seed": seed})).encode_texts(TEXTS)
+        build_encoder(keys("open_clip", tmp_path, encoder_options={"untrained": True, "seed": seed})).encode_texts(
+            TEXTS
+        )
         for seed in (1, 1, 2)
     ]
     assert (found[0] == found[1]).all() and not np.allclose(found[0], found[2])
 
 
 def test_a_weights_file_of_an_architecture_has_its_own_preprocessing(tmp_path: Path) -> None:
-    library = compat.open_clip()
+    library = optional_packages.open_clip()
     path = tmp_path / "tiny-enc.json"
     path.write_text(json.dumps(OPEN_CLIP))
     library.add_model_config(path)
     weights = tmp_path / "weights.pt"
     torch.save(library.create_model("tiny-enc").state_dict(), weights)
     given = {"pretrained": str(weights), "preprocess": SQUASH}
-    encoder = build(keys("open_clip", "tiny-enc", encoder_options=given))
+    encoder = build_encoder(keys("open_clip", "tiny-enc", encoder_options=given))
     assert tuple(encoder.facts["preprocess"]["mean"]) == tuple(SQUASH["mean"])
     assert encoder.facts["preprocess"]["resize_mode"] == "squash"
     weights.write_bytes(b"no weights")
     with pytest.raises(RewindError, match="cannot be loaded"):
-        build(keys("open_clip", "tiny-enc", encoder_options=given))
+        build_encoder(keys("open_clip", "tiny-enc", encoder_options=given))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_open_clip_refuses_before_the_first_job(name: str, options: dict, words:
 
 def test_what_is_no_encoder_is_refused() -> None:
     refused(keys("no_such", "x"), "no_such")
-    refused(keys("interface", "x"), "build")
+    refused(keys("base", "x"), "build")
     refused(keys("open_clip", "RN50", frames="model", encoder_options={"untrained": True}), "frames: model")
 
 
@@ -145,12 +147,12 @@ def test_what_is_no_encoder_is_refused() -> None:
 
 
 def needs(package: str) -> None:
-    if not compat.installed(package):
+    if not optional_packages.is_installed(package):
         pytest.skip(f"{package} is not installed")
 
 
 def test_an_absent_package_is_named_with_its_command(monkeypatch) -> None:
-    monkeypatch.setattr(compat, "installed", lambda package: False)
+    monkeypatch.setattr(optional_packages, "is_installed", lambda package: False)
     for encoder, extra in (("transformers",) * 2, ("sentence_transformers", "sentence-transformers"), ("mteb",) * 2):
         refused(keys(encoder, "owner/model"), f"pip install 'rewind-bench[{extra}]'")
     refused(keys("open_clip", "ViT-B-16-SigLIP", encoder_options={"pretrained": "webli"}), "rewind-bench[transformers]")
@@ -160,7 +162,7 @@ def test_an_absent_package_is_named_with_its_command(monkeypatch) -> None:
 def tiny(tmp_path_factory) -> dict[str, Path]:
     """CLIP, SigLIP and X-CLIP of transformers with random weights, with CLIP's tokens."""
     needs("transformers")
-    library, made = compat.transformers(), {}
+    library, made = optional_packages.transformers(), {}
     root = tmp_path_factory.mktemp("transformers")
     tokenizer = _tokenizer(root / "tokenizer")
     text = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -200,7 +202,7 @@ def _tokenizer(folder: Path):
     words = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
     (folder / "vocab.json").write_text(json.dumps({word: place for place, word in enumerate(words)}))
     (folder / "merges.txt").write_text("#version: 0.2\n")
-    return compat.transformers().CLIPTokenizer(
+    return optional_packages.transformers().CLIPTokenizer(
         str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=16
     )
 
@@ -212,14 +214,14 @@ def test_a_folder_of_open_clip_with_a_tokenizer_of_another_library(folder: Path,
     refused(keys("open_clip", tmp_path), "has no tokenizer", "timm/ViT-B-16-SigLIP")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((tiny["clip"] / name).read_bytes())
-    encoder = build(keys("open_clip", tmp_path))
+    encoder = build_encoder(keys("open_clip", tmp_path))
     assert encoder.tokenizer(["a dog"])[0, :6].tolist() == [0, 28, 5, 16, 34, 1], "the folder's own words"
     assert encoder.encode_texts(TEXTS).shape == (2, 16) and encoder.cut(["a " * 30, "a"]) == 1
 
 
 @pytest.mark.parametrize("name", ["clip", "siglip"])
 def test_transformers_averages_pictures(tiny: dict[str, Path], name: str) -> None:
-    encoder = build(keys("transformers", tiny[name], batch_size=3))
+    encoder = build_encoder(keys("transformers", tiny[name], batch_size=3))
     clip = moving(4)
     found = encoder.encode_clips([clip, clip[::-1], moving(4, 1)])
     assert (found[0] == found[1]).all() and not np.allclose(found[0], found[2])
@@ -228,11 +230,11 @@ def test_transformers_averages_pictures(tiny: dict[str, Path], name: str) -> Non
     np.testing.assert_allclose(text[0], text[2], atol=1e-5)
     np.testing.assert_allclose(encoder.encode_texts(["a dog"])[0], text[0], atol=1e-5)
     assert encoder.cut(["a dog", "a very long caption that goes on and on and on"]) == 1, "16 tokens, mostly letters"
-    assert encoder.notes == [frames.AVERAGED]
+    assert encoder.notes == [frames.FRAMES_AVERAGED_NOTE]
 
 
 def test_x_clip_tells_a_clip_from_its_twin(tiny: dict[str, Path]) -> None:
-    encoder = build(keys("transformers", tiny["xclip"]))
+    encoder = build_encoder(keys("transformers", tiny["xclip"]))
     clip, short = moving(4), moving(2, 1)
     found = encoder.score(TEXTS, [clip, clip[::-1], short])
     assert found.shape == (2, 3) and np.abs(found[:, 0] - found[:, 1]).max() > 1e-4
@@ -253,28 +255,28 @@ def test_transformers_refuses_what_is_not_there(tiny: dict[str, Path], tmp_path:
 
 def test_sentence_transformers_averages_pictures(tiny: dict[str, Path]) -> None:
     needs("sentence_transformers")
-    encoder = build(keys("sentence_transformers", tiny["clip"], batch_size=3))
+    encoder = build_encoder(keys("sentence_transformers", tiny["clip"], batch_size=3))
     clip = moving(4)
     found = encoder.encode_clips([clip, clip[::-1], moving(4, 1)])
     assert (found[0] == found[1]).all() and not np.allclose(found[0], found[2])
     assert encoder.encode_texts(TEXTS).shape == (2, found.shape[1])
-    other = build(keys("transformers", tiny["clip"])).encode_clips([clip])
+    other = build_encoder(keys("transformers", tiny["clip"])).encode_clips([clip])
     np.testing.assert_allclose(found[:1], other, atol=1e-4)
-    assert encoder.notes == [frames.AVERAGED]
+    assert encoder.notes == [frames.FRAMES_AVERAGED_NOTE]
 
 
 def test_prompts_change_texts_and_are_known_by_name(tiny: dict[str, Path]) -> None:
     needs("sentence_transformers")
-    plain = build(keys("sentence_transformers", tiny["clip"])).encode_texts(["dog"])
+    plain = build_encoder(keys("sentence_transformers", tiny["clip"])).encode_texts(["dog"])
     given = {"text_prompt": "a "}
-    with_words = build(keys("sentence_transformers", tiny["clip"], encoder_options=given)).encode_texts(["dog"])
+    with_words = build_encoder(keys("sentence_transformers", tiny["clip"], encoder_options=given)).encode_texts(["dog"])
     assert not np.allclose(plain, with_words)
     with pytest.raises(RewindError, match="no prompt 'search'"):
-        build(keys("sentence_transformers", tiny["clip"], encoder_options={"text_prompt_name": "search"}))
+        build_encoder(keys("sentence_transformers", tiny["clip"], encoder_options={"text_prompt_name": "search"}))
     both = {"text_prompt": "a", "text_prompt_name": "query"}
     refused(keys("sentence_transformers", tiny["clip"], encoder_options=both), "keep one")
     with pytest.raises(RewindError, match="texts and"):
-        build(keys("sentence_transformers", tiny["xclip"]))
+        build_encoder(keys("sentence_transformers", tiny["xclip"]))
 
 
 # MTEB
@@ -282,7 +284,7 @@ def test_prompts_change_texts_and_are_known_by_name(tiny: dict[str, Path]) -> No
 
 def test_mtebs_random_baseline_sees_our_frames() -> None:
     needs("mteb")
-    encoder = build(keys("mteb", "mteb/baseline-random-encoder", batch_size=2))
+    encoder = build_encoder(keys("mteb", "mteb/baseline-random-encoder", batch_size=2))
     clip = moving(4)
     found = encoder.encode_clips([clip, clip[::-1], clip])
     assert (found[0] == found[2]).all() and not np.allclose(found[0], found[1]), "it hashes the frames in their order"
@@ -300,23 +302,23 @@ def test_mteb_refuses_what_cannot_work() -> None:
 
 def test_a_clip_looks_like_a_decoder() -> None:
     needs("mteb")
-    from rewind.encoders.mteb import Frames
+    from rewind.encoders.mteb import FrameDecoder
 
-    collate = compat.mteb("models.modality_collators").FramesCollator
+    collate = optional_packages.mteb("models.modality_collators").FramesCollator
     clip = moving(4)
     for given in ({}, {"num_frames": 4}, {"num_frames": 10}, {"num_frames": 2}, {"fps": 0.5}):
         one, other = (
-            collate(**given)([{"video": Frames(value, 1.0)}])["video"][0].numpy() for value in (clip, clip[::-1])
+            collate(**given)([{"video": FrameDecoder(value, 1.0)}])["video"][0].numpy() for value in (clip, clip[::-1])
         )
         assert (one == other[::-1]).all(), f"{given}: the twin is the mirror image"
         assert one.shape[1:] == (3, 40, 60)
 
 
 def test_the_hubs_cache_is_looked_at(monkeypatch) -> None:
-    monkeypatch.setattr(hub, "cached", lambda *_: True)
-    hub.check_cached(keys("transformers", "owner/model"), "owner/model", ["config.json"], "nothing")
-    monkeypatch.setattr(hub, "cached", lambda *_: False)
+    monkeypatch.setattr(base, "is_any_file_cached", lambda *_: True)
+    base.require_cached_repository(keys("transformers", "owner/model"), "owner/model", ["config.json"], "nothing")
+    monkeypatch.setattr(base, "is_any_file_cached", lambda *_: False)
     with pytest.raises(RewindError, match=r"owner/model/config\.json"):
-        hub.check_cached(keys("transformers", "owner/model"), "owner/model", ["config.json"], "nothing")
+        base.require_cached_repository(keys("transformers", "owner/model"), "owner/model", ["config.json"], "nothing")
     monkeypatch.delenv("HF_HUB_OFFLINE")
-    hub.check_cached(keys("transformers", "owner/model"), "owner/model", ["config.json"], "nothing")
+    base.require_cached_repository(keys("transformers", "owner/model"), "owner/model", ["config.json"], "nothing")

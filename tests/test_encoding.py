@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from rewind.errors import Faults, RewindError
-from rewind.jobs import named
-from rewind.study import load_study
-from rewind.study.brought import files, options
-from rewind.study.encoding import encoding_of, encodings_of
+from rewind.config import load_study
+from rewind.config.encoders import encoding_of, encodings_of
+from rewind.config.methods import precomputed_files, precomputed_options
+from rewind.errors import ConfigErrors, RewindError
+from rewind.workflow.preflight import models
 
 STUDY = """
 dataset: shapes
@@ -43,8 +43,8 @@ def test_the_method_is_scored_by_the_files_that_the_rule_makes(tmp_path: Path) -
     keys, method = encodings_of(made)["named"], made.methods["named"]
     assert keys.folder().startswith("open_clip.B-c.") and "/" not in keys.folder()
     place = f"results/data/shapes/vectors/{keys.folder()}"
-    assert files(method, 0) == [f"{place}/captions.npz", f"{place}/items.npz"]
-    assert options(method).score == "dot" and method.seeds == [0]
+    assert precomputed_files(method, 0) == [f"{place}/captions.npz", f"{place}/items.npz"]
+    assert precomputed_options(method).score == "dot" and method.seeds == [0]
     spec = made.run_spec("named", seed=0)
     assert set(spec.method.options) == {"captions", "items", "score"}, "a run depends on nothing else"
     assert encoding_of(made.methods["chance"], made) is None
@@ -68,7 +68,7 @@ def test_whatever_vectors_depend_on_has_a_folder_of_its_own(tmp_path: Path, chan
     ],
 )
 def test_options_are_refused_by_their_path(tmp_path: Path, given: str, words: str) -> None:
-    with pytest.raises(Faults, match=words):
+    with pytest.raises(ConfigErrors, match=words):
         study(tmp_path, given)
 
 
@@ -101,18 +101,18 @@ def test_what_is_known_to_fail_is_said_and_what_is_sound_remembered(tmp_path: Pa
         if keys.name == "bad":
             raise RewindError("name: bad: is not there.")
 
-    interface = SimpleNamespace(check=check)
-    monkeypatch.setattr(named.importlib, "import_module", lambda name: interface)
+    interface = SimpleNamespace(check_encoder=check)
+    monkeypatch.setattr(models.importlib, "import_module", lambda name: interface)
     good, bad = (study(tmp_path, f"{{encoder: open_clip, name: {name}}}") for name in ("good", "bad"))
     for _ in range(2):
-        assert not named.encoder_faults(good, None, memory)
-        assert named.encoder_faults(bad, None, memory) == ["methods.named.options.name: bad: is not there"]
+        assert not models.encoder_faults(good, None, memory)
+        assert models.encoder_faults(bad, None, memory) == ["methods.named.options.name: bad: is not there"]
     assert asked == ["good", "bad", "bad"], "only what is sound is remembered"
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    named.encoder_faults(good, None, memory)
+    models.encoder_faults(good, None, memory)
     assert asked[-1] == "good"
 
 
 def test_a_data_set_of_vectors_has_nothing_to_encode(tmp_path: Path) -> None:
     made = study(tmp_path, "{encoder: open_clip, name: RN50}")
-    assert "holds vectors" in named.encoder_faults(made, SimpleNamespace(name="shapes", vectors=True))[0]
+    assert "holds vectors" in models.encoder_faults(made, SimpleNamespace(name="shapes", vectors=True))[0]

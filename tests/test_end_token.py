@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from conftest import ROOT
+from rewind.config import Backbone, Method, Text
+from rewind.losses.infonce import infonce
 from rewind.models.clip4clip import Clip4Clip, build
-from rewind.objectives.infonce import infonce
-from rewind.study import Backbone, Method, Text
 from rewind.training.grad_cache import exact_step
 
 WORDS = 12

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 
 from golden_numbers import agree, load
-from rewind.feeding.folder import Prepared
-from rewind.feeding.inputs import CachedFrames
-from rewind.files import write_csv
-from rewind.jobs.validation import validator
+from rewind.config.evaluation import Evaluation
+from rewind.io.files import write_csv
+from rewind.jobs.train import make_validator
+from rewind.loading.frame_source import CachedFrames
+from rewind.loading.run_data import PreparedSplit
 from rewind.models.retriever import Retriever
-from rewind.study.model import Evaluation
 from rewind.training.epoch_metrics import epoch_metrics
 from test_grad_cache import CPU
 
@@ -40,18 +40,18 @@ class Given(Retriever):
         return text["text"] @ items["video"].T
 
 
-def golden_split() -> Prepared:
+def golden_split() -> PreparedSplit:
     image, text = GOLDEN["eval/image"], GOLDEN["eval/text"]
     ids = [f"i{row}" for row in range(len(image))]
     items = pd.DataFrame({"item_id": ids, "cluster_id": ids, "reversed": 0})
     captions = pd.DataFrame({"video_id": ids, "caption": ids, "caption_id": [f"c{row}" for row in range(len(text))]})
     mask = np.ones((len(image), 1), np.uint8)
-    return Prepared(items, captions, CachedFrames(image[:, None], mask), torch.from_numpy(text))
+    return PreparedSplit(items, captions, CachedFrames(image[:, None], mask), torch.from_numpy(text))
 
 
 @pytest.mark.golden
 def test_retrieval_columns_are_the_originals_numbers():
-    row = validator(golden_split(), "auto", Evaluation(), CPU)(Given())
+    row = make_validator(golden_split(), "auto", Evaluation(), CPU)(Given())
     found = epoch_metrics([row | {"epoch": 1}]).iloc[0]
     for way in ("i2t", "t2i"):
         for k in (1, 5, 10):

@@ -14,11 +14,11 @@ import yaml
 
 from brought_files import caption_ids, item_ids, write_captions, write_vectors
 from conftest import ROOT
-from rewind.cli import main
-from rewind.datasets.vector_files import read_vectors
+from rewind.cli.main import main
+from rewind.config import load_study
+from rewind.config.methods import precomputed_files
+from rewind.data.readers import read_embedding_file
 from rewind.errors import RewindError
-from rewind.study import load_study
-from rewind.study.brought import files
 
 STUDY, DATASET = Path("config/studies/doors.yaml"), Path("config/datasets/doors.yaml")
 ARGUMENTS = ["evaluate", "--data", "doors.csv", "--vectors", "one/captions.npz", "one/items.npz"]
@@ -124,18 +124,20 @@ def test_npy_has_its_ids_beside_it(snakemake: SimpleNamespace, capsys, listed: s
     for name, ids, values in (("captions", caption_ids(), text), ("items", item_ids(), items)):
         np.save(f"{name}.npy", values)
         Path(f"{name}.{listed}").write_text(json.dumps(ids) if listed == "json" else "\n".join(ids) + "\n")
-        found = read_vectors(f"{name}.npy", name)
+        found = read_embedding_file(f"{name}.npy", name)
         assert found.ids.tolist() == ids and (found.values == values).all()
     arguments = ["evaluate", "--data", "doors.csv", "--vectors", "captions.npy", "items.npy", "-n"]
     assert main(arguments) == 0
     method = next(iter(load_study("doors").methods.values()))
-    assert files(method) == ["captions.npy", "items.npy", f"captions.{listed}", f"items.{listed}"], "all are followed"
+    assert precomputed_files(method) == ["captions.npy", "items.npy", f"captions.{listed}", f"items.{listed}"], (
+        "all are followed"
+    )
     Path(f"items.{listed}").unlink()
     with pytest.raises(RewindError, match=r"items.txt: no such file beside the vectors: write their ids there"):
-        read_vectors("items.npy", "items")
+        read_embedding_file("items.npy", "items")
     Path("items.txt").write_text("\n".join(item_ids()[1:]))
     with pytest.raises(RewindError, match="47 ids and 48 vectors: each id needs one"):
-        read_vectors("items.npy", "items")
+        read_embedding_file("items.npy", "items")
     Path("items.npy").write_bytes(Path("items.npy").read_bytes()[:300])
     with pytest.raises(RewindError, match=r"items.npy: its header says .* but there are 172; write it again"):
-        read_vectors("items.npy", "items")
+        read_embedding_file("items.npy", "items")

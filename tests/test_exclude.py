@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 
 import test_multi_positive
-from rewind.objectives.interface import make_objective
-from rewind.study import Training
+from rewind.config import Training
+from rewind.losses.base import make_objective
 from rewind.training.grad_cache import exact_step
 from test_grad_cache import CAPTIONS, CPU, batch_of, error, gradients, tiny
 from test_multi_positive import KEYS, PLAIN, Given, Killed, trained
@@ -252,7 +252,7 @@ def test_a_killed_run_remembers_the_captions_too(tmp_path, monkeypatch):
 
 
 def test_every_loss_of_the_package_has_the_option():
-    package = importlib.import_module("rewind.objectives").__path__
+    package = importlib.import_module("rewind.losses").__path__
     names = [path.stem for folder in package for path in Path(folder).glob("*.py")]
-    losses = [name for name in names if hasattr(importlib.import_module(f"rewind.objectives.{name}"), "build")]
+    losses = [name for name in names if hasattr(importlib.import_module(f"rewind.losses.{name}"), "build")]
     assert sorted(losses) == sorted(LOSSES)

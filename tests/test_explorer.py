@@ -7,12 +7,21 @@ import pytest
 from page_numbers import SETTINGS, WAYS, explorer, scores, split
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import rank_table
-from rewind.reporting.explorer import MARGIN_STEPS, NO_TWIN, pack, quantised, unpack
-from rewind.reporting.lists import Split, margins, top, view
-from rewind.reporting.outcomes import choose, outcomes, stated
+from rewind.report.examples import choice_sentence, choose_examples, classify_outcomes
+from rewind.report.explorer import (
+    MARGIN_STEPS,
+    NO_TWIN,
+    ScoredSplit,
+    make_query_view,
+    pack_array,
+    quantise_margins,
+    top_candidates,
+    twin_margins,
+    unpack_array,
+)
 
 CAPTIONS, ITEMS = split(7)
-TEST = Split.of(CAPTIONS, ITEMS)
+TEST = ScoredSplit.of(CAPTIONS, ITEMS)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -20,10 +29,10 @@ TEST = Split.of(CAPTIONS, ITEMS)
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_truth_stands_where_its_rank_says(setting, way, tied):
     matrix = scores(len(ITEMS), 5, tied)
-    found = view(TEST, setting, way)
+    found = make_query_view(TEST, setting, way)
     ranks = rank_table(matrix, CAPTIONS, ITEMS, [setting], [way])
     assert found.ids.tolist() == ranks["query_id"].tolist()
-    best = top(found, matrix, 10)
+    best = top_candidates(found, matrix, 10)
     assert best.shape == (len(found.ids), min(10, found.candidates.shape[-1]))
     for row, (higher, ties) in enumerate(zip(ranks["higher"], ranks["ties"], strict=True)):
         items = best[row] if way == "text_to_item" else TEST.own[best[row]]
@@ -36,16 +45,16 @@ def test_the_truth_stands_where_its_rank_says(setting, way, tied):
 
 
 def test_equal_scores_stand_in_the_files_order():
-    found = view(TEST, "hard", "text_to_item")
-    assert top(found, np.zeros((14, 14)), 10).tolist() == [list(range(10))] * 14
+    found = make_query_view(TEST, "hard", "text_to_item")
+    assert top_candidates(found, np.zeros((14, 14)), 10).tolist() == [list(range(10))] * 14
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_margins_say_which_of_the_two_is_preferred(way):
     matrix = scores(len(ITEMS), 3)
     for setting in ("hard", "binary"):
-        found = view(TEST, setting, way)
-        margin = margins(found, matrix, TEST)
+        found = make_query_view(TEST, setting, way)
+        margin = twin_margins(found, matrix, TEST)
         for row, query in enumerate(found.queries):
             if way == "text_to_item":
                 gap = (matrix[query, found.truth[row]] - matrix[query, found.rival[row]]) / matrix[query].std()
@@ -54,8 +63,10 @@ def test_margins_say_which_of_the_two_is_preferred(way):
                 gap = (matrix[item, item] - matrix[item ^ 1, item]) / matrix[:, item].std()
             assert margin[row] == pytest.approx(gap, rel=1e-5)
         if way == "text_to_item":
-            assert (margins(found, scores(len(ITEMS), 3, tied=True), TEST) == 0).all()
-    assert np.isnan(margins(view(TEST, "origin", way), matrix, TEST)).all(), "no twin in Origin's gallery"
+            assert (twin_margins(found, scores(len(ITEMS), 3, tied=True), TEST) == 0).all()
+    assert np.isnan(twin_margins(make_query_view(TEST, "origin", way), matrix, TEST)).all(), (
+        "no twin in Origin's gallery"
+    )
 
 
 def test_several_captions_an_item():
@@ -64,32 +75,35 @@ def test_several_captions_an_item():
         {"caption_id": list("abcd"), "video_id": ["x", "x", "x_rev", "x_rev"], "caption": ["w"] * 4}
     )
     items = pd.DataFrame({"item_id": ["x", "x_rev"], "reversed": [0, 1], "path": "p", "cluster_id": "x"})
-    test = Split.of(captions, items)
+    test = ScoredSplit.of(captions, items)
     matrix = np.array([[1.0, 0], [4, 1], [2, 5], [3, 2]])
-    assert margins(view(test, "hard", "item_to_text"), matrix, test) == pytest.approx(
+    assert twin_margins(make_query_view(test, "hard", "item_to_text"), matrix, test) == pytest.approx(
         [(4 - 3) / matrix[:, 0].std(), (5 - 1) / matrix[:, 1].std()]
     )
-    binary = view(test, "binary", "item_to_text")
-    assert binary.candidates.tolist() == [[0, 2], [1, 3]] and top(binary, matrix, 10).tolist() == [[2, 0], [1, 3]]
+    binary = make_query_view(test, "binary", "item_to_text")
+    assert binary.candidates.tolist() == [[0, 2], [1, 3]] and top_candidates(binary, matrix, 10).tolist() == [
+        [2, 0],
+        [1, 3],
+    ]
 
 
 def test_stored_margins_keep_ties_and_signs():
     values = np.array([0.0, 1e-7, -1e-7, 2.5, -99.0, np.nan])
-    assert quantised(values).tolist() == [0, 1, -1, 2.5 * MARGIN_STEPS, -32_767, NO_TWIN]
-    assert unpack(pack(np.array([[1, 2], [3, 65_535]]), "u2"), "u2").tolist() == [1, 2, 3, 65_535]
+    assert quantise_margins(values).tolist() == [0, 1, -1, 2.5 * MARGIN_STEPS, -32_767, NO_TWIN]
+    assert unpack_array(pack_array(np.array([[1, 2], [3, 65_535]]), "u2"), "u2").tolist() == [1, 2, 3, 65_535]
 
 
 def test_runs_are_stored_as_they_are():
     made, kept = explorer(7, ["seqLSTM"], seeds=1)
     data = made.data({"seqLSTM": "LSTM"}, (), ITEMS["path"], [0] * len(ITEMS))
     hard = next(v for v in data["views"] if (v["setting"], v["direction"]) == ("hard", "text_to_item"))
-    found, matrix = view(TEST, "hard", "text_to_item"), kept["seqLSTM", 0]
+    found, matrix = make_query_view(TEST, "hard", "text_to_item"), kept["seqLSTM", 0]
     run = hard["runs"]["seqLSTM/0"]
     ranks = rank_table(matrix, CAPTIONS, ITEMS, ["hard"], ["text_to_item"])["rank"]
-    assert unpack(run["rank"], "f4").tolist() == ranks.tolist()
-    assert unpack(run["top"], "u2").reshape(-1, 10).tolist() == top(found, matrix, 10).tolist()
+    assert unpack_array(run["rank"], "f4").tolist() == ranks.tolist()
+    assert unpack_array(run["top"], "u2").reshape(-1, 10).tolist() == top_candidates(found, matrix, 10).tolist()
     assert (hard["gallery"], hard["top"], hard["wide"]) == (14, 10, False)
-    assert unpack(hard["queries"], "i4").tolist() == list(range(14))
+    assert unpack_array(hard["queries"], "i4").tolist() == list(range(14))
 
 
 def test_runs_that_do_not_fit_are_refused():
@@ -100,20 +114,20 @@ def test_runs_that_do_not_fit_are_refused():
     with pytest.raises(RewindError, match=r"a\.npz: the similarity matrix is \(3, 14\)"):
         made.add("m", 0, kept["seqLSTM", 0][:3], ranks, "a.npz")
     with pytest.raises(RewindError, match=r"b\.npz: its item_ids are not those"):
-        made.check(Split.of(CAPTIONS, ITEMS.iloc[::-1]), "b.npz")
+        made.check(ScoredSplit.of(CAPTIONS, ITEMS.iloc[::-1]), "b.npz")
 
 
 def test_every_query_has_one_outcome():
     higher, ties = np.array([0, 1, 1, 0, 0, 5, 0]), np.array([0, 0, 0, 1, 1, 0, 2])
     margin = np.array([1.0, -1, 1, 0, np.nan, -1, 0])
-    assert outcomes(higher, ties, margin).tolist() == ["hit", "twin", "miss", "twin", "miss", "miss", "miss"]
+    assert classify_outcomes(higher, ties, margin).tolist() == ["hit", "twin", "miss", "twin", "miss", "miss", "miss"]
 
 
 def test_examples_are_a_fixed_choice_that_is_said():
     kinds = np.array(["hit"] * 10 + ["miss"] + ["twin"] * 4)
-    assert choose(kinds, 5) == [2, 7, 10, 12, 14]
-    assert choose(kinds, 50) == list(range(15)) and choose(kinds, 0) == []
-    assert choose(np.array(["miss"] * 3), 2) == [0, 2]
-    said = stated(kinds, choose(kinds, 5))
+    assert choose_examples(kinds, 5) == [2, 7, 10, 12, 14]
+    assert choose_examples(kinds, 50) == list(range(15)) and choose_examples(kinds, 0) == []
+    assert choose_examples(np.array(["miss"] * 3), 2) == [0, 2]
+    said = choice_sentence(kinds, choose_examples(kinds, 5))
     assert "2 of 10 hits" in said and "1 of 1 misses" in said and "2 of 4 confusions with the twin" in said
     assert "Chosen by outcome" in said

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from figure_texts import assert_legible
 from rewind.errors import RewindError
-from rewind.reporting import style
-from rewind.reporting.figures import curves, forest, rank_intervals, ranks
+from rewind.report.figures import curves, forest, ranks, style
+from rewind.report.figures import ranks as rank_intervals
 
 HEADS = {m: m for m in ("meanP", "seqLSTM", "seqTransf", "tightTransf")}
 SIX = {"chance": "chance", **HEADS, "ridge": "ridge (closed form)"}
@@ -72,8 +72,8 @@ def test_nothing_covers_anything(labels, baselines):
     trained = [m for m in labels if m not in baselines]
     origin = rank_table(labels).query("setting == 'origin'")
     for fig in (
-        forest.intervals(interval_table(labels), labels, baselines),
-        forest.intervals(interval_table(labels).query("setting == 'hard'"), labels, baselines),
+        forest.interval_forest(interval_table(labels), labels, baselines),
+        forest.interval_forest(interval_table(labels).query("setting == 'hard'"), labels, baselines),
         curves.training_curves(history_table(trained), labels, baselines),
         curves.training_curves(history_table(trained), labels, baselines, ("valid_sum",)),
         ranks.rank_curve(rank_table(labels), GALLERY, labels, baselines),
@@ -83,19 +83,19 @@ def test_nothing_covers_anything(labels, baselines):
 
 
 def test_methods_differ_without_colour():
-    look = style.looks([f"m{i}" for i in range(12)] + ["chance", "ridge"], ("chance", "ridge"))
+    look = style.method_styles([f"m{i}" for i in range(12)] + ["chance", "ridge"], ("chance", "ridge"))
     assert len({(v.marker, str(v.linestyle)) for v in look.values()}) == 14
-    four = list(style.looks(HEADS).values())
+    four = list(style.method_styles(HEADS).values())
     assert len({v.marker for v in four}) == len({str(v.linestyle) for v in four}) == len({v.color for v in four}) == 4
     assert look["chance"].color == look["ridge"].color == style.GREY
 
 
 def test_a_method_looks_the_same_with_and_without_baselines():
-    assert style.looks(SIX, BASELINES)["seqTransf"] == style.looks(HEADS)["seqTransf"]
+    assert style.method_styles(SIX, BASELINES)["seqTransf"] == style.method_styles(HEADS)["seqTransf"]
 
 
 def test_intervals_draw_what_is_given():
-    fig = forest.intervals(interval_table(SIX), SIX, BASELINES)
+    fig = forest.interval_forest(interval_table(SIX), SIX, BASELINES)
     assert [axes.get_title(loc="left") for axes in fig.axes] == ["Origin", "Hard", "Binary"]
     names = [tick.get_text() for tick in fig.axes[0].get_yticklabels()]
     assert names == ["meanP", "seqLSTM", "seqTransf", "tightTransf", "chance", "ridge (closed form)"]
@@ -110,12 +110,12 @@ def test_intervals_draw_what_is_given():
 
 def test_intervals_without_such_rows_are_refused():
     with pytest.raises(RewindError, match="no column 'low'"):
-        forest.intervals(interval_table(HEADS).drop(columns="low"), HEADS)
+        forest.interval_forest(interval_table(HEADS).drop(columns="low"), HEADS)
     with pytest.raises(RewindError, match="no row of MnR"):
-        forest.intervals(interval_table(HEADS), HEADS, metric="MnR")
+        forest.interval_forest(interval_table(HEADS), HEADS, metric="MnR")
     twice = pd.concat([interval_table(HEADS)] * 2)
     with pytest.raises(RewindError, match="'meanP' is there twice"):
-        forest.intervals(twice, HEADS)
+        forest.interval_forest(twice, HEADS)
 
 
 def test_curves_are_the_mean_and_the_band_of_seeds():
@@ -149,13 +149,13 @@ def test_cumulative_is_the_expectation_under_ties(gallery, data):
     higher, ties = np.array(queries).T
     k = np.arange(1, gallery + 1)[:, None]
     expected = np.clip((k - higher) / (ties + 1), 0, 1).mean(axis=1)
-    np.testing.assert_allclose(ranks.cumulative(higher, ties, gallery), expected, atol=1e-12)
+    np.testing.assert_allclose(ranks.cumulative_share(higher, ties, gallery), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(("higher", "ties"), [([5], [0]), ([0], [5]), ([-1], [0]), ([0], [-1]), ([], [])])
 def test_a_rank_outside_the_gallery_is_refused(higher, ties):
     with pytest.raises(RewindError, match="gallery of 5"):
-        ranks.cumulative(np.array(higher), np.array(ties), 5)
+        ranks.cumulative_share(np.array(higher), np.array(ties), 5)
 
 
 def test_rank_curve_of_chance_is_the_diagonal():
@@ -205,7 +205,7 @@ def test_every_place_is_drawn_with_its_interval(settings_):
 
 def test_two_methods_make_no_picture_of_ranks():
     table, labels = place_table(("test",), count=2)
-    assert not rank_intervals.drawn(table, {"test": "R@1"}, "text_to_item")
+    assert not rank_intervals.ranks_to_draw(table, {"test": "R@1"}, "text_to_item")
     for places in (table, table.iloc[:0], pd.DataFrame()):
         fig = rank_intervals.rank_intervals(places, labels, {"test": "R@1"})
         assert "No ranks to draw" in fig.axes[0].texts[0].get_text()

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from rewind.datasets import flickr8k
-from rewind.datasets.annotations import Annotations
-from rewind.datasets.captions import load_split
+from rewind.config import Dataset, load_dataset
+from rewind.data.annotations import Annotations
+from rewind.data.captions import load_split
+from rewind.data.formats import flickr8k
 from rewind.errors import RewindError
-from rewind.files import read_csv, read_json
-from rewind.jobs.config import check_sources
-from rewind.jobs.videos import join_reports, make_captions, make_inventory, make_shard
-from rewind.study import Dataset, load_dataset
+from rewind.io.files import read_csv, read_json
+from rewind.jobs.data import join_reports, make_captions, make_inventory, make_shard
+from rewind.workflow.config import check_sources
 
 NAMES = [f"{n:03d}_ab.jpg" for n in range(20)]
 TEXTS = ["A dog runs .", "Two dogs , one ball", 'A sign says "Go"', "Ein weißer Hund", "A dog leaps over a log"]

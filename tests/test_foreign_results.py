@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from rewind.cli import main
+from rewind.cli.main import main
 from rewind.errors import RewindError
-from rewind.files import read_csv, read_json, write_csv, write_json, write_npz
-from rewind.jobs.examples import picture_of
+from rewind.io.files import read_csv, read_json, write_csv, write_json, write_npz
+from rewind.jobs.examples import item_picture
 from rewind.provenance import file_hash
+from rewind.search.render import StripReader
 from rewind.search.run import open_run
 from rewind.search.searcher import load_searcher
-from rewind.search.strips import Strips
 from search_runs import copy_study, make_study
 
 HEAD = "results/walls/runs/meanP/seed0"
@@ -95,18 +95,18 @@ def test_nor_do_they_come_into_a_report(study, path):
     put_item(study, path)
     data = Path("results/data/walls")
     with pytest.raises(RewindError, match=r"walls/items\.csv: names '.*secret\.mp4', which is outside of results/data"):
-        picture_of(data, path.format(study), False, 3, 32)
+        item_picture(data, path.format(study), False, 3, 32)
     Path("results/data/other/videos").mkdir(parents=True)
     shutil.copy(data / "videos/test_red.mp4", "results/data/other/videos")
     for own in ("videos/link.mp4", "../other/videos/test_red.mp4"):  # the link is on this machine, no table names it
-        assert picture_of(data, own, False, 3, 32).shape[1:] == (32, 32, 3)
+        assert item_picture(data, own, False, 3, 32).shape[1:] == (32, 32, 3)
 
 
 def test_results_behind_a_link_are_served_as_others(study):
     shutil.move("results", "elsewhere")
     Path("results").symlink_to("elsewhere")
     items = read_csv("results/data/walls/items.csv")
-    assert Strips(items, Path("results/data/walls")).jpeg(0)
+    assert StripReader(items, Path("results/data/walls")).jpeg(0)
 
 
 # Code
@@ -149,9 +149,9 @@ def test_code_that_a_record_names_is_not_run(study, capsys, monkeypatch, key, sp
     ],
 )
 def test_code_that_a_data_set_names_is_not_run(text, key):
+    from rewind.config.dataset import MadeFrom
     from rewind.errors import RewindError
     from rewind.search.trust import refuse_encoders
-    from rewind.study.embeddings import MadeFrom
 
     made = MadeFrom.model_validate({"dataset": "d", "text": text, "image": {"name": "clip"}})
     if key is None:

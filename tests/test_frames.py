@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from golden_numbers import agree, load_json
-from rewind.compat import torchvision
+from rewind.config import Video
 from rewind.errors import RewindError
-from rewind.study import Video
+from rewind.optional_packages import torchvision
 from rewind.video import ffmpeg, frames
-from rewind.video.frames import normalise, read_frames, sample_clip
-from rewind.video.sampling import frame_indices, upstream_indices
-from rewind.video.transcode import transcode
+from rewind.video.frames import clip4clip_frame_indices, frame_indices, normalise_pixels, read_frames, sample_clip
+from rewind.video.transcode import transcode_clip
 
 SCHEMES = [(sampling, rate) for sampling in ("uniform", "ends", "head", "tail") for rate in (None, 1.0, 2.5)]
 
@@ -104,18 +103,20 @@ def test_upstream_indices_are_clip4clips() -> None:
     for case in load_json("clip4clip/metrics.json")["frame_indices"]["cases"]:
         count, fps = case["reported_frame_count"], case["reported_fps"]
         scheme = (case["feature_framerate"], case["max_frames"], case["slice_framepos"])
-        used = upstream_indices(count, fps, *scheme)
+        used = clip4clip_frame_indices(count, fps, *scheme)
         agree("CLIP4Clip, frames", "picked", used[:: -1 if case["frame_order"] else 1], case["used"])
 
 
 def test_upstream_indices_by_hand_and_their_asymmetry() -> None:
-    assert upstream_indices(100, 29.97, 1, 12, 2).tolist() == [0, 29, 58, 87]
-    assert upstream_indices(100, 25.0, 2, 5, 0).tolist() == [0, 12, 25, 37, 50]
-    assert upstream_indices(100, 25.0, 2, 5, 1).tolist() == [37, 50, 62, 75, 87]
-    assert upstream_indices(100, 25.0, 2, 5, 2).tolist() == [0, 12, 37, 62, 87]
-    assert not np.array_equal(99 - upstream_indices(100, 25.0, 2, 5, 2)[::-1], upstream_indices(100, 25.0, 2, 5, 2))
+    assert clip4clip_frame_indices(100, 29.97, 1, 12, 2).tolist() == [0, 29, 58, 87]
+    assert clip4clip_frame_indices(100, 25.0, 2, 5, 0).tolist() == [0, 12, 25, 37, 50]
+    assert clip4clip_frame_indices(100, 25.0, 2, 5, 1).tolist() == [37, 50, 62, 75, 87]
+    assert clip4clip_frame_indices(100, 25.0, 2, 5, 2).tolist() == [0, 12, 37, 62, 87]
+    assert not np.array_equal(
+        99 - clip4clip_frame_indices(100, 25.0, 2, 5, 2)[::-1], clip4clip_frame_indices(100, 25.0, 2, 5, 2)
+    )
     with pytest.raises(RewindError, match="one frame per second"):
-        upstream_indices(10, 0.5, 1, 4, 0)
+        clip4clip_frame_indices(10, 0.5, 1, 4, 0)
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +125,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("clips")
     for name, size in (("a", "60x108"), ("b", "150x80")):
         picture = ["-f", "lavfi", "-i", f"testsrc2=s={size}:r=25:d=3.4", "-c:v", "libx264", "-qp", "10"]
-        ffmpeg.execute([ffmpeg.executable(), *picture, str(out / "source.mkv"), "-y"])
+        ffmpeg.run_command([ffmpeg.executable(), *picture, str(out / "source.mkv"), "-y"])
         settings = Video(fps=3, short_side=48, qp=10)
-        report = transcode(out / "source.mkv", out / f"{name}.mp4", out / f"{name}_rev.mp4", settings)
+        report = transcode_clip(out / "source.mkv", out / f"{name}.mp4", out / f"{name}_rev.mp4", settings)
         assert (report.status, report.frames) == ("ok", 10)
     return out
 
@@ -134,12 +135,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_frames_are_those_that_ffmpeg_decodes(folder: Path, name: str) -> None:
     path = folder / f"{name}.mp4"
-    reader = frames.open_reader(path)
+    reader = frames.open_file_frames(path)
     assert (len(reader), reader.fps) == (10, 3.0)
     order = [7, 0, 9, 9, 3]
     read = reader.read(order)
     raw = ["-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", str(folder / "raw"), "-y"]
-    assert ffmpeg.execute([ffmpeg.executable(), *raw]).code == 0
+    assert ffmpeg.run_command([ffmpeg.executable(), *raw]).code == 0
     expected = np.fromfile(folder / "raw", np.uint8).reshape(10, *read.shape[1:])[order]
     assert np.abs(read.astype(int) - expected).mean() < 1  # colour conversion rounds differently
     assert len({frame.tobytes() for frame in expected}) == 4
@@ -172,11 +173,11 @@ def test_the_geometry_is_clips(shape: tuple[int, int], size: int) -> None:
     frame = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
     bicubic = transforms.InterpolationMode.BICUBIC
     compose = transforms.Compose([transforms.Resize(size, bicubic), transforms.CenterCrop(size)])
-    assert np.array_equal(frames.clip_square(frame, size), np.asarray(compose(Image.fromarray(frame))))
+    assert np.array_equal(frames.crop_square(frame, size), np.asarray(compose(Image.fromarray(frame))))
 
 
 def test_a_clip_of_the_right_size_is_only_cropped(folder: Path) -> None:
-    whole = frames.open_reader(folder / "b.mp4").read([2])[0]
+    whole = frames.open_file_frames(folder / "b.mp4").read([2])[0]
     read = read_frames(folder / "b.mp4", [2], 48)[0]
     left = round((whole.shape[1] - 48) / 2)
     assert np.array_equal(read, whole[:, left : left + 48].transpose(2, 0, 1))
@@ -185,8 +186,8 @@ def test_a_clip_of_the_right_size_is_only_cropped(folder: Path) -> None:
 def test_normalise_is_the_same_in_numpy_and_torch() -> None:
     torch = pytest.importorskip("torch")
     pixels = np.random.default_rng(1).integers(0, 256, (2, 5, 3, 4, 6), dtype=np.uint8)
-    ours = normalise(pixels)
-    theirs = normalise(torch.from_numpy(pixels))
+    ours = normalise_pixels(pixels)
+    theirs = normalise_pixels(torch.from_numpy(pixels))
     assert ours.dtype == np.float32 and theirs.dtype == torch.float32
     np.testing.assert_allclose(theirs.numpy(), ours, rtol=1e-6, atol=1e-6)
     for channel, (mean, std) in enumerate(zip(frames.CLIP_MEAN, frames.CLIP_STD, strict=True)):

@@ -11,25 +11,28 @@ import pytest
 import torch
 
 from conftest import ROOT
-from rewind.files import read_csv
+from rewind.config import Study, comparing, load_study
+from rewind.config.study import RunSpec
+from rewind.io.files import read_csv
 from rewind.jobs.cosine_gap import compute_cosine_gap, compute_cosines
-from rewind.jobs.cosine_gap_report import cosine_gap_tables, make_cosine_gap_figure
-from rewind.jobs.report import GapFiles, gap_files
-from rewind.jobs.tables import _repeated
-from rewind.jobs.train import train_run
-from rewind.jobs.training_job import Job
+from rewind.jobs.report import (
+    GapFiles,
+    _repeated_frames_note,
+    gap_files,
+    make_cosine_gap_figure,
+    make_cosine_gap_tables,
+)
+from rewind.jobs.train import TrainingJob, train_run
 from rewind.models.retriever import Retriever
-from rewind.models.viclip_towers import Architecture, TextSize, VisionSize
-from rewind.reporting.cosine_gap_table import GapResults, sheet
-from rewind.reporting.figures.densities import densities
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.published import write
-from rewind.statistics.pairs import Random
-from rewind.study import Study, comparing, load_study
-from rewind.study.model import RunSpec
+from rewind.models.viclip import TextSize, ViclipArchitecture, VisionSize
+from rewind.report.cosine_gap import CosineGapResults, cosine_gap_sheet
+from rewind.report.figures.gaps import cosine_densities
+from rewind.report.footnotes import Footnotes
+from rewind.report.published import write_table
+from rewind.statistics.pairs import RandomFactors
 from search_runs import make_data
 
-SIZE = Architecture(
+SIZE = ViclipArchitecture(
     embed_dim=16,
     vision=VisionSize(width=16, heads=2, layers=1, patch=8, image=16, frames=2, drop_path=0.0),
     text=TextSize(width=16, heads=2, layers=1, context=8),
@@ -87,15 +90,15 @@ def walls(tmp_path_factory) -> tuple[Path, Study, GapFiles]:
             compute_cosines(job.folder(), str(place / "model.safetensors"), cosines[method, seed])
     files = GapFiles(*(str(folder / name) for name in ("gap.csv", "intervals.csv", "pairs.csv", "counts.csv")))
     compute_cosine_gap(
-        *(data, "walls", cosines, study.pairs(), study.statistics, Random.of(comparing.random(study))),
+        *(data, "walls", cosines, study.pairs(), study.statistics, RandomFactors.of(comparing.random_factors(study))),
         *(files.runs, files.intervals, files.pairs, files.counts),
     )
     return folder, study, files
 
 
-def job_of(study: Study, method: str, seed: int, data: Path, folder: Path) -> Job:
+def job_of(study: Study, method: str, seed: int, data: Path, folder: Path) -> TrainingJob:
     spec = RunSpec.model_validate(study.run_spec(method).model_dump())
-    return Job(f"{method}/seed{seed}", spec, seed, data, "walls", 2, folder / f"{method}{seed}.pt", "code")
+    return TrainingJob(f"{method}/seed{seed}", spec, seed, data, "walls", 2, folder / f"{method}{seed}.pt", "code")
 
 
 def test_evaluating_twice_gives_identical_numbers(walls, monkeypatch) -> None:
@@ -144,9 +147,9 @@ def test_statistics_agree_with_the_runs(walls) -> None:
 
 def test_tables_and_the_picture(walls, tmp_path) -> None:
     _, study, files = walls
-    tables, text = cosine_gap_tables(study, Footnotes(), files, "Walls")
+    tables, text = make_cosine_gap_tables(study, Footnotes(), files, "Walls")
     for table in tables:
-        write(tmp_path, table)
+        write_table(tmp_path, table)
     assert "Before training" in text and "Sees the answer Cosine gap" in text and "R@5" not in text
     said = (tmp_path / "table_cosine_gap.md").read_text()
     for words in (
@@ -172,7 +175,7 @@ def test_tables_and_the_picture(walls, tmp_path) -> None:
 def test_densities_hold_the_counts_and_their_means_are_a_gap_apart(walls) -> None:
     _, _, files = walls
     counts, runs = read_csv(files.counts), read_csv(files.runs)
-    figure = densities(counts, {"infonce": "InfoNCE", "hnac_cross": "HNAC"})
+    figure = cosine_densities(counts, {"infonce": "InfoNCE", "hnac_cross": "HNAC"})
     assert len(figure.axes) == 4
     panel, chosen = figure.axes[0], counts.query("method == 'infonce' and split == 'test'")
     for patch, column, way in zip(panel.patches[::2], ("positives", "negatives"), (1, -1), strict=True):
@@ -185,7 +188,7 @@ def test_densities_hold_the_counts_and_their_means_are_a_gap_apart(walls) -> Non
     gaps = runs.query("method == 'infonce' and split == 'test'")["gap"]
     assert means[0] - means[1] == pytest.approx(gaps.mean(), abs=0.03), "bins and unequal clusters aside"
     assert not figure.axes[1].axison, "InfoNCE has no pair-conditioned vectors"
-    assert len(densities(counts.iloc[:0], {"infonce": "InfoNCE"}).axes) == 1
+    assert len(cosine_densities(counts.iloc[:0], {"infonce": "InfoNCE"}).axes) == 1
 
 
 def test_numbers_of_a_method_that_the_study_lacks_are_refused(walls) -> None:
@@ -194,10 +197,10 @@ def test_numbers_of_a_method_that_the_study_lacks_are_refused(walls) -> None:
     _, _, files = walls
     runs, intervals, pairs = (read_csv(path) for path in (files.runs, files.intervals, files.pairs))
     with pytest.raises(RewindError, match="'hnac_cross' is not in the study"):
-        GapResults(runs, intervals, pairs, {"infonce": "InfoNCE"})
+        CosineGapResults(runs, intervals, pairs, {"infonce": "InfoNCE"})
     alone = runs["method"] == "infonce"
-    few = GapResults(runs[alone], intervals[intervals["method"] == "infonce"], pairs[:0], {"infonce": "InfoNCE"})
-    assert len(sheet(few).heads) == 7, "no column for what nobody has"
+    few = CosineGapResults(runs[alone], intervals[intervals["method"] == "infonce"], pairs[:0], {"infonce": "InfoNCE"})
+    assert len(cosine_gap_sheet(few).heads) == 7, "no column for what nobody has"
 
 
 def test_noise_and_cached_features_do_not_go_together(walls, monkeypatch) -> None:
@@ -215,8 +218,11 @@ def test_noise_and_cached_features_do_not_go_together(walls, monkeypatch) -> Non
 def test_short_clips_are_counted(walls) -> None:
     _, study, _ = walls
     report = pd.DataFrame({"status": ["ok", "ok", "ok", "missing"], "frames": [1, 2, 9, 0]})
-    assert _repeated(study, report) == "1 of 3 clips have fewer than 2 frames, so some of their frames are repeated"
-    assert _repeated(study, report[1:]) == "No clip has fewer than 2 frames"
+    assert (
+        _repeated_frames_note(study, report)
+        == "1 of 3 clips have fewer than 2 frames, so some of their frames are repeated"
+    )
+    assert _repeated_frames_note(study, report[1:]) == "No clip has fewer than 2 frames"
 
 
 @pytest.mark.parametrize("name", ["cosine_gap", "cosine_gap_demo"])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from rewind.machine import driver, instance
+from rewind.platform import ec2_instance_type, nvidia_driver_version
 
 UUIDS = [f"GPU-{n}2345678-1234-1234-1234-123456789abc" for n in range(3)]
 
@@ -45,12 +45,12 @@ def machine(root: Path, uuids: list[str], files: list[int]) -> Path:
     return root
 
 
-LIST = "import sys; from pathlib import Path; from rewind.devices import *; print(*list_gpus(Path(sys.argv[1])))"
+LIST = "import sys; from pathlib import Path; from rewind.gpu import *; print(*list_gpus(Path(sys.argv[1])))"
 LEASE = """
 import os, sys
 from pathlib import Path
-from rewind.devices import lease, list_gpus
-with lease(2, lambda: list_gpus(Path(sys.argv[1])), Path(sys.argv[2])) as held:
+from rewind.gpu import lease_gpus, list_gpus
+with lease_gpus(2, lambda: list_gpus(Path(sys.argv[1])), Path(sys.argv[2])) as held:
     print(*held, os.environ["CUDA_VISIBLE_DEVICES"])
 """
 
@@ -99,8 +99,8 @@ def test_a_machine_without_a_gpu_has_none(tmp_path):
 
 JOB = """
 import sys
-from rewind.jobs.session import session
-with session(sys.argv[1], gpus=1, require_gpu=sys.argv[2] == "yes"):
+from rewind.workflow.job import job_session
+with job_session(sys.argv[1], gpus=1, require_gpu=sys.argv[2] == "yes"):
     import torch
     print("at work", torch.backends.cuda.matmul.allow_tf32)
 """
@@ -122,10 +122,10 @@ import sys
 import torch
 torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
 torch.cuda.get_device_name = lambda place: "NVIDIA A10G"
-from rewind.jobs.session import session
+from rewind.workflow.job import job_session
 from rewind.provenance import hardware
 before = torch.backends.cuda.matmul.allow_tf32
-with session(sys.argv[1], gpus=1):
+with job_session(sys.argv[1], gpus=1):
     print(before, torch.backends.cuda.matmul.allow_tf32, hardware()["tf32"])
 """
 
@@ -138,32 +138,32 @@ def test_a_job_on_a_gpu_multiplies_in_tf32_and_records_it(tmp_path):
 
 def test_the_doctor_says_what_is_wrong(tmp_path):
     lie = program(tmp_path / "bin", "case $1 in *driver*) echo 580.1;; *) echo GPU-x;; esac")
-    code = "from rewind.cli import main; main(['doctor'])"
+    code = "from rewind.cli.main import main; main(['doctor'])"
     text = python(code, path=f"{lie}:{os.environ['PATH']}")
     assert "GPU-x" in text and "580.1" in text
 
 
 def test_the_drivers_version_without_the_program(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert driver(tmp_path) is None
+    assert nvidia_driver_version(tmp_path) is None
     (tmp_path / "sys/module/nvidia").mkdir(parents=True)
     (tmp_path / "sys/module/nvidia/version").write_text("570.86.15\n")
-    assert driver(tmp_path) == "570.86.15"
+    assert nvidia_driver_version(tmp_path) == "570.86.15"
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     text = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\nGCC version:  12\n"
     (tmp_path / "proc/driver/nvidia/version").write_text(text)
-    assert driver(tmp_path) == "550.90.07"
+    assert nvidia_driver_version(tmp_path) == "550.90.07"
 
 
 def test_the_instance_type_is_the_firmwares(tmp_path):
-    assert instance(tmp_path) is None
+    assert ec2_instance_type(tmp_path) is None
     folder = tmp_path / "sys/devices/virtual/dmi/id"
     folder.mkdir(parents=True)
     (folder / "sys_vendor").write_text("Amazon EC2\n")
     (folder / "product_name").write_text("p4d.24xlarge\n")
     (folder / "board_asset_tag").write_text("i-0123456789abcdef0\n")
-    assert instance(tmp_path) == "EC2 p4d.24xlarge"
+    assert ec2_instance_type(tmp_path) == "EC2 p4d.24xlarge"
     (folder / "product_name").write_text("HVM domU\n")
-    assert instance(tmp_path) is None
+    assert ec2_instance_type(tmp_path) is None
     (folder / "sys_vendor").write_text("QEMU\n")
-    assert instance(tmp_path) is None
+    assert ec2_instance_type(tmp_path) is None

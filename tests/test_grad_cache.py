@@ -10,12 +10,13 @@ from torch import nn
 
 from conftest import ROOT
 from golden_numbers import agree, load
+from rewind.config import Backbone, Method, Text
 from rewind.errors import RewindError
+from rewind.losses.base import Loss
+from rewind.losses.infonce import infonce
 from rewind.models.clip4clip import build
+from rewind.models.heads.clip4clip import PAIRS_AT_ONCE
 from rewind.models.retriever import Retriever
-from rewind.models.temporal import PAIRS_AT_ONCE
-from rewind.objectives.infonce import Loss, infonce
-from rewind.study import Backbone, Method, Text
 from rewind.training.grad_cache import exact_step
 from rewind.training.loop import seed_everything
 

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from golden_numbers import agree, load
+from rewind.config import Training
+from rewind.data.tokenizers import same_text_labels
 from rewind.errors import RewindError
-from rewind.models.chance import Chance
+from rewind.losses import hnac, infonce
+from rewind.losses.base import make_objective
+from rewind.models.baselines import Chance
 from rewind.models.retriever import Retriever
-from rewind.objectives import hnac, infonce
-from rewind.study import Training
-from rewind.text import same_texts
-from rewind.training.loop import make_objective
-from rewind.training.negatives import doubtful
+from rewind.training.order import count_doubtful_negatives
 
 GOLDEN = load("hnac.npz")
 CASES = [(0.07, 0.5), (0.2, 0.9)]
@@ -144,7 +144,13 @@ def test_doubtful_negatives_of_an_epoch_are_counted() -> None:
         item_of_caption=np.array([0, 1, 2, 2, 3, 4]),
         cluster_of_item=np.array([0, 1, 2, 3, 3]),
     )
-    one, two, texts = np.array([0, 1, 2]), np.array([3, 4, 5]), same_texts(data.captions)
-    assert doubtful([one, two], data, texts) == {"same_text_negatives": 1.0, "twin_negatives": 1.0}
-    assert doubtful([np.arange(6)] * 2, data, texts) == {"same_text_negatives": 2.0, "twin_negatives": 2.0}
-    assert doubtful([two, one[[0, 2]]], data, texts) == {"same_text_negatives": 0.0, "twin_negatives": 1.0}
+    one, two, texts = np.array([0, 1, 2]), np.array([3, 4, 5]), same_text_labels(data.captions)
+    assert count_doubtful_negatives([one, two], data, texts) == {"same_text_negatives": 1.0, "twin_negatives": 1.0}
+    assert count_doubtful_negatives([np.arange(6)] * 2, data, texts) == {
+        "same_text_negatives": 2.0,
+        "twin_negatives": 2.0,
+    }
+    assert count_doubtful_negatives([two, one[[0, 2]]], data, texts) == {
+        "same_text_negatives": 0.0,
+        "twin_negatives": 1.0,
+    }

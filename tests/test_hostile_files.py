@@ -31,33 +31,31 @@ import torch
 from safetensors.torch import save_file
 
 import rewind
-from rewind.datasets import groups
-from rewind.datasets.annotations import read_annotations
-from rewind.datasets.archive import Archive
-from rewind.datasets.cifar10 import FILE, RECORD, read_cifar10
-from rewind.datasets.score_files import read_scores
-from rewind.datasets.vector_files import read_vectors
+from rewind.cli.init import models
+from rewind.cli.init.scaffold import _read_source as read_for_init
+from rewind.config import Dataset
+from rewind.config.load import read_yaml
+from rewind.data import groups
+from rewind.data.annotations import read_annotations
+from rewind.data.formats.cifar10 import RECORD_BYTES, TEST_BATCH_FILE, read_cifar10
+from rewind.data.readers import NpzArchive, read_embedding_file, read_score_file
 from rewind.errors import RewindError
-from rewind.evaluation.matrix import open_scored
-from rewind.files import read_csv, read_json, reading_user_file, require_regular_file
-from rewind.identity.accepted import Accepted
-from rewind.init import brought_models
-from rewind.init.making import _read as read_for_init
-from rewind.interop.mteb_predictions import import_predictions
+from rewind.evaluation.matrix import open_scores
+from rewind.exports.mteb import import_predictions
+from rewind.io import strict
+from rewind.io.files import read_csv, read_json, reading_user_file, require_regular_file
 from rewind.jobs.metrics import read_ranks
-from rewind.jobs.structure import fault
-from rewind.models import architectures, viclip, viclip_files
+from rewind.models import architectures, viclip
 from rewind.models.checkpoint import load_model
-from rewind.models.huggingface import family_beside
-from rewind.models.miniclip_files import captions_of
-from rewind.models.weights import read_state
-from rewind.reading import objects, tables, text
-from rewind.study import Dataset
-from rewind.study.yaml_file import read_yaml
-from rewind.training.state import StateFile
-from rewind.trouble import told
+from rewind.models.miniclip_checkpoint import read_vocabulary_captions
+from rewind.models.viclip import read_viclip
+from rewind.models.weights import config_family_beside, read_state
+from rewind.system_errors import user_message
+from rewind.training.checkpoint import StateFile
 from rewind.video.images import upright_rgb
-from rewind.video.transcode import Refused
+from rewind.video.transcode import UnusableSource
+from rewind.workflow.accepted import AcceptedEditStore
+from rewind.workflow.checksums import structural_fault
 
 SECONDS = 5  # until a reader that waits for ever is stopped
 
@@ -176,7 +174,7 @@ def with_file(key: str) -> Callable[[Path], Any]:
         table.write_text(TABLE)
         found = Dataset(name="d", clips=False, source={"format": "table", "table": str(table)}, **{key: str(path)})
         annotations = read_annotations(found, "")
-        return groups.groups_of(found, annotations) if key == "groups" else annotations
+        return groups.read_groups(found, annotations) if key == "groups" else annotations
 
     return read
 
@@ -198,13 +196,13 @@ def accepted(path: Path) -> None:
     link.unlink(missing_ok=True)
     link.symlink_to(path)
     try:
-        Accepted(results).entries(link)
+        AcceptedEditStore(results).entries(link)
     except RewindError as error:
         raise RewindError(str(error).replace(str(link), str(path))) from error
 
 
 def embeddings(path: Path) -> None:
-    archive = Archive(path)
+    archive = NpzArchive(path)
     archive.strings("images/names")
     for _ in archive.blocks("images/embeddings"):
         pass
@@ -212,13 +210,13 @@ def embeddings(path: Path) -> None:
 
 def structure(path: Path) -> None:
     """Of results that somebody else made, what is wrong is said and not raised."""
-    if said := fault(path, thoroughly=True):
+    if said := structural_fault(path, thoroughly=True):
         raise RewindError(f"{path}: {said}")
 
 
 def similarity(path: Path) -> None:
-    open_scored(path)
-    open_scored(path, whole=0)
+    open_scores(path)
+    open_scores(path, whole=0)
 
 
 def ranks(path: Path) -> None:
@@ -276,12 +274,12 @@ NPZ_WRONG = {
 
 READERS: dict[str, Reader] = {
     "vectors npz": Reader(
-        "v.npz", lambda path: read_vectors(path, "items"), npz_of(ids=IDS, vectors=VECTORS), NPZ_WRONG
+        "v.npz", lambda path: read_embedding_file(path, "items"), npz_of(ids=IDS, vectors=VECTORS), NPZ_WRONG
     ),
-    "vectors of a run": Reader("v.npz", lambda path: read_vectors(path, "items"), npz_of(**BOTH)),
+    "vectors of a run": Reader("v.npz", lambda path: read_embedding_file(path, "items"), npz_of(**BOTH)),
     "vectors npy": Reader(
         "v.npy",
-        lambda path: read_vectors(path, "items"),
+        lambda path: read_embedding_file(path, "items"),
         npy_of(VECTORS),
         {
             "an npz": npz_named_npy,
@@ -294,7 +292,7 @@ READERS: dict[str, Reader] = {
     ),
     "vectors parquet": Reader(
         "v.parquet",
-        lambda path: read_vectors(path, "items"),
+        lambda path: read_embedding_file(path, "items"),
         parquet_of(id=["a", "b"], vector=[[1.0, 2.0], [3.0, 4.0]]),
         {
             "null": parquet_of(id=["a", "b"], vector=[[1.0, 2.0], None]),
@@ -313,7 +311,7 @@ READERS: dict[str, Reader] = {
     ),
     "vectors safetensors": Reader(
         "v.safetensors",
-        lambda path: read_vectors(path, "items"),
+        lambda path: read_embedding_file(path, "items"),
         safetensors_of({"vectors": torch.eye(2)}),
         {
             "float8": safetensors_of({"vectors": torch.eye(2).to(torch.float8_e4m3fn)}),
@@ -327,7 +325,7 @@ READERS: dict[str, Reader] = {
     ),
     "scores npz": Reader(
         "s.npz",
-        read_scores,
+        read_score_file,
         npz_of(**SCORES),
         {
             "too large": npz_of(**(SCORES | {"similarity": np.array([[1e39, 1], [0, 1]])})),
@@ -339,16 +337,16 @@ READERS: dict[str, Reader] = {
     ),
     "scores TREC": Reader(
         "s.run",
-        read_scores,
+        read_score_file,
         bytes_of(RUN),
         {"too large": bytes_of("a Q0 b 1 1e39 tag\n"), "digits": bytes_of(f"a Q0 b 1 {'9' * 5000} tag\n")},
         cut=False,
     ),
     **{
-        f"scores TREC {suffix}": Reader(f"s.run{suffix}", read_scores, bytes_of(pack(RUN.encode())))
+        f"scores TREC {suffix}": Reader(f"s.run{suffix}", read_score_file, bytes_of(pack(RUN.encode())))
         for suffix, pack in ((".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress))
     },
-    "init --embeddings": Reader("v.npz", lambda path: brought_models._exported(str(path)), npz_of(**BOTH)),
+    "init --embeddings": Reader("v.npz", lambda path: models._is_exported_run(str(path)), npz_of(**BOTH)),
     "import mteb": Reader(
         "t_predictions.json",
         lambda path: import_predictions(path, path.with_name("out.run")),
@@ -380,27 +378,29 @@ READERS: dict[str, Reader] = {
         lambda path: read_state(path, allow_torchscript=True),
         lambda path: torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), path),
     ),
-    "weights ViCLIP": Reader("w.pth", viclip_files.read, torch_of({"model": {"a": torch.ones(50)}})),
-    "weights ViCLIP safetensors": Reader("w.safetensors", viclip_files.read, safetensors_of({"a": torch.ones(50)})),
+    "weights ViCLIP": Reader("w.pth", read_viclip, torch_of({"model": {"a": torch.ones(50)}})),
+    "weights ViCLIP safetensors": Reader("w.safetensors", read_viclip, safetensors_of({"a": torch.ones(50)})),
     "model of a run": Reader(
         "model.safetensors",
         lambda path: load_model(path, Form()),
         safetensors_of({"weight": torch.ones(2, 2), "bias": torch.ones(2)}),
         {"other tensors": safetensors_of({"other": torch.ones(2)})},
     ),
-    "architecture": Reader("a.json", lambda path: architectures.read(str(path)), bytes_of(CONFIG), LISTS),
+    "architecture": Reader("a.json", lambda path: architectures.read_architecture(str(path)), bytes_of(CONFIG), LISTS),
     "architecture ViCLIP": Reader(
-        "a.json", lambda path: viclip.architecture(str(path)), bytes_of(json.dumps(VICLIP)), LISTS
+        "a.json", lambda path: viclip.load_viclip_architecture(str(path)), bytes_of(json.dumps(VICLIP)), LISTS
     ),
     "config.json beside weights": Reader(
         "config.json",
-        lambda path: family_beside(path.with_name("w.safetensors")),
+        lambda path: config_family_beside(path.with_name("w.safetensors")),
         bytes_of("{}"),
         {"deep": LISTS["deep"], "another activation": bytes_of('{"text_config": {"hidden_act": "relu"}}')},
     ),
-    "text.vocabulary": Reader("v.json", lambda path: captions_of(path), bytes_of('[{"caption": "a"}]'), LISTS),
-    "text.vocabulary txt": Reader("v.txt", lambda path: captions_of(path), bytes_of("a\nb\n"), cut=False),
-    "CIFAR-10": Reader(FILE, lambda path: read_cifar10(path.parent), bytes_of(bytes(2 * RECORD))),
+    "text.vocabulary": Reader(
+        "v.json", lambda path: read_vocabulary_captions(path), bytes_of('[{"caption": "a"}]'), LISTS
+    ),
+    "text.vocabulary txt": Reader("v.txt", lambda path: read_vocabulary_captions(path), bytes_of("a\nb\n"), cut=False),
+    "CIFAR-10": Reader(TEST_BATCH_FILE, lambda path: read_cifar10(path.parent), bytes_of(bytes(2 * RECORD_BYTES))),
     "rtime": Reader("test.json", dataset_of("rtime", "annotations", videos="v"), bytes_of(RTIME), LISTS | NUMBER),
     "table": Reader("t.csv", dataset_of("table", "table", videos="v"), bytes_of(TABLE), cut=False),
     "photos": Reader("p.json", dataset_of("photos", "captions", images="i"), bytes_of(PHOTOS), LISTS | NUMBER),
@@ -416,9 +416,9 @@ READERS: dict[str, Reader] = {
     "YAML": Reader(
         "s.yaml", read_yaml, bytes_of("a: 1\n"), {"deep": bytes_of("[" * 5000), "a number": bytes_of("1")}, cut=False
     ),
-    "JSON of a user": Reader("o.json", objects.read_json, bytes_of('{"a": 1}'), {"deep": LISTS["deep"]} | NUMBER),
-    "text of a user": Reader("t.txt", text.read_text, bytes_of("a\n"), cut=False),
-    "header of a CSV": Reader("h.csv", tables.header, bytes_of("a,b\n"), cut=False),
+    "JSON of a user": Reader("o.json", strict.read_user_json, bytes_of('{"a": 1}'), {"deep": LISTS["deep"]} | NUMBER),
+    "text of a user": Reader("t.txt", strict.read_user_text, bytes_of("a\n"), cut=False),
+    "header of a CSV": Reader("h.csv", strict.csv_header, bytes_of("a,b\n"), cut=False),
     "table of results": Reader(
         "r.csv", read_csv, bytes_of("a,b\n1,2\n"), {"quotes": bytes_of('a,b\n"1,2\n')}, cut=False
     ),
@@ -431,7 +431,7 @@ READERS: dict[str, Reader] = {
     "structure of Parquet": Reader("s.parquet", structure, parquet_of(a=[1])),
     "structure of safetensors": Reader("s.safetensors", structure, safetensors_of({"a": torch.ones(2)})),
     "structure of JSON": Reader("s.json", structure, bytes_of('{"a": 1}'), {"deep": LISTS["deep"]}),
-    "image": Reader("i.avif", upright_rgb, picture, refuses=Refused),
+    "image": Reader("i.avif", upright_rgb, picture, refuses=UnusableSource),
 }
 NOT_EMPTY = {"ranks"}
 """Readers that refuse the whole file of this test for what is in it, and not for how it is written."""
@@ -533,7 +533,7 @@ def test_what_is_no_file_is_refused_as_such_before_it_is_opened(
 
 
 def test_standard_input_is_no_file_and_may_be_read() -> None:
-    code = "from rewind.reading.text import read_text; print(read_text('/dev/stdin').strip())"
+    code = "from rewind.io.strict import read_user_text; print(read_user_text('/dev/stdin').strip())"
     environment = os.environ | {"PYTHONPATH": str(Path(rewind.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], input="a word", env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "a word\n")
@@ -565,7 +565,7 @@ def test_a_fault_of_the_machine_is_none_of_the_file_but_names_it(name: str, tmp_
                 if blamed:
                     raise RewindError(f"{path}: damaged") from cause
                 raise
-        assert str(told(caught.value)).startswith(f"{path}: ") and said in str(told(caught.value))
+        assert str(user_message(caught.value)).startswith(f"{path}: ") and said in str(user_message(caught.value))
 
 
 def test_a_panic_of_a_library_is_a_refusal_and_an_interrupt_is_none(tmp_path: Path) -> None:
@@ -616,7 +616,7 @@ def test_a_folder_near_the_root_is_no_run(tmp_path: Path) -> None:
 GUARDS = {"reading_user_file", "npz", "decoding"}
 LIBRARIES = {
     *("np.load", "pd.read_parquet", "pd.read_csv", "safe_open", "load_file", "torch.load", "torch.jit.load"),
-    *("zipfile.ZipFile", "tarfile.open", "gzip.open", "csv.DictReader", "Image.open", "open_picture"),
+    *("zipfile.ZipFile", "tarfile.open", "gzip.open", "csv.DictReader", "Image.open", "open_image"),
     *("json.load", "pickle.load", "pickle.loads"),
 }
 INSIDE = {
@@ -625,24 +625,24 @@ INSIDE = {
     "models/weights.py:_is_torchscript": "read_state",
     "models/weights.py:_read_torchscript": "read_state",
     "models/weights.py:_read_pickle": "read_state",
-    "datasets/photos.py:open_picture": "hands the image on",
-    "init/looking.py:_moves": "catches whatever Pillow raises",
-    "training/state.py:StateFile.load": "catches whatever torch raises",
-    "jobs/structure.py": "catches whatever libraries raise",
-    "files.py:require_whole_archive": "is a guard itself",
-    "video/clip_checks.py:check_table": "is a guard itself; who reads the table says the rest",
+    "data/formats/photos.py:open_image": "hands the image on",
+    "cli/init/look.py:_moves": "catches whatever Pillow raises",
+    "training/checkpoint.py:StateFile.load": "catches whatever torch raises",
+    "workflow/checksums.py": "catches whatever libraries raise",
+    "io/files.py:require_intact_archive": "is a guard itself",
+    "video/shards.py:check_csv": "is a guard itself; who reads the table says the rest",
     # Of installed packages, and of what this process or an earlier one wrote for itself.
     "models/towers.py": "packages",
-    "datasets/emoji.py:_make_clip": "packages",
+    "data/formats/emoji.py:_make_clip": "packages",
     "encoders/shards.py:read_shard": "own state",
-    "rehearsal/measure.py": "own state",
+    "cli/rehearse/stages.py:_read_job": "own state",
     "video/sources.py": "own state",
-    # Of stages of the workflow, whose inputs are looked at by jobs/structure.py before the job.
+    # Of stages of the workflow, whose inputs are looked at by workflow/checksums.py before the job.
     "jobs/batches.py": "a stage's output",
     "jobs/cosine_gap.py": "a stage's output",
-    "jobs/figures.py": "a stage's output",
+    "jobs/report.py:_read_histories": "a stage's output",
     "video/frames.py:_PackedImage.__init__": "a stage's output",
-    "video/packed.py": "a stage's output",
+    "video/shards.py": "a stage's output",
     "publishing": "the project's own documents",
 }
 """Readers outside of a guard, and why."""

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
+from rewind.config import Backbone, Text
 from rewind.errors import RewindError
-from rewind.models.clip import Clip, build
-from rewind.models.huggingface import from_huggingface
-from rewind.study import Backbone, Text
+from rewind.models.clip import ClipTowers, build
+from rewind.models.weights import from_huggingface
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
 
 State = dict[str, torch.Tensor]
@@ -104,7 +104,7 @@ def image_features(state: State, pixels: torch.Tensor, quick: bool) -> torch.Ten
     return norm(state, "vision_model.post_layernorm", x[:, 0]) @ state["visual_projection.weight"].T
 
 
-def load(folder: Path, state: State, quick: bool = True, name: str = "model.safetensors", **beside: dict) -> Clip:
+def load(folder: Path, state: State, quick: bool = True, name: str = "model.safetensors", **beside: dict) -> ClipTowers:
     """Our towers with the weights of a folder as the hub has it."""
     path = folder / name
     if path.suffix == ".safetensors":

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from rewind.errors import RewindError
-from rewind.identity.follow import Parts, follow
-from rewind.identity.modules import Reader
+from rewind.workflow.code_hash import DefinitionHashes, ModuleReader, reachable_definitions
 
 NEVER = frozenset({"rewind.progress", "rewind.said:where"})
 FILES = {
@@ -71,8 +70,8 @@ def library(tmp_path: Path) -> Path:
     return folder
 
 
-def parts(library: Path, root: str = "rewind.stage:run", **chosen: list[str]) -> Parts:
-    return follow(Reader(library, NEVER), [root], {"rewind.heads:HEADS": chosen.get("heads", [])})
+def parts(library: Path, root: str = "rewind.stage:run", **chosen: list[str]) -> DefinitionHashes:
+    return reachable_definitions(ModuleReader(library, NEVER), [root], {"rewind.heads:HEADS": chosen.get("heads", [])})
 
 
 def edited(library: Path, name: str, old: str, new: str, **chosen: list[str]) -> set[str]:
@@ -124,7 +123,7 @@ def test_what_guards_a_file_does_not_count_and_what_it_stands_around_does(librar
     inside = "            require_regular_file(x)\n            x = shift(x)\n"
     guarded = f"        with reading_user_file(x, 'a number'):\n{inside}"
     door = "from rewind.said import where\n"
-    names = f"{door}from rewind.files import reading_user_file, require_regular_file\n"
+    names = f"{door}from rewind.io.files import reading_user_file, require_regular_file\n"
     (library / "stage.py").write_text((library / "stage.py").read_text().replace(door, names))
     assert edited(library, "stage.py", old, guarded) == set()
     assert edited(library, "stage.py", "x = shift(x)", "x = 2 * shift(x)") == {"rewind.stage:run"}
@@ -148,7 +147,7 @@ def test_a_head_of_a_table_counts_where_it_is_named(library):
 
 
 def test_without_a_name_the_whole_table_counts(library):
-    everything = follow(Reader(library, NEVER), ["rewind.stage:run"], {})
+    everything = reachable_definitions(ModuleReader(library, NEVER), ["rewind.stage:run"], {})
     assert {"rewind.heads:HEADS", "rewind.heads:Second.forward", "rewind.heads:helper"} <= everything.keys()
     assert "rewind.numbers:OTHER" not in everything
 
@@ -202,7 +201,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_modules_of_ones_own_count_with_what_they_import(library, mine):
-    def mark() -> Parts:
+    def mark() -> DefinitionHashes:
         return parts(library, "lab_of_mine.heads.Head")
 
     first = mark()

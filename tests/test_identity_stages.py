@@ -11,37 +11,37 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from rewind.config import Backbone, Frames, Method, RunSpec, Text
+from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
-from rewind.identity.marks import Identity, total
-from rewind.identity.stages import NEVER, RULES, STAGES, instead, job_named
-from rewind.jobs.given import Given, Named
-from rewind.jobs.runner import function, job_of
-from rewind.jobs.training_job import Job
-from rewind.study import Backbone, Frames, Method, RunSpec, Text
-from rewind.study.model import Evaluation
-from rewind.training.state import StateFile
+from rewind.jobs.train import TrainingJob
+from rewind.training.checkpoint import StateFile
+from rewind.workflow.code_hash import StageCode, compute_code_hash
+from rewind.workflow.job import Job, NamedList
+from rewind.workflow.runner import job_function, resolve_job_name
+from rewind.workflow.stages import NON_SEMANTIC, RULES, STAGES, dynamic_dependencies, strip_rule_prefix
 
-RUN = ("rewind.models.clip4clip", "rewind.models.clip", "rewind.objectives.infonce", "rewind.training.samplers.uniform")
+RUN = ("rewind.models.clip4clip", "rewind.models.clip", "rewind.losses.infonce", "rewind.training.samplers.uniform")
 MODEL = RUN[:2]
-SHAPES = ("rewind.datasets.shapes",)
+SHAPES = ("rewind.data.formats.shapes",)
 CLIPS = {"sources", "inventory", "video_shard", "captions"}
 TRAINED = {"train seqTransf", "train meanP", "train zero-shot", "sanity", "step_time"}
 
 
-def identities(identity: Identity) -> dict[str, dict[str, str]]:
+def identities(identity: StageCode) -> dict[str, dict[str, str]]:
     """Every stage as a study on clips has it; training and scoring of two heads, and with zero-shot validation."""
-    seq, mean = (instead([head]) for head in ("seqTransf", "meanP"))
+    seq, mean = (dynamic_dependencies([head]) for head in ("seqTransf", "meanP"))
     found = {
         "train seqTransf": identity.parts("train", RUN, seq),
         "train meanP": identity.parts("train", RUN, mean),
-        "train zero-shot": identity.parts("train", RUN, instead(["meanP"], zero_shot=True)),
+        "train zero-shot": identity.parts("train", RUN, dynamic_dependencies(["meanP"], zero_shot=True)),
         "similarity seqTransf": identity.parts("similarity", MODEL, seq),
         "similarity meanP": identity.parts("similarity", MODEL, mean),
     }
     for stage in STAGES.keys() - {"train", "similarity", "gallery"}:
         named = SHAPES if stage in CLIPS - {"video_shard"} else RUN if stage in ("sanity", "step_time") else ()
         named = MODEL if stage in ("features", "cosines", "zero_shot", "export_vectors", "efficiency") else named
-        chosen = instead(["meanP"], items="videos" if stage == "video_shard" else "")
+        chosen = dynamic_dependencies(["meanP"], items="videos" if stage == "video_shard" else "")
         found[stage] = identity.parts(stage, named, chosen)
     return found
 
@@ -52,12 +52,12 @@ class Checkout:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-        self.identity = Identity(self.folder / "src/rewind")
+        self.identity = StageCode(self.folder / "src/rewind")
         self.before = identities(self.identity)
 
     def now(self, edited: str = "") -> dict[str, dict[str, str]]:
         """Identities in a fresh reading of an edited module, or of all."""
-        fresh = Identity(self.folder / "src/rewind")
+        fresh = StageCode(self.folder / "src/rewind")
         if edited:
             name = ".".join(Path(edited).relative_to("src").with_suffix("").parts)
             fresh.reader._read = {known: read for known, read in self.identity.reader._read.items() if known != name}
@@ -98,9 +98,9 @@ def docstring(text: str) -> str:
 
 def new_source(text: str) -> str:
     """A further data format among the keys."""
-    own = 'class ZipSource(SourceKeys):\n    format: Literal["zip"]\n\n    def files(self):\n        return []\n\n\n'
+    own = 'class ZipSource(SourceConfig):\n    format: Literal["zip"]\n\n    def files(self):\n        return []\n\n\n'
     text = replaced("class ModuleSource(", own + "class ModuleSource(")(text)
-    return replaced("BuiltIn | ModuleSource", "BuiltIn | ZipSource | ModuleSource")(text)
+    return replaced("BuiltInSource | ModuleSource", "BuiltInSource | ZipSource | ModuleSource")(text)
 
 
 @pytest.mark.parametrize("edit", [comment, docstring])
@@ -119,17 +119,23 @@ def test_comments_and_docstrings_make_nothing_stale(checkout, edit):
 @pytest.mark.parametrize(
     ("path", "edit"),
     [
-        ("src/rewind/study/verdict.py", replaced("rounds: int", "rounds_of_steps: int")),
-        ("src/rewind/study/dataset.py", new_source),
-        ("src/rewind/study/report.py", replaced("class Tables(Keys):", "class Tables(Keys):\n    extra: int = 3\n")),
-        ("src/rewind/errors.py", replaced("LISTED = 10", "LISTED = 12")),
+        ("src/rewind/config/report.py", replaced("rounds: int", "rounds_of_steps: int")),
+        ("src/rewind/config/dataset.py", new_source),
+        (
+            "src/rewind/config/report.py",
+            replaced("class Tables(ConfigModel):", "class Tables(ConfigModel):\n    extra: int = 3\n"),
+        ),
+        ("src/rewind/errors.py", replaced("MAX_LISTED_LINES = 10", "MAX_LISTED_LINES = 12")),
         ("src/rewind/progress.py", replaced("every: float = 5.0", "every: float = 1.0")),
         ("src/rewind/provenance.py", replaced('"torchvision",', "")),
-        ("src/rewind/jobs/train.py", replaced('"run": job.name,', '"run": job.name, "mood": "good",')),
-        ("src/rewind/jobs/splits.py", replaced("def check_splits(", "def check_splits_(")),
-        ("src/rewind/devices.py", replaced("def lease(", "def lease_(")),
-        ("src/rewind/jobs/runner.py", replaced("def do(", "def do_(")),
-        ("src/rewind/jobs/given.py", replaced("def get(", "def get_(")),
+        (
+            "src/rewind/jobs/train.py",
+            replaced('"run": training_job.name,', '"run": training_job.name, "mood": "good",'),
+        ),
+        ("src/rewind/workflow/preflight/splits.py", replaced("def check_splits(", "def check_splits_(")),
+        ("src/rewind/gpu.py", replaced("def lease_gpus(", "def lease_gpus_(")),
+        ("src/rewind/workflow/runner.py", replaced("def execute_job(", "def execute_job_(")),
+        ("src/rewind/workflow/job.py", replaced("def get(", "def get_(")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -140,14 +146,17 @@ def test_keys_messages_and_plumbing_make_nothing_stale(checkout, path, edit):
 def test_what_trains_makes_training_stale(checkout):
     edit = replaced("falling = 0.5 *", "falling = 0.4 *")
     assert checkout.stale("src/rewind/training/optim.py", edit) == TRAINED
-    assert checkout.stale("src/rewind/objectives/infonce.py", replaced("/ 2)", "/ 3)")) == TRAINED
+    assert checkout.stale("src/rewind/losses/infonce.py", replaced("/ 2)", "/ 3)")) == TRAINED
 
 
 def test_an_edit_of_a_head_retrains_that_head_alone(checkout):
     edit = replaced("        return x + frames\n\n    def start_from", "        return x\n\n    def start_from")
-    assert checkout.stale("src/rewind/models/temporal.py", edit) == {"train seqTransf", "similarity seqTransf"}
+    assert checkout.stale("src/rewind/models/heads/clip4clip.py", edit) == {"train seqTransf", "similarity seqTransf"}
     parts = checkout.before["train seqTransf"]
-    assert "rewind.models.temporal:SeqTransf.forward" in parts and "rewind.models.temporal:Block.attend" in parts
+    assert (
+        "rewind.models.heads.clip4clip:SeqTransf.forward" in parts
+        and "rewind.models.heads.clip4clip:Block.attend" in parts
+    )
 
 
 def test_what_makes_clips_makes_clips_stale(checkout):
@@ -159,7 +168,7 @@ def test_what_makes_clips_makes_clips_stale(checkout):
 
 def test_what_reads_cifar_counts_where_it_is_read(checkout):
     edit = replaced("def read_cifar10(", "def read_cifar10(_=0, *, ")
-    assert checkout.stale("src/rewind/datasets/cifar10.py", edit) == {"train zero-shot", "zero_shot"}
+    assert checkout.stale("src/rewind/data/formats/cifar10.py", edit) == {"train zero-shot", "zero_shot"}
 
 
 ENTRY = '    Metric("hits@3", "hits@3 in percent", PERCENT, hits(3)),\n'
@@ -172,7 +181,17 @@ def test_a_further_metric_is_computed_and_trains_nothing(checkout):
     stale = checkout.stale("src/rewind/metrics.py", edit)
     assert stale == {"ranks", "statistics", "control", *REPORTS} and not stale & (TRAINED | SCORED)
     trained = {part for stage in TRAINED for part in checkout.before[stage] if part.startswith("rewind.metrics:")}
-    assert trained == {f"rewind.metrics:{name}" for name in ("expected", "hits", "reciprocal", "median_of", "ROUNDING")}
+    assert trained == {
+        f"rewind.metrics:{name}"
+        for name in (
+            "expected_worth",
+            "hits",
+            "reciprocal_rank",
+            "median_rank_with_ties",
+            "ROUNDING_TOLERANCE",
+            "BINARY_GALLERY",
+        )
+    }
     edit = replaced("MRR is the mean reciprocal rank", "MRR is the mean of 1/rank")
     assert not checkout.stale("src/rewind/metrics.py", edit) & (TRAINED | SCORED)
 
@@ -185,9 +204,9 @@ def test_what_validation_computes_makes_training_stale(checkout):
 
 def test_words_of_tables_are_what_tables_are(checkout):
     unread = replaced("def ", "_EXTRA = 1\n\n\ndef ")
-    assert checkout.stale("src/rewind/reporting/tables.py", unread) == set(), "nothing reads it"
+    assert checkout.stale("src/rewind/report/tables.py", unread) == set(), "nothing reads it"
     said = replaced("adjusted for multiple comparisons", "adjusted for the family")
-    assert checkout.stale("src/rewind/reporting/notes.py", said) == {"tables"}
+    assert checkout.stale("src/rewind/report/notes.py", said) == {"tables"}
 
 
 def test_a_job_that_reads_another_parameter_is_stale(checkout):
@@ -197,7 +216,9 @@ def test_a_job_that_reads_another_parameter_is_stale(checkout):
 
 def test_a_state_goes_on_over_edits_that_do_not_count_and_over_no_others(checkout, tmp_path):
     def state(parts: dict[str, str]) -> StateFile:
-        job = Job("seqTransf/seed0", spec(), 0, tmp_path, "none", 2, tmp_path / "state.pt", total("train", parts))
+        job = TrainingJob(
+            "seqTransf/seed0", spec(), 0, tmp_path, "none", 2, tmp_path / "state.pt", compute_code_hash("train", parts)
+        )
         return job.state_file()
 
     def spec() -> RunSpec:
@@ -208,12 +229,12 @@ def test_a_state_goes_on_over_edits_that_do_not_count_and_over_no_others(checkou
     for name in ("items.csv", "captions/none_train.csv", "captions/none_valid.csv"):
         (tmp_path / name).write_text("")
     state(checkout.before["train seqTransf"]).save({"epoch": 3})
-    path = checkout.folder / "src/rewind/models/temporal.py"
+    path = checkout.folder / "src/rewind/models/heads/clip4clip.py"
     text = path.read_text()
     path.write_text(docstring(comment(text)).replace("a clip of {count} frames", "{count} frames"))
-    words = checkout.now("src/rewind/models/temporal.py")["train seqTransf"]
+    words = checkout.now("src/rewind/models/heads/clip4clip.py")["train seqTransf"]
     path.write_text(text.replace("return x + frames", "return x"))
-    other = checkout.now("src/rewind/models/temporal.py")["train seqTransf"]
+    other = checkout.now("src/rewind/models/heads/clip4clip.py")["train seqTransf"]
     path.write_text(text)
     assert state(words).load() == {"epoch": 3}
     assert state(other).load() is None and (tmp_path / "state.other.pt").is_file()
@@ -232,22 +253,22 @@ def test_every_rule_finds_the_function_of_its_name_and_no_job_is_left_over():
         act = re.search(r"^        act=\"(\w+)\"", text, re.M)
         assert (act is None) == (rule in RULES), f"{rule}: says whose job it runs, if it has none of its own"
         for name in (rule, f"a_module_{rule}"):
-            given = Given(name, *[Named([], {})] * 2, Named([], {"act": act[1]} if act else {}), {}, 1, {}, "log")
-            assert function(given).__name__ == job_of(given) == (act[1] if act else rule)
-        found.add(job_of(given))
+            given = Job(name, *[NamedList([], {})] * 2, NamedList([], {"act": act[1]} if act else {}), {}, 1, {}, "log")
+            assert job_function(given).__name__ == resolve_job_name(given) == (act[1] if act else rule)
+        found.add(resolve_job_name(given))
     assert found == set(RULES) and all(RULES[name].why for name in RULES)
     clash = [(one, other) for one in RULES for other in RULES if other.endswith(f"_{one}")]
     assert clash == [], "a prefix would turn one into the other"
     with pytest.raises(RewindError, match=r"rule mine: no job is called 'mine'.*`params: act="):
-        job_of(Given("mine", *[Named([], {})] * 3, {}, 1, {}, "log"))
+        resolve_job_name(Job("mine", *[NamedList([], {})] * 3, {}, 1, {}, "log"))
 
 
 def test_nothing_of_the_library_runs_when_it_is_imported():
     """An import counts by what is used of it: so it may do nothing else."""
-    identity = Identity()
-    known = {"rewind.__main__", "rewind.identity.spelling", "rewind.identity.units", "rewind.study.document"}
+    identity = StageCode()
+    known = {"rewind.__main__", "rewind.workflow.normalise", "rewind.config.docs"}
     known |= {"rewind.encoders.tiny"}  # a command of its own
-    known |= {"rewind.study.yaml_file"}  # how YAML is read
+    known |= {"rewind.config.load"}  # how YAML is read
     for path in sorted((ROOT / "src/rewind").rglob("*.py")):
         name = ".".join(["rewind", *path.relative_to(ROOT / "src/rewind").with_suffix("").parts])
         module = identity.reader.module(name.removesuffix(".__init__"))
@@ -255,16 +276,20 @@ def test_nothing_of_the_library_runs_when_it_is_imported():
 
 
 def test_how_keys_become_parameters_is_no_code(checkout):
-    edit = replaced("READING | apart", "READING")
-    assert checkout.stale("src/rewind/study/model.py", edit) == set()
+    edit = replaced("KEYS_WITHOUT_EFFECT | excluded", "KEYS_WITHOUT_EFFECT")
+    assert checkout.stale("src/rewind/config/study.py", edit) == set()
 
 
 def test_a_rule_of_a_module_is_known_under_its_prefix():
-    assert job_named("rewind_cosine_gap_figure") == "cosine_gap_figure" and job_named("train") == "train"
-    assert job_named("mine") == job_named("my_own") == ""
+    assert (
+        strip_rule_prefix("rewind_cosine_gap_figure") == "cosine_gap_figure" and strip_rule_prefix("train") == "train"
+    )
+    assert strip_rule_prefix("mine") == strip_rule_prefix("my_own") == ""
 
 
 def test_whether_there_are_groups_is_no_part_of_clips_and_captions():
     """Every format that is asked before the first job is excepted, so that a new answer makes no run stale."""
-    asked = [path.stem for path in (ROOT / "src/rewind/datasets").glob("*.py") if "def has_groups(" in path.read_text()]
-    assert len(asked) >= 3 and {f"rewind.datasets.{name}:has_groups" for name in asked} <= NEVER
+    asked = [
+        path.stem for path in (ROOT / "src/rewind/data/formats").glob("*.py") if "def has_groups(" in path.read_text()
+    ]
+    assert len(asked) >= 3 and {f"rewind.data.formats.{name}:has_groups" for name in asked} <= NON_SEMANTIC

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from rewind.identity.stages import NEVER, VALIDATION
-from rewind.identity.units import GUARDS
+from rewind.workflow.normalise import GUARDS
+from rewind.workflow.stages import NON_SEMANTIC, ZERO_SHOT_VALIDATION
 from test_workflow import Workflow
 
 STUDY = """
@@ -48,7 +48,7 @@ class Ran(Workflow):
 
     def noted(self) -> dict[str, str]:
         paths = f"{self.folder / 'src'}:{ROOT / 'tests/ran'}"
-        return self.env | {"PYTHONPATH": paths, "REWIND_RAN": str(self.ran), "REWIND_NEVER": ",".join(NEVER)}
+        return self.env | {"PYTHONPATH": paths, "REWIND_RAN": str(self.ran), "REWIND_NEVER": ",".join(NON_SEMANTIC)}
 
     def rewind(self, *arguments: str, ok: bool = True) -> str:
         command = [sys.executable, "-m", "rewind", *arguments]
@@ -75,7 +75,7 @@ def study(finished: Ran, tmp_path: Path) -> Ran:
 def edit_head(study: Ran, old: str, new: str) -> None:
     """What SeqTransf computes last."""
     end = "            x = block(x, mask)\n        return {}\n"
-    study.edit("src/rewind/models/temporal.py", end.format(old), end.format(new))
+    study.edit("src/rewind/models/heads/clip4clip.py", end.format(old), end.format(new))
 
 
 @pytest.mark.slow
@@ -100,21 +100,21 @@ def test_what_a_stage_ran_is_in_its_identity(finished):
 def _validators() -> frozenset[str]:
     """Functions that only check keys: what they let pass are values, which rules compare."""
     found = set()
-    for path in (ROOT / "src/rewind/study").glob("*.py"):
+    for path in (ROOT / "src/rewind/config").glob("*.py"):
         for node in ast.parse(path.read_text()).body:
             for part in node.body if isinstance(node, ast.ClassDef) else []:
                 marks = [ast.unparse(mark) for mark in getattr(part, "decorator_list", [])]
                 if any(mark.startswith(("field_validator", "model_validator")) for mark in marks):
-                    found.add(f"rewind.study.{path.stem}:{node.name}.{part.name}")
+                    found.add(f"rewind.config.{path.stem}:{node.name}.{part.name}")
     return frozenset(found)
 
 
 def _covered(function: str, parts: set[str]) -> bool:
     module, _, name = function.partition(":")
     unit = name.split(".")[0]
-    if {module, f"{module}:{unit}"} & (NEVER | GUARDS) or function in _validators():
+    if {module, f"{module}:{unit}"} & (NON_SEMANTIC | GUARDS) or function in _validators():
         return True
-    if function in VALIDATION or name.startswith("<"):
+    if function in ZERO_SHOT_VALIDATION or name.startswith("<"):
         return True  # asked and had nothing to do, in a study without images; written out when a module is imported
     return f"{module}:{unit}" in parts or any(part.startswith(f"{module}:{unit}[") for part in parts)
 
@@ -122,7 +122,7 @@ def _covered(function: str, parts: set[str]) -> bool:
 @pytest.mark.slow
 def test_what_changed_is_said_by_its_name(study):
     assert study.rewind("why", TABLES).strip() == "nothing is stale"
-    for path in ("src/rewind/study/verdict.py", "src/rewind/datasets/cifar10.py", "src/rewind/errors.py"):
+    for path in ("src/rewind/config/report.py", "src/rewind/data/formats/cifar10.py", "src/rewind/errors.py"):
         study.edit(path)
     study.edit("src/rewind/progress.py", "every: float = 5.0", "every: float = 2.0")
     assert study.rewind("why", TABLES).strip() == "nothing is stale", "no stage computes with these"

@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from rewind.datasets.annotations import Annotations
+from rewind.config import Dataset
+from rewind.config import Image as Keys
+from rewind.data.annotations import Annotations
 from rewind.errors import RewindError
-from rewind.files import read_csv
-from rewind.jobs.videos import join_reports, make_shard
-from rewind.study import Dataset
-from rewind.study import Image as Keys
-from rewind.video.frames import open_reader, sample_clip
+from rewind.io.files import read_csv
+from rewind.jobs.data import join_reports, make_shard
+from rewind.video.frames import open_file_frames, sample_clip
 from rewind.video.images import normalise_image
-from rewind.video.inventory import inventory
-from rewind.video.prepare import check_coverage, prepare_shard
+from rewind.video.prepare import check_coverage, prepare_report
+from rewind.video.sources import build_inventory
 
 RED, BLUE = (220, 20, 30), (10, 40, 200)
 
@@ -179,21 +179,21 @@ def test_a_shard_resumes_and_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in "abc":
         Image.effect_noise((80, 60), ord(name)).save(tmp_path / f"{name}.png")
     table, out = rows(*(tmp_path / f"{n}.png" for n in "abc"), broken(tmp_path, "text")), tmp_path / "videos"
-    first = prepare_shard(table, out, Keys(short_side=32), "code", 2)
+    first = prepare_report(table, out, Keys(short_side=32), "code", 2)
     assert first["status"].tolist() == ["ok"] * 3 + ["failed"] and set(first["width"]) == {43, 0}
     before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.glob("*.png")}
     (out / "b.png").unlink()
-    assert prepare_shard(table, out, Keys(short_side=32, workers=1), "code", 1).equals(first)
+    assert prepare_report(table, out, Keys(short_side=32, workers=1), "code", 1).equals(first)
     for path in out.glob("*.png"):
         assert path.read_bytes() == before[path.name][1]
         assert (path.stat().st_mtime_ns == before[path.name][0]) == (path.stem != "b")
-    prepare_shard(table, out, Keys(short_side=32, format="jpeg"), "code", 2)
+    prepare_report(table, out, Keys(short_side=32, format="jpeg"), "code", 2)
     assert sorted(path.name for path in out.iterdir() if path.is_file()) == ["a.jpg", "b.jpg", "c.jpg"]
 
 
 def test_an_image_is_a_clip_of_one_frame(tmp_path: Path) -> None:
     picture(size=(48, 32)).save(tmp_path / "a.png")
-    reader = open_reader(tmp_path / "a.png")
+    reader = open_file_frames(tmp_path / "a.png")
     assert len(reader) == 1 and reader.read([0]).shape == (1, 32, 48, 3)
     pixels, mask = sample_clip(tmp_path / "a.png", 3, 16, rate=2.0)
     assert mask.tolist() == [1, 0, 0] and pixels.shape == (3, 3, 16, 16) and not pixels[1:].any()
@@ -219,13 +219,13 @@ def listed(*names: str, twins: bool = False) -> Annotations:
 def test_images_are_found_by_name_and_have_no_twins(tmp_path: Path) -> None:
     for name in ("a.JPG", "b.png", "b.mp4", "c.mp4"):
         (tmp_path / name).write_bytes(b"x")
-    found = inventory(dataset(image={"shards": 3}), listed("a", "b", "c", "b.png"), tmp_path)
+    found = build_inventory(dataset(image={"shards": 3}), listed("a", "b", "c", "b.png"), tmp_path)
     assert [Path(source).name for source in found["source"]] == ["a.JPG", "b.png", "", "b.png"]
     assert found["shard"].between(0, 2).all() and found["shard"].nunique() > 1
     with pytest.raises(RewindError, match=r"images have no reversed twins.*a_rev.*reverse: false"):
-        inventory(dataset(), listed("a", twins=True), tmp_path)
+        build_inventory(dataset(), listed("a", twins=True), tmp_path)
     with pytest.raises(RewindError, match=r"folder of source images .* holds none of the 1 images"):
-        inventory(dataset(), listed("z"), tmp_path)
+        build_inventory(dataset(), listed("z"), tmp_path)
 
 
 def test_too_many_missing_images_are_an_error_and_few_are_not(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import yaml
 
 from conftest import ROOT
 from init_room import CLIPS, LAPTOP, PACKAGED, SERVER, both_ways, files, sound, splits, table, told
-from rewind.datasets.groups import grouped, groups_of
-from rewind.init.sizes import this_machine
-from rewind.study import load_dataset
+from rewind.cli.init.sizes import this_machine
+from rewind.config import load_dataset
+from rewind.data.groups import dataset_has_groups, read_groups
 
 pytest_plugins = ["init_room"]
 
@@ -43,9 +43,9 @@ def test_groups_go_with_the_captions_into_the_table_with_the_split(here, init, c
     table("mine/clips.csv", f"item_id,caption,reverse_caption,{column}", rows)
     init("mine/clips.csv")
     _, dataset, annotations = sound()
-    found = groups_of(dataset, annotations)
+    found = read_groups(dataset, annotations)
     own = {f"clip{n}": "grow" if n % 2 else "spin" for n in range(CLIPS)}
-    assert grouped(dataset) and len(found) == list(splits().values()).count("test")
+    assert dataset_has_groups(dataset) and len(found) == list(splits().values()).count("test")
     assert all(
         own[name.removesuffix("#0").removesuffix("_rev")] == group for name, group in found.itertuples(index=False)
     )
@@ -174,7 +174,7 @@ def test_only_so_many_files_are_decoded(here, init):
 
 @pytest.mark.parametrize("machine, network", [(LAPTOP, "clip"), (PACKAGED, "towers"), (SERVER, "clip")])
 def test_sizes_suit_the_machine(here, init, monkeypatch, machine, network):
-    monkeypatch.setattr("rewind.init.making.this_machine", lambda: machine)
+    monkeypatch.setattr("rewind.cli.init.scaffold.this_machine", lambda: machine)
     said = init(both_ways())
     study, dataset, _ = sound()
     assert study.backbone.kind == network and f"machine: {machine}" in said

@@ -12,21 +12,21 @@ import torch.nn.functional as F
 from torch import nn
 
 from golden_numbers import agree, load
+from rewind.config import Method
+from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import metrics, rank_table
+from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.losses import cdcr
+from rewind.losses.infonce import infonce
 from rewind.models.backbone import Backbone
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.head import in_order_of_content, with_hooks
 from rewind.models.heads import HEADS, head_class, make_head
-from rewind.models.wti import Options as WtiOptions
-from rewind.models.wti import Wti
-from rewind.models.xpool import Options as XPoolOptions
-from rewind.models.xpool import XPool
-from rewind.objectives import cdcr
-from rewind.objectives.infonce import infonce
-from rewind.study import Method
-from rewind.study.model import Evaluation
+from rewind.models.heads.base import sort_by_content, with_head_defaults
+from rewind.models.heads.wti import Options as WtiOptions
+from rewind.models.heads.wti import Wti
+from rewind.models.heads.xpool import Options as XPoolOptions
+from rewind.models.heads.xpool import XPool
 
 CASES = {"xpool": ["one_head", "two_heads"], "wti": ["arch1", "arch2", "ti"]}
 EXACT, SINGLE = 1e-10, 1e-5  # absolute, in double and in single precision
@@ -159,7 +159,7 @@ def test_xpools_own_evaluation_gives_our_metrics(case):
     scores = torch.stack(rows).numpy()
     assert np.array_equal(scores, golden["out/eval_sims"])
     for direction, name in (("text_to_item", "t2v"), ("item_to_text", "v2t")):
-        row = metrics(rank_table(scores, captions, items, ["test"], [direction], item_to_text="best_caption"))
+        row = compute_metrics(rank_table(scores, captions, items, ["test"], [direction], item_to_text="best_caption"))
         for ours, theirs in (("R@1", "R1"), ("R@5", "R5"), ("MdR", "MedR"), ("MnR", "MeanR")):
             agree("X-Pool", "metrics", row[ours], golden[f"out/eval_{name}_{theirs}"], rtol=1e-9)
 
@@ -364,7 +364,7 @@ def test_a_head_that_is_no_subclass_gets_the_defaults_of_what_it_lacks():
         def pairs(self, text, frames, mask):
             return self.scale * text @ frames.mean(dim=1).T
 
-    made = with_hooks(Plain)(4, layers=1, positions=77)
+    made = with_head_defaults(Plain)(4, layers=1, positions=77)
     assert not made.scaled
     assert list(made.state_dict()) == ["scale"]
     text, items = {"text": torch.randn(3, 4)}, {"frames": torch.randn(2, 5, 4), "mask": torch.ones(2, 5)}
@@ -374,5 +374,5 @@ def test_a_head_that_is_no_subclass_gets_the_defaults_of_what_it_lacks():
 
 def test_frames_in_order_of_content_keep_padding_last_and_break_ties_by_the_next_feature():
     frames = torch.tensor([[[2.0, 1.0], [1.0, 5.0], [1.0, 3.0], [0.0, 0.0]]])
-    found = in_order_of_content(frames, torch.tensor([[1, 1, 1, 0]]))
+    found = sort_by_content(frames, torch.tensor([[1, 1, 1, 0]]))
     assert found.tolist() == [[[1.0, 3.0], [1.0, 5.0], [2.0, 1.0], [0.0, 0.0]]]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from sklearn.model_selection import train_test_split
 
-from rewind.datasets.annotations import read_annotations
-from rewind.datasets.internvid import split_rows
+from rewind.config import Dataset, load_dataset
+from rewind.data.annotations import read_annotations
+from rewind.data.formats.internvid import split_rows
 from rewind.errors import RewindError
-from rewind.jobs.config import check_sources
-from rewind.jobs.places import annotation_files, videos_folder
-from rewind.study import Dataset, load_dataset
+from rewind.workflow.config import check_sources
+from rewind.workflow.layout import annotation_files, videos_folder
 
 
 def written(folder: Path, text: str, **keys) -> Dataset:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rewind.jobs.given import Given, Named
+from rewind.workflow.job import Job, NamedList
 from test_workflow import Workflow
 
 STUDY = """
@@ -74,10 +74,10 @@ def test_an_error_inside_is_shown_whole(checkout, tmp_path):
 
 
 def test_what_a_job_is_given_outlives_json_and_moves_whole(tmp_path):
-    files = Named(["a/x", "a/y", "a/z"], {"first": "a/x", "rest": ["a/y", "a/z"], "none": []})
-    params = Named([3, {"lr": 0.1}, "s/t.pt"], {"seed": 3, "state": "s/t.pt"})
-    given = Given("train", files, files, params, {"study": "demo"}, 2, {"gpu": 1}, "logs/a.log")
-    again = Given.read(json.loads(json.dumps(given.content())))
+    files = NamedList(["a/x", "a/y", "a/z"], {"first": "a/x", "rest": ["a/y", "a/z"], "none": []})
+    params = NamedList([3, {"lr": 0.1}, "s/t.pt"], {"seed": 3, "state": "s/t.pt"})
+    given = Job("train", files, files, params, {"study": "demo"}, 2, {"gpu": 1}, "logs/a.log")
+    again = Job.read(json.loads(json.dumps(given.content())))
     assert again.content() == given.content() and again.params[1] == {"lr": 0.1} and again.input.rest == ["a/y", "a/z"]
     moved = again.below(tmp_path)
     assert list(moved.output) == [str(tmp_path / name) for name in ("a/x", "a/y", "a/z")]

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from rewind.jobs.drafts import forget_drafts, forget_old_drafts
-from rewind.jobs.given import Given, Named
+from rewind.workflow.job import Job, NamedList
+from rewind.workflow.temporary_files import remove_old_temporary_files, remove_temporary_files
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from sigkill_compare import DRAFT, compare_all, left_over
 from sigkill_moments import KINDS, Moment, by_kind, plan, targets
 
 # What workflow/scripts/job.py does with what Snakemake gives it.
-JOB = "import json, sys; from rewind.jobs.runner import *; run(Given.read(json.load(open(sys.argv[1]))))"
+JOB = "import json, sys; from rewind.workflow.runner import *; run_job(Job.read(json.load(open(sys.argv[1]))))"
 DATA = "results/data/shapes"
 SHARD = f"{DATA}/videos/shards/0-of-1"
 SOURCE = {"format": "shapes", "seed": 0, "clips": {"train": 2, "valid": 1, "test": 1}, "size": 32, "paraphrases": 1}
@@ -47,13 +47,13 @@ JOBS = {
 }
 
 
-def given(rule: str) -> Given:
+def given(rule: str) -> Job:
     files, output, params = JOBS[rule]
-    return Given(
+    return Job(
         rule,
-        Named([path for one in files.values() for path in ([one] if isinstance(one, str) else one)], files),
-        Named(output.values(), output),
-        Named(params.values(), params),
+        NamedList([path for one in files.values() for path in ([one] if isinstance(one, str) else one)], files),
+        NamedList(output.values(), output),
+        NamedList(params.values(), params),
         {"dataset": "shapes", "shard": "0", "shards": "1"},
         2,
         {},
@@ -143,8 +143,15 @@ def test_drafts_of_a_jobs_own_files_go_and_those_of_others_stay(tmp_path, monkey
     run = Path("results/demo/runs/a/seed1")
     output = {"model": str(run / "model.safetensors"), "record": str(run / "run.json")}
     params = {"state": "results/demo/.state/runs/a.seed1.pt"}
-    job = Given(
-        "train", Named([], {}), Named(output.values(), output), Named(params.values(), params), {}, 1, {}, "log"
+    job = Job(
+        "train",
+        NamedList([], {}),
+        NamedList(output.values(), output),
+        NamedList(params.values(), params),
+        {},
+        1,
+        {},
+        "log",
     )
     mine = [
         run / ".model.12.part.safetensors",
@@ -161,14 +168,14 @@ def test_drafts_of_a_jobs_own_files_go_and_those_of_others_stay(tmp_path, monkey
     for path in (*mine, *others):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text("half")
-    forget_drafts(job)
+    remove_temporary_files(job)
     assert [Path(path).exists() for path in (*mine, *others)] == [False] * len(mine) + [True] * len(others)
     elsewhere = Path("states/demo/runs/.a.seed1.5.part.pt")
     elsewhere.parent.mkdir(parents=True)
     elsewhere.write_text("half")
-    forget_drafts(Given(**vars(job) | {"resources": {"state_folder": "states"}}))
+    remove_temporary_files(Job(**vars(job) | {"resources": {"state_folder": "states"}}))
     assert not elsewhere.exists()
-    forget_drafts(Given(**vars(job) | {"resources": {"state_folder": "s3://bucket/states"}}))
+    remove_temporary_files(Job(**vars(job) | {"resources": {"state_folder": "s3://bucket/states"}}))
 
 
 def test_drafts_of_records_go_once_nobody_can_be_at_work_on_them(tmp_path):
@@ -178,8 +185,8 @@ def test_drafts_of_records_go_once_nobody_can_be_at_work_on_them(tmp_path):
         path.write_text("{")
     for path in (old, whole):
         os.utime(path, (time.time() - 300,) * 2)
-    forget_old_drafts(tmp_path)
-    forget_old_drafts(tmp_path / "nothing")
+    remove_old_temporary_files(tmp_path)
+    remove_old_temporary_files(tmp_path / "nothing")
     assert [path.exists() for path in (old, new, whole)] == [False, True, True]
 
 

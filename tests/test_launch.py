@@ -13,28 +13,28 @@ import psutil
 import pytest
 import torch
 
-from rewind.distributed import joined
+from rewind.distributed import join_process_group
 from rewind.errors import RewindError
-from rewind.jobs.launch import on_all_gpus
+from rewind.workflow.launch import run_on_all_gpus
 
 
 def meet(folder: str) -> None:
     """Every process adds its rank to a sum that all see; rank 1 is silent."""
-    with joined() as world:
+    with join_process_group() as world:
         total = world.sum(torch.tensor([10.0 + world.rank]))
         print(f"rank {world.rank} of {world.size}: {total.item():.0f}, {torch.get_num_threads()} threads")
         Path(folder, f"rank{world.rank}").write_text(str(total.item()))
 
 
 def fail(folder: str) -> None:
-    with joined() as world:
+    with join_process_group() as world:
         if world.rank == 1:
             raise RewindError("row 7 is odd; mend it.")
         world.sum(torch.ones(1))
 
 
 def wait(folder: str) -> None:
-    with joined() as world:
+    with join_process_group() as world:
         Path(folder, f"pid{world.rank}").write_text(str(os.getpid()))
         time.sleep(600)
 
@@ -42,26 +42,25 @@ def wait(folder: str) -> None:
 def test_two_processes_work_as_one_and_rank_0_writes_the_log(tmp_path):
     log = tmp_path / "log"
     log.write_text("before\n")
-    on_all_gpus(meet, str(tmp_path), log=log, processes=2)
+    run_on_all_gpus(meet, str(tmp_path), log=log, processes=2)
     assert (tmp_path / "rank0").read_text() == (tmp_path / "rank1").read_text() == "21.0"
     assert log.read_text().startswith("before\nrank 0 of 2: 21") and "rank 1" not in log.read_text()
 
 
 def test_one_process_starts_nothing(tmp_path, capsys):
-    on_all_gpus(meet, str(tmp_path), log=tmp_path / "log", processes=1)
+    run_on_all_gpus(meet, str(tmp_path), log=tmp_path / "log", processes=1)
     assert "rank 0 of 1: 10" in capsys.readouterr().out and not (tmp_path / "log").exists()
 
 
 def test_a_failed_process_ends_the_others_and_says_so(tmp_path, capfd):
     with pytest.raises(RewindError, match="of 2 ended with exit code"):
-        on_all_gpus(fail, str(tmp_path), log=tmp_path / "log", processes=2)
+        run_on_all_gpus(fail, str(tmp_path), log=tmp_path / "log", processes=2)
     assert "row 7 is odd; mend it." in capfd.readouterr().err and "row 7" in (tmp_path / "log").read_text()
 
 
 def test_processes_die_with_a_killed_job(tmp_path):
-    code = (
-        f"import test_launch as t; t.on_all_gpus(t.wait, {str(tmp_path)!r}, log={str(tmp_path / 'log')!r}, processes=2)"
-    )
+    arguments = f"t.wait, {str(tmp_path)!r}, log={str(tmp_path / 'log')!r}, processes=2"
+    code = f"import test_launch as t; t.run_on_all_gpus({arguments})"
     job = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
     pids = [tmp_path / f"pid{rank}" for rank in range(2)]
     _until(lambda: all(path.exists() and path.read_text() for path in pids))

@@ -13,14 +13,14 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from rewind.datasets import leaks
-from rewind.errors import Faults, RewindError
-from rewind.files import read_csv, read_json
-from rewind.jobs.config import load_checked
-from rewind.jobs.videos import make_captions, make_inventory, report_vectors
-from rewind.study import Dataset
-from rewind.video import folding
+from rewind.config import Dataset
+from rewind.data import splits
+from rewind.errors import ConfigErrors, RewindError
+from rewind.io.files import read_csv, read_json
+from rewind.jobs.data import make_captions, make_inventory, report_vectors
+from rewind.video import sources
 from rewind.video.prepare import REPORT_COLUMNS
+from rewind.workflow.config import load_checked_config
 
 HEAD = "item_id,path,split,caption,cluster_id"
 
@@ -65,8 +65,8 @@ def test_one_content_in_two_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (clips / "d.mp4").write_bytes((clips / "b.mp4").read_bytes())
     (clips / "e.mp4").write_bytes((clips / "c.mp4").read_bytes())  # of one split: no leak
     read = []
-    whole = leaks.sha256_of
-    monkeypatch.setattr(leaks, "sha256_of", lambda path: read.append(Path(path).name) or whole(path))
+    whole = splits.sha256_of
+    monkeypatch.setattr(splits, "sha256_of", lambda path: read.append(Path(path).name) or whole(path))
     text = refused(chosen, tmp_path)
     files = f"'k2' (valid: {clips / 'b.mp4'}) and 'k4' (test: {clips / 'd.mp4'}) have the same content"
     assert files in text and text.count("the same content") == 1
@@ -110,25 +110,27 @@ def test_overlap_that_is_allowed_is_said(tmp_path: Path, capsys: pytest.CaptureF
     notes = read_json(folder / "captions/report.json")["annotations"]
     assert notes["overlap"]["clusters"] == 1 and notes["overlap"]["items"] == 1
     assert "'k1' (train: " in notes["overlap"]["shown"][1]
-    assert leaks.sentence(notes) == ("Splits overlap, which allow_overlap permits: 1 item and 1 cluster in two of them")
-    assert leaks.sentence({}) == ""
+    assert splits.overlap_sentence(notes) == (
+        "Splits overlap, which allow_overlap permits: 1 item and 1 cluster in two of them"
+    )
+    assert splits.overlap_sentence({}) == ""
 
 
 def test_ids_that_this_file_system_takes_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = dataset(tmp_path, *SOUND, "K1,d.mp4,test,A fly,")
     path = str(tmp_path / "videos/inventory.csv")
-    assert folding.folds_case(tmp_path) == (tmp_path / "A.CSV").exists()
-    monkeypatch.setattr(folding, "folds_case", lambda folder: True)
+    assert sources.ignores_case(tmp_path) == (tmp_path / "A.CSV").exists()
+    monkeypatch.setattr(sources, "ignores_case", lambda folder: True)
     with pytest.raises(RewindError, match=r"(?s)d\.yaml: these ids are names of one file.*  'k1' and 'K1'\nRename"):
         make_inventory(chosen, path)
-    monkeypatch.setattr(folding, "folds_case", lambda folder: False)
+    monkeypatch.setattr(sources, "ignores_case", lambda folder: False)
     make_inventory(chosen, path)
     assert sorted(entry.name for entry in (tmp_path / "videos").iterdir()) == ["inventory.csv"], "no probe stays"
     forms = ["caf\u00e9", "cafe\u0301"]
-    folding.refuse_one_name(forms, tmp_path, "d")
-    monkeypatch.setattr(folding, "folds_forms", lambda folder: True)
+    sources.refuse_name_clashes(forms, tmp_path, "d")
+    monkeypatch.setattr(sources, "ignores_unicode_form", lambda folder: True)
     with pytest.raises(RewindError, match="names of one file"):
-        folding.refuse_one_name(forms, tmp_path, "d")
+        sources.refuse_name_clashes(forms, tmp_path, "d")
 
 
 STUDY = {
@@ -160,8 +162,8 @@ def written(folder: Path, rows: tuple[str, ...], study: dict | None = None, **ke
 
 
 def told(memory: Path | None = None) -> dict[str, str]:
-    with pytest.raises(Faults) as caught:
-        load_checked({"studies": ["s"]}, memory)
+    with pytest.raises(ConfigErrors) as caught:
+        load_checked_config({"studies": ["s"]}, memory)
     return {Path(path).stem: "\n".join(lines) for path, lines in caught.value.files.items()}
 
 
@@ -172,7 +174,7 @@ def test_splits_that_annotations_leave_empty_are_told_before_the_first_job(check
     assert said.startswith(where) and said.count("no item") == 1
     only = {"methods": {"bow": {"model": "bow"}, "chance": {"model": "chance"}}}
     written(checkout, ("k3,c.mp4,test,A cow,",), only)
-    load_checked({"studies": ["s"]})
+    load_checked_config({"studies": ["s"]})
     written(checkout, SOUND, {"evaluation": {"settings": ["hard"]}})
     assert "no item of the split 'test' has a reverse caption, but evaluation.settings names hard" in told()["s"]
     (checkout / "only.txt").write_text("k1\nk2\n")
@@ -181,20 +183,20 @@ def test_splits_that_annotations_leave_empty_are_told_before_the_first_job(check
 
 
 def test_annotations_are_read_again_only_when_they_change(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rewind.jobs import annotated
+    from rewind.workflow.preflight import annotations
 
     written(checkout, SOUND)
-    counted, read = [], annotated.read_annotations
-    monkeypatch.setattr(annotated, "read_annotations", lambda *given: counted.append(1) or read(*given))
+    counted, read = [], annotations.read_annotations
+    monkeypatch.setattr(annotations, "read_annotations", lambda *given: counted.append(1) or read(*given))
     memory = checkout / ".snakemake/rewind/sound.json"
     for _ in range(2):
-        load_checked({"studies": ["s"]}, memory)
+        load_checked_config({"studies": ["s"]}, memory)
     assert len(counted) == 1
     written(checkout, ("k1 ,a.mp4,train,A dog,", *SOUND[1:]))
     assert "row 2: column 'item_id': 'k1 ' has white space around it" in told(memory)["d"] and len(counted) == 2
     memory.with_name("annotations.json").write_text("[" * 100_000)
     written(checkout, SOUND)
-    load_checked({"studies": ["s"]}, memory)
+    load_checked_config({"studies": ["s"]}, memory)
     assert len(json.loads(memory.with_name("annotations.json").read_text())) == 1
 
 
@@ -226,5 +228,5 @@ def test_copies_are_found_whatever_their_names(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
     (tmp_path / "link").symlink_to(tmp_path / "b")
     (tmp_path / "again").symlink_to(tmp_path / "d")
-    found = leaks.copies(str(tmp_path / name) for name in (*contents, "link", "again"))
+    found = splits.duplicate_files(str(tmp_path / name) for name in (*contents, "link", "again"))
     assert [[Path(path).name for path in group] for group in found] == [["a", "b", "link"], ["d", "again"]]

@@ -13,16 +13,15 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
+from rewind.config import Dataset, Study
+from rewind.config.load import load_study
 from rewind.errors import RewindError
-from rewind.feeding.folder import DataFolder, build_retriever
-from rewind.jobs.annotated import lacking
 from rewind.jobs.metrics import compute_ranks
 from rewind.jobs.similarity import compute_similarity
-from rewind.jobs.train import train_run
-from rewind.jobs.training_job import Job
-from rewind.study import Dataset, Study
-from rewind.study.load import load_study
+from rewind.jobs.train import TrainingJob, train_run
+from rewind.loading.run_data import RunData, build_untrained_model
 from rewind.video import ffmpeg
+from rewind.workflow.preflight.annotations import missing_splits
 
 PAGE = (ROOT / "docs/bring-your-model.md").read_text()
 CODE = re.search(r"`mine/my_scores.py`:\n\n```python\n(.*?)```", PAGE, re.S)[1]
@@ -55,7 +54,7 @@ def data(tmp_path: Path) -> Path:
     (folder / "captions").mkdir(parents=True)
     names = [f"{name}{twin}" for twin in ("", "_rev") for name in (f"clip{n}" for n in range(COUNT))]
     black = ["-f", "lavfi", "-i", "color=black:size=32x32:rate=4", "-t", "1", str(folder / "black.mp4")]
-    assert ffmpeg.execute([ffmpeg.executable(), *black]).code == 0
+    assert ffmpeg.run_command([ffmpeg.executable(), *black]).code == 0
     for name in names[:COUNT]:
         shutil.copy(folder / "black.mp4", folder / f"{name}.mp4")
     items = pd.DataFrame({"item_id": names, "split": "test", "status": "ok"})
@@ -73,8 +72,8 @@ def data(tmp_path: Path) -> Path:
 def test_what_is_not_trained_needs_the_test_split_alone(study: Study, data: Path, tmp_path: Path) -> None:
     assert study.sanity is None and study.seeds == [0] and study.trained() == []
     dataset = Dataset(name="d", source={"format": "table", "table": "d.csv", "videos": "."})
-    assert not list(lacking(study, dataset, {"train": [0, 0], "valid": [0, 0], "test": [COUNT, COUNT]}))
-    job = Job("found/seed0", study.run_spec("found", seed=0), 0, data, "d", 2, tmp_path / "state", "code")
+    assert not list(missing_splits(study, dataset, {"train": [0, 0], "valid": [0, 0], "test": [COUNT, COUNT]}))
+    job = TrainingJob("found/seed0", study.run_spec("found", seed=0), 0, data, "d", 2, tmp_path / "state", "code")
     model, matrix, ranks = (tmp_path / name for name in ("model.safetensors", "scores.npz", "ranks.parquet"))
     train_run(job, model, tmp_path / "history.csv", tmp_path / "run.json")
     compute_similarity(job.folder(), str(model), str(matrix))
@@ -87,22 +86,25 @@ def test_what_is_not_trained_needs_the_test_split_alone(study: Study, data: Path
 def test_a_fixed_model_of_one_s_own_keeps_its_parameters(study: Study, data: Path, tmp_path: Path) -> None:
     code = CODE.replace("    reads_ids = True\n", PARAMETER)
     (tmp_path / "mine/my_scores.py").write_text(code)
-    job = Job("found/seed0", study.run_spec("found", seed=0), 0, data, "d", 2, tmp_path / "state", "code")
+    job = TrainingJob("found/seed0", study.run_spec("found", seed=0), 0, data, "d", 2, tmp_path / "state", "code")
     record = train_run(job, tmp_path / "m.safetensors", tmp_path / "history.csv", tmp_path / "run.json")
     assert record["parameters"] == 1 and record["best"] == {}
 
 
 def test_without_towers_and_ids_captions_are_not_zeros(study: Study, data: Path, tmp_path: Path) -> None:
     (tmp_path / "mine/my_scores.py").write_text(CODE.replace("reads_ids = True", "pass"))
-    folder = DataFolder(data, "d", study.run_spec("found", seed=0), 2)
+    folder = RunData(data, "d", study.run_spec("found", seed=0), 2)
     with pytest.raises(RewindError, match="LookUp has no backbone that prepares captions: set reads_ids = True"):
-        folder.split("test", build_retriever(folder))
+        folder.split("test", build_untrained_model(folder))
 
 
 def test_texts_come_as_they_are(study: Study, data: Path) -> None:
-    from rewind.models.retriever import names
+    from rewind.models.retriever import decode_names
 
-    folder = DataFolder(data, "d", study.run_spec("found", seed=0), 2)
-    batch = folder.split("test", build_retriever(folder)).training_data().batch(np.array([1, 0]))
-    assert names(batch["caption_ids"]) == ["clip1#0", "clip0#0"] and names(batch["item_ids"]) == ["clip1", "clip0"]
-    assert names(batch["captions"]) == [TEXT] * 2
+    folder = RunData(data, "d", study.run_spec("found", seed=0), 2)
+    batch = folder.split("test", build_untrained_model(folder)).training_data().batch(np.array([1, 0]))
+    assert decode_names(batch["caption_ids"]) == ["clip1#0", "clip0#0"] and decode_names(batch["item_ids"]) == [
+        "clip1",
+        "clip0",
+    ]
+    assert decode_names(batch["captions"]) == [TEXT] * 2

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from conftest import ROOT
-from rewind.models.lstm import Lstm, computable
+from rewind.models.lstm import Lstm, lstm_runs_in
 
 LACKING = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 STEPS = f"""
 import torch
 from torch import nn
 from rewind.models.clip4clip import build
-from rewind.models.miniclip_text import TOWERS
-from rewind.objectives.infonce import infonce
-from rewind.study import Backbone, Method, Text
+from rewind.models.miniclip import TEXT_TOWERS
+from rewind.losses.infonce import infonce
+from rewind.config import Backbone, Method, Text
 from rewind.training.grad_cache import exact_step
 
 torch.manual_seed(0)
@@ -33,7 +33,7 @@ for precision in ("fp32", "bf16", "fp16"):
     loss = exact_step(model, infonce, batch, 2, precision=precision).value
     gradient = model.head.lstm_visual.weight_hh_l0.grad
     print(precision, loss, bool(torch.isfinite(gradient).all() and gradient.any()))
-words = TOWERS["lstm"](9, dropout=0.0)
+words = TEXT_TOWERS["lstm"](9, dropout=0.0)
 for dtype in (torch.bfloat16, torch.float16):
     with torch.autocast("cpu", dtype):
         words(torch.tensor([[4, 5, 0], [6, 0, 0]])).float().sum().backward()
@@ -62,10 +62,10 @@ def test_lstm_layers_train_where_the_cpu_has_none_in_reduced_precision() -> None
 
 
 def test_trying_draws_nothing_and_names_are_those_of_torch() -> None:
-    computable.cache_clear()
+    lstm_runs_in.cache_clear()
     torch.manual_seed(0)
     before = torch.get_rng_state()
     with torch.inference_mode():
-        computable("cpu", torch.bfloat16)
+        lstm_runs_in("cpu", torch.bfloat16)
     assert torch.equal(torch.get_rng_state(), before)
     assert Lstm(3, 4).state_dict().keys() == torch.nn.LSTM(3, 4).state_dict().keys()

@@ -7,16 +7,16 @@ import pandas as pd
 import pytest
 
 from rewind.evaluation import matrix as matrices
-from rewind.evaluation.matrix import FileMatrix, open_scored
-from rewind.evaluation.ranking import near_ties, rank_table
-from rewind.files import write_npz
-from rewind.reporting import lists
+from rewind.evaluation.matrix import FileMatrix, open_scores
+from rewind.evaluation.ranking import near_tie_share, rank_table
+from rewind.io.files import write_npz
+from rewind.report import explorer
 
 
 @pytest.fixture
 def scored(tmp_path, monkeypatch):
     """A matrix of 40 clips with twins, of few different scores so that many tie; as an array and from its file."""
-    monkeypatch.setattr(matrices, "_READ", 7 * 80 * 4)
+    monkeypatch.setattr(matrices, "_READ_BYTES", 7 * 80 * 4)
     whole = np.random.default_rng(0).integers(0, 30, (80, 80)).astype(np.float32)
     ids = [name for i in range(40) for name in (f"v{i}", f"v{i}_rev")]
     items = pd.DataFrame({"item_id": ids, "path": "", "cluster_id": [i.removesuffix("_rev") for i in ids]})
@@ -24,10 +24,10 @@ def scored(tmp_path, monkeypatch):
     captions = pd.DataFrame({"video_id": ids[::-1], "caption": "x", "caption_id": [f"{i}#0" for i in ids[::-1]]})
     arrays = {"query_ids": captions["caption_id"].to_numpy(str), "item_ids": np.array(ids)}
     write_npz(tmp_path / "seed0.npz", similarity=whole, **arrays)
-    found = open_scored(tmp_path / "seed0.npz", whole=0)
+    found = open_scores(tmp_path / "seed0.npz", whole=0)
     assert isinstance(found.scores, FileMatrix) and found.queries.tolist() == captions["caption_id"].tolist()
     assert [path.name for path in tmp_path.iterdir()] == ["seed0.npz"], "what it is unpacked into has no name"
-    assert isinstance(open_scored(tmp_path / "seed0.npz").scores, np.ndarray)
+    assert isinstance(open_scores(tmp_path / "seed0.npz").scores, np.ndarray)
     return whole, found.scores, captions, items
 
 
@@ -55,17 +55,21 @@ def test_parts_of_the_file_are_those_of_the_array(scored):
 
 def test_ranks_and_lists_of_the_file_are_those_of_the_array(scored, monkeypatch):
     whole, read, captions, items = scored
-    monkeypatch.setattr("rewind.evaluation.ranking.BLOCK", 500)
-    monkeypatch.setattr(lists, "BLOCK", 500)
+    monkeypatch.setattr("rewind.evaluation.ranking.SCORES_PER_BLOCK", 500)
+    monkeypatch.setattr(explorer, "SCORES_PER_BLOCK", 500)
     asked = ["origin", "hard", "binary"], ["text_to_item", "item_to_text"]
     pd.testing.assert_frame_equal(rank_table(read, captions, items, *asked), rank_table(whole, captions, items, *asked))
-    assert near_ties(read, captions, items) == near_ties(whole, captions, items)
-    split = lists.Split.of(captions, items)
+    assert near_tie_share(read, captions, items) == near_tie_share(whole, captions, items)
+    split = explorer.ScoredSplit.of(captions, items)
     for setting in asked[0]:
         for way in asked[1]:
-            view = lists.view(split, setting, way)
-            np.testing.assert_array_equal(lists.top(view, read, 10), lists.top(view, whole, 10))
-            np.testing.assert_array_equal(lists.margins(view, read, split), lists.margins(view, whole, split))
+            view = explorer.make_query_view(split, setting, way)
+            np.testing.assert_array_equal(
+                explorer.top_candidates(view, read, 10), explorer.top_candidates(view, whole, 10)
+            )
+            np.testing.assert_array_equal(
+                explorer.twin_margins(view, read, split), explorer.twin_margins(view, whole, split)
+            )
 
 
 def test_a_file_that_ends_early_is_refused(tmp_path):
@@ -80,4 +84,4 @@ def test_the_first_ones_are_those_of_a_stable_sort(levels):
     scores = np.random.default_rng(2).integers(0, levels, (50, 31)).astype(np.float32)
     for k in (1, 10, 31):
         wanted = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        np.testing.assert_array_equal(lists._first(scores, k), wanted)
+        np.testing.assert_array_equal(explorer._top_columns(scores, k), wanted)

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ROOT
-from rewind.jobs import memory
-from rewind.study import load_dataset, load_study
+from rewind.config import load_dataset, load_study
+from rewind.workflow import memory
 
 RULE = re.compile(r"^(?:rule|checkpoint) (\w+):\n(.*?)(?=^\S|\Z)", re.M | re.S)
 TEXTS = {path.name: path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk")}
@@ -38,14 +38,14 @@ def test_every_rule_asks_for_memory_by_a_function_and_more_at_the_second_attempt
 
 def test_memory_follows_the_counts_of_prepared_captions(workflow, tmp_path):
     study, dataset = workflow["STUDIES"]["demo"], next(iter(workflow["DATASETS"].values()))
-    floor = memory.of_matrix(dataset, tmp_path), memory.of_ranks(dataset, study, tmp_path)
+    floor = memory.matrix_job_mb(dataset, tmp_path), memory.ranks_job_mb(dataset, study, tmp_path)
     table = tmp_path / "data" / dataset.name / "captions" / f"{dataset.name}_test.csv"
     table.parent.mkdir(parents=True)
     table.write_text("video_id,caption,caption_id\n" + "v,a caption,v#0\n" * 20_000)
-    assert memory.test_counts(dataset, tmp_path) == (20_000, 20_000)
-    large = memory.of_matrix(dataset, tmp_path), memory.of_ranks(dataset, study, tmp_path)
+    assert memory.count_test_split(dataset, tmp_path) == (20_000, 20_000)
+    large = memory.matrix_job_mb(dataset, tmp_path), memory.ranks_job_mb(dataset, study, tmp_path)
     assert all(more > less for more, less in zip(large, floor, strict=True))
-    assert memory.of_scoring(dataset, study, tmp_path) > study.resources.mem_mb + 2 * 4 * 20_000**2 / 2**20 - 1
+    assert memory.scoring_job_mb(dataset, study, tmp_path) > study.resources.mem_mb + 2 * 4 * 20_000**2 / 2**20 - 1
 
 
 def test_memory_follows_the_size_of_annotations(tmp_path):
@@ -55,4 +55,4 @@ def test_memory_follows_the_size_of_annotations(tmp_path):
         with open(path, "wb") as stream:
             stream.truncate(100 * 2**20)
     here = dataset.model_copy(update={"source": dataset.source.model_copy(update={"annotations": files})})
-    assert memory.of_annotations(here) == memory.of_annotations(dataset) + 4 * 100 * len(files)
+    assert memory.annotation_job_mb(here) == memory.annotation_job_mb(dataset) + 4 * 100 * len(files)

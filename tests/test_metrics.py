@@ -15,27 +15,37 @@ from hypothesis import strategies as st
 
 import rewind.metrics
 from conftest import ROOT
+from rewind.config import Study, comparing
+from rewind.config.report import Statistics
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import metrics, scores
+from rewind.evaluation.ranking import compute_metrics, validation_scores
 from rewind.jobs.report import load_results
-from rewind.metrics import METRICS, RANKS, SHARE, TESTED, Metric, by_name, known, median_of, reciprocal
-from rewind.publishing.stored import _files, _keys
-from rewind.reporting import gap_table, markdown
-from rewind.reporting.cells import build
-from rewind.reporting.figures import forest
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.notes import gap_sentences, seed_sentences, sentences
-from rewind.reporting.published import write
-from rewind.reporting.results import Results
-from rewind.reporting.tables import published
+from rewind.metrics import (
+    FRACTION,
+    METRICS,
+    RANKS,
+    TESTED_METRICS,
+    Metric,
+    median_rank_with_ties,
+    metric_of_column,
+    metrics_by_name,
+    reciprocal_rank,
+)
+from rewind.publishing.library import _stored_config, _stored_files
+from rewind.report import gap_table, markdown
+from rewind.report.figures import forest
+from rewind.report.footnotes import Footnotes
+from rewind.report.notes import gap_sentences, seed_sentences, setting_sentences
+from rewind.report.published import write_table
+from rewind.report.results import Results
+from rewind.report.setting_table import build_setting_table
+from rewind.report.tables import published_tables
 from rewind.statistics.bootstrap import Resamples
 from rewind.statistics.calibration import calibrate
-from rewind.statistics.comparisons import compare
-from rewind.statistics.pairs import _bootstrap
-from rewind.statistics.parts import Clusters
-from rewind.statistics.simulation import Design, draw_ranks, truth, values
-from rewind.study import Study, comparing
-from rewind.study.model import Statistics
+from rewind.statistics.comparisons import compare_methods
+from rewind.statistics.pairs import _bootstrap_differences
+from rewind.statistics.simulation import Design, draw_ranks, metric_values, true_means
+from rewind.statistics.variance import Clusters
 from table_numbers import results
 
 COLUMNS = ["R@1", "nDCG@10 interval"]
@@ -87,7 +97,7 @@ def ranks(seed: int, shift: int, setting: str = "test", queries: int = 160, ties
 
 def test_validation_scores_are_the_metrics_to_the_last_bit():
     table = ranks(0, 2)
-    row, found = metrics(table), scores(table)
+    row, found = compute_metrics(table), validation_scores(table)
     assert found == {name: row[name] for name in found}
     assert list(found) == ["R@1", "R@5", "R@10", "MdR", "MnR", "MRR"], "columns of history.csv"
     bounds = [f"{name}_{end}" for name in ("R@1", "R@5", "R@10") for end in ("optimistic", "pessimistic")]
@@ -104,7 +114,7 @@ def test_entries_have_the_bits_of_their_closed_forms(counts):
     assert (
         METRICS["MRR"].per_query(higher, ties) == (harmonic[higher + ties + 1] - harmonic[higher]) / (ties + 1)
     ).all()
-    row = metrics(pd.DataFrame({"higher": higher, "ties": ties, "rank": 1 + higher + ties / 2, "gallery": 300}))
+    row = compute_metrics(pd.DataFrame({"higher": higher, "ties": ties, "rank": 1 + higher + ties / 2, "gallery": 300}))
     assert row["R@5"] == 100 * float(np.clip((5 - higher) / (ties + 1), 0, 1).mean())
     assert row["R@5_optimistic"] == 100 * float((higher < 5).mean())
     assert row["R@5_pessimistic"] == 100 * float((higher + ties < 5).mean())
@@ -115,19 +125,21 @@ def test_entries_have_the_bits_of_their_closed_forms(counts):
 def test_every_entry_is_simulated_as_it_is_computed():
     drawn = draw_ranks(Design(queries=40, gallery=30), 2, np.random.default_rng(0))
     counts = drawn.astype(int) - 1, 0 * drawn.astype(int)
-    for name in TESTED:
+    for name in TESTED_METRICS:
         exact = METRICS[name].per_query(*counts) / METRICS[name].unit.scale
-        np.testing.assert_allclose(values(drawn, name), exact, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(metric_values(drawn, name), exact, rtol=1e-6, atol=1e-12)
         least, most = METRICS[name].unit.range(30)
-        assert (least <= truth(Design(gallery=30), name)).all() and (truth(Design(gallery=30), name) <= most).all()
+        assert (least <= true_means(Design(gallery=30), name)).all() and (
+            true_means(Design(gallery=30), name) <= most
+        ).all()
 
 
 def test_a_further_metric_moves_no_last_digit_of_differences():
     rng = np.random.default_rng(2)
     draws = Resamples.draw(Clusters.of(np.arange(300)), 500, seed=0)
     columns = [(rng.normal(size=(6, 300)), 3) for _ in range(3)]
-    more = _bootstrap(columns, draws, 0.95)
-    fewer = _bootstrap([(totals[:5], count) for totals, count in columns], draws, 0.95)
+    more = _bootstrap_differences(columns, draws, 0.95)
+    fewer = _bootstrap_differences([(totals[:5], count) for totals, count in columns], draws, 0.95)
     assert more[0].shape == (3, 6) and all(np.array_equal(a[:, :5], b) for a, b in zip(more, fewer, strict=True))
 
 
@@ -150,12 +162,12 @@ def made() -> Results:
                 table.loc[hard.to_numpy(), ["higher", "ties"]].to_numpy(),
             )
     rows = [
-        {"method": m, "seed": s, "setting": setting, "direction": "text_to_item"} | metrics(part)
+        {"method": m, "seed": s, "setting": setting, "direction": "text_to_item"} | compute_metrics(part)
         for m, seeds in runs.items()
         for s, table in seeds.items()
         for setting, part in table.groupby("setting", sort=False)
     ]
-    found = compare(runs, [("a", "b"), ("a", "c"), ("b", "c")], Statistics(resamples=200))
+    found = compare_methods(runs, [("a", "b"), ("a", "c"), ("b", "c")], Statistics(resamples=200))
     names = {m: m for m in runs}
     return Results(
         *(pd.DataFrame(rows), found.intervals, found.pairs, names, names),
@@ -166,20 +178,20 @@ def made() -> Results:
 
 
 def test_one_entry_is_a_column_with_intervals_comparisons_and_letters(made, tmp_path: Path):
-    table = build(made, "hard")
+    table = build_setting_table(made, "hard")
     best = table.rows[0].cells[1]
     assert [column.title for column in table.columns] == ["R@1", "nDCG@10"] and table.deciding == "nDCG@10"
     assert 0 < best.low < best.estimate < best.high < 1 and best.beats == ("b", "c") and best.best
     assert not any(row.cells[0].beats for row in table.rows), "one metric decides"
-    said = " ".join(sentences(Footnotes(), table))
+    said = " ".join(setting_sentences(Footnotes(), table))
     assert "nDCG@k is the mean of 1/log₂(1 + rank) of the ranks up to k" in said
     assert "MRR" not in said and "MnR" not in said, "notes say what is shown"
     assert "of nDCG" not in said and "in percent; nDCG@10" not in said
-    tables = {one.stem: one for one in published(made, ["hard"], Footnotes(), "T")}
+    tables = {one.stem: one for one in published_tables(made, ["hard"], Footnotes(), "T")}
     assert set(tables) >= {"table_B_hard", "table_pairs_hard", "table_seeds_hard", "table_gap"}
     sheet = tables["table_B_hard"].sheet
     shown = sheet.column(len(sheet.heads) - 1)[0]
-    assert sheet.heads[-1].name == "nDCG@10 ↑" and "nDCG@10" in markdown.render(sheet, [])
+    assert sheet.heads[-1].name == "nDCG@10 ↑" and "nDCG@10" in markdown.render_markdown(sheet, [])
     assert (shown.value, shown.spread) == (f"{best.estimate:.3f}", f"{best.std:.3f}") and shown.bold
     assert shown.interval == (f"{best.low:.3f}", f"{best.high:.3f}") and shown.raised == "b,c"
     assert "differences in nDCG@10" in tables["table_pairs_hard"].sheet.title
@@ -189,16 +201,16 @@ def test_one_entry_is_a_column_with_intervals_comparisons_and_letters(made, tmp_
     assert gap_table.metrics(made) == ["R@1", "nDCG@10"]
     rows = tables["table_B_hard"].numbers.set_index(["method", "metric"])
     assert rows.loc[("a", "nDCG@10"), "beats"] == "b c" and rows.loc[("a", "nDCG@10"), "low"] == best.low
-    for path in write(tmp_path, tables["table_B_hard"]):
+    for path in write_table(tmp_path, tables["table_B_hard"]):
         assert "U+" not in path.read_text(), "LaTeX can print it"
 
 
 def test_pictures_take_units_and_digits_from_the_entry(made):
-    figure = forest.intervals(made.intervals, made.labels, metric="nDCG@10")
+    figure = forest.interval_forest(made.intervals, made.labels, metric="nDCG@10")
     texts = [text.get_text() for text in figure.axes[0].texts]
     estimate = made.intervals.set_index(["method", "setting", "metric"]).loc[("a", "origin", "nDCG@10"), "estimate"]
     assert f"{estimate:.3f}" in texts and figure.axes[0].get_xlabel() == "nDCG@10"
-    assert forest.intervals(made.intervals, made.labels).axes[0].get_xlabel() == "R@1 (%)"
+    assert forest.interval_forest(made.intervals, made.labels).axes[0].get_xlabel() == "R@1 (%)"
 
 
 def test_a_gap_says_which_sign_is_a_loss(made):
@@ -215,9 +227,9 @@ def test_a_gap_says_which_sign_is_a_loss(made):
 def test_a_study_may_show_it_and_let_it_decide():
     given_ = {"name": "s", "dataset": "d", "methods": {"a": {}}, "sanity": None, "tables": {"columns": COLUMNS}}
     given_ |= {"evaluation": {"settings": ["hard"]}}
-    assert comparing.primary(Study.model_validate(given_)) == "R@1"
+    assert comparing.primary_metric(Study.model_validate(given_)) == "R@1"
     study = Study.model_validate(given_ | {"statistics": {"primary": "nDCG@10"}})
-    assert comparing.primary(study) == comparing.drawn(study) == "nDCG@10"
+    assert comparing.primary_metric(study) == comparing.figure_metric(study) == "nDCG@10"
     with pytest.raises(ValueError, match="did you mean 'nDCG@10'"):
         Study.model_validate(given_ | {"tables": {"columns": ["NDCG@10"]}})
     assert "nDCG@10" not in Study.model_validate(given_ | {"tables": {}}).tables.columns, "not by default"
@@ -225,36 +237,36 @@ def test_a_study_may_show_it_and_let_it_decide():
 
 def test_results_of_an_earlier_version_are_read_without_it():
     folder = ROOT / "docs/published/demo/avx512"
-    found = load_results(*_keys(folder), _files(folder))
+    found = load_results(*_stored_config(folder), _stored_files(folder))
     old = [m for m in found.evaluated() if m != "nDCG@10"]
     found = dataclasses.replace(found, metrics=found.metrics.drop(columns="nDCG@10", errors="ignore"))
-    tables = list(published(found, ["hard"], Footnotes(), "T"))
+    tables = list(published_tables(found, ["hard"], Footnotes(), "T"))
     assert set(tables[0].numbers["metric"]) == {*old, "R@1_pessimistic"} and len(old) == 6
     asked = dataclasses.replace(results(), columns=COLUMNS)
     with pytest.raises(RewindError, match=r"metrics\.csv: column 'nDCG@10' is missing; another version wrote it"):
-        build(asked, "hard")
+        build_setting_table(asked, "hard")
 
 
 def test_an_entry_that_cannot_be_one_is_refused():
-    good = Metric("one", "one is one", SHARE, reciprocal)
-    assert by_name(good) == {"one": good} and known("R@5_pessimistic") is METRICS["R@5"]
+    good = Metric("one", "one is one", FRACTION, reciprocal_rank)
+    assert metrics_by_name(good) == {"one": good} and metric_of_column("R@5_pessimistic") is METRICS["R@5"]
     for bad in (
         dataclasses.replace(good, name="two words"),
         dataclasses.replace(good, name="two_words"),
-        dataclasses.replace(good, of_run=median_of),
+        dataclasses.replace(good, of_run=median_rank_with_ties),
         dataclasses.replace(good, worth=None),
         Metric("P10", "P10 is early", RANKS, of_run=lambda higher, ties: 1.0, pooled=True),
     ):
         with pytest.raises(ValueError, match="metric"):
-            by_name(bad)
+            metrics_by_name(bad)
     with pytest.raises(ValueError, match="a name is there once"):
-        by_name(good, good)
+        metrics_by_name(good, good)
 
 
 def test_the_entry_of_the_documents_is_one():
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/add-a-metric.md").read_text(), re.DOTALL)
     entry = eval(code.strip().removesuffix(","), vars(rewind.metrics))
-    by_name(*METRICS.values(), entry)
+    metrics_by_name(*METRICS.values(), entry)
     higher, ties = np.array([0, 2, 5]), np.array([0, 0, 2])
     want = [1, 0.8**2, (0.8**5 + 0.8**6 + 0.8**7) / 3]
     np.testing.assert_allclose(entry.per_query(higher, ties), want, rtol=1e-12)

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import nn
 
+from rewind.config import Training
+from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
-from rewind.feeding.inputs import CachedFrames
+from rewind.loading.frame_source import CachedFrames
+from rewind.loading.run_data import TrainingData
+from rewind.losses.infonce import infonce
 from rewind.models.retriever import Retriever
-from rewind.objectives.infonce import infonce
-from rewind.study import Training
-from rewind.study.model import Evaluation
-from rewind.training.grad_cache import exact_step
-from rewind.training.loop import TrainingData, train
-from rewind.training.micro_batch import MicroBatch
-from rewind.training.state import StateFile
+from rewind.training.checkpoint import StateFile
+from rewind.training.grad_cache import MicroBatch, exact_step
+from rewind.training.loop import train_model
 from test_grad_cache import CAPTIONS, CPU, HEADS, Noisy, batch_of, error, gradients, noisy_batch, tiny
 
 # --- GPU memory
@@ -178,7 +178,7 @@ def trained(path, head: str = "seqTransf", stop: bool = False, most: int | None 
             if stop and state["epoch"] == 2:
                 raise Interrupted
 
-    history = train(model, data, Training(**base | keys), 0, CPU, later_is_better, File(path, "x"), "run")
+    history = train_model(model, data, Training(**base | keys), 0, CPU, later_is_better, File(path, "x"), "run")
     return model, [row["loss"] for row in history]
 
 

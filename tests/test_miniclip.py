@@ -11,20 +11,19 @@ import torch
 from torch import nn
 
 from golden_numbers import Numbers, agree, load, load_json
-from rewind.compat import torchvision
+from rewind.config import Backbone, Method, Text, Training
+from rewind.data.tokenizers import MiniclipTokenizer
 from rewind.errors import RewindError
-from rewind.feeding.inputs import CachedFrames
+from rewind.loading.frame_source import CachedFrames
+from rewind.loading.run_data import TrainingData
+from rewind.losses.infonce import infonce
 from rewind.models.checkpoint import load_model, save_model
-from rewind.models.image_towers import ImageTower, ResNet18, load_tower
-from rewind.models.miniclip import MiniClip, build
-from rewind.models.miniclip_text import TOWERS
-from rewind.models.miniclip_towers import MiniTowers
-from rewind.objectives.infonce import infonce
-from rewind.study import Backbone, Method, Text, Training
-from rewind.text import MiniclipTokenizer
-from rewind.training.loop import TrainingData, freeze, seed_everything, train
+from rewind.models.miniclip import TEXT_TOWERS, MiniClip, MiniclipTowers, build_miniclip
+from rewind.models.towers import ImageTower, ResNet18, load_image_tower
+from rewind.optional_packages import torchvision
+from rewind.training.checkpoint import StateFile
+from rewind.training.loop import freeze, seed_everything, train_model
 from rewind.training.optim import lr_factor
-from rewind.training.state import StateFile
 
 NUMBERS = load_json("miniclip.json")
 WORDS = Text(tokenizer="miniclip", max_words=12)
@@ -58,15 +57,15 @@ class Blobs(ImageTower):
 def small(seed: int = 0, tower: str = "lstm", captions: list[str] = CAPTIONS) -> MiniClip:
     seed_everything(seed)
     tokenizer = MiniclipTokenizer(captions)
-    text = TOWERS[tower](tokenizer.vocabulary, 16)
-    return MiniClip(MiniTowers(Blobs(), text, tokenizer, 16, WORDS.max_words))
+    text = TEXT_TOWERS[tower](tokenizer.vocabulary, 16)
+    return MiniClip(MiniclipTowers(Blobs(), text, tokenizer, 16, WORDS.max_words))
 
 
 @pytest.mark.golden
 @pytest.mark.parametrize("tower", ["lstm", "transformer"])
 def test_text_towers_give_the_originals_numbers(golden: dict, tower: str) -> None:
     sizes = {"lstm": {"hidden": 8, "layers": 2}, "transformer": {"heads": 4, "layers": 2, "most_words": 10}}
-    model = TOWERS[tower](30, 16, 8, **sizes[tower]).double().eval()
+    model = TEXT_TOWERS[tower](30, 16, 8, **sizes[tower]).double().eval()
     start = f"text/{tower}/state/"
     table = {name: value for name, value in model.state_dict().items() if name.endswith(".pe")}
     model.load_state_dict({n[len(start) :]: torch.from_numpy(golden[n]).double() for n in golden if start in n})
@@ -98,7 +97,9 @@ def test_the_tokenizer_is_the_originals(case: dict) -> None:
 @pytest.mark.parametrize("tower", ["lstm", "transformer"])
 def test_parameters_are_counted_as_in_the_original(tower: str) -> None:
     captions = [f"word{n}" for n in range(190)]  # 194 ids
-    model = build(Method(model="miniclip", options={"text": tower}), RESNET, Text(tokenizer="miniclip"), captions)
+    model = build_miniclip(
+        Method(model="miniclip", options={"text": tower}), RESNET, Text(tokenizer="miniclip"), captions
+    )
     freeze(model, ["visual"])
     counts, network = NUMBERS["param_counts_vocab194"][tower], model.backbone.image.network
     assert sum(p.numel() for p in model.parameters()) == counts["total"]
@@ -114,7 +115,9 @@ def test_parameters_are_counted_as_in_the_original(tower: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_image_projection_gives_the_originals_numbers(dtype: torch.dtype) -> None:
     numbers = load("miniclip_projection.npz")
-    towers = MiniTowers(load_tower("resnet18"), nn.Identity(), MiniclipTokenizer(["a"]), 24, 4).to(dtype).eval()
+    towers = (
+        MiniclipTowers(load_image_tower("resnet18"), nn.Identity(), MiniclipTokenizer(["a"]), 24, 4).to(dtype).eval()
+    )
     state = {name.removeprefix("state/projection."): numbers[name] for name in numbers if name.startswith("state/")}
     towers.projection.load_state_dict(
         {name: torch.from_numpy(np.array(value)).to(dtype) for name, value in state.items()}
@@ -160,7 +163,7 @@ def test_learning_rates_are_the_originals() -> None:
 @pytest.mark.parametrize("tower", ["lstm", "transformer"])
 @pytest.mark.parametrize("words", [30, 5000])
 def test_the_text_towers_have_the_originals_size(tower: str, words: int) -> None:
-    size = sum(value.numel() for value in TOWERS[tower](words, 256).parameters())
+    size = sum(value.numel() for value in TEXT_TOWERS[tower](words, 256).parameters())
     assert size == NUMBERS[f"text_encoder_param_count_vocab{words}"][tower]
 
 
@@ -180,7 +183,7 @@ def test_the_two_parts_are_the_whole_network(architecture: str, tmp_path: Path) 
 
         network = load_efficientnet(image_size=None).eval()
         expected = network.extract_features((pixels.float() - 127) / 128).mean((2, 3))
-    tower = load_tower(architecture, weights and str(weights)).eval()
+    tower = load_image_tower(architecture, weights and str(weights)).eval()
     torch.testing.assert_close(tower.upper(tower.lower(pixels)), expected, rtol=1e-4, atol=1e-4)
     assert tower.lower(pixels).shape[1] == tower.channels and expected.shape[1] == tower.width
     frozen = {id(p) for p in tower.frozen_parameters()}
@@ -192,11 +195,11 @@ def test_the_two_parts_are_the_whole_network(architecture: str, tmp_path: Path) 
 def test_networks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     torch.save({"conv1.weight": torch.zeros(3)}, tmp_path / "other.pth")
     with pytest.raises(RewindError, match=r"other\.pth is not torchvision's resnet18: \d+ tensors differ"):
-        load_tower("resnet18", str(tmp_path / "other.pth"))
+        load_image_tower("resnet18", str(tmp_path / "other.pth"))
     with pytest.raises(RewindError, match="'ViT-B-32' is not an image network; choose resnet18 or efficientnet_lite0"):
-        load_tower("ViT-B-32")
+        load_image_tower("ViT-B-32")
     with pytest.raises(RewindError, match="has its own"):
-        load_tower("efficientnet_lite0", "x.pth")
+        load_image_tower("efficientnet_lite0", "x.pth")
     for method, backbone, text, message in (
         (Method(options={"text": "gru"}), RESNET, WORDS, "no text tower 'gru'; available: lstm, transformer"),
         (Method(options={"tower": "lstm"}), RESNET, WORDS, r"options\.tower"),
@@ -205,15 +208,15 @@ def test_networks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         (Method(), RESNET, Text(tokenizer="words"), "tokenizer: words"),
     ):
         with pytest.raises(RewindError, match=message):
-            build(method, backbone, text, CAPTIONS)
+            build_miniclip(method, backbone, text, CAPTIONS)
 
 
 def test_a_random_lower_part_is_the_same_in_every_run() -> None:
     torch.manual_seed(1)
-    one = load_tower("resnet18")
+    one = load_image_tower("resnet18")
     after = torch.rand(1)
     torch.manual_seed(2)
-    two = load_tower("resnet18")
+    two = load_image_tower("resnet18")
     assert after != torch.rand(1), "other random numbers are not touched by the fixed ones"
     same = {id(p) for tower in (one, two) for p in tower.frozen_parameters()}
     for a, b in zip(one.parameters(), two.parameters(), strict=True):
@@ -253,7 +256,7 @@ def test_the_vocabulary_is_as_large_as_it_is_told_to_be() -> None:
     backbone = RESNET.model_copy(update={"width": 16})
     method, sizes = Method(model="miniclip", options={"text": "lstm"}), {}
     for most in (8, 5000):
-        model = build(method, backbone, Text(tokenizer="miniclip", max_vocabulary=most), CAPTIONS)
+        model = build_miniclip(method, backbone, Text(tokenizer="miniclip", max_vocabulary=most), CAPTIONS)
         sizes[most] = model.backbone.tokenizer.vocabulary, len(model.backbone.text.embedding.weight)
     assert sizes[8] == (8, 8) and sizes[5000][0] == sizes[5000][1] > 8
 
@@ -288,7 +291,9 @@ def fitted(
     given = iter(scores or [{"valid_sum": 0.0}] * 99)
     base = {"epochs": 2, "freeze": ["visual"], "batch": {"size": 4}, "micro_batch": None}
     state = StateFile(tmp_path / "state.pt", "x")
-    return train(model, split, Training(**base | keys), 0, torch.device("cpu"), lambda _: next(given), state, "mini")
+    return train_model(
+        model, split, Training(**base | keys), 0, torch.device("cpu"), lambda _: next(given), state, "mini"
+    )
 
 
 def test_an_image_with_a_thousand_captions_can_be_learnt(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from rewind.compat import torchvision
+from rewind.config import Backbone, Method, Text
 from rewind.errors import RewindError
 from rewind.models import miniclip, zero_shot
-from rewind.models.making import make_retriever
-from rewind.models.miniclip_files import captions_of
-from rewind.models.miniclip_text import TOWERS
-from rewind.study import Backbone, Method, Text
+from rewind.models.miniclip import TEXT_TOWERS
+from rewind.models.miniclip_checkpoint import read_vocabulary_captions
+from rewind.models.registry import build_model
+from rewind.optional_packages import torchvision
 
 CAPTIONS = ["white chair on dark floor", "a mug, on a white chair", "mug"]
 WIDTH = 32
@@ -42,7 +42,7 @@ def upstream(folder: Path, tower: str, ids: int = 11) -> tuple[str, nn.Module, n
     projection = nn.Sequential(
         nn.Flatten(), nn.Linear(512, 512), nn.BatchNorm1d(512), nn.ReLU(), nn.Dropout(0.2), nn.Linear(512, WIDTH)
     )
-    text = TOWERS[tower](ids, WIDTH)
+    text = TEXT_TOWERS[tower](ids, WIDTH)
     parts = {"img_enc.backbone": image, "img_enc.projection": projection, "txt_enc": text}
     state = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.state_dict().items()}
     content = {"epoch": 9, "model_state_dict": state | {"logit_scale": torch.tensor(3.0)}, "val_r1": 17.2}
@@ -62,8 +62,8 @@ def published(path: str, words: str | None) -> Method:
 def test_a_published_model_scores_as_the_parts_in_its_file(tmp_path: Path, words: str, tower: str) -> None:
     path, image, projection, text = upstream(tmp_path, tower)
     method = published(path, words)
-    zero_shot.check(method, Backbone())
-    found = make_retriever(method, Backbone(), Text(), ["words of other captions"]).backbone
+    zero_shot.check_zero_shot(method, Backbone())
+    found = build_model(method, Backbone(), Text(), ["words of other captions"]).backbone
     pixels = torch.randint(0, 256, (3, 3, 224, 224), dtype=torch.uint8)
     mean, std = (torch.tensor(of).view(3, 1, 1) for of in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
     with torch.no_grad():
@@ -77,19 +77,19 @@ def test_a_published_model_scores_as_the_parts_in_its_file(tmp_path: Path, words
 def test_the_vocabulary_is_asked_for_where_the_file_has_another(tmp_path: Path, words: str) -> None:
     path = upstream(tmp_path, "lstm")[0]
     with pytest.raises(RewindError, match=r"11 token ids, and the words given make 5\..*in text\.vocabulary"):
-        make_retriever(published(path, None), Backbone(), Text(), ["word"])
+        build_model(published(path, None), Backbone(), Text(), ["word"])
     with pytest.raises(RewindError, match=r"text\.vocabulary: .*none\.json: no such file"):
-        make_retriever(published(path, str(tmp_path / "none.json")), Backbone(), Text(), ["word"])
+        build_model(published(path, str(tmp_path / "none.json")), Backbone(), Text(), ["word"])
 
 
 def test_training_starts_from_a_checkpoint_with_the_same_text_tower(tmp_path: Path, words: str) -> None:
     path = upstream(tmp_path, "lstm")[0]
     keys = Backbone(kind="miniclip_towers", architecture="resnet18", weights=path, width=WIDTH)
     text = Text(tokenizer="miniclip", vocabulary=words)
-    made = miniclip.build(Method(model="miniclip", options={"text": "lstm"}), keys, text, [])
+    made = miniclip.build_miniclip(Method(model="miniclip", options={"text": "lstm"}), keys, text, [])
     assert float(made.backbone.logit_scale.detach()) == 3 and made.backbone.image.network.bn1.num_batches_tracked == 7
     with pytest.raises(RewindError, match=r"text tower lstm, which methods\.\*\.options\.text: transformer cannot"):
-        miniclip.build(Method(model="miniclip", options={"text": "transformer"}), keys, text, [])
+        miniclip.build_miniclip(Method(model="miniclip", options={"text": "transformer"}), keys, text, [])
 
 
 def test_what_is_no_such_model_is_refused_by_name(tmp_path: Path, words: str) -> None:
@@ -98,21 +98,21 @@ def test_what_is_no_such_model_is_refused_by_name(tmp_path: Path, words: str) ->
     state = content["model_state_dict"]
     torch.save({"model_state_dict": state | {"img_enc.backbone.8.weight": torch.zeros(2)}}, path)
     with pytest.raises(RewindError, match=r"not MiniCLIP's model with ResNet-18: .*'img_enc\.backbone\.8\.weight'"):
-        make_retriever(published(str(path), words), Backbone(), Text(), [])
+        build_model(published(str(path), words), Backbone(), Text(), [])
     del state["txt_enc.layer_norm.bias"]
     torch.save(content, path)
     with pytest.raises(RewindError, match=r"'text\.layer_norm\.bias' is absent there"):
-        make_retriever(published(str(path), words), Backbone(), Text(), [])
+        build_model(published(str(path), words), Backbone(), Text(), [])
 
 
 def test_captions_of_a_vocabulary_are_read_or_refused(tmp_path: Path) -> None:
     lines, odd = tmp_path / "captions.txt", tmp_path / "captions.json"
     lines.write_text("one caption\n\nanother\n")
-    assert captions_of(str(lines)) == ["one caption", "another"]
+    assert read_vocabulary_captions(str(lines)) == ["one caption", "another"]
     for content in ('[{"caption": 3}]', '{"a": 1}', "[7]"):
         odd.write_text(content)
         with pytest.raises(RewindError, match="entry 1: no object with a text `caption`"):
-            captions_of(str(odd))
+            read_vocabulary_captions(str(odd))
     lines.write_bytes(b"caf\xe9")
     with pytest.raises(RewindError, match="not UTF-8 text"):
-        captions_of(str(lines))
+        read_vocabulary_captions(str(lines))

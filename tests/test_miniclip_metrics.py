@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from golden_numbers import Numbers, agree, load, load_json
-from rewind.evaluation.ranking import metrics, rank_table
-from rewind.reporting.method_json import method_metrics
-from rewind.reporting.results import Results
-from rewind.study import Backbone, Frames, Study, Text
+from rewind.config import Backbone, Frames, Study, Text
+from rewind.evaluation.ranking import compute_metrics, rank_table
+from rewind.report.method_json import method_metrics
+from rewind.report.results import Results
 
 NUMBERS = load_json("miniclip.json")
 WORDS = Text(tokenizer="miniclip", max_words=12)
@@ -35,7 +35,7 @@ def frames(count: int, per_item: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 def test_a_perfect_matrix_scores_one_with_several_captions_per_image(direction: str) -> None:
     captions, items = frames(31, 2)
     perfect = (captions["video_id"].to_numpy()[:, None] == items["item_id"].to_numpy()).astype(np.float32)
-    row = metrics(rank_table(perfect, captions, items, ["test"], [direction]))
+    row = compute_metrics(rank_table(perfect, captions, items, ["test"], [direction]))
     assert row["R@1"] == 100 and row["R@1_pessimistic"] == 100 and row["MRR"] == 1 and row["MdR"] == 1
     assert row["queries"] == (62 if direction == "text_to_item" else 31)
 
@@ -51,7 +51,7 @@ def test_test_metrics_are_the_originals(golden: dict, block: str) -> None:
     ranks = rank_table(scores, captions, items, ["test"], ["text_to_item"])
     assert (ranks["ties"] == 0).all()
     agree("MiniCLIP, metrics", "ranks", 1 + ranks["higher"].to_numpy(), golden[start + "rank_1based"])
-    row = metrics(ranks) | {"MedR": metrics(ranks)["MdR"]}
+    row = compute_metrics(ranks) | {"MedR": compute_metrics(ranks)["MdR"]}
     for name in ("R@1", "R@5", "R@10", "MRR", "MedR"):
         agree("MiniCLIP, metrics", "metrics", row[name], golden[f"{start}test/{name}"], atol=1e-9)
 
@@ -60,7 +60,7 @@ def test_test_metrics_are_the_originals(golden: dict, block: str) -> None:
 @pytest.mark.parametrize("images", [3, 8, 32, 100])
 def test_chance_is_the_originals(images: int) -> None:
     captions, items = frames(images, 1)
-    row = metrics(rank_table(np.zeros((images, images)), captions, items, ["test"], ["text_to_item"]))
+    row = compute_metrics(rank_table(np.zeros((images, images)), captions, items, ["test"], ["text_to_item"]))
     for name, wanted in NUMBERS["random_baseline"][str(images)].items():
         agree("MiniCLIP, metrics", "chance", row[name], wanted, rtol=1e-9)
 

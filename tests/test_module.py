@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from rewind.config.load import resolve_config_paths
 from rewind.errors import RewindError
-from rewind.jobs.config import custom_rules
-from rewind.study.places import at_home
+from rewind.workflow.config import custom_rules
 
 SNAKEFILE = f"""
 configfile: "mine.yaml"
@@ -90,12 +90,12 @@ def test_a_study_rules_and_results_of_ones_own(tmp_path):
 def test_paths_below_config_are_ones_own_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     keys = {"backbone": {"architecture": "config/models/tiny.json", "weights": "data/w.pt"}, "list": ["config/none"]}
-    found = at_home(keys, ROOT)
+    found = resolve_config_paths(keys, ROOT)
     assert found["backbone"] == {"architecture": str(ROOT / "config/models/tiny.json"), "weights": "data/w.pt"}
-    assert found["list"] == ["config/none"] and at_home(keys, None) == keys
+    assert found["list"] == ["config/none"] and resolve_config_paths(keys, None) == keys
     (tmp_path / "config/models").mkdir(parents=True)
     (tmp_path / "config/models/tiny.json").write_text("{}")
-    assert at_home(keys, ROOT) == keys
+    assert resolve_config_paths(keys, ROOT) == keys
 
 
 def test_custom_rules_are_a_list_of_files(tmp_path, monkeypatch):

@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from box_runs import COLOURS, make_boxes, spec_of, train_boxes
-from rewind.cli import main
-from rewind.datasets.captions import load_split
-from rewind.evaluation.ranking import metrics, rank_table
-from rewind.feeding.folder import DataFolder
-from rewind.files import write_text
-from rewind.interop import encoder
+from rewind.cli.main import main
+from rewind.data.captions import load_split
+from rewind.evaluation.ranking import compute_metrics, rank_table
+from rewind.exports import encoder
+from rewind.io.files import write_text
 from rewind.jobs.similarity import compute_similarity
+from rewind.loading.run_data import RunData
 
 needs_mteb = pytest.mark.skipif(
     importlib.util.find_spec("mteb") is None, reason="MTEB is not installed (pip install 'rewind-bench[mteb]')"
@@ -62,7 +62,7 @@ def evaluated(study, module) -> dict[str, dict]:
     found = {}
     for head in ("meanP", "seqLSTM"):
         train_boxes(study, head, EPOCHS)
-        model = encoder.load(f"results/boxes/runs/{head}/seed0", say=lambda text: None)
+        model = encoder.load_encoder(f"results/boxes/runs/{head}/seed0", say=lambda text: None)
         folder = Path("predictions") / head
         result = mteb.evaluate(model, module.tasks, cache=None, prediction_folder=folder, show_progress_bar=False)
         found[head] = {task.task_name: task.scores["test"][0] for task in result.task_results}
@@ -72,7 +72,7 @@ def evaluated(study, module) -> dict[str, dict]:
 def own(head: str) -> tuple[dict, dict]:
     """Rewind's own ranks by task, and its matrix."""
     run, data = f"results/boxes/runs/{head}/seed0", Path("results/data/boxes")
-    compute_similarity(DataFolder(data, "boxes", spec_of(head, EPOCHS), 4), f"{run}/model.safetensors", f"{run}.npz")
+    compute_similarity(RunData(data, "boxes", spec_of(head, EPOCHS), 4), f"{run}/model.safetensors", f"{run}.npz")
     items, captions, _ = load_split(data, "boxes", "test")
     with np.load(f"{run}.npz") as archive:
         found = dict(archive)
@@ -202,7 +202,7 @@ def test_the_random_baseline_runs_to_the_end(module, monkeypatch):
 @pytest.mark.parametrize("head", ["meanP", "seqLSTM"])
 def test_mteb_gives_a_run_the_scores_of_our_evaluation(evaluated, head):
     for task, ranks in own(head)[0].items():
-        ours, theirs = metrics(ranks), evaluated[head][task]
+        ours, theirs = compute_metrics(ranks), evaluated[head][task]
         for cut in (1, 5, 10):
             assert theirs[f"expected_recall_at_{cut}"] == pytest.approx(ours[f"R@{cut}"] / 100, abs=1e-6), (task, cut)
         assert theirs["expected_mean_rank"] == pytest.approx(ours["MnR"], abs=1e-6)
@@ -216,7 +216,7 @@ def test_mteb_gives_a_run_the_scores_of_our_evaluation(evaluated, head):
 def test_processes_that_read_clips_change_nothing(evaluated, module):
     import mteb
 
-    model = encoder.load("results/boxes/runs/seqLSTM/seed0", say=lambda text: None)
+    model = encoder.load_encoder("results/boxes/runs/seqLSTM/seed0", say=lambda text: None)
     task = next(task for task in module.tasks if task.metadata.name == "RewindBoxesHardT2V")
     result = mteb.evaluate(model, task, cache=None, num_proc=2, show_progress_bar=False)
     again, before = result.task_results[0].scores["test"][0], evaluated["seqLSTM"]["RewindBoxesHardT2V"]

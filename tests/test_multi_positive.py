@@ -12,19 +12,26 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from conftest import ROOT
+from rewind.config import Training
+from rewind.config.docs import _render_model
 from rewind.errors import RewindError
-from rewind.feeding.embeddings import Vectors
-from rewind.feeding.training_data import TrainingData
-from rewind.models.chance import Chance
+from rewind.loading.run_data import EmbeddingFrames, TrainingData
+from rewind.losses.multi_positive import (
+    NegativeQueue,
+    Options,
+    PositiveMemory,
+    build,
+    epoch_queue_length,
+    epoch_temperature,
+    hardest_negatives,
+    multi_positive_nce,
+    newest_per_item,
+)
+from rewind.models.baselines import Chance
 from rewind.models.retriever import Retriever
-from rewind.models.translator import TranslatorOptions, make
-from rewind.objectives.contrast import hardest, multi_positive
-from rewind.objectives.memory import Positives, Queue, newest_of_each
-from rewind.objectives.multi_positive import Options, build, queue_length, temperature
-from rewind.study import Training
-from rewind.study.document import _block
-from rewind.training.loop import seed_everything, train
-from rewind.training.state import StateFile
+from rewind.models.translator import TranslatorOptions, make_translator
+from rewind.training.checkpoint import StateFile
+from rewind.training.loop import seed_everything, train_model
 
 PLAIN = {"queue": [8], "queue_from": 1, "hard_negatives": 0, "cross_batch": 0, "cosine": 0, "moment": 0, "agreement": 0}
 
@@ -83,7 +90,7 @@ def test_chuangs_denominator():
     logits = torch.tensor([[2.0, 1.0, 0.5, -1.0]], dtype=torch.float64)
     positive = torch.tensor([[True, True, False, False]])
     tau, prior = 0.5, 0.1
-    found = multi_positive(logits, positive, ~positive, tau, "chuang", prior)
+    found = multi_positive_nce(logits, positive, ~positive, tau, "chuang", prior)
     good, bad = logits[0, :2].exp(), logits[0, 2:].exp()
     negatives = max((bad.sum() - prior * 2 * good.mean()) / (1 - prior), 2 * math.exp(-1 / tau))
     assert float(found) == pytest.approx(float(-(good.sum() / (good.sum() + negatives)).log()), rel=1e-12)
@@ -97,7 +104,7 @@ def test_the_loss_is_finite_and_not_negative(seed, tau, debias):
     positive = torch.rand(5, 9, generator=generator) > 0.6
     positive[:, 0] = True
     logits = (cosines / tau).requires_grad_()
-    loss = multi_positive(logits, positive, ~positive, tau, debias, 0.05)
+    loss = multi_positive_nce(logits, positive, ~positive, tau, debias, 0.05)
     loss.sum().backward()
     assert (loss >= 0).all()
     assert torch.isfinite(logits.grad).all()
@@ -105,21 +112,21 @@ def test_the_loss_is_finite_and_not_negative(seed, tau, debias):
 
 def test_mining_takes_an_image_once_and_only_what_is_allowed():
     ids = torch.tensor([3, 5, 3, -1, -1, 5, 7])
-    newest = newest_of_each(ids)
+    newest = newest_per_item(ids)
     assert newest.tolist() == [False, False, True, True, True, True, True]
     logits = torch.tensor([[9.0, 8, 7, 1, 2, 6, 5], [9.0, 8, 7, 1, 2, 6, 5]])
     allowed = newest[None] & (ids[None] != torch.tensor([[7], [3]]))
-    values, there = hardest(logits, allowed, 3)
+    values, there = hardest_negatives(logits, allowed, 3)
     assert values[there].tolist() == [7, 6, 2, 6, 5, 2]
-    values, there = hardest(logits, torch.zeros_like(allowed), 3)
+    values, there = hardest_negatives(logits, torch.zeros_like(allowed), 3)
     assert not there.any()
-    assert hardest(logits[:, :2], allowed[:, :2] | True, 64)[0].shape == (2, 2)
+    assert hardest_negatives(logits[:, :2], allowed[:, :2] | True, 64)[0].shape == (2, 2)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=9), max_size=6), st.integers(1, 3), st.integers(1, 7))
 def test_positives_hold_the_newest_within_both_caps(batches, per_item, capacity):
-    store, log = Positives(per_item, capacity), []
+    store, log = PositiveMemory(per_item, capacity), []
     for ids in batches:
         store.add(torch.arange(len(log), len(log) + len(ids)).float()[:, None], torch.tensor(ids))
         for item in ids:
@@ -134,13 +141,13 @@ def test_positives_hold_the_newest_within_both_caps(batches, per_item, capacity)
         held.append(number)
     state = store.state_dict()
     assert (state["vectors"][:, 0].tolist() if state else []) == held
-    other = Positives(per_item, capacity)
+    other = PositiveMemory(per_item, capacity)
     other.load_state_dict(state)
     assert len(other) == len(store) <= capacity
 
 
 def test_a_queue_goes_on_as_it_was():
-    one, two = Queue(5), Queue(5)
+    one, two = NegativeQueue(5), NegativeQueue(5)
     for start in range(0, 9, 3):
         one.add(torch.arange(start, start + 3).float()[:, None], torch.arange(start, start + 3))
     two.load_state_dict(one.state_dict())
@@ -173,10 +180,10 @@ def test_the_loss_is_the_same_under_autocast():
 
 
 def test_schedules_end():
-    assert temperature(Options(tau_epochs=1), 0) == 0.06
-    assert temperature(Options(tau_epochs=5), 99) == pytest.approx(0.06)
-    assert queue_length(Options(queue=[]), 7) == 0
-    assert [queue_length(Options(queue=[4, 9], queue_from=2), epoch) for epoch in range(4)] == [0, 4, 9, 9]
+    assert epoch_temperature(Options(tau_epochs=1), 0) == 0.06
+    assert epoch_temperature(Options(tau_epochs=5), 99) == pytest.approx(0.06)
+    assert epoch_queue_length(Options(queue=[]), 7) == 0
+    assert [epoch_queue_length(Options(queue=[4, 9], queue_from=2), epoch) for epoch in range(4)] == [0, 4, 9, 9]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +213,7 @@ def test_a_retriever_without_vectors_is_named():
 
 @pytest.mark.parametrize("model", [Options, TranslatorOptions])
 def test_the_documentation_has_every_option_as_it_is(model):
-    table = "\n".join(_block(model, "", set())[1:]).strip()
+    table = "\n".join(_render_model(model, "", set())[1:]).strip()
     assert table in (ROOT / "docs/translator.md").read_text(encoding="utf-8")
 
 
@@ -215,7 +222,9 @@ def data(captions: int = 3) -> TrainingData:
     items = torch.randn(12, 6)
     owner = np.repeat(np.arange(12), captions)
     text = items[owner][:, :5] + 0.3 * torch.randn(len(owner), 5)
-    return TrainingData(Vectors(items.half()), text.half(), owner, np.arange(12), [f"c{n}" for n in range(len(owner))])
+    return TrainingData(
+        EmbeddingFrames(items.half()), text.half(), owner, np.arange(12), [f"c{n}" for n in range(len(owner))]
+    )
 
 
 KEYS = Training(
@@ -235,7 +244,7 @@ class Killed(Exception):
 
 def trained(path, head: str, keys: Training = KEYS, kill_at: int | None = None):
     seed_everything(0)
-    translator = make(head, 5, 6, {"hidden": 8, "unfreeze_at": 3})
+    translator = make_translator(head, 5, 6, {"hidden": 8, "unfreeze_at": 3})
     state = StateFile(path, "f")
     saves = [0]
     plain = state.save
@@ -251,7 +260,7 @@ def trained(path, head: str, keys: Training = KEYS, kill_at: int | None = None):
     def validate(model):
         return {"valid_sum": 0.0, "valid_R@1": 0.0}
 
-    history = train(translator, data(), keys, 0, torch.device("cpu"), validate, state, "t")
+    history = train_model(translator, data(), keys, 0, torch.device("cpu"), validate, state, "t")
     return translator, history
 
 

@@ -17,11 +17,11 @@ import pytest
 from conftest import ROOT
 from mini_study import Workflow
 from rewind import packaged
-from rewind.cli import main
-from rewind.identity.marks import Identity, library
-from rewind.identity.stages import STAGES
-from rewind.provenance import _commit_in, environment
-from rewind.starting import folder as starting
+from rewind.cli.main import main
+from rewind.cli.new import folder as starting
+from rewind.provenance import _commit_in_version, environment
+from rewind.workflow.code_hash import StageCode, library_hash
+from rewind.workflow.stages import STAGES
 
 NEEDED = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "Snakefile")
 NEEDED_FOLDERS = ("src", "workflow", "config", "profiles", "envs")
@@ -41,7 +41,7 @@ evaluation: {settings: [origin]}
 statistics: {resamples: 200}
 figures: {examples: 1}
 """
-MINE = "from rewind.models.temporal import MeanP\n\n\nclass Mine(MeanP):\n    pass\n"
+MINE = "from rewind.models.heads.clip4clip import MeanP\n\n\nclass Mine(MeanP):\n    pass\n"
 
 
 def below(top: Path, *places: str) -> set[str]:
@@ -108,14 +108,15 @@ def test_every_file_that_the_workflow_names_is_in_the_wheel(wheel):
 
 def test_the_code_of_stages_is_the_same_in_a_wheel_and_in_a_checkout(installed):
     assert (installed / "rewind/_workflow/workflow/scripts/job.py").is_file()
-    here, there = Identity(ROOT / "src/rewind"), Identity(installed / "rewind")
+    here, there = StageCode(ROOT / "src/rewind"), StageCode(installed / "rewind")
     assert all(here.parts(stage) == there.parts(stage) for stage in STAGES)
-    code = "from rewind.identity.marks import library; from rewind.packaged import checkout, home; "
-    code += "print(library(), home(), checkout())"
+    code = "from rewind.workflow.code_hash import library_hash; "
+    code += "from rewind.packaged import checkout_folder, workflow_home; "
+    code += "print(library_hash(), workflow_home(), checkout_folder())"
     command = [sys.executable, "-c", code]
     text = subprocess.run(command, cwd=installed, env=with_library(installed), capture_output=True, text=True).stdout
     mark, home, checkout = text.split()
-    assert mark == library() and home == str(installed / "rewind/_workflow") and checkout == "None"
+    assert mark == library_hash() and home == str(installed / "rewind/_workflow") and checkout == "None"
 
 
 def test_a_folder_is_laid_down_with_the_files_of_the_checkout(tmp_path, capsys):
@@ -162,7 +163,7 @@ def test_a_folder_that_could_not_be_finished_stays_empty(tmp_path, capsys, monke
 
 
 def test_an_update_rewrites_only_what_the_user_left_alone(tmp_path, capsys, monkeypatch):
-    work, before = tmp_path / "work", starting.contents()
+    work, before = tmp_path / "work", starting.initial_files()
     main(["new", str(work)])
     capsys.readouterr()
     assert main(["new", "--update", str(work)]) == 0
@@ -179,7 +180,7 @@ def test_an_update_rewrites_only_what_the_user_left_alone(tmp_path, capsys, monk
         "config/studies/other.yaml": "another\n",
     }
     del now["config/studies/sanw.yaml"]
-    monkeypatch.setattr(starting, "contents", lambda: now)
+    monkeypatch.setattr(starting, "initial_files", lambda: now)
     assert main(["new", "--update", str(work)]) == 0
     assert sorted(capsys.readouterr().out.splitlines()) == sorted(
         [
@@ -202,17 +203,20 @@ def test_an_update_rewrites_only_what_the_user_left_alone(tmp_path, capsys, monk
 
 
 def test_what_is_said_of_an_installation_holds_there(tmp_path, monkeypatch, capsys):
-    assert packaged.checkout() == packaged.home() == ROOT and packaged.page("rtime.md") == "docs/rtime.md"
-    assert (ROOT / packaged.page("rtime.md")).is_file() and "--editable ." in packaged.installing()
-    monkeypatch.setattr(packaged, "_library", lambda: tmp_path / "rewind")
+    assert (
+        packaged.checkout_folder() == packaged.workflow_home() == ROOT
+        and packaged.docs_page("rtime.md") == "docs/rtime.md"
+    )
+    assert (ROOT / packaged.docs_page("rtime.md")).is_file() and "--editable ." in packaged.install_command()
+    monkeypatch.setattr(packaged, "_library_folder", lambda: tmp_path / "rewind")
     assert main(["new", str(tmp_path / "work")]) == 1
     assert "Rewind was installed without its workflow" in capsys.readouterr().err
     top = tmp_path / "rewind/_workflow"
     top.mkdir(parents=True)
-    assert packaged.home() == top and packaged.checkout() is None
-    assert packaged.installing() == f"pip install --constraint {top}/envs/constraints.txt rewind-bench"
+    assert packaged.workflow_home() == top and packaged.checkout_folder() is None
+    assert packaged.install_command() == f"pip install --constraint {top}/envs/constraints.txt rewind-bench"
     address = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
-    assert packaged.page("rtime.md") == f"{address}/blob/main/docs/rtime.md"
+    assert packaged.docs_page("rtime.md") == f"{address}/blob/main/docs/rtime.md"
 
 
 def test_the_commit_is_that_of_the_code_and_not_of_the_folder(tmp_path, monkeypatch):
@@ -225,8 +229,8 @@ def test_the_commit_is_that_of_the_code_and_not_of_the_folder(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     assert git(tmp_path, "rev-parse", "HEAD")
     assert environment()["git"]["commit"] == (git(ROOT, "rev-parse", "HEAD") or None)
-    monkeypatch.setattr("rewind.provenance.checkout", lambda: None)
-    monkeypatch.setattr("rewind.provenance.version", lambda: "0.3.1.dev4+gc51ba5204.d20261123")
+    monkeypatch.setattr("rewind.provenance.checkout_folder", lambda: None)
+    monkeypatch.setattr("rewind.provenance.installed_version", lambda: "0.3.1.dev4+gc51ba5204.d20261123")
     assert environment()["git"] == {"commit": "c51ba5204", "dirty": True}
 
 
@@ -241,7 +245,7 @@ def test_the_commit_is_that_of_the_code_and_not_of_the_folder(tmp_path, monkeypa
     ],
 )
 def test_a_version_names_its_commit(text, commit, dirty):
-    assert _commit_in(text) == {"commit": commit, "dirty": dirty}
+    assert _commit_in_version(text) == {"commit": commit, "dirty": dirty}
 
 
 @pytest.mark.slow
@@ -270,5 +274,5 @@ def test_the_wheel_alone_runs_a_study_that_is_not_stale_in_a_checkout(wheel, ins
     for name in ("results", ".snakemake"):
         shutil.copytree(work / name, checkout.folder / name)
     assert checkout.stale() == {}, "what a wheel made is up to date in a checkout"
-    checkout.edit("src/rewind/reporting/tables.py", '"table_gap"', '"table_of_gaps"')
+    checkout.edit("src/rewind/report/tables.py", '"table_gap"', '"table_of_gaps"')
     assert checkout.stale() == {"tables": 1, "page": 1}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rewind.config import Video
 from rewind.errors import RewindError
-from rewind.study import Video
 from rewind.video import ffmpeg, transcode
-from rewind.video.prepare import prepare_shard
+from rewind.video.prepare import prepare_report
 from test_transcode import SMALL, call, make, run
 from test_video_stage import rows
 
@@ -66,17 +66,17 @@ def test_a_decoder_that_hangs_is_ended_after_a_while(tmp_path: Path, monkeypatch
     stand_in.write_text("#!/bin/sh\nexec sleep 60\n")
     stand_in.chmod(0o755)
     monkeypatch.setattr(ffmpeg, "executable", lambda: str(stand_in))
-    monkeypatch.setattr(transcode, "LEAST_SECONDS", 0.2)
-    monkeypatch.setattr(transcode, "SLOWEST", 0)
+    monkeypatch.setattr(transcode, "MIN_TIMEOUT", 0.2)
+    monkeypatch.setattr(transcode, "TIMEOUT_PER_SECOND", 0)
     report = run(source, tmp_path / "out")
     assert report.status == "failed" and report.reason.startswith("cannot be decoded: ffmpeg was still at work after")
 
 
 FULL = "[out#0/mp4 @ 0x5] [error] Error writing trailer: No space left on device"
 MACHINES = {
-    "killed": (ffmpeg.Outcome(-9, "", ()), r"0\.mp4: ffmpeg was ended by signal 9 \(out of memory\?\)"),
-    "full": (ffmpeg.Outcome(228, "", (FULL,)), r"0\.mp4: No space left on device"),
-    "no encoder": (ffmpeg.Outcome(8, "", ("[error] Unknown encoder 'libx264'",)), r"0\.mp4: Unknown encoder"),
+    "killed": (ffmpeg.FfmpegResult(-9, "", ()), r"0\.mp4: ffmpeg was ended by signal 9 \(out of memory\?\)"),
+    "full": (ffmpeg.FfmpegResult(228, "", (FULL,)), r"0\.mp4: No space left on device"),
+    "no encoder": (ffmpeg.FfmpegResult(8, "", ("[error] Unknown encoder 'libx264'",)), r"0\.mp4: Unknown encoder"),
 }
 
 
@@ -87,17 +87,17 @@ def test_a_fault_of_the_machine_fails_the_job_and_no_clip(
     """A full disk or a killed ffmpeg must not brand a good clip for ever."""
     outcome, said = MACHINES[kind]
     make(tmp_path / "0.mp4")
-    monkeypatch.setattr("rewind.video.transcode.run", lambda graph, limit: outcome)
+    monkeypatch.setattr("rewind.video.transcode.run_ffmpeg", lambda graph, limit: outcome)
     with pytest.raises(RewindError, match=said + r"\. That is a fault of the machine, and nothing is recorded"):
-        prepare_shard(rows(tmp_path, "0"), tmp_path / "out", SMALL, "code", workers=1)
+        prepare_report(rows(tmp_path, "0"), tmp_path / "out", SMALL, "code", workers=1)
     monkeypatch.undo()
-    assert prepare_shard(rows(tmp_path, "0"), tmp_path / "out", SMALL, "code", workers=1)["status"].tolist() == ["ok"]
+    assert prepare_report(rows(tmp_path, "0"), tmp_path / "out", SMALL, "code", workers=1)["status"].tolist() == ["ok"]
 
 
 def test_a_decoder_that_crashes_does_so_because_of_the_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path / "0.mp4")
-    monkeypatch.setattr("rewind.video.transcode.run", lambda graph, limit: ffmpeg.Outcome(-11, "", ()))
-    report = prepare_shard(rows(tmp_path, "0"), tmp_path / "out", SMALL, "code", workers=1)
+    monkeypatch.setattr("rewind.video.transcode.run_ffmpeg", lambda graph, limit: ffmpeg.FfmpegResult(-11, "", ()))
+    report = prepare_report(rows(tmp_path, "0"), tmp_path / "out", SMALL, "code", workers=1)
     assert report["reason"].tolist() == ["cannot be decoded: ffmpeg was ended by signal 11"]
     monkeypatch.undo()
-    assert prepare_shard(rows(tmp_path, "0"), tmp_path / "out", SMALL, "code", workers=1)["status"].tolist() == ["ok"]
+    assert prepare_report(rows(tmp_path, "0"), tmp_path / "out", SMALL, "code", workers=1)["status"].tolist() == ["ok"]

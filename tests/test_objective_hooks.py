@@ -7,22 +7,21 @@ import pytest
 import torch
 
 from broken_runs import BreakingFile, Interrupt
-from rewind.distributed import ALONE
+from rewind.config import Training
+from rewind.config.base import ConfigModel, config_field, read_options
+from rewind.distributed import SINGLE_PROCESS
 from rewind.errors import RewindError
-from rewind.models.chance import make
-from rewind.objectives.infonce import infonce
-from rewind.objectives.interface import Loss, make_objective, unit_vectors
-from rewind.study import Training
-from rewind.study.keys import Keys, key, read_options
-from rewind.training.grad_cache import exact_step
-from rewind.training.loop import train
-from rewind.training.pairs import SharedPairs
+from rewind.losses.base import Loss, make_objective, unit_vectors
+from rewind.losses.infonce import infonce
+from rewind.models.baselines import make_chance
+from rewind.training.grad_cache import SharedPairScores, exact_step
+from rewind.training.loop import train_model
 from test_grad_cache import CPU, batch_of, tiny
 from test_training import data, keys, retriever, same
 
 
-class Options(Keys):
-    scale: float = key(1.0, "Multiplies the loss.", gt=0)
+class Options(ConfigModel):
+    scale: float = config_field(1.0, "Multiplies the loss.", gt=0)
 
 
 class Recorder:
@@ -76,7 +75,7 @@ def run(path, stop_after=None, training=None, validate=None, change=lambda model
 
     validate = validate or (lambda current: {"valid_sum": current.backbone.logit_scale.item()})
     training = training or recorded()
-    return model, train(model, split, training, 0, CPU, validate, BreakingFile(path, "x", stop_after), "run")
+    return model, train_model(model, split, training, 0, CPU, validate, BreakingFile(path, "x", stop_after), "run")
 
 
 def recorded(**over) -> Training:
@@ -200,7 +199,7 @@ def test_vectors_give_the_similarity_also_through_shared_pairs():
     model = tiny("meanP")
     batch = batch_of(model)
     text, items = model.encode_text(batch), model.encode_items(batch)
-    for seen in (model, SharedPairs(model, ALONE, text, items)):
+    for seen in (model, SharedPairScores(model, SINGLE_PROCESS, text, items)):
         left, right = unit_vectors(seen, text, items, "a loss")
         torch.testing.assert_close(left.norm(dim=1), torch.ones(16, dtype=left.dtype))
         scores = model.backbone.logit_scale.exp() * left @ right.T
@@ -212,6 +211,6 @@ def test_a_loss_of_cosines_names_the_method_that_has_none():
     batch = batch_of(model)
     text, items = model.encode_text(batch), model.encode_items(batch)
     with pytest.raises(RewindError, match=r"TightTransf scores pairs and has no vector per clip"):
-        unit_vectors(SharedPairs(model, ALONE, text, items), text, items, "hnac")
+        unit_vectors(SharedPairScores(model, SINGLE_PROCESS, text, items), text, items, "hnac")
     with pytest.raises(RewindError, match=r"hnac needs the cosines.*but Chance scores them differently"):
-        unit_vectors(SharedPairs(make(), ALONE, {"text": torch.zeros(2, 0)}, {}), {}, {}, "hnac")
+        unit_vectors(SharedPairScores(make_chance(), SINGLE_PROCESS, {"text": torch.zeros(2, 0)}, {}), {}, {}, "hnac")

@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from rewind.cli import main
+from rewind.cli.main import main
+from rewind.config.load import MAX_YAML_NODES, parse_yaml
 from rewind.errors import RewindError
-from rewind.jobs.config import custom_rules, load_all
-from rewind.study.yaml_file import MOST, parse_yaml
+from rewind.workflow.config import custom_rules, load_config
 
 DEMO = (ROOT / "config/studies/demo.yaml").read_text(encoding="utf-8")
 WHERE = "config/studies/s.yaml:\n  "
@@ -42,7 +42,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def load(content: str | bytes = DEMO, config: dict | None = None) -> None:
     raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
     Path("config/studies/s.yaml").write_bytes(raw)
-    load_all({"studies": ["s"]} | (config or {}))
+    load_config({"studies": ["s"]} | (config or {}))
 
 
 def refused(*arguments: Any) -> str:
@@ -103,22 +103,24 @@ def test_a_file_is_refused_in_one_sentence_with_its_place(checkout, content, sai
 def test_aliases_that_repeat_one_another_are_not_written_out(checkout):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    assert f"more than {MOST:,} values, aliases (`*name`) written out" in refused(DEMO + "\n".join(lines) + "\n")
+    assert f"more than {MAX_YAML_NODES:,} values, aliases (`*name`) written out" in refused(
+        DEMO + "\n".join(lines) + "\n"
+    )
 
 
 def test_what_is_no_file_is_refused(checkout):
     path = Path("config/studies/s.yaml")
     path.mkdir()
     with pytest.raises(RewindError, match="this is a folder; name the file itself"):
-        load_all({"studies": ["s"]})
+        load_config({"studies": ["s"]})
     path.rmdir()
     path.symlink_to(path.name)
     with pytest.raises(RewindError, match="a symbolic link that leads to itself; remove the link"):
-        load_all({"studies": ["s"]})
+        load_config({"studies": ["s"]})
     path.unlink()
     os.mkfifo(path)  # nobody writes into it: reading would wait forever
     with pytest.raises(RewindError, match="this is a named pipe"):
-        load_all({"studies": ["s"]})
+        load_config({"studies": ["s"]})
 
 
 @pytest.mark.parametrize("name", ["../x", "a b", "", "x" * 300, "s\n", "é", None, 1.5, {"a": 1}, [1], DIGITS])

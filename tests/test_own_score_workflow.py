@@ -10,12 +10,12 @@ import torch
 from PIL import Image
 
 from encoder_families import FAMILIES, FRAMES
-from rewind import compat
-from rewind.datasets.captions import load_split
-from rewind.encoders.clips import read_clip
-from rewind.files import read_csv, read_json
-from rewind.jobs.frames import families
-from rewind.study.encoding import Encoding
+from rewind import optional_packages
+from rewind.config.encoders import Encoding
+from rewind.data.captions import load_split
+from rewind.encoders.frames import read_clip
+from rewind.io.files import read_csv, read_json
+from rewind.jobs.frames import group_twins
 from test_workflow import Workflow
 
 STUDY = """
@@ -46,7 +46,7 @@ methods:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Workflow:
     for package in ("transformers", "sentence_transformers"):
-        if not compat.installed(package):
+        if not optional_packages.is_installed(package):
             pytest.skip(f"{package} is not installed")
     workflow = Workflow(tmp_path_factory.mktemp("checkout"))
     for name in ("siglip", "xclip", "flava", "blip2"):
@@ -81,14 +81,14 @@ def test_no_rank_changes_with_the_batch(finished: Workflow) -> None:
 def test_the_row_of_x_clip_is_what_its_forward_gives(finished: Workflow, monkeypatch) -> None:
     monkeypatch.chdir(finished.folder)
     found, queries, items = similarity(finished, "xclip")
-    library = compat.transformers()
+    library = optional_packages.transformers()
     model, processor = (kind.from_pretrained("xclip") for kind in (library.AutoModel, library.AutoProcessor))
     split = load_split("results/data/shapes", "shapes", "test")
     captions = dict(zip(split.captions["caption_id"], split.captions["caption"], strict=True))
     encoding = Encoding(encoder="transformers", name="xclip", max_frames=FRAMES, sampling="uniform")
     clips = {
         clip.item_id: read_clip(clip, encoding)
-        for family in families(split.items, finished.folder / "results/data/shapes")
+        for family in group_twins(split.items, finished.folder / "results/data/shapes")
         for clip in family
     }
     expected = np.zeros_like(found)

@@ -14,13 +14,14 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from rewind.cli import main
+from rewind.cli.main import main
+from rewind.config import Image, Video
 from rewind.errors import RewindError
-from rewind.files import read_csv, sha256_of, write_csv
-from rewind.jobs.videos import join_reports, make_shard
-from rewind.study import Image, Video
-from rewind.video import ffmpeg, packed, prepare, shard
-from rewind.video.frames import open_clip, open_reader, sample_clip
+from rewind.io.files import read_csv, sha256_of, write_csv
+from rewind.jobs.data import join_reports, make_shard
+from rewind.video import ffmpeg, prepare, shards
+from rewind.video import prepare as shard
+from rewind.video.frames import open_file_frames, open_frames, sample_clip
 
 NAMES = ["b", "a", "d", "c"]
 IMAGES = Image(short_side=24)
@@ -76,7 +77,7 @@ def test_a_shard_is_a_plain_tar_whose_bytes_follow_from_its_clips(tmp_path, pict
         for row in read_csv(videos / "clips.csv").itertuples():
             member = archive.getmember(row.name)
             assert (member.offset_data, member.size, member.mtime) == (row.offset, row.bytes, 0)
-            assert archive.extractfile(member).read() == packed.read(packed.find(videos / row.name))
+            assert archive.extractfile(member).read() == shards.read_packed_clip(shards.find_clip(videos / row.name))
     assert read_csv(videos / "shards.csv").to_numpy().tolist() == [
         ["shards/0-of-1.tar", 4, tar.stat().st_size, sha256_of(tar)]
     ]
@@ -92,26 +93,26 @@ def test_a_shard_is_a_plain_tar_whose_bytes_follow_from_its_clips(tmp_path, pict
 
 def test_long_names_and_no_clips_at_all(tmp_path):
     name = "x" * 190 + ".mp4"
-    written = packed.write_tar(tmp_path / "s.tar", [(name, b"abc"), ("y.mp4", b"")])
+    written = shards.write_tar(tmp_path / "s.tar", [(name, b"abc"), ("y.mp4", b"")])
     with tarfile.open(tmp_path / "s.tar") as archive:
         assert archive.getnames() == [name, "y.mp4"]
         assert [m.offset_data for m in archive.getmembers()] == [m.offset for m in written.members]
     assert written.sha256 == sha256_of(tmp_path / "s.tar")
-    packed.write_members(tmp_path / "s.index.csv", written)
-    assert packed.read_members(tmp_path / "s.index.csv") == written
-    empty = packed.write_tar(tmp_path / "e.tar", [])
-    packed.write_members(tmp_path / "e.index.csv", empty)
-    assert packed.read_members(tmp_path / "e.index.csv") == empty and (tmp_path / "e.tar").stat().st_size == 10240
+    shards.write_members(tmp_path / "s.index.csv", written)
+    assert shards.read_members(tmp_path / "s.index.csv") == written
+    empty = shards.write_tar(tmp_path / "e.tar", [])
+    shards.write_members(tmp_path / "e.index.csv", empty)
+    assert shards.read_members(tmp_path / "e.index.csv") == empty and (tmp_path / "e.tar").stat().st_size == 10240
 
 
 def test_clips_are_read_out_of_shards_as_from_files(tmp_path):
     run = ["-f", "lavfi", "-i", "testsrc=s=64x48:r=10:d=2", "-c:v", "libx264", str(tmp_path / "v.mp4")]
-    assert ffmpeg.execute([ffmpeg.executable(), *run]).code == 0
+    assert ffmpeg.run_command([ffmpeg.executable(), *run]).code == 0
     inventory(tmp_path, ["v"], ".mp4", twin=1)
     videos = make(tmp_path, settings=CLIPS)
     for name in ("v.mp4", "v_rev.mp4"):
-        single = packed.extract(videos / name, tmp_path / "single" / name)
-        plain, inside = open_reader(single), open_clip(videos / name)
+        single = shards.extract_clip(videos / name, tmp_path / "single" / name)
+        plain, inside = open_file_frames(single), open_frames(videos / name)
         assert len(plain) == len(inside) == 10 and plain.fps == inside.fps
         assert np.array_equal(plain.read(range(10)), inside.read(range(10)))
         forth = sample_clip(videos / name, 4, 24, reversed="rev" in name)
@@ -119,10 +120,10 @@ def test_clips_are_read_out_of_shards_as_from_files(tmp_path):
             np.array_equal(a, b) for a, b in zip(forth, sample_clip(single, 4, 24, reversed="rev" in name), strict=True)
         )
     assert np.array_equal(
-        open_clip(videos / "v.mp4").read(range(10)), open_clip(videos / "v_rev.mp4").read(range(10))[::-1]
+        open_frames(videos / "v.mp4").read(range(10)), open_frames(videos / "v_rev.mp4").read(range(10))[::-1]
     )
     with pytest.raises(RewindError, match=r"w\.mp4: no such clip; prepare the data first"):
-        open_clip(videos / "w.mp4")
+        open_frames(videos / "w.mp4")
 
 
 def test_what_is_unchanged_returns_without_work(tmp_path, pictures, made):
@@ -136,7 +137,9 @@ def test_what_is_unchanged_returns_without_work(tmp_path, pictures, made):
     shutil.copy(tmp_path / "a.png", tmp_path / "c.png")
     make(tmp_path)
     assert made == ["c"], "the one whose source changed"
-    assert packed.read(packed.find(videos / "c.png")) == packed.read(packed.find(videos / "a.png"))
+    assert shards.read_packed_clip(shards.find_clip(videos / "c.png")) == shards.read_packed_clip(
+        shards.find_clip(videos / "a.png")
+    )
     assert tar.read_bytes() != content and tar.stat().st_nlink == 2
     made.clear()
     (tmp_path / "d.png").unlink()
@@ -148,12 +151,12 @@ def test_what_is_unchanged_returns_without_work(tmp_path, pictures, made):
 
 
 def test_single_files_of_earlier_versions_are_packed_as_they_are(tmp_path, pictures, made):
-    prepare.prepare_shard(pictures, tmp_path / "videos", IMAGES, "code", 2)
+    prepare.prepare_report(pictures, tmp_path / "videos", IMAGES, "code", 2)
     before = {path.name: path.read_bytes() for path in (tmp_path / "videos").glob("*.png")}
     made.clear()
     videos = make(tmp_path)
     assert made == [] and not list(videos.glob("*.png")) and not list((videos / ".state").glob("*.json"))
-    assert {name: packed.read(packed.find(videos / name)) for name in before} == before
+    assert {name: shards.read_packed_clip(shards.find_clip(videos / name)) for name in before} == before
 
 
 def test_another_number_of_shards_takes_what_is_there(tmp_path, pictures, made):
@@ -167,7 +170,7 @@ def test_another_number_of_shards_takes_what_is_there(tmp_path, pictures, made):
     }
     assert names and all("-of-3" in name for name in names), "nothing is left of the former division"
     assert read_csv(videos / "clips.csv")["name"].tolist() == ["b.png", "c.png", "a.png", "d.png"]
-    assert packed.verify(videos) == (4, [])
+    assert shards.verify_shards(videos) == (4, [])
 
 
 def test_without_hard_links_nothing_is_kept_and_all_is_right(tmp_path, pictures, made, monkeypatch):
@@ -176,14 +179,14 @@ def test_without_hard_links_nothing_is_kept_and_all_is_right(tmp_path, pictures,
 
     monkeypatch.setattr(shard.os, "link", refuse)
     videos = make(tmp_path)
-    assert packed.verify(videos) == (4, []) and not list((videos / ".state/shards").iterdir())
+    assert shards.verify_shards(videos) == (4, []) and not list((videos / ".state/shards").iterdir())
     make(tmp_path)
     assert sorted(made) == sorted(NAMES * 2)
 
 
 def test_damage_is_named_and_the_advice_mends_only_what_is_damaged(tmp_path, pictures, made):
     videos = make(tmp_path)
-    tar, place = videos / "shards/0-of-1.tar", packed.find(videos / "b.png")
+    tar, place = videos / "shards/0-of-1.tar", shards.find_clip(videos / "b.png")
     content = tar.read_bytes()
     with tar.open("r+b") as stream:
         stream.seek(place.member.offset + 20)
@@ -192,33 +195,33 @@ def test_damage_is_named_and_the_advice_mends_only_what_is_damaged(tmp_path, pic
         RewindError,
         match=r"0-of-1\.tar: b\.png is not as it was written; make it again with `snakemake --cores all --force",
     ):
-        open_clip(videos / "b.png")
-    open_clip(videos / "a.png")
-    count, (said,) = packed.verify(videos)
+        open_frames(videos / "b.png")
+    open_frames(videos / "a.png")
+    count, (said,) = shards.verify_shards(videos)
     assert count == 4 and "0-of-1.tar: b.png: not as written" in said
     made.clear()
     make(tmp_path)
     assert made == ["b"] and tar.read_bytes() == content
     with tar.open("r+b") as stream:  # a header, which no reader of ours looks at
         stream.write(b"?")
-    assert "bytes between its clips differ" in packed.verify(videos)[1][0]
+    assert "bytes between its clips differ" in shards.verify_shards(videos)[1][0]
     made.clear()
     make(tmp_path)
     assert made == [] and tar.read_bytes() == content
     os.truncate(tar, 700)
     with pytest.raises(RewindError, match="is not as it was written"):
-        open_clip(videos / "d.png")
+        open_frames(videos / "d.png")
     tar.unlink()
     with pytest.raises(RewindError, match=r"0-of-1\.tar: this shard of clips is missing"):
-        open_clip(videos / "a.png")
-    assert "is missing" in packed.verify(videos)[1][0]
+        open_frames(videos / "a.png")
+    assert "is missing" in shards.verify_shards(videos)[1][0]
 
 
 @pytest.mark.parametrize("text", ["", "name,offset\n", "name,shard,offset,bytes,sha256\na.png,s.tar,x,1,0\n"])
 def test_a_broken_index_is_refused_by_name(tmp_path, text):
     (tmp_path / "clips.csv").write_text(text + "a,b\n" * bool(text))
     with pytest.raises(RewindError, match=r"clips\.csv: not an index of clips|no such clip"):
-        open_clip(tmp_path / "a.png")
+        open_frames(tmp_path / "a.png")
 
 
 @pytest.fixture
@@ -243,7 +246,7 @@ def test_a_person_gets_clips_out(prepared, capsys):
     assert capsys.readouterr().out.split() == ["results/data/mine/clips/a.png", "results/data/mine/clips/c.png"]
     assert main(["clips", "extract", "mine", "--split", "test", "--out", "all"]) == 0
     assert sorted(path.name for path in Path("all").iterdir()) == ["a.png", "b.png", "c.png", "d.png"]
-    assert Path("all/b.png").read_bytes() == packed.read(packed.find(folder / "videos/b.png"))
+    assert Path("all/b.png").read_bytes() == shards.read_packed_clip(shards.find_clip(folder / "videos/b.png"))
     for arguments, said in (
         (["mine"], "either ids or a --split"),
         (["mine", "zebra"], "no item is called 'zebra'"),
@@ -346,7 +349,7 @@ def test_bytes_of_a_broken_table_are_not_put_out(prepared, capsys, table):
 
 
 def test_reading_clips_needs_no_torch():
-    code = "import sys, rewind.video.command, rewind.video.frames; sys.exit('torch' in sys.modules)"
+    code = "import sys, rewind.cli.clips, rewind.video.frames; sys.exit('torch' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT / "src")}).returncode == 0
     )

@@ -1,22 +1,36 @@
 """The page holds everything it needs, says what it was given, and cannot be broken by what captions say."""
 
 import base64
+import colorsys
 import io
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 
+import rewind
 from page_numbers import METHODS, ODD, SETTINGS, WAYS, frames, page
-from rewind.reporting import style
-from rewind.reporting.explorer import unpack
-from rewind.reporting.page.assets import FOLDER, SCRIPTS, STYLES, assets_hash
-from rewind.reporting.page.parts import DRAWING, embedded, fragment, grid, picture, section
-from rewind.reporting.page.strips import encode, make_strips, mirrors
+from rewind.report.explorer import unpack_array
+from rewind.report.figures import style
+from rewind.report.page.document import (
+    ASSETS_FOLDER,
+    MAX_SVG_BYTES,
+    SCRIPT_FILES,
+    STYLE_FILES,
+    assets_hash,
+    html_figure,
+    html_section,
+    json_script,
+    table_fragment,
+    text_table,
+)
+from rewind.report.page.strips import encode_strip, is_mirrored, make_strips
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}
 
@@ -77,7 +91,7 @@ def test_captions_cannot_break_out(small):
     assert data["captions"]["text"][0] == ODD
     assert "<b>no" not in text and text.count("</script>") == 4
     assert "<\\/" not in text and "\\u003c/script>" in text
-    assert json.loads(embedded("x", ["</script><!--", "\u2028"]).split(">", 1)[1].removesuffix("</script>")) == [
+    assert json.loads(json_script("x", ["</script><!--", "\u2028"]).split(">", 1)[1].removesuffix("</script>")) == [
         "</script><!--",
         "\u2028",
     ]
@@ -91,8 +105,8 @@ def test_the_data_come_back_as_they_were(small):
     assert [one["seeds"] for one in data["methods"]] == [[0, 1, 2]] * 4 + [[0]]
     assert [one["baseline"] for one in data["methods"]] == [False] * 4 + [True]
     assert [(v["setting"], v["direction"]) for v in data["views"]] == [(s, w) for s in SETTINGS for w in WAYS]
-    np.testing.assert_array_equal(unpack(data["items"]["twin"], "i4"), np.arange(12) ^ 1)
-    np.testing.assert_array_equal(unpack(data["captions"]["item"], "i4"), np.arange(12))
+    np.testing.assert_array_equal(unpack_array(data["items"]["twin"], "i4"), np.arange(12) ^ 1)
+    np.testing.assert_array_equal(unpack_array(data["captions"]["item"], "i4"), np.arange(12))
     assert data == json.loads(json.dumps(made.data(METHODS, ("chance",), data["items"]["clip"], strips.numbers())))
     stored = json.loads(scripts["explorer-strips"])
     picture_ = Image.open(io.BytesIO(base64.b64decode(stored["data"][0])))
@@ -105,10 +119,26 @@ def test_the_same_study_gives_the_same_bytes(small):
 
 def test_every_file_of_the_page_is_in_it(small):
     text = small[0]
-    for name in (*STYLES, *SCRIPTS):
-        assert (FOLDER / name).read_text() in text, name
-    assert {p.name for p in FOLDER.iterdir() if p.suffix in (".css", ".js")} == {*STYLES, *SCRIPTS}
+    for name in (*STYLE_FILES, *SCRIPT_FILES):
+        assert (ASSETS_FOLDER / name).read_text() in text, name
+    assert {p.name for p in ASSETS_FOLDER.iterdir() if p.suffix in (".css", ".js")} == {*STYLE_FILES, *SCRIPT_FILES}
     assert re.fullmatch("[0-9a-f]{16}", assets_hash())
+
+
+def test_style_sheets_have_one_palette_in_the_hues_of_the_figures():
+    """Of the page and of the search page, light and dark: shades of the figures' colours that are legible as text."""
+    search = Path(rewind.__file__).parent / "search/static/search.css"
+    blocks = {}  # of :root: light, then dark; page.css has a third one, black on white for printers
+    for path in (ASSETS_FOLDER / "page.css", search):
+        roots = re.findall(r":root \{(.*?)\}", path.read_text(), re.DOTALL)[:2]
+        blocks[path.name] = [dict(re.findall(r"--([\w-]+): ([^;]+);", root)) for root in roots]
+    for of_page, of_search in zip(*blocks.values(), strict=True):
+        shared = of_page.keys() & of_search.keys()
+        assert shared == {*("ink", "faint", "paper", "panel", "rule", "accent", "truth", "twin")}
+        assert {name: of_page[name] for name in shared} == {name: of_search[name] for name in shared}
+        for name, colour in (("truth", style.TRUTH), ("twin", style.TWIN), ("accent", style.BLUE)):
+            here, there = (colorsys.rgb_to_hls(*to_rgb(value))[0] for value in (of_page[name], colour))
+            assert 360 * abs(here - there) < 5, name
 
 
 def test_two_thousand_queries_stay_small():
@@ -122,11 +152,15 @@ def test_strips_of_mirrored_twins_are_shared():
     assert made.numbers() == [0, ~0, 1, ~1] and len(made.data) == 2 and made.embedded() == 4
     other = make_strips(lambda item: frames(2) if item % 2 else frames(item), [1, 0], [False, True])
     assert other.numbers() == [0, 1], "a twin that is no mirror has a strip of its own"
-    assert mirrors(frames(0), frames(1)) and not mirrors(frames(0), frames(0)) and not mirrors(frames(0), frames(1)[:5])
+    assert (
+        is_mirrored(frames(0), frames(1))
+        and not is_mirrored(frames(0), frames(0))
+        and not is_mirrored(frames(0), frames(1)[:5])
+    )
 
 
 def test_clips_beyond_the_budget_are_left_out_and_told_apart():
-    size = len(encode(frames(0)))
+    size = len(encode_strip(frames(0)))
     made = make_strips(frames, [1, 0, 3, 2, -1], [False, True, False, True, False], budget=int(1.5 * size))
     assert made.of_item == [0, ~0, None, None, None] and made.bytes <= 1.5 * size
     assert made.numbers() == [0, ~0, 1, 1, 1], "the number of strips stands for none"
@@ -135,7 +169,7 @@ def test_clips_beyond_the_budget_are_left_out_and_told_apart():
 
 def test_tables_and_texts_are_escaped():
     rows = pd.DataFrame({"a<b": ["<i>", None], "n": [1234, 0.5]}, dtype=object)
-    text = section("k", "T & U", grid(rows, 'the "first"', ("n",)))
+    text = html_section("k", "T & U", text_table(rows, 'the "first"', ("n",)))
     Reader(text)
     assert "a&lt;b" in text and "&lt;i&gt;" in text and "<i>" not in text and "T &amp; U" in text
     assert '<td class="number">1,234</td>' in text and '<td class="number">0.50</td>' in text and "<td>–</td>" in text
@@ -146,22 +180,22 @@ def test_notes_stand_below_a_table_and_runs_are_folded():
         "<table><caption>Table A. x</caption><tbody><tr><td>1</td></tr></tbody>"
         '<tfoot><tr><td><ul class="notes"><li>said</li></ul></td></tr></tfoot></table>'
     )
-    shown, folded = fragment(table), fragment(table, folded=True)
+    shown, folded = table_fragment(table), table_fragment(table, folded=True)
     for text in (shown, folded):
         Reader(text)
         assert "tfoot" not in text and text.count("<li>said</li>") == 1
     assert shown.index("</table>") < shown.index("said") and folded.startswith("<details><summary>Table A. x<")
-    assert fragment("<table></table>").count("<details") == 0
+    assert table_fragment("<table></table>").count("<details") == 0
 
 
 def test_pictures_are_inlined(tmp_path):
-    png, _, svg = style.save(style.message("nothing"), tmp_path / "gap")
-    text = picture(png, 'a "gap" & more')
+    png, _, svg = style.save(style.message_figure("nothing"), tmp_path / "gap")
+    text = html_figure(png, 'a "gap" & more')
     Reader(text)
     assert base64.b64encode(svg.read_bytes()).decode() in text and 'alt="a &quot;gap&quot; &amp; more"' in text
     assert 'width="385" height="110"' in text and "image/svg+xml" in text
-    svg.write_bytes(svg.read_bytes() + b" " * DRAWING)
-    large = picture(png, "a gap")
+    svg.write_bytes(svg.read_bytes() + b" " * MAX_SVG_BYTES)
+    large = html_figure(png, "a gap")
     svg.unlink()
-    assert large == picture(png, "a gap"), "a large drawing is not in the page"
+    assert large == html_figure(png, "a gap"), "a large drawing is not in the page"
     assert base64.b64encode(png.read_bytes()).decode() in large and 'width="385" height="110"' in large

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from page_numbers import METHODS, explorer, page, scores
-from rewind.reporting.lists import margins, view
+from rewind.report.explorer import make_query_view, twin_margins
 from tabs import counted, opened, pick, settled, words
 
 try:
@@ -47,9 +47,9 @@ def test_sorting_by_confusion_with_the_twin(tab):
     tab.locator("#method").select_option("seqLSTM")
     tab.locator("#order").select_option("twin")
     made, _ = explorer(CLIPS, ["seqLSTM"])
-    hard = view(made.split, "hard", "text_to_item")
+    hard = make_query_view(made.split, "hard", "text_to_item")
     # The page's second method: its matrices are those of scores(…, 10 + seed).
-    found = [margins(hard, scores(2 * CLIPS, 10 + seed), made.split) for seed in range(3)]
+    found = [twin_margins(hard, scores(2 * CLIPS, 10 + seed), made.split) for seed in range(3)]
     confused = sum((margin < 0) + 0.5 * (margin == 0) for margin in found)
     most = {made.split.captions["caption"][i] for i in range(2 * CLIPS) if confused[i] == confused.max()}
     shown = words(tab)

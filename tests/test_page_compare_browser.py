@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from page_numbers import METHODS, explorer, page
-from rewind.reporting.explorer import unpack
+from rewind.report.explorer import unpack_array
 from tabs import counted, opened, pick, settled, words
 
 CLIPS = 40
@@ -30,7 +30,7 @@ def ranks():
     made, _ = explorer(CLIPS)
     place = next(i for i, v in enumerate(made.views) if (v.setting, v.direction) == ("hard", "text_to_item"))
     seeds = {m: [s for name, s in made.runs if name == m] for m in METHODS}
-    found = {m: np.stack([unpack(made.runs[m, s][place]["rank"], "f4") for s in seeds[m]]) for m in METHODS}
+    found = {m: np.stack([unpack_array(made.runs[m, s][place]["rank"], "f4") for s in seeds[m]]) for m in METHODS}
     return found, made.split.captions["caption"].to_numpy()
 
 

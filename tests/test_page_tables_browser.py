@@ -7,16 +7,14 @@ import pandas as pd
 import pytest
 
 from page_numbers import page
-from rewind.reporting import style
-from rewind.reporting.answer import answer
-from rewind.reporting.figures import forest
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.page.headline import asked, headline
-from rewind.reporting.page.parts import grid, paragraph, picture, section
-from rewind.reporting.page.shelf import shelf
-from rewind.reporting.published import write
-from rewind.reporting.tables import published
-from rewind.study import Study
+from rewind.config import Study
+from rewind.report.answer import study_findings
+from rewind.report.figures import forest, style
+from rewind.report.footnotes import Footnotes
+from rewind.report.page.document import html_figure, html_paragraph, html_section, table_section, text_table
+from rewind.report.page.headline import headline_html, question_rows
+from rewind.report.published import write_table
+from rewind.report.tables import published_tables
 from table_numbers import FACTS, results
 from tabs import opened, settled
 
@@ -35,17 +33,23 @@ def folder(tmp_path_factory):
     """A page with the made-up study's tables and answer, and the files that the tables were read from."""
     made, facts = results(with_gaps=True), Footnotes.from_json(FACTS)
     folder = tmp_path_factory.mktemp("tables")
-    for table in published(made, ["hard"], facts, "Data"):
-        write(folder / "tables", table, "x_")
-    style.save(forest.intervals(made.intervals, made.labels, made.baselines), folder / "intervals")
-    shown, copies = shelf(folder / "tables", "x_")
+    for table in published_tables(made, ["hard"], facts, "Data"):
+        write_table(folder / "tables", table, "x_")
+    style.save(forest.interval_forest(made.intervals, made.labels, made.baselines), folder / "intervals")
+    shown, copies = table_section(folder / "tables", "x_")
     study = Study(name="made", **STUDY)
-    first = headline(asked(study, made, facts), answer(made, ["hard"]), picture(folder / "intervals.png", "Intervals"))
+    first = headline_html(
+        question_rows(study, made, facts),
+        study_findings(made, ["hard"]),
+        html_figure(folder / "intervals.png", "Intervals"),
+    )
     rows = pd.DataFrame({"method": ["b", "a", "c"], "seconds": [None, 1200.5, 30.0]}, dtype=object)
     sections = {
-        "answer": section("answer", "Answer", first),
-        "tables": section("tables", "Tables", '<div class="sheets">', *shown, "</div>"),
-        "runs": section("runs", "Runs", grid(rows, "Every run", ("seconds",)), paragraph(f"Content: {'8b' * 32}.")),
+        "answer": html_section("answer", "Answer", first),
+        "tables": html_section("tables", "Tables", '<div class="sheets">', *shown, "</div>"),
+        "runs": html_section(
+            "runs", "Runs", text_table(rows, "Every run", ("seconds",)), html_paragraph(f"Content: {'8b' * 32}.")
+        ),
     }
     (folder / "report.html").write_text(page(4, sections=sections, copies=copies)[0], encoding="utf-8")
     return folder

@@ -9,15 +9,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rewind.compat import open_clip
+from rewind.config import Backbone, Method, Text, Training
 from rewind.errors import RewindError
+from rewind.losses.infonce import infonce
 from rewind.models import clip4clip, towers
-from rewind.models.clip import Clip
-from rewind.models.clip4clip_files import HELD, read_clip4clip, write_clip4clip
+from rewind.models.clip import ClipTowers
+from rewind.models.clip4clip_checkpoint import CLIP4CLIP_HEADS, read_clip4clip, write_clip4clip
 from rewind.models.heads import HEADS
-from rewind.models.patches import KERNEL, see_neighbours
-from rewind.objectives.infonce import infonce
-from rewind.study import Backbone, Method, Text, Training
+from rewind.models.patches import TEMPORAL_KERNEL, add_temporal_patches
+from rewind.optional_packages import open_clip
 from rewind.training.grad_cache import exact_step
 from rewind.training.optim import make_optimiser
 
@@ -28,7 +28,7 @@ CONFIG = {
     "text_cfg": {"context_length": 8, "vocab_size": 40, "width": 64, "heads": 1, "layers": 2},
 }
 WORDS = ["one red ring turns", "two dots fall down"]
-OWN = "backbone.clip." + KERNEL
+OWN = "backbone.clip." + TEMPORAL_KERNEL
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0]])
 # Logits of ArrowLuo/CLIP4Clip @508ffa3 with linear_patch 3d, of waves() and PIXELS, its padded frames zero behind the
 # normalisation.
@@ -47,8 +47,8 @@ class Tokens:
 def model(head: str = "meanP") -> clip4clip.Clip4Clip:
     torch.manual_seed(0)
     clip = open_clip("model").CLIP(**CONFIG)
-    see_neighbours(clip, "tiny")
-    return clip4clip.Clip4Clip(Clip(clip, Tokens(), 8), HEADS[head](64, layers=2, positions=8))
+    add_temporal_patches(clip, "tiny")
+    return clip4clip.Clip4Clip(ClipTowers(clip, Tokens(), 8), HEADS[head](64, layers=2, positions=8))
 
 
 def waves(retriever: torch.nn.Module) -> None:
@@ -150,7 +150,7 @@ def test_the_exact_step_trains_the_kernel_and_leaves_the_flat_one():
     assert id(retriever.get_parameter(OWN)) in held and id(flat) not in held
 
 
-@pytest.mark.parametrize("head", HELD)
+@pytest.mark.parametrize("head", CLIP4CLIP_HEADS)
 def test_clip4clips_files_come_back_as_they_were(tmp_path, head):
     first = stirred(model(head))
     write_clip4clip(first, tmp_path / "a.bin")

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from golden_numbers import load_json
-from rewind.datasets import photos, stamps
+from rewind.config import Dataset, PhotosSource, load_dataset
+from rewind.data.formats import photos, stamps
 from rewind.errors import RewindError
-from rewind.files import check_id
-from rewind.study import Dataset, PhotosSource, load_dataset
+from rewind.io.files import check_id
 
 GOLDEN = load_json("miniclip.json")
 KEYS = PhotosSource(format="photos", captions="captions.json", images="images")
@@ -127,15 +127,17 @@ def test_two_names_for_one_id_are_refused(tmp_path: Path) -> None:
 @given(st.lists(st.text(st.characters(exclude_characters="/\x00"), min_size=1, max_size=120), min_size=2, unique=True))
 def test_every_file_name_gives_a_safe_id(names: list[str]) -> None:
     odd = [name + ".jpg" for name in names]
-    ids = [check_id(photos.item_id(name), "test") for name in odd]
+    ids = [check_id(photos.item_id_from_file(name), "test") for name in odd]
     assert len(set(ids)) == len(odd) and not any(one.endswith("_rev") for one in ids)
-    assert photos.item_id("trip/café 1.jpg") == "trip_caf_1-" + photos.item_id("trip/café 1.jpg")[-8:]
-    assert photos.item_id("IMG_1.b.JPEG") == "IMG_1.b"
+    assert (
+        photos.item_id_from_file("trip/café 1.jpg") == "trip_caf_1-" + photos.item_id_from_file("trip/café 1.jpg")[-8:]
+    )
+    assert photos.item_id_from_file("IMG_1.b.JPEG") == "IMG_1.b"
 
 
 def tree(root: Path) -> Path:
     """Stamps in the package's layout: twelve good ones, and one of every kind that is passed over."""
-    place = root / stamps.INSIDE
+    place = root / stamps.STAMPS_FOLDER
 
     def stamp(name: str, caption: bytes | None) -> None:
         path = place / name
@@ -175,7 +177,7 @@ def test_an_unpacked_tree_is_used_and_kept(tmp_path: Path) -> None:
     check(out)
     assert len(list(given_tree.rglob("*.png"))) == 16
     times = {path: path.stat().st_mtime_ns for path in (out / "images").iterdir()}
-    stamps.make_sources(dataset(given_tree / stamps.INSIDE), out)
+    stamps.make_sources(dataset(given_tree / stamps.STAMPS_FOLDER), out)
     check(out)
     assert times == {path: path.stat().st_mtime_ns for path in (out / "images").iterdir()}
 
@@ -191,14 +193,16 @@ def fake(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch, 
 def test_the_package_is_fetched_unpacked_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tree(tmp_path / "root")
     (root / "DEBIAN").mkdir()
-    control = f"Package: {stamps.PACKAGE}\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x.org>\nDescription: x\n"
+    control = (
+        f"Package: {stamps.DEBIAN_PACKAGE}\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x.org>\nDescription: x\n"
+    )
     (root / "DEBIAN" / "control").write_text(control)
-    package = tmp_path / "shop" / f"{stamps.PACKAGE}_1_all.deb"
+    package = tmp_path / "shop" / f"{stamps.DEBIAN_PACKAGE}_1_all.deb"
     package.parent.mkdir()
     subprocess.run(["dpkg-deb", "-Zgzip", "--build", str(root), str(package)], check=True, capture_output=True)
     stamps.make_sources(dataset(package.parent), tmp_path / "b")  # the user's own package stays
     check(tmp_path / "b")
-    script = f'[ "$1 $2" = "download {stamps.PACKAGE}" ] && cp {package} .'
+    script = f'[ "$1 $2" = "download {stamps.DEBIAN_PACKAGE}" ] && cp {package} .'
     fake(tmp_path / "bin", "apt-get", script, monkeypatch)
     stamps.make_sources(dataset(None), tmp_path / "a")
     check(tmp_path / "a")

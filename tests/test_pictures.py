@@ -8,8 +8,9 @@ import pytest
 
 from figure_texts import assert_legible
 from rewind.errors import RewindError
-from rewind.reporting import style
-from rewind.reporting.figures import embedding, forest, gap, heatmap
+from rewind.report.figures import embedding, forest, style
+from rewind.report.figures.embedding import similarity_heatmap
+from rewind.report.figures.gaps import _move_apart, gap_slope
 
 LABELS = {"meanP": "meanP", "seqLSTM": "seqLSTM", "seqTransf": "seqTransf", "chance": "Chance ($0)"}
 ENDS = {"low": -3.0, "high": 5.0, "boot_low": -2.0, "boot_high": 4.0}
@@ -26,7 +27,7 @@ def pair_table(p=(0.001, 0.2, np.nan)):
 
 
 def test_pairs_that_stand_are_filled_and_said():
-    fig = forest.pairs(pair_table(), LABELS)
+    fig = forest.pair_forest(pair_table(), LABELS)
     assert_legible(fig)
     names = [tick.get_text() for tick in fig.axes[0].get_yticklabels()]
     assert names == ["meanP − seqLSTM", "meanP − seqTransf", "seqLSTM − seqTransf"]
@@ -42,16 +43,18 @@ def test_pairs_that_stand_are_filled_and_said():
 
 def test_the_level_of_pairs_is_that_of_the_intervals():
     def filled(confidence):
-        fig = forest.pairs(pair_table((0.04, 0.2, 0.9)), LABELS, confidence=confidence)
+        fig = forest.pair_forest(pair_table((0.04, 0.2, 0.9)), LABELS, confidence=confidence)
         return sum(line.get_marker() == "s" for line in fig.axes[0].lines)
 
     assert (filled(0.95), filled(0.99)) == (1, 0)
 
 
 def test_pairs_that_are_not_there():
-    assert "No pairs" in forest.pairs(pd.DataFrame(columns=["first", "second"]), LABELS).axes[0].texts[0].get_text()
+    assert (
+        "No pairs" in forest.pair_forest(pd.DataFrame(columns=["first", "second"]), LABELS).axes[0].texts[0].get_text()
+    )
     with pytest.raises(RewindError, match="pair 'meanP' − 'seqLSTM' is there twice"):
-        forest.pairs(pd.concat([pair_table(), pair_table()]), LABELS)
+        forest.pair_forest(pd.concat([pair_table(), pair_table()]), LABELS)
 
 
 def gap_tables(ends=(40.0, 40.2, 12.0, 1.0)):
@@ -62,7 +65,7 @@ def gap_tables(ends=(40.0, 40.2, 12.0, 1.0)):
 
 
 def test_the_slope_ends_at_the_same_queries_in_hard():
-    fig = gap.gap_slope(*gap_tables(), LABELS, ("chance",))
+    fig = gap_slope(*gap_tables(), LABELS, ("chance",))
     assert_legible(fig)
     left, right = fig.axes
     assert [list(line.get_ydata()) for line in left.lines] == [[50, 40], [50, 40.2], [50, 12], [50, 1]]
@@ -78,24 +81,24 @@ def test_the_slope_ends_at_the_same_queries_in_hard():
 
 def test_a_gap_that_cannot_be_drawn():
     starts, gaps = gap_tables()
-    assert "needs both settings" in gap.gap_slope(starts, gaps.iloc[:0], LABELS).axes[0].texts[0].get_text()
+    assert "needs both settings" in gap_slope(starts, gaps.iloc[:0], LABELS).axes[0].texts[0].get_text()
     with pytest.raises(RewindError, match="no R@1 of method 'meanP' in origin"):
-        gap.gap_slope(starts.iloc[1:], gaps, LABELS)
+        gap_slope(starts.iloc[1:], gaps, LABELS)
     with pytest.raises(RewindError, match="'chance' is there twice"):
-        gap.gap_slope(starts, pd.concat([gaps, gaps.iloc[[3]]]), LABELS)
+        gap_slope(starts, pd.concat([gaps, gaps.iloc[[3]]]), LABELS)
 
 
 def test_names_stand_apart_in_their_order():
     values = [5.0, 5.1, 5.05, 9.0]
-    placed = gap._apart(values, 1.0)
+    placed = _move_apart(values, 1.0)
     assert np.diff(np.sort(placed)).min() >= 1 - 1e-9
     assert np.argsort(placed).tolist() == np.argsort(values).tolist() and placed[3] == 9
-    assert gap._apart([1.0, 3.0], 1.0).tolist() == [1, 3], "what stands apart stays"
+    assert _move_apart([1.0, 3.0], 1.0).tolist() == [1, 3], "what stands apart stays"
 
 
 def test_the_heat_map_frames_a_clip_with_its_twin():
     scores = np.arange(25.0).reshape(5, 5)
-    fig = heatmap.similarity_heatmap(scores, np.array([0, 0, 2, 2, 4]), "meanP, seed 0", twins=True)
+    fig = similarity_heatmap(scores, np.array([0, 0, 2, 2, 4]), "meanP, seed 0", twins=True)
     assert_legible(fig)
     axes = fig.axes[0]
     np.testing.assert_array_equal(axes.images[0].get_array(), scores)
@@ -104,9 +107,7 @@ def test_the_heat_map_frames_a_clip_with_its_twin():
         (1.5, 2, 2),
         (3.5, 1, 1),
     ]
-    assert (
-        "No caption" in heatmap.similarity_heatmap(np.zeros((0, 0)), np.zeros(0), "", False).axes[0].texts[0].get_text()
-    )
+    assert "No caption" in similarity_heatmap(np.zeros((0, 0)), np.zeros(0), "", False).axes[0].texts[0].get_text()
 
 
 def space(kind="pca", where="joint", n=30):
@@ -130,21 +131,23 @@ def test_the_space_shows_every_caption_and_item(kind):
 def test_principal_components_are_exact_and_have_a_sign():
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(40, 6)) * [5, 3, 1, 1, 1, 1]
-    places, names = embedding.layout(vectors, "pca")
+    places, names = embedding.project_to_plane(vectors, "pca")
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     values, axes = np.linalg.eigh(np.cov((unit - unit.mean(0)).T))
     expected = (unit - unit.mean(0)) @ axes[:, [-1, -2]]
     np.testing.assert_allclose(np.abs(places), np.abs(expected), atol=1e-10)
     assert (places[np.abs(places).argmax(axis=0), [0, 1]] > 0).all()
     assert names[0] == f"component 1 ({100 * values[-1] / values.sum():.0f}% of variance)"
-    assert embedding.layout(np.ones((3, 1)), "pca")[0].tolist() == [[0, 0]] * 3
+    assert embedding.project_to_plane(np.ones((3, 1)), "pca")[0].tolist() == [[0, 0]] * 3
 
 
 def test_layouts_repeat_and_missing_ones_are_named(monkeypatch):
     vectors = np.random.default_rng(2).normal(size=(40, 6))
-    np.testing.assert_array_equal(embedding.layout(vectors, "tsne")[0], embedding.layout(vectors, "tsne")[0])
+    np.testing.assert_array_equal(
+        embedding.project_to_plane(vectors, "tsne")[0], embedding.project_to_plane(vectors, "tsne")[0]
+    )
     monkeypatch.setitem(__import__("sys").modules, "umap", None)
     with pytest.raises(RewindError, match="pip install umap-learn"):
-        embedding.layout(vectors, "umap")
+        embedding.project_to_plane(vectors, "umap")
     with pytest.raises(RewindError, match="'mds' is unknown; available: pca, tsne, umap"):
-        embedding.layout(vectors, "mds")
+        embedding.project_to_plane(vectors, "mds")

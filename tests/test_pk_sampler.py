@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rewind.config.training import Batch
 from rewind.errors import RewindError
-from rewind.study.training import Batch
 from rewind.training.samplers.pk import build
 
 

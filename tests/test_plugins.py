@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from conftest import ROOT
+from rewind.config import Backbone, Method, Text
 from rewind.errors import RewindError
 from rewind.models.clip4clip import build
-from rewind.models.retriever import find
-from rewind.study import Backbone, Method, Text
+from rewind.models.retriever import find_component
 
 HEAD = """
 from torch import nn
@@ -49,10 +49,10 @@ def test_a_head_by_dotted_path(mylab):
 
 
 def test_a_module_itself_can_be_named(mylab):
-    assert find("mylab_for_tests.heads", "rewind.models", "model").First
+    assert find_component("mylab_for_tests.heads", "rewind.models", "model").First
 
 
 @pytest.mark.parametrize("name", ["nowhere", "mylab_for_tests.heads.Last", "mylab_for_tests.tails.First"])
 def test_what_is_not_there_is_named_with_its_key(mylab, name):
     with pytest.raises(RewindError, match=rf"methods\.\*\.model: cannot find '{name}'"):
-        find(name, "rewind.models", "methods.*.model")
+        find_component(name, "rewind.models", "methods.*.model")

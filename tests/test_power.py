@@ -9,11 +9,18 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from rewind.cli import main
-from rewind.files import write_csv
+from rewind.cli.main import main
+from rewind.io.files import write_csv
 from rewind.statistics.calibration import calibrate
-from rewind.statistics.power import detectable, power, queries_alone, seen_with, variances, with_spread
-from rewind.statistics.seen import smallest_seen
+from rewind.statistics.pairs import minimum_detectable_effect
+from rewind.statistics.power import (
+    design_detectable_effect,
+    detection_power,
+    few_clusters_effect,
+    model_variances,
+    query_limited_effect,
+    with_seed_spread,
+)
 from rewind.statistics.simulation import Design, draw_ranks
 
 STUDY = """
@@ -53,10 +60,10 @@ def shown(text):
     return [float(end) for end in text.split("a difference of ")[1].split()[0].split("–")]
 
 
-def extremes(design, spreads, needed=detectable):
+def extremes(design, spreads, needed=design_detectable_effect):
     """Least and greatest over a finer grid than the command's."""
     found = [
-        needed(with_spread(replace(design, alike=alike), spread))
+        needed(with_seed_spread(replace(design, alike=alike), spread))
         for spread in np.linspace(*spreads, 25)
         for alike in (0.6, 0.8, 0.95)
     ]
@@ -80,8 +87,8 @@ def test_a_study_is_named_as_in_other_commands(folder, capsys):
     "design", [Design(queries=400), Design(queries=500, seed_sd=3, cluster=5), Design(seeds=8, queries=300, seed_sd=0)]
 )
 def test_normal_theory_agrees_with_simulated_ranks(design):
-    points = detectable(design)
-    assert power(design, points) == pytest.approx(0.8, abs=1e-3)
+    points = design_detectable_effect(design)
+    assert detection_power(design, points) == pytest.approx(0.8, abs=1e-3)
     found = calibrate(replace(design, difference=points), 600, metrics=("R@1",)).set_index("measure")["rate"]
     assert found["power"] == pytest.approx(0.8, abs=0.06)
 
@@ -90,53 +97,67 @@ def test_the_spread_over_seeds_is_what_a_table_would_show():
     design = Design(seeds=10, queries=400, seed_sd=1.5, cluster=4)
     hits = draw_ranks(design, 300, np.random.default_rng(0)) <= 1
     shown = hits.mean(axis=3).var(axis=2, ddof=1).mean() ** 0.5
-    assert variances(design).run ** 0.5 == pytest.approx(shown, rel=0.04)
-    assert with_spread(replace(design, seed_sd=9), 100 * variances(design).run ** 0.5).seed_sd == pytest.approx(1.5)
-    little = with_spread(design, 0.3)
+    assert model_variances(design).run ** 0.5 == pytest.approx(shown, rel=0.04)
+    assert with_seed_spread(
+        replace(design, seed_sd=9), 100 * model_variances(design).run ** 0.5
+    ).seed_sd == pytest.approx(1.5)
+    little = with_seed_spread(design, 0.3)
     assert little.seed_sd == 0 and little.disagreement < design.disagreement
-    assert 100 * variances(little).run ** 0.5 == pytest.approx(0.3)
+    assert 100 * model_variances(little).run ** 0.5 == pytest.approx(0.3)
 
 
 def test_power_grows_with_seeds_queries_and_agreement():
     base = Design(seed_sd=1)
-    assert power(base, 0) == pytest.approx(0.045, abs=0.012)
-    assert power(base, 3) < power(replace(base, seeds=5), 3) < power(replace(base, seeds=10), 3)
-    assert detectable(replace(base, queries=4000)) < detectable(base) < detectable(replace(base, queries=250))
-    assert detectable(base) < detectable(replace(base, cluster=5)) < detectable(replace(base, cluster=5, seed_sd=4))
-    assert detectable(Design(seeds=2, queries=100, seed_sd=40)) == float("inf")
+    assert detection_power(base, 0) == pytest.approx(0.045, abs=0.012)
+    assert (
+        detection_power(base, 3)
+        < detection_power(replace(base, seeds=5), 3)
+        < detection_power(replace(base, seeds=10), 3)
+    )
+    assert (
+        design_detectable_effect(replace(base, queries=4000))
+        < design_detectable_effect(base)
+        < design_detectable_effect(replace(base, queries=250))
+    )
+    assert (
+        design_detectable_effect(base)
+        < design_detectable_effect(replace(base, cluster=5))
+        < design_detectable_effect(replace(base, cluster=5, seed_sd=4))
+    )
+    assert design_detectable_effect(Design(seeds=2, queries=100, seed_sd=40)) == float("inf")
 
 
 @pytest.mark.parametrize("df", [1.0, 2.7, 9.0, 400.0])
 @pytest.mark.parametrize("level", [0.05, 0.05 / 6])
 def test_the_smallest_difference_seen_is_found_in_four_studies_of_five(df, level):
     rng = np.random.default_rng(0)
-    true = smallest_seen(4.0, df, level)
+    true = minimum_detectable_effect(4.0, df, level)
     t = (true / 2 + rng.standard_normal(200_000)) / np.sqrt(rng.chisquare(df, 200_000) / df)
     assert (2 * stats.t.sf(np.abs(t), df) <= level).mean() == pytest.approx(0.8, abs=0.005)
 
 
 def test_the_smallest_difference_seen_needs_an_error():
-    got = smallest_seen(np.array([0.0, np.nan, 1.0, 1.0]), np.array([3.0, 3.0, np.nan, 3.0]), 0.05)
+    got = minimum_detectable_effect(np.array([0.0, np.nan, 1.0, 1.0]), np.array([3.0, 3.0, np.nan, 3.0]), 0.05)
     assert np.isnan(got).tolist() == [True, True, True, False]
-    one, four = smallest_seen(np.array([1.0, 4.0]), 8.0, 0.05)
+    one, four = minimum_detectable_effect(np.array([1.0, 4.0]), 8.0, 0.05)
     assert four == pytest.approx(2 * one)
 
 
 def test_queries_set_a_limit_that_no_seeds_pass():
     design = Design(queries=300, seed_sd=0, disagreement=5)
-    limit = queries_alone(design)
-    assert detectable(replace(design, seeds=400)) == pytest.approx(limit, rel=0.03)
-    assert detectable(replace(design, seeds=3)) > limit
-    assert queries_alone(replace(design, seeds=1)) > limit, "two fixed models also differ as two seeds would"
+    limit = query_limited_effect(design)
+    assert design_detectable_effect(replace(design, seeds=400)) == pytest.approx(limit, rel=0.03)
+    assert design_detectable_effect(replace(design, seeds=3)) > limit
+    assert query_limited_effect(replace(design, seeds=1)) > limit, "two fixed models also differ as two seeds would"
 
 
 def test_few_clusters_show_nothing_but_the_greatest_differences():
-    ranges = [seen_with(clusters) for clusters in (3, 8, 20, 120)]
+    ranges = [few_clusters_effect(clusters) for clusters in (3, 8, 20, 120)]
     assert all(like < unlike for like, unlike in ranges) and ranges == sorted(ranges, reverse=True)
     assert ranges[0][1] == float("inf"), "a difference above 100 points there is not"
     many = Design(seeds=100, queries=120, cluster=1, seed_sd=0)
     least, most = replace(many, alike=0.95), replace(many, alike=0.6, disagreement=0)
-    assert ranges[-1] == pytest.approx((detectable(least), detectable(most)), rel=0.05)
+    assert ranges[-1] == pytest.approx((design_detectable_effect(least), design_detectable_effect(most)), rel=0.05)
 
 
 def test_without_results_the_command_says_what_it_assumes(folder, capsys):
@@ -162,8 +183,8 @@ def test_the_command_reads_the_studys_own_results(folder, capsys):
 def test_a_number_that_is_given_is_no_range(folder, capsys):
     results(folder)
     text = told(capsys, "--setting", "hard", "--seed-sd", "2", "--alike", "0.8")
-    design = with_spread(Design(queries=400, cluster=2, r1=60), 2.0)
-    assert shown(text) == pytest.approx([detectable(design)], abs=0.051)
+    design = with_seed_spread(Design(queries=400, cluster=2, r1=60), 2.0)
+    assert shown(text) == pytest.approx([design_detectable_effect(design)], abs=0.051)
     assert "From – to" not in text
 
 
@@ -184,7 +205,7 @@ def test_what_is_given_overrules_what_is_measured(folder, capsys):
 def test_one_seed_claims_nothing(folder, capsys):
     text = told(capsys, "--seeds", "1")
     assert "no claim about methods can be made" in text and "Checked" not in text
-    limits = extremes(Design(seeds=1, cluster=1), (0.5, 2.0), queries_alone)
+    limits = extremes(Design(seeds=1, cluster=1), (0.5, 2.0), query_limited_effect)
     told_of = text.split("over other queries: a difference of ")[1].split()[0].split("–")
     assert [float(end) for end in told_of] == pytest.approx(limits, abs=0.06)
 

@@ -13,18 +13,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rewind.cli import main
-from rewind.datasets.annotations import Annotations
-from rewind.datasets.captions import write_captions
+from rewind.cli.main import main
+from rewind.cli.power import PowerFolders, PowerOptions, collect_known_values
+from rewind.config import load_study
+from rewind.data.annotations import Annotations
+from rewind.data.captions import write_captions
 from rewind.evaluation.ranking import rank_table
-from rewind.files import write_csv, write_parquet, write_text
-from rewind.jobs.power_known import Places, Wishes, known_of
-from rewind.jobs.queries import asked, cluster_sizes
-from rewind.statistics.blocks import blocks
-from rewind.statistics.likeness import likeness
-from rewind.statistics.power import detectable, queries_alone, with_spread
+from rewind.io.files import write_csv, write_parquet, write_text
+from rewind.statistics.blocks import rank_blocks
+from rewind.statistics.power import (
+    between_method_correlation,
+    design_detectable_effect,
+    query_limited_effect,
+    with_seed_spread,
+)
 from rewind.statistics.simulation import Design, draw_ranks
-from rewind.study import load_study
+from rewind.workflow.queries import cluster_sizes, query_clusters
 
 ROOT = Path(__file__).parents[1]
 CHALLENGE = ROOT / "tests/golden/challenge"
@@ -53,7 +57,7 @@ def test_queries_and_clusters_are_those_that_are_ranked(setting, direction):
 
 
 def sizes_of(dataset, setting, folder, direction="text_to_item"):
-    return asked(dataset, setting, direction, folder / "config/datasets", Path("results"))
+    return query_clusters(dataset, setting, direction, folder / "config/datasets", Path("results"))
 
 
 @pytest.fixture
@@ -95,7 +99,7 @@ def test_a_fresh_process_counts_the_demo_without_a_clip(tmp_path):
 
 
 def test_annotations_are_enough(folder):
-    assert asked("csv", "test", "text_to_item", folder / "config/datasets", Path("results")) == (
+    assert query_clusters("csv", "test", "text_to_item", folder / "config/datasets", Path("results")) == (
         None,
         "the dataset csv is not here yet",
     )
@@ -116,7 +120,7 @@ def test_what_cannot_be_counted_is_assumed_aloud(folder):
     assert "cannot import 'nowhere.to_be_found'" in sizes_of("own", "test", folder).source
     assert sizes_of("none", "test", folder).source.endswith("none.yaml is missing")
     write_text(folder / "config/studies/mini.yaml", "{dataset: emoji, methods: {a: {head: meanP}}}")
-    known = known_of(load_study("mini", folder / "config/studies"), "test", Wishes(), Places())
+    known = collect_known_values(load_study("mini", folder / "config/studies"), "test", PowerOptions(), PowerFolders())
     assert known["queries"] == (1000, "ASSUMED: the dataset emoji is not here yet", None, None)
 
 
@@ -157,14 +161,14 @@ def simulated(design, draw=3):
 @pytest.mark.parametrize(("alike", "disagreement", "cluster"), [(0.9, 10, 1), (0.6, 10, 2), (0.75, 20, 4)])
 def test_ranks_tell_how_alike_methods_and_seeds_are(alike, disagreement, cluster):
     design = Design(seeds=4, queries=24_000, cluster=cluster, alike=alike, disagreement=disagreement, seed_sd=0.3)
-    found = likeness(next(blocks(simulated(design))), cluster)
+    found = between_method_correlation(next(rank_blocks(simulated(design))), cluster)
     assert found.disagreement == pytest.approx(disagreement, rel=0.05)
     assert len(found.alike) == 3 and list(found.alike) == sorted(found.alike)
     assert found.alike == pytest.approx([alike] * 3, abs=0.04)
 
 
 def test_one_seed_tells_of_no_likeness():
-    assert likeness(next(blocks(simulated(Design(seeds=1, seed_sd=0)))), 2) is None
+    assert between_method_correlation(next(rank_blocks(simulated(Design(seeds=1, seed_sd=0)))), 2) is None
 
 
 def study_with_ranks(folder, design, draw=3):
@@ -184,7 +188,7 @@ def study_with_ranks(folder, design, draw=3):
 
 def test_the_command_reads_the_ranks(folder):
     study = study_with_ranks(folder, Design(seeds=3, queries=3000, cluster=3, methods=2, alike=0.85))
-    known = known_of(study, "test", Wishes(), Places())
+    known = collect_known_values(study, "test", PowerOptions(), PowerFolders())
     assert known["cluster size"].value == 3 and known["cluster size"].source.startswith("1,000 clusters in")
     assert known["disagreement"].value == pytest.approx(10, abs=1)
     assert known["alike"].value == pytest.approx(0.85, abs=0.08) and known["alike"].source.startswith("1 pair of")
@@ -224,13 +228,13 @@ def test_the_limit_of_the_queries_is_never_above_what_seeds_detect(queries):
     """For every pair of simulated studies, as the command would read it from their ranks."""
     unbounded, pairs = 0, 0
     for draw in range(6):
-        found = likeness(next(blocks(simulated(replace(SIMILAR, queries=queries), draw))), 1)
+        found = between_method_correlation(next(rank_blocks(simulated(replace(SIMILAR, queries=queries), draw))), 1)
         for alike in found.alike:
             for spread in (0.5, 4.0):
                 case = Design(queries=queries, cluster=1, r1=60, alike=alike).disagreeing_by(found.disagreement)
-                case = with_spread(case, spread)
-                limit = queries_alone(case)
-                detected = [detectable(replace(case, seeds=seeds)) for seeds in (2, 3, 5, 10, 50)]
+                case = with_seed_spread(case, spread)
+                limit = query_limited_effect(case)
+                detected = [design_detectable_effect(replace(case, seeds=seeds)) for seeds in (2, 3, 5, 10, 50)]
                 assert all(limit <= points * (1 + 1e-3) for points in detected), (limit, detected)
                 pairs, unbounded = pairs + 1, unbounded + (limit == 0)
     assert 0 < unbounded < pairs, "both kinds were there"

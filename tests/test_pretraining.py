@@ -9,17 +9,16 @@ import pytest
 
 from conftest import ROOT
 from figure_texts import assert_legible
+from rewind.cli.rehearse.cost import Machine, MeasuredFolder, estimate_cost
+from rewind.cli.rehearse.stages import FinishedJob
+from rewind.config import Study, load_study
+from rewind.config.pretraining import SHARED_PRETRAINING_NOTE, pretraining_seeds, pretraining_suffix
 from rewind.errors import RewindError
-from rewind.rehearsal.cost import Machine, Measured, estimate
-from rewind.rehearsal.measure import Job
-from rewind.reporting import style
-from rewind.reporting.figures import curves
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.page.captions import captions_of
-from rewind.reporting.published import write
-from rewind.reporting.tables import published, summary
-from rewind.study import Study, load_study
-from rewind.study.pretraining import GIVEN, part, seeds
+from rewind.report.figures import curves, style
+from rewind.report.footnotes import Footnotes
+from rewind.report.page.document import figure_captions
+from rewind.report.published import write_table
+from rewind.report.tables import published_tables, summary_text
 from table_numbers import FACTS, results
 from test_rehearsal_cost import rates
 from test_workflow import Workflow
@@ -110,12 +109,12 @@ def test_a_shared_pre_training_stands_in_every_caption_of_a_run(checkout):
     made = [f"results/plain/{name}" for name in ("tables", "figures/intervals.png")]
     output = checkout.run(*made, "--config", "studies=[plain]", small)
     folder = checkout.folder / "results/plain"
-    assert f"Table A. Shapes, Origin: text→video retrieval, {GIVEN}" in output
+    assert f"Table A. Shapes, Origin: text→video retrieval, {SHARED_PRETRAINING_NOTE}" in output
     for stem in ("table_A_origin", "table_B_hard", "table_binary", "table_gap", "table_seeds_hard"):
         text = {kind: (folder / f"tables/{stem}.{kind}").read_text() for kind in ("md", "tex", "html")}
-        assert text["md"].splitlines()[0].endswith(f"{GIVEN}**"), stem
-        assert re.search(rf"^\\caption{{.*{GIVEN}\.}}$", text["tex"], re.M), stem
-        assert re.search(rf"<caption>.*{GIVEN}</caption>", text["html"]), stem
+        assert text["md"].splitlines()[0].endswith(f"{SHARED_PRETRAINING_NOTE}**"), stem
+        assert re.search(rf"^\\caption{{.*{SHARED_PRETRAINING_NOTE}\.}}$", text["tex"], re.M), stem
+        assert re.search(rf"<caption>.*{SHARED_PRETRAINING_NOTE}</caption>", text["html"]), stem
     notes = (folder / "tables/table_A_origin.md").read_text()
     assert "once for all runs (seed 4: best epoch 1): everything is given one pre-training" in notes
     assert "Only the backbone is trained by gradient descent: there are no training seeds" in notes
@@ -123,11 +122,17 @@ def test_a_shared_pre_training_stands_in_every_caption_of_a_run(checkout):
 
 def test_seeds_and_paths():
     each = Study.model_validate(HEADS | {"seeds": [2, 0], "pretraining": {}})
-    assert seeds(each) == [2, 0, 1, 7], "the study's own first; chance needs none"
-    assert part(each, "b", 7) == "/seed7" and part(each) == part(each, "c", 5) == "/seed2"
+    assert pretraining_seeds(each) == [2, 0, 1, 7], "the study's own first; chance needs none"
+    assert (
+        pretraining_suffix(each, "b", 7) == "/seed7"
+        and pretraining_suffix(each) == pretraining_suffix(each, "c", 5) == "/seed2"
+    )
     once = Study.model_validate(HEADS | {"pretraining": {"shared": True}})
-    assert seeds(once) == [0] and part(once, "b", 7) == ""
-    assert not seeds(Study.model_validate(HEADS)) and part(Study.model_validate(HEADS), "a", 1) == ""
+    assert pretraining_seeds(once) == [0] and pretraining_suffix(once, "b", 7) == ""
+    assert (
+        not pretraining_seeds(Study.model_validate(HEADS))
+        and pretraining_suffix(Study.model_validate(HEADS), "a", 1) == ""
+    )
 
 
 @pytest.mark.parametrize(("keys", "count"), [("{}", 3), ("{shared: true}", 1)])
@@ -139,19 +144,21 @@ def test_rows_of_towers_that_nothing_trains_further(tmp_path, keys, count):
 def test_without_pre_training_nothing_names_a_seed(tmp_path):
     (tmp_path / "s.yaml").write_text("dataset: d\nmethods: {a: {model: zero_shot}}\n")
     found = load_study("s", tmp_path)
-    assert found.runs() == [("a", 0)] and found.signature()["pretraining"] is None
+    assert found.runs() == [("a", 0)] and found.fingerprint()["pretraining"] is None
     with pytest.raises(RewindError, match=r"pretraining\.seed: 1, but each run .* pretraining\.shared: true"):
         load_study("demo", ROOT / "config/studies", {"pretraining.seed": 1})
 
 
 def test_every_table_and_its_text_say_it(tmp_path):
-    tables = list(published(results(given=GIVEN), ["hard"], Footnotes.from_json(FACTS)))
+    tables = list(published_tables(results(given=SHARED_PRETRAINING_NOTE), ["hard"], Footnotes.from_json(FACTS)))
     assert len(tables) >= 3
     for table in tables:
-        for path in write(tmp_path, table)[:-1]:
-            assert path.read_text().count(GIVEN) >= 1, path
-    assert summary(results(given=GIVEN), ["hard"]).splitlines()[0].endswith(GIVEN)
-    assert GIVEN not in summary(results(), ["hard"])
+        for path in write_table(tmp_path, table)[:-1]:
+            assert path.read_text().count(SHARED_PRETRAINING_NOTE) >= 1, path
+    assert (
+        summary_text(results(given=SHARED_PRETRAINING_NOTE), ["hard"]).splitlines()[0].endswith(SHARED_PRETRAINING_NOTE)
+    )
+    assert SHARED_PRETRAINING_NOTE not in summary_text(results(), ["hard"])
 
 
 def test_pictures_say_it_at_their_top_and_under_them():
@@ -159,27 +166,30 @@ def test_pictures_say_it_at_their_top_and_under_them():
         {"epoch": [1, 2] * 2, "seed": [0, 0, 1, 1], "method": "a", "valid_sum": [1.0, 2, 3, 4], "loss": [4.0, 3, 2, 1]}
     )
     drawn = curves.training_curves(history, {"a": "A"})
-    said = style.given(drawn, GIVEN).get_suptitle()
-    assert said.startswith("line: mean over seeds") and said.endswith(GIVEN)
+    said = style.with_condition(drawn, SHARED_PRETRAINING_NOTE).get_suptitle()
+    assert said.startswith("line: mean over seeds") and said.endswith(SHARED_PRETRAINING_NOTE)
     assert_legible(drawn)
-    alone = style.given(style.message("Nothing to draw."), GIVEN)
-    assert alone.get_suptitle() == GIVEN and not style.given(style.message("x"), "").get_suptitle()
+    alone = style.with_condition(style.message_figure("Nothing to draw."), SHARED_PRETRAINING_NOTE)
+    assert (
+        alone.get_suptitle() == SHARED_PRETRAINING_NOTE
+        and not style.with_condition(style.message_figure("x"), "").get_suptitle()
+    )
     once = Study.model_validate(HEADS | {"pretraining": {"shared": True}})
-    assert all(text.endswith("Given one pre-training.") for text in captions_of(once, {"a": "A"}).values())
+    assert all(text.endswith("Given one pre-training.") for text in figure_captions(once, {"a": "A"}).values())
 
 
 def test_a_rehearsals_two_pre_trainings_price_the_whole_studys(tmp_path):
     keys = HEADS | {"methods": {"a": {"training": {"freeze": ["visual"]}}}, "pretraining": {}, "seeds": [0, 1, 2, 3]}
     each = Study.model_validate(keys)
-    jobs = [Job("pretrain", f"seed{seed}", 9.0, 5.0, None) for seed in (0, 1)]
-    jobs += [Job("features", f"seed{seed}/frames8", 9.0, 5.0, None) for seed in (0, 1)]
+    jobs = [FinishedJob("pretrain", f"seed{seed}", 9.0, 5.0, None) for seed in (0, 1)]
+    jobs += [FinishedJob("features", f"seed{seed}/frames8", 9.0, 5.0, None) for seed in (0, 1)]
     same = {"frames": 10.0}
-    measured = Measured(tmp_path, None, jobs, same, same)
-    cost = estimate(each, [measured], rates(each), Machine(2, 0, 100.0), 40.0, 2, 8)
+    measured = MeasuredFolder(tmp_path, None, jobs, same, same)
+    cost = estimate_cost(each, [measured], rates(each), Machine(2, 0, 100.0), 40.0, 2, 8)
     rows = {row.rule: row for row in cost.rows}
     assert rows["pretrain"].whole_jobs == rows["features"].whole_jobs == 4
     assert rows["features"].whole_seconds == pytest.approx(4 * 9.0)
     once = each.model_copy(update={"pretraining": each.pretraining.model_copy(update={"shared": True})})
     one = dataclasses.replace(measured, jobs=[job for job in jobs if "seed0" in job.name])
-    rows = {row.rule: row for row in estimate(once, [one], rates(once), Machine(2, 0, 100.0), 40.0, 2, 8).rows}
+    rows = {row.rule: row for row in estimate_cost(once, [one], rates(once), Machine(2, 0, 100.0), 40.0, 2, 8).rows}
     assert rows["pretrain"].whole_jobs == rows["features"].whole_jobs == 1

@@ -16,7 +16,7 @@ from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from conftest import ROOT
 from rewind.errors import RewindError
-from rewind.jobs.batch_memory import BATCH_MEMORY, batch_memory
+from rewind.workflow.memory import BATCH_MEMORY, batch_memory
 
 FOLDERS = sorted(path.parent for path in (ROOT / "profiles").glob("*/config.yaml"))
 ASKED = {"job_queue": "arn:aws:batch:queue", "job_role": "arn:aws:iam:role"}  # by environment variables

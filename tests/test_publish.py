@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 from published_runs import PNG, ROOT, make_checkout, make_results, rewind
-from rewind.cli import main
-from rewind.publishing.documents import blocks
+from rewind.cli.main import main
+from rewind.publishing.documents import marked_blocks
 
 LINE = re.compile(r"^    [a-z]  (\w+) +Shapes +(.*)$", re.M)
 
@@ -45,7 +45,9 @@ def test_documents_print_the_first_machines_numbers_with_commit_and_date(checkou
 def test_marks_are_those_of_both_machines(checkout: Path) -> None:
     text = (checkout / "README.md").read_text(encoding="utf-8")
     assert "significantly better than method a\n    Only marks that both machines agree on are shown.\n" in text
-    marks = dict(LINE.findall(next(b.body for b in blocks(checkout, checkout / "README.md") if "hard" in b.what)))
+    marks = dict(
+        LINE.findall(next(b.body for b in marked_blocks(checkout, checkout / "README.md") if "hard" in b.what))
+    )
     assert marks["seqTransf"].startswith("28.2±0.2 (a,b) "), "better than meanP and seqLSTM on both machines"
     assert "(" not in marks["tightTransf"] and "*" not in marks["tightTransf"], "on AVX512 it differs from none"
     assert claims(checkout) > 0
@@ -59,7 +61,7 @@ def test_every_mark_of_the_readme_is_in_every_stored_machines_comparisons() -> N
 def claims(root: Path) -> int:
     """Check README's letters and stars against the stored comparisons by themselves; returns how many there are."""
     files, count = sorted((root / "docs/published/demo").glob("*/pairs.csv")), 0
-    for block in blocks(root, root / "README.md") if files else ():
+    for block in marked_blocks(root, root / "README.md") if files else ():
         if not block.what.startswith("demo table "):
             continue
         head, rows = cells(block.body)

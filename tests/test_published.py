@@ -12,38 +12,38 @@ from pathlib import Path
 import pytest
 
 from published_runs import ROOT, make_checkout, make_results
-from rewind.publishing import pictures, store
-from rewind.publishing.command import Wishes, publish
-from rewind.publishing.documents import BLOCK, compare, documents
-from rewind.publishing.record import duration, wall_seconds
-from rewind.publishing.stored import read
+from rewind.publishing import documents, store
+from rewind.publishing.command import PublishOptions, publish
+from rewind.publishing.documents import BLOCK_PATTERN, compare_documents, document_files
+from rewind.publishing.library import read_stored
+from rewind.publishing.store import format_wall_time, wall_seconds
 
 # What only a measurement has: a spread, or an interval.
 MEASURED = re.compile(r"\d ?± ?\d|\[[−-]?\d*\.\d+, [−-]?\d*\.\d+\]")
 
 
 def test_documents_print_what_is_published() -> None:
-    found = compare(ROOT)
+    found = compare_documents(ROOT)
     assert not found.untrue, [f"{block.file}:{block.line}: {reason}" for block, reason in found.untrue]
     assert not found.changed, [f"{block.file}:{block.line}: {block.what}" for block, _ in found.changed]
     assert not found.typed, "publish the study of a new block, or print nothing"
-    assert pictures.faults(ROOT, ["demo"])[0] == []
+    assert documents.picture_faults(ROOT, ["demo"])[0] == []
 
 
 def test_what_the_calibration_page_says_of_tests_that_err_is_so() -> None:
     """ "Only two tests are wrong too often": unequal seeds, and a pre-training that nobody repeated."""
-    (machine, *_) = store.machines(ROOT, "calibration_edges")
-    shown = read(ROOT, machine).texts["outside"]
+    (machine, *_) = store.machine_folders(ROOT, "calibration_edges")
+    shown = read_stored(ROOT, machine).texts["outside"]
     erring = [line.split(" | ") for line in shown.splitlines() if "| type I |" in line and line.endswith("liberal |")]
     assert {row[0].removeprefix("| ") for row in erring} == {"unequal seeds", "pre-training"}
     assert all("2+10 seeds" in row[1] or "pre-training once" in row[1] for row in erring)
-    assert read(ROOT, machine).texts["points"] == "No interval has zero width; no p is 0."
+    assert read_stored(ROOT, machine).texts["points"] == "No interval has zero width; no p is 0."
 
 
 def test_measured_numbers_stand_in_blocks() -> None:
     """Outside of them no document has a spread or an interval."""
-    for file in documents(ROOT):
-        rest = BLOCK.sub("", file.read_text(encoding="utf-8"))
+    for file in document_files(ROOT):
+        rest = BLOCK_PATTERN.sub("", file.read_text(encoding="utf-8"))
         assert not [line for line in rest.splitlines() if MEASURED.search(line)], file
 
 
@@ -63,7 +63,9 @@ def test_the_first_publishing_of_every_study_fills_its_blocks(checkout: Path, ca
     )
     for name in ("evaluation", "golden", "sampling", "sanw_step"):  # minutes of work: the figures that were measured
         shutil.copy(next((ROOT / f"docs/published/{name}").glob("*/figures.csv")), f"results/{name}.csv")
-    sources = {match["what"].split()[0] for file in documents(ROOT) for match in BLOCK.finditer(file.read_text())}
+    sources = {
+        match["what"].split()[0] for file in document_files(ROOT) for match in BLOCK_PATTERN.finditer(file.read_text())
+    }
     edges = "docs/published/calibration_edges"  # too many designs to simulate here
     shutil.copytree(ROOT / edges, checkout / edges)
     for name in sorted(sources - {"calibration_edges"}):
@@ -71,8 +73,8 @@ def test_the_first_publishing_of_every_study_fills_its_blocks(checkout: Path, ca
             store.publish_study(checkout, name, make_results(checkout, name), None)
         else:
             store.publish_benchmark(checkout, name, Path(f"results/{name}.csv"), None)
-    assert publish(Wishes()) == 0
-    found = compare(checkout)
+    assert publish(PublishOptions()) == 0
+    found = compare_documents(checkout)
     assert not found.changed
     # All of the made-up differences are significant, and no mode wins: it takes too long.
     assert [block.body for block, _ in found.untrue] == ["No difference is significant"]
@@ -81,7 +83,7 @@ def test_the_first_publishing_of_every_study_fills_its_blocks(checkout: Path, ca
         r"no longer true, rewrite it: docs/translator\.md:\d+: No difference is significant \(avx2, ", said
     )
     assert {block.what.split()[1] for block, _ in found.typed} == {"wall"}, "made-up results have no measured jobs"
-    assert publish(Wishes(check=True)) == 1, "for that sentence"
+    assert publish(PublishOptions(check=True)) == 1, "for that sentence"
     text = (checkout / "docs/cosine-gap.md").read_text(encoding="utf-8")
     assert "| 200 | 3 | 0.3 | .943 | .037 | .927 |\n| 5 | 1 | 0 | .957 | – | .920 |" in text
     assert re.search(r"^\| InfoNCE +\| 0\.883 \\\[0\.860, 0\.900\\\] +\| 22\.8 +\| – +\| &numsp;– +\|$", text, re.M)
@@ -97,9 +99,11 @@ def test_the_calibration_in_documents_is_the_benchmarks_own_text(checkout: Path)
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command += ["--queries", "1000", "--seed-sd", "0", "4"]
     printed = subprocess.run(command, check=True, env=env, timeout=120, capture_output=True, text=True).stdout
-    assert publish(Wishes("calibration")) == 0
+    assert publish(PublishOptions("calibration")) == 0
     text = (checkout / "docs/calibration.md").read_text(encoding="utf-8")
-    bodies = [match["body"] for match in BLOCK.finditer(text) if match["what"].startswith("calibration markdown ")]
+    bodies = [
+        match["body"] for match in BLOCK_PATTERN.finditer(text) if match["what"].startswith("calibration markdown ")
+    ]
     assert len(bodies) == 5 and all(body.strip() in printed for body in bodies)
     readme = (checkout / "README.md").read_text(encoding="utf-8")
     assert re.search(r"type-i-query-bootstrap -->\d+% to \d+%<!-- end -->", readme)
@@ -127,4 +131,4 @@ def test_wall_time_is_known_only_of_jobs_that_ran_in_one_go(tmp_path: Path) -> N
     for file in study.rglob("*.tsv"):
         os.utime(file, (9000, 9000))
     assert wall_seconds([study], 1) is None, "copied files: more work at once than one core can do"
-    assert [duration(394), duration(3725.4)] == ["6:34", "1:02:05"]
+    assert [format_wall_time(394), format_wall_time(3725.4)] == ["6:34", "1:02:05"]

@@ -9,14 +9,14 @@ from itertools import combinations
 import pandas as pd
 import pytest
 
+from rewind.config.report import Tables
 from rewind.errors import RewindError
-from rewind.reporting import gap_table, setting_table, tables
-from rewind.reporting.cells import build, numbers
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.markup import MARKUPS
-from rewind.reporting.notes import sentences
+from rewind.report import gap_table, setting_table, tables
+from rewind.report.footnotes import Footnotes
+from rewind.report.notes import setting_sentences
+from rewind.report.published import MARKUPS
+from rewind.report.setting_table import build_setting_table, setting_csv_rows
 from rewind.statistics.ranks import method_ranks
-from rewind.study.report import Tables
 from table_numbers import FACTS, VALUES, WAYS, results
 from test_tables import published
 
@@ -37,10 +37,10 @@ def ranked(tests=None, columns=("Rank", "R@1", "R@5"), order="primary", **change
 
 
 def test_the_best_stands_first_and_chance_last_without_a_rank():
-    table = build(ranked(), "hard")
+    table = build_setting_table(ranked(), "hard")
     assert [row.method for row in table.rows] == ["seqTransf", "clip", "seqLSTM", "meanP", "blank", "chance"]
     assert [row.letter for row in table.rows] == ["a", "b", "c", "d", "", ""]
-    sheet = setting_table.sheet(table, "")
+    sheet = setting_table.setting_sheet(table, "")
     assert [part.title for part in sheet.parts] == ["", "Baselines"]
     assert [(e.value, e.brackets) for e in sheet.column(2)] == [
         ("1", "[1, 2]"), ("2", "[1, 2]"), ("3", "[3, 3]"), ("4", "[4, 4]"), ("–", ""), ("–", ""),
@@ -49,16 +49,18 @@ def test_the_best_stands_first_and_chance_last_without_a_rank():
 
 
 def test_tables_of_the_file_keep_their_order_and_letters():
-    table = build(ranked(order="file", columns=("R@1",)), "hard")
+    table = build_setting_table(ranked(order="file", columns=("R@1",)), "hard")
     assert [row.method for row in table.rows] == ["meanP", "seqLSTM", "seqTransf", "clip", "chance", "blank"]
-    assert [part.title for part in setting_table.sheet(table, "").parts] == ["", "Fixed models", "Baselines"]
-    assert Tables().order == "file" and "order" not in Tables().signature()
-    said = " ".join(sentences(Footnotes(), table))
+    assert [part.title for part in setting_table.setting_sheet(table, "").parts] == ["", "Fixed models", "Baselines"]
+    assert Tables().order == "file" and "order" not in Tables().fingerprint()
+    said = " ".join(setting_sentences(Footnotes(), table))
     assert "Ordered by" not in said and "Rank" not in said
 
 
 def test_a_metric_where_less_is_better_orders_the_other_way():
-    table = build(ranked(primary="MnR", columns=("MnR", "Rank")), "hard")  # the made-up MnR falls where R@1 rises
+    table = build_setting_table(
+        ranked(primary="MnR", columns=("MnR", "Rank")), "hard"
+    )  # the made-up MnR falls where R@1 rises
     assert [row.method for row in table.rows][:4] == ["seqTransf", "clip", "seqLSTM", "meanP"]
     assert [row.cells[1].estimate for row in table.rows][:4] == [1, 2, 3, 4]
 
@@ -67,7 +69,7 @@ def test_many_letters_in_a_row_are_a_span():
     names = [f"m{i}" for i in range(6)]
     values = {name: [10.0 + 5 * i, 11.0 + 5 * i] for i, name in enumerate(names)}
     made = results(values, every_pair(names), columns=("R@1",), order="primary", baselines=())
-    raised = [e.raised for e in setting_table.sheet(build(made, "hard"), "").column(2)]
+    raised = [e.raised for e in setting_table.setting_sheet(build_setting_table(made, "hard"), "").column(2)]
     assert raised == ["b–f", "c–f", "d–f", "e,f", "f", ""]
 
 
@@ -82,8 +84,8 @@ def test_every_markup_shows_ranks_and_says_what_they_mean(tmp_path):
     found = rows[(rows["direction"] == WAYS[0]) & (rows["metric"] == "R@1")].set_index("method")
     assert found.loc["clip", ["rank", "rank_low", "rank_high"]].tolist() == [2, 1, 2]
     assert rows.loc[rows["metric"] != "R@1", "rank"].isna().all() and found.loc["chance", "rank"] != 1
-    assert "rank" not in numbers(ranked(columns=("R@1",)), "hard").columns
-    assert "[1, 2]" in tables.summary(ranked(), ["hard"])
+    assert "rank" not in setting_csv_rows(ranked(columns=("R@1",)), "hard").columns
+    assert "[1, 2]" in tables.summary_text(ranked(), ["hard"])
 
 
 @pytest.mark.parametrize(
@@ -95,17 +97,17 @@ def test_every_markup_shows_ranks_and_says_what_they_mean(tmp_path):
 )
 def test_a_table_says_why_it_has_no_ranks(tests, why):
     made = ranked(tests)
-    table = build(made, "hard")
+    table = build_setting_table(made, "hard")
     assert all(row.cells[0].estimate != row.cells[0].estimate for row in table.rows)
-    said = " ".join(sentences(Footnotes(), table))
+    said = " ".join(setting_sentences(Footnotes(), table))
     assert "No ranks" in said and re.search(why, said)
 
 
 def test_with_few_clusters_there_are_no_ranks():
     made = ranked()
-    table = build(dataclasses.replace(made, pairs=made.pairs.assign(clusters=19)), "hard")
+    table = build_setting_table(dataclasses.replace(made, pairs=made.pairs.assign(clusters=19)), "hard")
     assert all(row.cells[0].estimate != row.cells[0].estimate for row in table.rows)
-    assert any("No ranks: like letters" in text for text in sentences(Footnotes(), table))
+    assert any("No ranks: like letters" in text for text in setting_sentences(Footnotes(), table))
 
 
 def two_settings():
@@ -132,25 +134,27 @@ def two_settings():
 
 def test_a_method_without_numbers_here_has_dashes_and_a_reason(tmp_path):
     made = two_settings()
-    table = build(made, "hard")
+    table = build_setting_table(made, "hard")
     assert [row.method for row in table.rows] == ["seqTransf", "seqLSTM", "meanP", "clip", "blank", "chance"]
-    row = next(row for row in setting_table.sheet(table, "").parts[0].rows if row[0].value == "clip")
+    row = next(row for row in setting_table.setting_sheet(table, "").parts[0].rows if row[0].value == "clip")
     assert [entry.value for entry in row[2:]] == ["–", "–"] and not row[0].raised
-    said = " ".join(sentences(Footnotes.from_json(FACTS), table))
+    said = " ".join(setting_sentences(Footnotes.from_json(FACTS), table))
     assert "Without numbers here: clip (its vectors have no time-reversed twins)." in said
     assert "over 3 pairs" in said and "among the 3 compared methods" in said
-    origin = " ".join(sentences(Footnotes.from_json(FACTS | {"family": 6}), build(made, "origin")))
+    origin = " ".join(
+        setting_sentences(Footnotes.from_json(FACTS | {"family": 6}), build_setting_table(made, "origin"))
+    )
     assert "Without numbers" not in origin and "among the 4 compared methods" in origin
-    assert "clip" not in set(numbers(made, "hard")["method"])
+    assert "clip" not in set(setting_csv_rows(made, "hard")["method"])
     for setting in ("origin", "hard"):
         assert published(tmp_path / setting, setting, made)
-    assert gap_table.numbers(made).empty
+    assert gap_table.csv_rows(made).empty
 
 
 def test_only_a_known_reason_excuses_missing_numbers():
     made = dataclasses.replace(two_settings(), not_evaluated={})
     with pytest.raises(RewindError, match="no run of method 'clip' in hard"):
-        build(made, "hard")
+        build_setting_table(made, "hard")
 
 
 @pytest.mark.parametrize(

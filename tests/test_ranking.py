@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from golden_numbers import agree, load_json
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import metrics, rank_table
-from rewind.metrics import expected, hits, recall_at, reciprocal
+from rewind.evaluation.ranking import compute_metrics, rank_table
+from rewind.metrics import expected_worth, hits, recall_at, reciprocal_rank
 
 
 def tables(n: int, twins: bool = False):
@@ -40,7 +40,7 @@ def test_untied_metrics_equal_clip4clip():
     for case in load_json("clip4clip/metrics.json")["matrices"]:
         for direction, name in (("text_to_item", "text_to_video"), ("item_to_text", "video_to_text")):
             table = table_of(case["matrix"], direction=direction)
-            found, wanted = metrics(table), case[name]
+            found, wanted = compute_metrics(table), case[name]
             for ours, theirs in (("R@1", "R1"), ("R@5", "R5"), ("R@10", "R10"), ("MdR", "MedianR"), ("MnR", "MeanR")):
                 agree("CLIP4Clip, metrics", "of matrices", found[ours], wanted[theirs], rtol=1e-6)
             agree("CLIP4Clip, metrics", "ranks", table["higher"].to_numpy(), wanted["cols"])
@@ -55,14 +55,14 @@ def test_several_captions_per_item_equal_clip4clip():
         videos = [f"v{i}" for i, count in enumerate(counts) for _ in range(count)]
         captions = pd.DataFrame({"caption_id": [f"c{i}" for i in range(len(videos))], "video_id": videos})
         table = rank_table(np.array(case["matrix"]), captions, items, ["test"], ["text_to_item"])
-        found = metrics(table)
+        found = compute_metrics(table)
         for ours, theirs in (("R@1", "R1"), ("R@5", "R5"), ("R@10", "R10"), ("MnR", "MeanR")):
             agree("CLIP4Clip, metrics", "several captions", found[ours], case["text_to_video"][theirs], atol=1e-4)
         back = ["test"], ["item_to_text"], "similarity"
         table = rank_table(np.array(case["matrix"]), captions, items, *back, "best_caption")
         agree("CLIP4Clip, metrics", "ranks", table["higher"].to_numpy(), case["video_to_text"]["cols"])
         assert (table["ties"] == 0).all() and (table["gallery"] == len(counts)).all()
-        back_metrics = metrics(table)
+        back_metrics = compute_metrics(table)
         for ours, theirs in (("R@1", "R1"), ("R@5", "R5"), ("R@10", "R10"), ("MdR", "MedianR"), ("MnR", "MeanR")):
             wanted = case["video_to_text"][theirs]
             agree("CLIP4Clip, metrics", "several captions", back_metrics[ours], wanted, rtol=1e-9)
@@ -107,7 +107,7 @@ def test_ranks_and_metrics_equal_those_of_ranx_and_ir_measures(name):
     best, worst = ([case["ranks"][q][f"first_hit_{kind}"] for q in queries] for kind in ("optimistic", "pessimistic"))
     agree("Ranking", "ranks", 1 + table["higher"].to_numpy(), best)
     agree("Ranking", "ranks", (1 + table["higher"] + table["ties"]).to_numpy(), worst)
-    found, ends = metrics(table), (case["interval_pessimistic"], case["interval_optimistic"])
+    found, ends = compute_metrics(table), (case["interval_pessimistic"], case["interval_optimistic"])
     for k in (1, 5, 10):
         low, high = (100 * end[f"hit_rate@{k}"] for end in ends)
         agree("Ranking", "metrics", [found[f"R@{k}_pessimistic"], found[f"R@{k}_optimistic"]], [low, high], rtol=1e-9)
@@ -129,7 +129,7 @@ def test_ranks_and_metrics_of_cases_checked_by_hand(case):
     assert (1 + table["higher"] + table["ties"]).tolist() == case["rank_pessimistic"]
     for kind in ("optimistic", "pessimistic"):
         ties = 0 if kind == "optimistic" else table["ties"]
-        found = metrics(table.assign(higher=table["higher"] + ties, ties=0, rank=1 + table["higher"] + ties))
+        found = compute_metrics(table.assign(higher=table["higher"] + ties, ties=0, rank=1 + table["higher"] + ties))
         wanted = case[f"metrics_{kind}"]
         assert [found[name] for name in wanted] == pytest.approx(list(wanted.values()), rel=1e-9)
 
@@ -139,8 +139,8 @@ def test_ties_are_an_expectation_over_their_orders(higher, ties, k):
     places = list(itertools.chain(range(higher + 1, higher + ties + 2)))  # where the truth may stand
     array = np.array([higher]), np.array([ties])
     assert recall_at(k, *array)[0] == pytest.approx(np.mean([place <= k for place in places]))
-    assert expected(hits(k), *array)[0] == recall_at(k, *array)[0]
-    assert expected(reciprocal, *array)[0] == pytest.approx(np.mean([1 / place for place in places]))
+    assert expected_worth(hits(k), *array)[0] == recall_at(k, *array)[0]
+    assert expected_worth(reciprocal_rank, *array)[0] == pytest.approx(np.mean([1 / place for place in places]))
 
 
 @settings(max_examples=40)
@@ -154,7 +154,7 @@ def test_counts_equal_a_plain_loop(n, seed):
 
 
 def test_a_constant_matrix_is_exactly_chance():
-    found = metrics(table_of(np.zeros((20, 20))))
+    found = compute_metrics(table_of(np.zeros((20, 20))))
     assert (found["R@1"], found["R@5"], found["R@10"]) == pytest.approx((5, 25, 50))
     assert found["MnR"] == found["MdR"] == 10.5
     assert (found["R@1_optimistic"], found["R@1_pessimistic"]) == (100, 0)
@@ -176,7 +176,7 @@ def test_settings_of_a_set_with_twins():
     assert hard["higher"].tolist() == [1, 0, 1, 0] and hard["ties"].tolist() == [0, 0, 1, 0]
     assert origin["query_id"].tolist() == ["v0#0", "v1#0"] and origin["higher"].tolist() == [0, 1]
     assert binary["higher"].tolist() == [1, 0] and binary["ties"].tolist() == [0, 1]
-    assert metrics(binary)["R@1"] == 25 and metrics(binary)["R@1_pessimistic"] == 0
+    assert compute_metrics(binary)["R@1"] == 25 and compute_metrics(binary)["R@1_pessimistic"] == 0
     other_way = table_of(scores, "binary", "item_to_text", twins=True)
     assert other_way["higher"].tolist() == [0, 0]
     assert set(hard["cluster_id"]) == {"v0", "v1"}
@@ -220,15 +220,15 @@ def test_what_cannot_be_ranked_is_refused_by_name(spoil, message):
 def test_median_and_mean_rank_by_hand(higher, ties, median, mean):
     table = pd.DataFrame({"higher": higher, "ties": ties, "gallery": 10})
     table["rank"] = 1 + table["higher"] + table["ties"] / 2
-    found = metrics(table)
+    found = compute_metrics(table)
     assert found["MdR"] == median and found["MnR"] == pytest.approx(mean)
 
 
 def test_median_and_mean_rank_of_a_matrix_by_hand():
     scores = np.array([[9, 1, 2, 3], [8, 7, 9, 1], [5, 5, 5, 5], [3, 2, 1, 0]])
-    found = metrics(table_of(scores))  # ranks 1, 3, 1 + 3/2 and 4
+    found = compute_metrics(table_of(scores))  # ranks 1, 3, 1 + 3/2 and 4
     assert (found["MdR"], found["MnR"]) == (3, 2.625)
-    back = metrics(table_of(scores, direction="item_to_text"))  # ranks 1, 1, 2, 4
+    back = compute_metrics(table_of(scores, direction="item_to_text"))  # ranks 1, 1, 2, 4
     assert (back["MdR"], back["MnR"]) == (1.5, 2.0)
 
 

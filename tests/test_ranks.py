@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 
 from evaluated_runs import evaluate
+from rewind.config.report import Statistics
 from rewind.errors import RewindError
-from rewind.jobs.metrics import read_ranks, read_reasons
-from rewind.statistics.comparisons import compare
-from rewind.statistics.inference import difference, holm
-from rewind.statistics.pairs import Random
-from rewind.statistics.parts import parts, stack
-from rewind.statistics.ranks import RANKS, bounds, method_ranks, places
-from rewind.statistics.simulation import Design, cluster_totals, draw_ranks, truth, values
-from rewind.study.model import Statistics
+from rewind.jobs.metrics import read_not_evaluated, read_ranks
+from rewind.statistics.comparisons import compare_methods
+from rewind.statistics.inference import difference_inference, holm_adjusted
+from rewind.statistics.pairs import RandomFactors
+from rewind.statistics.ranks import METHOD_RANK_COLUMNS, method_ranks, rank_bounds, rank_by_mean
+from rewind.statistics.simulation import Design, cluster_totals, draw_ranks, metric_values, true_means
+from rewind.statistics.variance import stack_components, variance_components
 from test_statistics import ranks
 
 KEYS = Statistics(resamples=100)
@@ -39,25 +39,25 @@ def compared(runs, pairs=None, confidence=0.95, **more):
     names = list(runs)
     keys = Statistics(resamples=100, confidence=confidence)
     wanted = list(combinations(names, 2)) if pairs is None else pairs
-    return compare(runs, wanted, keys, Random(fixed=frozenset(names)), names, **more)
+    return compare_methods(runs, wanted, keys, RandomFactors(fixed=frozenset(names)), names, **more)
 
 
 def test_ends_count_who_is_shown_to_be_better_and_worse():
     better = np.zeros((4, 4), dtype=bool)
     better[0, 2:] = better[1, 3] = True
-    low, high = bounds(better)
+    low, high = rank_bounds(better)
     assert low.tolist() == [1, 1, 2, 3] and high.tolist() == [2, 3, 4, 4]
 
 
 def test_equal_means_share_a_place():
-    assert places(np.array([3.0, 7.0, 7.0 * (1 + 1e-15), 1.0])).tolist() == [3, 1, 1, 4]
-    assert places(np.array([3.0, 7.0, 7.0, 1.0]), lower_is_better=True).tolist() == [2, 3, 3, 1]
+    assert rank_by_mean(np.array([3.0, 7.0, 7.0 * (1 + 1e-15), 1.0])).tolist() == [3, 1, 1, 4]
+    assert rank_by_mean(np.array([3.0, 7.0, 7.0, 1.0]), lower_is_better=True).tolist() == [2, 3, 3, 1]
 
 
 @pytest.mark.parametrize("metric", ["R@1", "MnR"])
 def test_every_method_has_a_rank_with_its_interval(metric):
     found = compared(fixed_runs()).ranks
-    assert tuple(found.columns) == RANKS
+    assert tuple(found.columns) == METHOD_RANK_COLUMNS
     rows = found[found["metric"] == metric].set_index("method")
     assert (rows["compared"] == 4).all() and (rows["confidence"] == 0.95).all()
     assert rows.loc[["c", "d"], ["rank", "low", "high"]].to_numpy().tolist() == [[3, 3, 3], [4, 4, 4]]
@@ -80,13 +80,17 @@ def test_there_are_no_ranks_where_two_methods_were_not_compared():
     alone = fixed_runs({"a": 0.5})
     assert compared(alone).ranks.empty
     runs = fixed_runs()
-    no_p = compare(runs, list(combinations(runs, 2)), KEYS, compared=list(runs))  # trained, one seed: no p-value
+    no_p = compare_methods(
+        runs, list(combinations(runs, 2)), KEYS, compared=list(runs)
+    )  # trained, one seed: no p-value
     assert no_p.pairs["p"].isna().all() and no_p.ranks.empty
 
 
 def test_chance_has_no_place():
     runs = fixed_runs()
-    found = compare(runs, list(combinations("abc", 2)), KEYS, Random(fixed=frozenset(runs)), ["a", "b", "c"])
+    found = compare_methods(
+        runs, list(combinations("abc", 2)), KEYS, RandomFactors(fixed=frozenset(runs)), ["a", "b", "c"]
+    )
     assert set(found.ranks["method"]) == {"a", "b", "c"} and (found.ranks["compared"] == 3).all()
 
 
@@ -102,18 +106,20 @@ def test_intervals_hold_all_places_at_once_as_often_as_they_say(design):
     """All but the last method are truly equal: every order of them is right, so all their places must be held."""
     studies, rng = 400, np.random.default_rng(3)
     drawn = draw_ranks(design, studies, rng)
-    totals = cluster_totals(design, 100 * values(drawn, "R@1").astype(float))
+    totals = cluster_totals(design, 100 * metric_values(drawn, "R@1").astype(float))
     sizes, pairs = np.full(design.clusters, design.cluster), np.array(list(combinations(range(design.methods), 2)))
-    found = stack([parts(totals[:, m], sizes, fixed=design.seeds == 1) for m in range(design.methods)])
-    apart = difference(found[pairs[:, 0]], found[pairs[:, 1]], 0.95, 100.0)
-    won = holm(apart.p.T) < 0.05
+    found = stack_components(
+        [variance_components(totals[:, m], sizes, fixed=design.seeds == 1) for m in range(design.methods)]
+    )
+    apart = difference_inference(found[pairs[:, 0]], found[pairs[:, 1]], 0.95, 100.0)
+    won = holm_adjusted(apart.p.T) < 0.05
     better = np.zeros((studies, design.methods, design.methods), dtype=bool)
     up = apart.estimate.T > 0
     better[:, pairs[:, 0], pairs[:, 1]], better[:, pairs[:, 1], pairs[:, 0]] = won & up, won & ~up
-    low, high = bounds(better)
-    known = truth(design, "R@1")
-    best = places(known)  # of equal methods, the first of their places
-    worst = design.methods + 1 - places(-known)
+    low, high = rank_bounds(better)
+    known = true_means(design, "R@1")
+    best = rank_by_mean(known)  # of equal methods, the first of their places
+    worst = design.methods + 1 - rank_by_mean(-known)
     held = ((low <= best) & (worst <= high)).all(axis=1).mean()
     assert held >= 0.95 - 2 * (0.95 * 0.05 / studies) ** 0.5
     if design.difference:
@@ -171,7 +177,7 @@ def test_a_run_without_twins_is_evaluated_in_origin_and_says_why_not_elsewhere(e
     folder, table = evaluated({"whole": [], "half": evaluated.twins})
     runs = [("whole", 0), ("half", 0)]
     reason = "its vectors have no time-reversed twins"
-    assert read_reasons(runs, folder) == {"half": {"hard": reason, "binary": reason}}
+    assert read_not_evaluated(runs, folder) == {"half": {"hard": reason, "binary": reason}}
     found = read_ranks(runs, folder)
     assert set(found["half"][0]["setting"]) == {"origin"} and set(table.query("method == 'half'")["setting"]) == {
         "origin"
@@ -179,13 +185,13 @@ def test_a_run_without_twins_is_evaluated_in_origin_and_says_why_not_elsewhere(e
     whole = found["whole"][0].query("setting == 'origin'").reset_index(drop=True)
     pd.testing.assert_frame_equal(found["half"][0], whole)  # the same scores of the same originals
     evaluated({"whole": [], "half": []})
-    assert read_reasons(runs, folder) == {}, "a reason that no longer holds is gone"
+    assert read_not_evaluated(runs, folder) == {}, "a reason that no longer holds is gone"
 
 
 def test_a_gallery_of_all_items_needs_all_items(evaluated):
     folder, table = evaluated({"whole": [], "half": evaluated.twins}, settings=("origin", "test"))
     assert set(table.query("method == 'half'")["setting"]) == {"origin"}
-    assert list(read_reasons([("half", 0)], folder)["half"]) == ["test"]
+    assert list(read_not_evaluated([("half", 0)], folder)["half"]) == ["test"]
 
 
 def test_only_all_twins_together_may_be_missing(evaluated):

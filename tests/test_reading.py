@@ -16,18 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from rewind.datasets import annotations as annotated
-from rewind.datasets import embedding_rows, flickr8k, internvid, photos, rtime, score_files, table, vector_files
-from rewind.datasets.annotations import part
-from rewind.datasets.caption_lines import Names, read_caption_lines
-from rewind.datasets.rows import Rows
+from rewind.config import Dataset
+from rewind.config.load import read_yaml
+from rewind.data import annotations as annotated
+from rewind.data import readers
+from rewind.data.annotations import AnnotationBuilder, select_originals
+from rewind.data.formats import embeddings, flickr8k, internvid, photos, rtime, table
+from rewind.data.formats.embeddings import ImageNames, read_caption_lines
 from rewind.errors import RewindError
-from rewind.interop.mteb_predictions import import_predictions
-from rewind.reading.objects import read_json
-from rewind.reading.tables import Columns, long_cells, read_table, records
-from rewind.reading.text import read_text
-from rewind.study import Dataset
-from rewind.study.load import read_yaml
+from rewind.exports.mteb import import_predictions
+from rewind.io.strict import CsvColumns, allow_long_cells, csv_records, read_user_csv, read_user_json, read_user_text
 
 
 def _dataset(path: Path, kind: str, key: str) -> Dataset:
@@ -44,7 +42,7 @@ def _split_file(path: Path) -> None:
 
 
 def _only(path: Path) -> None:
-    part(Rows().annotations({}), str(path))
+    select_originals(AnnotationBuilder().annotations({}), str(path))
 
 
 READERS: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -55,10 +53,10 @@ READERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "split file": (_split_file, '{"images": [\n{"filename": "é.jpg", "split": "val"}]}'),
     "photos": (lambda p: photos.read(_dataset(p, "photos", "captions"), ""), '[\n{"file_name": "a", "caption": "é"}]'),
     "rtime": (lambda p: rtime.read(_dataset(p, "rtime", "annotations"), ""), '{"1":\n{"forward_captions": ["é"]}}'),
-    "caption lines": (lambda p: read_caption_lines(p, Names(["a.jpg"], "x.npz")), "image,caption\na.jpg,é\n"),
-    "splits of vectors": (lambda p: embedding_rows._given_splits(str(p), {"é"}), "image,split\né,train\n"),
+    "caption lines": (lambda p: read_caption_lines(p, ImageNames(["a.jpg"], "x.npz")), "image,caption\na.jpg,é\n"),
+    "splits of vectors": (lambda p: embeddings._read_splits(str(p), {"é"}), "image,split\né,train\n"),
     "only": (_only, "k1\né\n"),
-    "a run in TREC's format": (score_files.read_scores, "q Q0 a 1 0.5 é\nq Q0 é 2 0.4 t\n"),
+    "a run in TREC's format": (readers.read_score_file, "q Q0 a 1 0.5 é\nq Q0 é 2 0.4 t\n"),
     "predictions of MTEB": (lambda p: import_predictions(p, p.with_suffix(".npz")), '{"é":\n{"test": {}}}'),
     "a study": (read_yaml, "title: é\nseeds: [0]\n"),
 }
@@ -98,9 +96,9 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path) -> None:
             folder.chmod(0o755)
     program = (
         "import os, sys; from pathlib import Path\n"
-        "from rewind.datasets.npz_files import npz; from rewind.reading.text import read_text\n"
+        "from rewind.data.readers import open_npz; from rewind.io.strict import read_user_text\n"
         "os.geteuid() or os.setuid(65534)\n"
-        "for read in (read_text, lambda path: npz(path).__enter__()):\n"
+        "for read in (read_user_text, lambda path: open_npz(path).__enter__()):\n"
         "    try: read(Path(sys.argv[1]))\n"
         "    except Exception as error: print(type(error).__name__, error)\n"
     )
@@ -118,12 +116,12 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path) -> None:
 def test_line_ends_and_a_byte_order_mark_change_nothing(tmp_path: Path, ends: str, mark: str) -> None:
     text = mark + ends.join(["item_id,split,caption", "k1,test,A dog", "", '"k2",test,"A cat,"', ""])
     (tmp_path / "a.csv").write_bytes(text.encode())
-    found = list(read_table(tmp_path / "a.csv", Columns(("item_id", "split", "caption"))))
+    found = list(read_user_csv(tmp_path / "a.csv", CsvColumns(("item_id", "split", "caption"))))
     assert [row.number for row in found] == [2, 4]
     assert [row.cells["caption"] for row in found] == ["A dog", "A cat,"]
     with pytest.raises(RewindError, match="row 4: 4 cells, but the header names 3 columns; put cells"):
         (tmp_path / "a.csv").write_bytes(text.replace('"A cat,"', "A cat,").encode())
-        list(read_table(tmp_path / "a.csv", Columns(("item_id", "split", "caption"))))
+        list(read_user_csv(tmp_path / "a.csv", CsvColumns(("item_id", "split", "caption"))))
 
 
 HEAD = "item_id,split,caption"
@@ -158,7 +156,7 @@ def test_rows_are_read_strictly(tmp_path: Path, fault: str) -> None:
 
 def test_what_a_process_allows_for_its_own_tables_changes_nothing(tmp_path: Path) -> None:
     before = csv.field_size_limit()
-    with long_cells():
+    with allow_long_cells():
         assert csv.field_size_limit() > before
         test_rows_are_read_strictly(tmp_path, "a huge cell")
     assert csv.field_size_limit() == before
@@ -166,7 +164,7 @@ def test_what_a_process_allows_for_its_own_tables_changes_nothing(tmp_path: Path
 
 def test_a_caption_of_several_lines_is_no_row(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f'{HEAD}\nk1,test,"A dog,\nbrown, and\na cat"\nk2,test,A fly\n')
-    found = list(read_table(tmp_path / "a.csv", table.COLUMNS))
+    found = list(read_user_csv(tmp_path / "a.csv", table.TABLE_COLUMNS))
     assert [(row.number, row.cells["item_id"]) for row in found] == [(2, "k1"), (5, "k2")]
 
 
@@ -182,20 +180,20 @@ HEADERS = {
 def test_headers_are_read_strictly(tmp_path: Path, header: str) -> None:
     (tmp_path / "a.csv").write_text(f"{header}\nk1,test,A dog\n")
     with pytest.raises(RewindError, match=HEADERS[header]):
-        list(read_table(tmp_path / "a.csv", table.COLUMNS))
+        list(read_user_csv(tmp_path / "a.csv", table.TABLE_COLUMNS))
 
 
 def test_other_tables_know_their_columns_too(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("image,splits\na,train\n")
     with pytest.raises(RewindError, match="the column 'split' is missing; is it 'splits'"):
-        embedding_rows._given_splits(str(path), {"a"})
+        embeddings._read_splits(str(path), {"a"})
     path.write_text("image,split,paths\na,train,x\n")
     with pytest.raises(RewindError, match=r"the column 'paths' is unknown.*did you mean 'path'"):
-        embedding_rows._given_splits(str(path), {"a"})
+        embeddings._read_splits(str(path), {"a"})
     path.write_text("image,split\na,train\nb,valid\n\na,test\n")
     with pytest.raises(RewindError, match=r"row 5: image 'a' \(split 'test'\) is in 'train' already, in row 2"):
-        embedding_rows._given_splits(str(path), {"a", "b"})
+        embeddings._read_splits(str(path), {"a", "b"})
     path.write_text("YouTubeID,Caption,Score\na,b,1\n")
     with pytest.raises(RewindError, match="the column 'YoutubeID' is missing; is it 'YouTubeID'"):
         internvid.read(_dataset(path, "internvid", "captions"), "")
@@ -207,7 +205,7 @@ _CELLS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min
 @given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=6), st.sampled_from(["\n", "\r\n", "\r"]))
 def test_what_is_quoted_as_it_should_be_is_read_as_it_is(rows: list[tuple[str, str]], ends: str) -> None:
     text = "".join(",".join('"' + cell.replace('"', '""') + '"' for cell in row) + ends for row in rows)
-    assert [(n, tuple(cells)) for n, cells in records(text, "a.csv")] == list(enumerate(rows, start=1))
+    assert [(n, tuple(cells)) for n, cells in csv_records(text, "a.csv")] == list(enumerate(rows, start=1))
 
 
 JSON = {
@@ -260,7 +258,7 @@ _VALUES = st.recursive(
 def test_sound_json_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, value: object, plain: bool) -> None:
     path = tmp_path_factory.getbasetemp() / "sound.json"
     path.write_text(json.dumps(value, ensure_ascii=plain), encoding="utf-8")
-    assert read_json(path) == value
+    assert read_user_json(path) == value
 
 
 @given(st.binary(max_size=60))
@@ -268,10 +266,10 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
     path = tmp_path_factory.getbasetemp() / "any.txt"
     path.write_bytes(raw)
     for read in (
-        read_text,
-        read_json,
-        lambda p: list(read_table(p, table.COLUMNS)),
-        score_files.read_scores,
+        read_user_text,
+        read_user_json,
+        lambda p: list(read_user_csv(p, table.TABLE_COLUMNS)),
+        readers.read_score_file,
         read_yaml,
     ):
         try:
@@ -295,10 +293,10 @@ def test_ids_of_vectors_and_scores_are_read_strictly(tmp_path: Path, fault: str)
     path, names = tmp_path / "a.npz", np.array(ids)
     np.savez(path, ids=names, vectors=np.ones((2, 3)))
     with pytest.raises(RewindError, match=f"a.npz: ids.*{message}"):
-        vector_files.read_vectors(path, "items")
+        readers.read_embedding_file(path, "items")
     np.savez(path, query_ids=names, item_ids=np.array(["x"]), similarity=np.ones((2, 1)))
     with pytest.raises(RewindError, match=f"a.npz: query_ids.*{message}"):
-        score_files.read_scores(path)
+        readers.read_score_file(path)
 
 
 def test_ids_of_parquet_and_safetensors_are_read_strictly(tmp_path: Path) -> None:
@@ -308,7 +306,7 @@ def test_ids_of_parquet_and_safetensors_are_read_strictly(tmp_path: Path) -> Non
 
     pd.DataFrame({"id": ["a", None], "vector": [[1.0], [2.0]]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(RewindError, match=r"a\.parquet: ids, place 1: nan is no text"):
-        vector_files.read_vectors(tmp_path / "a.parquet", "items")
+        readers.read_embedding_file(tmp_path / "a.parquet", "items")
     for ids, message in (
         ('["a", ["b"]]', r"place 1: \['b'\] is no text"),
         ('["a", "\\ud800"]', "is not UTF-8 text"),
@@ -316,7 +314,7 @@ def test_ids_of_parquet_and_safetensors_are_read_strictly(tmp_path: Path) -> Non
     ):
         save_file({"vectors": torch.ones(2, 1)}, tmp_path / "a.safetensors", {"ids": ids})
         with pytest.raises(RewindError, match=f"a.safetensors: .*{message}"):
-            vector_files.read_vectors(tmp_path / "a.safetensors", "items")
+            readers.read_embedding_file(tmp_path / "a.safetensors", "items")
 
 
 RUN = {
@@ -333,14 +331,14 @@ def test_runs_are_read_strictly(tmp_path: Path, fault: str) -> None:
     text, message = RUN[fault]
     (tmp_path / "a.run").write_text(text)
     with pytest.raises(RewindError, match=f"a.run: {message}"):
-        score_files.read_scores(tmp_path / "a.run")
+        readers.read_score_file(tmp_path / "a.run")
     (tmp_path / "a.run.gz").write_bytes(b"\x1f\x8b torn")
     with pytest.raises(RewindError, match=r"a\.run\.gz: no \.gz file that can be read"):
-        score_files.read_scores(tmp_path / "a.run.gz")
+        readers.read_score_file(tmp_path / "a.run.gz")
 
 
 def test_a_quote_in_a_run_is_a_letter(tmp_path: Path) -> None:
     (tmp_path / "a.run").write_text('q"1 Q0 "d 1 0.5 t\nq2 Q0 NA 1 -1e-3 t\n')
-    found = score_files.read_scores(tmp_path / "a.run")
+    found = readers.read_score_file(tmp_path / "a.run")
     assert found.queries.tolist() == ['q"1', "q2"] and found.items.tolist() == ['"d', "NA"]
     assert found.similarity[1, 1] == np.float32(-1e-3) and annotated.SPLITS[0] == "train"

@@ -11,12 +11,12 @@ from safetensors.numpy import load_file
 
 from mini_study import Workflow
 from real_jobs import job, run_job
+from rewind.config import RunSpec, Study
+from rewind.config.pretraining import features_suffix
 from rewind.errors import RewindError
-from rewind.jobs.given import Given
-from rewind.jobs.runner import function
-from rewind.jobs.tables import _random_features
-from rewind.study import RunSpec, Study
-from rewind.study.pretraining import features_part
+from rewind.jobs.report import _random_feature_notes
+from rewind.workflow.job import Job
+from rewind.workflow.runner import job_function
 from search_runs import make_data, spec_of
 
 FROZEN = """
@@ -65,8 +65,8 @@ def train(study: str, seed: int, cache: str) -> dict:
 
 
 def do_here(content: dict) -> None:
-    given = Given.read(content)
-    function(given)(given)
+    given = Job.read(content)
+    job_function(given)(given)
 
 
 def test_a_frozen_random_tower_is_that_of_its_seed_and_a_killed_run_keeps_every_epoch(root, monkeypatch):
@@ -115,15 +115,15 @@ def test_tables_say_which_rows_have_random_features():
     methods = {"a": {"label": "Frozen", "training": frozen}, "b": {}, "c": {"model": "chance", "training": frozen}}
     keys = {"name": "s", "dataset": "d", "methods": methods, "seeds": [4, 1]}
     said = "Of Frozen: random features: the visual tower has random weights, drawn anew for each seed, and is frozen"
-    assert _random_features(Study(**keys)) == [said]
-    assert features_part(Study(**keys), "a", 1) == "/seed1" and features_part(Study(**keys)) == "/seed4"
+    assert _random_feature_notes(Study(**keys)) == [said]
+    assert features_suffix(Study(**keys), "a", 1) == "/seed1" and features_suffix(Study(**keys)) == "/seed4"
     for known in (
         {"backbone": {"weights": "w.pt"}},
         {"backbone": {"pretrained": "openai"}},
         {"pretraining": {}},
         {"backbone": {"kind": "towers"}},
     ):
-        assert _random_features(Study(**keys | known)) == [], known
-        assert features_part(Study(**keys | known), "a", 1) == ("/seed1" if "pretraining" in known else "")
+        assert _random_feature_notes(Study(**keys | known)) == [], known
+        assert features_suffix(Study(**keys | known), "a", 1) == ("/seed1" if "pretraining" in known else "")
     image = {"backbone": {"kind": "miniclip_towers", "architecture": "resnet18"}}
-    assert "drawn once for all runs" in _random_features(Study(**keys | image))[0]
+    assert "drawn once for all runs" in _random_feature_notes(Study(**keys | image))[0]

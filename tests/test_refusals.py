@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from rewind.errors import Faults, RewindError
-from rewind.jobs.config import load_all, load_checked
-from rewind.study.load import load_study, merge
+from rewind.config.load import load_study, merge_config
+from rewind.errors import ConfigErrors, RewindError
+from rewind.workflow.config import load_checked_config, load_config
 
 STUDY = {
     "dataset": "shapes",
@@ -39,7 +39,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(name: str, change: dict) -> None:
-    Path(f"config/studies/{name}.yaml").write_text(yaml.safe_dump(merge(STUDY, change), sort_keys=False))
+    Path(f"config/studies/{name}.yaml").write_text(yaml.safe_dump(merge_config(STUDY, change), sort_keys=False))
 
 
 def said(change: dict, datasets: dict | None = None) -> dict[str, list[str]]:
@@ -47,11 +47,11 @@ def said(change: dict, datasets: dict | None = None) -> dict[str, list[str]]:
     write("s", change)
     if "methods" in change:
         Path("config/studies/s.yaml").write_text(
-            yaml.safe_dump(merge({**STUDY, "methods": {}}, {"sanity": None, **change}))
+            yaml.safe_dump(merge_config({**STUDY, "methods": {}}, {"sanity": None, **change}))
         )
     config = {"studies": ["s"], "overrides": {"datasets": datasets or {}}}
-    with pytest.raises(Faults) as caught:
-        load_checked(config)
+    with pytest.raises(ConfigErrors) as caught:
+        load_checked_config(config)
     return caught.value.files
 
 
@@ -61,7 +61,7 @@ def refused(change: dict, datasets: dict | None = None) -> str:
 
 def test_a_sound_study_is_not_refused(checkout: Path) -> None:
     write("s", {})
-    studies, datasets = load_checked({"studies": ["s"]})
+    studies, datasets = load_checked_config({"studies": ["s"]})
     assert list(studies) == ["s"] and list(datasets) == ["shapes"]
 
 
@@ -69,8 +69,8 @@ def test_a_sound_study_is_not_refused(checkout: Path) -> None:
 def test_shipped_studies_lack_files_at_most(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     try:
-        load_checked({"studies": [name]})
-    except Faults as error:
+        load_checked_config({"studies": [name]})
+    except ConfigErrors as error:
         lines = [line for lines in error.files.values() for line in lines if not line.startswith("  ")]
         absent = ("these files are missing", "no such file", "no such folder", "no test_batch", "need the package")
         assert all(any(words in line for words in absent) for line in lines), error
@@ -81,8 +81,8 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
     twice = ["test", "test"]
     write("two", {"backbone.weights": "gone.pt", "training.objective": "infonc", "evaluation.settings": twice})
     over = {"datasets.shapes.video.fps": 1e-9, "datasets.shapes.reverse": False}
-    with pytest.raises(Faults) as caught:
-        load_checked({"studies": ["one", "two", "three"], "overrides": over})
+    with pytest.raises(ConfigErrors) as caught:
+        load_checked_config({"studies": ["one", "two", "three"], "overrides": over})
     files = {Path(path).stem: "\n".join(lines) for path, lines in caught.value.files.items()}
     assert list(files) == ["one", "two", "three", "shapes"]
     assert "training.lrr: unknown key; did you mean 'lr'?" in files["one"] and "seeds: -1 is not a seed" in files["one"]
@@ -159,7 +159,7 @@ def test_a_methods_name_is_that_of_a_folder(checkout: Path, name: str) -> None:
     methods = {"meanP": {}, name: {"model": "chance"}}
     Path("config/studies/s.yaml").write_text(yaml.safe_dump({**STUDY, "methods": methods}))
     with pytest.raises(RewindError, match="a method's name also names its folders: use only letters, digits, - and _"):
-        load_all({"studies": ["s"]})
+        load_config({"studies": ["s"]})
 
 
 def test_what_a_data_set_cannot_serve(checkout: Path) -> None:
@@ -225,8 +225,8 @@ def test_a_vocabulary_is_looked_into(checkout: Path) -> None:
 def test_only_what_was_found_sound_is_remembered(checkout: Path) -> None:
     write("s", {})
     probe = (
-        "import sys; from pathlib import Path; from rewind.jobs.config import load_checked\n"
-        "try: load_checked({'studies': ['s']}, Path('sound.json')); print('sound', 'torch' in sys.modules)\n"
+        "import sys; from pathlib import Path; from rewind.workflow.config import load_checked_config\n"
+        "try: load_checked_config({'studies': ['s']}, Path('sound.json')); print('sound', 'torch' in sys.modules)\n"
         "except Exception as error: print(error)\n"
     )
 
@@ -259,9 +259,9 @@ def test_a_study_without_training_needs_no_seed_and_no_check(checkout: Path) -> 
 
 def test_a_submission_that_cannot_be_written_is_refused_where_it_is_asked_for(checkout: Path) -> None:
     write("s", {})
-    load_checked({"studies": ["s"]}, wanted=["--cores", "1", "results/s/tables"])
-    with pytest.raises(Faults, match=r"source\.test: empty: a submission of study s needs the npz of captions"):
-        load_checked({"studies": ["s"]}, wanted=["results/s/submission/meanP.seed0.csv"])
+    load_checked_config({"studies": ["s"]}, wanted=["--cores", "1", "results/s/tables"])
+    with pytest.raises(ConfigErrors, match=r"source\.test: empty: a submission of study s needs the npz of captions"):
+        load_checked_config({"studies": ["s"]}, wanted=["results/s/submission/meanP.seed0.csv"])
 
 
 @pytest.mark.slow
@@ -287,4 +287,4 @@ def test_gpus_that_this_machine_has_not_are_refused_before_the_first_job(checkou
 def test_a_study_has_no_name_of_the_workflows_own_folders(checkout: Path) -> None:
     Path("config/studies/rehearsal.yaml").write_text(yaml.safe_dump(STUDY))
     with pytest.raises(RewindError, match=r"name: results/rehearsal is reserved for the workflow"):
-        load_all({"studies": ["rehearsal"]})
+        load_config({"studies": ["rehearsal"]})

@@ -6,26 +6,25 @@ import json
 
 import pytest
 
-from rewind.rehearsal import report, shrink, work
-from rewind.rehearsal.data import Counts
-from rewind.rehearsal.measure import Job, Steps, jobs_in, steps_of
-from rewind.rehearsal.rates import Rates, pairwise, rows_of_epoch
-from rewind.rehearsal.schedule import Planned, wall_time
-from rewind.rehearsal.weights import Towers
-from rewind.study import Method, Study, load_study
+from rewind.cli.rehearse import report, shrink, weights
+from rewind.cli.rehearse.cost import ScheduledJob, TrainingRates, captions_per_epoch, scores_pairs, wall_time
+from rewind.cli.rehearse.data import DatasetCounts
+from rewind.cli.rehearse.stages import FinishedJob, StepTimes, finished_jobs, read_step_times
+from rewind.cli.rehearse.weights import RehearsedTowers
+from rewind.config import Method, Study, load_study
 
 PIXELS = {"dataset": "d", "methods": {"meanP": {}, "tightTransf": {"head": "tightTransf"}}, "name": "s"}
 
 
-def rates(study: Study, **changes) -> Rates:
-    whole = Counts(
+def rates(study: Study, **changes) -> TrainingRates:
+    whole = DatasetCounts(
         {"train": 1000, "valid": 100, "test": 200}, {"train": 5000, "valid": 100, "test": 200}, 650, "", True
     )
-    few = Counts({"train": 16, "valid": 10, "test": 20}, {"train": 80, "valid": 10, "test": 20}, 23, "", True)
+    few = DatasetCounts({"train": 16, "valid": 10, "test": 20}, {"train": 80, "valid": 10, "test": 20}, 23, "", True)
     given = {
         "steps": {
-            "meanP": Steps(2.0, 6.0, 4, 12, 0, None, 10**6),
-            "tightTransf": Steps(2.0, 6.0, 4, 12, 0, None, 10**6),
+            "meanP": StepTimes(2.0, 6.0, 4, 12, 0, None, 10**6),
+            "tightTransf": StepTimes(2.0, 6.0, 4, 12, 0, None, 10**6),
         },
         "gpus": 0,
         "tflops": 100.0,
@@ -34,29 +33,29 @@ def rates(study: Study, **changes) -> Rates:
         "cores": 2,
         "threads": {"runs": 1, "pretraining": 1},
     }
-    return Rates(study, whole, few, **(given | changes))
+    return TrainingRates(study, whole, few, **(given | changes))
 
 
 def test_a_vit_computes_what_its_matrices_say():
     # ViT-B/32: 12 layers, 50 tokens, width 768; published as 4.4 GMAC, which is 8.8 GFLOP.
-    flops = work.per_item({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 1, 224)
+    flops = weights.visual_tower_flops({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 1, 224)
     assert flops == pytest.approx(2 * 4.4e9, rel=0.05)
-    assert work.per_item({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 12, 224) == 12 * flops
-    assert work.per_item({"kind": "towers"}, 1, 224) is None
+    assert weights.visual_tower_flops({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 12, 224) == 12 * flops
+    assert weights.visual_tower_flops({"kind": "towers"}, 1, 224) is None
 
 
 def test_jobs_wait_for_cores_and_for_their_level():
-    jobs = [Planned(0, 3, 1, 0), Planned(0, 2, 1, 0), Planned(0, 2, 1, 0), Planned(1, 1, 2, 0)]
+    jobs = [ScheduledJob(0, 3, 1, 0), ScheduledJob(0, 2, 1, 0), ScheduledJob(0, 2, 1, 0), ScheduledJob(1, 1, 2, 0)]
     assert wall_time(jobs, 1, 0) == 8
     assert wall_time(jobs, 2, 0) == 4 + 1, "3 beside 2, then 2 more; the next level starts after the last of them"
-    assert wall_time([Planned(0, 5, 8, 0)], 2, 0) == 5, "more threads than cores: all cores"
-    gpus = [Planned(0, 10, 1, 1)] * 4
+    assert wall_time([ScheduledJob(0, 5, 8, 0)], 2, 0) == 5, "more threads than cores: all cores"
+    gpus = [ScheduledJob(0, 10, 1, 1)] * 4
     assert [wall_time(gpus, 8, count) for count in (1, 2, 4, 0)] == [40, 20, 10, 10]
 
 
 def test_a_run_costs_its_steps_its_validations_and_its_start():
     study = Study.model_validate(PIXELS | {"training": {"epochs": 10, "batch": {"size": 4}}})
-    keys, job = study.training, Job("train", "meanP.seed0", 20.0, 15.0, None)
+    keys, job = study.training, FinishedJob("train", "meanP.seed0", 20.0, 15.0, None)
     found = rates(study).training(job, "meanP", keys, 12, 5000, 100)
     # 20 s of which 6 were steps; 10 × 1250 steps of 2 s; 10 validations of 90 more items at a third of 0.5 s each.
     assert found == pytest.approx(14 + 10 * 1250 * 2 + 10 * 90 * 0.5 / 3)
@@ -65,7 +64,7 @@ def test_a_run_costs_its_steps_its_validations_and_its_start():
 def test_items_cost_by_frames_and_layers_and_pairs_by_themselves():
     study = Study.model_validate(PIXELS)
     mean, tight = study.methods["meanP"], study.methods["tightTransf"]
-    slow = {"meanP": Steps(2.0, 6.0, 4, 12, 0, None, 1), "tightTransf": Steps(3.0, 6.0, 4, 12, 0, None, 1)}
+    slow = {"meanP": StepTimes(2.0, 6.0, 4, 12, 0, None, 1), "tightTransf": StepTimes(3.0, 6.0, 4, 12, 0, None, 1)}
     at, keys = rates(study, steps=slow), study.training
     # A step of 4 is three forward passes: 2 s are 1/6 s an item; the second more of 16 pairs 1/48 s each.
     assert at.forward(slow["meanP"], mean, keys, 12) == pytest.approx((1 / 6, 0))
@@ -77,12 +76,12 @@ def test_items_cost_by_frames_and_layers_and_pairs_by_themselves():
     )
     frozen = keys.model_copy(update={"freeze": ["visual"]})
     assert shallow.forward(slow["meanP"], mean, frozen, 12) == pytest.approx((1 / 6, 0)), "no tower in its steps"
-    job = Job("similarity", "tightTransf.seed0", 10.0, 5.0, None)
+    job = FinishedJob("similarity", "tightTransf.seed0", 10.0, 5.0, None)
     assert at.scoring(job, 200, 20, 12) == pytest.approx(10 + 180 / 6 + (200**2 - 20**2) / 48)
 
 
 def test_ranks_cost_by_their_pairs_however_few_were_rehearsed():
-    at, job = rates(Study.model_validate(PIXELS)), Job("ranks", "meanP.seed0", 1.2, 0.4, None)
+    at, job = rates(Study.model_validate(PIXELS)), FinishedJob("ranks", "meanP.seed0", 1.2, 0.4, None)
     assert at.ranking(job, 400, 400) == 1.2
     assert at.ranking(job, 2000**2, 8**2) == pytest.approx(1.2 + 0.6, abs=0.01)
     assert any("ranked" in guess for guess in at.guesses)
@@ -92,10 +91,10 @@ def test_a_gpu_that_nobody_timed_is_a_guess_and_says_so():
     study = Study.model_validate(PIXELS)
     at = rates(study, gpus=4)
     seconds, _ = at.forward(at.steps["meanP"], study.methods["meanP"], study.training, 12)
-    flops = work.per_item({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 12, 224)
+    flops = weights.visual_tower_flops({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 12, 224)
     assert seconds == pytest.approx(flops / 100e12)
     assert any("TFLOP/s" in guess for guess in at.guesses)
-    timed = rates(study, gpus=4, steps={"meanP": Steps(2.0, 6.0, 128, 12, 1, 900.0, 10**6)})
+    timed = rates(study, gpus=4, steps={"meanP": StepTimes(2.0, 6.0, 128, 12, 1, 900.0, 10**6)})
     found = timed.forward(timed.steps["meanP"], study.methods["meanP"], study.training, 12)
     assert found == pytest.approx((2 / 3 / 128, 0)) and not timed.guesses
 
@@ -103,11 +102,11 @@ def test_a_gpu_that_nobody_timed_is_a_guess_and_says_so():
 def test_captions_of_an_epoch():
     study = Study.model_validate(PIXELS)
     counts = rates(study).counts
-    assert rows_of_epoch(study.training, counts) == 5000
+    assert captions_per_epoch(study.training, counts) == 5000
     one = study.training.model_copy(update={"batch": study.training.batch.model_copy(update={"captions": "one"})})
-    assert rows_of_epoch(one, counts) == 1000
-    assert pairwise(Method(head="tightTransf")) and not pairwise(Method(head="meanP"))
-    assert not pairwise(Method(model="translator", head="mlp1"))
+    assert captions_per_epoch(one, counts) == 1000
+    assert scores_pairs(Method(head="tightTransf")) and not scores_pairs(Method(head="meanP"))
+    assert not scores_pairs(Method(model="translator", head="mlp1"))
 
 
 def test_measurements_are_read_from_what_jobs_left(tmp_path):
@@ -122,7 +121,7 @@ def test_measurements_are_read_from_what_jobs_left(tmp_path):
         path.write_text(head + row + "\n")
     (tmp_path / "logs/train").mkdir(parents=True)
     (tmp_path / "logs/train/a.seed0.log").write_text("epoch\nfinished in 3.1 s\n")
-    jobs = {job.rule: job for job in jobs_in(tmp_path)}
+    jobs = {job.rule: job for job in finished_jobs(tmp_path)}
     assert set(jobs) == {"train", "sweep", "video_shard"}
     assert (jobs["train"].method, jobs["train"].memory, jobs["train"].inside) == ("a", 526.5, 3.1)
     assert jobs["train"].start == pytest.approx(3.4) and jobs["sweep"].memory is None
@@ -134,10 +133,10 @@ def test_measurements_are_read_from_what_jobs_left(tmp_path):
         "parameters": 7,
     }
     (tmp_path / "run.json").write_text(json.dumps(record | {"peak_gpu_memory_mb": None}))
-    steps = steps_of(tmp_path / "history.csv", tmp_path / "run.json")
-    assert steps == Steps(1.0, 6.0, 8, 4, 0, None, 7), "16 captions an epoch are two steps of 8; the second is warm"
+    steps = read_step_times(tmp_path / "history.csv", tmp_path / "run.json")
+    assert steps == StepTimes(1.0, 6.0, 8, 4, 0, None, 7), "16 captions an epoch are two steps of 8; the second is warm"
     (tmp_path / "history.csv").write_text("\n")
-    assert steps_of(tmp_path / "history.csv", tmp_path / "run.json") is None, "a baseline"
+    assert read_step_times(tmp_path / "history.csv", tmp_path / "run.json") is None, "a baseline"
 
 
 @pytest.mark.parametrize("name", ["rtime", "sanw", "cosine_gap", "translator", "miniclip", "demo"])
@@ -145,9 +144,9 @@ def test_a_rehearsed_study_is_a_study_and_keeps_its_methods(name, tmp_path):
     import yaml
 
     study = load_study(name)
-    towers = Towers(tmp_path / "weights", False, shrink.fewest_layers(study))
+    towers = RehearsedTowers(tmp_path / "weights", False, shrink.min_layers(study))
     towers.rehearsed = lambda keys, where, size: keys  # type: ignore[method-assign] # no weights are written here
-    keys = shrink.small(study, tmp_path, towers, 2, 0)
+    keys = shrink.shrink_study(study, tmp_path, towers, 2, 0)
     (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(keys, sort_keys=False))
     small = load_study(name, tmp_path)
     assert list(small.methods) == list(study.methods) and small.pairs() == study.pairs()
@@ -163,7 +162,7 @@ def test_paths_that_exist_become_absolute_and_nothing_else(tmp_path):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/tiny.json").write_text("{}")
     given = {"a": ["config/tiny.json", "none/there.json"], "b": {"c": "R@1"}, "d": 3, "e": "\0.x"}
-    made = shrink.absolute(given, tmp_path)
+    made = shrink.absolute_paths(given, tmp_path)
     assert made == {
         "a": [str(tmp_path / "config/tiny.json"), "none/there.json"],
         "b": {"c": "R@1"},
@@ -173,12 +172,12 @@ def test_paths_that_exist_become_absolute_and_nothing_else(tmp_path):
 
 
 def test_what_people_read():
-    assert [report.span(s) for s in (20, 300, 5400, 86400, 3 * 86400)] == [
+    assert [report.approximate_duration(s) for s in (20, 300, 5400, 86400, 3 * 86400)] == [
         "1 min",
         "5 min",
         "1.5 h",
         "24.0 h",
         "3.0 days",
     ]
-    assert [report.size(n) for n in (3e6, 4.2e9)] == ["3 MB", "4.2 GB"]
-    assert report.aligned([("Stage", "Jobs"), ("train", "12")]) == ["Stage  Jobs", "───────────", "train    12"]
+    assert [report.format_bytes(n) for n in (3e6, 4.2e9)] == ["3 MB", "4.2 GB"]
+    assert report.align_columns([("Stage", "Jobs"), ("train", "12")]) == ["Stage  Jobs", "───────────", "train    12"]

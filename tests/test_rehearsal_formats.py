@@ -7,19 +7,17 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from rewind.datasets.annotations import part, read_annotations
+from rewind.cli.rehearse.dummy_data import EmbeddingsFormat, SplitSizes, rehearsal_format
+from rewind.config import Dataset
+from rewind.config.dataset import Source
+from rewind.data.annotations import read_annotations, select_originals
 from rewind.errors import RewindError
-from rewind.jobs.config import check_sources
-from rewind.jobs.places import sources_folder, videos_folder
-from rewind.jobs.videos import make_sources
-from rewind.rehearsal.formats import format_of
-from rewind.rehearsal.formats.embeddings import part as vectors_part
-from rewind.rehearsal.pictures import Sizes
-from rewind.study import Dataset
-from rewind.study.dataset import Source
-from rewind.video.inventory import inventory
+from rewind.jobs.data import make_sources
+from rewind.video.sources import build_inventory
+from rewind.workflow.config import check_sources
+from rewind.workflow.layout import sources_folder, videos_folder
 
-SIZES = Sizes(8, 2, 3)
+SIZES = SplitSizes(8, 2, 3)
 SOURCES = {
     "rtime": {"annotations": {"train": "a", "valid": "b", "test": "c"}, "videos": "d"},
     "table": {"table": "a", "videos": "b"},
@@ -38,7 +36,7 @@ SOURCES = {
 def small(name: str, folder: Path) -> Dataset:
     given = {"format": name.split()[0]} | SOURCES[name]
     source = TypeAdapter(Source).validate_python(given).model_dump(mode="json")
-    keys = format_of(source["format"]).stand_in(source, folder, SIZES)
+    keys = rehearsal_format(source["format"]).stand_in(source, folder, SIZES)
     reverse = source["format"] in ("rtime", "table", "shapes") and source.get("items") != "images"
     return Dataset(name="few", source=source | keys, reverse=reverse)
 
@@ -58,7 +56,7 @@ def test_stand_ins_are_read_as_the_real_files_are(name, tmp_path, monkeypatch):
     twins = (found.items["reversed"] == 1).sum()
     assert (twins > 0) == dataset.reverse
     if not dataset.vectors:
-        rows = inventory(dataset, found, videos_folder(dataset))
+        rows = build_inventory(dataset, found, videos_folder(dataset))
         assert (rows["source"] != "").all(), "every item has its file"
 
 
@@ -83,7 +81,7 @@ def test_a_part_that_names_no_item_is_refused(tmp_path, content):
     if content is not None:
         path.write_text(content)
     with pytest.raises(RewindError, match=r"only\.txt.*(one item id per line|the file is empty)"):
-        part(read_annotations(dataset, ""), str(path))
+        select_originals(read_annotations(dataset, ""), str(path))
 
 
 def test_a_part_of_the_users_vectors_has_their_values(tmp_path, monkeypatch):
@@ -91,7 +89,7 @@ def test_a_part_of_the_users_vectors_has_their_values(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     real = small("embeddings", tmp_path / "raw")
-    keys = vectors_part(real, tmp_path / "part", Sizes(3, 1, 1))
+    keys = EmbeddingsFormat().part(real, tmp_path / "part", SplitSizes(3, 1, 1))
     with np.load(keys["train"]) as few, np.load(real.source.train) as whole:
         rows = [whole["images/names"].tolist().index(name) for name in few["images/names"].tolist()]
         assert len(rows) == 5 and np.array_equal(few["images/embeddings"], whole["images/embeddings"][rows])

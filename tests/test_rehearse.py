@@ -9,13 +9,16 @@ import sys
 import pandas as pd
 import pytest
 
-from rewind.files import write_text
-from rewind.rehearsal.command import load, price, wishes
-from rewind.rehearsal.folder import Stage
-from rewind.rehearsal.formats.table import stand_in
-from rewind.rehearsal.pictures import Sizes
-from rewind.rehearsal.run import Outcome
-from rewind.study.load import read_yaml
+from rewind.cli.rehearse.command import (
+    PreparedRehearsal,
+    SnakemakeOutcome,
+    load_with_overrides,
+    parse_rehearse_options,
+    price_full_study,
+)
+from rewind.cli.rehearse.dummy_data import SplitSizes, TableFormat
+from rewind.config.load import read_yaml
+from rewind.io.files import write_text
 from test_workflow import Workflow
 
 DATASET = """
@@ -47,7 +50,7 @@ def rehearse(workflow: Workflow, *arguments: str) -> subprocess.CompletedProcess
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Workflow:
     workflow = Workflow(tmp_path_factory.mktemp("checkout"))
-    stand_in({}, workflow.folder / "data/mine", Sizes(70, 13, 14))
+    TableFormat().stand_in({}, workflow.folder / "data/mine", SplitSizes(70, 13, 14))
     write_text(workflow.folder / "config/datasets/mine.yaml", DATASET)
     write_text(workflow.folder / "config/studies/mine.yaml", STUDY)
     return workflow
@@ -87,11 +90,20 @@ def test_every_stage_before_it_was_walked_on_the_users_clips(checkout, broken):
 @pytest.mark.slow
 def test_the_whole_is_priced_by_what_was_measured(checkout, broken, monkeypatch):
     monkeypatch.chdir(checkout.folder)
-    study, datasets = load("mine")
+    study, datasets = load_with_overrides("mine")
     folder = checkout.folder / "results/rehearsal/mine"
-    stage = Stage(folder, read_yaml(folder / "config/studies/mine.yaml"), [], Sizes(64, 12, 12), {}, {})
+    stage = PreparedRehearsal(
+        folder, read_yaml(folder / "config/studies/mine.yaml"), [], SplitSizes(64, 12, 12), {}, {}
+    )
     folders = {"mine": folder / "results/data/mine"}
-    cost = price(study, datasets, stage, folders, wishes(8, 0, None, False, None), Outcome(0, 60.0, [], ""))
+    cost = price_full_study(
+        study,
+        datasets,
+        stage,
+        folders,
+        parse_rehearse_options(8, 0, None, False, None),
+        SnakemakeOutcome(0, 60.0, [], ""),
+    )
     assert cost.counts.known and cost.counts.originals == 97 and cost.counts.items["train"] == 140
     rows = {row.rule: row for row in cost.rows}
     assert (rows["train"].jobs, rows["train"].whole_jobs) == (3, 4) and rows["trec"].whole_jobs == 0

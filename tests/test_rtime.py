@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from rewind.compat import open_clip
-from rewind.datasets import rtime
+from rewind.config import Dataset
+from rewind.data.formats import rtime
+from rewind.data.tokenizers import count_truncated
 from rewind.errors import RewindError
-from rewind.study import Dataset
+from rewind.optional_packages import open_clip
 
 
 def entry(there="A door opens.", back="A door closes.", **changes):
@@ -29,7 +30,7 @@ def read(tmp_path, reverse=True, **splits):
         path = tmp_path / f"{split}.json"
         path.write_text(entries if isinstance(entries, str) else json.dumps(entries))
         paths[split] = str(path)
-    return rtime.read_files(paths, reverse)
+    return rtime.read_rtime_files(paths, reverse)
 
 
 def captions_of(annotations, video_id):
@@ -166,10 +167,9 @@ def test_a_dataset_file_leads_to_its_annotation_files(tmp_path):
         rtime.read(Dataset.model_validate({"name": "d", "source": missing}), "")
 
 
-def test_truncated_share_counts_what_is_longer():
-    texts = ["a", "a b", "a b c", "a b c d"]
-    assert rtime.truncated_share(texts, lambda ts: [len(t.split()) + 2 for t in ts], 4) == (0.5, 2)
-    assert rtime.truncated_share([], lambda ts: [], 4) == (0.0, 0)
+def test_captions_longer_than_a_context_are_counted():
+    assert count_truncated([3, 4, 5, 6], 4) == 2
+    assert count_truncated([], 4) == 0
 
 
 @pytest.fixture
@@ -199,6 +199,5 @@ def test_files_of_the_real_extent_are_counted(invented):
 def test_captions_that_clips_tokenizer_would_cut_are_counted(invented):
     tokenizer = open_clip("tokenizer").SimpleTokenizer()
     captions = invented.captions.query("split == 'test'")["caption"]
-    counts = dict(zip(captions, (len(tokenizer.encode(text)) + 2 for text in captions), strict=True))
-    longer = [rtime.truncated_share(captions, lambda ts: [counts[t] for t in ts], n) for n in (32, 64, 77)]
-    assert longer == [(0.0025, 5), (0.0015, 3), (0.0005, 1)]
+    counts = [len(tokenizer.encode(text)) + 2 for text in captions]
+    assert len(counts) == 2000 and [count_truncated(counts, context) for context in (32, 64, 77)] == [5, 3, 1]

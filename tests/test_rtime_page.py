@@ -16,9 +16,9 @@ import yaml
 from safetensors.torch import save_file
 
 from conftest import ROOT
-from rewind.feeding.inputs import MOST_THREADS, load
-from rewind.study import Study
-from rewind.study.load import load_study
+from rewind.config import Study
+from rewind.config.load import load_study
+from rewind.loading.frame_source import MAX_LOADER_THREADS, load_batches
 
 PAGE = " ".join((ROOT / "docs/rtime.md").read_text(encoding="utf-8").split())
 STUDIES = [path.stem for path in sorted((ROOT / "config/studies").glob("*.yaml"))]
@@ -52,8 +52,8 @@ def waiting_bytes(study: Study, frames: int) -> int:
 def test_the_memory_on_the_page_follows_from_the_file():
     study = shipped()
     assert study.sweep.max_frames == [12, 16, 24]
-    ahead = [(MOST_THREADS + 1) * batch_bytes(study, n) / 1e9 for n in (12, 24)]
-    assert min(study.frames.workers, MOST_THREADS) + 1 == 5
+    ahead = [(MAX_LOADER_THREADS + 1) * batch_bytes(study, n) / 1e9 for n in (12, 24)]
+    assert min(study.frames.workers, MAX_LOADER_THREADS) + 1 == 5
     assert f"at most 5 ahead: {ahead[0]:.1f} GB at 12 frames, {ahead[1]:.1f} GB at 24" in PAGE
     shared = [waiting_bytes(study, n) / 1e9 for n in (12, 24)]
     assert f"{shared[0]:.1f} GB a job at 12 frames, {shared[1]:.1f} GB at 24" in PAGE
@@ -78,7 +78,7 @@ class Batches:
 @pytest.mark.parametrize("store", [True, False])
 def test_only_decoding_hands_batches_through_shared_memory(store):
     made = Batches(store)
-    found = list(load(made, range(6), made, 2, torch.device("cpu")))
+    found = list(load_batches(made, range(6), made, 2, torch.device("cpu")))
     assert [int(batch["rows"][0]) for batch in found] == list(range(6))
     makers = {int(batch["rows"][1]) for batch in found}
     assert (makers == {os.getpid()}) if store else (os.getpid() not in makers and len(makers) == 2)

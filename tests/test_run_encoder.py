@@ -9,11 +9,11 @@ import pytest
 from torch.utils.data import DataLoader
 
 from box_runs import make_boxes, spec_of, train_boxes
-from rewind.datasets.captions import load_split
+from rewind.data.captions import load_split
 from rewind.errors import RewindError
-from rewind.feeding.folder import DataFolder
-from rewind.interop.encoder import load
+from rewind.exports.encoder import load_encoder
 from rewind.jobs.similarity import compute_similarity
+from rewind.loading.run_data import RunData
 from search_runs import copy_study, make_study
 
 
@@ -30,11 +30,11 @@ def study(tmp_path_factory):
 
 def test_vectors_of_captions_and_clips_score_as_the_evaluation_does(study):
     run, data = "results/boxes/runs/meanP/seed0", Path("results/data/boxes")
-    model = load(run, say=lambda text: None)
+    model = load_encoder(run, say=lambda text: None)
     items, captions, _ = load_split(data, "boxes", "test")
     text = model.encode_query(captions["caption"].tolist())
     clips = model.encode_document([data / path for path in items["path"]])
-    compute_similarity(DataFolder(data, "boxes", spec_of("meanP", 5), 4), f"{run}/model.safetensors", "matrix.npz")
+    compute_similarity(RunData(data, "boxes", spec_of("meanP", 5), 4), f"{run}/model.safetensors", "matrix.npz")
     with np.load("matrix.npz") as archive:
         ours = archive["similarity"]
     scale = float(model.retriever.backbone.logit_scale.exp())
@@ -47,7 +47,7 @@ def test_vectors_of_captions_and_clips_score_as_the_evaluation_does(study):
 
 
 def test_rows_of_a_loader_are_encoded_as_lists_are(study):
-    model = load("results/boxes/runs/meanP/seed0", say=lambda text: None)
+    model = load_encoder("results/boxes/runs/meanP/seed0", say=lambda text: None)
     captions = ["a red box moves left", "a blue box moves right", "a lime box", "something yellow", "a black box"]
     rows = DataLoader([{"id": caption, "text": caption} for caption in captions], batch_size=2)
     assert np.array_equal(model.encode(rows, prompt_type="query", batch_size=2), model.encode(captions))
@@ -56,7 +56,7 @@ def test_rows_of_a_loader_are_encoded_as_lists_are(study):
 
 
 def test_what_it_cannot_encode_is_refused(study):
-    model = load("results/boxes/runs/meanP/seed0", say=lambda text: None)
+    model = load_encoder("results/boxes/runs/meanP/seed0", say=lambda text: None)
     with pytest.raises(RewindError, match="captions and clips are mixed"):
         model.encode(["a red box", Path("results/data/boxes/videos/test_red.mp4")])
     with pytest.raises(RewindError, match="int is neither a caption"):
@@ -69,12 +69,12 @@ def test_what_it_cannot_encode_is_refused(study):
 
 def test_a_head_that_scores_pairs_is_refused(study):
     with pytest.raises(RewindError, match="tightTransf scores pairs and has no vector per clip"):
-        load("results/boxes/runs/tightTransf/seed0", say=lambda text: None)
+        load_encoder("results/boxes/runs/tightTransf/seed0", say=lambda text: None)
 
 
 def test_a_closed_form_baseline_is_an_encoder_too(tmp_path_factory, tmp_path, monkeypatch):
     runs = copy_study(make_study(tmp_path_factory.mktemp("walls"), ridge=1), tmp_path, monkeypatch)
-    model = load(runs / "ridge/seed0", say=lambda text: None, trust=True)
+    model = load_encoder(runs / "ridge/seed0", say=lambda text: None, trust=True)
     videos = Path("results/data/walls/videos")
     colours = ["red", "lime", "blue"]
     scores = model.similarity(

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from broken_runs import BreakingFile, Interrupt
+from rewind.config import Training
+from rewind.config.training import Batch
 from rewind.distributed import World
 from rewind.errors import RewindError
-from rewind.study import Training
-from rewind.study.training import Batch
 from rewind.training.batches import epoch_batches
-from rewind.training.loop import train
-from rewind.training.order import Order, text_vectors
-from rewind.training.samplers.interface import make_sampler
+from rewind.training.loop import train_model
+from rewind.training.order import BatchOrder, encode_all_captions
+from rewind.training.samplers.base import make_sampler
 from test_grad_cache import CPU
 from test_micro_batch import later_is_better
 from test_training import data, keys, retriever, same
@@ -65,12 +65,12 @@ def run(path, stop_after=None):
     split = split_of(model)
 
     def validate(current):
-        vectors.append(text_vectors(current, split.text, CPU))
+        vectors.append(encode_all_captions(current, split.text, CPU))
         return later_is_better(current)
 
     training = keys(epochs=5, batch=BY_VECTOR, save_every_steps=1, objective=f"{__name__}.seeing")
     SEEN.clear()
-    train(model, split, training, 0, CPU, validate, BreakingFile(path, "x", stop_after), "run")
+    train_model(model, split, training, 0, CPU, validate, BreakingFile(path, "x", stop_after), "run")
     rows = list(SEEN)
     return model, rows, vectors
 
@@ -79,7 +79,7 @@ SEEN: list = []
 
 
 def seeing(retriever, text, items, batch):
-    from rewind.objectives.infonce import infonce
+    from rewind.losses.infonce import infonce
 
     SEEN.append(batch["rows"].tolist())
     return infonce(retriever, text, items, batch)
@@ -107,7 +107,7 @@ def test_a_broken_run_sees_the_same_batches(tmp_path, stop_after):
 def test_uniform_is_the_order_of_old():
     model = retriever("meanP")
     split, training = data(model), keys()
-    order = Order(split, training, 5, World())
+    order = BatchOrder(split, training, 5, World())
     wanted = epoch_batches(split.item_of_caption, split.cluster_of_item, training.batch, 5, 1)
     assert np.array_equal(order.whole(1), wanted) and order.state == {}
 
@@ -115,8 +115,8 @@ def test_uniform_is_the_order_of_old():
 def test_ranks_share_one_global_order():
     split = split_of(retriever("meanP"))
     training = keys(batch=BY_VECTOR)
-    whole = Order(split, training, 0, World()).share(1)
-    order = Order(split, training, 0, World())  # made alone, then seen as each of two
+    whole = BatchOrder(split, training, 0, World()).share(1)
+    order = BatchOrder(split, training, 0, World())  # made alone, then seen as each of two
     shares = []
     for rank in range(2):
         order.world = World(rank, 2)
@@ -127,7 +127,7 @@ def test_ranks_share_one_global_order():
 def test_text_vectors_disturb_nothing():
     model = retriever("meanP").train()
     before = torch.get_rng_state()
-    found = text_vectors(model, model.backbone.prepare_text(["a red ring up", "a blue star down"]), CPU)
+    found = encode_all_captions(model, model.backbone.prepare_text(["a red ring up", "a blue star down"]), CPU)
     assert model.training and torch.equal(before, torch.get_rng_state())
     assert found.shape == (2, 96) and found.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-6)
@@ -144,7 +144,7 @@ class Uneven:
 
 def test_samplers_that_cannot_be_used_are_refused():
     split = data(retriever("meanP"))
-    order = Order(split, keys(batch={"size": 4, "sampler": f"{__name__}.Uneven"}), 0, World())
+    order = BatchOrder(split, keys(batch={"size": 4, "sampler": f"{__name__}.Uneven"}), 0, World())
     with pytest.raises(RewindError, match="gives 3 batches in epoch 2 and 2 in epoch 1"):
         order.whole(1)
     with pytest.raises(RewindError, match=r"training\.batch\.sampler: cannot find 'sorted'"):

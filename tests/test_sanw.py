@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from golden_numbers import agree, load
+from rewind.config import Training
 from rewind.errors import RewindError
+from rewind.losses.base import make_objective
+from rewind.losses.infonce import infonce
+from rewind.losses.sanw import Options, build, negative_weights, normalise_rows
 from rewind.models.retriever import Retriever
-from rewind.objectives.infonce import infonce
-from rewind.objectives.interface import make_objective
-from rewind.objectives.sanw import Options, build, row_normalised, weights
-from rewind.study import Training
 from rewind.training.grad_cache import exact_step
 from rewind.training.optim import lr_factor
 from test_grad_cache import CPU, batch_of, error, gradients, tiny
@@ -81,7 +81,7 @@ def test_weights_are_upstreams(n, mode):
     s = HYPER["alpha"] * text @ text.T + (1 - HYPER["alpha"]) * image @ image.T
     off = ~np.eye(len(s), dtype=bool)
     agree(f"SANW, {mode}", "pair similarity", s[off], GOLDEN[f"b{n}/s"][off], **CLOSE)
-    found = weights(torch.from_numpy(s), Options(**HYPER, mode=mode)).numpy()
+    found = negative_weights(torch.from_numpy(s), Options(**HYPER, mode=mode)).numpy()
     # Upstream adds 1 to the diagonal, and so do only the numbers of its own weights.
     for wanted in ("w", "w_upstream"):
         agree(f"SANW, {mode}", "weights", found[off], GOLDEN[f"b{n}/{mode}/{wanted}"][off], **CLOSE)
@@ -185,7 +185,7 @@ def test_normalised_rows_have_as_much_negative_mass_as_plain_ones():
     w = torch.tensor([[1.0, 0.1, 0.3, 0.2], [0.5, 1, 0, 0], [0, 0, 1, 0], [0.2, 0.2, 0.2, 1]])
     negative = ~torch.eye(4, dtype=torch.bool)
     negative[0, 1] = negative[1, 0] = False
-    found = row_normalised(w, negative)
+    found = normalise_rows(w, negative)
     torch.testing.assert_close((found * negative).sum(1)[[0, 3]], torch.tensor([2.0, 3.0]))
     assert found[2].equal(w[2]) and torch.isfinite(found).all(), "a row without weight stays as it is"
     assert found[0, 2] / found[0, 3] == pytest.approx(1.5)
@@ -273,7 +273,7 @@ def test_wrong_options_are_named(options, message):
 
 def test_weights_fall_above_delta_and_pass_a_band():
     s = torch.linspace(-1, 1, 201, dtype=torch.float64)
-    debias, band = weights(s, Options()), weights(s, Options(mode="bandpass"))
+    debias, band = negative_weights(s, Options()), negative_weights(s, Options(mode="bandpass"))
     assert (debias[s <= 0.6] == 1).all() and (debias.diff()[s[1:] > 0.61] < 0).all()
     assert debias[-1].item() == pytest.approx(math.exp(-1.6))
     assert 0.295 < s[band > 0.5].min() < 0.315 and 0.785 < s[band > 0.5].max() < 0.805 and band.min() == 1e-3

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from brought_files import COUNT, caption_ids, item_ids
-from rewind.cli import main
-from rewind.datasets.score_files import NO_SCORE, read_scores
+from rewind.cli.main import main
+from rewind.config.report import Statistics
+from rewind.data.readers import MISSING_SCORE, read_score_file
 from rewind.errors import RewindError
-from rewind.evaluation.matrix import FileMatrix, drawable, open_scored
-from rewind.evaluation.scored_pairs import not_scored
-from rewind.files import read_csv, write_npz
-from rewind.jobs.metrics import compute_ranks, join_metrics, read_reasons
+from rewind.evaluation.matrix import FileMatrix, fill_missing_scores, open_scores
+from rewind.evaluation.ranking import unscored_settings
+from rewind.io.files import read_csv, write_npz
+from rewind.jobs.metrics import compute_ranks, join_metrics, read_not_evaluated
 from rewind.jobs.statistics import compute_statistics
-from rewind.jobs.trec import export
-from rewind.models.scores import GivenScores
-from rewind.reporting.results import Results
-from rewind.reporting.tables import summary
-from rewind.statistics.pairs import Random
-from rewind.study.model import Statistics
+from rewind.jobs.trec import export_trec
+from rewind.models.precomputed import PrecomputedScores
+from rewind.report.results import Results
+from rewind.report.tables import summary_text
+from rewind.statistics.pairs import RandomFactors
 from test_brought import data, tables  # noqa: F401 - a fixture
 
 SETTINGS, WAYS = ["origin", "hard", "binary"], ["text_to_item", "item_to_text"]
@@ -32,7 +32,7 @@ OTHER = "no caption has a score for any item but its own and that item's twin"
 
 def evaluated(folder: Path, file: Path, method: str, settings: list[str] | None = None) -> dict:
     """What the jobs make of a file of scores: the run's matrix and ranks; its JSON."""
-    model = GivenScores(read_scores(file))
+    model = PrecomputedScores(read_score_file(file))
     items, captions = model.covers(*tables(folder))
     inputs, text = model.from_captions(items, captions)
     batch = model.encode_items(inputs.batch(np.arange(len(inputs))))
@@ -109,7 +109,7 @@ def test_dashes_stand_in_every_table_with_their_reason(data: Path, tmp_path: Pat
     names = {name: name for name, _ in runs}
     pairs, keys = [("t2v", "full"), ("v2t", "full"), ("t2v", "v2t")], Statistics(resamples=100)
     compute_statistics(
-        runs, ranks, pairs, keys, Random(frozenset({"t2v", "v2t", "full"})), *files, ["t2v", "v2t", "full"]
+        runs, ranks, pairs, keys, RandomFactors(frozenset({"t2v", "v2t", "full"})), *files, ["t2v", "v2t", "full"]
     )
     intervals, compared, gaps, places = map(read_csv, files)
     assert set(gaps["method"]) == {"full"}
@@ -119,9 +119,9 @@ def test_dashes_stand_in_every_table_with_their_reason(data: Path, tmp_path: Pat
     }
     results = Results(
         read_csv(data / "metrics.csv"), intervals, compared, names, dict.fromkeys(names, "-"), fixed=names, gaps=gaps,
-        places=places, not_evaluated=read_reasons(runs, ranks), order="primary",
+        places=places, not_evaluated=read_not_evaluated(runs, ranks), order="primary",
     )  # fmt: skip
-    text = summary(results, SETTINGS, "videos", "Doors")
+    text = summary_text(results, SETTINGS, "videos", "Doors")
     origin, binary = (next(part for part in text.split("Table ") if name in part) for name in ("Origin", "Binary"))
     dashed = [line.split()[0] for line in origin.splitlines() if " – " in line.replace("-", "")]
     assert {"t2v", "v2t"} <= set(dashed) and "full" not in dashed
@@ -148,22 +148,22 @@ def test_what_a_run_without_a_score_writes_comes_back_the_same(data: Path, tmp_p
     scores = np.random.default_rng(0).normal(size=(2 * COUNT, 2 * COUNT)).astype(np.float32)
     before = evaluated(data, run_of(tmp_path, scores, 5), "best")
     matrix = data / "similarity/best/seed0.npz"
-    again = read_scores(matrix)
+    again = read_score_file(matrix)
     assert np.isneginf(again.similarity).sum() == 2 * COUNT * (2 * COUNT - 5)
     assert evaluated(data, matrix, "again") == before
-    files = export(data, "doors", ["hard"], ["text_to_item"], {("best", 0): str(matrix)}, tmp_path / "trec")
+    files = export_trec(data, "doors", ["hard"], ["text_to_item"], {("best", 0): str(matrix)}, tmp_path / "trec")
     written = next(path for path in files if path.name.startswith("run_"))
     assert len(written.read_text().splitlines()) == 2 * COUNT * 5
     assert evaluated(data, written, "exported", ["hard"])["metrics"][0] == next(
         row for row in before["metrics"] if row["setting"] == "hard"
     )
     # Pictures show such pairs as just below the others, in memory and in a file.
-    shown, found = drawable(open_scored(matrix).scores), again.similarity
+    shown, found = fill_missing_scores(open_scores(matrix).scores), again.similarity
     assert (
         shown.min() == found[np.isfinite(found)].min() - 1
         and (shown[np.isfinite(found)] == found[np.isfinite(found)]).all()
     )
-    large = drawable(open_scored(matrix, whole=1).scores)
+    large = fill_missing_scores(open_scores(matrix, whole=1).scores)
     assert isinstance(large, FileMatrix) and (large[:] == shown).all()
 
 
@@ -189,12 +189,12 @@ def test_each_kind_of_pair_is_needed_where_it_is_asked(data: Path, gone: list[st
     items, captions = tables(data)
     scores = np.random.default_rng(0).normal(size=(2 * COUNT, 2 * COUNT)).astype(np.float32)
     for kind in gone:
-        scores[KINDS[kind]] = NO_SCORE
-    assert set(not_scored(scores, captions, items, SETTINGS, WAYS)) == lacking
-    assert set(not_scored(scores, captions, items, ["test"], WAYS)) == {"test"} & (
+        scores[KINDS[kind]] = MISSING_SCORE
+    assert set(unscored_settings(scores, captions, items, SETTINGS, WAYS)) == lacking
+    assert set(unscored_settings(scores, captions, items, ["test"], WAYS)) == {"test"} & (
         {"test"} if "hard" in lacking else set()
     )
     if gone:  # one score of the kind is enough, but for that of a caption and its own clip
         place = tuple(part.start for part in KINDS[gone[0]])
         scores[place[0], place[1] + 1] = 0
-        assert not set(not_scored(scores, captions, items, ["origin", "hard"], WAYS))
+        assert not set(unscored_settings(scores, captions, items, ["origin", "hard"], WAYS))

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from rewind.errors import RewindError
-from rewind.jobs import seals
-from rewind.jobs.given import Given, Named
-from rewind.jobs.places import pack, unpack
+from rewind.workflow import checksums
+from rewind.workflow.job import Job, NamedList
+from rewind.workflow.layout import pack_sources, unpack_sources
 
 MODEL = "results/mini/runs/meanP/seed{}/model.safetensors"
 
 
-def given(*outputs: str, rule: str = "train", inputs: tuple[str, ...] = (), **wildcards: str) -> Given:
-    return Given(rule, Named(inputs, {}), Named(outputs, {}), Named([], {}), wildcards, 1, {}, "a.log")
+def given(*outputs: str, rule: str = "train", inputs: tuple[str, ...] = (), **wildcards: str) -> Job:
+    return Job(rule, NamedList(inputs, {}), NamedList(outputs, {}), NamedList([], {}), wildcards, 1, {}, "a.log")
 
 
 def made(path: str, content: bytes, **wildcards: str) -> Path:
@@ -25,7 +25,7 @@ def made(path: str, content: bytes, **wildcards: str) -> Path:
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
-    seals.seal(given(path, **wildcards))
+    checksums.write_checksums(given(path, **wildcards))
     return file
 
 
@@ -37,18 +37,18 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 def said(path: str | Path) -> str:
     with pytest.raises(RewindError) as caught:
-        seals.check_file(path)
+        checksums.verify_file(path)
     return str(caught.value)
 
 
 def test_a_file_as_it_was_made_passes_touched_moved_or_linked(folder):
     file = made(MODEL.format(0), b"weights", seed="0")
     os.utime(file, (1, 1))
-    seals.check_file(file)
-    seals.check_file(folder / file)
+    checksums.verify_file(file)
+    checksums.verify_file(folder / file)
     (folder / "results").rename(folder / "elsewhere")
     (folder / "results").symlink_to(folder / "elsewhere")
-    seals.check_file(file)
+    checksums.verify_file(file)
 
 
 def test_what_is_another_file_by_now_is_named_with_how_it_came_and_what_to_do():
@@ -74,10 +74,10 @@ def test_a_job_refuses_its_inputs_and_forgets_what_its_outputs_were():
     file = made("results/mini/metrics.csv", b"method\n")
     file.write_bytes(b"methods\n")
     with pytest.raises(RewindError, match=r"metrics\.csv: not the file"):
-        seals.check(given("results/mini/tables/a.csv", inputs=(str(file),)))
+        checksums.verify_inputs(given("results/mini/tables/a.csv", inputs=(str(file),)))
     draft = Path("results/mini/.seals/.metrics.csv.77.part.json")
     draft.write_text("")
-    seals.withdraw(given(str(file)))
+    checksums.clear_checksums(given(str(file)))
     assert not draft.exists() and not list(Path("results/mini/.seals").iterdir())
 
 
@@ -86,22 +86,22 @@ def test_files_beside_an_index_count_with_it():
     folder.mkdir(parents=True)
     np.save(folder / "text.npy", np.ones((2, 3), np.float32))
     index = made(str(folder / "embeddings.json"), b'{"text_width": 3, "item_width": 3}')
-    seals.check_file(index)
+    checksums.verify_file(index)
     np.save(folder / "text.npy", np.zeros((2, 3), np.float32))
     assert "text.npy: not the file that the job train wrote" in said(index)
 
 
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_large_file_that_is_damaged_is_refused_whatever_its_time(monkeypatch, earlier):
-    monkeypatch.setattr(seals, "LARGE", 4)
+    monkeypatch.setattr(checksums, "MIN_CRC_BYTES", 4)
     if earlier:  # which wrote no CRC-32
-        monkeypatch.setattr(seals, "LARGE", 8)
+        monkeypatch.setattr(checksums, "MIN_CRC_BYTES", 8)
     file = made(MODEL.format(0), b"weights")
-    monkeypatch.setattr(seals, "LARGE", 4)
+    monkeypatch.setattr(checksums, "MIN_CRC_BYTES", 4)
     then = file.stat().st_mtime_ns
-    seals.check_file(file)
+    checksums.verify_file(file)
     os.utime(file, ns=(1, 1))
-    seals.check_file(file)
+    checksums.verify_file(file)
     file.write_bytes(b"WEIGHTS")
     assert "its content is another one" in said(file)
     os.utime(file, ns=(then, then))
@@ -109,10 +109,10 @@ def test_a_large_file_that_is_damaged_is_refused_whatever_its_time(monkeypatch, 
 
 
 def test_a_large_file_of_the_same_time_is_read_once_by_its_fast_checksum(monkeypatch):
-    monkeypatch.setattr(seals, "LARGE", 4)
+    monkeypatch.setattr(checksums, "MIN_CRC_BYTES", 4)
     file = made(MODEL.format(0), b"weights")
-    monkeypatch.setattr(seals, "sha256_of", lambda path: pytest.fail("read a second time"))
-    seals.check_file(file)
+    monkeypatch.setattr(checksums, "sha256_of", lambda path: pytest.fail("read a second time"))
+    checksums.verify_file(file)
 
 
 def test_a_pipe_in_place_of_an_input_is_refused_and_not_waited_for():
@@ -146,17 +146,17 @@ def test_a_made_source_that_was_changed_comes_back_from_what_was_packed():
     (folder / "videos").mkdir(parents=True)
     clip = folder / "videos/a.mp4"
     clip.write_bytes(b"clip")
-    pack(folder)
+    pack_sources(folder)
     for content in (b"CLIP", b"cl", None):
         clip.unlink()
         if content:
             clip.write_bytes(content)
-        unpack(folder.with_name("source.tar"), folder)
+        unpack_sources(folder.with_name("source.tar"), folder)
         assert clip.read_bytes() == b"clip"
 
 
 def test_files_elsewhere_and_those_of_a_bucket_have_no_seals():
     for name in ("data/x.json", ".snakemake/storage/s3/b/results/mini/best.json", "results/x.json"):
         made(name, b"{")
-        seals.check_file(name)
+        checksums.verify_file(name)
     assert not list(Path().rglob(".seals"))

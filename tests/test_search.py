@@ -13,17 +13,21 @@ import pytest
 from PIL import Image
 
 import search_runs
+from rewind.data.tokenizers import ClipTokenizer, MiniclipTokenizer
 from rewind.errors import RewindError
-from rewind.feeding.folder import DataFolder
-from rewind.files import read_csv, write_csv
+from rewind.io.files import read_csv, write_csv
 from rewind.jobs.similarity import compute_similarity
-from rewind.search.console import described, printable, table
-from rewind.search.picture import answer_picture
-from rewind.search.query import check_query
+from rewind.loading.run_data import RunData
+from rewind.search.render import (
+    StripReader,
+    answer_picture,
+    answer_text,
+    captions_text,
+    printable_caption,
+    side_by_side,
+)
 from rewind.search.run import open_run
-from rewind.search.searcher import Answer, Hit, Searcher, load_searcher
-from rewind.search.strips import Strips, side_by_side
-from rewind.text import ClipTokenizer, MiniclipTokenizer
+from rewind.search.searcher import Answer, Hit, Searcher, check_query, load_searcher
 from search_runs import copy_study, make_study, search
 
 FOUND = ["meanP", "tightTransf", "frozen", "ridge"]
@@ -44,7 +48,7 @@ def test_a_query_ranks_as_the_evaluation_does(runs, method):
     run = open_run(runs / method / "seed0")
     searcher = load_searcher(run, say=lambda text: None, trust=True)
     matrix = runs / "similarity.npz"
-    folder = DataFolder(run.data, run.dataset, search_runs.spec_of(method, 30), 2, run.cache)
+    folder = RunData(run.data, run.dataset, search_runs.spec_of(method, 30), 2, run.cache)
     compute_similarity(folder, str(run.model), str(matrix))
     with np.load(matrix) as archive:
         scores, items = archive["similarity"], archive["item_ids"].tolist()
@@ -101,7 +105,7 @@ def test_the_twin_of_the_truth_is_marked_and_ties_share_the_rank(runs, capsys):
     found = searcher.search("a red wall", 2, truth="test_red")
     assert [hit.item for hit in found.hits] == ["test_red", "test_red_rev"]
     assert found.hits[0].score == found.hits[1].score and found.rank == 1.5
-    text = table(found)
+    text = answer_text(found)
     assert "1 ✓" in text and "2 ⇄" in text and "test_red at rank 1.5 of 7" in text
 
 
@@ -204,14 +208,14 @@ def test_answers_are_saved_as_picture_and_json(runs, capsys, tmp_path):
 def test_a_strip_shows_the_clip(runs):
     run = open_run(runs / "meanP/seed0")
     searcher = load_searcher(run, say=lambda text: None)
-    frames = Strips(searcher.items, run.data, 40).read(searcher.place["test_blue"])
+    frames = StripReader(searcher.items, run.data, 40).read(searcher.place["test_blue"])
     assert frames.shape == (3, 40, 40, 3) and frames[..., 2].min() > 200 and frames[..., :2].max() < 60
 
 
 def test_images_are_shown_five_in_a_row(tmp_path):
     Image.new("L", (60, 90), 120).save(tmp_path / "grey.png")
     items = pd.DataFrame({"path": ["grey.png"], "reversed": [0]})
-    frames = Strips(items, tmp_path).read(0)
+    frames = StripReader(items, tmp_path).read(0)
     assert frames.shape == (1, 160, 160, 3) and (frames == 120).all()
     hits = [Hit(place, 0, f"item{place}", 0.5, ["word " * 40]) for place in range(1, 8)]
     figure = answer_picture(Answer("q", hits, 7), [side_by_side(frames)] * 7, "run")
@@ -220,7 +224,7 @@ def test_images_are_shown_five_in_a_row(tmp_path):
 
 
 def test_captions_cannot_steer_the_terminal():
-    assert printable("a\x1b[2Jb\nc‮d") == "a [2Jb c d"
-    assert described([f"c{n}" for n in range(1000)]) == "c0 · c1 · c2 · +997"
-    text = table(Answer("q" * 300, [Hit(1, 0, "id", 0.5, ["word " * 50])], 1), width=60)
+    assert printable_caption("a\x1b[2Jb\nc‮d") == "a [2Jb c d"
+    assert captions_text([f"c{n}" for n in range(1000)]) == "c0 · c1 · c2 · +997"
+    text = answer_text(Answer("q" * 300, [Hit(1, 0, "id", 0.5, ["word " * 50])], 1), width=60)
     assert len(text.splitlines()[1]) == 60 and text.splitlines()[1].endswith("…")

@@ -9,7 +9,7 @@ import pytest
 
 import search_runs
 from rewind.errors import RewindError
-from rewind.files import read_csv, read_json, write_csv, write_json
+from rewind.io.files import read_csv, read_json, write_csv, write_json
 from rewind.search.run import open_run
 from search_runs import copy_study, make_study, search
 
@@ -65,7 +65,7 @@ def test_a_stale_index_is_made_anew(runs, capsys, part):
 
 def test_an_edit_of_the_code_makes_an_index_stale(runs, capsys, monkeypatch):
     search(capsys, runs / "meanP/seed0", "red", "--index")
-    monkeypatch.setattr("rewind.search.gallery.total", lambda stage, parts: " ".join(parts))
+    monkeypatch.setattr("rewind.search.searcher.compute_code_hash", lambda stage, parts: " ".join(parts))
     err = search(capsys, runs / "meanP/seed0", "red", "--index")[2]
     assert "stale (changed: code); made again" in err
 

@@ -22,13 +22,13 @@ from PIL import Image
 
 pytest.importorskip("flask", reason="Flask is not installed; it comes with the extra serve")
 
-from rewind.cli import main
+from rewind.cli.main import main
 from rewind.errors import RewindError
-from rewind.files import read_csv, write_csv
+from rewind.io.files import read_csv, write_csv
 from rewind.search.run import open_run
 from rewind.search.searcher import load_searcher
 from rewind.search.server import BoundedServer, create_app, is_local, serve
-from rewind.video.packed import write_index, write_tar
+from rewind.video.shards import write_clip_index, write_tar
 from search_runs import COLOURS, make_study
 
 VOID = {"meta", "link", "input", "img", "br"}
@@ -166,7 +166,7 @@ def test_a_clip_in_a_shard_is_given_out_and_a_damaged_one_is_not(client, root):
     videos = root / "results/data/walls/videos"
     whole, shard = (videos / "test_blue.mp4").read_bytes(), videos / "shards/0-of-1.tar"
     try:
-        write_index(videos, [("shards/0-of-1.tar", write_tar(shard, [("test_blue.mp4", whole)]))])
+        write_clip_index(videos, [("shards/0-of-1.tar", write_tar(shard, [("test_blue.mp4", whole)]))])
         (videos / "test_blue.mp4").rename(root / "kept.mp4")
         assert client.get("/clip/test_blue").data == whole
         damaged = bytearray(shard.read_bytes())

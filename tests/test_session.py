@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT
+from rewind.data.tokenizers import ClipTokenizer, WordTokenizer
 from rewind.errors import RewindError
-from rewind.files import atomic, check_id, read_csv, read_spreadsheet, write_csv, write_spreadsheet
-from rewind.jobs.session import session
-from rewind.progress import Progress, clock
-from rewind.text import ClipTokenizer, WordTokenizer
+from rewind.io.files import atomic_write, check_id, read_csv, read_spreadsheet, write_csv, write_spreadsheet
+from rewind.progress import Progress, format_duration
+from rewind.workflow.job import job_session
 
 
 def test_output_goes_to_console_and_log(tmp_path, capsys):
-    with session(tmp_path / "a.log"):
+    with job_session(tmp_path / "a.log"):
         print("one line")
         print("a warning", file=sys.stderr)
     log = (tmp_path / "a.log").read_text()
@@ -37,24 +37,24 @@ def test_a_log_begins_with_the_attempts_that_failed_and_only_with_those(tmp_path
     log = tmp_path / "logs" / "a.log"
     for number in (1, 2):
         log.unlink(missing_ok=True)  # as Snakemake does before it runs a job again
-        with pytest.raises(SystemExit), session(log):
+        with pytest.raises(SystemExit), job_session(log):
             print(f"attempt {number}")
             raise RewindError("no luck.")
     log.unlink()
-    with session(log):
+    with job_session(log):
         print("attempt 3")
     text = log.read_text()
     assert [text.count(f"attempt {n}\n") for n in (1, 2, 3)] == [1, 1, 1] and text.count("no luck.") == 2
     assert text.count("did not come to its end") == 2 and list(log.parent.iterdir()) == [log]
-    with session(log):
+    with job_session(log):
         print("once more")
     assert "attempt" not in log.read_text(), "of a job that came to its end nothing is kept"
 
 
 def test_a_log_keeps_a_bounded_part_of_earlier_attempts(tmp_path, monkeypatch):
-    monkeypatch.setattr("rewind.jobs.session.EARLIER", 500)
+    monkeypatch.setattr("rewind.workflow.job.MAX_EARLIER_LOG_BYTES", 500)
     for number in range(20):
-        with pytest.raises(SystemExit), session(tmp_path / "a.log"):
+        with pytest.raises(SystemExit), job_session(tmp_path / "a.log"):
             print(f"line of attempt {number}\n" * 30)
             raise RewindError("no luck.")
     text = (tmp_path / "a.log").read_text()
@@ -64,11 +64,13 @@ def test_a_log_keeps_a_bounded_part_of_earlier_attempts(tmp_path, monkeypatch):
 
 def test_what_a_killed_job_wrote_is_in_the_log_of_the_next(tmp_path):
     log = tmp_path / "a.log"
-    work = f"import os; from rewind.jobs.session import session\nwith session({str(log)!r}):\n    print('so far')"
+    work = (
+        f"import os; from rewind.workflow.job import job_session\nwith job_session({str(log)!r}):\n    print('so far')"
+    )
     work += "\n    os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", work]).returncode == -9
     log.unlink()
-    with session(log):
+    with job_session(log):
         print("and on")
     text = log.read_text()
     assert text.index("so far") < text.index("did not come to its end") < text.index("and on")
@@ -76,8 +78,8 @@ def test_what_a_killed_job_wrote_is_in_the_log_of_the_next(tmp_path):
 
 FAILS_TWICE = """
 from pathlib import Path
-from rewind.jobs.session import session
-with session(snakemake.log[0]):
+from rewind.workflow.job import job_session
+with job_session(snakemake.log[0]):
     Path("tries").open("a").write("x")
     count = len(Path("tries").read_text())
     print(f"attempt number {count}")
@@ -98,32 +100,32 @@ def test_snakemake_leaves_the_log_of_a_job_that_failed_twice(tmp_path):
 
 
 def test_a_message_for_people_has_no_traceback_and_a_defect_has(tmp_path, capsys):
-    with pytest.raises(SystemExit), session(tmp_path / "a.log"):
+    with pytest.raises(SystemExit), job_session(tmp_path / "a.log"):
         raise RewindError("row 3: no caption; add one.")
     text = capsys.readouterr().err
     assert "error: row 3: no caption; add one." in text and "Traceback" not in text
-    with pytest.raises(SystemExit), session(tmp_path / "b.log"):
+    with pytest.raises(SystemExit), job_session(tmp_path / "b.log"):
         raise ZeroDivisionError("ours")
     assert "Traceback" in capsys.readouterr().err and "ZeroDivisionError: ours" in (tmp_path / "b.log").read_text()
 
 
 def test_a_job_that_must_have_a_gpu_does_not_start_without(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with session(tmp_path / "a.log", gpus=1):
+    with job_session(tmp_path / "a.log", gpus=1):
         started = True
     assert started
-    with pytest.raises(SystemExit), session(tmp_path / "b.log", gpus=1, require_gpu=True):
+    with pytest.raises(SystemExit), job_session(tmp_path / "b.log", gpus=1, require_gpu=True):
         raise AssertionError("it started")
     text = capsys.readouterr().err
     assert "resources.require_gpu is set, but no GPU is visible here" in text and "Traceback" not in text
-    with session(tmp_path / "c.log", gpus=0, require_gpu=True):
+    with job_session(tmp_path / "c.log", gpus=0, require_gpu=True):
         pass  # a closed form never uses one
 
 
 def test_a_half_written_file_never_appears(tmp_path):
     target = tmp_path / "a.csv"
     target.write_text("old")
-    with pytest.raises(KeyError), atomic(target) as draft:
+    with pytest.raises(KeyError), atomic_write(target) as draft:
         draft.write_text("half")
         raise KeyError
     assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
@@ -182,7 +184,7 @@ def test_progress_tells_rate_and_time_left(capsys):
     progress.advance(4, "loss 1.0")
     line = capsys.readouterr().err
     assert line.startswith("train a/seed0: 4/10 steps, ") and "left" in line and line.endswith("loss 1.0\n")
-    assert (clock(75), clock(3725)) == ("1:15", "1:02:05")
+    assert (format_duration(75), format_duration(3725)) == ("1:15", "1:02:05")
 
 
 def test_word_tokens():

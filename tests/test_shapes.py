@@ -10,25 +10,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from rewind.datasets import clip_file, shapes
-from rewind.datasets.shapes_draw import MARGINS, RGB, Style, draw_style, render
-from rewind.datasets.shapes_grammar import (
+from rewind.config import Dataset
+from rewind.data import clip_writer
+from rewind.data.formats import shapes
+from rewind.data.formats.shapes import (
     BACKGROUNDS,
+    COLOUR_RGB,
     COLOURS,
     EVENTS,
+    SIZE_MARGINS,
     WORDINGS,
+    ClipStyle,
     Scene,
-    compose,
-    describe,
-    vocabulary,
-    words,
+    caption_vocabulary,
+    caption_words,
+    compose_splits,
+    describe_scene,
+    random_style,
+    render_scene,
 )
 from rewind.errors import RewindError
-from rewind.files import read_json
-from rewind.study import Dataset
+from rewind.io.files import read_json
 
 DEFAULT = {"train": 380, "valid": 60, "test": 120}
-STILL = Style(48, 48, "8", 17, dx=0.0, dy=0.0, scale=1.0, angle=0.3, corner=(1, -1))
+STILL = ClipStyle(48, 48, "8", 17, dx=0.0, dy=0.0, scale=1.0, angle=0.3, corner=(1, -1))
 
 
 @st.composite
@@ -45,7 +50,7 @@ def dataset(clips, seed=0, paraphrases=3):
 
 
 def frames_of(event, colour="red", shape="arrow", style=STILL):
-    return render(Scene(shape, colour, "black", event), style).astype(float)
+    return render_scene(Scene(shape, colour, "black", event), style).astype(float)
 
 
 def centre(frame):
@@ -58,30 +63,30 @@ def centre(frame):
 @given(scenes(), st.sampled_from(WORDINGS), st.integers(0, 999))
 @settings(max_examples=40, deadline=None)
 def test_the_reversed_clip_is_the_scene_filmed_the_other_way_and_so_is_its_caption(scene, wording, key):
-    style = draw_style(str(key), 32)
+    style = random_style(str(key), 32)
     mirrored = Scene(scene.shape, scene.colour, scene.background, scene.event, not scene.onward)
-    there, back = render(scene, style).astype(int), render(mirrored, style).astype(int)
+    there, back = render_scene(scene, style).astype(int), render_scene(mirrored, style).astype(int)
     assert np.abs(there[::-1] - back).max() <= 1  # one grey level: 1 - i/n is rounded
-    assert describe(scene, wording, reverse=True) == describe(mirrored, wording)
-    assert describe(scene, wording) != describe(scene, wording, reverse=True)
+    assert describe_scene(scene, wording, reverse=True) == describe_scene(mirrored, wording)
+    assert describe_scene(scene, wording) != describe_scene(scene, wording, reverse=True)
 
 
 @given(scenes())
 @settings(max_examples=40, deadline=None)
 def test_motion_spreads_over_the_whole_clip(scene):
-    frames = render(scene, STILL).astype(float)
+    frames = render_scene(scene, STILL).astype(float)
     for third in np.array_split(frames, 3):
         assert np.abs(third[-1] - third[0]).mean() > 0.5
 
 
 def test_what_moves_moves_the_way_the_caption_says():
-    assert "rises" in describe(Scene("arrow", "red", "black", "rise"), (0, 0))
+    assert "rises" in describe_scene(Scene("arrow", "red", "black", "rise"), (0, 0))
     rise = np.array([centre(frame) for frame in frames_of("rise")])
     assert (np.diff(rise[:, 1]) < 0).all() and rise[0, 1] - rise[-1, 1] > 20  # y counts downwards
-    assert "left to right" in describe(Scene("arrow", "red", "black", "right"), (0, 0))
+    assert "left to right" in describe_scene(Scene("arrow", "red", "black", "right"), (0, 0))
     right = np.array([centre(frame) for frame in frames_of("right")])
     assert (np.diff(right[:, 0]) > 0).all() and right[-1, 0] - right[0, 0] > 20
-    assert "approaches from the corner" in describe(Scene("arrow", "red", "black", "approach"), (0, 0))
+    assert "approaches from the corner" in describe_scene(Scene("arrow", "red", "black", "approach"), (0, 0))
     distance = [math.dist(centre(frame), (23.5, 23.5)) for frame in frames_of("approach")]
     assert distance[0] > 15 and distance[-1] < 3
 
@@ -95,13 +100,13 @@ def test_what_grows_appears_splits_and_fills_covers_more_and_more():
 
 
 def test_clockwise_is_clockwise_on_the_screen():
-    assert " clockwise" in describe(Scene("arrow", "red", "black", "orbit"), (0, 0))
+    assert " clockwise" in describe_scene(Scene("arrow", "red", "black", "orbit"), (0, 0))
     arms = np.array([centre(frame) - 23.5 for frame in frames_of("orbit", shape="circle")])
     turn = np.arctan2(np.cross(arms[:-1], arms[1:]), (arms[:-1] * arms[1:]).sum(1))
     assert (turn > 0).all()  # y counts downwards, so a positive angle is clockwise
     assert math.degrees(turn.sum()) == pytest.approx(270, abs=10)
 
-    assert " clockwise" in describe(Scene("arrow", "red", "black", "rotate"), (0, 0))
+    assert " clockwise" in describe_scene(Scene("arrow", "red", "black", "rotate"), (0, 0))
     first, later = (Image.fromarray(f.astype(np.uint8)) for f in frames_of("rotate")[[0, 4]])
     apart = {
         degrees: np.abs(np.asarray(first.rotate(degrees), float) - np.asarray(later)).mean()
@@ -112,15 +117,15 @@ def test_clockwise_is_clockwise_on_the_screen():
 
 def test_turning_ends_in_the_colour_that_is_named():
     scene = Scene("square", "red", "white", "turn")
-    assert describe(scene, (0, 0)) == f"A red square turns {scene.partner} on a white background."
-    middle = render(scene, STILL)[:, 24, 24]
-    assert tuple(middle[0]) == RGB["red"] and tuple(middle[-1]) == RGB[scene.partner]
+    assert describe_scene(scene, (0, 0)) == f"A red square turns {scene.partner} on a white background."
+    middle = render_scene(scene, STILL)[:, 24, 24]
+    assert tuple(middle[0]) == COLOUR_RGB["red"] and tuple(middle[-1]) == COLOUR_RGB[scene.partner]
 
 
 @pytest.mark.parametrize("counts", [DEFAULT, {"train": 8, "valid": 4, "test": 4}, {"train": 0, "test": 9}])
 @pytest.mark.parametrize("seed", [0, 1, 7])
 def test_splits_are_disjoint_and_captions_answerable(counts, seed):
-    splits = compose(counts, 5, seed)
+    splits = compose_splits(counts, 5, seed)
     assert {split: len(entries) for split, entries in splits.items()} == {"valid": 0, **counts}
     kept = [(e.scene.shape, e.scene.colour, e.scene.background, e.scene.event) for s in splits.values() for e in s]
     assert len(set(kept)) == len(kept)
@@ -129,13 +134,13 @@ def test_splits_are_disjoint_and_captions_answerable(counts, seed):
         assert len(set(human)) == len(human)
         assert all(len(set(e.captions(way))) == 5 for e in entries for way in (False, True))
     if splits["train"]:
-        known = vocabulary(splits["train"])
+        known = caption_vocabulary(splits["train"])
         unseen = [e.captions(way)[0] for s in ("valid", "test") for e in splits[s] for way in (False, True)]
-        assert set().union(*map(words, unseen)) <= known
+        assert set().union(*map(caption_words, unseen)) <= known
 
 
 def test_neither_event_nor_direction_tells_what_was_filmed():
-    for entries in compose(DEFAULT, 5, 0).values():
+    for entries in compose_splits(DEFAULT, 5, 0).values():
         for event in EVENTS:
             ways = [e.scene.onward for e in entries if e.scene.event == event]
             assert abs(sum(ways) - len(ways) / 2) <= 0.5
@@ -143,8 +148,8 @@ def test_neither_event_nor_direction_tells_what_was_filmed():
 
 
 def test_the_vocabulary_is_small_and_scenes_differ_by_seed():
-    assert len(vocabulary(compose(DEFAULT, 10, 0)["train"])) <= 90
-    assert compose(DEFAULT, 5, 0) == compose(DEFAULT, 5, 0) != compose(DEFAULT, 5, 1)
+    assert len(caption_vocabulary(compose_splits(DEFAULT, 10, 0)["train"])) <= 90
+    assert compose_splits(DEFAULT, 5, 0) == compose_splits(DEFAULT, 5, 0) != compose_splits(DEFAULT, 5, 1)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +162,7 @@ def test_the_vocabulary_is_small_and_scenes_differ_by_seed():
 )
 def test_impossible_counts_are_refused(counts, message):
     with pytest.raises(RewindError, match=message):
-        compose(counts, 5, 0)
+        compose_splits(counts, 5, 0)
 
 
 def test_clips_are_real_videos_of_mixed_formats(tmp_path):
@@ -170,7 +175,7 @@ def test_clips_are_real_videos_of_mixed_formats(tmp_path):
     rates, formats = set(), set()
     for name in annotations.items.query("reversed == 0")["source"]:
         video = decord.VideoReader(str(tmp_path / "videos" / f"{name}.mp4"))
-        style = draw_style(f"0 {name}", 32)
+        style = random_style(f"0 {name}", 32)
         assert (len(video), *video[0].shape) == (style.frames, style.height, style.width, 3)
         assert 2 <= len(video) / video.get_avg_fps() <= 4
         rates.add(round(video.get_avg_fps(), 2))
@@ -181,9 +186,9 @@ def test_clips_are_real_videos_of_mixed_formats(tmp_path):
 def test_a_clip_shows_what_was_drawn(tmp_path):
     config = dataset({"train": 2})
     shapes.make_sources(config, tmp_path)
-    for number, entry in enumerate(compose({"train": 2}, 3, 0)["train"]):
+    for number, entry in enumerate(compose_splits({"train": 2}, 3, 0)["train"]):
         name = f"train{number:04}"
-        drawn = render(entry.scene, draw_style(f"0 {name}", 32)).astype(float)
+        drawn = render_scene(entry.scene, random_style(f"0 {name}", 32)).astype(float)
         video = decord.VideoReader(str(tmp_path / "videos" / f"{name}.mp4"))
         shown = video.get_batch(range(len(video))).asnumpy()
         assert np.abs(drawn - shown).mean() < 4
@@ -194,8 +199,8 @@ def test_the_same_seed_gives_the_same_bytes_and_a_broken_run_goes_on(tmp_path, m
     shapes.make_sources(config, whole)
     names = sorted(str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file())
 
-    monkeypatch.setattr(shapes, "TOGETHER", 1)
-    make, calls = shapes._make, []
+    monkeypatch.setattr(shapes, "CLIPS_PER_PROCESS", 1)
+    make, calls = shapes._draw_and_write, []
 
     def make_three(videos, clips, source):
         calls.append(videos)
@@ -203,7 +208,7 @@ def test_the_same_seed_gives_the_same_bytes_and_a_broken_run_goes_on(tmp_path, m
             raise RewindError("power cut")
         return make(videos, clips, source)
 
-    monkeypatch.setattr(shapes, "_make", make_three)
+    monkeypatch.setattr(shapes, "_draw_and_write", make_three)
     with pytest.raises(RewindError, match="power cut"):
         shapes.make_sources(config, broken)
     assert not list(broken.glob("*.json"))[1:]  # only the hidden mark; annotations come last
@@ -211,7 +216,7 @@ def test_the_same_seed_gives_the_same_bytes_and_a_broken_run_goes_on(tmp_path, m
     assert len(kept) == 3
     (broken / "videos" / ".train0000.1.part.mp4").write_bytes(b"half a clip")
 
-    monkeypatch.setattr(shapes, "_make", make)
+    monkeypatch.setattr(shapes, "_draw_and_write", make)
     shapes.make_sources(config, broken)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert sorted(str(path.relative_to(broken)) for path in broken.rglob("*") if path.is_file()) == names
@@ -221,7 +226,7 @@ def test_the_same_seed_gives_the_same_bytes_and_a_broken_run_goes_on(tmp_path, m
 def test_clips_have_the_same_bytes_whoever_is_written_beside_them(tmp_path, monkeypatch):
     config, alone, together = dataset({"train": 5, "test": 2}), tmp_path / "a", tmp_path / "b"
     shapes.make_sources(config, together)
-    monkeypatch.setattr(shapes, "TOGETHER", 1)
+    monkeypatch.setattr(shapes, "CLIPS_PER_PROCESS", 1)
     shapes.make_sources(config, alone)
     clips = sorted(path.name for path in (together / "videos").iterdir())
     assert len(clips) == 7
@@ -242,12 +247,12 @@ def test_ffmpeg_failing_is_reported_in_its_words(tmp_path, monkeypatch):
     def fail(command, **_):
         return subprocess.CompletedProcess(command, 1, b"", b"Unknown encoder 'libx264'\n")
 
-    monkeypatch.setattr(clip_file.subprocess, "run", fail)
+    monkeypatch.setattr(clip_writer.subprocess, "run", fail)
     with pytest.raises(RewindError, match=r"train000\d.mp4: ffmpeg failed with exit code 1: Unknown encoder"):
         shapes.make_sources(dataset({"train": 2}), tmp_path)
 
 
 def test_styles_cover_every_margin_and_stay_in_range():
-    styles = [draw_style(f"{number}", 40) for number in range(200)]
-    assert {(s.width - 40, s.height - 40) for s in styles} == set(MARGINS)
+    styles = [random_style(f"{number}", 40) for number in range(200)]
+    assert {(s.width - 40, s.height - 40) for s in styles} == set(SIZE_MARGINS)
     assert min(s.frames for s in styles) >= 16

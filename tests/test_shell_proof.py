@@ -13,7 +13,7 @@ from snakemake.cli import parse_config
 from snakemake_interface_executor_plugins.utils import format_cli_arg
 
 from conftest import ROOT
-from rewind.command import restore, shell_proof
+from rewind.provenance import decode_config, encode_config
 
 SAY = "import json, sys; print(json.dumps(sys.argv[2:]))"
 TITLES = ["plain", "it's $HOME", "\"both\" of 'them'", "`date` $(date) \\n", "größer, 雪: x", "two\nlines"]
@@ -30,10 +30,10 @@ def behind_shells(arguments: list[str]) -> list[str]:
 def test_what_was_typed_reaches_the_job(title):
     config = {"studies": ["demo"], "overrides": {"studies": {"demo": {"title": title, "seeds": [0, 1]}}}}
     typed = ["studies=[demo]", f"overrides={json.dumps(config['overrides'], ensure_ascii=False)}", "theirs=x"]
-    received = behind_shells(shell_proof(typed, config))
+    received = behind_shells(encode_config(typed, config))
     assert received[0] == "studies=[demo]" and received[2] == "theirs=x"
     job = parse_config(received)
-    restore(job)
+    decode_config(job)
     assert job["overrides"]["studies"]["demo"]["title"] == title
 
 
@@ -47,14 +47,14 @@ def test_without_it_they_do_not():
 
 def test_a_plain_value_stays_as_it_was_typed():
     typed = ["overrides={studies.demo.training.epochs: 2, datasets.shapes.video.fps: 4}", "note=it's theirs"]
-    assert shell_proof(typed, {}) == typed
+    assert encode_config(typed, {}) == typed
 
 
 def test_keys_of_the_files_stay_beside_those_that_were_typed():
     config = {"overrides": {"studies": {"demo": {"seeds": [0]}}, "datasets.shapes.title": "it's"}}
-    (sent,) = shell_proof(['overrides={datasets.shapes.title: "it\'s"}'], config)
+    (sent,) = encode_config(['overrides={datasets.shapes.title: "it\'s"}'], config)
     job = parse_config([sent])
-    restore(job)
+    decode_config(job)
     assert job == config
 
 

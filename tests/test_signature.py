@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from rewind.study import Backbone, Frames, Method, RunSpec, Text
-from rewind.study.keys import Keys, key
-from rewind.study.model import Evaluation
+from rewind.config import Backbone, Frames, Method, RunSpec, Text
+from rewind.config.base import ConfigModel, config_field
+from rewind.config.evaluation import Evaluation
 
 LEAVES = 63
 """Keys that a training run is compared by, of these models with their defaults."""
 
 
-class Old(Keys):
-    lr: float = key(0.1, "learning rate")
+class Old(ConfigModel):
+    lr: float = config_field(0.1, "learning rate")
 
 
 class New(Old):
-    warmup: int = key(0, "came later", before=0)
+    warmup: int = config_field(0, "came later", legacy_default=0)
 
 
 class Changed(Old):
-    warmup: int = key(5, "came later, and its default was changed since", before=0)
+    warmup: int = config_field(5, "came later, and its default was changed since", legacy_default=0)
 
 
-class Many(Keys):
-    parts: dict[str, list[New]] = key({}, "blocks")
+class Many(ConfigModel):
+    parts: dict[str, list[New]] = config_field({}, "blocks")
 
 
 def spec() -> RunSpec:
@@ -32,29 +32,29 @@ def spec() -> RunSpec:
 
 
 def test_a_key_that_came_later_counts_once_it_says_something_else():
-    assert New().signature() == Old().signature() == {"lr": 0.1}
-    assert New(warmup=3).signature() == {"lr": 0.1, "warmup": 3}
-    parts = Many(parts={"a": [New(), New(warmup=1)]}).signature()
+    assert New().fingerprint() == Old().fingerprint() == {"lr": 0.1}
+    assert New(warmup=3).fingerprint() == {"lr": 0.1, "warmup": 3}
+    parts = Many(parts={"a": [New(), New(warmup=1)]}).fingerprint()
     assert parts == {"parts": {"a": [{"lr": 0.1}, {"lr": 0.1, "warmup": 1}]}}
-    assert New().signature(exclude={"lr"}) == {}
+    assert New().fingerprint(exclude={"lr"}) == {}
 
 
 def test_a_job_reads_what_was_left_out_as_it_was_meant():
     for given in (New(), New(warmup=3), Changed(), Changed(warmup=0)):
-        assert type(given)(**given.signature()) == given
-    assert "warmup" in Changed(warmup=0).signature(), "left out it would be read as 5"
+        assert type(given)(**given.fingerprint()) == given
+    assert "warmup" in Changed(warmup=0).fingerprint(), "left out it would be read as 5"
 
 
 def test_a_run_does_not_depend_on_how_its_method_is_compared():
     fixed = spec().model_copy(update={"method": Method(fixed=True)})
-    assert fixed.signature() == spec().signature()
+    assert fixed.fingerprint() == spec().fingerprint()
 
 
 def test_a_new_key_of_a_run_says_what_was_before_it():
     def leaves(value: object) -> int:
         return sum(map(leaves, value.values())) if isinstance(value, dict) and value else 1
 
-    assert leaves(spec().signature()) == LEAVES, (
-        "another key makes every finished run stale: give it before=, the value that stands for what was done until "
-        "now, or say in CHANGELOG.md that runs must be made again and count it here"
+    assert leaves(spec().fingerprint()) == LEAVES, (
+        "another key makes every finished run stale: give it legacy_default=, the value that stands for what was "
+        "done until now, or say in CHANGELOG.md that runs must be made again and count it here"
     )

@@ -9,8 +9,15 @@ import pytest
 from scipy import stats
 
 from rewind.errors import RewindError
-from rewind.statistics.calibration import TABLE, _score, calibrate
-from rewind.statistics.simulation import METRICS, ONCE, Design, draw_ranks, truth, values
+from rewind.statistics.calibration import TABLE_METRICS, _measure_hits, calibrate
+from rewind.statistics.simulation import (
+    PRETRAINED_ONCE,
+    SIMULATED_METRICS,
+    Design,
+    draw_ranks,
+    metric_values,
+    true_means,
+)
 
 
 def rates(design, replicates, **options):
@@ -28,17 +35,17 @@ def run_means(design, studies, seed=0):
     [
         Design(seeds=(2, 5, 5), seed_sd=(4.0, 1.0, 0.0)),
         Design(seed_sd=1, pretraining_sd=3, pretraining_alike=0.5),
-        Design(seed_sd=0, pretraining_sd=3, pretraining=ONCE),
+        Design(seed_sd=0, pretraining_sd=3, pretraining=PRETRAINED_ONCE),
         Design(seeds=2, queries=240, seed_sd=0.5, r1=97),
     ],
 )
 def test_the_truth_is_the_mean_of_many_studies(design):
-    ranks = draw_ranks(design, 2000 if design.pretraining == ONCE else 400, np.random.default_rng(0))
-    for metric in METRICS:
-        means = values(ranks, metric).mean(axis=(2, 3), dtype=float)
-        far = np.abs(means.mean(axis=0) - truth(design, metric)) / stats.sem(means, axis=0)
+    ranks = draw_ranks(design, 2000 if design.pretraining == PRETRAINED_ONCE else 400, np.random.default_rng(0))
+    for metric in SIMULATED_METRICS:
+        means = metric_values(ranks, metric).mean(axis=(2, 3), dtype=float)
+        far = np.abs(means.mean(axis=0) - true_means(design, metric)) / stats.sem(means, axis=0)
         assert far.max() < 4, f"{metric}: {far.max():.1f} standard errors from the truth"
-        np.testing.assert_allclose(truth(design, metric), truth(design, metric)[0], rtol=1e-12)
+        np.testing.assert_allclose(true_means(design, metric), true_means(design, metric)[0], rtol=1e-12)
 
 
 def test_methods_spread_as_each_is_asked():
@@ -70,7 +77,7 @@ def test_pre_training_of_each_seed_moves_all_methods_together():
 
 
 def test_one_pre_training_is_in_no_spread_and_in_no_interval():
-    design = Design(seeds=3, queries=1000, seed_sd=0, pretraining_sd=4, pretraining=ONCE)
+    design = Design(seeds=3, queries=1000, seed_sd=0, pretraining_sd=4, pretraining=PRETRAINED_ONCE)
     usual = replace(design, pretraining_sd=0)
     spreads = [run_means(each, 300).var(axis=2, ddof=1).mean() ** 0.5 for each in (design, usual)]
     assert spreads[0] == pytest.approx(spreads[1], rel=0.1)
@@ -89,11 +96,11 @@ def test_fixed_models_are_tested_over_queries():
 
 def test_a_letter_anywhere_counts_every_column_of_a_table():
     design = Design(queries=240, methods=4)
-    got = rates(design, 500, metrics=TABLE)["rate"]
-    single = [got[metric, "family-wise"] for metric in TABLE]
+    got = rates(design, 500, metrics=TABLE_METRICS)["rate"]
+    single = [got[metric, "family-wise"] for metric in TABLE_METRICS]
     assert max(single) < got["any", "letter anywhere"] <= sum(single)
-    assert "any" not in rates(design, 20, metrics=TABLE[:3]).index.get_level_values(0)
-    assert "any" not in rates(replace(design, difference=8), 20, metrics=TABLE).index.get_level_values(0)
+    assert "any" not in rates(design, 20, metrics=TABLE_METRICS[:3]).index.get_level_values(0)
+    assert "any" not in rates(replace(design, difference=8), 20, metrics=TABLE_METRICS).index.get_level_values(0)
 
 
 def test_a_worse_method_is_kept_where_its_difference_is_not_found():
@@ -113,7 +120,9 @@ def test_points_and_exact_zeros_are_counted():
         "p": np.array([[0.0], [0.2]]),
     }
     got = {
-        name: float(hits.mean()) for name, hits in _score(found, np.array([0.3, 0.3]), np.array([[0, 1]])) if hits.size
+        name: float(hits.mean())
+        for name, hits in _measure_hits(found, np.array([0.3, 0.3]), np.array([[0, 1]]))
+        if hits.size
     }
     assert got == {
         **{"coverage": 0.5, "type I": 0.5, "zero width": 0.25, "zero width, difference": 0.5},

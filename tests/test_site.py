@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All documents, and the API of one small package: `make site` takes all of them, which needs longer."""
     folder = tmp_path_factory.mktemp("site")
     config, hooks = configured(site_dir=str(folder))
-    hooks.packages = lambda: ["rewind.reading"]
+    hooks.packages = lambda: ["rewind.io"]
     build(config)
     return folder
 
@@ -75,10 +75,14 @@ def leaves(nav: Any) -> Iterator[str]:
         ("docs/index.md", "../CONTRIBUTING.md#data", "contributing.md#data"),
         ("docs/cluster.md", "../results/README.md", "results.md"),
         ("docs/cluster.md", "index.md#pre-training", "documentation.md#pre-training"),
-        ("docs/heads.md", "../src/rewind/models/temporal.py", f"{WHERE}/blob/main/src/rewind/models/temporal.py"),
+        (
+            "docs/heads.md",
+            "../src/rewind/models/heads/clip4clip.py",
+            f"{WHERE}/blob/main/src/rewind/models/heads/clip4clip.py",
+        ),
         ("docs/heads.md", "published/demo", f"{WHERE}/tree/main/docs/published/demo"),
         ("config/README.md", "../README.md", "index.md"),
-        ("docs/api/rewind.study.md", "../heads.md", "../heads.md"),
+        ("docs/api/rewind.config.md", "../heads.md", "../heads.md"),
         ("docs/heads.md", "https://arxiv.org/abs/2104.08860", "https://arxiv.org/abs/2104.08860"),
         ("docs/heads.md", "#which-frames", "#which-frames"),
         ("docs/heads.md", "nowhere.md", "nowhere.md"),
@@ -145,7 +149,7 @@ def test_pages_fetch_nothing_from_elsewhere(site: Path):
 
 def test_the_search_finds_pages_that_are_opened_as_files(browser: Any, site: Path):
     """A box to search in is on every page; browsers start no worker for a file and read no JSON from it."""
-    for start in ("index.html", "api/rewind.reading.html"):
+    for start in ("index.html", "api/rewind.io.html"):
         with opened(browser, (site / start).as_uri(), plain=True) as tab:
             tab.locator("input.md-search__input").click()
             tab.keyboard.type("Holm correction")
@@ -167,6 +171,6 @@ def test_a_dead_link_and_a_dead_anchor_fail_the_build(tmp_path: Path, caplog: py
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/page.md").write_text("[a](nowhere.md) and [b](#nothing)\n")
     config, hooks = configured(site_dir=str(tmp_path / "site"), docs_dir=str(tmp_path / "docs"), nav=["page.md"])
-    hooks.packages, hooks.ELSEWHERE = (lambda: ["rewind.reading"]), {}
+    hooks.packages, hooks.ELSEWHERE = (lambda: ["rewind.io"]), {}
     with pytest.raises(Abort, match="2 warnings in strict mode"):
         build(config)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rewind.jobs.slurm import cluster_faults, most_gpus
+from rewind.workflow.preflight.cluster import cluster_faults, max_gpus_per_node
 
 DISABLED = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
 
@@ -67,4 +67,4 @@ def test_more_gpus_than_any_node_has_are_refused(answers):
     ],
 )
 def test_gpus_of_nodes_as_sinfo_lists_them(listed, expected):
-    assert most_gpus(listed) == expected
+    assert max_gpus_per_node(listed) == expected

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image as Picture
 
-from rewind.files import digest
-from rewind.jobs.config import listing
-from rewind.study import Dataset
+from rewind.config import Dataset
+from rewind.io.files import stable_hash
 from rewind.video import sources
+from rewind.workflow.config import source_digest
 from test_packed import inventory, made, make  # noqa: F401  (a fixture among them)
 
 
@@ -40,9 +40,9 @@ def prepare() -> None:
 
 def test_names_and_sizes_are_summed_up_as_they_always_were(folder):
     sizes = sorted((name, (Path("in") / name).stat().st_size) for name in ("a.bmp", "b.bmp", "sub/c.bmp"))
-    assert listed() == digest(sizes) == listed()
+    assert listed() == stable_hash(sizes) == listed()
     Path("in/d.bmp").write_bytes(b"x")
-    assert listed() != digest(sizes)
+    assert listed() != stable_hash(sizes)
 
 
 def test_a_touched_source_is_the_same_and_a_replaced_one_is_not(folder, monkeypatch):
@@ -94,4 +94,4 @@ def test_a_shard_keeps_what_was_made_of_a_touched_source(folder, made):  # noqa:
 
 
 def test_data_sets_that_are_made_here_have_no_listing(folder):
-    assert listing(Dataset.model_validate({"name": "m", "source": {"format": "shapes"}})) is None
+    assert source_digest(Dataset.model_validate({"name": "m", "source": {"format": "shapes"}})) is None

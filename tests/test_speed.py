@@ -14,23 +14,23 @@ from torch import nn
 from torch.nn import functional as F
 
 from conftest import ROOT
-from rewind.compat import open_clip
+from rewind.config import Backbone, Method, Text, Training
+from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
-from rewind.feeding.inputs import CachedFrames
+from rewind.loading.frame_source import CachedFrames
+from rewind.losses.infonce import infonce
 from rewind.models.backbone import Backbone as AnyBackbone
 from rewind.models.checkpoint import load_model, save_model
-from rewind.models.clip import Clip
+from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip import Clip4Clip, build
+from rewind.models.heads.clip4clip import MeanP
 from rewind.models.retriever import Retriever
-from rewind.models.temporal import MeanP
-from rewind.objectives.infonce import infonce
-from rewind.study import Backbone, Method, Text, Training
-from rewind.study.model import Evaluation
-from rewind.training import speed
+from rewind.optional_packages import open_clip
+from rewind.training import loop
 from rewind.training.grad_cache import exact_step
+from rewind.training.loop import speed_up
 from rewind.training.optim import make_optimiser
-from rewind.training.speed import speed_up
 
 WORDS = [f"a {colour} {shape}" + " now" * times for colour in "abc" for shape in "stu" for times in (0, 2)][:9]
 TOOLS = (shutil.which("g++") or shutil.which("clang++")) and Path(sysconfig.get_path("include"), "Python.h").exists()
@@ -112,7 +112,7 @@ def test_a_tower_that_is_no_transformer_says_so(capsys):
     text = {"context_length": 8, "vocab_size": 40, "width": 64, "heads": 1, "layers": 1}
     vision = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16}
     clip = open_clip("model").CLIP(embed_dim=32, vision_cfg=vision, text_cfg=text)
-    resnet = Clip4Clip(Clip(clip, None, 8), MeanP(32))
+    resnet = Clip4Clip(ClipTowers(clip, None, 8), MeanP(32))
     speed_up(resnet, CHECKPOINTING)
     assert "the visual tower is not a transformer: activations are kept" in capsys.readouterr().out
     assert resnet.backbone.clip.transformer.grad_checkpointing
@@ -120,7 +120,7 @@ def test_a_tower_that_is_no_transformer_says_so(capsys):
 
 @pytest.mark.parametrize("key", ["gradient_checkpointing", "compile"])
 def test_models_that_cannot_are_told(key, monkeypatch):
-    monkeypatch.setattr(speed, "_try_to_compile", lambda device: None)
+    monkeypatch.setattr(loop, "_try_to_compile", lambda device: None)
     model = Retriever()
     speed_up(model, Training())  # nothing is asked for
     with pytest.raises(RewindError, match=rf"training\.{key}: this method has no backbone .*remove the key"):
@@ -144,7 +144,7 @@ def traced(monkeypatch) -> list[int]:
 
     original = nn.Module.compile
     monkeypatch.setattr(nn.Module, "compile", lambda self, **keys: original(self, **keys | {"backend": backend}))
-    monkeypatch.setattr(speed, "_try_to_compile", lambda device: None)
+    monkeypatch.setattr(loop, "_try_to_compile", lambda device: None)
     torch._dynamo.reset()
     yield graphs
     torch._dynamo.reset()

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rewind.errors import Faults
-from rewind.jobs.splits import check_splits
-from rewind.study import Study
-from rewind.study.together import needed_splits
+from rewind.config import Study
+from rewind.config.checks import needed_splits
+from rewind.errors import ConfigErrors
+from rewind.workflow.preflight.splits import check_splits
 
 METHODS = {
     "net": {"head": "meanP"},
@@ -32,7 +32,7 @@ def lacking(folder: Path, method: str, select: str = "auto", **keys: object) -> 
     study = Study(name="s", dataset="d", methods=methods, evaluation=settings, sanity=None, **keys)
     try:
         check_splits(folder, study.run_spec(method), f"{method}/seed0")
-    except Faults as error:
+    except ConfigErrors as error:
         return "\n".join(line for lines in error.files.values() for line in lines)
     return ""
 

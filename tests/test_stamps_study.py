@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from rewind.files import read_csv
-from rewind.video.packed import extract
+from rewind.io.files import read_csv
+from rewind.video.shards import extract_clip
 from test_workflow import Workflow
 
 STUDY = """
@@ -73,7 +73,7 @@ def test_from_captioned_images_to_tables(finished: Workflow) -> None:
     items, report = read_csv(data / "items.csv"), read_csv(data / "videos/report.csv")
     assert len(items) == 20 and (items["status"] == "ok").sum() == 19 and (items["reversed"] == 0).all()
     for row in items[items["status"] == "ok"].itertuples():
-        with Image.open(extract(data / row.path, finished.folder / "single.png")) as image:
+        with Image.open(extract_clip(data / row.path, finished.folder / "single.png")) as image:
             assert image.mode == "RGB" and min(image.size) == 32 and row.path.endswith(".png")
     assert report[report["status"] == "failed"]["reason"].str.contains("no image format").all()
     with np.load(results / "features/frames1.npz") as cache:

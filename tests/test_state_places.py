@@ -14,13 +14,12 @@ import torch
 from fsspec.implementations.local import LocalFileSystem
 
 from conftest import ROOT
+from rewind.config import load_study
 from rewind.errors import RewindError
-from rewind.jobs.given import Given
-from rewind.jobs.presence import study_faults
-from rewind.jobs.training_job import state_path
-from rewind.study import load_study
-from rewind.training.places import RemotePlace, place_of, url_faults
-from rewind.training.state import StateFile
+from rewind.training.checkpoint import StateFile
+from rewind.training.checkpoint_store import RemoteStore, open_checkpoint_store, state_folder_problems, state_path
+from rewind.workflow.job import Job
+from rewind.workflow.preflight.files import study_faults
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from s3_server import bucket_server, keys, lacking
@@ -98,7 +97,7 @@ def test_a_state_in_a_bucket_is_checked_replaced_and_set_aside(at_bucket, capsys
     assert StateFile(url, "new").load() is None and "sanity.other.pt" in capsys.readouterr().out
     assert set(keys(at_bucket, "states")) == {"demo/sanity.other.pt"}
     StateFile(url, "new").remove()  # of nothing
-    with place_of(url).writing() as draft:
+    with open_checkpoint_store(url).writing() as draft:
         draft.write_bytes(b"half")
     assert StateFile(url, "new").load() is None and "cannot be read" in capsys.readouterr().out
     StateFile("s3://states/demo/sanity.other.pt", "old").remove()
@@ -164,7 +163,7 @@ def test_two_processes_may_set_the_same_state_aside():
 def test_captions_of_a_bad_batch_are_kept_beside_the_state():
     where = StateFile("memory://notes/a.pt", "x").note(".batch.json", {"captions": ["c1"]})
     assert where == "memory://notes/a.batch.json"
-    with place_of(where).reading() as path:
+    with open_checkpoint_store(where).reading() as path:
         assert '"c1"' in path.read_text()
 
 
@@ -188,9 +187,9 @@ def test_a_missing_package_is_named_before_the_first_job(monkeypatch):
         raise ImportError(f"Install another package to access {scheme}")
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", absent)
-    assert "pip install 'rewind-bench[cloud]'" in url_faults("s3://bucket/a")[0]
-    assert "pip install gcsfs" in url_faults("gs://bucket/a")[0]
-    assert url_faults("/some/folder") == []
+    assert "pip install 'rewind-bench[cloud]'" in state_folder_problems("s3://bucket/a")[0]
+    assert "pip install gcsfs" in state_folder_problems("gs://bucket/a")[0]
+    assert state_folder_problems("/some/folder") == []
 
 
 def test_a_missing_package_is_named_in_a_job(monkeypatch):
@@ -199,7 +198,7 @@ def test_a_missing_package_is_named_in_a_job(monkeypatch):
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", absent)
     with pytest.raises(RewindError, match=r"needs the package s3fs.*rewind-bench\[cloud\]"):
-        RemotePlace("s3://bucket/a.pt")
+        RemoteStore("s3://bucket/a.pt")
 
 
 def test_a_state_keeps_its_name_below_the_folder_that_a_study_gives():
@@ -211,7 +210,7 @@ def test_a_state_keeps_its_name_below_the_folder_that_a_study_gives():
 
 def test_a_job_done_again_elsewhere_leaves_the_states_of_the_study_alone(tmp_path):
     none = {"values": [], "names": {}}
-    given = Given.read(
+    given = Job.read(
         {
             "rule": "train",
             "input": none,

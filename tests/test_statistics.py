@@ -7,17 +7,17 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from rewind.config.report import Statistics
 from rewind.errors import RewindError
-from rewind.files import write_parquet
+from rewind.io.files import write_parquet
 from rewind.jobs.metrics import ranks_path
 from rewind.jobs.statistics import compute_statistics
-from rewind.metrics import TESTED
+from rewind.metrics import TESTED_METRICS
 from rewind.statistics.blocks import check_ranks
-from rewind.statistics.bootstrap import Resamples, percentile_interval, two_sided_p
-from rewind.statistics.comparisons import GAPS, INTERVALS, PAIRS, compare
-from rewind.statistics.pairs import NOTHING_SAID
-from rewind.statistics.parts import Clusters
-from rewind.study.model import Statistics
+from rewind.statistics.bootstrap import Resamples, bootstrap_p_value, percentile_interval
+from rewind.statistics.comparisons import GAP_COLUMNS, INTERVAL_COLUMNS, compare_methods
+from rewind.statistics.pairs import ALL_RANDOM, PAIR_COLUMNS
+from rewind.statistics.variance import Clusters
 
 KEYS = Statistics(resamples=2000)
 
@@ -96,7 +96,7 @@ def test_bootstrap_intervals_cover_about_as_often_as_they_say():
 
 def test_identical_methods_differ_by_nothing():
     table = ranks(np.random.default_rng(0).integers(0, 5, 60))
-    pairs = compare({"a": {0: table, 1: table}, "b": {0: table, 1: table}}, [("a", "b")], KEYS).pairs
+    pairs = compare_methods({"a": {0: table, 1: table}, "b": {0: table, 1: table}}, [("a", "b")], KEYS).pairs
     for column, value in (("difference", 0), ("p", 1), ("p_holm", 1), ("boot_p", 1), ("boot_p_holm", 1), ("effect", 0)):
         assert (pairs[column] == value).all(), column
 
@@ -106,7 +106,7 @@ def test_equal_hits_of_other_queries_are_ties_in_the_bootstrap():
     a, b = np.zeros(40, int), np.zeros(40, int)
     a[:2], b[2:4] = 30, 30
     runs = {"a": {s: ranks(a) for s in range(2)}, "b": {s: ranks(b) for s in range(3)}}
-    pairs = compare(runs, [("a", "b")], KEYS).pairs.set_index("metric")
+    pairs = compare_methods(runs, [("a", "b")], KEYS).pairs.set_index("metric")
     assert pairs.loc["R@1", "difference"] == pytest.approx(0, abs=1e-12) and pairs.loc["R@1", "boot_p"] == 1
 
 
@@ -116,16 +116,16 @@ def test_a_clear_winner_is_found_and_the_bootstraps_p_is_never_zero():
         "good": {s: ranks(rng.integers(0, 2, 80)) for s in range(3)},
         "bad": {s: ranks(rng.integers(3, 30, 80)) for s in range(3)},
     }
-    row = compare(runs, [("good", "bad")], KEYS).pairs.set_index("metric").loc["R@1"]
+    row = compare_methods(runs, [("good", "bad")], KEYS).pairs.set_index("metric").loc["R@1"]
     assert row["low"] < row["difference"] < row["high"] and 0 < row["p"] < 1e-4 and row["effect"] > 0.8
     assert row["boot_p"] == pytest.approx(2 / 2001)
-    assert two_sided_p(np.ones((99, 1)))[0] == pytest.approx(2 / 100)
+    assert bootstrap_p_value(np.ones((99, 1)))[0] == pytest.approx(2 / 100)
 
 
 def test_intervals_hold_the_mean_over_seeds():
     runs = random_runs("a", 3)
-    intervals = compare(runs, [], KEYS).intervals
-    assert tuple(intervals.columns) == INTERVALS and list(intervals["metric"]) == [*TESTED, "MdR"]
+    intervals = compare_methods(runs, [], KEYS).intervals
+    assert tuple(intervals.columns) == INTERVAL_COLUMNS and list(intervals["metric"]) == [*TESTED_METRICS, "MdR"]
     per_seed = [100 * (t["higher"] < 1).mean() for t in runs["a"].values()]
     row = intervals.set_index("metric").loc["R@1"]
     assert row["estimate"] == pytest.approx(np.mean(per_seed)) and row["std"] == pytest.approx(np.std(per_seed, ddof=1))
@@ -135,7 +135,7 @@ def test_intervals_hold_the_mean_over_seeds():
 
 def test_one_and_two_seeds_are_labelled():
     runs = random_runs("ab", 2) | {"alone": random_runs("x", 1)["x"]}
-    found = compare(runs, [("a", "b"), ("a", "alone")], KEYS)
+    found = compare_methods(runs, [("a", "b"), ("a", "alone")], KEYS)
     by = found.intervals[found.intervals["metric"] == "R@1"].set_index("method")["procedure"]
     assert by["a"].endswith("; two seeds only") and by["alone"] == "queries only, this checkpoint"
     pairs = found.pairs[found.pairs["metric"] == "R@1"].set_index("second")
@@ -151,7 +151,7 @@ def test_one_and_two_seeds_are_labelled():
 def test_exact_ties_are_not_beyond_doubt():
     """An order-blind method in Binary: every query is tied with its twin, in every seed; other queries may not be."""
     tied = {s: ranks(np.zeros(20, int), setting="binary", ties=1) for s in range(3)}
-    found = compare({"a": tied, "b": tied}, [("a", "b")], KEYS)
+    found = compare_methods({"a": tied, "b": tied}, [("a", "b")], KEYS)
     row = found.intervals.set_index(["method", "metric"]).loc[("a", "R@1")]
     assert row["estimate"] == row["boot_low"] == row["boot_high"] == 50
     unseen = 1 - 0.025 ** (1 / row["clusters"])
@@ -162,7 +162,7 @@ def test_exact_ties_are_not_beyond_doubt():
 def test_the_effect_is_the_share_of_queries_won_less_that_lost():
     a = ranks([0, 0, 0, 5, 9, 2, 3, 4], clusters=np.arange(8))
     b = ranks([0, 1, 2, 0, 9, 3, 4, 5], clusters=np.arange(8))
-    effect = compare({"a": {0: a}, "b": {0: b}}, [("a", "b")], KEYS).pairs.set_index("metric")["effect"]
+    effect = compare_methods({"a": {0: a}, "b": {0: b}}, [("a", "b")], KEYS).pairs.set_index("metric")["effect"]
     assert effect["R@1"] == pytest.approx((2 - 1) / 8) and effect["MnR"] == pytest.approx((5 - 1) / 8)
     assert effect["MRR"] == pytest.approx(effect["MnR"])
 
@@ -184,8 +184,8 @@ def gap_runs():
 
 def test_gaps_compare_the_same_queries_of_the_same_runs():
     runs = gap_runs()
-    gaps = compare(runs, [], KEYS).gaps
-    assert tuple(gaps.columns) == GAPS and len(gaps) == 2 * len(TESTED) and (gaps["queries"] == 40).all()
+    gaps = compare_methods(runs, [], KEYS).gaps
+    assert tuple(gaps.columns) == GAP_COLUMNS and len(gaps) == 2 * len(TESTED_METRICS) and (gaps["queries"] == 40).all()
     row = gaps.set_index(["method", "metric"]).loc[("a", "R@1")]
     per_seed = []
     for table in runs["a"].values():
@@ -206,14 +206,14 @@ def test_gaps_compare_the_same_queries_of_the_same_runs():
 
 
 def test_without_both_settings_there_is_no_gap():
-    gaps = compare(random_runs("ab", 2, setting="origin"), [], KEYS).gaps
-    assert gaps.empty and tuple(gaps.columns) == GAPS
+    gaps = compare_methods(random_runs("ab", 2, setting="origin"), [], KEYS).gaps
+    assert gaps.empty and tuple(gaps.columns) == GAP_COLUMNS
 
 
 def test_the_order_of_rows_seeds_and_methods_does_not_matter():
     runs = gap_runs()
     shuffled = {m: {s: runs[m][s].sample(frac=1, random_state=7) for s in (2, 0, 1)} for m in ("b", "a")}
-    one, other = compare(runs, [("a", "b")], KEYS), compare(shuffled, [("a", "b")], KEYS)
+    one, other = compare_methods(runs, [("a", "b")], KEYS), compare_methods(shuffled, [("a", "b")], KEYS)
     for table, again in zip(vars(one).values(), vars(other).values(), strict=True):
         names = [c for c in table.columns if c in ("method", "first", "second", "setting", "direction", "metric")]
         left, right = (t.sort_values(names, ignore_index=True) for t in (table, again))
@@ -229,7 +229,7 @@ def written(folder, runs):
 
 def stage(folder, runs, out="out", pairs=(("a", "b"),)):
     paths = [folder / out / f"{name}.csv" for name in ("intervals", "pairs", "gaps", "ranks")]
-    compute_statistics(runs, str(folder / "ranks"), list(pairs), KEYS, NOTHING_SAID, *map(str, paths), ["a", "b"])
+    compute_statistics(runs, str(folder / "ranks"), list(pairs), KEYS, ALL_RANDOM, *map(str, paths), ["a", "b"])
     return paths
 
 
@@ -237,7 +237,7 @@ def test_two_runs_of_the_stage_write_the_same_bytes(tmp_path):
     runs = written(tmp_path, gap_runs())
     for one, other in zip(stage(tmp_path, runs), stage(tmp_path, runs, "again"), strict=True):
         assert one.read_bytes() == other.read_bytes()
-    assert tuple(pd.read_csv(tmp_path / "out/pairs.csv").columns) == PAIRS
+    assert tuple(pd.read_csv(tmp_path / "out/pairs.csv").columns) == PAIR_COLUMNS
 
 
 def test_a_missing_run_is_named(tmp_path):
@@ -274,14 +274,16 @@ def test_broken_tables_are_refused():
 def test_runs_that_cannot_be_compared_are_refused():
     table = ranks(np.zeros(8, int))
     with pytest.raises(RewindError, match="a/seed0 and b/seed0 have different queries, first 'q0007'"):
-        compare({"a": {0: table}, "b": {0: ranks(np.zeros(7, int))}}, [("a", "b")], KEYS)
+        compare_methods({"a": {0: table}, "b": {0: ranks(np.zeros(7, int))}}, [("a", "b")], KEYS)
     other = ranks(np.zeros(8, int), clusters=["c0"] * 8)
     with pytest.raises(RewindError, match="put query 'q0002' into different clusters"):
-        compare({"a": {0: ranks(np.zeros(8, int), clusters=["c0"] * 2 + ["c1"] * 6)}, "b": {0: other}}, [], KEYS)
+        compare_methods(
+            {"a": {0: ranks(np.zeros(8, int), clusters=["c0"] * 2 + ["c1"] * 6)}, "b": {0: other}}, [], KEYS
+        )
     with pytest.raises(RewindError, match="only one of them was evaluated in hard text_to_item"):
         both = pd.concat([table, ranks(np.zeros(8, int), setting="hard")])
-        compare({"a": {0: table}, "b": {0: both}}, [], KEYS)
+        compare_methods({"a": {0: table}, "b": {0: both}}, [], KEYS)
     with pytest.raises(RewindError, match="method 'z' has no run; available: a"):
-        compare({"a": {0: table}}, [("a", "z")], KEYS)
+        compare_methods({"a": {0: table}}, [("a", "z")], KEYS)
     with pytest.raises(RewindError, match="there are no runs"):
-        compare({}, [], KEYS)
+        compare_methods({}, [], KEYS)

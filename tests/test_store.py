@@ -20,26 +20,26 @@ import psutil
 import pytest
 import torch
 
+from rewind.config import Frames, Video
 from rewind.errors import RewindError
-from rewind.feeding.inputs import Clips, StoredClips
-from rewind.files import read_csv, write_csv
+from rewind.io.files import read_csv, write_csv
 from rewind.jobs import frames as job
-from rewind.jobs.frames import make_store
-from rewind.study import Frames, Video
+from rewind.jobs.frames import make_frame_store
+from rewind.loading.frame_source import ClipFrames, StoredFrames
 from rewind.video import ffmpeg
-from rewind.video.store import Store, View, verify
-from rewind.video.transcode import transcode
+from rewind.video.frame_store import FrameStore, FrameView, verify_store
+from rewind.video.transcode import transcode_clip
 
 SETTINGS = Video(fps=5, short_side=32)
 KEYS = Frames(size=24, max_frames=6)
-VIEW = View.of(KEYS, 6)
+VIEW = FrameView.of(KEYS, 6)
 SECONDS = {"a": 2.0, "b": 0.6, "c": 3.1, "d": 1.4, "e": 2.2}  # at 5 frames per second, b has 3 frames and is padded
 MAPPED = {"d": 2.0, "e": 2.2}  # twins that are no mirror: of another length, of another content
 
 
 def draw(path: Path, seconds: float, picture: str = "testsrc2") -> Path:
     drawing = ["-f", "lavfi", "-i", f"{picture}=s=60x40:r=25:d={seconds}", "-c:v", "libx264", "-qp", "10"]
-    assert ffmpeg.execute([ffmpeg.executable(), *drawing, str(path), "-y"]).code == 0
+    assert ffmpeg.run_command([ffmpeg.executable(), *drawing, str(path), "-y"]).code == 0
     return path
 
 
@@ -53,7 +53,7 @@ def data(tmp_path_factory) -> Path:
         clip, twin = folder / f"videos/{name}.mp4", folder / f"videos/{name}_rev.mp4"
         mapped = draw(folder / "mapped.mp4", MAPPED[name], "testsrc") if name in MAPPED else None
         source = draw(folder / "source.mp4", seconds)
-        assert transcode(source, clip, twin if name != "f" else None, SETTINGS, mapped).status == "ok"
+        assert transcode_clip(source, clip, twin if name != "f" else None, SETTINGS, mapped).status == "ok"
         rows.append((name, f"videos/{clip.name}", "train", name, 0, "ok"))
         rows += [(twin.stem, f"videos/{twin.name}", "train", name, 1, "ok")] * (name != "f")
     columns = ["item_id", "path", "split", "cluster_id", "reversed", "status"]
@@ -66,9 +66,9 @@ def usable(data: Path) -> pd.DataFrame:
     return items[items["status"] == "ok"].reset_index(drop=True)
 
 
-def make(data: Path, folder: Path, view: View = VIEW, workers: int = 2, rows: int = 2, code: str = "code") -> Path:
+def make(data: Path, folder: Path, view: FrameView = VIEW, workers: int = 2, rows: int = 2, code: str = "code") -> Path:
     """A store of shards that hold two families each."""
-    make_store(str(data / "items.csv"), str(folder / "index.json"), view, code, workers, rows * view.bytes)
+    make_frame_store(str(data / "items.csv"), str(folder / "index.json"), view, code, workers, rows * view.bytes)
     return folder / "index.json"
 
 
@@ -94,10 +94,10 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("frames", [5, 6])
 def test_the_store_gives_what_clips_give(data, tmp_path, keys, frames):
     chosen = KEYS.model_copy(update=keys)
-    index = make(data, tmp_path, View.of(chosen, frames))
+    index = make(data, tmp_path, FrameView.of(chosen, frames))
     items = usable(data).sample(frac=1, random_state=0)
-    clips = Clips(items, data, chosen, frames).batch(np.arange(len(items)))
-    stored = StoredClips(items, index, chosen, frames)
+    clips = ClipFrames(items, data, chosen, frames).batch(np.arange(len(items)))
+    stored = StoredFrames(items, index, chosen, frames)
     found = stored.batch(np.arange(len(items)))
     assert len(stored) == len(items) == 11
     for name in ("pixels", "mask"):
@@ -127,13 +127,13 @@ def test_bytes_depend_on_neither_workers_nor_place_nor_time(data, index, tmp_pat
 KILLED = """
 import sys, time
 from rewind.jobs import frames
-from rewind.video import store
-whole = store.sample_clip
+from rewind.video import frame_store
+whole = frame_store.sample_clip
 def slow(*arguments, **named):
     time.sleep(0.25)
     return whole(*arguments, **named)
-store.sample_clip = slow
-frames.make_store(sys.argv[1], sys.argv[2], store.View(6, 24, "uniform", None), "code", 2, 1)
+frame_store.sample_clip = slow
+frames.make_frame_store(sys.argv[1], sys.argv[2], frame_store.FrameView(6, 24, "uniform", None), "code", 2, 1)
 """
 
 
@@ -176,7 +176,7 @@ def test_what_changed_is_decoded_again_and_nothing_else(data, copy, tmp_path):
     assert {path.name for path in copy.parent.glob("shards/*.bin")} == {"00000.bin", "00001.bin"}, (
         "no shard is left over"
     )
-    verify(copy)
+    verify_store(copy)
 
 
 def _mark(path: Path) -> tuple[int, int]:
@@ -188,35 +188,35 @@ def _changed(index: Path, before: dict[str, tuple[int, int]]) -> set[str]:
 
 
 def test_a_damaged_store_is_refused_by_name(copy):
-    verify(copy)
+    verify_store(copy)
     shard = copy.parent / "shards/00001.bin"
     whole = shard.read_bytes()
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
     shard.write_bytes(flipped)
-    store = Store(copy, VIEW)  # sizes are right; only the checksums tell
+    store = FrameStore(copy, VIEW)  # sizes are right; only the checksums tell
     row = r"00001\.bin: row \d+ \(.*\) is not as it was written; .*`snakemake --cores all --force "
     with pytest.raises(RewindError, match=row):
         read_all(store)
     with pytest.raises(RewindError, match=r"00001\.bin: its checksum differs from that in"):
-        verify(copy)
+        verify_store(copy)
     shard.write_bytes(whole[:-1])
-    for look in (verify, lambda path: Store(path, VIEW)):
+    for look in (verify_store, lambda path: FrameStore(path, VIEW)):
         with pytest.raises(
             RewindError, match=rf"00001\.bin: has {len(whole) - 1:,} bytes, but the index says {len(whole):,}"
         ):
             look(copy)
     shard.unlink()
     with pytest.raises(RewindError, match=r"00001\.bin: .* is missing"):
-        Store(copy, VIEW)
+        FrameStore(copy, VIEW)
     items = copy.parent / "items.csv"
     items.write_text(items.read_text().replace("a,0,0", "a,0,1"))
     shard.write_bytes(whole)
     with pytest.raises(RewindError, match=r"items\.csv: missing, or not the file"):
-        Store(copy, VIEW)
+        FrameStore(copy, VIEW)
 
 
-def read_all(store: Store) -> np.ndarray:
+def read_all(store: FrameStore) -> np.ndarray:
     places = store.places(store._items.index)
     pixels = np.empty((len(places), *store.view.shape), np.uint8)
     store.read(places, pixels)
@@ -225,7 +225,7 @@ def read_all(store: Store) -> np.ndarray:
 
 @pytest.mark.parametrize("item", ["a", "a_rev", "d_rev"])  # an original, its mirror, a twin with a row of its own
 def test_a_row_that_is_damaged_while_a_process_reads_is_refused_and_the_others_are_not(copy, item):
-    store = Store(copy, VIEW)
+    store = FrameStore(copy, VIEW)
     before = read_all(store)
     shard, row = store.places([item])[0][:2]
     path = copy.parent / f"shards/{shard:05}.bin"
@@ -249,13 +249,13 @@ def test_a_row_that_is_damaged_while_a_process_reads_is_refused_and_the_others_a
 
 @pytest.mark.parametrize("left", [None, "{", "[]", '{"sha256": "of another shard", "crc32": []}'])
 def test_a_store_without_checksums_of_rows_is_compared_whole(copy, capsys, left):
-    whole = read_all(Store(copy, VIEW))
+    whole = read_all(FrameStore(copy, VIEW))
     for path in copy.parent.glob("shards/*.crc32"):
         path.unlink()
         if left is not None:
             path.write_text(left)
     capsys.readouterr()
-    store = Store(copy, VIEW)
+    store = FrameStore(copy, VIEW)
     assert np.array_equal(read_all(store), whole)
     assert capsys.readouterr().out.count("no checksums of single rows") == 1
     damage(copy.parent / "shards/00002.bin")
@@ -264,7 +264,7 @@ def test_a_store_without_checksums_of_rows_is_compared_whole(copy, capsys, left)
     with pytest.raises(
         RewindError, match=r"00002\.bin: its checksum differs from that in .*`snakemake --cores all --force "
     ):
-        read_all(Store(copy, VIEW))
+        read_all(FrameStore(copy, VIEW))
 
 
 def damage(path: Path) -> None:
@@ -281,7 +281,7 @@ def test_checksums_that_are_not_those_of_the_shard_are_found(copy):
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"crc32": content["crc32"][::-1]}))
     with pytest.raises(RewindError, match=r"00000\.crc32: not the checksums of 00000\.bin"):
-        verify(copy)
+        verify_store(copy)
 
 
 def test_a_store_of_an_earlier_version_gets_its_checksums_without_decoding_again(data, copy):
@@ -303,7 +303,7 @@ def test_what_the_message_advises_mends_the_store(data, copy):
     with pytest.raises(
         RewindError, match=r"00002\.bin: .*make it again with `snakemake --cores all --force .*index\.json`"
     ):
-        Store(copy, VIEW)
+        FrameStore(copy, VIEW)
     shutil.rmtree(copy.parent / "shards")  # as the workflow does with outputs before it starts their job
     copy.unlink()
     make(data, copy.parent)
@@ -313,25 +313,25 @@ def test_what_the_message_advises_mends_the_store(data, copy):
 @pytest.mark.parametrize("key, value", [("max_frames", 4), ("size", 32), ("sampling", "head"), ("rate", 1.0)])
 def test_a_store_of_other_keys_is_refused(index, key, value):
     with pytest.raises(RewindError, match=rf"index\.json: made with {key} = .*frames\.{key} = {value}"):
-        Store(index, replace(VIEW, **{key: value}))
+        FrameStore(index, replace(VIEW, **{key: value}))
 
 
 def test_what_is_no_store_is_refused(tmp_path, copy):
     with pytest.raises(RewindError, match="no such file"):
-        Store(tmp_path / "index.json", VIEW)
+        FrameStore(tmp_path / "index.json", VIEW)
     made = json.loads(copy.read_text())
     for text in ("[]", json.dumps(made | {"version": 99}), "{"):
         copy.write_text(text)
         with pytest.raises(RewindError, match=r"index\.json: not "):
-            Store(copy, VIEW)
+            FrameStore(copy, VIEW)
     copy.write_text(json.dumps({key: value for key, value in made.items() if key != "rate"}))
     with pytest.raises(RewindError, match="lacks rate"):
-        Store(copy, VIEW)
+        FrameStore(copy, VIEW)
 
 
 def test_an_item_that_the_store_lacks_is_named(index):
     with pytest.raises(RewindError, match="1 items are not in the store, first 'gone'"):
-        Store(index, VIEW).places(["a", "gone"])
+        FrameStore(index, VIEW).places(["a", "gone"])
 
 
 def test_a_clip_that_cannot_be_read_stops_the_job_and_keeps_what_is_done(data, tmp_path):
@@ -354,7 +354,7 @@ def test_a_disk_too_small_is_told_before_decoding(data, tmp_path, monkeypatch):
 
 
 class _Batches(torch.utils.data.Dataset):
-    def __init__(self, inputs: StoredClips) -> None:
+    def __init__(self, inputs: StoredFrames) -> None:
         self.inputs = inputs
 
     def __len__(self) -> int:
@@ -366,7 +366,7 @@ class _Batches(torch.utils.data.Dataset):
 
 @pytest.mark.parametrize("start, workers", [("fork", 2), ("spawn", 1)])
 def test_loader_workers_read_the_same(data, index, start, workers):
-    stored = StoredClips(usable(data), index, KEYS, 6)
+    stored = StoredFrames(usable(data), index, KEYS, 6)
     expected = [stored.batch(np.arange(n, n + 4)) for n in range(6)]  # maps are open when the workers start
     assert len(pickle.dumps(stored)) < 10_000 and stored.store._maps
     assert not pickle.loads(pickle.dumps(stored)).store._maps

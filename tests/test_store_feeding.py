@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rewind.feeding.inputs import CachedFrames, Clips, StoredClips, load
+from rewind.loading.frame_source import CachedFrames, ClipFrames, StoredFrames, load_batches
 
 CPU = torch.device("cpu")
 
@@ -36,7 +36,7 @@ def places(batches: list) -> set[tuple[int, int]]:
 def test_batches_come_in_order(copies, workers):
     source = Source(copies)
     state = torch.get_rng_state()
-    batches = list(load(source.batch, range(20), source, workers, CPU))
+    batches = list(load_batches(source.batch, range(20), source, workers, CPU))
     assert [int(batch["key"]) for batch in batches] == list(range(20))
     assert torch.equal(torch.get_rng_state(), state), "the caller's random numbers stay where they were"
     here = (os.getpid(), threading.get_native_id())
@@ -48,7 +48,7 @@ def test_batches_come_in_order(copies, workers):
 
 
 def test_which_inputs_are_copies():
-    assert StoredClips.copies and CachedFrames.copies and not Clips.copies
+    assert StoredFrames.copies and CachedFrames.copies and not ClipFrames.copies
 
 
 def test_the_next_batch_is_made_while_the_caller_works_but_not_all_of_them():
@@ -59,7 +59,7 @@ def test_the_next_batch_is_made_while_the_caller_works_but_not_all_of_them():
         made.append(key)
         return source.batch(key)
 
-    batches = load(make, range(100), source, 2, CPU)
+    batches = load_batches(make, range(100), source, 2, CPU)
     next(batches)
     time.sleep(0.3)
     assert sorted(made) == [0, 1, 2], "one for the caller, two ahead"
@@ -78,7 +78,7 @@ def test_keys_are_taken_in_the_calling_thread(copies):
             assert threading.current_thread() is threading.main_thread()
             yield key
 
-    assert len(list(load(source.batch, keys(), source, 2, CPU))) == 5
+    assert len(list(load_batches(source.batch, keys(), source, 2, CPU))) == 5
 
 
 def test_a_fault_reaches_the_caller_at_its_batch():
@@ -91,7 +91,7 @@ def test_a_fault_reaches_the_caller_at_its_batch():
 
     seen = []
     with pytest.raises(ValueError, match="broken"):
-        for batch in load(make, range(10), source, 2, CPU):
+        for batch in load_batches(make, range(10), source, 2, CPU):
             seen.append(int(batch["key"]))
     assert seen == [0, 1, 2]
 
@@ -100,6 +100,6 @@ def test_cached_features_come_without_processes():
     frames = np.random.default_rng(0).normal(size=(8, 3, 4)).astype(np.float32)
     cached = CachedFrames(frames, np.ones((8, 3), np.uint8))
     rows = [np.array([5, 1]), np.array([0, 7])]
-    batches = list(load(cached.batch, rows, cached, 8, CPU))
+    batches = list(load_batches(cached.batch, rows, cached, 8, CPU))
     for batch, chosen in zip(batches, rows, strict=True):
         assert np.array_equal(batch["frames"].numpy(), frames[chosen])

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from rewind.feeding.inputs import Clips, StoredClips
-from rewind.files import write_json
-from rewind.jobs.model_data import data_folder
+from rewind.io.files import write_json
+from rewind.jobs.inputs import build_run_data
+from rewind.loading.frame_source import ClipFrames, StoredFrames
 from rewind.provenance import file_hash
-from rewind.video.store import View, write_index
+from rewind.video.frame_store import FrameView, write_store_index
 from test_workflow import Workflow
 
 STUDY = """
@@ -124,13 +124,13 @@ def test_a_job_takes_the_store_of_the_sweeps_choice(tmp_path, frames):
     indices = [tmp_path / f"frames{n}/index.json" for n in (2, 4)]
     for index, n in zip(indices, (2, 4), strict=True):
         index.parent.mkdir()
-        write_index(index.parent, View(n, 16, "uniform", None), [])
+        write_store_index(index.parent, FrameView(n, 16, "uniform", None), [])
     inputs = {"item_table": str(tmp_path / "items.csv"), "best": str(tmp_path / "best.json")}
     rule = given({"spec": spec, "dataset": "mine"}, inputs | {"store": [str(index) for index in indices]})
-    found = data_folder(rule).inputs(pd.DataFrame({"item_id": [], "path": [], "reversed": []}))
-    assert isinstance(found, StoredClips) and found.store.view.max_frames == frames
-    without = data_folder(given({"spec": spec, "dataset": "mine"}, inputs | {"store": []}))
-    assert isinstance(without.inputs(pd.DataFrame({"item_id": [], "path": [], "reversed": []})), Clips)
+    found = build_run_data(rule).inputs(pd.DataFrame({"item_id": [], "path": [], "reversed": []}))
+    assert isinstance(found, StoredFrames) and found.store.view.max_frames == frames
+    without = build_run_data(given({"spec": spec, "dataset": "mine"}, inputs | {"store": []}))
+    assert isinstance(without.inputs(pd.DataFrame({"item_id": [], "path": [], "reversed": []})), ClipFrames)
 
 
 class Named(dict):

@@ -9,14 +9,12 @@ import pandas as pd
 import pytest
 
 from golden_numbers import agree, load, load_json
-from rewind.feeding.inputs import Clips, Noise
-from rewind.models.image_towers import MEAN, STD
-from rewind.study import Frames, Video
+from rewind.config import Frames, Video
+from rewind.loading.frame_source import ClipFrames, NoiseFrames
+from rewind.models.towers import IMAGENET_MEAN, IMAGENET_STD
 from rewind.video import ffmpeg
-from rewind.video.frames import sample_clip
-from rewind.video.sampling import frame_indices
-from rewind.video.stretch import stretch_square
-from rewind.video.transcode import transcode
+from rewind.video.frames import frame_indices, sample_clip, stretch_square
+from rewind.video.transcode import transcode_clip
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -40,7 +38,7 @@ def test_a_stretched_frame_is_opencvs_bit_for_bit() -> None:
     golden = load("viclip_preprocess.npz")
     raw = golden["in/raw_bgr"][frame_indices(11, int(golden["in/fnum"]), "stride")][..., ::-1]
     square = np.stack([stretch_square(np.ascontiguousarray(frame), 32) for frame in raw])
-    found = (square / 255 - np.array(MEAN)) / np.array(STD)
+    found = (square / 255 - np.array(IMAGENET_MEAN)) / np.array(IMAGENET_STD)
     found = found.transpose(0, 3, 1, 2)[None].astype(np.float32)  # as the original's tensor
     agree("ViCLIP", "preprocessing", found, golden["out/tensor"], atol=1e-6)
 
@@ -65,8 +63,8 @@ def folder(tmp_path_factory) -> Path:
     ):
         source = folder / f"source_{name}.{suffix}"
         drawing = ["-f", "lavfi", "-i", "testsrc2=s=64x32:r=4:d=0.75", "-pix_fmt", pixels, "-c:v", codec]
-        assert ffmpeg.execute([ffmpeg.executable(), *drawing, str(source), "-y"]).code == 0
-        assert transcode(source, folder / f"{name}.mp4", None, Video(fps=4, short_side=32)).status == "ok"
+        assert ffmpeg.run_command([ffmpeg.executable(), *drawing, str(source), "-y"]).code == 0
+        assert transcode_clip(source, folder / f"{name}.mp4", None, Video(fps=4, short_side=32)).status == "ok"
     return folder
 
 
@@ -81,14 +79,17 @@ def test_short_grey_and_transparent_clips_give_rgb_frames(folder: Path, name: st
 
 def test_stretch_sees_the_sides_that_crop_cuts_off(folder: Path) -> None:
     items = pd.DataFrame({"item_id": ["a"], "path": ["short.mp4"], "reversed": [0]})
-    both = [Clips(items, folder, Frames(size=32, fit=fit), 3).read(0)[0] for fit in ("crop", "stretch")]
+    both = [ClipFrames(items, folder, Frames(size=32, fit=fit), 3).read(0)[0] for fit in ("crop", "stretch")]
     assert both[0].shape == both[1].shape and not np.array_equal(*both)
 
 
 def test_noise_is_the_items_own_and_reads_no_clip() -> None:
     items = pd.DataFrame({"item_id": ["a", "b"], "path": ["none.mp4", "none.mp4"], "reversed": [0, 0]})
-    noise = Noise(items, Frames(size=16), 4)
-    batch, again = noise.batch(np.array([1, 0, 1])), Noise(items[::-1], Frames(size=16), 4).batch(np.array([0, 1, 0]))
+    noise = NoiseFrames(items, Frames(size=16), 4)
+    batch, again = (
+        noise.batch(np.array([1, 0, 1])),
+        NoiseFrames(items[::-1], Frames(size=16), 4).batch(np.array([0, 1, 0])),
+    )
     assert batch["pixels"].shape == (3, 4, 3, 16, 16) and batch["mask"].all()
     assert (batch["pixels"] == again["pixels"]).all(), "the item decides, not its row"
     assert not (batch["pixels"][0] == batch["pixels"][1]).all() and (batch["pixels"][0] == batch["pixels"][2]).all()

@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from conftest import ROOT
+from rewind.config import load_dataset, load_study
+from rewind.config.docs import render_config_docs
+from rewind.config.load import merge_config, read_yaml
 from rewind.errors import RewindError
-from rewind.jobs.config import check_sources, load_all
-from rewind.study import load_dataset, load_study
-from rewind.study.document import document
-from rewind.study.load import merge, read_yaml
+from rewind.workflow.config import check_sources, load_config
 
 STUDY = {"dataset": "shapes", "methods": {"a": {"head": "meanP"}, "b": {"head": "seqLSTM"}}}
 
@@ -24,7 +24,7 @@ def write(folder: Path, content, name="s") -> Path:
 
 
 def refused(tmp_path, change: dict) -> str:
-    write(tmp_path, merge(STUDY, change))
+    write(tmp_path, merge_config(STUDY, change))
     with pytest.raises(RewindError) as caught:
         load_study("s", tmp_path)
     return str(caught.value)
@@ -94,7 +94,7 @@ def test_unsafe_yaml_is_not_executed(tmp_path):
 
 
 def test_methods_inherit_and_override_training(tmp_path):
-    write(tmp_path, merge(STUDY, {"training.lr": 0.5, "training.batch.size": 8, "methods.b.training.lr": 0.25}))
+    write(tmp_path, merge_config(STUDY, {"training.lr": 0.5, "training.batch.size": 8, "methods.b.training.lr": 0.25}))
     study = load_study("s", tmp_path, {"training.epochs": 7})
     a, b = study.methods["a"].training, study.methods["b"].training
     assert (a.lr, a.epochs, a.batch.size) == (0.5, 7, 8)
@@ -106,15 +106,15 @@ def test_methods_inherit_and_override_training(tmp_path):
 def test_overrides_reach_any_key(monkeypatch):
     monkeypatch.chdir(ROOT)
     over = {"studies.demo.training.epochs": 2, "datasets": {"shapes": {"video.fps": 4}}}
-    studies, datasets = load_all({"studies": ["demo"], "overrides": over})
+    studies, datasets = load_config({"studies": ["demo"], "overrides": over})
     assert studies["demo"].methods["meanP"].training.epochs == 2 and datasets["shapes"].video.fps == 4
     # On Snakemake's command line the values of a nested block arrive as text.
     over = {"studies.demo": {"sweep": "null", "seeds": ["4", "5"], "sanity.min_r1": "0.5", "training.lr": "1e-4"}}
-    demo = load_all({"studies": ["demo"], "overrides": over})[0]["demo"]
+    demo = load_config({"studies": ["demo"], "overrides": over})[0]["demo"]
     assert (demo.sweep, demo.seeds, demo.sanity.min_r1, demo.training.lr) == (None, [4, 5], 0.5, 1e-4)
     for wrong in ({"studies.other.seeds": [1]}, {"demo.seeds": [1]}):
         with pytest.raises(RewindError, match="overrides"):
-            load_all({"studies": ["demo"], "overrides": wrong})
+            load_config({"studies": ["demo"], "overrides": wrong})
 
 
 def test_overrides_of_what_is_not_selected_are_refused(monkeypatch):
@@ -122,14 +122,14 @@ def test_overrides_of_what_is_not_selected_are_refused(monkeypatch):
     over = {"studies.emoji.training.epochs": 2, "studies.demo.training.epochs": 2}
     said = "overrides.studies.emoji: this study is not selected, .* selected are demo"
     with pytest.raises(RewindError, match=said):
-        load_all({"studies": ["demo"], "overrides": over})
+        load_config({"studies": ["demo"], "overrides": over})
     with pytest.raises(RewindError, match=said):
-        load_all({"studies": ["demo"], "overrides": over}, typed={"studies": ["demo"], "overrides": over})
+        load_config({"studies": ["demo"], "overrides": over}, typed={"studies": ["demo"], "overrides": over})
     with pytest.raises(RewindError, match=r"overrides.datasets.emoji: no selected study uses .* are shapes"):
-        load_all({"studies": ["demo"], "overrides": {"datasets.emoji.video.fps": 4}})
+        load_config({"studies": ["demo"], "overrides": {"datasets.emoji.video.fps": 4}})
     # Those of the file stay there for another time where the command line chose the studies.
     typed = {"studies": ["demo"], "overrides": {"studies.demo.seeds": [7]}}
-    studies, _ = load_all({"studies": ["demo"], "overrides": over | typed["overrides"]}, typed=typed)
+    studies, _ = load_config({"studies": ["demo"], "overrides": over | typed["overrides"]}, typed=typed)
     assert studies["demo"].training.epochs == 2 and studies["demo"].seeds == [7]
 
 
@@ -155,7 +155,7 @@ def test_missing_raw_files_are_named_with_what_to_do(monkeypatch, tmp_path):
 
 
 def test_the_configuration_page_is_up_to_date():
-    assert (ROOT / "config/README.md").read_text() == document(), "run `make docs`"
+    assert (ROOT / "config/README.md").read_text() == render_config_docs(), "run `make docs`"
 
 
 def test_a_column_of_a_direction_that_is_not_evaluated_is_refused_before_anything_runs():
@@ -188,7 +188,7 @@ def test_the_sweep_trains_its_method_as_it_is_trained(tmp_path):
         "sweep": {"max_frames": [4], "method": "b", "training": {"lr": 0.125}},
         "training": {"lr": 0.5, "batch": {"size": 16}},
     }
-    write(tmp_path, merge(STUDY, given))
+    write(tmp_path, merge_config(STUDY, given))
     study = load_study("s", tmp_path)
     assert (study.sweep.training.lr, study.sweep.training.batch.size) == (0.125, 8)
     assert study.sanity.training.lr == 0.5, "the check's keys override the study's"

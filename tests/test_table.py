@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from rewind.datasets import table
-from rewind.datasets.annotations import read_annotations
+from rewind.config import Dataset
+from rewind.data.annotations import read_annotations
+from rewind.data.formats import table
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import rank_table
-from rewind.study import Dataset
 
 HEAD = "item_id,path,split,caption"
 

@@ -8,20 +8,19 @@ import pandas as pd
 import pytest
 
 from rewind.errors import RewindError
-from rewind.reporting import tables
-from rewind.reporting.cells import build
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.html import table_html
-from rewind.reporting.markup import MARKUPS
-from rewind.reporting.notes import sentences
-from rewind.reporting.published import write
+from rewind.report import tables
+from rewind.report.footnotes import Footnotes
+from rewind.report.html import table_html
+from rewind.report.notes import setting_sentences
+from rewind.report.published import MARKUPS, write_table
+from rewind.report.setting_table import build_setting_table
 from table_numbers import FACTS, TESTS, results
 from test_table_text import NASTY, compile_latex, markdown_rows, needs_latex
 
 
 def of_kind(stem, given_=None, settings=("hard",)):
     """One published table."""
-    made = tables.published(given_ or results(with_gaps=True), settings, Footnotes.from_json(FACTS), "RTime")
+    made = tables.published_tables(given_ or results(with_gaps=True), settings, Footnotes.from_json(FACTS), "RTime")
     return {table.stem: table for table in made}[stem]
 
 
@@ -30,9 +29,9 @@ def shown(table):
 
 
 def test_what_is_published_and_in_which_order(tmp_path):
-    made = list(tables.published(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
+    made = list(tables.published_tables(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
     assert [t.stem for t in made] == ["table_B_hard", "table_gap", "table_pairs_hard", "table_seeds_hard"]
-    paths = [path for table in made for path in write(tmp_path, table)]
+    paths = [path for table in made for path in write_table(tmp_path, table)]
     assert sorted(path.suffix for path in paths) == sorted([".md", ".tex", ".html", ".csv"] * 4)
     assert all(path.stat().st_size > 200 for path in paths)
     assert len({t.sheet.slug for t in made}) == 4, "labels are distinct"
@@ -40,8 +39,11 @@ def test_what_is_published_and_in_which_order(tmp_path):
 
 def test_without_pairs_or_gaps_their_tables_are_left_out():
     bare = results(pairs=pd.DataFrame(), gaps=pd.DataFrame(columns=["method", "direction"]))
-    assert [t.stem for t in tables.published(bare, ["hard"], Footnotes())] == ["table_B_hard", "table_seeds_hard"]
-    assert "Gap" not in tables.summary(bare, ["hard"])
+    assert [t.stem for t in tables.published_tables(bare, ["hard"], Footnotes())] == [
+        "table_B_hard",
+        "table_seeds_hard",
+    ]
+    assert "Gap" not in tables.summary_text(bare, ["hard"])
 
 
 def test_a_pair_is_a_difference_with_its_interval_both_ps_effect_and_bootstrap():
@@ -73,7 +75,7 @@ def test_a_pair_is_a_difference_with_its_interval_both_ps_effect_and_bootstrap()
 
 
 def test_the_csv_of_pairs_holds_every_metric(tmp_path):
-    path = write(tmp_path, of_kind("table_pairs_hard"))[-1]
+    path = write_table(tmp_path, of_kind("table_pairs_hard"))[-1]
     table = pd.read_csv(path)
     assert path.name == "table_pairs_hard.csv" and len(table) == 3 * 2 * 5
     assert table.columns[:4].tolist() == ["first_label", "second_label", "first", "second"]
@@ -118,7 +120,7 @@ def test_gaps_have_intervals_and_chance_has_none():
     assert rows[4][1] == "&numsp;0.0", "a gap without error"
     assert table.sheet.heading == "Gap. RTime, Origin − Hard"
     assert table.numbers["label"].tolist() == table.numbers["method"].tolist() and len(table.numbers) == 4 * 2 * 5
-    assert "Gap. RTime, Origin − Hard" in tables.summary(given_, ["hard"], dataset="RTime")
+    assert "Gap. RTime, Origin − Hard" in tables.summary_text(given_, ["hard"], dataset="RTime")
 
 
 def test_the_appendix_has_every_run_and_metric():
@@ -138,15 +140,17 @@ def test_numbers_of_pairs_and_runs_are_checked_too():
     broken = dataclasses.replace(given_, metrics=given_.metrics[given_.metrics["method"] != "seqLSTM"])
     for module in (tables.pair_table, tables.seed_table):
         with pytest.raises(RewindError, match="no run of method 'seqLSTM'"):
-            module.numbers(broken, "hard")
+            module.csv_rows(broken, "hard")
 
 
 @needs_latex
 def test_all_kinds_compile_fit_the_page_and_go_on_where_it_ends(tmp_path):
     values = {f"method{i}": [20.0 + i, 21.0 + i, 22.0 + i, 23.0 + i, 24.0 + i] for i in range(5)}
     names = {("method0", "method1"): 0.001, ("method3", "method4"): 0.2}
-    made = list(tables.published(results(values, names, with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
-    paths = [write(tmp_path, table)[1] for table in made]
+    made = list(
+        tables.published_tables(results(values, names, with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime")
+    )
+    paths = [write_table(tmp_path, table)[1] for table in made]
     log = compile_latex(tmp_path, paths)
     for fault in ("Overfull", "Missing character", "multiply defined", "Float too large"):
         assert fault not in log
@@ -187,7 +191,7 @@ class Reader(HTMLParser):
 
 
 def test_html_is_a_whole_table_with_scopes_caption_and_notes():
-    table = build(results(setting="binary"), "binary", "RTime")
+    table = build_setting_table(results(setting="binary"), "binary", "RTime")
     source = table_html(table, ["one & two"], "telling a video from its twin")
     found = Reader(source)
     assert source.startswith('<table class="rewind-table" id="table-rtime-binary">') and source.endswith("</table>\n")
@@ -201,7 +205,13 @@ def test_html_is_a_whole_table_with_scopes_caption_and_notes():
 
 
 def test_html_stands_at_the_decimal_point():
-    found = Reader(table_html(build(results(), "hard"), sentences(Footnotes(), build(results(), "hard")), "w"))
+    found = Reader(
+        table_html(
+            build_setting_table(results(), "hard"),
+            setting_sentences(Footnotes(), build_setting_table(results(), "hard")),
+            "w",
+        )
+    )
     column = [row[2] for row in found.rows[1:] if len(row) > 2]
     assert {cell.index(".") for cell in column} == {2} and column[-1] == "\u20070.1"
 

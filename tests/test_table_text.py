@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewind.errors import RewindError
-from rewind.reporting import latex, markdown, tables
-from rewind.reporting.cells import build
-from rewind.reporting.footnotes import Footnotes, coverage, finished, study_sentences
-from rewind.reporting.notes import sentences, summary_key
-from rewind.reporting.published import write
-from rewind.reporting.sheet import number, p_value
+from rewind.report import latex, markdown, tables
+from rewind.report.footnotes import Footnotes, describe_coverage, finish_sentences, study_sentences
+from rewind.report.notes import setting_sentences, summary_table_key
+from rewind.report.published import write_table
+from rewind.report.setting_table import build_setting_table
+from rewind.report.sheet import format_number, format_p_value
 from table_numbers import FACTS, results
 
 
@@ -27,8 +27,10 @@ def markdown_rows(text):
 
 def setting_table(folder, setting="hard", given_=None, facts=FACTS, dataset="RTime"):
     """Paths of a setting's own table: Markdown, LaTeX, HTML, CSV."""
-    table = next(tables.published(given_ or results(setting=setting), [setting], Footnotes.from_json(facts), dataset))
-    return write(folder, table)
+    table = next(
+        tables.published_tables(given_ or results(setting=setting), [setting], Footnotes.from_json(facts), dataset)
+    )
+    return write_table(folder, table)
 
 
 def test_markdown_as_printed(tmp_path):
@@ -69,7 +71,7 @@ def test_binary_has_accuracy_with_interval_and_strict(tmp_path):
 
 
 def test_summary_stands_at_the_decimal_point():
-    lines = tables.summary(results(), ["hard"], dataset="RTime").splitlines()
+    lines = tables.summary_text(results(), ["hard"], dataset="RTime").splitlines()
     numbers_ = [line for line in lines if "±" in line or line.startswith("   chance")]
     points = [re.search(r"(?<=\d)\.\d", line).start() for line in numbers_]
     assert len(numbers_) == 4 and len(set(points)) == 1
@@ -83,21 +85,23 @@ def test_the_summary_has_the_notes_of_its_tables():
     """Who reads the terminal alone learns what a row is, and why it has no numbers."""
     random = "Wild: a network with random weights, on purpose (untrained: true), for reference"
     facts = Footnotes.from_json(FACTS, {"notes": [random]})
-    text = tables.summary(results(), ["hard"], dataset="RTime", facts=facts)
+    text = tables.summary_text(results(), ["hard"], dataset="RTime", facts=facts)
     said = " ".join(text.split())
     assert said.count(f"{random}.") == 1 and "Of all tables: - Backbone" in said
-    made = next(tables.published(results(), ["hard"], facts, "RTime"))
-    shared = [note for note in made.notes if note in finished(study_sentences(facts))]
+    made = next(tables.published_tables(results(), ["hard"], facts, "RTime"))
+    shared = [note for note in made.notes if note in finish_sentences(study_sentences(facts))]
     assert len(shared) > 5 and all(note in said for note in shared)
     assert all(len(line) <= 120 for line in text.splitlines()[8:])
-    assert "Of all tables" not in tables.summary(results(), ["hard"]), "nothing is known"
-    table = build(results(), "hard")
+    assert "Of all tables" not in tables.summary_text(results(), ["hard"]), "nothing is known"
+    table = build_setting_table(results(), "hard")
     absent = replace(table, rows=(*table.rows[:-1], replace(table.rows[-1], absent="no score of its captions")))
-    assert summary_key(absent).endswith(f"Without numbers here: {table.rows[-1].label} (no score of its captions).")
+    assert summary_table_key(absent).endswith(
+        f"Without numbers here: {table.rows[-1].label} (no score of its captions)."
+    )
 
 
 def test_footnotes_say_what_was_given():
-    found = sentences(Footnotes.from_json(FACTS), build(results(), "hard"))
+    found = setting_sentences(Footnotes.from_json(FACTS), build_setting_table(results(), "hard"))
     assert found[0] == "Hard: 2,000 captions (in 1,000 clusters) search 2,000 videos."
     for sentence in (
         "Mean ± standard deviation over 2 seeds; a row without ± is a single run or a closed-form method.",
@@ -117,13 +121,15 @@ def test_footnotes_say_what_was_given():
 
 
 def test_empty_footnotes_leave_only_how_to_read():
-    assert len(sentences(Footnotes(), build(results(), "hard"))) == 4  # units, spread, marks, two seeds
+    assert (
+        len(setting_sentences(Footnotes(), build_setting_table(results(), "hard"))) == 4
+    )  # units, spread, marks, two seeds
 
 
 def test_one_seed_claims_nothing_of_methods():
     single = results({"meanP": [20.0], "seqLSTM": [30.0]}, {})
     facts = FACTS | {"procedures": {"queries only, this checkpoint": ["meanP", "seqLSTM"]}}
-    found = sentences(Footnotes.from_json(facts), build(single, "hard"))
+    found = setting_sentences(Footnotes.from_json(facts), build_setting_table(single, "hard"))
     assert "No differences between methods were tested, so nothing is bold." in found
     assert "Intervals: queries only, this checkpoint." in found
     assert any(s.startswith("One training seed per method: these results say nothing about other seeds") for s in found)
@@ -131,16 +137,19 @@ def test_one_seed_claims_nothing_of_methods():
 
 def test_three_seeds_need_no_caution_and_a_lone_checkpoint_does():
     three = {"meanP": [20.0, 21.0, 22.0], "seqLSTM": [30.0, 31.0, 32.0]}
-    assert not any("training seeds are few" in s for s in sentences(Footnotes(), build(results(three, {}), "hard")))
-    mixed = sentences(Footnotes(), build(results(three | {"tight": [25.0]}, {}), "hard"))
+    assert not any(
+        "training seeds are few" in s
+        for s in setting_sentences(Footnotes(), build_setting_table(results(three, {}), "hard"))
+    )
+    mixed = setting_sentences(Footnotes(), build_setting_table(results(three | {"tight": [25.0]}, {}), "hard"))
     assert any(s.startswith("A method with one training seed is a single checkpoint") for s in mixed)
 
 
 def test_numbers_as_text():
-    assert [number(v) for v in (0.04, -0.04, -12.35, 100)] == ["0.0", "0.0", "−12.3", "100.0"]
-    assert [number(v, 2, signed=True) for v in (0.001, 0.5, -0.5)] == ["0.00", "+0.50", "−0.50"]
-    assert number(float("nan")) == "–" and p_value(float("nan")) == "–"
-    assert [p_value(p) for p in (0.0009, 0.001, 0.04999, 1)] == ["<0.001", "0.001", "0.050", "1.000"]
+    assert [format_number(v) for v in (0.04, -0.04, -12.35, 100)] == ["0.0", "0.0", "−12.3", "100.0"]
+    assert [format_number(v, 2, signed=True) for v in (0.001, 0.5, -0.5)] == ["0.00", "+0.50", "−0.50"]
+    assert format_number(float("nan")) == "–" and format_p_value(float("nan")) == "–"
+    assert [format_p_value(p) for p in (0.0009, 0.001, 0.04999, 1)] == ["<0.001", "0.001", "0.050", "1.000"]
 
 
 def test_an_unknown_fact_is_refused():
@@ -149,14 +158,14 @@ def test_an_unknown_fact_is_refused():
 
 
 def test_coverage():
-    assert coverage(1080, {}, "clips") == "all 1,080 clips usable"
-    lost = coverage(1000, {"not found": 10, "cannot be decoded": 2, "too long": 0})
+    assert describe_coverage(1080, {}, "clips") == "all 1,080 clips usable"
+    lost = describe_coverage(1000, {"not found": 10, "cannot be decoded": 2, "too long": 0})
     assert lost == "12 of 1,000 videos missing (10 not found, 2 cannot be decoded)"
 
 
 @given(st.text(max_size=40))
 def test_latex_text_is_ascii_with_balanced_braces(text):
-    found = latex.escape(text)
+    found = latex.escape_latex(text)
     assert found.isascii() and "\n" not in found
     bare = re.sub(r"\\[{}]", "", found)
     depth = np.cumsum([(c == "{") - (c == "}") for c in bare] or [0])
@@ -165,7 +174,7 @@ def test_latex_text_is_ascii_with_balanced_braces(text):
 
 @given(st.text(max_size=40))
 def test_markdown_text_stays_in_its_cell(text):
-    found = markdown.escape(text)
+    found = markdown.escape_markdown(text)
     assert "\n" not in found
     assert not re.search(r"(?<!\\)(?:\\\\)*\|", found)
 

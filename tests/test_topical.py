@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broken_runs import BreakingFile, Interrupt
+from rewind.config.training import Batch
 from rewind.errors import RewindError
-from rewind.feeding.training_data import TrainingData
-from rewind.study.training import Batch
-from rewind.training.loop import train
-from rewind.training.samplers.interface import make_sampler
+from rewind.loading.run_data import TrainingData
+from rewind.training.loop import train_model
+from rewind.training.samplers.base import make_sampler
 from rewind.training.samplers.topical import build
 from test_grad_cache import CPU
 from test_micro_batch import later_is_better
@@ -145,7 +145,9 @@ def test_a_broken_run_goes_on_with_the_same_batches(tmp_path):
             "sampler_options": {"clusters": 3, "p_topical": 0.9, "refresh_every": 1},
         }
         training = keys(epochs=3, batch=batch, save_every_steps=1)
-        return model, train(model, given, training, 0, CPU, later_is_better, BreakingFile(path, "x", stop_after), "run")
+        return model, train_model(
+            model, given, training, 0, CPU, later_is_better, BreakingFile(path, "x", stop_after), "run"
+        )
 
     whole, history = run(tmp_path / "whole.pt")
     assert all(row["topical_pct"] > 0 and row["clusters"] == 3 for row in history)

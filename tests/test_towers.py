@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from golden_numbers import agree, load
-from rewind import study
+from rewind import config
 from rewind.errors import RewindError
 from rewind.models import towers
 
@@ -25,7 +25,7 @@ def built() -> towers.PackagedTowers:
     for name in PACKAGES:
         pytest.importorskip(name, reason=f"the extra 'towers' is not installed ({name})")
     torch.manual_seed(0)
-    return towers.build(study.Backbone(kind="towers", width=32), None)
+    return towers.build(config.Backbone(kind="towers", width=32), None)
 
 
 @pytest.mark.golden
@@ -91,7 +91,7 @@ def test_only_the_projections_learn_and_are_saved(built: towers.PackagedTowers) 
     names.add("logit_scale")
     assert set(built.state_dict()) == {name for name, _ in built.named_parameters()} == names
     assert built.text_parameters() == [] and built.visual_parameters() == []
-    other = towers.build(study.Backbone(kind="towers", width=32))
+    other = towers.build(config.Backbone(kind="towers", width=32))
     assert not torch.equal(other.text_projection.weight, built.text_projection.weight)
     plain = dict(built.state_dict())  # as read from a file: without the versions that torch keeps beside it
     other.load_state_dict(plain)
@@ -132,9 +132,9 @@ def test_a_missing_package_is_named(name: str, monkeypatch: pytest.MonkeyPatch) 
         pytest.importorskip(other, reason=f"the extra 'towers' is not installed ({other})")
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(RewindError, match=rf"{name.replace('_', '-')}(.|\n)*rewind-bench\[towers\]"):
-        towers.build(study.Backbone(kind="towers", width=32))
+        towers.build(config.Backbone(kind="towers", width=32))
 
 
 def test_weights_of_ones_own_are_refused() -> None:
     with pytest.raises(RewindError, match=r"backbone\.weights"):
-        towers.build(study.Backbone(kind="towers", weights="x.safetensors"))
+        towers.build(config.Backbone(kind="towers", weights="x.safetensors"))

@@ -14,17 +14,18 @@ import torch
 
 from broken_runs import BreakingFile, Interrupt
 from conftest import ROOT
+from rewind.config import Backbone, Method, Text, Training
 from rewind.errors import RewindError
-from rewind.feeding.inputs import CachedFrames, cached_frames
-from rewind.jobs.validation import own_loss
+from rewind.jobs.train import infonce_of_scores
+from rewind.loading.frame_source import CachedFrames, cached_frames
+from rewind.loading.run_data import TrainingData
+from rewind.losses.infonce import infonce
 from rewind.models.checkpoint import load_model, save_model
 from rewind.models.clip4clip import build
 from rewind.models.heads import HEADS
-from rewind.objectives.infonce import infonce
-from rewind.study import Backbone, Method, Text, Training
-from rewind.training.loop import TrainingData, seed_everything, train
+from rewind.training.checkpoint import StateFile
+from rewind.training.loop import seed_everything, train_model
 from rewind.training.optim import lr_factor, make_optimiser, parameter_groups
-from rewind.training.state import StateFile
 
 CAPTIONS = [
     f"a {colour} {shape} {verb}" for colour in ("red", "blue") for shape in ("ring", "star") for verb in ("up", "down")
@@ -65,7 +66,7 @@ def run(
     def validate(current):
         return {"valid_sum": float(current.backbone.clip.ln_final.weight.detach().double().sum())}
 
-    history = train(
+    history = train_model(
         model,
         data(model),
         training or keys(),
@@ -140,7 +141,7 @@ def test_a_loss_that_is_no_number_stops_with_the_captions(tmp_path):
     broken = data(model)
     broken.inputs.frames[1] = float("nan")
     with pytest.raises(RewindError, match=r"loss is nan in epoch 1, step \d; first captions \['c.*s.batch.json"):
-        train(model, broken, keys(), 0, torch.device("cpu"), spoiled, StateFile(tmp_path / "s.pt", "x"), "r")
+        train_model(model, broken, keys(), 0, torch.device("cpu"), spoiled, StateFile(tmp_path / "s.pt", "x"), "r")
     saved = json.loads((tmp_path / "s.batch.json").read_text())
     assert saved["loss"] == "nan" and len(saved["captions"]) == 4 and {"c2", "c3"} & set(saved["captions"])
 
@@ -154,10 +155,10 @@ def test_patience_ends_a_run_that_no_longer_improves(tmp_path, capsys):
     model = retriever("meanP")
     state = StateFile(tmp_path / "s.pt", "x")
     patient = keys(epochs=5, patience=2)
-    history = train(model, data(model), patient, 0, torch.device("cpu"), validate, state, "r")
+    history = train_model(model, data(model), patient, 0, torch.device("cpu"), validate, state, "r")
     assert [row["epoch"] for row in history] == [1, 2, 3, 4] and history[-1]["best_epoch"] == 2
     assert "r: no better score in 2 validations; stopped after epoch 4" in capsys.readouterr().out
-    again = train(retriever("meanP"), data(model), patient, 0, torch.device("cpu"), validate, state, "r")
+    again = train_model(retriever("meanP"), data(model), patient, 0, torch.device("cpu"), validate, state, "r")
     assert again == history and next(scores) == 9.0, "a stopped run does not go on when it is resumed"
 
 
@@ -291,7 +292,7 @@ def test_the_last_weights_are_kept_where_they_are_asked_for_and_those_of_every_s
         model = retriever("meanP")
         training = keys(epochs=4, keep=keep, keep_every=2, select_metric=metric)
         rest = (0, torch.device("cpu"), validate, StateFile(tmp_path / f"{metric}{keep}.pt", "x"), "r")
-        history = train(model, data(model), training, *rest, keep=kept.append)
+        history = train_model(model, data(model), training, *rest, keep=kept.append)
         assert all(torch.equal(value, scores[ends][name]) for name, value in model.state_dict().items())
         assert history[-1]["best_epoch"] == (4 if metric == "loss" else 1)
     assert kept == [2, 4] * 3
@@ -333,5 +334,5 @@ def test_validation_loss_is_the_training_loss_of_the_models_own_scores():
             whole = SimpleNamespace(similarity=lambda text, clips, found=logits: found)
             parts.append((len(rows), infonce(whole, {}, {}, given).value.item()))
         mean = sum(count * value for count, value in parts) / sum(count for count, _ in parts)
-        assert own_loss(scores, items, size) == pytest.approx(mean, rel=1e-5)
-    assert np.isnan(own_loss(scores[:1], items[:1], 4))
+        assert infonce_of_scores(scores, items, size) == pytest.approx(mean, rel=1e-5)
+    assert np.isnan(infonce_of_scores(scores[:1], items[:1], 4))

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rewind.config import Video
 from rewind.errors import RewindError
-from rewind.study import Video
 from rewind.video import ffmpeg, transcode
-from rewind.video.frames import open_reader
+from rewind.video.frames import open_file_frames
 
 SMALL = Video(fps=5, short_side=48)
 
@@ -22,18 +22,18 @@ def make(path: Path, *options: str, size: str = "80x60", rate: str = "25", secon
 
 
 def call(path: Path, *options: str) -> Path:
-    outcome = ffmpeg.execute([ffmpeg.executable(), "-y", "-loglevel", "level+error", *options, str(path)])
+    outcome = ffmpeg.run_command([ffmpeg.executable(), "-y", "-loglevel", "level+error", *options, str(path)])
     assert outcome.code == 0, outcome.tail()
     return path
 
 
 def frames_of(path: Path) -> np.ndarray:
-    reader = open_reader(path)
+    reader = open_file_frames(path)
     return reader.read(range(len(reader)))
 
 
 def run(source: Path, out: Path, settings: Video = SMALL, **options) -> transcode.ClipReport:
-    return transcode.transcode(source, out / "c.mp4", out / "c_rev.mp4", settings, **options)
+    return transcode.transcode_clip(source, out / "c.mp4", out / "c_rev.mp4", settings, **options)
 
 
 SOURCES = {
@@ -100,7 +100,7 @@ def test_only_a_bare_video_stream_is_left(tmp_path: Path) -> None:
     source = call(tmp_path / "s.mp4", "-i", str(make(tmp_path / "plain.mp4")), *sound, *marks)
     run(source, tmp_path)
     for name in ("c.mp4", "c_rev.mp4"):
-        log = ffmpeg.execute([ffmpeg.executable(), "-i", str(tmp_path / name)]).messages
+        log = ffmpeg.run_command([ffmpeg.executable(), "-i", str(tmp_path / name)]).messages
         streams = [line for line in log if "Stream #" in line]
         assert len(streams) == 1 and "Video: h264" in streams[0] and "yuv420p" in streams[0]
         assert "SAR 1:1" in streams[0]
@@ -149,7 +149,7 @@ def test_length_is_the_pictures_not_the_sounds(tmp_path: Path) -> None:
 
 def test_without_a_twin_only_the_clip_is_made(tmp_path: Path) -> None:
     source = make(tmp_path / "s.mp4")
-    report = transcode.transcode(source, tmp_path / "c.mp4", None, SMALL)
+    report = transcode.transcode_clip(source, tmp_path / "c.mp4", None, SMALL)
     assert (report.status, report.twin) == ("ok", "none")
     alone = (tmp_path / "c.mp4").read_bytes()
     assert not (tmp_path / "c_rev.mp4").exists()
@@ -219,7 +219,7 @@ def test_a_source_that_cannot_be_used_is_refused_with_a_reason(kind: str, tmp_pa
 def test_damage_that_ffmpeg_would_paper_over_is_refused(tmp_path: Path) -> None:
     """Left alone, ffmpeg ends with code 0 on this file and invents the missing pictures."""
     source = damaged(tmp_path / "s.mp4", make(tmp_path / "t.mp4"))
-    patched = ffmpeg.execute([ffmpeg.executable(), "-i", str(source), "-f", "null", "-"])
+    patched = ffmpeg.run_command([ffmpeg.executable(), "-i", str(source), "-f", "null", "-"])
     assert patched.code == 0
     assert run(source, tmp_path).status == "failed"
 
@@ -253,13 +253,13 @@ def test_a_broken_existing_reversed_clip_fails_the_clip(tmp_path: Path) -> None:
 def test_a_twin_of_another_length_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Shorter:
         def __init__(self, path: Path) -> None:
-            self.reader, self.lost = open_reader(path), "_rev" in path.name
+            self.reader, self.lost = open_file_frames(path), "_rev" in path.name
             self.read = self.reader.read
 
         def __len__(self) -> int:
             return len(self.reader) - self.lost
 
-    monkeypatch.setattr(transcode, "open_reader", Shorter)
+    monkeypatch.setattr(transcode, "open_file_frames", Shorter)
     report = run(make(tmp_path / "s.mp4"), tmp_path)
     assert (report.status, report.reason) == ("failed", "the written file has 5 frames, 6 were sent")
     assert not (tmp_path / "c.mp4").exists() and not (tmp_path / "c_rev.mp4").exists()
@@ -297,12 +297,12 @@ HEADERS = {
 @pytest.mark.parametrize(
     "kind, expected",
     [
-        ("ffmpeg 5.1", transcode.Header(62.5, 1080, 1920, 29.97)),
-        ("no duration, thousands", transcode.Header(0, 640, 360, 1000)),
-        ("no rate", transcode.Header(0, 8, 6, 0)),
+        ("ffmpeg 5.1", transcode.SourceHeader(62.5, 1080, 1920, 29.97)),
+        ("no duration, thousands", transcode.SourceHeader(0, 640, 360, 1000)),
+        ("no rate", transcode.SourceHeader(0, 8, 6, 0)),
     ],
 )
-def test_the_header_is_read_from_the_log(kind: str, expected: transcode.Header) -> None:
+def test_the_header_is_read_from_the_log(kind: str, expected: transcode.SourceHeader) -> None:
     assert transcode.read_header(HEADERS[kind]) == expected
 
 
@@ -316,21 +316,21 @@ def test_the_reported_source_is_the_source(tmp_path: Path) -> None:
 def test_ffmpeg_on_path_goes_before_the_packaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = written(tmp_path / "ffmpeg", b"#!/bin/sh\necho 'ffmpeg version 99 Copyright (c) us'\n")
     own.chmod(0o755)
-    for cached in (ffmpeg.executable, ffmpeg.version):
+    for cached in (ffmpeg.executable, ffmpeg.ffmpeg_version):
         cached.cache_clear()
     try:
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-        assert (ffmpeg.executable(), ffmpeg.version()) == (str(own), "ffmpeg version 99")
+        assert (ffmpeg.executable(), ffmpeg.ffmpeg_version()) == (str(own), "ffmpeg version 99")
         ffmpeg.executable.cache_clear()
         monkeypatch.setenv("PATH", "")
-        assert ffmpeg.execute([ffmpeg.executable(), "-version"]).code == 0
+        assert ffmpeg.run_command([ffmpeg.executable(), "-version"]).code == 0
         ffmpeg.executable.cache_clear()
         monkeypatch.setitem(__import__("sys").modules, "imageio_ffmpeg", None)
         with pytest.raises(RewindError, match=r"put ffmpeg .* on PATH"):
             ffmpeg.executable()
     finally:
         ffmpeg.executable.cache_clear()
-        ffmpeg.version.cache_clear()
+        ffmpeg.ffmpeg_version.cache_clear()
 
 
 def test_faults_read_well() -> None:
@@ -339,8 +339,8 @@ def test_faults_read_well() -> None:
         "[mov @ 0x5c] [error] moov atom not found",
         "[error] Error opening input files: …",
     )
-    assert ffmpeg.Outcome(1, "", lines).fault() == "moov atom not found"
-    assert ffmpeg.Outcome(-9, "", ()).fault() == "ffmpeg was ended by signal 9 (out of memory?)"
-    assert ffmpeg.Outcome(3, "", ()).fault() == "ffmpeg ended with code 3"
+    assert ffmpeg.FfmpegResult(1, "", lines).fault() == "moov atom not found"
+    assert ffmpeg.FfmpegResult(-9, "", ()).fault() == "ffmpeg was ended by signal 9 (out of memory?)"
+    assert ffmpeg.FfmpegResult(3, "", ()).fault() == "ffmpeg ended with code 3"
     with pytest.raises(RewindError, match="cannot be started"):
-        ffmpeg.execute(["/nonexistent/ffmpeg"])
+        ffmpeg.run_command(["/nonexistent/ffmpeg"])

@@ -11,24 +11,22 @@ import pytest
 import torch
 
 from golden_numbers import agree, load
-from rewind.datasets.archive import Archive
+from rewind.config import Backbone, Method, RunSpec, Text, Training
+from rewind.config.evaluation import Evaluation
+from rewind.data.readers import NpzArchive
 from rewind.errors import RewindError
-from rewind.evaluation.efficiency import query_costs, sizes
-from rewind.evaluation.embedding import vectors
-from rewind.feeding.embeddings import Vectors
-from rewind.feeding.folder import _with_widths
-from rewind.feeding.training_data import TrainingData
-from rewind.jobs.submission import check_rows, translated, write_rows
+from rewind.evaluation.efficiency import model_size, query_costs
+from rewind.evaluation.embedding import compute_embeddings
+from rewind.jobs.submission import check_submission_rows, translate_captions, write_submission_rows
+from rewind.loading.run_data import EmbeddingFrames, TrainingData, _with_widths
+from rewind.losses.infonce import infonce
 from rewind.models.embeddings import build as build_towers
-from rewind.models.translator import Geometry, build, make
-from rewind.objectives.infonce import infonce
-from rewind.reporting.efficiency_table import COLUMNS, notes, sheet
-from rewind.reporting.markup import MARKUPS
-from rewind.study import Backbone, Method, RunSpec, Text, Training
-from rewind.study.model import Evaluation
-from rewind.training.loop import seed_everything, train
+from rewind.models.translator import GeometryTranslator, build, make_translator
+from rewind.report.efficiency_table import EFFICIENCY_COLUMNS, efficiency_notes, efficiency_sheet
+from rewind.report.published import MARKUPS
+from rewind.training.checkpoint import StateFile
+from rewind.training.loop import seed_everything, train_model
 from rewind.training.optim import lr_factor
-from rewind.training.state import StateFile
 
 CHALLENGE = Path(__file__).parent / "golden" / "challenge"
 KEYS = Training(epochs=5, lr=1e-2, micro_batch=None, batch={"size": 8})
@@ -39,13 +37,13 @@ def data(count: int = 24) -> TrainingData:
     items = torch.randn(count, 6, generator=generator)
     text = items @ torch.randn(6, 5, generator=generator) + 0.1 * torch.randn(count, 5, generator=generator)
     rows = np.arange(count)
-    return TrainingData(Vectors(items), text, rows, rows, [f"c{n}" for n in range(count)])
+    return TrainingData(EmbeddingFrames(items), text, rows, rows, [f"c{n}" for n in range(count)])
 
 
 def watched(options: dict, keys: Training = KEYS) -> list[torch.Tensor]:
     """Geometry's weights at the end of every epoch, and the fitted ones first."""
     seed_everything(0)
-    translator = make("geometry_adapter", 5, 6, {"hidden": 8} | options)
+    translator = make_translator("geometry_adapter", 5, 6, {"hidden": 8} | options)
     seen = []
 
     def validate(model):
@@ -54,7 +52,9 @@ def watched(options: dict, keys: Training = KEYS) -> list[torch.Tensor]:
 
     translator.prepare(data())
     seen.append(translator.geometry.weight.detach().clone())
-    train(translator, data(), keys, 0, torch.device("cpu"), validate, StateFile(Path("/nonexistent/s.pt"), "f"), "t")
+    train_model(
+        translator, data(), keys, 0, torch.device("cpu"), validate, StateFile(Path("/nonexistent/s.pt"), "f"), "t"
+    )
     return seen
 
 
@@ -77,7 +77,7 @@ def test_geometry_that_is_never_unfrozen_stays_though_weights_decay():
 
 
 def test_geometry_learns_at_its_share_of_the_rate():
-    translator = make("geometry_adapter", 5, 6, {"hidden": 8, "geometry_lr": 0.05})
+    translator = make_translator("geometry_adapter", 5, 6, {"hidden": 8, "geometry_lr": 0.05})
     groups = translator.parameter_groups(KEYS)
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
@@ -91,8 +91,8 @@ def test_geometry_learns_at_its_share_of_the_rate():
 
 
 def test_the_adapter_starts_as_geometry():
-    translator = make("geometry_adapter", 5, 6, {"hidden": 64})
-    alone = make("geometry", 5, 6)
+    translator = make_translator("geometry_adapter", 5, 6, {"hidden": 64})
+    alone = make_translator("geometry", 5, 6)
     split = data()
     translator.prepare(split)
     alone.fit(split.text, split.inputs.values)
@@ -105,7 +105,7 @@ def test_the_adapter_starts_as_geometry():
 def test_geometry_beats_chance_and_ridge_too():
     split = data()
     for head in ("geometry", "ridge"):
-        model = make(head, 5, 6, {"alpha": 0.1} if head == "ridge" else {})
+        model = make_translator(head, 5, 6, {"alpha": 0.1} if head == "ridge" else {})
         model.fit(split.text, split.inputs.values, split.text, split.inputs.values)
         items = model.encode_items(split.inputs.batch(np.arange(24)))
         scores = model.similarity(model.encode_text({"text": split.text}), items)
@@ -114,7 +114,7 @@ def test_geometry_beats_chance_and_ridge_too():
 
 def test_ridge_translates_to_its_prediction_in_the_space_of_items():
     split = data()
-    model = make("ridge", 5, 6, {"alpha": 0.1})
+    model = make_translator("ridge", 5, 6, {"alpha": 0.1})
     model.fit(split.text, split.inputs.values)
     centred = split.text - split.text.mean(dim=0)
     wanted = centred @ model.weight + split.inputs.values.mean(dim=0)
@@ -125,7 +125,9 @@ def test_ridge_translates_to_its_prediction_in_the_space_of_items():
 def test_heads_may_start_as_the_original_says():
     torch.manual_seed(0)
     for head in ("linear", "mlp1", "mlp2"):
-        layers = [m for m in make(head, 100, 80, {"start": "xavier"}).modules() if isinstance(m, torch.nn.Linear)]
+        layers = [
+            m for m in make_translator(head, 100, 80, {"start": "xavier"}).modules() if isinstance(m, torch.nn.Linear)
+        ]
         for layer in layers:
             wide = 6 / layer.in_features if layer is not layers[-1] else 6 / (layer.in_features + layer.out_features)
             assert 0.97 * wide**0.5 < layer.weight.abs().max() <= wide**0.5 and not layer.bias.any()
@@ -134,7 +136,7 @@ def test_heads_may_start_as_the_original_says():
 def test_geometry_has_no_direction_that_is_not_finite():
     text = torch.randn(8, 5)
     text[:, 3] = 2.0  # a direction without variance
-    model = make("geometry", 5, 6)
+    model = make_translator("geometry", 5, 6)
     model.fit(text, torch.randn(8, 6))
     assert torch.isfinite(model.network.weight).all()
     with pytest.raises(RewindError, match="training vectors contain NaN"):
@@ -142,7 +144,7 @@ def test_geometry_has_no_direction_that_is_not_finite():
 
 
 def test_logits_are_scaled_cosines_and_infonce_trains_it():
-    translator = make("linear", 5, 6)
+    translator = make_translator("linear", 5, 6)
     split = data()
     batch = split.batch(np.arange(8))
     text, items = translator.encode_text(batch), translator.encode_items(batch)
@@ -154,7 +156,7 @@ def test_logits_are_scaled_cosines_and_infonce_trains_it():
 
 
 def test_scores_are_float32_under_autocast():
-    translator, split = make("mlp1", 5, 6).eval(), data()
+    translator, split = make_translator("mlp1", 5, 6).eval(), data()
     batch = split.batch(np.arange(8))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         text, items = translator.encode_text(batch), translator.encode_items(batch)
@@ -165,7 +167,9 @@ def test_scores_are_float32_under_autocast():
 
 def test_pictures_of_the_space_show_what_is_compared():
     split = data()
-    found = vectors(make("mlp1", 5, 6), split.text, split.inputs, Evaluation(batch_size=7), torch.device("cpu"))
+    found = compute_embeddings(
+        make_translator("mlp1", 5, 6), split.text, split.inputs, Evaluation(batch_size=7), torch.device("cpu")
+    )
     assert found.space == "joint"
     assert np.allclose(np.linalg.norm(found.text, axis=1), 1, rtol=0, atol=1e-5)
     assert np.allclose(np.linalg.norm(found.items, axis=1), 1, rtol=0, atol=1e-5)
@@ -182,7 +186,7 @@ def test_pictures_of_the_space_show_what_is_compared():
 )
 def test_bad_methods_are_refused(head, options, said):
     with pytest.raises(RewindError, match=said):
-        make(head, 5, 6, options)
+        make_translator(head, 5, 6, options)
 
 
 def test_widths_come_from_the_data_set():
@@ -190,7 +194,7 @@ def test_widths_come_from_the_data_set():
     with pytest.raises(RewindError, match="needs a dataset of vectors"):
         build(method, Backbone(kind="embeddings"), Text(), [])
     made = build(method, Backbone(kind="embeddings", text_width=5, item_width=6), Text(), [])
-    assert isinstance(made, Geometry)
+    assert isinstance(made, GeometryTranslator)
     assert method.baseline
     assert not Method(model="translator", head="linear").baseline
 
@@ -224,15 +228,15 @@ def test_a_submission_has_the_challenges_bytes(tmp_path):
     expected = gzip.decompress((CHALLENGE / "submission_example.csv.gz").read_bytes())
     vectors = np.load(CHALLENGE / "submission_example_embeddings.npy")
     ids = [line.split(b",", 1)[0].decode() for line in expected.splitlines()[1:]]
-    write_rows(tmp_path / "s.csv", ids, vectors)
+    write_submission_rows(tmp_path / "s.csv", ids, vectors)
     assert (tmp_path / "s.csv").read_bytes() == expected
-    check_rows(tmp_path / "s.csv", ids, vectors)
+    check_submission_rows(tmp_path / "s.csv", ids, vectors)
 
 
 def test_a_submission_is_read_back(tmp_path):
     unit = np.eye(3, 4, dtype=np.float32)
-    write_rows(tmp_path / "s.csv", ["1", "2", "3"], unit)
-    check_rows(tmp_path / "s.csv", ["1", "2", "3"], unit)
+    write_submission_rows(tmp_path / "s.csv", ["1", "2", "3"], unit)
+    check_submission_rows(tmp_path / "s.csv", ["1", "2", "3"], unit)
     text = (tmp_path / "s.csv").read_text()
     for changed, said in (
         (text.replace("id,", "ids,"), "the header must be id,embedding"),
@@ -243,36 +247,36 @@ def test_a_submission_is_read_back(tmp_path):
     ):
         (tmp_path / "t.csv").write_text(changed)
         with pytest.raises(RewindError, match=said):
-            check_rows(tmp_path / "t.csv", ["1", "2", "3"], unit)
-    write_rows(tmp_path / "u.csv", ["1"], 2 * unit[:1])
+            check_submission_rows(tmp_path / "t.csv", ["1", "2", "3"], unit)
+    write_submission_rows(tmp_path / "u.csv", ["1"], 2 * unit[:1])
     with pytest.raises(RewindError, match=r"length 2\.0+ and not 1"):
-        check_rows(tmp_path / "u.csv", ["1"], 2 * unit[:1])
+        check_submission_rows(tmp_path / "u.csv", ["1"], 2 * unit[:1])
 
 
 def test_captions_of_a_test_npz_are_mapped():
-    archive, model = Archive(CHALLENGE / "test.clean.npz"), make("linear", 1024, 8).eval()
+    archive, model = NpzArchive(CHALLENGE / "test.clean.npz"), make_translator("linear", 1024, 8).eval()
     count = archive.member("captions/embeddings").shape[0]
-    found = translated(model, archive, 1024, count)
+    found = translate_captions(model, archive, 1024, count)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, rtol=0, atol=1e-6)
     with pytest.raises(RewindError, match="rows of width 512 are needed, the width"):
-        translated(model, archive, 512, count)
+        translate_captions(model, archive, 512, count)
 
 
 def test_costs_are_measured(monkeypatch):
-    monkeypatch.setattr("rewind.evaluation.efficiency.LEAST_SECONDS", 0.0)
-    split, model = data(), make("linear", 5, 6)
+    monkeypatch.setattr("rewind.evaluation.efficiency.MIN_SECONDS", 0.0)
+    split, model = data(), make_translator("linear", 5, 6)
     costs = query_costs(model, split.text, split.inputs, [1, 64], torch.device("cpu"), "CPU")
     assert [(cost.batch, cost.gallery) for cost in costs] == [(1, 24), (64, 24)]
     assert all(cost.forward > 0 and cost.search > 0 and cost.rounds >= 20 for cost in costs)
     assert costs[1].forward < costs[0].forward
-    parameters, megabytes = sizes(model)
+    parameters, megabytes = model_size(model)
     assert parameters == 36
     assert megabytes == pytest.approx(37 * 4 / 2**20)
     rows = [
         ["linear", "Linear", 36, megabytes, "CPU", 1, c.batch, c.gallery, c.forward, c.search, c.rounds] for c in costs
     ]
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = pd.DataFrame(rows, columns=list(EFFICIENCY_COLUMNS))
     for render in MARKUPS.values():
-        text = render(sheet(table, "Stamps"), notes(table))
+        text = render(efficiency_sheet(table, "Stamps"), efficiency_notes(table))
         assert "Linear" in text
         assert "24 items" in text

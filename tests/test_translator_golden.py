@@ -9,13 +9,21 @@ import torch
 from torch import Tensor
 
 from golden_numbers import Numbers, agree, load, load_json
-from rewind.evaluation.ranking import metrics, rank_table
-from rewind.models.moments import moments, split
-from rewind.models.procrustes import whitened_procrustes
-from rewind.models.translator import TRAINED, GeometryAdapter, make
-from rewind.objectives.contrast import agreement, hardest, moment_distance, multi_positive
-from rewind.objectives.memory import Positives, Queue
-from rewind.objectives.multi_positive import MultiPositive, Options, queue_length, temperature
+from rewind.evaluation.ranking import compute_metrics, rank_table
+from rewind.losses.multi_positive import (
+    MultiPositive,
+    NegativeQueue,
+    Options,
+    PositiveMemory,
+    epoch_queue_length,
+    epoch_temperature,
+    hardest_negatives,
+    moment_distance,
+    multi_positive_nce,
+    within_item_variance,
+)
+from rewind.models.closed_form import compute_moments, split_pairs, whitened_procrustes
+from rewind.models.translator import TRAINED_HEADS, GeometryAdapter, make_translator
 
 NUMBERS = load_json("translator.json")
 
@@ -42,7 +50,7 @@ def unit(values: Tensor) -> Tensor:
 @pytest.mark.golden
 def test_geometry_is_the_original_map(golden):
     x, y = golden["procrustes/X"], golden["procrustes/Y"]
-    weight, bias = whitened_procrustes(moments(split(x, y)), float(golden["procrustes/eps"]))
+    weight, bias = whitened_procrustes(compute_moments(split_pairs(x, y)), float(golden["procrustes/eps"]))
     agree("Translator", "closed-form map", weight, golden["procrustes/A_f64"], atol=1e-10)
     agree("Translator", "closed-form map", bias, golden["procrustes/b_f64"], atol=1e-10)
     agree("Translator", "closed-form map", weight.float(), golden["procrustes/A"], atol=1e-5)
@@ -51,7 +59,7 @@ def test_geometry_is_the_original_map(golden):
 
 def test_moments_do_not_depend_on_the_pieces(golden):
     x, y = golden["procrustes/X"].double(), golden["procrustes/Y"].double()
-    whole, parts = moments(split(x, y)), moments(list(zip(x.split(7), y.split(7), strict=True)))
+    whole, parts = compute_moments(split_pairs(x, y)), compute_moments(list(zip(x.split(7), y.split(7), strict=True)))
     for one, two in zip(whole[1:], parts[1:], strict=True):
         assert torch.allclose(one, two, rtol=1e-12, atol=0)
 
@@ -81,9 +89,9 @@ def test_the_adapter_computes_what_the_original_does(golden):
     ],
 )
 def test_parameters_at_full_width(head, count):
-    translator = make(head, 1024, 1536)
+    translator = make_translator(head, 1024, 1536)
     assert sum(p.numel() for p in translator.parameters()) == count
-    assert head in TRAINED
+    assert head in TRAINED_HEADS
     if head == "geometry_adapter":
         translator.start_epoch(0)
         trainable = sum(p.numel() for p in translator.parameters() if p.requires_grad)
@@ -113,7 +121,7 @@ class Columns:
         if kind == "masked":
             negative = owners[None] != self.ids[:, None]
         if kind == "per_row":
-            logits, negative = hardest(logits, negative, int(self.golden["nce/H"]))
+            logits, negative = hardest_negatives(logits, negative, int(self.golden["nce/H"]))
         if kind == "shared":  # upstream's: every row sees what any row mined, again and again
             mined = self.golden["nce/mine/indices_sorted_ascending"].flatten()
             logits, negative = logits[:, mined], negative[:, mined]
@@ -127,7 +135,7 @@ class Columns:
 
     def loss(self, debias: str = "none", prior: float = 0.01) -> Tensor:
         masks = (torch.cat(parts, 1) for parts in (self.positive, self.negative))
-        return multi_positive(torch.cat(self.logits, 1), *masks, self.tau, debias, prior).mean()
+        return multi_positive_nce(torch.cat(self.logits, 1), *masks, self.tau, debias, prior).mean()
 
 
 VARIANTS = {
@@ -175,7 +183,7 @@ def test_losses_and_gradients(golden, variant):
 @pytest.mark.golden
 def test_mined_columns_are_the_top_of_each_row(golden):
     sims = golden["nce/mine/sims"]
-    values, there = hardest(sims, torch.ones_like(sims, dtype=torch.bool), int(golden["nce/H"]))
+    values, there = hardest_negatives(sims, torch.ones_like(sims, dtype=torch.bool), int(golden["nce/H"]))
     assert there.all()
     agree("Translator", "mined columns", values, golden["nce/mine/topH_values_desc"], atol=1e-6)
 
@@ -185,7 +193,7 @@ def test_mined_columns_are_the_top_of_each_row(golden):
 def test_denominator_of_the_seeds_debiasing(golden, prior):
     logits, same = golden["nce/dcl/logits"], golden["nce/dcl/pos_mask"]
     good = logits.masked_fill(~same, -torch.inf).logsumexp(1)
-    ours = multi_positive(logits, same, ~same, 0.07, "seed", prior) + good
+    ours = multi_positive_nce(logits, same, ~same, 0.07, "seed", prior) + good
     agree("Translator", "losses", ours, golden[f"nce/dcl/logZ_prior{prior}"], atol=1e-8)
 
 
@@ -194,7 +202,7 @@ def test_denominator_of_the_seeds_debiasing(golden, prior):
 def test_further_terms(golden, term):
     pred, targets = golden["nce/pred"].clone().requires_grad_(), golden["nce/targets"]
     value = {
-        "agreement": lambda: agreement(unit(pred), golden["nce/image_id"]),
+        "agreement": lambda: within_item_variance(unit(pred), golden["nce/image_id"]),
         "moment": lambda: moment_distance(pred, targets),
         "cosine": lambda: (1 - (unit(pred) * unit(targets)).sum(1)).mean(),
     }[term]()
@@ -205,7 +213,7 @@ def test_further_terms(golden, term):
 
 def test_agreement_of_distinct_images_is_nothing(golden):
     pred = golden["nce/pred"].clone().requires_grad_()
-    value = agreement(unit(pred), torch.arange(len(pred)))
+    value = within_item_variance(unit(pred), torch.arange(len(pred)))
     value.backward()
     assert value.item() == float(golden["nce/agreement/loss_all_distinct"]) == 0
     assert torch.equal(pred.grad, torch.zeros_like(pred))
@@ -213,13 +221,13 @@ def test_agreement_of_distinct_images_is_nothing(golden):
 
 @pytest.mark.golden
 def test_the_queue_keeps_the_newest_in_order(golden):
-    queue = Queue(int(golden["nce/queue/capacity"]))
+    queue = NegativeQueue(int(golden["nce/queue/capacity"]))
     for turn in range(3):
         rows = golden[f"nce/queue/enqueue{turn}"]
         queue.add(rows, torch.arange(len(rows)))
     agree("Translator", "queue", queue.recent(queue.size, rows)[0], golden["nce/queue/feats"])
     agree("Translator", "queue", queue.recent(5, rows)[0], golden["nce/queue/recent5"])
-    sizes, queue = [], Queue(12)
+    sizes, queue = [], NegativeQueue(12)
     for _ in range(6):
         queue.add(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
         sizes.append(queue.size)
@@ -227,7 +235,7 @@ def test_the_queue_keeps_the_newest_in_order(golden):
 
 
 def test_positives_are_counted_as_they_are_held(golden):
-    store = Positives(int(golden["nce/xbp/per_image_cap"]), int(golden["nce/xbp/global_cap"]))
+    store = PositiveMemory(int(golden["nce/xbp/per_image_cap"]), int(golden["nce/xbp/global_cap"]))
     vectors, ids = unit(golden["nce/xbp/add_pred"]), golden["nce/xbp/add_image_id"]
     store.add(vectors, ids)
     rows = golden["nce/xbp/live_add_rows_exact_count"]
@@ -239,11 +247,11 @@ def test_positives_are_counted_as_they_are_held(golden):
 @pytest.mark.golden
 def test_schedules(golden):
     options = Options(queue_from=3)
-    found = [temperature(options, epoch) for epoch in range(25)]
+    found = [epoch_temperature(options, epoch) for epoch in range(25)]
     agree("Translator", "schedules", found, golden["sched/tau_at_epoch"], atol=1e-12)
-    lengths = [queue_length(options, epoch) for epoch in range(25)]
+    lengths = [epoch_queue_length(options, epoch) for epoch in range(25)]
     agree("Translator", "schedules", lengths, golden["sched/queue_recent_limit_at_epoch"])
-    assert {temperature(Options(tau=0.07), epoch) for epoch in range(30)} == {0.07}
+    assert {epoch_temperature(Options(tau=0.07), epoch) for epoch in range(30)} == {0.07}
     loss = MultiPositive(options)
     loss.start_epoch(3)
     assert (loss.tau, loss.recent) == (found[3], 32_000)
@@ -262,7 +270,7 @@ def test_ranks_and_metrics(golden):
     table = rank_table(scores.numpy(), captions, items, ["test"], ["text_to_item"])
     assert (table["ties"] == 0).all()
     agree("Translator", "ranks", 1 + table["higher"].to_numpy(), golden["val/rank_1based"])
-    row = metrics(table)
+    row = compute_metrics(table)
     assert row["gallery"] == 14
     agree("Translator", "metrics", row["MRR"], golden["val/metrics/MRR"], atol=1e-9)
     for k in (1, 5, 10):

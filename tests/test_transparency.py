@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rewind.study import Video
-from rewind.study.dataset import Image as ImageKeys
-from rewind.video import ffmpeg, transcode, transparency
+from rewind.config import Video
+from rewind.config.dataset import Image as ImageKeys
+from rewind.video import ffmpeg, transcode
 from rewind.video.images import normalise_image
+from rewind.video.transcode import _ALPHA_DECODERS
 from test_transcode import call, frames_of
 
 BLUE = (10, 40, 200)
@@ -49,7 +50,7 @@ def animation(path: Path, ground: tuple[int, ...]) -> Path:
 
 def run(path: Path) -> transcode.ClipReport:
     out = path.parent
-    return transcode.transcode(path, out / "c.mp4", out / "c_rev.mp4", SETTINGS)
+    return transcode.transcode_clip(path, out / "c.mp4", out / "c_rev.mp4", SETTINGS)
 
 
 def corner_and_middle(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -92,7 +93,7 @@ def test_opaque_clips_with_an_alpha_channel_keep_their_bits(
     found = [(tmp_path / name).read_bytes() for name in ("c.mp4", "c_rev.mp4")]
     assert (report.status, report.reason) == ("ok", "")
     # As if nobody had looked for a channel.
-    monkeypatch.setattr(transcode, "channel", lambda messages: None)
+    monkeypatch.setattr(transcode, "alpha_channel", lambda messages: None)
     run(path)
     assert found == [(tmp_path / name).read_bytes() for name in ("c.mp4", "c_rev.mp4")]
     corner, _ = corner_and_middle(tmp_path / "c.mp4")
@@ -101,13 +102,13 @@ def test_opaque_clips_with_an_alpha_channel_keep_their_bits(
 
 def test_clips_without_a_channel_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(transcode, "run", lambda *given: calls.append(given) or ffmpeg.run(*given))
+    monkeypatch.setattr(transcode, "run_ffmpeg", lambda *given: calls.append(given) or ffmpeg.run_ffmpeg(*given))
     path = call(tmp_path / "a.mp4", "-f", "lavfi", "-i", "testsrc2=s=64x48:d=1", "-c:v", "libx264")
     assert run(path).reason == "" and len(calls) == 1
 
 
 def test_transparency_that_ffmpeg_cannot_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(transparency._DECODERS, "vp9", "libvpx-vp99")
+    monkeypatch.setitem(_ALPHA_DECODERS, "vp9", "libvpx-vp99")
     report = run(source(tmp_path, "VP9", HOLLOW))
     assert report.status == "ok" and report.reason.startswith("transparent, shown as it is stored: this ffmpeg has no")
 
@@ -115,7 +116,7 @@ def test_transparency_that_ffmpeg_cannot_read_is_said(tmp_path: Path, monkeypatc
 def test_a_transparent_reversed_clip_is_said_too(tmp_path: Path) -> None:
     plain = call(tmp_path / "a.mp4", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=10:d=1", "-c:v", "libx264")
     mapped = source(tmp_path, "PNG in MOV", HOLLOW)
-    report = transcode.transcode(plain, tmp_path / "c.mp4", tmp_path / "c_rev.mp4", SETTINGS, mapped)
+    report = transcode.transcode_clip(plain, tmp_path / "c.mp4", tmp_path / "c_rev.mp4", SETTINGS, mapped)
     assert report.reason == "existing reversed clip: transparent, shown on white"
     assert np.abs(corner_and_middle(tmp_path / "c_rev.mp4")[0] - 255).max() <= 2
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rewind.errors import RewindError
 from rewind.evaluation import trec
-from rewind.evaluation.ranking import metrics, rank_table
-from rewind.jobs.trec import export, write
+from rewind.evaluation.ranking import compute_metrics, rank_table
+from rewind.jobs.trec import export_trec, write_trec_tables
 
 WAYS = ["text_to_item", "item_to_text"]
 SETTINGS = ["origin", "hard", "binary"]
@@ -45,7 +45,7 @@ def study(tmp_path):
             arrays = {name: np.array(ids, dtype=str) for name, ids in names.items()}
             np.savez(paths[run], similarity=np.asarray(matrix, dtype=np.float32), **arrays)
         keys = {"settings": SETTINGS, "directions": WAYS} | changes.get("keys", {})
-        return export(
+        return export_trec(
             folder, "toy", keys["settings"], keys["directions"], paths, tmp_path / "trec", changes.get("depth", 1000)
         )
 
@@ -79,7 +79,7 @@ def test_another_tool_agrees_on_every_setting_without_ties(study, tmp_path, each
         found = measured(
             tmp_path / f"trec/qrels_{setting}_{way}.txt", tmp_path / f"trec/run_m_seed0_{setting}_{way}.txt"
         )
-        expected = metrics(part)
+        expected = compute_metrics(part)
         assert len(found) == expected["queries"]
         for k in (1, 5, 10):
             assert 100 * found[f"Success@{k}"].mean() == pytest.approx(expected[f"R@{k}"], abs=1e-9)
@@ -95,7 +95,7 @@ def test_tied_runs_lie_within_our_bounds_and_average_to_our_expectation(study, t
     random = np.random.default_rng(5)
     scores = random.integers(0, 4, (16, 16)).astype(np.float32)
     ours = rank_table(scores, captions, items, ["hard"], ["text_to_item"])
-    expected = metrics(ours)
+    expected = compute_metrics(ours)
     assert (ours["ties"] > 0).mean() > 0.5
     keys = {"keys": {"settings": ["hard"], "directions": ["text_to_item"]}}
 
@@ -146,7 +146,7 @@ def test_a_cut_run_keeps_the_truth_and_what_is_measured_above_the_cut(study, tmp
     assert truth.loc[ours["query_id"]].tolist() == ours["rank"].tolist()
     assert set(run.groupby("query").size()) == {10, 11}
     found = measured(tmp_path / "trec/qrels_hard_text_to_item.txt", tmp_path / "trec/run_m_seed0_hard_text_to_item.txt")
-    expected = metrics(ours)
+    expected = compute_metrics(ours)
     assert [100 * found[f"Success@{k}"].mean() for k in (1, 5, 10)] == pytest.approx(
         [expected[f"R@{k}"] for k in (1, 5, 10)]
     )
@@ -157,18 +157,18 @@ def test_a_cut_run_keeps_the_truth_and_what_is_measured_above_the_cut(study, tmp
 def test_scores_are_read_back_to_the_last_bit(tmp_path_factory, values):
     captions, items = tables(1)
     scores = np.array(values, dtype=np.float32).reshape(2, 2)
-    asked = trec.task(scores, captions, items, "hard", "text_to_item")
-    path = write(tmp_path_factory.mktemp("run") / "run.txt", trec.run(asked, "t"))
+    asked = trec.make_retrieval_task(scores, captions, items, "hard", "text_to_item")
+    path = write_trec_tables(tmp_path_factory.mktemp("run") / "run.txt", trec.run_tables(asked, "t"))
     found = read_run(path).pivot(index="query", columns="document", values="score")
     read = found.loc[captions["caption_id"], items["item_id"]].to_numpy(dtype=np.float32)
     assert (read == scores).all()
 
 
 def test_blanks_in_ids_are_escaped_and_distinct_ids_stay_distinct():
-    assert trec.escape("a b%20c\td") == "a%20b%2520c%09d" and trec.escape("v0#0") == "v0#0"
+    assert trec.escape_id("a b%20c\td") == "a%20b%2520c%09d" and trec.escape_id("v0#0") == "v0#0"
     names = ["a b", "a%20b", "a\u00a0b", "a\u2003b", "a  b"]
-    assert len({trec.escape(name) for name in names}) == len(names)
-    assert not any(len(trec.escape(name).split()) > 1 for name in names)
+    assert len({trec.escape_id(name) for name in names}) == len(names)
+    assert not any(len(trec.escape_id(name).split()) > 1 for name in names)
 
 
 def test_the_same_matrix_gives_the_same_bytes(study, tmp_path):
@@ -201,4 +201,4 @@ def test_what_cannot_be_exported_is_refused_by_file_and_id(study, tmp_path):
         study({("m", 0): good}, same, items)
     (tmp_path / "m0.npz").unlink()
     with pytest.raises(RewindError, match=r"m0\.npz: no such file; evaluate this run first"):
-        export(tmp_path / "data", "toy", ["hard"], WAYS, {("m", 0): str(tmp_path / "m0.npz")}, tmp_path / "trec")
+        export_trec(tmp_path / "data", "toy", ["hard"], WAYS, {("m", 0): str(tmp_path / "m0.npz")}, tmp_path / "trec")

@@ -13,20 +13,20 @@ import pytest
 import torch
 
 from conftest import ROOT
-from rewind import files, trouble
-from rewind.cli import main
+from rewind import system_errors
+from rewind.cli.main import main
 from rewind.errors import RewindError
-from rewind.files import atomic, write_text
+from rewind.io import files
+from rewind.io.files import atomic_write, check_output_file, check_output_folder, write_text
 from rewind.models.checkpoint import save_model
-from rewind.targets import output_file, output_folder
-from rewind.training.state import StateFile
-from rewind.trouble import told
+from rewind.system_errors import user_message
+from rewind.training.checkpoint import StateFile
 
 START = """
 import resource
 import numpy as np, pandas as pd
-from rewind import files
-from rewind.jobs.session import session
+from rewind.io import files
+from rewind.workflow.job import job_session
 
 table = pd.DataFrame({"a": np.random.default_rng(0).random(20_000)})
 files.write_text("kept.csv", "old")
@@ -38,7 +38,7 @@ def most(kind, amount):
 
 def job(folder: Path, body: str, **limits: object) -> tuple[int, str, str]:
     """A job in a process of its own: exit code, standard error, log."""
-    script = START + 'with session("job.log"):\n' + textwrap.indent(textwrap.dedent(body), "    ")
+    script = START + 'with job_session("job.log"):\n' + textwrap.indent(textwrap.dedent(body), "    ")
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=folder,
@@ -55,7 +55,7 @@ def job(folder: Path, body: str, **limits: object) -> tuple[int, str, str]:
 MODEL = """
 import torch
 from rewind.models.checkpoint import save_model
-from rewind.training.state import StateFile
+from rewind.training.checkpoint import StateFile
 model = torch.nn.Linear(300, 300)
 """
 LARGE = "larger than this file system or `ulimit -f` allows"
@@ -151,31 +151,31 @@ def test_every_fault_of_a_disk_has_its_sentence(tmp_path, monkeypatch, code, sai
     monkeypatch.chdir(tmp_path)
 
     def fail() -> None:
-        with atomic("a.csv") as draft:
+        with atomic_write("a.csv") as draft:
             draft.write_bytes(bytes(2000))
             raise OSError(code, os.strerror(code))
 
     with pytest.raises(OSError) as caught:
         fail()
-    assert told(caught.value).startswith(said)
+    assert user_message(caught.value).startswith(said)
     assert not list(tmp_path.iterdir())
     others = RuntimeError(f"I/O error: {os.strerror(code)} (os error {code})")
-    assert told(others).partition("; ")[0] in said
+    assert user_message(others).partition("; ")[0] in said
 
 
 def test_a_disk_without_free_inodes(tmp_path, monkeypatch):
     real = os.statvfs(tmp_path)
-    monkeypatch.setattr(trouble.os, "statvfs", lambda path: os.statvfs_result((*real[:7], 0, *real[8:10])))
+    monkeypatch.setattr(system_errors.os, "statvfs", lambda path: os.statvfs_result((*real[:7], 0, *real[8:10])))
     error = OSError(errno.ENOSPC, "No space left on device")
-    trouble.remember_place(error, tmp_path / "a", tmp_path / "b")
-    assert "no more files fit on this disk (it has no free inodes)" in told(error)
+    system_errors.attach_write_failure(error, tmp_path / "a", tmp_path / "b")
+    assert "no more files fit on this disk (it has no free inodes)" in user_message(error)
 
 
 def test_other_errors_are_none_of_the_machine():
     for error in (ValueError("x"), KeyError(28), FileNotFoundError(2, "no"), BrokenPipeError(32, "x"), IndexError()):
-        assert told(error) is None
-    assert told(RewindError("so")) == "so"
-    assert "GPU's memory is used up (2.00 GiB were asked for)" in told(
+        assert user_message(error) is None
+    assert user_message(RewindError("so")) == "so"
+    assert "GPU's memory is used up (2.00 GiB were asked for)" in user_message(
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has")
     )
 
@@ -205,7 +205,7 @@ def test_what_lasts_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
     done = steps(monkeypatch)
     save_model(folder / "model.safetensors", torch.nn.Linear(2, 2), {})
     StateFile(folder / "state.pt", "").save({})
-    with atomic(folder / "0-of-1.tar") as draft:
+    with atomic_write(folder / "0-of-1.tar") as draft:
         draft.write_bytes(b"clips")
     assert done == [
         step for suffix in (".safetensors", ".pt", ".tar") for step in (f"sync {suffix}", "name", "sync folder")
@@ -220,12 +220,12 @@ def test_a_file_system_that_cannot_sync_is_no_fault(tmp_path, monkeypatch):
         raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with atomic(tmp_path / "a.pt") as draft:
+    with atomic_write(tmp_path / "a.pt") as draft:
         draft.write_bytes(b"x")
     monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
-    with pytest.raises(OSError) as caught, atomic(tmp_path / "a.pt") as draft:
+    with pytest.raises(OSError) as caught, atomic_write(tmp_path / "a.pt") as draft:
         draft.write_bytes(b"y")
-    assert "the disk reports an error" in told(caught.value)
+    assert "the disk reports an error" in user_message(caught.value)
     assert (tmp_path / "a.pt").read_bytes() == b"x"
 
 
@@ -246,18 +246,18 @@ def test_targets_are_refused_before_the_work(tmp_path, monkeypatch):
     Path("file").write_text("something")
     for path in (Path("file/a"), Path("file/deeper/a")):
         with pytest.raises(RewindError, match=r"--out: .*(a part of this path is a file|a file stands where)"):
-            output_folder(path, "--out")
+            check_output_folder(path, "--out")
     with pytest.raises(RewindError, match="--out: file: no folder"):
-        output_folder(Path("file"), "--out")
-    output_folder(Path("new/folder"), "--out")
-    output_file(Path("new/file"), "--out")
+        check_output_folder(Path("file"), "--out")
+    check_output_folder(Path("new/folder"), "--out")
+    check_output_file(Path("new/file"), "--out")
     assert not Path("new").exists(), "what is only looked at leaves nothing"
     with pytest.raises(RewindError, match="--json: file: holds something else, which would be lost"):
-        output_file(Path("file"), "--json", files.Path.is_dir)
+        check_output_file(Path("file"), "--json", files.Path.is_dir)
     Path("file").write_text("")
-    output_file(Path("file"), "--json", files.Path.is_dir)  # nothing is lost
+    check_output_file(Path("file"), "--json", files.Path.is_dir)  # nothing is lost
     with pytest.raises(RewindError, match="the name is too long for this disk"):
-        output_file(Path("x" * 300), "--out")
+        check_output_file(Path("x" * 300), "--out")
 
 
 @pytest.mark.parametrize(

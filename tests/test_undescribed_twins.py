@@ -12,10 +12,9 @@ import pytest
 
 from evaluated_runs import evaluate
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import rank_table
-from rewind.evaluation.settings import left_out
-from rewind.jobs.trec import export
-from rewind.reporting.lists import Split, view
+from rewind.evaluation.ranking import count_binary_left_out, rank_table
+from rewind.jobs.trec import export_trec
+from rewind.report.explorer import ScoredSplit, make_query_view
 
 ITEMS = pd.DataFrame(
     {
@@ -53,18 +52,18 @@ def test_ranks_the_export_and_the_explorer_ask_the_same(tmp_path: Path, capsys: 
         "binary: 2 captions are not used as queries: the twin of their clip has no caption" in capsys.readouterr().out
     )
     ranks = pd.read_parquet(tmp_path / "ranks/m/seed0.parquet")
-    split = Split.of(CAPTIONS, ITEMS)
+    split = ScoredSplit.of(CAPTIONS, ITEMS)
     for (setting, way), part in ranks.groupby(["setting", "direction"]):
         assert part["query_id"].tolist() == ASKED[setting, way], (setting, way)
-        assert view(split, setting, way).ids.tolist() == ASKED[setting, way]
-    export(tmp_path, "toy", SETTINGS, WAYS, run, tmp_path / "trec", 1000)
+        assert make_query_view(split, setting, way).ids.tolist() == ASKED[setting, way]
+    export_trec(tmp_path, "toy", SETTINGS, WAYS, run, tmp_path / "trec", 1000)
     found = (tmp_path / "trec/qrels_binary_item_to_text.txt").read_text().split()
     assert found == ["a/1", "0", "1", "1"]
 
 
 def test_how_many_are_left_out_counts_only_twins_that_are_there() -> None:
-    assert left_out(CAPTIONS, ITEMS) == 2, "both captions of b; c has no twin that could be described"
-    assert left_out(CAPTIONS[:2], ITEMS) == 0
+    assert count_binary_left_out(CAPTIONS, ITEMS) == 2, "both captions of b; c has no twin that could be described"
+    assert count_binary_left_out(CAPTIONS[:2], ITEMS) == 0
 
 
 def test_binary_without_any_described_twin_is_refused() -> None:
@@ -84,7 +83,9 @@ def test_queries_without_a_word_are_refused_before_a_run_is_looked_for() -> None
         ["--random", "-1"],
         ["--seed", "-1"],
     ]
-    code = f"from rewind.cli import main\nfor words in {asked}: print(main(['search', 'no/run', *words]), flush=True)"
+    code = (
+        f"from rewind.cli.main import main\nfor words in {asked}: print(main(['search', 'no/run', *words]), flush=True)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["1"] * len(asked)
     expected = ["the query is empty", "the query is empty", "--top 0: give a number of hits", "--top -3: give"]

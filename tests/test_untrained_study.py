@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from rewind.compat import open_clip
+from rewind.optional_packages import open_clip
 from test_workflow import Workflow
 
 STUDY = """

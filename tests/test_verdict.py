@@ -8,21 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rewind.config import Study
+from rewind.config.report import Statistics, Verdict
 from rewind.errors import RewindError
-from rewind.files import write_parquet
+from rewind.io.files import write_parquet
 from rewind.jobs.metrics import ranks_path
 from rewind.jobs.statistics import compute_control
-from rewind.reporting import tables
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.published import write
-from rewind.reporting.verdict import judge
-from rewind.reporting.verdict_notes import outcomes
-from rewind.statistics.comparisons import compare
-from rewind.statistics.control import shrinkage
-from rewind.statistics.spread import spread_ratio
-from rewind.study import Study
-from rewind.study.model import Statistics
-from rewind.study.verdict import Verdict
+from rewind.report import tables
+from rewind.report.footnotes import Footnotes
+from rewind.report.published import write_table
+from rewind.report.verdict import judge_methods, verdict_outcomes
+from rewind.statistics.comparisons import compare_methods, gap_shrinkage
+from rewind.statistics.pairs import spread_ratio
 from test_statistics import ranks
 from verdict_numbers import CONTROL, VALUES, control, results
 
@@ -30,17 +27,17 @@ FACTS = Footnotes(items="images", family=4, procedures={"t over seeds and querie
 
 
 def published(given, stem="table_verdict"):
-    return next(table for table in tables.published(given, ["test"], FACTS, "Stamps") if table.stem == stem)
+    return next(table for table in tables.published_tables(given, ["test"], FACTS, "Stamps") if table.stem == stem)
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_win_holds_in_every_part(turned):
-    (found,) = judge(results(turned=turned))
+    (found,) = judge_methods(results(turned=turned))
     assert found.win and found.affordable and found.best.holds and found.reasons == ()
     assert found.best.gains == {0: 3.0, 1: 2.5, 2: 4.0}
     assert found.best.difference == pytest.approx(9.5 / 3) and found.best.p_holm == 0.01
     assert found.best.low < found.best.difference < found.best.high
-    assert outcomes(results(turned=turned)) == ["New: a win, in T2I R@1."]
+    assert verdict_outcomes(results(turned=turned)) == ["New: a win, in T2I R@1."]
 
 
 LOSSES = {
@@ -71,15 +68,17 @@ LOSSES = {
 @pytest.mark.parametrize(("changes", "reasons"), LOSSES.values(), ids=LOSSES)
 def test_what_is_lacking_is_said(changes, reasons):
     given = results(**changes)
-    (found,) = judge(given)
+    (found,) = judge_methods(given)
     assert not found.win and list(found.reasons) == reasons
-    assert outcomes(given) == [f"New: no win; in T2I R@1, which comes closest: {', '.join(reasons)}."]
+    assert verdict_outcomes(given) == [f"New: no win; in T2I R@1, which comes closest: {', '.join(reasons)}."]
     table = published(given)
     assert table.numbers["win"].eq(0).all() and table.sheet.parts[0].rows[0][1].value == "no"
 
 
 def test_all_that_is_lacking_is_said_at_once():
-    (found,) = judge(results(p=0.2, ratio=2.0, shrinkage=(0.0, 1.0), values=VALUES | {"new": [23.0, 20.0, 26.0]}))
+    (found,) = judge_methods(
+        results(p=0.2, ratio=2.0, shrinkage=(0.0, 1.0), values=VALUES | {"new": [23.0, 20.0, 26.0]})
+    )
     assert [reason.split(" (")[0] for reason in found.reasons] == [
         "no gain in 1 of 3 seeds",
         "not significant",
@@ -89,7 +88,7 @@ def test_all_that_is_lacking_is_said_at_once():
 
 
 def test_a_slowdown_at_the_limit_is_tolerated():
-    assert judge(results(ratio=1.1))[0].win and judge(results(ratio=0.9))[0].win
+    assert judge_methods(results(ratio=1.1))[0].win and judge_methods(results(ratio=0.9))[0].win
 
 
 def test_one_claim_must_hold_whole():
@@ -99,7 +98,7 @@ def test_one_claim_must_hold_whole():
     given.metrics.loc[at & (given.metrics["direction"] == "text_to_item"), "R@5"] = 1.0
     rows = (given.pairs["metric"] == "R@5") & (given.pairs["direction"] == "text_to_item")
     given.pairs.loc[rows, "p_holm"] = 0.001
-    (found,) = judge(given)
+    (found,) = judge_methods(given)
     broken = next(c for c in found.claims if (c.direction, c.metric) == ("text_to_item", "R@5"))
     assert broken.significant and not broken.every_seed
     assert not found.win and found.best.every_seed and not found.best.significant
@@ -109,20 +108,20 @@ def test_the_other_direction_can_be_the_win():
     given = results()
     given.metrics.loc[(given.metrics["method"] == "new") & (given.metrics["direction"] == "text_to_item"), "R@1"] = 1.0
     given.metrics.loc[(given.metrics["method"] == "new") & (given.metrics["direction"] == "text_to_item"), "R@5"] = 1.0
-    (found,) = judge(given)
+    (found,) = judge_methods(given)
     assert found.win and found.best.direction == "item_to_text"
 
 
 def test_without_a_control_none_is_asked_for():
     given = results(control={})
-    assert judge(given)[0].win
+    assert judge_methods(given)[0].win
     table = published(given)
     assert not any(head.group == "Control" for head in table.sheet.heads) and "ontrol" not in " ".join(table.notes)
 
 
 def test_the_table_in_every_markup(tmp_path):
     table = published(results())
-    paths = {path.suffix: path.read_text(encoding="utf-8") for path in write(tmp_path, table)}
+    paths = {path.suffix: path.read_text(encoding="utf-8") for path in write_table(tmp_path, table)}
     assert {".md", ".tex", ".html", ".csv"} == set(paths)
     row = next(line for line in paths[".md"].splitlines() if line.startswith("| New"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
@@ -137,7 +136,7 @@ def test_the_table_in_every_markup(tmp_path):
     rows = pd.read_csv(tmp_path / "table_verdict.csv")
     assert len(rows) == 4 and rows["win"].eq(1).all() and rows["gain_seed1"].tolist() == [2.5] * 4
     assert r"\caption{Stamps, Test: who wins over Base.}" in paths[".tex"]
-    assert "who wins over Base" in tables.summary(results(), ["test"]) and "a win" in tables.summary(
+    assert "who wins over Base" in tables.summary_text(results(), ["test"]) and "a win" in tables.summary_text(
         results(), ["test"]
     )
 
@@ -149,7 +148,7 @@ def zero_shot(difference: float, p: float, first: str = "new", second: str = "ba
 
 def test_zero_shot_accuracy_and_spread_are_shown_and_needed_only_where_asked_for():
     weak = dataclasses.replace(results(), zero_shot_pairs=zero_shot(0.4, 0.3))
-    assert judge(weak)[0].win, "neither is needed by default"
+    assert judge_methods(weak)[0].win, "neither is needed by default"
     table = published(weak)
     said = " ".join(table.notes)
     assert "paired over the images (bold: Holm’s p over 2 pairs is below 0.05)" in said
@@ -157,20 +156,20 @@ def test_zero_shot_accuracy_and_spread_are_shown_and_needed_only_where_asked_for
     assert table.numbers["zero_shot"].eq(0.4).all() and table.numbers["zero_shot_p_holm"].eq(0.3).all()
     asked = {"requires": ["zero_shot", "spread"]}
     weak = dataclasses.replace(results(**asked), zero_shot_pairs=zero_shot(0.4, 0.3))
-    assert list(judge(weak)[0].reasons) == [
+    assert list(judge_methods(weak)[0].reasons) == [
         "no significant gain in zero-shot accuracy (+0.40, Holm’s p 0.300)",
         "its seeds have not been shown to differ less (ratio 1.61 [0.26, 10.04])",
     ]
     steady = VALUES | {"base": [12.0, 16.0, 20.0], "new": [23.0, 23.1, 23.2]}
     turned = zero_shot(-1.5, 0.01, first="base", second="new")
     strong = dataclasses.replace(results(values=steady, **asked), zero_shot_pairs=turned)
-    (found,) = judge(strong)
+    (found,) = judge_methods(strong)
     assert found.win and found.zero_shot.difference == 1.5 and (found.zero_shot.low, found.zero_shot.high) == (1, 2)
     assert "the control holds, zero-shot accuracy gains significantly, and its seeds certainly differ less" in " ".join(
         published(strong).notes
     )
     with pytest.raises(RewindError, match=r"zero_shot_pairs\.csv: no row of 'new' and 'base'; declare the pair"):
-        judge(dataclasses.replace(results(), zero_shot_pairs=zero_shot(1.0, 0.1, first="other")))
+        judge_methods(dataclasses.replace(results(), zero_shot_pairs=zero_shot(1.0, 0.1, first="other")))
 
 
 def test_the_spread_of_seeds_has_the_interval_of_fishers_f():
@@ -199,11 +198,11 @@ def test_numbers_that_are_missing_are_named():
         table = getattr(given, name)
         table.drop(index=table.index[table["method"] == "new"], inplace=True)
         with pytest.raises(RewindError, match=message):
-            judge(given)
+            judge_methods(given)
     given = results()
     given.pairs.drop(index=given.pairs.index, inplace=True)
     with pytest.raises(RewindError, match=r"pairs\.csv: no row of 'new' and 'base' in test, text_to_item, R@1"):
-        judge(given)
+        judge_methods(given)
 
 
 def made_runs(gap: int, other: int, start: int = 0):
@@ -229,12 +228,12 @@ def test_the_control_is_the_difference_of_two_differences(tmp_path):
     compute_control(listed, str(tmp_path / "ranks"), keys, "test", 0.95, str(tmp_path / "control.csv"))
     found = pd.read_csv(tmp_path / "control.csv").set_index("metric").loc["R@1"]
     pairs = [("new", "base"), ("new_uniform", "base_uniform")]
-    each = compare(runs, pairs, Statistics(resamples=100)).pairs.set_index(["first", "metric"])["difference"]
+    each = compare_methods(runs, pairs, Statistics(resamples=100)).pairs.set_index(["first", "metric"])["difference"]
     assert found["gap"] == pytest.approx(each["new", "R@1"])
     assert found["control_gap"] == pytest.approx(each["new_uniform", "R@1"])
     assert found["shrinkage"] == pytest.approx(each["new", "R@1"] - each["new_uniform", "R@1"])
     assert found["low"] > 0 and found["p"] < 0.05 and found["high"] - found["low"] < 20
-    same = shrinkage(made_runs(40, 40), "base", ["new"], CONTROL, "test", 0.95).set_index("metric").loc["R@1"]
+    same = gap_shrinkage(made_runs(40, 40), "base", ["new"], CONTROL, "test", 0.95).set_index("metric").loc["R@1"]
     assert same["low"] < 0 < same["high"]
 
 
@@ -242,7 +241,7 @@ def test_intervals_of_the_control_cover_as_they_say():
     """Both gaps are 40 of 400 queries in truth; an interval of 80% leaves that out one time in five."""
     inside = []
     for start in range(40):
-        found = shrinkage(made_runs(40, 40, start), "base", ["new"], CONTROL, "test", 0.8).set_index("metric")
+        found = gap_shrinkage(made_runs(40, 40, start), "base", ["new"], CONTROL, "test", 0.8).set_index("metric")
         inside.append(found.loc["R@1", "low"] <= 0 <= found.loc["R@1", "high"])
     assert 0.65 < np.mean(inside) <= 0.98
 
@@ -288,4 +287,4 @@ def test_a_control_without_rows_in_one_direction_is_told():
     given = results()
     object.__setattr__(given, "control", control(1.0, 0.5, ("text_to_item",)))
     with pytest.raises(RewindError, match="item_to_text"):
-        judge(given)
+        judge_methods(given)

@@ -10,15 +10,24 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from golden_numbers import agree, load
+from rewind.config import Backbone, Method, Text
+from rewind.data.tokenizers import WordTokenizer
 from rewind.errors import RewindError
 from rewind.models.clip4clip import build as build_clip4clip
-from rewind.models.viclip import ViClip, architecture, build
-from rewind.models.viclip_files import load_viclip
-from rewind.models.viclip_towers import SIZES, Architecture, TextSize, VisionSize, VisionTower, _without
-from rewind.study import Backbone, Method, Text
-from rewind.text import WordTokenizer
+from rewind.models.viclip import (
+    SIZES,
+    TextSize,
+    ViClip,
+    ViclipArchitecture,
+    VisionSize,
+    VisionTower,
+    _drop_patches,
+    build,
+    load_viclip,
+    load_viclip_architecture,
+)
 
-TINY = Architecture(
+TINY = ViclipArchitecture(
     embed_dim=48,
     vision=VisionSize(width=64, heads=4, layers=2, patch=8, image=32, frames=4),
     text=TextSize(width=64, heads=4, layers=2, context=32, vocabulary=300),
@@ -120,7 +129,7 @@ def test_masked_tokens_in_training_alone(tiny) -> None:
         torch.manual_seed(5)
         assert torch.equal(again, tiny.clip_vectors(pixels())), "the seed draws the masks"
     rows = torch.arange(24.0).view(2, 12, 1)
-    kept = _without(rows, 0.9)
+    kept = _drop_patches(rows, 0.9)
     assert kept.shape == (2, 2, 1), "as upstream, int(0.9 · 12) = 10 of 12 rows are left out"
     assert (kept.diff(dim=1) > 0).all()
 
@@ -242,7 +251,7 @@ def test_bad_keys_and_pictures_are_told(tiny, tmp_path) -> None:
     for shape in ((1, 4, 1, 32, 32), (1, 4, 4, 32, 32), (1, 4, 3, 24, 24)):  # grey, alpha, another size
         with pytest.raises(RewindError, match=r"RGB frames of 32 × 32 pixels, not .*frames\.size: 32"):
             tiny.clip_features(torch.zeros(shape, dtype=torch.uint8), torch.ones(1, 4))
-    assert architecture("viclip-l").vision.patch == 14
+    assert load_viclip_architecture("viclip-l").vision.patch == 14
 
 
 def test_a_caption_of_more_than_32_tokens_is_cut_before_its_end(tiny) -> None:

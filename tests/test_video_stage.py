@@ -14,12 +14,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rewind.datasets.annotations import Annotations, twin_of
+from rewind.config import Dataset, Video
+from rewind.data.annotations import Annotations, twin_of
 from rewind.errors import RewindError
-from rewind.study import Dataset, Video
-from rewind.video import ffmpeg, inventory, prepare
-from rewind.video.inventory import inventory as take_inventory
-from rewind.video.prepare import check_coverage, prepare_shard
+from rewind.video import ffmpeg, prepare
+from rewind.video import sources as inventory
+from rewind.video.prepare import check_coverage, prepare_report
+from rewind.video.sources import build_inventory as take_inventory
 
 SMALL = Video(fps=5, short_side=32)
 
@@ -66,7 +67,7 @@ def test_sources_are_found_by_any_video_suffix(tmp_path: Path) -> None:
     table = take_inventory(dataset(), notes, tmp_path)
     found = [Path(source).relative_to(tmp_path).as_posix() if source else "" for source in table["source"]]
     assert found == ["b.MOV", "a.mp4", "", "sub/d.v2.mkv", "e.avi", "", ""]
-    assert table.columns.tolist() == list(inventory.COLUMNS)
+    assert table.columns.tolist() == list(inventory.INVENTORY_COLUMNS)
     assert table["item_id"].tolist() == ["b", "a", "c", "d", "e", "f", "a"]
     assert table["bytes"].tolist() == [1, 1, 0, 1, 1, 0, 0]
     assert table["twin"].tolist() == [0, 1, 0, 0, 1, 0, 1]
@@ -134,7 +135,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make(path: Path, picture: str) -> None:
     options = ["-f", "lavfi", "-i", picture, "-c:v", "libx264", "-preset", "ultrafast", "-y", str(path)]
-    assert ffmpeg.execute([ffmpeg.executable(), *options]).code == 0
+    assert ffmpeg.run_command([ffmpeg.executable(), *options]).code == 0
 
 
 def rows(folder: Path, *names: str, twin: int = 1, reversed_source: str = "") -> pd.DataFrame:
@@ -154,7 +155,7 @@ def stamps(out: Path) -> dict[str, int]:
 def test_one_clips_failure_never_stops_the_others(sources: Path, tmp_path: Path) -> None:
     table = rows(sources, "3", "broken", "0", "absent", "5")
     table.loc[2, "twin"] = 0
-    report = prepare_shard(table, tmp_path, SMALL, "code", workers=2)
+    report = prepare_report(table, tmp_path, SMALL, "code", workers=2)
     assert report.columns.tolist() == list(prepare.REPORT_COLUMNS)
     assert report["item_id"].tolist() == ["3", "broken", "0", "absent", "5"]
     assert report["status"].tolist() == ["ok", "failed", "ok", "missing", "ok"]
@@ -167,10 +168,10 @@ def test_one_clips_failure_never_stops_the_others(sources: Path, tmp_path: Path)
 
 def test_a_finished_clip_is_not_made_again(sources: Path, tmp_path: Path) -> None:
     table = rows(sources, "0", "1", "broken")
-    first = prepare_shard(table, tmp_path, SMALL, "code", workers=2)
+    first = prepare_report(table, tmp_path, SMALL, "code", workers=2)
     made = stamps(tmp_path)
     other_jobs = Video(fps=5, short_side=32, shards=9, workers=7)  # how many jobs there are changes no byte
-    second = prepare_shard(table.iloc[::-1], tmp_path, other_jobs, "code", workers=1)
+    second = prepare_report(table.iloc[::-1], tmp_path, other_jobs, "code", workers=1)
     assert stamps(tmp_path) == made
     pd.testing.assert_frame_equal(first, second.iloc[::-1].reset_index(drop=True))
 
@@ -211,78 +212,78 @@ def test_what_no_longer_holds_is_made_again(change: str, sources: Path, tmp_path
     touch(tmp_path / "in", "x.mp4", data=(sources / "2.mp4").read_bytes())
     touch(tmp_path / "in", "y.mp4", data=(sources / "3.mp4").read_bytes())
     asked = {"settings": SMALL, "code": "code"}
-    prepare_shard(rows(tmp_path / "in", "x", "y"), out, **asked, workers=2)
+    prepare_report(rows(tmp_path / "in", "x", "y"), out, **asked, workers=2)
     before = stamps(out)
     asked |= CHANGES[change](copy, out)
-    prepare_shard(rows(tmp_path / "in", "x", "y"), out, **asked, workers=2)
+    prepare_report(rows(tmp_path / "in", "x", "y"), out, **asked, workers=2)
     after = stamps(out)
     assert after["x.mp4"] != before["x.mp4"] and after["x_rev.mp4"] != before.get("x_rev.mp4")
     assert (after["y.mp4"] == before["y.mp4"]) == (not change.startswith("other"))
     fresh = tmp_path / "fresh"
-    prepare_shard(rows(tmp_path / "in", "x", "y"), fresh, **asked, workers=2)
+    prepare_report(rows(tmp_path / "in", "x", "y"), fresh, **asked, workers=2)
     assert contents(out) == contents(fresh)
 
 
 def test_a_touched_source_keeps_its_clip(sources: Path, tmp_path: Path) -> None:
     folder, out = touch(tmp_path / "in", "x.mp4", data=(sources / "2.mp4").read_bytes()), tmp_path / "out"
-    prepare_shard(rows(folder, "x"), out, SMALL, "code", workers=1)
+    prepare_report(rows(folder, "x"), out, SMALL, "code", workers=1)
     before = stamps(out)
     os.utime(folder / "x.mp4", ns=(1, 1))
-    prepare_shard(rows(folder, "x"), out, SMALL, "code", workers=1)
+    prepare_report(rows(folder, "x"), out, SMALL, "code", workers=1)
     assert stamps(out) == before
 
 
 def test_another_ffmpeg_makes_every_clip_again(sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare_shard(rows(sources, "0"), tmp_path, SMALL, "code", workers=1)
+    prepare_report(rows(sources, "0"), tmp_path, SMALL, "code", workers=1)
     before = stamps(tmp_path)
-    monkeypatch.setattr(prepare.ffmpeg, "version", lambda: "ffmpeg version 0")
-    prepare_shard(rows(sources, "0"), tmp_path, SMALL, "code", workers=1)
+    monkeypatch.setattr(prepare.ffmpeg, "ffmpeg_version", lambda: "ffmpeg version 0")
+    prepare_report(rows(sources, "0"), tmp_path, SMALL, "code", workers=1)
     assert all(before[name] != stamp for name, stamp in stamps(tmp_path).items())
 
 
 def test_outputs_that_lost_their_reason_to_be_are_removed(sources: Path, tmp_path: Path) -> None:
-    prepare_shard(rows(sources, "0", "1"), tmp_path, SMALL, "code", workers=2)
+    prepare_report(rows(sources, "0", "1"), tmp_path, SMALL, "code", workers=2)
     table = rows(sources, "0", "1", twin=0)
     table.loc[1, "source"] = ""
-    report = prepare_shard(table, tmp_path, SMALL, "code", workers=2)
+    report = prepare_report(table, tmp_path, SMALL, "code", workers=2)
     assert report["status"].tolist() == ["ok", "missing"]
     assert list(contents(tmp_path)) == ["0.mp4"]
 
     gone = rows(sources, "0").assign(source=str(tmp_path / "removed since.mp4"))
-    assert prepare_shard(gone, tmp_path, SMALL, "code", workers=1)["status"].tolist() == ["missing"]
+    assert prepare_report(gone, tmp_path, SMALL, "code", workers=1)["status"].tolist() == ["missing"]
     assert contents(tmp_path) == {}
 
 
 def test_existing_reversed_clips_are_mapped(sources: Path, tmp_path: Path) -> None:
     table = rows(sources, "0", "1", reversed_source=str(sources / "1.mp4"))
-    report = prepare_shard(table, tmp_path, SMALL, "code", workers=2)
+    report = prepare_report(table, tmp_path, SMALL, "code", workers=2)
     assert report["twin"].tolist() == ["mapped", "mapped"]
     assert report["reason"].tolist() == ["existing reversed clip has 6 frames, original 5", ""]
     made = contents(tmp_path)
     assert made["0_rev.mp4"] == made["1_rev.mp4"] == made["1.mp4"]
-    prepare_shard(rows(sources, "1"), tmp_path, SMALL, "code", workers=1)  # without it, the twin is made
+    prepare_report(rows(sources, "1"), tmp_path, SMALL, "code", workers=1)  # without it, the twin is made
     assert contents(tmp_path)["1_rev.mp4"] != made["1_rev.mp4"]
 
 
 def test_an_empty_shard_is_an_empty_report(tmp_path: Path) -> None:
-    report = prepare_shard(rows(tmp_path), tmp_path, SMALL, "code", workers=2)
+    report = prepare_report(rows(tmp_path), tmp_path, SMALL, "code", workers=2)
     assert len(report) == 0 and report.columns.tolist() == list(prepare.REPORT_COLUMNS)
 
 
 def test_an_id_cannot_leave_the_folder(sources: Path, tmp_path: Path) -> None:
     table = rows(sources, "0").assign(item_id="../0")
     with pytest.raises(RewindError, match="cannot be used as a file name"):
-        prepare_shard(table, tmp_path, SMALL, "code", workers=1)
+        prepare_report(table, tmp_path, SMALL, "code", workers=1)
 
 
 SHARD_JOB = """
 import sys
 import pandas as pd
 from pathlib import Path
-from rewind.study import Video
-from rewind.video.prepare import prepare_shard
+from rewind.config import Video
+from rewind.video.prepare import prepare_report
 rows = pd.read_csv(sys.argv[1], dtype=str, keep_default_na=False).astype({"twin": int})
-prepare_shard(rows, Path(sys.argv[2]), Video(fps=5, short_side=160), "code", workers=2)
+prepare_report(rows, Path(sys.argv[2]), Video(fps=5, short_side=160), "code", workers=2)
 """
 
 
@@ -311,7 +312,7 @@ def test_a_killed_job_finishes_when_called_again(tmp_path: Path) -> None:
     kill_after(6, tmp_path / "rows.csv", out)
     draft = touch(out, ".clip11.99999.part.mp4") / ".clip11.99999.part.mp4"  # as an earlier kill leaves one
     neighbour = touch(out, ".elsewhere.99999.part.mp4") / ".elsewhere.99999.part.mp4"
-    report = prepare_shard(table, out, settings, "code", workers=2)
+    report = prepare_report(table, out, settings, "code", workers=2)
 
     assert report["status"].tolist() == ["ok"] * 12 and set(report["frames"]) == {30}
     assert len(first) >= 4 and first.items() <= stamps(out).items()  # what was finished stayed
@@ -319,7 +320,7 @@ def test_a_killed_job_finishes_when_called_again(tmp_path: Path) -> None:
     neighbour.unlink()
     assert [path for folder in (out, out / ".state") for path in folder.glob(".*.part*")] == []
     assert set(contents(out)) == {f"{name}{end}.mp4" for name in names for end in ("", "_rev")}
-    unbroken = prepare_shard(table.head(1), tmp_path / "unbroken", settings, "code", workers=1)
+    unbroken = prepare_report(table.head(1), tmp_path / "unbroken", settings, "code", workers=1)
     assert unbroken["bytes"].tolist() == report["bytes"].tolist()[:1]
     assert set(contents(out).values()) == set(contents(tmp_path / "unbroken").values())
 

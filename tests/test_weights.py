@@ -10,12 +10,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rewind.compat import open_clip
+from rewind.config import Backbone, Text, load_study
 from rewind.errors import RewindError
-from rewind.models import viclip_files
+from rewind.models import viclip
+from rewind.models.architectures import weights_family
 from rewind.models.clip import build
-from rewind.models.weights import family_of, fitting_architectures, load_weights, read_state
-from rewind.study import Backbone, Text, load_study
+from rewind.models.weights import fitting_architectures, load_weights, read_state
+from rewind.optional_packages import open_clip
 
 CONFIG = {
     "embed_dim": 64,
@@ -125,7 +126,7 @@ def test_a_damaged_archive_is_one_sentence(tmp_path):
         read_state(path, allow_torchscript=True)
 
 
-@pytest.mark.parametrize("read", [read_state, viclip_files.read])
+@pytest.mark.parametrize("read", [read_state, viclip.read_viclip])
 def test_numbers_that_changed_in_a_file_of_pytorch_are_refused(tmp_path, read):
     """PyTorch keeps a checksum of every tensor in its files, and does not compare it."""
     path = tmp_path / "w.pt"
@@ -141,7 +142,7 @@ def test_numbers_that_changed_in_a_file_of_pytorch_are_refused(tmp_path, read):
 def test_openais_tensors_are_recognised_by_their_constants(tmp_path):
     constants = {name: torch.tensor(value) for name, value in OPENAI.items()}
     state = {name: value.half() for name, value in towers().items()} | constants
-    assert family_of(state) == "openai" and family_of(towers()) is None
+    assert weights_family(state) == "openai" and weights_family(towers()) is None
     save_file(state, tmp_path / "w.safetensors")
     assert same(load(tmp_path, tmp_path / "w.safetensors"), in_half(towers()))
     with pytest.raises(RewindError, match=r"backbone\.family: open_clip, but .* shows that the weights are openai's"):

@@ -16,7 +16,7 @@ import pytest
 
 from conftest import ROOT
 from mini_study import Workflow
-from rewind.jobs.places import pack
+from rewind.workflow.layout import pack_sources
 from tabs import opened
 from undeclared import jobs, undeclared, unread, without_job
 
@@ -224,14 +224,14 @@ def test_comments_make_nothing_stale_and_editing_tables_renders_tables_again(wor
     for path in (workflow.folder / "src/rewind").rglob("*.py"):
         workflow.edit(str(path.relative_to(workflow.folder)))
     assert workflow.stale() == {}
-    workflow.edit("src/rewind/reporting/tables.py", '"table_gap"', '"table_of_gaps"')
+    workflow.edit("src/rewind/report/tables.py", '"table_gap"', '"table_of_gaps"')
     assert workflow.stale() == {"tables": 1, "page": 1}
 
 
 @pytest.mark.slow
 def test_editing_how_a_job_reads_its_parameters_reruns_it_and_editing_what_runs_jobs_nothing(workflow):
     workflow.edit("workflow/scripts/job.py", "run(Given.of(snakemake))", "run(Given.of(snakemake), None)")
-    workflow.edit("src/rewind/jobs/runner.py", "do(given)\n\n", "do(given, None)\n\n")
+    workflow.edit("src/rewind/workflow/runner.py", "do(given)\n\n", "do(given, None)\n\n")
     assert workflow.stale() == {}
     workflow.edit("src/rewind/jobs/examples.py", "params.setting, keys,", "str(params.setting), keys,")
     assert workflow.stale() == {"examples": 1, "page": 1}
@@ -239,7 +239,7 @@ def test_editing_how_a_job_reads_its_parameters_reruns_it_and_editing_what_runs_
 
 @pytest.mark.slow
 def test_editing_a_head_retrains_it_and_leaves_the_rest_alone(workflow):
-    workflow.edit("src/rewind/models/temporal.py", "hidden + frames, 2 * frames", "hidden, frames")
+    workflow.edit("src/rewind/models/heads/clip4clip.py", "hidden + frames, 2 * frames", "hidden, frames")
     stale = workflow.stale()
     assert {"sweep_trial", "sweep", "train"} <= set(stale), "the sweep tries that head"
     assert not {*DATA, "sanity", "pretrain", "features"} & set(stale)
@@ -286,7 +286,7 @@ def test_missing_clips_stop_the_stage_above_max_missing(workflow):
     folder = workflow.folder / "results/data/shapes"
     (folder / "source/videos/test0003.mp4").unlink()
     (folder / "source/videos/test0004.mp4").write_bytes(b"no video")
-    pack(folder / "source")  # or they would come back from there
+    pack_sources(folder / "source")  # or they would come back from there
     (folder / ".seals/source.tar.json").unlink()  # on purpose
     shutil.rmtree(folder / "videos/shards")
     for path in (folder / "videos/inventory.csv", folder / "videos/report.csv", folder / "items.csv"):

@@ -12,14 +12,14 @@ import torch
 from PIL import Image
 
 from labelled_images import ColourCosine, ColourVectors, write_cifar10
-from rewind.compat import torchvision
-from rewind.datasets.cifar10 import CLASSES, RECORD, find_cifar10, read_cifar10
+from rewind.config import Backbone, Method, Text
+from rewind.config.evaluation import Evaluation
+from rewind.data.formats.cifar10 import CIFAR10_CLASSES, RECORD_BYTES, find_cifar10, read_cifar10
 from rewind.errors import RewindError
-from rewind.evaluation.zero_shot import ZeroShotTask, centre, prompts
-from rewind.models.chance import Chance
+from rewind.evaluation.zero_shot import ZeroShotTask, class_prompts, resize_and_centre_crop
+from rewind.models.baselines import Chance
 from rewind.models.clip4clip import build
-from rewind.study import Backbone, Method, Text
-from rewind.study.model import Evaluation
+from rewind.optional_packages import torchvision
 from test_training import ROOT
 
 CPU = torch.device("cpu")
@@ -71,16 +71,16 @@ def test_files_that_are_not_it_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"")
     with pytest.raises(RewindError, match="0 bytes"):
         read_cifar10(tmp_path)
-    path.write_bytes(bytes(RECORD) + b"\x0a" + bytes(RECORD - 1))
+    path.write_bytes(bytes(RECORD_BYTES) + b"\x0a" + bytes(RECORD_BYTES - 1))
     with pytest.raises(RewindError, match="record 2: class 10, but CIFAR-10 has 0 to 9"):
         read_cifar10(tmp_path)
 
 
 def test_prompts_name_every_class_under_every_template() -> None:
-    assert prompts(["cat", "dog"], ["a {class}", "one {class}!"]) == ["a cat", "one cat!", "a dog", "one dog!"]
-    assert prompts(CLASSES, SEED)[3] == "a photo of a cat"
+    assert class_prompts(["cat", "dog"], ["a {class}", "one {class}!"]) == ["a cat", "one cat!", "a dog", "one dog!"]
+    assert class_prompts(CIFAR10_CLASSES, SEED)[3] == "a photo of a cat"
     for name, count in (("simple", 7), ("openai", 80)):
-        made = prompts(["zebra", "yak"], name)
+        made = class_prompts(["zebra", "yak"], name)
         assert len(made) == len(set(made)) == 2 * count
         assert all("zebra" in text for text in made[:count]) and all("yak" in text for text in made[count:])
 
@@ -92,12 +92,12 @@ def test_pictures_are_enlarged_and_cropped_as_torchvision_does(shape: tuple[int,
     image = np.random.default_rng(1).integers(0, 256, (*shape, 3), dtype=np.uint8)
     steps = [v2.Resize(round(size * 256 / 224), v2.InterpolationMode.BICUBIC), v2.CenterCrop(size)]
     expected = np.asarray(v2.Compose(steps)(Image.fromarray(image)))
-    assert (centre(image, size) == expected).all()
+    assert (resize_and_centre_crop(image, size) == expected).all()
 
 
 def test_the_share_that_is_painted_rightly_is_found(tmp_path: Path) -> None:
     data, keys = read(tmp_path), Evaluation(batch_size=4)
-    found = ZeroShotTask(data.images, data.labels, CLASSES, SEED, 8, keys).accuracy(ColourCosine(), CPU)
+    found = ZeroShotTask(data.images, data.labels, CIFAR10_CLASSES, SEED, 8, keys).accuracy(ColourCosine(), CPU)
     assert found == pytest.approx(100 * 16 / 22)
     credits = task(data).credits(ColourCosine(), CPU)
     assert credits.tolist() == [float(a == b) for a, b in zip(LABELS, PAINTED, strict=True)]
@@ -113,7 +113,7 @@ def test_classes_that_tie_share_the_credit(tmp_path: Path) -> None:
 def test_several_prompts_are_averaged_as_vectors_where_there_are_vectors(tmp_path: Path, kind: type) -> None:
     data, model = read(tmp_path), kind()
     model.backbone.turn = 120.0  # so large that prompts of one class point apart
-    text = model.backbone.prepare_text(prompts(CLASSES, SEVERAL))
+    text = model.backbone.prepare_text(class_prompts(CIFAR10_CLASSES, SEVERAL))
     vectors = model.encode_text({"text": text})["text"].reshape(10, 3, 3).mean(dim=1)
     if kind is ColourVectors:
         vectors = torch.nn.functional.normalize(vectors, dim=-1)
@@ -154,7 +154,9 @@ def test_clip_with_any_head_classifies(tmp_path: Path, head: str) -> None:
     tiny = Backbone(architecture=str(ROOT / "config/models/tiny.json"))
     torch.manual_seed(0)
     method = Method(head=head, head_layers=1, head_start="random")
-    model = build(method, tiny, Text(tokenizer="words", max_words=12), [f"a photo of a {name}" for name in CLASSES])
+    model = build(
+        method, tiny, Text(tokenizer="words", max_words=12), [f"a photo of a {name}" for name in CIFAR10_CLASSES]
+    )
     data = read(tmp_path)
     found = task(data, SEVERAL, size=32).credits(model, CPU)
     assert set(found) <= {0.0, 1.0} and not model.training

@@ -11,17 +11,15 @@ import pytest
 from scipy import stats
 
 from labelled_images import write_cifar10
+from rewind.config import Backbone, Study, Text
+from rewind.config.evaluation import ZeroShot
 from rewind.errors import RewindError
-from rewind.feeding.folder import DataFolder
-from rewind.files import write_npz
-from rewind.jobs.config import zero_shot_file
-from rewind.jobs.train import train_run
-from rewind.jobs.training_job import Job
+from rewind.io.files import write_npz
+from rewind.jobs.train import TrainingJob, train_run
 from rewind.jobs.zero_shot import compute_zero_shot, join_zero_shot
-from rewind.statistics.accuracy import PAIRS, accuracy_interval, accuracy_pairs
-from rewind.statistics.pairs import Random
-from rewind.study import Backbone, Study, Text
-from rewind.study.zero_shot import ZeroShot
+from rewind.loading.run_data import RunData
+from rewind.statistics.pairs import ACCURACY_PAIR_COLUMNS, RandomFactors, accuracy_interval, accuracy_pairs
+from rewind.workflow.config import zero_shot_file
 from search_runs import make_data, spec_of
 
 DATA = Path("results/data/walls")
@@ -38,7 +36,7 @@ def with_zero_shot(**keys):
 
 
 def trained(root: Path, spec, name: str) -> pd.DataFrame:
-    job = Job(name, spec, 0, DATA, "walls", 2, root / f"{name}.pt", "code")
+    job = TrainingJob(name, spec, 0, DATA, "walls", 2, root / f"{name}.pt", "code")
     train_run(job, root / f"{name}.safetensors", root / f"{name}.csv", root / f"{name}.json")
     return pd.read_csv(root / f"{name}.csv")
 
@@ -60,7 +58,7 @@ def test_the_column_is_the_accuracy_that_the_kept_checkpoint_has(walls: Path, mo
     spec = with_zero_shot()
     history = trained(walls, spec, "open")
     assert history["zs_cifar10"].between(0, 100).all() and len(history) == 2
-    compute_zero_shot(DataFolder(DATA, "walls", spec, 2), "open.safetensors", "open.npz")
+    compute_zero_shot(RunData(DATA, "walls", spec, 2), "open.safetensors", "open.npz")
     with np.load("open.npz") as found:
         best = history["best_epoch"].iloc[-1]
         expected = history.set_index("epoch").loc[best, "zs_cifar10"]
@@ -75,7 +73,7 @@ def test_other_images_are_another_run(walls: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(walls)
 
     def mark() -> str:
-        return Job("x", with_zero_shot(), 0, DATA, "walls", 2, walls / "x.pt", "code").state_file().fingerprint
+        return TrainingJob("x", with_zero_shot(), 0, DATA, "walls", 2, walls / "x.pt", "code").state_file().fingerprint
 
     before = mark()
     assert mark() == before
@@ -113,15 +111,15 @@ def test_a_difference_is_paired_over_the_images() -> None:
     rng = np.random.default_rng(1)
     one, two = (rng.random((1, 300)) < share for share in (0.6, 0.5))
     (row,) = accuracy_pairs(
-        {"a": one, "b": two}, [("a", "b"), ("a", "gone")], 0.95, Random(frozenset("ab"))
+        {"a": one, "b": two}, [("a", "b"), ("a", "gone")], 0.95, RandomFactors(frozenset("ab"))
     ).itertuples()
     known = stats.ttest_rel(100.0 * one[0], 100.0 * two[0])
     ends = known.confidence_interval(0.95)
     assert (row.difference, row.p) == pytest.approx((100 * (one.mean() - two.mean()), known.pvalue))
     assert (row.low, row.high) == pytest.approx((ends.low, ends.high)) and row.p_holm == row.p and row.family == 1
     assert row.procedure == "these models, other images: t over images"
-    again = accuracy_pairs({"a": one}, [("a", "gone")], 0.95, Random())
-    assert again.empty and list(again) == list(PAIRS)
+    again = accuracy_pairs({"a": one}, [("a", "gone")], 0.95, RandomFactors())
+    assert again.empty and list(again) == list(ACCURACY_PAIR_COLUMNS)
 
 
 def test_one_checkpoints_interval_is_wilsons(tmp_path: Path) -> None:

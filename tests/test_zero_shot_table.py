@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 
 from rewind.errors import RewindError
-from rewind.reporting import tables
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.markup import MARKUPS
-from rewind.reporting.published import write
+from rewind.report import tables
+from rewind.report.footnotes import Footnotes
+from rewind.report.published import MARKUPS, write_table
 from table_numbers import results as plain_results
 from test_table_text import compile_latex, markdown_rows, needs_latex
 from verdict_numbers import VALUES, results
@@ -29,7 +28,7 @@ def with_accuracy(given, *rows: dict):
 
 def published(given, stem: str = "table_zero_shot", setting: str = "test"):
     facts = Footnotes(items="images", family=2)
-    return next(table for table in tables.published(given, [setting], facts, "Stamps") if table.stem == stem)
+    return next(table for table in tables.published_tables(given, [setting], facts, "Stamps") if table.stem == stem)
 
 
 def test_methods_in_the_studys_order_and_baselines_apart():
@@ -45,11 +44,13 @@ def test_methods_in_the_studys_order_and_baselines_apart():
     assert "multiple comparisons: t over 3 seeds and images; t over 1 seeds and images." in said
     assert "names are not in its vocabulary: 10 (seqLSTM)." in said
     assert table.numbers["label"].tolist() == ["meanP", "seqLSTM", "chance"]
-    assert "CIFAR-10: zero-shot classification" in tables.summary(given, ["hard"])
+    assert "CIFAR-10: zero-shot classification" in tables.summary_text(given, ["hard"])
 
 
 def test_without_accuracy_there_is_no_table_and_strangers_are_refused():
-    assert "table_zero_shot" not in [table.stem for table in tables.published(plain_results(), ["hard"], Footnotes())]
+    assert "table_zero_shot" not in [
+        table.stem for table in tables.published_tables(plain_results(), ["hard"], Footnotes())
+    ]
     with pytest.raises(RewindError, match=r"statistics/zero_shot\.csv: method 'other' is not in the study"):
         published(with_accuracy(plain_results(), accuracy("other", 1.0)), setting="hard")
 
@@ -59,5 +60,5 @@ def test_both_tables_compile_and_fit_the_page(tmp_path):
     long = {name: f"Band-pass weights, topical batches {name}" for name in VALUES}
     given = with_accuracy(dataclasses.replace(results(p=0.2), labels=long), *(accuracy(name, 60.0) for name in VALUES))
     made = [published(given, stem) for stem in ("table_verdict", "table_zero_shot")]
-    log = compile_latex(tmp_path, [write(tmp_path, table)[1] for table in made])
+    log = compile_latex(tmp_path, [write_table(tmp_path, table)[1] for table in made])
     assert "Overfull" not in log and "Missing character" not in log and "multiply defined" not in log

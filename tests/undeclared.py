@@ -31,9 +31,9 @@ NO_JOB = {"all", "prepared"}
 """Rules that only name files."""
 
 PROGRAM = {"src", "workflow", "profiles", ".snakemake", ".git", "Snakefile"}
-"""Of the workflow itself. Of its code counts what a rule's `code` says (src/rewind/identity)."""
+"""Of the workflow itself. Of its code counts what a rule's `code` says (src/rewind/workflow)."""
 
-_DRAFT = re.compile(r"(.*/)?\.[^/]+\.\d+\.part(\.[^/]*)?(/.*)?")  # of rewind.files.atomic
+_DRAFT = re.compile(r"(.*/)?\.[^/]+\.\d+\.part(\.[^/]*)?(/.*)?")  # of rewind.io.files.atomic_write
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Job:
 
     Attributes:
         folder: in which the workflow ran; all paths are relative to it.
-        given: see :meth:`rewind.jobs.given.Given.content`.
+        given: see :meth:`rewind.workflow.job.Job.content`.
         uses: (use, path), where the use is read, write, list or look.
     """
 
@@ -59,7 +59,7 @@ class Job:
         found = [*self.given["input"]["values"], *self.given["output"]["values"], self.given["log"]]
         found += filter(None, [self.given["params"]["names"].get("state")])
         found += [path.removesuffix(".tar") for path in found if Path(path).name == "source.tar"]  # unpacked there
-        # Of a data set of vectors one of two files stands for all beside it, whose sums are kept (rewind.jobs.seals).
+        # Of a data set of vectors one of two files stands for all beside it, whose checksums are kept.
         stands = [Path(path).parent for path in found if Path(path).name in ("ready.json", "embeddings.json")]
         found += [str(folder) for folder in stands if (self.folder / folder / "embeddings.json").is_file()]
         return [self.relative(path) for path in [*found, *self._kept()]]
@@ -180,7 +180,7 @@ def _below(path: str, places: Iterable[str]) -> bool:
 
 
 def _by_content(folder: Path) -> set[str]:
-    """Files whose content counts in a rule's `code`, as :mod:`rewind.identity.brought` keeps them."""
+    """Files whose content counts in a rule's `code`, as :mod:`rewind.workflow.user_inputs` keeps them."""
     file = folder / ".snakemake/rewind/brought.csv"
     rows = csv.reader(file.read_text().splitlines()) if file.is_file() else []
     return {os.path.relpath(folder / row[0], folder) for row in rows if row}

@@ -6,8 +6,8 @@ import dataclasses
 
 import pandas as pd
 
-from rewind.reporting.results import Results
-from rewind.study.verdict import Verdict
+from rewind.config.report import Verdict
+from rewind.report.results import Results
 from table_numbers import WAYS, intervals, metrics, pairs
 
 CONTROL = {"base": "base_uniform", "new": "new_uniform"}

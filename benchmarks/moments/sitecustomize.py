@@ -16,7 +16,7 @@ import sys
 import time
 from importlib.machinery import PathFinder
 
-RUNNER = "rewind.jobs.runner"  # its function ``do`` does a job
+RUNNER = "rewind.workflow.runner"  # its function ``execute_job`` does a job
 LINK = os.link
 
 
@@ -92,7 +92,7 @@ class Finder:
 
             def exec_module(module):
                 execute(module)
-                module.do = watched(module.do, self.folder)
+                module.execute_job = watched(module.execute_job, self.folder)
 
             spec.loader.exec_module = exec_module
         return spec

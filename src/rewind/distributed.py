@@ -1,4 +1,8 @@
-"""Several processes as one: each encodes its share of the global batch, all see its features and its gradients."""
+"""Data-parallel training and encoding: each process computes its share of the global batch.
+
+Features and gradients are exchanged between processes, so that the loss is always that of the whole batch, in which
+every caption is compared with every clip.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,22 @@ from torch import Tensor, nn
 from rewind.errors import RewindError
 
 CPU = torch.device("cpu")
-PATIENCE = timedelta(hours=6)  # the other ranks wait while rank 0 validates
+COLLECTIVE_TIMEOUT = timedelta(hours=6)  # the other ranks wait while rank 0 validates
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes of one run; with ``size`` 1 nothing is sent.
+    """The processes of one run; with ``size`` 1 nothing is communicated.
 
     Attributes:
         rank: this process, from 0; rank 0 writes files and validates.
         size: number of processes.
         device: where this process computes.
+
+    >>> World(rank=1, size=4).share(128)
+    slice(32, 64, None)
+    >>> World().gather({"text": torch.zeros(8, 512)})["text"].shape
+    torch.Size([8, 512])
     """
 
     rank: int = 0
@@ -34,7 +43,7 @@ class World:
     device: torch.device = CPU
 
     def share(self, rows: int) -> slice:
-        """This rank's rows of a global batch of ``rows``: consecutive, as many as any other rank's.
+        """This rank's rows of a global batch of ``rows``: consecutive, and equally many on every rank.
 
         Raises:
             RewindError: if the processes cannot have equal shares.
@@ -48,7 +57,7 @@ class World:
         return slice(self.rank * each, (self.rank + 1) * each)
 
     def gather(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Rows of all ranks in their order: (n, ...) of each → (size · n, ...). No gradient flows back."""
+        """The rows of all ranks in the order of ranks: (n, …) each → (size · n, …). No gradient flows back."""
         return {name: self._gather(value.detach()) for name, value in features.items()}
 
     def _gather(self, value: Tensor) -> Tensor:
@@ -59,7 +68,7 @@ class World:
         return torch.cat(parts)
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over ranks of a tensor of one shape."""
+        """The sum over ranks of a tensor of the same shape on each."""
         if self.size == 1:
             return value
         total = value.contiguous().clone()
@@ -67,46 +76,47 @@ class World:
         return total
 
     def sum_gradients(self, module: nn.Module) -> None:
-        """Replace every ``.grad`` by the sum over ranks; what no rank has a gradient of keeps none."""
+        """Replace every ``.grad`` by its sum over ranks; parameters without a gradient on any rank keep None."""
         if self.size == 1:
             return
         parameters = [p for p in module.parameters() if p.requires_grad]
         used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32, device=self.device)
         dist.all_reduce(used, dist.ReduceOp.MAX)
-        parameters = [p for p, some in zip(parameters, used.tolist(), strict=True) if some]
-        for kind in sorted({p.dtype for p in parameters}, key=str):
-            _sum([p for p in parameters if p.dtype == kind])
+        # All ranks must take part in the same calls, also those whose share of the batch did not use a parameter.
+        parameters = [p for p, is_used in zip(parameters, used.tolist(), strict=True) if is_used]
+        for dtype in sorted({p.dtype for p in parameters}, key=str):  # in one order on every rank
+            _all_reduce_gradients([p for p in parameters if p.dtype == dtype])
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up on some rank."""
+        """Whether ``flag`` is true on any rank."""
         if self.size == 1:
             return flag
-        raised = torch.tensor(int(flag), dtype=torch.int32, device=self.device)
-        dist.all_reduce(raised, dist.ReduceOp.MAX)
-        return bool(raised.item())
+        largest = torch.tensor(int(flag), dtype=torch.int32, device=self.device)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return bool(largest.item())
 
     def agree(self, value: Any) -> Any:
-        """Rank 0's value, on every rank."""
+        """Rank 0's value, on every rank; it is pickled."""
         if self.size == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device)
-        return box[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0, device=self.device)
+        return values[0]
 
     def copy_weights(self, module: nn.Module) -> None:
         """Give every rank rank 0's parameters and buffers."""
         if self.size > 1:
             with torch.no_grad():
                 for value in module.state_dict().values():
-                    whole = value.contiguous()
-                    dist.broadcast(whole, src=0)
-                    value.copy_(whole)
+                    received = value.contiguous()  # a copy where the tensor is not contiguous, so it is written back
+                    dist.broadcast(received, src=0)
+                    value.copy_(received)
 
     @contextlib.contextmanager
     def one_memory(self) -> Iterator[None]:
-        """Where one rank runs out of GPU memory, all raise ``OutOfMemoryError`` at the block's end.
+        """If one rank runs out of GPU memory in the block, all raise ``OutOfMemoryError`` at its end.
 
-        A rank that gave up alone would leave the others waiting for it. No rank may communicate inside the block.
+        A rank that raised alone would leave the others waiting for it. No rank may communicate inside the block.
         """
         failure = None
         try:
@@ -120,8 +130,8 @@ class World:
             failure = None  # its traceback holds this frame: the cycle would keep the block's tensors alive
 
 
-def _sum(parameters: list[nn.Parameter]) -> None:
-    """One all-reduce of all gradients laid end to end."""
+def _all_reduce_gradients(parameters: list[nn.Parameter]) -> None:
+    """Sum gradients of one dtype over ranks, in one all-reduce of all of them concatenated."""
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     flat = torch.cat([grad.reshape(-1) for grad in grads])
     dist.all_reduce(flat)
@@ -129,15 +139,15 @@ def _sum(parameters: list[nn.Parameter]) -> None:
         parameter.grad = part.view_as(parameter).clone()
 
 
-ALONE = World()
+SINGLE_PROCESS = World()
 
 
 @contextlib.contextmanager
-def joined() -> Iterator[World]:
-    """Join the processes that ``torchrun`` started (by its environment variables); alone without it.
+def join_process_group() -> Iterator[World]:
+    """Join the processes that ``torchrun`` started (by its environment variables); without it, a world of size 1.
 
-    NCCL where there are GPUs, one for each process of a machine, else gloo. Ranks other than 0 print nothing.
-    Once in the life of a process: torchrun's meeting place cannot be used again.
+    NCCL where there are GPUs, one for each process of a machine, else gloo. Ranks other than 0 print nothing. A process
+    can do this only once, because torchrun's rendezvous cannot be used again.
 
     Raises:
         RewindError: if a machine has more processes than GPUs.
@@ -146,16 +156,18 @@ def joined() -> Iterator[World]:
     if size == 1:
         yield World()
         return
-    device = _own_device(local)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=size, timeout=PATIENCE)
+    device = _local_device(local)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=size, timeout=COLLECTIVE_TIMEOUT
+    )
     try:
-        with contextlib.nullcontext() if rank == 0 else _silence():
+        with contextlib.nullcontext() if rank == 0 else _silence_output():
             yield World(rank, size, device)
     finally:
         dist.destroy_process_group()
 
 
-def _own_device(local: int) -> torch.device:
+def _local_device(local: int) -> torch.device:
     if not torch.cuda.is_available():
         return CPU
     if local >= torch.cuda.device_count():
@@ -168,10 +180,10 @@ def _own_device(local: int) -> torch.device:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def _silence_output() -> Iterator[None]:
     with (
-        open(os.devnull, "w") as nowhere,
-        contextlib.redirect_stdout(nowhere),
-        contextlib.redirect_stderr(nowhere),
+        open(os.devnull, "w") as null,
+        contextlib.redirect_stdout(null),
+        contextlib.redirect_stderr(null),
     ):
         yield

@@ -1,25 +1,46 @@
-"""The one exception whose text is meant for the person at the keyboard, and how it lists faults."""
+"""Errors with a message for the user, and text that is safe to print on a terminal.
+
+A :class:`RewindError` says what is wrong, where (file, row, key) and what to do; jobs and commands print it without
+a traceback. Any other exception is a bug in Rewind and keeps its traceback. Names of files, labels and captions
+come from others and may contain control characters: :func:`printable` escapes them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import contextlib
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+MAX_LISTED_LINES = 10
+
+# ---- Errors for the user -------------------------------------------------------------------------------------------
 
 
 class RewindError(Exception):
     """Something the user can mend: the message says what is wrong, where (file, row, key) and what to do.
 
-    Jobs print the message alone, without a traceback; any other exception is a defect of ours and keeps its own.
+    Jobs print the message alone, without a traceback; any other exception is a bug in Rewind and keeps its traceback.
+
+    >>> raise RewindError("clips.csv: row 3: the caption is empty; write one.")
+    Traceback (most recent call last):
+        ...
+    rewind.errors.RewindError: clips.csv: row 3: the caption is empty; write one.
     """
 
 
-class Faults(RewindError):
-    """Everything that is wrong at once: file → lines, each ``key: what is wrong; what to do``.
+class ConfigErrors(RewindError):
+    """All faults of the configuration at once: file → lines, each ``key: what is wrong; what to do``.
 
     Args:
-        files: the lines.
-        draft: what a file says with its faulty keys left out, so that one can look on for faults; None: nothing.
-        left_out: paths of those keys, of which nothing more is to be said.
+        files: the lines of each file; repeated lines and files without lines are left out.
+        draft: the file's content without its faulty keys, so that later checks can look for further faults; None: none.
+        left_out: paths of those keys, about which nothing more is to be said.
+
+    >>> print(ConfigErrors({"demo.yaml": ["epochs: this key is missing", "epochs: this key is missing"]}))
+    demo.yaml:
+      epochs: this key is missing
     """
 
     def __init__(self, files: Mapping[str, Sequence[str]], draft: Any = None, left_out: Iterable[str] = ()) -> None:
@@ -29,10 +50,72 @@ class Faults(RewindError):
         super().__init__("\n".join(blocks))
 
 
-LISTED = 10
+def first_lines(faults: list[str]) -> str:
+    """The first :data:`MAX_LISTED_LINES` faults, one per line, and the number of those left out.
+
+    >>> print(first_lines([f"  row {row}: empty" for row in range(1, 13)]).splitlines()[-1])
+      … and 2 more
+    """
+    more = [f"  … and {len(faults) - MAX_LISTED_LINES} more"] if len(faults) > MAX_LISTED_LINES else []
+    return "\n".join([*faults[:MAX_LISTED_LINES], *more])
 
 
-def listed(faults: list[str]) -> str:
-    """The first faults, a line each, and how many there are besides: for messages that name what must be mended."""
-    more = [f"  … and {len(faults) - LISTED} more"] if len(faults) > LISTED else []
-    return "\n".join([*faults[:LISTED], *more])
+# ---- Text that is safe to print on a terminal ----------------------------------------------------------------------
+
+# C0 and C1 controls set colours and titles and move the cursor; tab, line feed and carriage return are let through.
+_CONTROL_CHARACTERS = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
+# Direction marks and line separators make a text read differently from what it is.
+_BIDI_CHARACTERS = r"\u200e\u200f\u2028-\u202e\u2066-\u2069"
+# Lone surrogates: bytes of file names that are not UTF-8 (PEP 383), which no stream could encode.
+_UNPRINTABLE = re.compile(rf"[{_CONTROL_CHARACTERS}{_BIDI_CHARACTERS}\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""The text with control characters and bytes that are not UTF-8 written out: ``\x1b``, ``\u202e``, ``\xff``.
+
+    >>> print(printable("clip\x1b[31m.mp4"))
+    clip\x1b[31m.mp4
+    """
+    return _UNPRINTABLE.sub(_escape_match, text)
+
+
+def _escape_match(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not UTF-8, as Python's "surrogateescape" decodes it
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+class PrintableStream:
+    r"""A text stream that writes everything through :func:`printable`; other attributes are those of the stream.
+
+    >>> import io
+    >>> stream = io.StringIO()
+    >>> PrintableStream(stream).write("a\x07b")
+    3
+    >>> print(stream.getvalue())
+    a\x07b
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextlib.contextmanager
+def printable_output() -> Iterator[None]:
+    """Let only printable text reach standard output and standard error while the block runs."""
+    out: Any = PrintableStream(sys.stdout)
+    err: Any = PrintableStream(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        yield

@@ -1,5 +1,8 @@
-"""The files of the repository that a wheel brings along, and what is said of an installation: where pages are, how
-packages are added, which version it is."""
+"""Files of the repository that a wheel includes (the workflow, ``config/``), and the installed version.
+
+Rewind runs from a checkout or from a wheel; the functions here find the workflow, its documentation and the command
+for adding packages in either.
+"""
 
 from __future__ import annotations
 
@@ -8,60 +11,66 @@ from pathlib import Path
 
 from rewind.errors import RewindError
 
-DISTRIBUTION = "rewind-bench"
-FOLDER = "_workflow"
+DISTRIBUTION_NAME = "rewind-bench"
+WHEEL_FOLDER = "_workflow"
 """Folder of this package in which a wheel has the workflow, ``config/``, ``profiles/`` and ``envs/constraints.txt``."""
-PAGES = "https://github.com/rewind-bench/rewind/blob/main/docs"
+
+DOCS_URL = "https://github.com/rewind-bench/rewind/blob/main/docs"
 
 
-def home() -> Path:
-    """The checkout that this library lies in, or the folder of a wheel with the same files.
+def workflow_home() -> Path:
+    """The checkout that contains this library, or the folder of a wheel with the same files.
 
     Raises:
         RewindError: if there is neither.
     """
-    if found := _wheel() or checkout():
-        return found
+    if folder := _wheel_folder() or checkout_folder():
+        return folder
     raise RewindError(
-        f"{_library()}: Rewind was installed without its workflow; install it again, from a wheel or from a checkout."
+        f"{_library_folder()}: Rewind was installed without its workflow; install it again, from a wheel or from a "
+        "checkout."
     )
 
 
-def checkout() -> Path | None:
-    """The checkout that this library lies in; None where it is installed from a wheel."""
-    folder = _library().parents[1]
-    return folder if not _wheel() and (folder / "workflow/rules").is_dir() else None
+def checkout_folder() -> Path | None:
+    """The checkout that contains this library; None where it is installed from a wheel."""
+    folder = _library_folder().parents[1]  # above src/rewind
+    return folder if not _wheel_folder() and (folder / "workflow/rules").is_dir() else None
+
+
+def _wheel_folder() -> Path | None:
+    folder = _library_folder() / WHEEL_FOLDER
+    return folder if folder.is_dir() else None
+
+
+def _library_folder() -> Path:
+    return Path(__file__).resolve().parent
 
 
 def snakefile() -> str:
     """Path of the workflow's Snakefile, for an ``include:`` or a ``module``."""
-    return str(home() / "Snakefile")
+    return str(workflow_home() / "Snakefile")
 
 
-def version() -> str:
-    """Version of the installed package; ``unknown`` where Python only finds its files."""
+def installed_version() -> str:
+    """Version of the installed package; ``unknown`` where Python finds its files but it was never installed."""
     try:
-        return metadata.version(DISTRIBUTION)
+        return metadata.version(DISTRIBUTION_NAME)
     except metadata.PackageNotFoundError:
         return "unknown"
 
 
-def page(name: str) -> str:
-    """Where a page of the documentation is: a file of the checkout, or else its address."""
-    return f"docs/{name}" if checkout() else f"{PAGES}/{name}"
+def docs_page(name: str) -> str:
+    """Where a page of the documentation is: a file of the checkout, else its URL.
+
+    >>> docs_page("encoders.md").endswith("docs/encoders.md")
+    True
+    """
+    return f"docs/{name}" if checkout_folder() else f"{DOCS_URL}/{name}"
 
 
-def installing() -> str:
-    """How requirements that are missing are installed."""
-    if checkout():
+def install_command() -> str:
+    """The command that installs missing requirements, for messages."""
+    if checkout_folder():
         return "make demo, or: pip install --constraint envs/constraints.txt --editable ."
-    return f"pip install --constraint {home() / 'envs/constraints.txt'} {DISTRIBUTION}"
-
-
-def _wheel() -> Path | None:
-    folder = _library() / FOLDER
-    return folder if folder.is_dir() else None
-
-
-def _library() -> Path:
-    return Path(__file__).resolve().parent
+    return f"pip install --constraint {workflow_home() / 'envs/constraints.txt'} {DISTRIBUTION_NAME}"

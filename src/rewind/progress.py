@@ -1,4 +1,4 @@
-"""Progress that reads well on a terminal and in a log file."""
+"""Progress lines that read well on a terminal and in a log file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ T = TypeVar("T")
 
 
 class Progress:
-    """Counts units of work and prints rate and time left, one whole line every ``every`` seconds.
+    """Counts units of work and prints rate and time left to standard error, one line every ``every`` seconds.
 
     Workflow jobs share one terminal and each writes a log file; a bar that redraws itself garbles both, whole lines
     do not.
+
+    Args:
+        what: name of the work, at the beginning of the line.
+        total: number of units.
+        unit: what is counted, in the plural.
+        every: seconds between two lines; the last unit always prints one.
+
+    >>> progress = Progress("videos", 540, "clips")
+    >>> progress.advance(120)
+    >>> progress.line(progress.start + 4)
+    'videos: 120/540 clips, 30.0 clips/s, 0:14 left'
     """
 
     def __init__(self, what: str, total: int, unit: str, every: float = 5.0) -> None:
@@ -23,7 +34,7 @@ class Progress:
         self.start = self.shown = time.monotonic()
 
     def advance(self, n: int = 1, note: str = "") -> None:
-        """Add ``n`` finished units; print if it is time to."""
+        """Add ``n`` finished units and print a line if it is time to; ``note`` is shown at its end until the next."""
         self.done += n
         self.note = note or self.note
         now = time.monotonic()
@@ -32,23 +43,31 @@ class Progress:
             print(self.line(now), file=sys.stderr, flush=True)
 
     def line(self, now: float) -> str:
-        """The status line, for example ``videos: 120/540 clips, 31.0 clips/s, 0:14 left``."""
+        """The status line at the time ``now`` of :func:`time.monotonic`."""
         rate = self.done / max(now - self.start, 1e-9)
-        left = (self.total - self.done) / rate if rate else 0.0
-        when = f"{clock(left)} left" if self.done < self.total else f"took {clock(now - self.start)}"
+        remaining = (self.total - self.done) / rate if rate else 0.0
+        finished = self.done >= self.total
+        when = f"took {format_duration(now - self.start)}" if finished else f"{format_duration(remaining)} left"
         note = f", {self.note}" if self.note else ""
         return f"{self.what}: {self.done}/{self.total} {self.unit}, {rate:,.1f} {self.unit}/s, {when}{note}"
 
 
-def clock(seconds: float) -> str:
-    """``75`` → ``1:15``; hours appear when needed."""
-    whole = round(seconds)
-    hours, rest = divmod(whole, 3600)
+def format_duration(seconds: float) -> str:
+    """Minutes and seconds, with hours when needed.
+
+    >>> format_duration(75), format_duration(3675)
+    ('1:15', '1:01:15')
+    """
+    hours, rest = divmod(round(seconds), 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 
 def track(items: Iterable[T], what: str, total: int, unit: str) -> Iterator[T]:
-    """Yield ``items`` while a :class:`Progress` counts them."""
+    """Yield ``items`` while a :class:`Progress` counts them.
+
+    >>> list(track(["a", "b"], "clips", 10, "files"))
+    ['a', 'b']
+    """
     progress = Progress(what, total, unit)
     for item in items:
         yield item

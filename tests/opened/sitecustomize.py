@@ -135,9 +135,9 @@ def _watch_job(folder: str) -> None:
     """From where the job itself begins: what its frame does before (records, seals) reads what rules declare."""
     watches: list[Watch] = []
     sys.meta_path.insert(0, _Compiled(lambda use, path: [watch.note(use, path) for watch in watches] and None))
-    from rewind.jobs import runner
+    from rewind.workflow import runner
 
-    find = runner.function
+    find = runner.job_function
 
     def found(given: Any) -> Callable[[Any], None]:
         act = find(given)
@@ -156,7 +156,7 @@ def _watch_job(folder: str) -> None:
 
         return watched
 
-    runner.function = found
+    runner.job_function = found
 
 
 if by := os.environ.get(_BY):  # a process that a job started

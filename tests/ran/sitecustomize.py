@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 _SEEN: dict[int, CodeType] = {}  # by identity: the hash of a code object looks at all of its bytes each time
 _COUNTS: dict[int, tuple[bool, CodeType]] = {}
 _NEVER = set(filter(None, os.environ.get("REWIND_NEVER", "").split(",")))
-_STARTS = {"rewind.jobs.runner", "rewind.jobs.session", "rewind.jobs.launch"}
+_STARTS = {"rewind.workflow.runner", "rewind.workflow.job", "rewind.workflow.launch"}
 _FUNCTION = 0x1  # CO_OPTIMIZED: bodies of modules and classes have it not
 
 
@@ -61,13 +61,13 @@ def _write(stages: list[str], folder: str) -> None:
 
 def _watch(folder: str) -> None:
     """Begin where the job's session does: its imports before are many, and compute nothing."""
-    from rewind.jobs import runner
+    from rewind.workflow import runner
 
-    begin, find = runner.session, runner.function
+    begin, find = runner.job_session, runner.job_function
     stages = []
 
     def named(given: object) -> object:
-        stages.append(runner.job_of(given))
+        stages.append(runner.resolve_job_name(given))
         return find(given)
 
     @contextlib.contextmanager
@@ -77,7 +77,7 @@ def _watch(folder: str) -> None:
             sys.setprofile(_note)
             yield
 
-    runner.session, runner.function = watched, named
+    runner.job_session, runner.job_function = watched, named
     atexit.register(_write, stages, folder)
 
 

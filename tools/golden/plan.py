@@ -16,7 +16,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-LEFT_OUT_PARAMS = {"code": "a checksum of the code, which every move changes"}
+LEFT_OUT_PARAMS = {
+    "code": "a hash of the code, which every move changes",
+    "clip_code": "likewise, of what makes a clip or an image",
+    "frame_code": "likewise, of what makes a stored frame",
+}
 LEFT_OUT_RESOURCES = {
     "_cores": "of this machine",
     "_nodes": "of this machine",

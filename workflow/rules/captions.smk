@@ -42,7 +42,7 @@ rule captions:
             | given_keys(dataset(w)),
         ),
         code=lambda w: code(
-            w, "captions", named("rewind.datasets", dataset(w).source.format), files=source_files(w)
+            w, "captions", full_name("rewind.data.formats", dataset(w).source.format), files=source_files(w)
         ),
     script:
         "../scripts/job.py"
@@ -65,7 +65,7 @@ rule groups:
         runtime=SHORT,
         mem_mb=annotations_mb,
     params:
-        dataset=lambda w: dataset(w).signature(
+        dataset=lambda w: dataset(w).fingerprint(
             include={"name", "source", "reverse", "groups"}
             | ({"clips"} if not dataset(w).clips else set())
             | given_keys(dataset(w)),
@@ -73,7 +73,7 @@ rule groups:
         code=lambda w: code(
             w,
             "groups",
-            named("rewind.datasets", dataset(w).source.format),
+            full_name("rewind.data.formats", dataset(w).source.format),
             files=[*source_files(w), *group_files(w.dataset)],
         ),
     script:

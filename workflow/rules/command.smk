@@ -2,15 +2,15 @@
 
 import sys
 
-from rewind.command import hand_down, restore, shell_proof
+from rewind.provenance import decode_config, encode_config, record_command
 
-hand_down(sys.argv, first=workflow.is_main_process)
+record_command(sys.argv, first=workflow.is_main_process)
 
 # Overrides with quotes or `$` would not pass the shells between this process and its jobs.
 if workflow.is_main_process and isinstance(workflow.config_settings.config_args, list):
-    workflow.config_settings.config_args = shell_proof(workflow.config_settings.config_args, config)
+    workflow.config_settings.config_args = encode_config(workflow.config_settings.config_args, config)
 else:
-    restore(config)
+    decode_config(config)
 
 
 # Schedulers that start jobs with an environment of their own are told to pass it on.

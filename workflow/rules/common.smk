@@ -5,15 +5,22 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from rewind.config import comparing
 from rewind.errors import RewindError
-from rewind.jobs.config import custom_rules, listing, load_all, load_checked, weights_file, zero_shot_file
-from rewind.jobs.drafts import forget_old_drafts
-from rewind.jobs.places import annotation_files
-from rewind.jobs.presence import gpu_faults
-from rewind.jobs.slurm import cluster_faults
-from rewind.study import comparing
-from rewind.trouble import told
-from rewind.video.packed import how_to_restore, lost
+from rewind.system_errors import user_message
+from rewind.video.shards import how_to_restore_shards, missing_shards
+from rewind.workflow.config import (
+    custom_rules,
+    load_checked_config,
+    load_config,
+    source_digest,
+    weights_file,
+    zero_shot_file,
+)
+from rewind.workflow.layout import annotation_files
+from rewind.workflow.preflight.cluster import cluster_faults
+from rewind.workflow.preflight.files import gpu_faults
+from rewind.workflow.temporary_files import remove_old_temporary_files
 
 # Where this workflow is a module of another one, files of keys that are not there are its own.
 HOME = Path(str(workflow.current_basedir)).parents[1]
@@ -25,22 +32,22 @@ TYPED = workflow.config_settings.overwrite_config
 # that read the workflow anew on another machine need only the keys.
 try:
     if workflow.is_main_process:
-        forget_old_drafts(Path(".snakemake/rewind"))
-        STUDIES, DATASETS = load_checked(
+        remove_old_temporary_files(Path(".snakemake/rewind"))
+        STUDIES, DATASETS = load_checked_config(
             config, Path(".snakemake/rewind/sound.json"), sys.argv[1:], HOME, TYPED
         )
     else:
-        STUDIES, DATASETS = load_all(config, HOME, TYPED)
+        STUDIES, DATASETS = load_config(config, HOME, TYPED)
     CUSTOM_RULES = custom_rules(config)
 except Exception as error:
-    if sentence := told(error):
+    if sentence := user_message(error):
         raise WorkflowError(sentence) from None
     raise
 
 
-LOST = [path for name in DATASETS for path in lost(Path(f"results/data/{name}/videos"))]
+LOST = [path for name in DATASETS for path in missing_shards(Path(f"results/data/{name}/videos"))]
 if LOST and workflow.is_main_process:
-    print(f"note: {how_to_restore(LOST)}", file=sys.stderr)
+    print(f"note: {how_to_restore_shards(LOST)}", file=sys.stderr)
 
 
 onstart:
@@ -50,7 +57,7 @@ onstart:
     planned = list(workflow.dag.needrun_jobs())
     outputs = {str(path) for job in planned for path in job.output}
     if outputs.intersection(LOST) and not all(job.rule.name.endswith("video_shard") for job in planned):
-        raise WorkflowError(how_to_restore(LOST))
+        raise WorkflowError(how_to_restore_shards(LOST))
     if getattr(workflow.executor_plugin, "name", "") == "slurm":
         settings = workflow.executor_settings
         if faults := cluster_faults(

@@ -55,9 +55,9 @@ rule cosine_gap:
     params:
         runs=lambda w: study(w).runs(),
         dataset=lambda w: study(w).dataset,
-        settings=lambda w: study(w).statistics.signature(),
+        settings=lambda w: study(w).statistics.fingerprint(),
         pairs=lambda w: study(w).pairs(),
-        random=lambda w: comparing.random(study(w)),
+        random=lambda w: comparing.random_factors(study(w)),
         code=lambda w: code(w, "cosine_gap"),
     script:
         "../scripts/job.py"
@@ -80,7 +80,7 @@ rule cosine_gap_figure:
         runtime=SHORT,
         mem_mb=least_mb,
     params:
-        study=lambda w: study(w).signature(),
+        study=lambda w: study(w).fingerprint(),
         code=lambda w: code(w, "cosine_gap_figure"),
     script:
         "../scripts/job.py"

@@ -46,7 +46,7 @@ rule encode_dataset:
         mem_mb=making_mb,
         gpu=lambda w: making_gpus(w.dataset),
     params:
-        made_from=lambda w: origin(w).signature(exclude={"threads"}),
+        made_from=lambda w: origin(w).fingerprint(exclude={"threads"}),
         code=lambda w: code(
             w,
             "encode_dataset",
@@ -77,13 +77,16 @@ rule vector_report:
         runtime=SHORT,
         mem_mb=annotations_mb,
     params:
-        dataset=lambda w: dataset(w).signature(
+        dataset=lambda w: dataset(w).fingerprint(
             include={"name", "source"}
             | given_keys(dataset(w))
             | (set() if dataset(w).vectors else {"reverse", "clips"})
         ),
         code=lambda w: code(
-            w, "vector_report", named("rewind.datasets", dataset(w).source.format), files=source_files(w)
+            w,
+            "vector_report",
+            full_name("rewind.data.formats", dataset(w).source.format),
+            files=source_files(w),
         ),
     script:
         "../scripts/job.py"

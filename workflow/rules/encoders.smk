@@ -36,7 +36,7 @@ rule encode_vectors:
         code=lambda w: code(
             w,
             "encode_vectors",
-            named("rewind.encoders", encoding(w).encoder),
+            full_name(ENCODERS, encoding(w).encoder),
             files=own(encoding(w).files()),
         ),
     script:

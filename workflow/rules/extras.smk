@@ -2,7 +2,7 @@
 
 import re
 
-from rewind.study.encoding import encoding_of_side, encodings_of
+from rewind.config.encoders import encoding_of_side, encodings_of
 
 
 def zero_shot_input(name):
@@ -19,7 +19,7 @@ def validates_zero_shot(name, method):
 def zero_shot_spec(name, method):
     """What a run's zero-shot accuracy depends on besides the model."""
     spec = evaluation_spec(name, method)
-    keys = STUDIES[name].evaluation.zero_shot.signature(exclude={"validation_images"})
+    keys = STUDIES[name].evaluation.zero_shot.fingerprint(exclude={"validation_images"})
     return spec | {"evaluation": spec["evaluation"] | {"zero_shot": keys}}
 
 
@@ -58,7 +58,7 @@ def timed_methods(name):
 
 
 def timed_spec(name, method):
-    return STUDIES[name].run_spec(method, STUDIES[name].methods[method].training).signature()
+    return STUDIES[name].run_spec(method, STUDIES[name].methods[method].training).fingerprint()
 
 
 def controlled_methods(name):

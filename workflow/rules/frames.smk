@@ -24,7 +24,7 @@ rule frames:
     params:
         view=lambda w: {
             "max_frames": int(w.frames),
-            **study(w).frames.signature(include={"size", "sampling", "rate", "fit"}),
+            **study(w).frames.fingerprint(include={"size", "sampling", "rate", "fit"}),
         },
         # An edit of the stage runs the job again, but only an edit of how frames are read decodes again.
         frame_code=lambda w: code(w, "frame"),

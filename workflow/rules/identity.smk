@@ -1,19 +1,20 @@
-"""What rules pass as ``code``: the sum of the code that computes their outputs, see src/rewind/identity/stages.py.
+"""What rules pass as ``code``: the sum of the code that computes their outputs, see src/rewind/workflow/stages.py.
 
 A rule names what its study chooses by a string, since no import says it.
 """
 
 import atexit
 
-from rewind.identity.accepted import Accepted
-from rewind.identity.brought import Brought
-from rewind.identity.marks import Identity, remember
-from rewind.identity.stages import instead
-from rewind.study.pretraining import own_backbone, starts
+from rewind.config.pretraining import own_backbone, uses_study_backbone
+from rewind.registry import ENCODERS, LOSSES, MODELS, SAMPLERS, full_name
+from rewind.workflow.accepted import AcceptedEditStore
+from rewind.workflow.code_hash import StageCode, store_code_hash
+from rewind.workflow.stages import dynamic_dependencies
+from rewind.workflow.user_inputs import UserInputs
 
-IDENTITY = Identity(memory=Path(".snakemake/rewind/modules.json"))
-ACCEPTED = Accepted()
-SEEN = Brought(Path(".snakemake/rewind/brought.csv"), writes=workflow.is_main_process)
+IDENTITY = StageCode(memory=Path(".snakemake/rewind/modules.json"))
+ACCEPTED = AcceptedEditStore()
+SEEN = UserInputs(Path(".snakemake/rewind/brought.csv"), writes=workflow.is_main_process)
 try:
     for folder in (*STUDIES, *(f"data/{name}" for name in DATASETS)):
         ACCEPTED.entries(Path("results") / folder / "accepted.json")
@@ -25,13 +26,13 @@ if workflow.is_main_process:
 
 
 def code(wildcards, stage, *modules, files=(), **chosen):
-    """The identity of a stage; ``modules`` are found by name at run time, for ``chosen`` see ``instead``.
+    """The identity of a stage; ``modules`` are found by name at run time, for ``chosen`` see ``dynamic_dependencies``.
 
     Of ``files`` those count that the user brings, where one took the place of another. They are not taken from the
     rule's input: Snakemake compares no parameter that was made from it.
     """
-    parts = IDENTITY.parts(stage, modules, instead(**chosen))
-    mark = remember(stage, parts | SEEN.parts(OWN.intersection(map(str, files))))
+    parts = IDENTITY.parts(stage, modules, dynamic_dependencies(**chosen))
+    mark = store_code_hash(stage, parts | SEEN.parts(OWN.intersection(map(str, files))))
     # Where somebody accepted an edit, the output keeps the sum that it was made with.
     return ACCEPTED.recorded(stage, dict(wildcards.items()), mark)
 
@@ -85,7 +86,7 @@ def architectures(chosen, methods):
     """
     backbones = [own_backbone(method) for method in methods]
     found = [keys.get("architecture") for keys in backbones if isinstance(keys, dict)]
-    found += [chosen.backbone.architecture] if any(map(starts, methods)) else []
+    found += [chosen.backbone.architecture] if any(map(uses_study_backbone, methods)) else []
     return json_files(found)
 
 
@@ -96,10 +97,10 @@ def json_files(names):
 
 def model_modules(chosen, method):
     """Modules of a method's model."""
-    found = [named("rewind.models", method.model), named("rewind.models", chosen.backbone.kind)]
+    found = [full_name(MODELS, method.model), full_name(MODELS, chosen.backbone.kind)]
     own = own_backbone(method)
     if isinstance(own, dict):
-        found.append(named("rewind.models", own.get("kind", "clip")))
+        found.append(full_name(MODELS, own.get("kind", "clip")))
     return found + [method.head] * ("." in method.head)
 
 
@@ -107,8 +108,8 @@ def trained_modules(chosen, method):
     """The same, with its loss and its sampler."""
     return [
         *model_modules(chosen, method),
-        named("rewind.objectives", method.training.objective),
-        named("rewind.training.samplers", method.training.batch.sampler),
+        full_name(LOSSES, method.training.objective),
+        full_name(SAMPLERS, method.training.batch.sampler),
     ]
 
 
@@ -117,8 +118,3 @@ def heads_of(methods):
     if any("." in method.model for method in methods):
         return None
     return [m.head for m in methods if m.model == "clip4clip" and "." not in m.head]
-
-
-def named(package, name):
-    """Full name of a built-in module, or a dotted path as it is."""
-    return name if "." in name else f"{package}.{name}"

@@ -3,12 +3,11 @@
 import csv
 import functools
 
-from rewind.datasets.groups import group_file, grouped
-from rewind.files import read_json
-from rewind.reporting.page.assets import assets_hash
-from rewind.study import pretraining
-from rewind.study.brought import BROUGHT
-from rewind.study.brought import files as brought_files
+from rewind.config import pretraining
+from rewind.config.methods import PRECOMPUTED_MODELS, precomputed_files as brought_files
+from rewind.data.groups import dataset_has_groups, group_file
+from rewind.io.files import read_json
+from rewind.report.page.document import assets_hash
 
 PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve", "ranks")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
@@ -42,7 +41,7 @@ def model_inputs(wildcards, *splits):
 
 def is_brought(name, method):
     """Whether a method is files: vectors or scores that the user brings, or that are made by name."""
-    return STUDIES[name].methods[method].model in BROUGHT
+    return STUDIES[name].methods[method].model in PRECOMPUTED_MODELS
 
 
 def brought_inputs(name, method, seed):
@@ -93,7 +92,7 @@ def group_settings(name):
 def in_groups(name):
     """Whether the captions of a data set are in groups; where it cannot be read, its own readers say why."""
     try:
-        return grouped(DATASETS[name])
+        return dataset_has_groups(DATASETS[name])
     except (RewindError, OSError, ValueError, csv.Error):
         return False
 
@@ -173,7 +172,7 @@ def encoder_files(keys):
 
 def encoder_modules(keys):
     """Modules of these networks whose code is not in the rule's own: by name, or the user's."""
-    named_ones = [named("rewind.encoders", e.encoder) for e in keys.sides.values() if e.encoder]
+    named_ones = [full_name(ENCODERS, e.encoder) for e in keys.sides.values() if e.encoder]
     return named_ones + [e.name for e in keys.sides.values() if not e.encoder and "." in e.name]
 
 
@@ -191,7 +190,7 @@ def sanity_spec(name):
     keys = STUDIES[name].sanity.training
     if STUDIES[name].pretraining:
         keys = keys.model_copy(update={"freeze": []})
-    return STUDIES[name].run_spec(sanity_method(name), keys).signature()
+    return STUDIES[name].run_spec(sanity_method(name), keys).fingerprint()
 
 
 def weights_of(name):
@@ -202,17 +201,17 @@ def weights_of(name):
 def pretrained_of(name, method="", seed=None):
     """Weights of the pre-training that a run starts from, if it does; of the study's first without a run."""
     chosen = STUDIES[name]
-    elsewhere = method and not pretraining.starts(chosen.methods[method])
+    elsewhere = method and not pretraining.uses_study_backbone(chosen.methods[method])
     if elsewhere or not chosen.pretraining:
         return []
-    return pretrained_weights(name, pretraining.part(chosen, method, seed))
+    return pretrained_weights(name, pretraining.pretraining_suffix(chosen, method, seed))
 
 
 def pretrained_weights(name, part):
     return filled(rules.pretrain.output.model, study=name, part=part)
 
 
-def named_part(wildcards, by_seed=pretraining.by_seed):
+def named_part(wildcards, by_seed=pretraining.pretrains_per_seed):
     """The part of a path that names a seed's towers, where the study has such."""
     chosen = study(wildcards)
     if bool(wildcards.part) != by_seed(chosen):
@@ -227,12 +226,14 @@ def named_part(wildcards, by_seed=pretraining.by_seed):
 
 def features_weights(wildcards):
     """Weights of the pre-training that features of a path are of, if the study has any."""
-    part = named_part(wildcards, lambda s: pretraining.by_seed(s) or pretraining.random_features(s))
+    part = named_part(
+        wildcards, lambda s: pretraining.pretrains_per_seed(s) or pretraining.has_random_features(s)
+    )
     return pretrained_weights(wildcards.study, part) if study(wildcards).pretraining else []
 
 
 def pretraining_seed(wildcards):
-    return pretraining.seed_of(study(wildcards), named_part(wildcards))
+    return pretraining.seed_of_suffix(study(wildcards), named_part(wildcards))
 
 
 def frame_candidates(name, method="", seed=None):
@@ -274,7 +275,7 @@ def feature_files(name, method, seed=None, frames=None, trial=None):
     """Caches for a frozen visual tower: of one number of frames, or of all that the sweep may choose."""
     if not uses_features(name, method):
         return []
-    folder = f"results/{name}/features{pretraining.features_part(STUDIES[name], method, seed, trial)}"
+    folder = f"results/{name}/features{pretraining.features_suffix(STUDIES[name], method, seed, trial)}"
     return [f"{folder}/frames{n}.npz" for n in ([frames] if frames else frame_candidates(name, method, seed))]
 
 
@@ -288,7 +289,7 @@ def stored_numbers(name):
     """Numbers of frames at which something learns from pixels, or features of them are computed more than once."""
     chosen = STUDIES[name]
     learning = [m for m in chosen.trained() if not uses_features(name, m)]
-    again = len(pretraining.parts(chosen)) > 1 if chosen.pretraining else False
+    again = len(pretraining.pretraining_suffixes(chosen)) > 1 if chosen.pretraining else False
     return (list(frame_candidates(name)) if learning or (again and chosen.trained()) else []) + (
         [pretraining_frames(name)] if chosen.pretraining else []
     )
@@ -371,18 +372,18 @@ def pretraining_spec(name):
     keys = STUDIES[name].pretraining
     method = keys.method.model_copy(update={"training": keys.training})
     chosen = next(iter(STUDIES[name].methods))
-    return STUDIES[name].run_spec(chosen, keys.training).model_copy(update={"method": method}).signature()
+    return STUDIES[name].run_spec(chosen, keys.training).model_copy(update={"method": method}).fingerprint()
 
 
 def features_spec(name):
     """What the features of a frozen tower depend on: no method, no training key."""
-    spec = STUDIES[name].run_spec(next(iter(STUDIES[name].methods))).signature()
+    spec = STUDIES[name].run_spec(next(iter(STUDIES[name].methods))).fingerprint()
     return {key: spec[key] for key in ("backbone", "frames", "text")}
 
 
 def evaluation_spec(name, method, seed=None):
     """What a similarity matrix depends on besides the model: not how it was trained."""
-    spec = STUDIES[name].run_spec(method, seed=seed).signature()
+    spec = STUDIES[name].run_spec(method, seed=seed).fingerprint()
     scored = {
         "method": ("model", "head", "head_layers", "head_start", "options"),
         "evaluation": ("batch_size", "pair_batch_size"),
@@ -410,7 +411,7 @@ def report_inputs(name):
 def pretraining_records(name):
     """``run.json`` of every pre-training, in the order of their seeds."""
     record = rules.pretrain.output.record
-    return [filled(record, study=name, part=part) for part in pretraining.parts(STUDIES[name])]
+    return [filled(record, study=name, part=part) for part in pretraining.pretraining_suffixes(STUDIES[name])]
 
 
 def table_inputs(name):
@@ -445,7 +446,9 @@ def example_setting(name):
 def pictured_run(name, method=None):
     """What pictures of one run call it."""
     method, seed = STUDIES[name].pictured(method)
-    return ", ".join([method, f"seed {seed}", *filter(None, [pretraining.condition(STUDIES[name])])])
+    return ", ".join(
+        [method, f"seed {seed}", *filter(None, [pretraining.pretraining_condition(STUDIES[name])])]
+    )
 
 
 def pictures(names, suffixes=("png", "pdf")):

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from rewind.config.load import read_yaml
 from rewind.errors import RewindError
-from rewind.jobs.config import MAIN
-from rewind.study.yaml_file import read_yaml
+from rewind.workflow.config import MAIN_CONFIG
 
 # Where this workflow is a module of another one, that one has read the configuration.
-if Path(MAIN).exists() and not workflow.modifier.skip_configfile:
+if Path(MAIN_CONFIG).exists() and not workflow.modifier.skip_configfile:
     try:
-        read_yaml(Path(MAIN))
+        read_yaml(Path(MAIN_CONFIG))
     except RewindError as error:
         raise WorkflowError(str(error)) from None

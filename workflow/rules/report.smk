@@ -32,8 +32,8 @@ rule tables:
         runtime=SHORT,
         mem_mb=ranks_mb,
     params:
-        study=lambda w: study(w).signature(),
-        dataset=lambda w: DATASETS[study(w).dataset].signature(),
+        study=lambda w: study(w).fingerprint(),
+        dataset=lambda w: DATASETS[study(w).dataset].fingerprint(),
         accepted=lambda w: accepted(w.study),
         code=lambda w: code(w, "tables"),
     script:
@@ -59,8 +59,8 @@ rule figures:
         runtime=SHORT,
         mem_mb=ranks_mb,
     params:
-        study=lambda w: study(w).signature(),
-        dataset=lambda w: DATASETS[study(w).dataset].signature(),
+        study=lambda w: study(w).fingerprint(),
+        dataset=lambda w: DATASETS[study(w).dataset].fingerprint(),
         code=lambda w: code(w, "figures"),
     script:
         "../scripts/job.py"
@@ -88,7 +88,7 @@ rule batches:
         mem_mb=least_mb,
     params:
         runs=lambda w: topical_runs(w.study),
-        study=lambda w: study(w).signature(),
+        study=lambda w: study(w).fingerprint(),
         code=lambda w: code(w, "batches"),
     script:
         "../scripts/job.py"
@@ -142,7 +142,7 @@ rule examples:
     params:
         dataset=lambda w: study(w).dataset,
         run=lambda w: pictured_run(w.study),
-        figures=lambda w: study(w).figures.signature(),
+        figures=lambda w: study(w).figures.fingerprint(),
         size=lambda w: min(study(w).frames.size, 112),
         setting=lambda w: example_setting(w.study),
         code=lambda w: code(w, "examples"),
@@ -172,7 +172,7 @@ use rule examples as examples_of_method with:
         act="examples",
         dataset=lambda w: study(w).dataset,
         run=lambda w: pictured_run(w.study, w.method),
-        figures=lambda w: study(w).figures.signature(),
+        figures=lambda w: study(w).figures.fingerprint(),
         size=lambda w: min(study(w).frames.size, 112),
         setting=lambda w: example_setting(w.study),
         code=lambda w: code(w, "examples"),
@@ -208,8 +208,8 @@ rule page:
         runtime=SHORT,
         mem_mb=page_mb,
     params:
-        study=lambda w: study(w).signature(),
-        dataset=lambda w: DATASETS[study(w).dataset].signature(),
+        study=lambda w: study(w).fingerprint(),
+        dataset=lambda w: DATASETS[study(w).dataset].fingerprint(),
         assets=assets_hash(),
         code=lambda w: code(w, "page"),
     script:

@@ -4,9 +4,9 @@ job of a cluster.
 
 from copy import copy
 
-from rewind.jobs.batch_memory import batch_memory
-from rewind.jobs import memory
-from rewind.study.model import TOWERLESS
+from rewind.config.study import MODELS_WITHOUT_TOWERS
+from rewind.workflow import memory
+from rewind.workflow.memory import batch_memory
 
 # Minutes, for schedulers; `--set-resources train:runtime=2880` overrules them.
 TRAINING, ENCODING, SHORT = 1440, 720, 60
@@ -45,7 +45,7 @@ def training_minutes(name, method):
 def closed(name, method):
     """Whether a run has nothing to encode: chance, word counts and closed forms on vectors."""
     keys = STUDIES[name].methods[method]
-    return keys.model in TOWERLESS or (keys.model == "translator" and keys.baseline)
+    return keys.model in MODELS_WITHOUT_TOWERS or (keys.model == "translator" and keys.baseline)
 
 
 def sharing_gpus(name, method):
@@ -117,7 +117,7 @@ def used_dataset(wildcards):
 
 def least_mb(wildcards, attempt):
     """Of jobs that read small files."""
-    return attempt * memory.BASE
+    return attempt * memory.BASE_MB
 
 
 def study_mb(wildcards, attempt):
@@ -136,7 +136,7 @@ def frames_mb(wildcards, attempt):
 
 
 def annotations_mb(wildcards, attempt):
-    return attempt * memory.of_annotations(used_dataset(wildcards))
+    return attempt * memory.annotation_job_mb(used_dataset(wildcards))
 
 
 def making_mb(wildcards, attempt):
@@ -145,20 +145,20 @@ def making_mb(wildcards, attempt):
 
 
 def matrix_mb(wildcards, attempt):
-    return attempt * memory.of_matrix(used_dataset(wildcards), RESULTS)
+    return attempt * memory.matrix_job_mb(used_dataset(wildcards), RESULTS)
 
 
 def scoring_mb(wildcards, attempt):
-    return attempt * memory.of_scoring(used_dataset(wildcards), study(wildcards), RESULTS)
+    return attempt * memory.scoring_job_mb(used_dataset(wildcards), study(wildcards), RESULTS)
 
 
 def ranks_mb(wildcards, attempt):
-    return attempt * memory.of_ranks(used_dataset(wildcards), study(wildcards), RESULTS)
+    return attempt * memory.ranks_job_mb(used_dataset(wildcards), study(wildcards), RESULTS)
 
 
 def page_mb(wildcards, attempt):
     """Of jobs that read all ranks and every matrix, one after the other."""
-    both = memory.of_ranks(used_dataset(wildcards), study(wildcards), RESULTS) - memory.BASE
+    both = memory.ranks_job_mb(used_dataset(wildcards), study(wildcards), RESULTS) - memory.BASE_MB
     return matrix_mb(wildcards, attempt) + attempt * both
 
 

@@ -32,10 +32,10 @@ rule statistics:
         mem_mb=ranks_mb,
     params:
         runs=lambda w: study(w).runs(),
-        settings=lambda w: study(w).statistics.signature(),
+        settings=lambda w: study(w).statistics.fingerprint(),
         pairs=lambda w: study(w).pairs(),
-        compared=lambda w: comparing.compared(study(w)),
-        random=lambda w: comparing.random(study(w)),
+        compared=lambda w: comparing.compared_methods(study(w)),
+        random=lambda w: comparing.random_factors(study(w)),
         code=lambda w: code(w, "statistics"),
     script:
         "../scripts/job.py"
@@ -63,10 +63,10 @@ rule group_results:
     params:
         runs=lambda w: study(w).runs(),
         dataset=lambda w: study(w).dataset,
-        deciding=lambda w: comparing.deciding(study(w)),
+        deciding=lambda w: comparing.primary_metric_by_setting(study(w)),
         confidence=lambda w: study(w).statistics.confidence,
-        compared=lambda w: comparing.compared(study(w)),
-        random=lambda w: comparing.random(study(w)),
+        compared=lambda w: comparing.compared_methods(study(w)),
+        random=lambda w: comparing.random_factors(study(w)),
         code=lambda w: code(w, "group_results"),
     script:
         "../scripts/job.py"
@@ -93,7 +93,7 @@ rule group_figure:
         runtime=SHORT,
         mem_mb=least_mb,
     params:
-        study=lambda w: study(w).signature(),
+        study=lambda w: study(w).fingerprint(),
         setting="{setting}",
         code=lambda w: code(w, "group_figure"),
     script:

@@ -28,7 +28,7 @@ rule sanity:
         state_folder=lambda w: study(w).resources.state_folder or "",
         mem_mb=study_mb,
     params:
-        settings=lambda w: study(w).sanity.signature(),
+        settings=lambda w: study(w).sanity.fingerprint(),
         spec=lambda w: sanity_spec(w.study),
         dataset=lambda w: study(w).dataset,
         max_frames=lambda w: study(w).frames.max_frames,
@@ -60,7 +60,7 @@ use rule train as sweep_trial with:
         state_folder=lambda w: study(w).resources.state_folder or "",
         mem_mb=study_mb,
     params:
-        spec=lambda w: study(w).run_spec(study(w).sweep.method, study(w).sweep.training).signature(),
+        spec=lambda w: study(w).run_spec(study(w).sweep.method, study(w).sweep.training).fingerprint(),
         act="train",
         name="sweep/frames{frames}",
         dataset=lambda w: study(w).dataset,

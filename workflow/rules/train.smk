@@ -30,7 +30,7 @@ rule train:
         state_folder=lambda w: study(w).resources.state_folder or "",
         mem_mb=study_mb,
     params:
-        spec=lambda w: study(w).run_spec(w.method, seed=w.seed).signature(),
+        spec=lambda w: study(w).run_spec(w.method, seed=w.seed).fingerprint(),
         name="{method}/seed{seed}",
         dataset=lambda w: study(w).dataset,
         seed=lambda w: int(w.seed),
@@ -105,7 +105,7 @@ rule features:
             w,
             "features",
             "rewind.models.clip4clip",
-            named("rewind.models", study(w).backbone.kind),
+            full_name(MODELS, study(w).backbone.kind),
             files=[
                 *own(json_files([study(w).backbone.architecture])),
                 *([] if study(w).pretraining else weights_of(w.study)),

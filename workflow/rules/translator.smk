@@ -57,7 +57,7 @@ rule efficiency:
             (m, study(w).methods[m].label or m, evaluation_spec(w.study, m)) for m, _ in measured(w.study)
         ],
         title=lambda w: ", ".join(
-            filter(None, [DATASETS[study(w).dataset].title, pretraining.condition(study(w))])
+            filter(None, [DATASETS[study(w).dataset].title, pretraining.pretraining_condition(study(w))])
         ),
         prefix=lambda w: study(w).tables.prefix,
         dataset=lambda w: study(w).dataset,

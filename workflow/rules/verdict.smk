@@ -50,7 +50,7 @@ rule control:
         mem_mb=ranks_mb,
     params:
         runs=lambda w: [run for run in study(w).runs() if run[0] in controlled_methods(w.study)],
-        verdict=lambda w: verdict(w).signature(),
+        verdict=lambda w: verdict(w).fingerprint(),
         setting=lambda w: verdict(w).where(study(w).evaluation.settings),
         confidence=lambda w: study(w).statistics.confidence,
         code=lambda w: code(w, "control"),

@@ -28,12 +28,12 @@ rule sources:
         runtime=SHORT,
         mem_mb=annotations_mb,
     params:
-        dataset=lambda w: dataset(w).signature(include={"name", "source", "reverse"}),
+        dataset=lambda w: dataset(w).fingerprint(include={"name", "source", "reverse"}),
         workers=lambda w: dataset(w).media.workers,
         code=lambda w: code(
             w,
             "sources",
-            named("rewind.datasets", dataset(w).source.format),
+            full_name("rewind.data.formats", dataset(w).source.format),
             files=own(annotation_files(dataset(w))),
         ),
     script:
@@ -61,9 +61,9 @@ rule inventory:
             include={"name", "source", "reverse", "how_to_get", dataset(w).items.removesuffix("s")}
             | given_keys(dataset(w)),
         ),
-        listing=lambda w: listing(dataset(w)),
+        listing=lambda w: source_digest(dataset(w)),
         code=lambda w: code(
-            w, "inventory", named("rewind.datasets", dataset(w).source.format), files=source_files(w)
+            w, "inventory", full_name("rewind.data.formats", dataset(w).source.format), files=source_files(w)
         ),
     script:
         "../scripts/job.py"
@@ -92,7 +92,7 @@ rule video_shard:
         mem_mb=clips_mb,
     params:
         kind=lambda w: dataset(w).items,
-        media=lambda w: dataset(w).media.signature(exclude={"shards", "workers"}),
+        media=lambda w: dataset(w).media.fingerprint(exclude={"shards", "workers"}),
         # An edit of the stage runs the shard again, but only an edit of what makes a clip remakes clips.
         clip_code=lambda w: code(w, MAKERS[dataset(w).items]),
         code=lambda w: code(w, "video_shard", items=dataset(w).items),

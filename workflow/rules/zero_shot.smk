@@ -53,9 +53,9 @@ rule zero_shot_table:
         mem_mb=least_mb,
     params:
         runs=lambda w: zero_shot_methods(w.study),
-        settings=lambda w: study(w).evaluation.zero_shot.signature(),
+        settings=lambda w: study(w).evaluation.zero_shot.fingerprint(),
         confidence=lambda w: study(w).statistics.confidence,
-        random=lambda w: comparing.random(study(w)),
+        random=lambda w: comparing.random_factors(study(w)),
         pairs=lambda w: study(w).pairs(),
         code=lambda w: code(w, "zero_shot_table"),
     script:

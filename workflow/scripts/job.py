@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from rewind.jobs.given import Given
-from rewind.jobs.runner import run
+from rewind.workflow.job import Job
+from rewind.workflow.runner import run_job
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 if __name__ == "__main__":  # a process of its own for each of several GPUs reads this file again
-    run(Given.of(snakemake))
+    run_job(Job.of(snakemake))

@@ -1,1 +1,1 @@
-"""Models by name that turn captions and clips into vectors: one module for each library that loads them."""
+"""Pretrained text and video encoders chosen by name, one module for each library that loads them."""

@@ -1,87 +1,121 @@
-"""Clips of models that see single pictures: the mean over frames, the same to the last bit in either order."""
+"""Frames for encoders: reading clips, batching them, and averaging the features of single-image models over frames.
+
+Clips are uint8 RGB (T, H, W, 3). A clip and its time-reversed twin (a family) are always read and encoded together. The
+mean over frames is taken in an order that depends on the values alone, so that a clip and its twin get bit-identical
+vectors.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from PIL import Image
 
+from rewind.config.encoders import Encoding
+from rewind.loading.frame_source import prefetch
+from rewind.video.frame_store import ClipToStore
+from rewind.video.frames import frame_indices, open_frames
+from rewind.video.shards import extract_clip
+
+# ---- Features of single-image models, averaged over frames ---------------------------------------------------------
+
 T = TypeVar("T")
 
-AVERAGED = "frames are encoded one by one and their unit vectors averaged, which is blind to their order"
+FRAMES_AVERAGED_NOTE = "frames are encoded one by one and their unit vectors averaged, which is blind to their order"
 
 
-def mean_of_frames(
+def mean_frame_features(
     clips: Sequence[np.ndarray], encode: Callable[[list[np.ndarray]], np.ndarray], size: int
 ) -> np.ndarray:
     """The mean of the unit vectors of each clip's frames, float32 (n, D).
 
     A picture that several clips share is encoded once, and the mean is taken in an order of the values alone. So a clip
-    and a twin with its pictures have one vector, and a model blind to order ties them exactly: the rounding of a batch
-    cannot tell them apart.
+    and a twin with the same pictures have one vector, and a model blind to order ties them exactly: the rounding of a
+    batch cannot tell them apart.
 
     Args:
         clips: each uint8 (T, H, W, 3).
         encode: pictures uint8 (H, W, 3) → features (n, D).
         size: pictures encoded at once.
+
+    >>> clip = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 3), dtype=np.uint8)
+    >>> def encode(pictures):
+    ...     return np.stack([picture.reshape(-1).astype(np.float32) for picture in pictures])
+    >>> vectors = mean_frame_features([clip, clip[::-1]], encode, size=2)
+    >>> vectors.shape, bool((vectors[0] == vectors[1]).all())
+    ((2, 48), True)
     """
-    rows: dict[bytes, int] = {}
+    row_of_hash: dict[bytes, int] = {}  # a picture's hash → its row of `pictures`
     pictures: list[np.ndarray] = []
-    places = []
+    rows_of_clips = []
     for clip in clips:
-        place = []
+        rows = []
         for picture in clip:
-            mark = hashlib.sha256(repr(picture.shape).encode() + picture.tobytes()).digest()
-            if mark not in rows:
-                rows[mark] = len(pictures)
+            digest = hashlib.sha256(repr(picture.shape).encode() + picture.tobytes()).digest()
+            if digest not in row_of_hash:
+                row_of_hash[digest] = len(pictures)
                 pictures.append(picture)
-            place.append(rows[mark])
-        places.append(place)
-    features = np.concatenate([unit(encode(batch)) for batch in batches(pictures, size)])
-    return np.stack([_mean(features[place]) for place in places]).astype(np.float32)
+            rows.append(row_of_hash[digest])
+        rows_of_clips.append(rows)
+    features = np.concatenate([l2_normalise(encode(batch)) for batch in batched(pictures, size)])
+    return np.stack([_order_independent_mean(features[rows]) for rows in rows_of_clips]).astype(np.float32)
 
 
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (n, D) of length 1, float64; those without a length stay, for the job to refuse."""
+def l2_normalise(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (n, D) of length 1, float64; zero vectors stay zero, and the job that gets them refuses them.
+
+    >>> l2_normalise(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    """
     vectors = np.asarray(vectors, np.float64)
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)
 
 
-def _mean(rows: np.ndarray) -> np.ndarray:
-    """The mean of (T, D) over rows: each column is added from its smallest value on, whatever the order of rows."""
+def _order_independent_mean(rows: np.ndarray) -> np.ndarray:
+    """Mean of (T, D) over rows, each column summed from its smallest value up: float sums depend on the order."""
     return np.sort(rows, axis=0).sum(axis=0) / len(rows)
 
 
-def symmetric(clip: np.ndarray, count: int) -> np.ndarray:
-    """A clip with exactly ``count`` frames: some dropped or repeated, a mirrored clip's as the mirror image.
+def resample_symmetric(clip: np.ndarray, count: int) -> np.ndarray:
+    """A clip with exactly ``count`` frames, some dropped or repeated; a mirrored clip gives the mirror image.
 
-    Only the middle one of an odd ``count`` has no such place where the clip has an even number of frames.
+    The only exception is the middle frame of an odd ``count`` if the clip has an even number of frames.
+
+    >>> resample_symmetric(np.arange(8), 4).tolist(), resample_symmetric(np.arange(8)[::-1], 4).tolist()
+    ([1, 3, 4, 6], [6, 4, 3, 1])
     """
-    places = (2 * np.arange(count) + 1) * len(clip) // (2 * count)
+    index = (2 * np.arange(count) + 1) * len(clip) // (2 * count)  # the middles of `count` equal parts, rounded down
     half = count // 2
-    places[count - half :] = len(clip) - 1 - places[:half][::-1]
-    return clip[places]
+    index[count - half :] = len(clip) - 1 - index[:half][::-1]  # the second half mirrors the first
+    return clip[index]
 
 
-def batches(values: Sequence[T], size: int) -> Iterator[list[T]]:
-    """Consecutive values, ``size`` at once."""
+def batched(values: Sequence[T], size: int) -> Iterator[list[T]]:
+    """Consecutive values, ``size`` at once.
+
+    >>> list(batched("abcde", 2))
+    [['a', 'b'], ['c', 'd'], ['e']]
+    """
     for at in range(0, len(values), size):
         yield list(values[at : at + size])
 
 
-def pictures(frames: Iterable[np.ndarray]) -> list[Image.Image]:
-    """Frames uint8 (H, W, 3) as Pillow's images."""
+def to_pil_images(frames: Iterable[np.ndarray]) -> list[Image.Image]:
+    """Frames uint8 (H, W, 3) as Pillow images."""
     return [Image.fromarray(np.ascontiguousarray(frame)) for frame in frames]
 
 
-def in_threads(act: Callable[[T], torch.Tensor], values: Sequence[T]) -> torch.Tensor:
-    """Results of all values, stacked; Pillow and torch let go of the interpreter while they resize."""
+def stack_in_threads(act: Callable[[T], torch.Tensor], values: Sequence[T]) -> torch.Tensor:
+    """Results of all values, stacked; threads help because Pillow and torch release Python's lock while they resize."""
     threads = torch.get_num_threads()
     if threads == 1 or len(values) == 1:
         return torch.stack([act(value) for value in values])
@@ -89,16 +123,67 @@ def in_threads(act: Callable[[T], torch.Tensor], values: Sequence[T]) -> torch.T
         return torch.stack(list(pool.map(act, values)))
 
 
-def device() -> torch.device:
-    """The device that this job was granted."""
+def default_device() -> torch.device:
+    """The GPU if this job was granted one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def dtype(precision: str) -> torch.dtype:
-    """torch's type of ``precision``."""
+def torch_dtype(precision: str) -> torch.dtype:
+    """The torch dtype of a study's key ``precision``."""
     return {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[precision]
 
 
-def numbers(features: torch.Tensor) -> np.ndarray:
-    """Features in main memory, float32."""
+def to_numpy(features: torch.Tensor) -> np.ndarray:
+    """Features as a float32 array in main memory."""
     return features.detach().float().cpu().numpy()
+
+
+# ---- Reading clips, each together with its twin --------------------------------------------------------------------
+# Frames are sampled at the same positions for all methods.
+
+
+def read_clip(clip: ClipToStore, keys: Encoding) -> np.ndarray:
+    """Frames uint8 RGB (T, H, W, 3) of a clip at its own size.
+
+    Raises:
+        RewindError: naming the file if it cannot be read.
+    """
+    reader = open_frames(clip.path)
+    max_frames, sampling = keys.max_frames or len(reader), keys.sampling or "uniform"
+    return reader.read(frame_indices(len(reader), max_frames, sampling, reader.fps, keys.rate, clip.reversed))
+
+
+def read_families_ahead(families: Iterable[list[ClipToStore]], keys: Encoding, threads: int) -> Iterator[list[Any]]:
+    """Frames of each family, some read ahead of the caller; with ``frames: model`` the paths of its files."""
+    if keys.frames == "model":
+        # The model opens files itself, so a clip inside a shard becomes a file first.
+        with tempfile.TemporaryDirectory() as folder:
+            for family in families:
+                yield [extract_clip(clip.path, Path(folder) / Path(clip.path).name) for clip in family]
+        return
+    yield from prefetch(partial(_read_family, keys=keys), families, max(1, threads))
+
+
+def group_families(families: Iterable[list[Any]], size: int) -> Iterator[list[list[Any]]]:
+    """Groups of families with up to ``size`` clips; a family is never split, since its clips share pictures.
+
+    >>> list(group_families([["a", "a reversed"], ["b"], ["c", "c reversed"]], 3))
+    [[['a', 'a reversed'], ['b']], [['c', 'c reversed']]]
+    """
+    group: list[list[Any]] = []
+    for family in families:
+        if group and sum(map(len, group)) + len(family) > size:
+            yield group
+            group = []
+        group.append(family)
+    if group:
+        yield group
+
+
+def count_mirrored_clips(family: list[np.ndarray]) -> int:
+    """How many clips of a family show exactly the pictures of the first one in opposite order."""
+    return sum(np.array_equal(family[0], other[::-1]) for other in family[1:])
+
+
+def _read_family(family: list[ClipToStore], keys: Encoding) -> list[np.ndarray]:
+    return [read_clip(clip, keys) for clip in family]

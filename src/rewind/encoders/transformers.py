@@ -1,40 +1,64 @@
-"""Models of transformers with one space for texts and pictures, or for texts and clips: CLIP, SigLIP, X-CLIP, …
+"""Models of transformers with a common space of texts and images, or of texts and clips: CLIP, SigLIP, X-CLIP, …
 
-A name on the hub or a local folder. A model that takes clips sees all frames of one together, so it can know their
-order; of the others frames are averaged. Every model gives its own score: two vectors stand for a pair only where their
-product is what its ``forward`` gives (:mod:`rewind.encoders.own_score`).
+``name`` is a name on the hub or a local folder. A model that takes clips sees all frames of one together, so it can
+know their order; for others the features of frames are averaged. Vectors stand for a pair only if their cosine ranks
+pairs as the model's own ``forward`` does. X-CLIP, for example, adds to a caption what it sees in the clip, so its pairs
+are scored by ``forward``.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from rewind import compat
-from rewind.encoders import hub, own_score, padding
-from rewind.encoders.frames import AVERAGED, batches, device, dtype, mean_of_frames, numbers, symmetric
-from rewind.encoders.interface import PairEncoder, Vectors, local_folder
+from rewind import optional_packages
+from rewind.config.base import ConfigModel, config_field, read_options
+from rewind.config.encoders import Encoding
+from rewind.data.tokenizers import count_truncated
+from rewind.encoders import base, padding
+from rewind.encoders.base import EncoderOutput, PairEncoder, local_model_folder
+from rewind.encoders.frames import (
+    FRAMES_AVERAGED_NOTE,
+    batched,
+    default_device,
+    l2_normalise,
+    mean_frame_features,
+    resample_symmetric,
+    to_numpy,
+    to_pil_images,
+    torch_dtype,
+)
+from rewind.encoders.padding import PROBE_CAPTIONS, TokenizerOptions
 from rewind.errors import RewindError
-from rewind.study.encoding import Encoding
-from rewind.study.keys import Keys, key, read_options
+from rewind.io.files import read_json
 
-CONFIG = "config.json"
-TOGETHER = "all frames of a clip are encoded together"
-PAIRS = "every caption is scored with every clip by the model's own forward, since its vectors alone are not its score"
-CAPTIONS_AT_ONCE = 8  # times batch_size: captions that meet a batch of clips, where pairs are scored
+# ---- The encoder ---------------------------------------------------------------------------------------------------
+
+CONFIG_FILE = "config.json"
+JOINT_FRAMES_NOTE = "all frames of a clip are encoded together"
+PAIR_SCORES_NOTE = (
+    "every caption is scored with every clip by the model's own forward, since its vectors alone are not its score"
+)
+CAPTION_BATCH_FACTOR = 8  # times batch_size: captions scored at once with a batch of clips
 
 
-class Options(Keys):
-    """Options of the encoder `transformers`."""
+class Options(ConfigModel):
+    """Options of the encoder `transformers`.
 
-    text_prefix: str = key("", "Words before every caption, for example `a video of `.")
+    >>> Options(text_prefix="a video of ").text_prefix + "a dog"
+    'a video of a dog'
+    """
+
+    text_prefix: str = config_field("", "Words before every caption, for example `a video of `.")
 
 
 def build(encoding: Encoding) -> Transformers:
-    """The encoder of a model."""
+    """The encoder of the model that ``encoding.name`` names."""
     check(encoding)
     return Transformers(encoding)
 
@@ -43,44 +67,53 @@ def check(encoding: Encoding) -> None:
     """Refuse what is known to fail; nothing is fetched.
 
     Raises:
-        RewindError: for an absent package, folder or file, or a number of frames that the model does not take.
+        RewindError: for a missing package, folder or file, or a number of frames that the model does not take.
     """
-    hub.package("transformers")
+    base.require_package("transformers")
     _options(encoding)
     if encoding.frames == "model":
         raise RewindError("frames: model: models of transformers are given frames; set frames: rewind.")
-    folder = local_folder(encoding)
+    folder = local_model_folder(encoding)
     if folder is None:
-        hub.check_cached(encoding, encoding.name, [CONFIG], "copy the model into a folder and give that as name")
-        _check_config(encoding, hub.cached_file(encoding.name, CONFIG, encoding.revision))
+        base.require_cached_repository(
+            encoding, encoding.name, [CONFIG_FILE], "copy the model into a folder and give that as name"
+        )
+        _check_config(encoding, base.cached_file_path(encoding.name, CONFIG_FILE, encoding.revision))
         return
-    if not (folder / CONFIG).is_file():
-        raise RewindError(f"name: {folder}/{CONFIG}: no such file. Put the model's configuration and weights there.")
-    if not any(found for pattern in ("*.safetensors", "*.bin") for found in folder.glob(pattern)):
+    if not (folder / CONFIG_FILE).is_file():
+        raise RewindError(
+            f"name: {folder}/{CONFIG_FILE}: no such file. Put the model's configuration and weights there."
+        )
+    if not any(path for pattern in ("*.safetensors", "*.bin") for path in folder.glob(pattern)):
         raise RewindError(f"name: {folder}: has no weights; put model.safetensors there.")
-    _check_config(encoding, folder / CONFIG)
+    _check_config(encoding, folder / CONFIG_FILE)
 
 
 class Transformers(PairEncoder):
-    """A model of transformers; see :func:`build`."""
+    """A model of transformers; see :func:`build`.
+
+    Whether it compares vectors or scores pairs is found out when it is loaded.
+    """
 
     packages = ("transformers", "tokenizers", "huggingface_hub")
-    pairs = False  # until the model is tried
+    pairs = False
 
     def __init__(self, encoding: Encoding) -> None:
-        library = compat.transformers()
+        library = optional_packages.transformers()
         self.encoding = encoding
-        self.size, self.type, self.device = encoding.batch_size, dtype(encoding.precision), device()
+        self.size, self.type, self.device = encoding.batch_size, torch_dtype(encoding.precision), default_device()
         self.prefix = _options(encoding).text_prefix
-        source = str(local_folder(encoding) or encoding.name)
-        given: dict[str, Any] = {"revision": encoding.revision} if encoding.revision else {}
+        source = str(local_model_folder(encoding) or encoding.name)
+        revision: dict[str, Any] = {"revision": encoding.revision} if encoding.revision else {}
         remedy = "Look for a network, or for files that are missing; a folder on this disk works without a network."
-        with hub.missing_weights() as missing:
-            self.model = hub.loaded(
-                encoding, lambda: library.AutoModel.from_pretrained(source, dtype=self.type, **given), remedy
+        with base.collect_missing_weights() as missing:
+            self.model = base.load_pretrained(
+                encoding, lambda: library.AutoModel.from_pretrained(source, dtype=self.type, **revision), remedy
             )
         self.model = self.model.eval().to(self.device)
-        self.processor = hub.loaded(encoding, lambda: library.AutoProcessor.from_pretrained(source, **given), remedy)
+        self.processor = base.load_pretrained(
+            encoding, lambda: library.AutoProcessor.from_pretrained(source, **revision), remedy
+        )
         self.video = hasattr(self.model, "get_video_features")
         kind = type(self.model).__name__
         if not hasattr(self.model, "get_text_features") or not (
@@ -91,80 +124,84 @@ class Transformers(PairEncoder):
                 "get_image_features); take a model such as CLIP, SigLIP or X-CLIP, or another encoder."
             )
         config = self.model.config
-        own_score.refuse_known(encoding, config.model_type)
+        refuse_family_without_score(encoding, config.model_type)
         self.frames = getattr(config.vision_config, "num_frames", None) if self.video else None
         if self.frames is not None:
             _check_frames(encoding, self.frames)
-        self.words = self._settled(encoding, missing)
+        self.words = self._choose_padding_and_check_scores(encoding, missing)  # the tokenizer's options
         self.facts = {"class": kind, "commit": getattr(config, "_commit_hash", None), "captions": self.words}
-        self.notes = [TOGETHER if self.video else AVERAGED]
+        self.notes = [JOINT_FRAMES_NOTE if self.video else FRAMES_AVERAGED_NOTE]
         if self.pairs:
-            self.notes.append(PAIRS)
+            self.notes.append(PAIR_SCORES_NOTE)
         if self.frames is not None:
             self.notes.append(f"shorter clips repeat frames up to {self.frames}")
 
-    def _settled(self, encoding: Encoding, missing: set[str]) -> dict[str, Any]:
-        """How captions are filled up; finds out whether pairs are scored.
+    def _choose_padding_and_check_scores(self, encoding: Encoding, missing: set[str]) -> dict[str, Any]:
+        """Options of the tokenizer, which pad captions; sets ``pairs`` if the model's score is not a cosine.
 
         Args:
             encoding: names the model.
             missing: weights that its files lack.
 
         Raises:
-            RewindError: if captions cannot be encoded whatever their batch, or pairs not as the model does.
+            RewindError: if a caption's vector depends on its batch with every padding, or pairs cannot be scored as
+                the model does.
         """
-        clips = own_score.made_clips(self.frames or encoding.max_frames or 1)
+        clips = probe_clips(self.frames or encoding.max_frames or 1)
         frames = [clip[0] for clip in clips]
         pixels = (
-            own_score.clip_pixels(self.model, self.processor, clips)
+            preprocess_clips(self.model, self.processor, clips)
             if self.video
-            else own_score.image_pixels(self.model, self.processor, frames)
+            else preprocess_images(self.model, self.processor, frames)
         )
-        words = padding.declared(self.model, self.processor)
-        tokens = own_score.tokens(self.model, self.processor, list(padding.CAPTIONS), words)
-        own_score.forward(self.model, tokens | pixels, encoding)  # without a score of its own there are no vectors
-        own_score.refuse_missing(self.model, tokens | pixels, missing, encoding)
+        options = padding.declared_padding(self.model, self.processor)
+        tokens = tokenise(self.model, self.processor, list(padding.PROBE_CAPTIONS), options)
+        forward_scores(self.model, tokens | pixels, encoding)  # raises if the model has no score
+        refuse_random_weights(self.model, tokens | pixels, missing, encoding)
 
-        def use(keys: dict[str, Any]) -> None:
-            self.words = keys
+        def use(tokenizer_options: dict[str, Any]) -> None:
+            self.words = tokenizer_options
 
-        words = padding.settle(self.model, words, use, self._texts, encoding)
-        items = self._clips(clips) if self.video else self.encode_pictures(frames)
-        text = self._texts(list(padding.CAPTIONS))
-        self.pairs = own_score.scores_pairs(self.model, self.processor, words, text, items, pixels, encoding)
+        options = padding.choose_padding(self.model, options, use, self._encode_text_batch, encoding)
+        items = self._encode_clip_batch(clips) if self.video else self.encode_pictures(frames)
+        text = self._encode_text_batch(list(padding.PROBE_CAPTIONS))
+        self.pairs = scores_pairs(self.model, self.processor, options, text, items, pixels, encoding)
         if self.pairs and not self.video:
             raise RewindError(
                 f"name: {encoding.name}: {type(self.model).__name__} scores pairs of a caption and one picture, of "
-                f"which a clip has several; {own_score.INSTEAD}."
+                f"which a clip has several; {SUPPORTED_MODELS_HINT}."
             )
-        return words
+        return options
 
-    def encode_texts(self, texts: list[str]) -> Vectors:
-        self._need_vectors()
-        return np.concatenate(
-            [self._texts(some) for some in batches([self.prefix + text for text in texts], self.size)]
-        )
+    def encode_texts(self, texts: list[str]) -> EncoderOutput:
+        self._require_vectors()
+        batches = batched([self.prefix + text for text in texts], self.size)
+        return np.concatenate([self._encode_text_batch(batch) for batch in batches])
 
     def cut(self, texts: list[str]) -> int | None:
-        given = [self.prefix + text for text in texts]
-        return padding.longer(getattr(self.processor, "tokenizer", None), given, self.words)
+        tokenizer = getattr(self.processor, "tokenizer", None)
+        if tokenizer is None or "max_length" not in self.words:
+            return None
+        prefixed = [self.prefix + text for text in texts]
+        return count_truncated(padding.token_counts(tokenizer, prefixed), self.words["max_length"])
 
-    def encode_clips(self, clips: list[np.ndarray]) -> Vectors:
-        self._need_vectors()
+    def encode_clips(self, clips: list[np.ndarray]) -> EncoderOutput:
+        self._require_vectors()
         if not self.video:
-            return mean_of_frames(clips, self.encode_pictures, self.size)
-        return np.concatenate([self._clips(some) for some in batches(clips, self.size)])
+            return mean_frame_features(clips, self.encode_pictures, self.size)
+        return np.concatenate([self._encode_clip_batch(batch) for batch in batched(clips, self.size)])
 
     @torch.inference_mode()
     def encode_pictures(self, frames: list[np.ndarray]) -> np.ndarray:
         """Features (n, D) of pictures uint8 (H, W, 3)."""
-        return _projected(self.model.get_image_features(**own_score.image_pixels(self.model, self.processor, frames)))
+        return _pooled_vectors(self.model.get_image_features(**preprocess_images(self.model, self.processor, frames)))
 
     def score(self, texts: list[str], clips: list[np.ndarray]) -> np.ndarray:
-        given = [self.prefix + text for text in texts]
-        return np.concatenate([self._scores(given, some) for some in batches(self._same(clips), self.size)], axis=1)
+        prefixed = [self.prefix + text for text in texts]
+        batches = batched(self._resample(clips), self.size)
+        return np.concatenate([self._score_clip_batch(prefixed, batch) for batch in batches], axis=1)
 
-    def _need_vectors(self) -> None:
+    def _require_vectors(self) -> None:
         if self.pairs:
             raise RewindError(
                 f"name: {self.encoding.name}: {type(self.model).__name__} scores a caption and a clip together, so no "
@@ -172,35 +209,34 @@ class Transformers(PairEncoder):
             )
 
     @torch.inference_mode()
-    def _texts(self, texts: list[str]) -> np.ndarray:
-        """Vectors (n, D) of captions that are one batch."""
-        given = own_score.tokens(self.model, self.processor, texts, self.words)
-        return _projected(self.model.get_text_features(**given))
+    def _encode_text_batch(self, texts: list[str]) -> np.ndarray:
+        """Vectors (n, D) of captions encoded as one batch."""
+        return _pooled_vectors(self.model.get_text_features(**tokenise(self.model, self.processor, texts, self.words)))
 
     @torch.inference_mode()
-    def _clips(self, clips: list[np.ndarray]) -> np.ndarray:
-        """Vectors (n, D) of clips that are one batch."""
-        same = self._same(clips)
-        if len({len(clip) for clip in same}) > 1:  # a batch has one length; others go alone
-            return np.concatenate([self._clips([clip]) for clip in same])
-        return _projected(self.model.get_video_features(**own_score.clip_pixels(self.model, self.processor, same)))
+    def _encode_clip_batch(self, clips: list[np.ndarray]) -> np.ndarray:
+        """Vectors (n, D) of clips encoded as one batch."""
+        clips = self._resample(clips)
+        if len({len(clip) for clip in clips}) > 1:  # a tensor holds clips of one length; clips of several go one by one
+            return np.concatenate([self._encode_clip_batch([clip]) for clip in clips])
+        return _pooled_vectors(self.model.get_video_features(**preprocess_clips(self.model, self.processor, clips)))
 
     @torch.inference_mode()
-    def _scores(self, texts: list[str], clips: list[np.ndarray]) -> np.ndarray:
+    def _score_clip_batch(self, texts: list[str], clips: list[np.ndarray]) -> np.ndarray:
         """The model's own scores (n_text, n_clips) of one batch of clips."""
         if len({len(clip) for clip in clips}) > 1:
-            return np.concatenate([self._scores(texts, [clip]) for clip in clips], axis=1)
-        pixels = own_score.clip_pixels(self.model, self.processor, clips)
-        found = []
-        with own_score.computed_once(self.model.vision_model):
-            for some in batches(texts, CAPTIONS_AT_ONCE * self.size):
-                tokens = own_score.tokens(self.model, self.processor, some, self.words)
-                found.append(own_score.logits(self.model, tokens | pixels)[0])
-        return np.concatenate(found)
+            return np.concatenate([self._score_clip_batch(texts, [clip]) for clip in clips], axis=1)
+        pixels = preprocess_clips(self.model, self.processor, clips)
+        scores = []
+        with reuse_first_output(self.model.vision_model):
+            for batch in batched(texts, CAPTION_BATCH_FACTOR * self.size):
+                tokens = tokenise(self.model, self.processor, batch, self.words)
+                scores.append(pair_logits(self.model, tokens | pixels)[0])
+        return np.concatenate(scores)
 
-    def _same(self, clips: list[np.ndarray]) -> list[np.ndarray]:
-        """Clips with as many frames as the model sees."""
-        return [clip if self.frames is None else symmetric(clip, self.frames) for clip in clips]
+    def _resample(self, clips: list[np.ndarray]) -> list[np.ndarray]:
+        """Clips with exactly as many frames as the model sees, if that is fixed."""
+        return [clip if self.frames is None else resample_symmetric(clip, self.frames) for clip in clips]
 
 
 def _options(encoding: Encoding) -> Options:
@@ -208,11 +244,11 @@ def _options(encoding: Encoding) -> Options:
 
 
 def _check_config(encoding: Encoding, config: Path | str | None) -> None:
-    """Refuse what a model's configuration shows, where it is here."""
-    content = own_score.refuse_config(encoding, config)
+    """Refuse what a model's configuration shows, if its file is on this machine."""
+    content = read_supported_config(encoding, config)
     vision = content.get("vision_config")
     if isinstance(vision, dict) and content.get("model_type") == "xclip":
-        _check_frames(encoding, vision.get("num_frames", 8))
+        _check_frames(encoding, vision.get("num_frames", 8))  # 8: XCLIPVisionConfig's default
 
 
 def _check_frames(encoding: Encoding, count: int) -> None:
@@ -223,14 +259,266 @@ def _check_frames(encoding: Encoding, count: int) -> None:
         )
 
 
-def _projected(output: Any) -> np.ndarray:
-    """Vectors (n, D) of what a model gives: a tensor, or an output that holds it."""
-    found = output if isinstance(output, torch.Tensor) else output.pooler_output
-    if found is not None and found.ndim == 3 and found.shape[1] == 1:  # VideoPrism's one vector of a clip
-        found = found[:, 0]
-    if found is None or found.ndim != 2:
-        shape = "none" if found is None else f"one of shape {tuple(found.shape)}"
+def _pooled_vectors(output: Any) -> np.ndarray:
+    """Vectors (n, D) of a model's output: a tensor in some versions of transformers, in others an object with it."""
+    vectors = output if isinstance(output, torch.Tensor) else output.pooler_output
+    if vectors is not None and vectors.ndim == 3 and vectors.shape[1] == 1:  # VideoPrism: (n, 1, D) for clips
+        vectors = vectors[:, 0]
+    if vectors is None or vectors.ndim != 2:
+        shape = "none" if vectors is None else f"one of shape {tuple(vectors.shape)}"
         raise RewindError(
-            f"name: this model gives {shape} where a vector for each input is needed; {own_score.INSTEAD}."
+            f"name: this model gives {shape} where a vector for each input is needed; {SUPPORTED_MODELS_HINT}."
         )
-    return numbers(found)
+    return to_numpy(vectors)
+
+
+# ---- Is the cosine of two vectors the score that the model itself gives a pair? ------------------------------------
+# Before anything is encoded, probe captions are scored against probe images or clips, once by their vectors and once by
+# the model's own forward.
+
+SCORE_TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 2e-2}
+"""Largest difference of cosines that rounding explains, by precision."""
+
+SUPPORTED_MODELS_HINT = (
+    "take a model whose forward gives logits of captions and pictures, such as CLIP, SigLIP, AltCLIP or X-CLIP"
+)
+
+FAMILIES_WITHOUT_SCORE: Mapping[str, str] = {
+    "flava": "FLAVA's FlavaModel gives no score of a caption and a picture",
+    "blip-2": "BLIP-2's Blip2Model writes text about a picture and gives no score of a caption and a picture",
+}
+"""Families that are known to have no score, by ``model_type``: refused before the first job. Others are tried."""
+
+
+def refuse_family_without_score(encoding: Encoding, model_type: str) -> None:
+    """Refuse a family that is known to have no score of a caption and a picture.
+
+    Raises:
+        RewindError: naming the family and what to take instead.
+    """
+    if model_type in FAMILIES_WITHOUT_SCORE:
+        raise RewindError(f"name: {encoding.name}: {FAMILIES_WITHOUT_SCORE[model_type]}; {SUPPORTED_MODELS_HINT}.")
+
+
+def read_supported_config(encoding: Encoding, config: Path | str | None) -> dict[str, Any]:
+    """A model's configuration, its family checked by :func:`refuse_family_without_score` before the model is loaded.
+
+    Returns:
+        The configuration; empty if its file is not on this machine.
+
+    Raises:
+        RewindError: naming the family and what to take instead.
+    """
+    content = read_json(config) if config else {}
+    if not isinstance(content, dict):
+        raise RewindError(f"name: {config}: not a model's configuration; put the model's own file there.")
+    refuse_family_without_score(encoding, str(content.get("model_type")))
+    return content
+
+
+def probe_clips(frames: int) -> list[np.ndarray]:
+    """Three different clips uint8 (T, 64, 64, 3): noise, a red ramp that moves, a blue one that does not.
+
+    >>> [clip.shape for clip in probe_clips(2)]
+    [(2, 64, 64, 3), (2, 64, 64, 3), (2, 64, 64, 3)]
+    """
+    ramp = np.linspace(0, 255, 64, dtype=np.uint8)
+    red, blue = np.zeros((2, frames, 64, 64, 3), np.uint8)
+    for frame in range(frames):
+        red[frame, :, :, 0], blue[frame, :, :, 2] = np.roll(ramp, 8 * frame), ramp[::-1, None]
+    return [np.random.default_rng(0).integers(0, 256, red.shape, dtype=np.uint8), red, blue]
+
+
+def tokenise(model: Any, processor: Any, texts: list[str], keys: TokenizerOptions) -> dict[str, torch.Tensor]:
+    """A model's inputs for captions: token ids and what else its tokenizer makes, (n, L) each."""
+    return to_model_device(model, processor(text=texts, **keys | {"return_tensors": "pt"}))
+
+
+def preprocess_images(model: Any, processor: Any, frames: list[np.ndarray]) -> dict[str, torch.Tensor]:
+    """A model's inputs for pictures uint8 (H, W, 3)."""
+    return to_model_device(model, processor(images=to_pil_images(frames), return_tensors="pt"))
+
+
+def preprocess_clips(model: Any, processor: Any, clips: list[np.ndarray]) -> dict[str, torch.Tensor]:
+    """A model's inputs for clips uint8 (T, H, W, 3) of one length: all of their frames."""
+    # Some processors sample frames themselves unless told not to; the others do not know the argument.
+    video_processor = getattr(processor, "video_processor", None)
+    sampling = {"do_sample_frames": False} if hasattr(video_processor, "do_sample_frames") else {}
+    return to_model_device(
+        model, processor(videos=[to_pil_images(clip) for clip in clips], return_tensors="pt", **sampling)
+    )
+
+
+def to_model_device(model: Any, processed: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a processor's output on the model's device, those of pictures in the model's dtype."""
+    return {
+        name: value.to(model.device, model.dtype if value.is_floating_point() else None)
+        for name, value in processed.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def scores_pairs(
+    model: Any,
+    processor: Any,
+    keys: TokenizerOptions,
+    text: np.ndarray,
+    items: np.ndarray,
+    pixels: dict[str, torch.Tensor],
+    encoding: Encoding,
+) -> bool:
+    """Whether the model's own score of a pair differs from the cosine of the pair's vectors.
+
+    Args:
+        model: of transformers.
+        processor: its processor.
+        keys: how captions are padded.
+        text: vectors (3, D) of ``PROBE_CAPTIONS``.
+        items: vectors (m, D) of pictures or clips.
+        pixels: the model's inputs for the same pictures or clips.
+        encoding: names the model and its precision.
+
+    Raises:
+        RewindError: if the model's own score of a pair depends on its batch, so that it cannot be used either.
+    """
+    inputs = tokenise(model, processor, list(PROBE_CAPTIONS), keys) | pixels
+    scores, has_vectors_per_pair = forward_scores(model, inputs, encoding)
+    if has_vectors_per_pair:
+        return True
+    error = score_disagreement(l2_normalise(text) @ l2_normalise(items).T, scores)
+    if error <= SCORE_TOLERANCE[encoding.precision]:
+        return False
+    # The score is not the cosine. It serves if a pair alone gets the same one as among others.
+    alone, _ = forward_scores(model, {name: value[:1] for name, value in inputs.items()}, encoding)
+    if abs(alone[0, 0] - scores[0, 0]) <= SCORE_TOLERANCE[encoding.precision] * max(1.0, float(np.abs(scores).max())):
+        return True
+    raise RewindError(
+        f"name: {encoding.name}: the score that {type(model).__name__} gives a pair is neither the cosine of its "
+        f"vectors (off by {error:.2g}) nor the same in every batch; {SUPPORTED_MODELS_HINT}."
+    )
+
+
+def refuse_random_weights(model: Any, inputs: dict[str, torch.Tensor], missing: set[str], encoding: Encoding) -> None:
+    """Refuse a model whose scores depend on weights that its files lack and that were drawn at random.
+
+    Args:
+        model: of transformers; its missing weights are overwritten.
+        inputs: its inputs for captions and pictures.
+        missing: names of weights, see :func:`rewind.encoders.base.collect_missing_weights`.
+        encoding: names the model.
+
+    Raises:
+        RewindError: naming the weights, and the class to which the files belong.
+    """
+    weights = dict(model.named_parameters())
+    random_names = sorted(missing & weights.keys())
+    if not random_names:
+        return
+    # The library may leave uninitialised memory there, even NaN, so two draws of our own are compared.
+    scores = []
+    for seed in (1, 2):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name in random_names:
+                shape = weights[name].shape  # a scale or a bias is near 1; a matrix keeps the lengths of vectors
+                draw = torch.randn(shape, generator=generator)
+                weights[name].copy_(draw * shape[-1] ** -0.5 if len(shape) > 1 else 1 + 0.2 * draw)
+        scores.append(_standardise(forward_scores(model, inputs, encoding)[0]))
+    if np.allclose(scores[0], scores[1], atol=1e-3):
+        return  # they do not matter: a factor of all scores, or a pooling layer that is not used
+    architectures = ", ".join(getattr(model.config, "architectures", None) or []) or "another class"
+    first_names = ", ".join(random_names[:2]) + (" …" if len(random_names) > 2 else "")
+    raise RewindError(
+        f"name: {encoding.name}: its files have no {first_names}, which {type(model).__name__} needs and would draw at "
+        f"random ({len(random_names):,} in all). They are of {architectures}: take the model that was "
+        "published for retrieval, or an encoder of your own."
+    )
+
+
+def forward_scores(model: Any, inputs: dict[str, torch.Tensor], encoding: Encoding) -> tuple[np.ndarray, bool]:
+    """:func:`pair_logits` of a model that may not give scores at all.
+
+    Raises:
+        RewindError: if it gives none.
+    """
+    try:
+        return pair_logits(model, inputs)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RewindError(
+            f"name: {encoding.name}: {type(model).__name__} gives no score of a caption and a picture ({reason}); "
+            f"{SUPPORTED_MODELS_HINT}."
+        ) from error
+
+
+@torch.inference_mode()
+def pair_logits(model: Any, inputs: dict[str, torch.Tensor]) -> tuple[np.ndarray, bool]:
+    """The scores of a model's own forward, and whether it makes a vector for each pair.
+
+    Args:
+        model: of transformers.
+        inputs: its inputs for n captions and m pictures or clips.
+
+    Returns:
+        Scores (n, m), and whether captions have a vector for each item: X-CLIP's ``text_embeds`` is (m, n, D).
+
+    Raises:
+        ValueError: if it gives no scores.
+    """
+    output = model(**inputs)
+    logits = getattr(output, "logits_per_text", None)
+    if logits is None:
+        per_item = getattr(output, "logits_per_image", getattr(output, "logits_per_video", None))
+        logits = None if per_item is None else per_item.T
+    if not isinstance(logits, torch.Tensor) or logits.ndim != 2:
+        raise ValueError("its forward has no logits_per_text")
+    vectors = getattr(output, "text_embeds", None)
+    return to_numpy(logits), isinstance(vectors, torch.Tensor) and vectors.ndim > 2
+
+
+def score_disagreement(cosines: np.ndarray, scores: np.ndarray) -> float:
+    """Largest deviation of scores from a rising line through cosines, both (n, m), measured in cosines.
+
+    A scale above 0 and a bias change no rank, so a line is fitted by least squares. Scores that are a softmax are taken
+    apart: it adds the same number to the logarithms of a query's scores, which double centring removes.
+
+    >>> cosines = np.array([[0.9, 0.1], [0.2, 0.8]])
+    >>> score_disagreement(cosines, 100 * cosines - 10) < 1e-9, score_disagreement(cosines, -cosines)
+    (True, inf)
+    """
+    if (scores > 0).all() and any(np.allclose(scores.sum(axis=axis), 1, atol=1e-3) for axis in (0, 1)):
+        cosines, scores = _double_centre(cosines), _double_centre(np.log(scores))
+    x, y = cosines - cosines.mean(), scores - scores.mean()
+    slope = float((x * y).sum()) / max(float((x * x).sum()), 1e-20)
+    return float(np.abs(y / slope - x).max()) if slope > 0 else float("inf")
+
+
+def _standardise(values: np.ndarray) -> np.ndarray:
+    return (values - values.mean()) / max(float(values.std()), 1e-12)
+
+
+def _double_centre(values: np.ndarray) -> np.ndarray:
+    return values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
+
+
+@contextlib.contextmanager
+def reuse_first_output(tower: torch.nn.Module) -> Iterator[None]:
+    """Inside the block, a tower returns its first output again.
+
+    One batch of clips is scored with many batches of captions, and is encoded only for the first.
+    """
+    forward: Any = tower.forward
+    outputs: list[Any] = []
+
+    def forward_once(*args: Any, **keys: Any) -> Any:
+        if not outputs:
+            outputs.append(forward(*args, **keys))
+        return outputs[0]
+
+    tower.forward = forward_once
+    try:
+        yield
+    finally:
+        del tower.forward  # an attribute of the object; the class's own method is visible again

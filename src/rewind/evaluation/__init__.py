@@ -1,1 +1,1 @@
-"""From a model to similarities, ranks and metrics."""
+"""Evaluation: from a model to similarities, ranks and metrics."""

@@ -1,4 +1,4 @@
-"""The cosine gap: how much closer captions are to their own items than to others."""
+"""The cosine gap: how much closer captions are to their own items than to items of other clusters."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
-from rewind.feeding.encode import encode_all, encode_texts
-from rewind.feeding.ids import Text
-from rewind.feeding.inputs import Inputs
+from rewind.loading.encode import encode_all_items, encode_all_texts
+from rewind.loading.frame_source import FrameSource
+from rewind.loading.run_data import PreparedText
 from rewind.models.retriever import Retriever
-from rewind.study.model import Evaluation
 
-INDEPENDENT, PAIRED = "independent", "pair_conditioned"
-EDGES = np.linspace(-1, 1, 201)
+INDEPENDENT, PAIR_CONDITIONED = "independent", "pair_conditioned"
+COSINE_BIN_EDGES = np.linspace(-1, 1, 201)
 """Borders of the bins in which cosines are counted."""
 
 
 @dataclass(frozen=True)
-class Gap:
+class CosineGap:
     """The cosine gap of one matrix, and what every caption and item adds to it.
 
     Attributes:
         positive: (Q,) cosine of each caption with its own item.
         negative: (Q,) mean cosine of each caption with items of other clusters.
         influence: (M,) how far an item, as a candidate of other captions, moves the sum of ``negative``; sums to 0.
-        counts: (2, bins) positives and negatives between :data:`EDGES`.
+        counts: (2, bins) positives and negatives between :data:`COSINE_BIN_EDGES`.
+
+    >>> CosineGap(np.array([0.9, 0.7]), np.array([0.1, 0.3]), np.zeros(2), np.zeros((2, 200))).gap
+    0.6000000000000001
     """
 
     positive: np.ndarray
@@ -38,16 +41,18 @@ class Gap:
 
     @property
     def gap(self) -> float:
-        """Mean of the positives minus mean of the negatives, over captions."""
+        """Mean of ``positive`` minus mean of ``negative``, over captions."""
         return float(self.positive.mean() - self.negative.mean())
 
 
-def cosine_gap(cosines: np.ndarray, item_of_caption: np.ndarray, cluster_of_item: np.ndarray, where: str = "") -> Gap:
+def measure_cosine_gap(
+    cosines: np.ndarray, item_of_caption: np.ndarray, cluster_of_item: np.ndarray, where: str = ""
+) -> CosineGap:
     """The gap of a matrix of cosines.
 
     A caption's negatives are the items of other clusters: its own item never counts as one, nor does a time-reversed
-    twin or anything else that statistics resample with it. With one caption per item and cluster it is the mean of the
-    diagonal minus the mean of all other entries.
+    twin or anything else that statistics resample together with it. With one caption per item and one item per cluster,
+    the gap is the mean of the diagonal minus the mean of all other entries.
 
     Args:
         cosines: (Q, M).
@@ -56,27 +61,33 @@ def cosine_gap(cosines: np.ndarray, item_of_caption: np.ndarray, cluster_of_item
         where: names the matrix in messages.
 
     Raises:
-        RewindError: for values that are no cosines, or a caption without negatives.
+        RewindError: for values that are not cosines, or a caption without negatives.
+
+    >>> gap = measure_cosine_gap(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([0, 1]), np.array([0, 1]))
+    >>> gap.gap, gap.counts.sum(axis=1).tolist()
+    (0.5, [2, 2])
     """
     cosines = np.asarray(cosines, dtype=float)
-    if not (np.abs(cosines) <= 1 + 1e-4).all():  # NaN too
+    if not (np.abs(cosines) <= 1 + 1e-4).all():  # not `> 1`: a comparison with NaN is False, and NaN is refused too
         raise RewindError(f"{where}: the cosine gap needs cosines, numbers from -1 to 1; look for NaN in the model.")
-    other = cluster_of_item[item_of_caption][:, None] != cluster_of_item[None, :]
-    counts = other.sum(axis=1)
+    is_negative = cluster_of_item[item_of_caption][:, None] != cluster_of_item[None, :]
+    counts = is_negative.sum(axis=1)
     if not counts.all():
         raise RewindError(f"{where}: the cosine gap needs items of at least two clusters; there is one.")
     positive = cosines[np.arange(len(cosines)), item_of_caption]
-    negative = (cosines * other).sum(axis=1) / counts
-    influence = (np.where(other, cosines - negative[:, None], 0) / counts[:, None]).sum(axis=0)
-    bins = [np.histogram(part.clip(-1, 1), EDGES)[0] for part in (positive, cosines[other])]
-    return Gap(positive, negative, influence, np.stack(bins))
+    negative = (cosines * is_negative).sum(axis=1) / counts
+    # Of item m: Σ over captions q that have it as a negative of (c_qm − negative_q) / counts_q, the derivative of the
+    # sum of weighted means with respect to m's weight.
+    influence = (np.where(is_negative, cosines - negative[:, None], 0) / counts[:, None]).sum(axis=0)
+    bins = [np.histogram(part.clip(-1, 1), COSINE_BIN_EDGES)[0] for part in (positive, cosines[is_negative])]
+    return CosineGap(positive, negative, influence, np.stack(bins))
 
 
 @torch.inference_mode()
 def cosine_matrices(
     retriever: Retriever,
-    text: Text,
-    inputs: Inputs,
+    text: PreparedText,
+    inputs: FrameSource,
     item_of_caption: np.ndarray,
     keys: Evaluation,
     device: torch.device,
@@ -84,9 +95,9 @@ def cosine_matrices(
 ) -> dict[str, np.ndarray]:
     """Cosines of every caption with every item, float32 (Q, M), by how the vectors were made.
 
-    ``independent``: each by itself. ``pair_conditioned``, where the retriever has cross-attention: each caption has
-    seen its own item, and each item the first of its captions, as in the original's evaluation; the answer is known
-    to both.
+    ``independent``: each caption and item encoded alone. ``pair_conditioned``, if the retriever has cross-attention:
+    each caption has attended to its own item, and each item to the first of its captions, as in the original's
+    evaluation; both have seen the answer.
 
     Args:
         retriever: the model, put into evaluation mode; one that compares no vectors has no matrix.
@@ -100,17 +111,17 @@ def cosine_matrices(
     if not retriever.compares_vectors:
         return {}
     retriever.eval().to(device)
-    captions = encode_texts(retriever.encode_text, text, keys.batch_size, device)
-    items = encode_all(retriever.encode_items, inputs, keys.batch_size, device, workers=workers)
+    captions = encode_all_texts(retriever.encode_text, text, keys.batch_size, device)
+    items = encode_all_items(retriever.encode_items, inputs, keys.batch_size, device, workers=workers)
     left, right = retriever.vectors(captions, items)
-    found = {INDEPENDENT: _cosines(left, right)}
+    matrices = {INDEPENDENT: _cosine_matrix(left, right)}
     if retriever.attends_to_pairs:
         own = torch.tensor(item_of_caption, device=device)
         first = np.unique(item_of_caption, return_index=True)[1]
         left, right = retriever.pair_vectors(captions, {name: value[own] for name, value in items.items()})
-        found[PAIRED] = _cosines(left, right[torch.tensor(first, device=device)])
-    return found
+        matrices[PAIR_CONDITIONED] = _cosine_matrix(left, right[torch.tensor(first, device=device)])
+    return matrices
 
 
-def _cosines(left: Tensor, right: Tensor) -> np.ndarray:
+def _cosine_matrix(left: Tensor, right: Tensor) -> np.ndarray:
     return (left.float() @ right.float().T).clamp(-1, 1).cpu().numpy()

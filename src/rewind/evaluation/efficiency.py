@@ -1,4 +1,7 @@
-"""What a query costs: encoding it, and comparing it with a gallery that is encoded already."""
+"""What a query costs, in milliseconds: encoding it, and comparing it with a gallery that is already encoded.
+
+Costs are medians over rounds after a warm-up. The module also gives a model's number of parameters and its size in MiB.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,35 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from rewind.feeding.encode import encode_all
-from rewind.feeding.ids import Text, text_batch
-from rewind.feeding.inputs import Inputs
+from rewind.loading.encode import encode_all_items
+from rewind.loading.frame_source import FrameSource
+from rewind.loading.run_data import PreparedText, take_text
 from rewind.models.retriever import Features, Retriever
 
-SHOWN = 10  # results a query asks for
-WARM_UP, ROUNDS, LEAST_SECONDS = 5, 20, 0.5
-ITEMS_AT_ONCE = 64
+TOP_RESULTS = 10  # best items that a search returns
+WARM_UP_CALLS, MIN_ROUNDS, MIN_SECONDS = 5, 20, 0.5  # of each measurement
+ITEM_BATCH = 64
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Milliseconds a query, medians over rounds.
+class QueryCost:
+    """Milliseconds per query, medians over rounds.
 
     Attributes:
         device: where it was measured.
         batch: queries at once.
-        gallery: items that each is compared with.
+        gallery: items with which each is compared.
         forward: from prepared text to features.
         search: from features to the ten best items.
-        rounds: measured after the warm-up.
+        rounds: rounds of ``forward`` that were measured after the warm-up.
+
+    >>> QueryCost("CPU", batch=1, gallery=1000, forward=4.2, search=0.1, rounds=20).gallery
+    1000
     """
 
     device: str
@@ -41,67 +48,71 @@ class Cost:
     rounds: int
 
 
-def sizes(retriever: Retriever) -> tuple[int, float]:
-    """Parameters, and megabytes (2²⁰ bytes) of parameters and buffers as they are held."""
+def model_size(retriever: Retriever) -> tuple[int, float]:
+    """Number of parameters, and MiB (2²⁰ bytes) of parameters and buffers in their own dtypes.
+
+    >>> model_size(torch.nn.Linear(1023, 256))  # 1024 · 256 numbers of 4 bytes
+    (262144, 1.0)
+    """
     parameters = sum(p.numel() for p in retriever.parameters())
-    held = [*retriever.parameters(), *retriever.buffers()]
-    return parameters, sum(t.numel() * t.element_size() for t in held) / 2**20
+    tensors = [*retriever.parameters(), *retriever.buffers()]
+    return parameters, sum(t.numel() * t.element_size() for t in tensors) / 2**20
 
 
 @torch.inference_mode()
 def query_costs(
     retriever: Retriever,
-    text: Text,
-    inputs: Inputs,
+    text: PreparedText,
+    inputs: FrameSource,
     batches: list[int],
     device: torch.device,
     name: str,
     workers: int = 0,
-) -> list[Cost]:
-    """Measure batches of queries against the whole gallery; encoding and searching apart, warmed up.
+) -> list[QueryCost]:
+    """Measure batches of queries against the whole gallery, encoding and searching separately.
 
     Args:
         retriever: the model.
-        text: prepared captions (n, ...); repeated where a batch is larger.
+        text: prepared captions (n, ...); they are repeated if a batch is larger.
         inputs: the gallery.
         batches: numbers of queries at once.
-        device: where.
-        name: of the device, for the table.
-        workers: decoding processes; none runs any more while something is timed.
+        device: where it is measured.
+        name: the device's name, for the table.
+        workers: decoding processes; none is running while something is timed.
     """
     retriever.eval().to(device)
-    gallery = encode_all(retriever.encode_items, inputs, ITEMS_AT_ONCE, device, workers=workers)
+    gallery = encode_all_items(retriever.encode_items, inputs, ITEM_BATCH, device, workers=workers)
     costs = []
     for batch in batches:
-        given = text_batch(text, torch.arange(batch) % len(text))
-        queries = {name: value.to(device) for name, value in given.items()}
+        captions = take_text(text, torch.arange(batch) % len(text))
+        queries = {name: value.to(device) for name, value in captions.items()}
         features = retriever.encode_text(queries)
-        forward, rounds = _median(lambda queries=queries: retriever.encode_text(queries), device)
-        search, _ = _median(lambda features=features: _search(retriever, features, gallery), device)
-        costs.append(Cost(name, batch, len(inputs), 1e3 * forward / batch, 1e3 * search / batch, rounds))
+        forward, rounds = _median_seconds(partial(retriever.encode_text, queries), device)
+        search, _ = _median_seconds(partial(_search, retriever, features, gallery), device)
+        costs.append(QueryCost(name, batch, len(inputs), 1e3 * forward / batch, 1e3 * search / batch, rounds))
     return costs
 
 
 def _search(retriever: Retriever, text: Features, gallery: Features) -> Tensor:
     scores = retriever.similarity(text, gallery)
-    return scores.topk(min(SHOWN, scores.shape[1]), dim=1).indices
+    return scores.topk(min(TOP_RESULTS, scores.shape[1]), dim=1).indices
 
 
-def _median(work: Callable[[], object], device: torch.device) -> tuple[float, int]:
-    """Median seconds of a call, and how many were measured: at least ``ROUNDS``, for ``LEAST_SECONDS`` at least."""
-    for _ in range(WARM_UP):
+def _median_seconds(work: Callable[[], object], device: torch.device) -> tuple[float, int]:
+    """Median seconds of a call, and the number of measured calls: at least MIN_ROUNDS, for at least MIN_SECONDS."""
+    for _ in range(WARM_UP_CALLS):
         work()
-    _wait(device)
-    found: list[float] = []
+    _synchronise(device)
+    durations: list[float] = []
     began = time.perf_counter()
-    while len(found) < ROUNDS or time.perf_counter() - began < LEAST_SECONDS:
+    while len(durations) < MIN_ROUNDS or time.perf_counter() - began < MIN_SECONDS:
         start = time.perf_counter()
         work()
-        _wait(device)
-        found.append(time.perf_counter() - start)
-    return statistics.median(found), len(found)
+        _synchronise(device)  # CUDA's kernels run on after the call has returned
+        durations.append(time.perf_counter() - start)
+    return statistics.median(durations), len(durations)
 
 
-def _wait(device: torch.device) -> None:
+def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

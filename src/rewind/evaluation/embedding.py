@@ -1,26 +1,29 @@
-"""One vector per caption and per item, for a picture of where a run puts them."""
+"""One vector per caption and per item, to plot a run's embedding space."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rewind.feeding.encode import encode_all, encode_texts
-from rewind.feeding.ids import Text
-from rewind.feeding.inputs import Inputs
+from rewind.config.evaluation import Evaluation
+from rewind.loading.encode import encode_all_items, encode_all_texts
+from rewind.loading.frame_source import FrameSource
+from rewind.loading.run_data import PreparedText
 from rewind.models.retriever import Features, Retriever, masked_mean
-from rewind.study.model import Evaluation
 
 
-class Vectors(NamedTuple):
+class RetrievalEmbeddings(NamedTuple):
     """Float32 vectors of captions (n, d) and items (m, d).
 
-    ``space`` is ``joint`` where a caption is compared with an item by these vectors, ``towers`` where a head scores
-    pairs (the captions' vectors and the mean over each clip's frames before the head), and ``none`` where the
+    ``space`` is ``joint`` if a caption is compared with an item by these vectors, ``towers`` if a head scores pairs
+    (the vectors are then the captions' and the means over each clip's frames before the head), and ``none`` if the
     retriever has no such vectors; d is then 0.
+
+    >>> RetrievalEmbeddings(np.zeros((2, 4)), np.zeros((3, 4)), "joint").space
+    'joint'
     """
 
     text: np.ndarray
@@ -29,9 +32,14 @@ class Vectors(NamedTuple):
 
 
 @torch.inference_mode()
-def vectors(
-    retriever: Retriever, text: Text, inputs: Inputs, keys: Evaluation, device: torch.device, workers: int = 0
-) -> Vectors:
+def compute_embeddings(
+    retriever: Retriever,
+    text: PreparedText,
+    inputs: FrameSource,
+    keys: Evaluation,
+    device: torch.device,
+    workers: int = 0,
+) -> RetrievalEmbeddings:
     """Encode every caption and item once.
 
     Args:
@@ -44,35 +52,43 @@ def vectors(
     """
     retriever.eval().to(device)
     size = keys.batch_size
-    captions = encode_texts(lambda batch: pooled(retriever.encode_text(batch)), text, size, device)
-    items = encode_all(lambda batch: pooled(retriever.encode_items(batch)), inputs, size, device, workers=workers)
-    space = _space(captions, items)
-    if space == "joint" and retriever.compares_vectors:  # what is compared, where features are not of unit length
+    captions = encode_all_texts(lambda batch: pool_features(retriever.encode_text(batch)), text, size, device)
+    items = encode_all_items(
+        lambda batch: pool_features(retriever.encode_items(batch)), inputs, size, device, workers=workers
+    )
+    space = _embedding_space(captions, items)
+    if space == "joint" and retriever.compares_vectors:  # what is compared; features may not have unit length
         captions, items = (
             {name: value} for name, value in zip(("text", "items"), retriever.vectors(captions, items), strict=True)
         )
     if space == "none":
-        return Vectors(np.zeros((len(text), 0), np.float32), np.zeros((len(inputs), 0), np.float32), space)
-    one, two = (_only(features).numpy() for features in (captions, items))
-    return Vectors(one, two, space)
+        return RetrievalEmbeddings(np.zeros((len(text), 0), np.float32), np.zeros((len(inputs), 0), np.float32), space)
+    # Both are vectors here, or the space would be `none`.
+    text_vectors, item_vectors = (cast(Tensor, _single_vector(features)) for features in (captions, items))
+    return RetrievalEmbeddings(text_vectors.numpy(), item_vectors.numpy(), space)
 
 
-def pooled(features: Features) -> Features:
-    """Features on the CPU in float32, with ``frames`` (n, T, D) averaged over ``mask``."""
+def pool_features(features: Features) -> Features:
+    """Features on the CPU in float32, with ``frames`` (n, T, D) averaged over ``mask``.
+
+    >>> pool_features({"frames": torch.ones(2, 3, 4), "mask": torch.ones(2, 3)})["mean"].shape
+    torch.Size([2, 4])
+    """
     if "frames" in features and "mask" in features:
         return {"mean": masked_mean(features["frames"], features["mask"]).cpu()}
     return {name: (value.float() if value.is_floating_point() else value).cpu() for name, value in features.items()}
 
 
-def _space(captions: Features, items: Features) -> str:
-    one, two = _only(captions), _only(items)
-    if one is None or two is None or one.shape[1] != two.shape[1] or one.shape[1] == 0:
+def _embedding_space(captions: Features, items: Features) -> str:
+    text, views = _single_vector(captions), _single_vector(items)
+    if text is None or views is None or text.shape[1] != views.shape[1] or text.shape[1] == 0:
         return "none"
     return "towers" if "mean" in items else "joint"
 
 
-def _only(features: Features) -> Tensor | None:
-    """The vectors, if the features are one vector a row and nothing else."""
+def _single_vector(features: Features) -> Tensor | None:
+    """The vectors, if the features are one vector per row and nothing else."""
     values = list(features.values())
-    vectors = len(values) == 1 and values[0].dim() == 2 and values[0].is_floating_point()  # else they are row numbers
-    return values[0] if vectors else None
+    # Integers are not vectors: retrievers that look something up give row numbers.
+    are_vectors = len(values) == 1 and values[0].dim() == 2 and values[0].is_floating_point()
+    return values[0] if are_vectors else None

@@ -1,4 +1,7 @@
-"""Similarity matrices that may be larger than memory: a small one is an array, a large one is read a part at a time."""
+"""Similarity matrices that may exceed memory: a small one is read as an array, a large one in parts from a file.
+
+Shapes are (captions, items) throughout.
+"""
 
 from __future__ import annotations
 
@@ -7,64 +10,73 @@ import shutil
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from rewind.datasets.score_files import NO_SCORE
-from rewind.files import reading_user_file
+from rewind.data.readers import MISSING_SCORE
+from rewind.io.files import reading_user_file
 
-WHOLE = 2**26
-"""Scores up to which a matrix is read as an array (256 MiB)."""
+MAX_SCORES_IN_MEMORY = 2**26
+"""Number of scores up to which a matrix is read as an array (256 MiB of float32)."""
 
-_READ = 2**26  # bytes read at a time
-_NAME = "similarity"
+_READ_BYTES = 2**26  # bytes read at a time
+_ARRAY_NAME = "similarity"
 
 
-class Scored(NamedTuple):
-    """A run's scores: (n, m) float, the n captions' ids and the m items' ids."""
+class LabelledScores(NamedTuple):
+    """A run's scores: (n, m) float, the n captions' ids and the m items' ids.
+
+    >>> LabelledScores(np.zeros((1, 2)), np.array(["a#0"]), np.array(["a", "b"])).scores.shape
+    (1, 2)
+    """
 
     scores: Any
     queries: np.ndarray
     gallery: np.ndarray
 
 
-def open_scored(path: str | Path, whole: int = WHOLE) -> Scored:
+def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> LabelledScores:
     """Read ``similarity/<method>/seed<k>.npz``.
 
-    A matrix of more than ``whole`` scores is unpacked once into a file without a name beside the archive, which is gone
-    when nobody reads it any more, however the process ends, and stands there as a :class:`FileMatrix`.
+    A matrix of more than ``whole`` scores is unpacked once into a file without a name, beside the archive, and returned
+    as a :class:`FileMatrix`. The system deletes such a file with its last reader, however the process ends.
     """
     with reading_user_file(path, "matrix of scores", "make it again"):
         with np.load(path, allow_pickle=False) as archive:
             queries, gallery = archive["query_ids"], archive["item_ids"]
             if len(queries) * len(gallery) <= whole:
-                return Scored(archive[_NAME], queries, gallery)
-        with zipfile.ZipFile(path) as packed, packed.open(f"{_NAME}.npy") as stream:
-            shape, by_columns, kind = _header(stream)
-            if not by_columns:
+                return LabelledScores(archive[_ARRAY_NAME], queries, gallery)
+        with zipfile.ZipFile(path) as packed, packed.open(f"{_ARRAY_NAME}.npy") as stream:
+            shape, fortran_order, dtype = _read_npy_header(stream)
+            if not fortran_order:
                 file = tempfile.TemporaryFile(dir=Path(path).parent)  # noqa: SIM115 the matrix closes it
-                shutil.copyfileobj(stream, file, _READ)
+                shutil.copyfileobj(stream, file, _READ_BYTES)
                 file.flush()
-                return Scored(FileMatrix(file, shape, kind, Path(path).parent), queries, gallery)
+                return LabelledScores(FileMatrix(file, shape, dtype, Path(path).parent), queries, gallery)
+        # Stored column by column, which no part of Rewind writes: read as an array after all.
         with np.load(path, allow_pickle=False) as archive:
-            return Scored(archive[_NAME], queries, gallery)
+            return LabelledScores(archive[_ARRAY_NAME], queries, gallery)
 
 
-def drawable(matrix: Any) -> Any:
-    """The same scores for pictures and lists, where a pair without one has one just below the least of all others.
+def fill_missing_scores(matrix: Any) -> Any:
+    """The same scores for figures and lists, with a value just below all others for pairs without a score.
 
-    ``NO_SCORE`` is so far below them that no difference between scores would be seen beside it.
+    ``MISSING_SCORE`` is so far below them that no difference between scores could be seen beside it.
+
+    >>> fill_missing_scores(np.array([[2.0, MISSING_SCORE, 5.0]], np.float32)).tolist()
+    [[2.0, 1.0, 5.0]]
     """
     missing, least = False, np.inf
-    step = max(1, _READ // max(1, matrix.shape[1] * matrix.dtype.itemsize))
+    step = max(1, _READ_BYTES // max(1, matrix.shape[1] * matrix.dtype.itemsize))
     for top in range(0, matrix.shape[0], step):
         block = matrix[top : top + step]
-        known = block[block != NO_SCORE]
-        missing, least = missing or known.size < block.size, min(least, known.min(initial=np.inf))
+        scored = block[block != MISSING_SCORE]
+        missing, least = missing or scored.size < block.size, min(least, scored.min(initial=np.inf))
     if not missing:
         return matrix
     floor = np.float32(0 if np.isinf(least) else least)
+    # One less, or the next smaller number where single precision has no number so close.
     floor = min(floor - np.float32(1), np.nextafter(floor, np.float32(-np.inf)))
     if isinstance(matrix, FileMatrix):
         matrix.floor = floor
@@ -73,25 +85,30 @@ def drawable(matrix: Any) -> Any:
 
 
 class FileMatrix:
-    """A matrix in a file, row by row; a part of it is read as one would index an array.
+    """A matrix in a file, stored row by row, of which parts are read by indexing, as from an array.
 
-    ``matrix[rows]``, ``matrix[:, columns]``, ``matrix[np.ix_(rows, columns)]`` and ``matrix[rows, columns]`` (whose
-    shapes are broadcast) give arrays with the values that NumPy would give.
+    ``matrix[rows]``, ``matrix[:, first:last]``, ``matrix[np.ix_(rows, columns)]`` and ``matrix[rows, columns]`` (two
+    arrays, whose shapes are broadcast) give arrays with the values that NumPy would give.
 
     Args:
-        file: open for reading in binary; it is the matrix's from now on.
+        file: open for reading in binary; the matrix owns it from now on.
         shape: rows and columns.
-        kind: type of the scores.
-        folder: where a second file may stand.
+        dtype: type of the scores.
+        folder: where a second, temporary file may be written.
+
+    >>> file = tempfile.TemporaryFile()
+    >>> _ = file.write(np.arange(6, dtype=np.float32).tobytes()), file.flush()
+    >>> matrix = FileMatrix(file, (2, 3), np.dtype(np.float32), Path(tempfile.gettempdir()))
+    >>> matrix[:, 1:].tolist(), matrix[np.array([0, 1]), np.array([1, 1])].tolist()
+    ([[1.0, 2.0], [4.0, 5.0]], [1.0, 4.0])
     """
 
-    def __init__(self, file: Any, shape: tuple[int, int], kind: np.dtype, folder: Path) -> None:
-        self._file, self.shape, self.dtype, self._folder = file, shape, kind, folder
+    def __init__(self, file: Any, shape: tuple[int, int], dtype: np.dtype, folder: Path) -> None:
+        self._file, self.shape, self.dtype, self._folder = file, shape, dtype, folder
         self.size, self.ndim = shape[0] * shape[1], 2
-        self._step = max(1, _READ // max(1, shape[1] * kind.itemsize))
-        self._turned: FileMatrix | None = None
-        self.floor: np.float32 | None = None
-        """What smaller scores are read as."""
+        self._step = max(1, _READ_BYTES // max(1, shape[1] * dtype.itemsize))  # rows read at a time
+        self._transposed: FileMatrix | None = None
+        self.floor: np.float32 | None = None  # smaller scores are read as this
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -100,73 +117,79 @@ class FileMatrix:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         rows = np.arange(self.shape[0])[rows] if isinstance(rows, slice) else np.asarray(rows)
         if isinstance(columns, slice):
-            return self._grid(rows, columns)
+            return self._read_grid(rows, columns)
         columns = np.asarray(columns)
-        if rows.ndim == columns.ndim == 2 and rows.shape[1] == columns.shape[0] == 1:
-            return self._grid(rows[:, 0], columns[0])
-        return self._single(*np.broadcast_arrays(rows, columns))
+        if rows.ndim == columns.ndim == 2 and rows.shape[1] == columns.shape[0] == 1:  # made by np.ix_
+            return self._read_grid(rows[:, 0], columns[0])
+        return self._read_single_scores(*np.broadcast_arrays(rows, columns))
 
-    def _grid(self, rows: np.ndarray, columns: Any) -> np.ndarray:
+    def _read_grid(self, rows: np.ndarray, columns: Any) -> np.ndarray:
+        """Every one of ``rows`` at every one of ``columns``."""
         width = len(np.arange(self.shape[1])[columns])
-        if len(rows) > self._step and 2 * width < self.shape[1]:  # every row would be read for a few of its scores
-            # Laid out as an array's part would be: what NumPy sums of it depends on that in the last digit.
-            return np.ascontiguousarray(self._columns()._cut(np.arange(self.shape[1])[columns], rows).T)
-        return self._cut(rows, columns)
+        # Few columns of many rows: whole rows would be read for a few of their scores.
+        if len(rows) > self._step and 2 * width < self.shape[1]:
+            transposed = self._transpose()._read_rows_at(np.arange(self.shape[1])[columns], rows)
+            # In memory row by row, as a part of an array would be: the last digit of NumPy's sums depends on that.
+            return np.ascontiguousarray(transposed.T)
+        return self._read_rows_at(rows, columns)
 
-    def _cut(self, rows: np.ndarray, columns: Any) -> np.ndarray:
+    def _read_rows_at(self, rows: np.ndarray, columns: Any) -> np.ndarray:
         width = len(np.arange(self.shape[1])[columns])
-        found = np.empty((len(rows), width), self.dtype)
+        scores = np.empty((len(rows), width), self.dtype)
         for top in range(0, len(rows), self._step):
             part = rows[top : top + self._step]
             first, last = int(part.min()), int(part.max()) + 1
-            if last - first <= 2 * self._step:
-                found[top : top + len(part)] = self._rows(first, last)[part - first][:, columns]
+            if last - first <= 2 * self._step:  # near one another: all rows between them in one read
+                scores[top : top + len(part)] = self._read_rows(first, last)[part - first][:, columns]
             else:
-                for place, row in enumerate(part.tolist()):
-                    found[top + place] = self._rows(row, row + 1)[0, columns]
-        return found
+                for offset, row in enumerate(part.tolist()):
+                    scores[top + offset] = self._read_rows(row, row + 1)[0, columns]
+        return scores
 
-    def _columns(self) -> FileMatrix:
+    def _transpose(self) -> FileMatrix:
         """The transposed matrix, written into a file of its own when it is first needed."""
-        if self._turned is None:
+        if self._transposed is None:
             file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 the matrix closes it
-            line = self.shape[0] * self.dtype.itemsize
+            row_bytes = self.shape[0] * self.dtype.itemsize
             for top in range(0, self.shape[0], self._step):
-                block = np.ascontiguousarray(self._rows(top, min(top + self._step, self.shape[0])).T)
+                block = np.ascontiguousarray(self._read_rows(top, min(top + self._step, self.shape[0])).T)
                 for column, part in enumerate(block):
-                    _write(file, part, column * line + top * self.dtype.itemsize)
-            self._turned = FileMatrix(file, self.shape[::-1], self.dtype, self._folder)
-        return self._turned
+                    _write_at(file, part, column * row_bytes + top * self.dtype.itemsize)
+            self._transposed = FileMatrix(file, self.shape[::-1], self.dtype, self._folder)
+        return self._transposed
 
-    def _single(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        found, order = np.empty(rows.size, self.dtype), np.argsort(rows, axis=None, kind="stable")
-        wanted, across = rows.reshape(-1)[order], columns.reshape(-1)[order]
+    def _read_single_scores(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Scores at (rows, columns), two arrays of one shape; the file is read once from top to bottom."""
+        scores, order = np.empty(rows.size, self.dtype), np.argsort(rows, axis=None, kind="stable")
+        sorted_rows, sorted_columns = rows.reshape(-1)[order], columns.reshape(-1)[order]
         for top in range(0, self.shape[0], self._step):
-            begin, end = np.searchsorted(wanted, (top, top + self._step))
+            begin, end = np.searchsorted(sorted_rows, (top, top + self._step))
             if begin < end:
-                block = self._rows(top, min(top + self._step, self.shape[0]))
-                found[order[begin:end]] = block[wanted[begin:end] - top, across[begin:end]]
-        return found.reshape(rows.shape)
+                block = self._read_rows(top, min(top + self._step, self.shape[0]))
+                scores[order[begin:end]] = block[sorted_rows[begin:end] - top, sorted_columns[begin:end]]
+        return scores.reshape(rows.shape)
 
-    def _rows(self, first: int, last: int) -> np.ndarray:
-        line = self.shape[1] * self.dtype.itemsize
+    def _read_rows(self, first: int, last: int) -> np.ndarray:
+        row_bytes = self.shape[1] * self.dtype.itemsize
         content = np.empty((last - first, self.shape[1]), self.dtype)
-        view, place = memoryview(content).cast("B"), 0
-        while place < len(view):  # a call reads 2 GiB at most, and may read less
-            count = os.preadv(self._file.fileno(), [view[place:]], first * line + place)
+        view, done = content.data.cast("B"), 0
+        while done < len(view):  # a call reads 2 GiB at most, and may read less
+            count = os.preadv(self._file.fileno(), [view[done:]], first * row_bytes + done)
             if not count:
-                raise EOFError(f"the unpacked similarities end in row {first + place // line}")
-            place += count
+                raise EOFError(f"the unpacked similarities end in row {first + done // row_bytes}")
+            done += count
         return content if self.floor is None else np.maximum(content, self.floor)
 
 
-def _write(file: Any, values: np.ndarray, place: int) -> None:
-    view = memoryview(values).cast("B")
-    while len(view):
-        count = os.pwrite(file.fileno(), view, place)
-        view, place = view[count:], place + count
+def _write_at(file: Any, values: np.ndarray, offset: int) -> None:
+    view = values.data.cast("B")
+    while len(view):  # a call may write less
+        count = os.pwrite(file.fileno(), view, offset)
+        view, offset = view[count:], offset + count
 
 
-def _header(stream: Any) -> tuple[tuple[int, int], bool, np.dtype]:
+def _read_npy_header(stream: Any) -> tuple[tuple[int, int], bool, np.dtype]:
+    """Shape, whether it is stored column by column (Fortran's order), and dtype."""
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    return read[np.lib.format.read_magic(stream)](stream)
+    header = read[np.lib.format.read_magic(stream)](stream)
+    return cast("tuple[tuple[int, int], bool, np.dtype]", header)  # a matrix: two dimensions

@@ -1,7 +1,7 @@
-"""Zero-shot classification (Radford et al., 2021): the class whose prompts are nearest to an image.
+"""Zero-shot image classification (Radford et al., 2021): the class whose prompts are most similar to an image.
 
-Accuracy is in percent and honest about ties: where several classes share the highest score, the truth among them counts
-its share.
+Accuracy is in percent and takes ties into account: if k classes share the highest score and the true one is among them,
+the image counts 1/k.
 """
 
 from __future__ import annotations
@@ -13,23 +13,27 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rewind.compat import open_clip
-from rewind.distributed import ALONE, World
+from rewind.config.evaluation import Evaluation
+from rewind.distributed import SINGLE_PROCESS, World
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
-from rewind.feeding.encode import encode_all, encode_texts, in_memory, tower_features
-from rewind.feeding.inputs import CachedFrames, Inputs
+from rewind.loading.encode import encode_all_items, encode_all_texts, to_main_memory, tower_features
+from rewind.loading.frame_source import CachedFrames, FrameSource
+from rewind.models.backbone import Backbone
 from rewind.models.embeddings import EmbeddingTowers
-from rewind.models.retriever import Backbone, Features, Retriever
-from rewind.study.model import Evaluation
+from rewind.models.retriever import Features, Retriever
+from rewind.optional_packages import open_clip
 
 
-def prompts(classes: Sequence[str], templates: str | Sequence[str]) -> list[str]:
+def class_prompts(classes: Sequence[str], templates: str | Sequence[str]) -> list[str]:
     """Every template for the first class, then for the second, ….
 
     Args:
         classes: names.
-        templates: texts with ``{class}``, or ``simple`` or ``openai``: open_clip's for ImageNet.
+        templates: texts with ``{class}``, or ``simple`` or ``openai``: open_clip's templates for ImageNet.
+
+    >>> class_prompts(["cat", "dog"], ["a photo of a {class}"])
+    ['a photo of a cat', 'a photo of a dog']
     """
     if not isinstance(templates, str):
         return [text.replace("{class}", name) for name in classes for text in templates]
@@ -37,25 +41,34 @@ def prompts(classes: Sequence[str], templates: str | Sequence[str]) -> list[str]
     return [make(name) for name in classes for make in makers]
 
 
-def centre(image: np.ndarray, size: int) -> np.ndarray:
-    """uint8 (h, w, 3) → (size, size, 3): bicubic, the short side to 256/224 of ``size``, then the centre."""
+def resize_and_centre_crop(image: np.ndarray, size: int) -> np.ndarray:
+    """uint8 (h, w, 3) → (size, size, 3): resized bicubically, the short side to 256/224 of ``size``, and cropped.
+
+    For a size of 224 this is SANW's original: resize to 256, then cut out the centre.
+
+    >>> resize_and_centre_crop(np.zeros((32, 48, 3), np.uint8), 28).shape
+    (28, 28, 3)
+    """
     height, width = image.shape[:2]
     short = round(size * 256 / 224)
-    scaled = (short * width // min(height, width), short * height // min(height, width))
-    enlarged = np.asarray(Image.fromarray(image).resize(scaled, Image.Resampling.BICUBIC))
-    top, left = round((scaled[1] - size) / 2), round((scaled[0] - size) / 2)
-    return enlarged[top : top + size, left : left + size]
+    new_size = (short * width // min(height, width), short * height // min(height, width))  # (width, height), as Pillow
+    resized = np.asarray(Image.fromarray(image).resize(new_size, Image.Resampling.BICUBIC))
+    top, left = round((new_size[1] - size) / 2), round((new_size[0] - size) / 2)
+    return resized[top : top + size, left : left + size]
 
 
-class Pictures:
+class ImageFrames:
     """Images as clips of one frame: ``pixels`` uint8 (n, 1, 3, S, S) and ``mask`` (n, 1).
 
     Args:
         images: uint8 RGB (n, h, w, 3).
-        size: S, see :func:`centre`.
+        size: S, see :func:`resize_and_centre_crop`.
+
+    >>> ImageFrames(np.zeros((5, 32, 32, 3), np.uint8), 28).batch(np.array([0, 3]))["pixels"].shape
+    torch.Size([2, 1, 3, 28, 28])
     """
 
-    copies = True  # made by threads: scaling small images costs less than sending them between processes
+    copies = True  # batches are made by threads: resizing small images costs less than sending them between processes
 
     def __init__(self, images: np.ndarray, size: int) -> None:
         self.images, self.size = images, size
@@ -64,8 +77,8 @@ class Pictures:
         return len(self.images)
 
     def batch(self, rows: np.ndarray) -> Features:
-        squares = np.stack([centre(self.images[row], self.size) for row in rows])
-        pixels = torch.from_numpy(np.ascontiguousarray(squares.transpose(0, 3, 1, 2)))
+        cropped = np.stack([resize_and_centre_crop(self.images[row], self.size) for row in rows])
+        pixels = torch.from_numpy(np.ascontiguousarray(cropped.transpose(0, 3, 1, 2)))
         return {"pixels": pixels[:, None], "mask": torch.ones(len(rows), 1, dtype=torch.uint8)}
 
 
@@ -74,15 +87,16 @@ class ZeroShotTask:
 
     Args:
         images: uint8 RGB (n, h, w, 3).
-        labels: (n,) places in ``classes``.
+        labels: (n,) indices into ``classes``.
         classes: names.
-        templates: see :func:`prompts`.
+        templates: see :func:`class_prompts`.
         size: side of the model's input.
         keys: batch sizes.
-        frozen: the visual tower does not change between scorings, so its features are computed in the first alone.
+        frozen: the visual tower does not change between scorings, so its features are computed only in the first.
 
     Attributes:
-        alike: classes that the last model's text tower cannot tell from another, as it knows their names' words not.
+        alike: number of classes that the last model could not distinguish from another, since its vocabulary lacks the
+            words of their names.
     """
 
     def __init__(
@@ -96,61 +110,71 @@ class ZeroShotTask:
         frozen: bool = False,
     ) -> None:
         self.labels, self.classes, self.keys, self.frozen = labels, classes, keys, frozen
-        self.texts = prompts(classes, templates)
-        self.inputs: Inputs = Pictures(images, size)
+        self.texts = class_prompts(classes, templates)
+        self.inputs: FrameSource = ImageFrames(images, size)
         self.alike = 0
 
-    def credits(self, retriever: Retriever, device: torch.device, world: World = ALONE, workers: int = 0) -> np.ndarray:
-        """float64 (n,): 1 where the truth alone is the nearest class, 1/k where it is one of k, else 0.
+    def credits(
+        self, retriever: Retriever, device: torch.device, world: World = SINGLE_PROCESS, workers: int = 0
+    ) -> np.ndarray:
+        """float64 (n,): 1 if the true class alone has the highest score, 1/k if it shares it with k − 1 others, else 0.
 
         All processes of ``world`` call it together and share the work.
 
         Raises:
             RewindError: for a retriever without towers, or scores that are not numbers.
         """
-        backbone = towers_of(retriever)
+        backbone = require_towers(retriever)
         retriever.eval().to(device)
-        if self.frozen and isinstance(self.inputs, Pictures):
-            self.inputs = encoded(backbone, self.inputs, self.keys.batch_size, device, workers)
+        if self.frozen and isinstance(self.inputs, ImageFrames):
+            self.inputs = encode_frozen_frames(backbone, self.inputs, self.keys.batch_size, device, workers)
         text = backbone.prepare_text(self.texts)
-        self.alike = _alike(text, len(self.classes))
+        self.alike = _count_identical_prompts(text, len(self.classes))
         scores = similarity_matrix(retriever, text, self.inputs, self.keys, device, world, workers)
-        lengths = self._lengths(retriever, text, device)
-        return _credits(_by_class(scores, len(self.classes)) / lengths[:, None], self.labels)
+        lengths = self._mean_vector_lengths(retriever, text, device)
+        return _top1_credits(_mean_by_class(scores, len(self.classes)) / lengths[:, None], self.labels)
 
-    def accuracy(self, retriever: Retriever, device: torch.device, world: World = ALONE, workers: int = 0) -> float:
-        """Percent of the images whose class is found."""
+    def accuracy(
+        self, retriever: Retriever, device: torch.device, world: World = SINGLE_PROCESS, workers: int = 0
+    ) -> float:
+        """Percent of the images that are classified correctly."""
         return 100 * float(self.credits(retriever, device, world, workers).mean())
 
     @torch.inference_mode()
-    def _lengths(self, retriever: Retriever, text: Tensor, device: torch.device) -> np.ndarray:
+    def _mean_vector_lengths(self, retriever: Retriever, text: Tensor, device: torch.device) -> np.ndarray:
         """(C,) length of the mean of each class's prompt vectors.
 
-        An image's cosine to the mean vector is its mean cosine to the vectors, divided by that length: with several
-        prompts this is CLIP's ensemble in the space of vectors. A retriever that scores pairs has no vectors; its
-        scores are averaged, and the length is 1.
+        With unit vectors p_1, …, p_T of a class's prompts, their mean p̄ and the unit vector x of an image,
+        cos(x, p̄) = x·p̄ / |p̄| = mean_t(x·p_t) / |p̄|. So scores divided by |p̄| are those of CLIP's prompt ensemble
+        (Radford et al., 2021, section 3.1.4), which averages prompts' vectors. A retriever that scores pairs has no
+        vectors; its scores are averaged, and the length is 1.
         """
         classes, size = len(self.classes), self.keys.batch_size
         if not retriever.compares_vectors or len(text) == classes:
             return np.ones(classes)
+        # vectors() takes texts and items together; the first image serves for all texts.
         image = {name: value.to(device) for name, value in self.inputs.batch(np.arange(1)).items()}
         items = retriever.encode_items(image)
 
-        def vector(batch: Features) -> Features:
+        def text_vectors(batch: Features) -> Features:
             return {"text": retriever.vectors(retriever.encode_text(batch), items)[0]}
 
-        vectors = encode_texts(vector, text, size, device)["text"].double()
+        vectors = encode_all_texts(text_vectors, text, size, device)["text"].double()
         return vectors.reshape(classes, -1, vectors.shape[-1]).mean(dim=1).norm(dim=-1).cpu().numpy()
 
 
 @torch.inference_mode()
-def encoded(backbone: Backbone, inputs: Inputs, size: int, device: torch.device, workers: int = 0) -> CachedFrames:
-    """Features of a frozen visual tower, as its runs have them of their own items."""
-    found = encode_all(lambda batch: in_memory(tower_features(backbone, batch)), inputs, size, device, workers=workers)
-    return CachedFrames(found["frames"].numpy(), found["mask"].numpy())
+def encode_frozen_frames(
+    backbone: Backbone, inputs: FrameSource, size: int, device: torch.device, workers: int = 0
+) -> CachedFrames:
+    """Features of a frozen visual tower, in the form in which its runs read those of their own items."""
+    features = encode_all_items(
+        lambda batch: to_main_memory(tower_features(backbone, batch)), inputs, size, device, workers=workers
+    )
+    return CachedFrames(features["frames"].numpy(), features["mask"].numpy())
 
 
-def towers_of(retriever: Retriever) -> Backbone:
+def require_towers(retriever: Retriever) -> Backbone:
     """The towers that encode prompts and images.
 
     Raises:
@@ -165,19 +189,19 @@ def towers_of(retriever: Retriever) -> Backbone:
     return backbone
 
 
-def _alike(text: Tensor, classes: int) -> int:
-    """Classes whose prepared prompts (C · T, …) are those of another class too."""
+def _count_identical_prompts(text: Tensor, classes: int) -> int:
+    """Number of classes whose prepared prompts (C · T, …) are the same as another class's."""
     _, counts = text.reshape(classes, -1).unique(dim=0, return_counts=True)
     return int(counts[counts > 1].sum())
 
 
-def _by_class(scores: np.ndarray, classes: int) -> np.ndarray:
+def _mean_by_class(scores: np.ndarray, classes: int) -> np.ndarray:
     """(C · T, n) scores of prompts → (C, n) means over the T prompts of each class."""
     return scores.reshape(classes, -1, scores.shape[1]).mean(axis=1, dtype=np.float64)
 
 
-def _credits(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _top1_credits(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     if not np.isfinite(scores).all():
         raise RewindError("evaluation.zero_shot: some scores are not numbers; the model's weights are broken.")
-    best = scores == scores.max(axis=0)
+    best = scores == scores.max(axis=0)  # (C, n): ties are exact
     return best[labels, np.arange(len(labels))] / best.sum(axis=0)

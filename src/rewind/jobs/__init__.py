@@ -1,1 +1,1 @@
-"""What the workflow's rules run: a function of each rule's name, from files to files."""
+"""What the workflow's rules run: a function with each rule's name, from files to files."""

@@ -1,28 +1,172 @@
-"""Efficiency of finished runs: parameters, memory, and the time of a query."""
+"""Cost of methods: time of a training step, parameters, memory, and the time of a query."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 
-from rewind.evaluation.efficiency import query_costs, sizes
-from rewind.feeding.folder import DataFolder, trained_retriever
-from rewind.files import write_csv, write_text
-from rewind.jobs.given import Given
-from rewind.jobs.model_data import data_folder
-from rewind.reporting.efficiency_table import COLUMNS, notes, sheet
-from rewind.reporting.markup import MARKUPS
-from rewind.study import RunSpec
+from rewind.config import RunSpec, Training
+from rewind.evaluation.efficiency import model_size, query_costs
+from rewind.io.files import write_csv, write_text
+from rewind.jobs.inputs import build_run_data
+from rewind.jobs.train import TrainingJob, build_training_jobs
+from rewind.loading.run_data import RunData, TrainingData, build_untrained_model, job_device, load_trained_model
+from rewind.losses.base import make_objective
+from rewind.models.retriever import Features, Retriever
+from rewind.progress import Progress
+from rewind.provenance import hardware
+from rewind.report.efficiency_table import EFFICIENCY_COLUMNS, efficiency_notes, efficiency_sheet
+from rewind.report.published import MARKUPS
+from rewind.training.batches import epoch_batches
+from rewind.training.grad_cache import MicroBatch
+from rewind.training.loop import freeze, seed_everything, speed_up, training_step
+from rewind.training.optim import make_optimiser
+from rewind.workflow.job import Job
 
-BATCHES = [1, 512]
+# ---- Time of a training step ---------------------------------------------------------------------------------------
+# Methods take turns on the same batches in one process. In a round each makes a step, then all make another one in the
+# opposite order, and the faster of a method's two steps counts: no method is always first, and a disturbance of the
+# machine affects all alike. The median over rounds of the ratio to the baseline leaves further disturbances out.
+
+WARM_UP_ROUNDS = 3  # not counted: kernels are chosen and memory is allocated
 
 
-class Measured(NamedTuple):
-    """A run: its method and name in tables, its keys, its model."""
+def step_time(job: Job) -> None:
+    """Rule ``step_time``."""
+    measure_step_times(build_training_jobs(job), job.params.baseline, job.params.rounds, job.output[0])
+
+
+def measure_step_times(jobs: Mapping[str, TrainingJob], baseline: str, rounds: int, result: str) -> None:
+    """Write ``step_time.csv``, one row per method.
+
+    Columns: method, baseline, rounds, batch, seconds of a step (median over rounds), seconds_low, seconds_high
+    (quartiles), ratio (median over rounds of the method's time over the baseline's), ratio_low, ratio_high, device.
+
+    Args:
+        jobs: the methods' training jobs, on the same data, the baseline's among them.
+        baseline: the method whose steps have ratio 1.
+        rounds: how often each method makes two steps.
+        result: the CSV file.
+    """
+    first = jobs[baseline]
+    seed_everything(first.seed, first.spec.method.training.deterministic)
+    steppers: dict[str, Stepper] = {}
+    data: TrainingData | None = None
+    for name, training_job in jobs.items():
+        run_data = training_job.folder()
+        retriever = build_untrained_model(run_data)
+        data = data or run_data.split("train", retriever).training_data()
+        steppers[name] = Stepper(retriever, data, training_job.spec.method.training, job_device())
+    assert data is not None  # the baseline is among the jobs
+    seconds = time_interleaved(steppers, data, first.spec.method.training, first.seed, rounds)
+    batch = first.spec.method.training.batch.size
+    shared_columns = {
+        "baseline": baseline,
+        "rounds": rounds,
+        "batch": batch,
+        "device": ", ".join(hardware()["devices"]),
+    }
+    table = pd.DataFrame([row | shared_columns for row in summarise_times(seconds, baseline)])
+    write_csv(result, table)
+    print(table[["method", "seconds", "ratio"]].to_string(index=False))
+
+
+class Stepper:
+    """A method ready to train: its model, loss and optimiser; each call is one complete training step."""
+
+    def __init__(self, retriever: Retriever, data: TrainingData, keys: Training, device: torch.device) -> None:
+        self.retriever, self.keys, self.device = retriever.to(device), keys, device
+        freeze(retriever, keys.freeze)
+        self.objective = make_objective(keys)
+        per_epoch = max(1, len(data.item_of_caption) // keys.batch.size)
+        self.optimiser, self.schedule = make_optimiser(retriever, keys, per_epoch * keys.epochs)
+        speed_up(retriever, keys)
+        self.objective.prepare(retriever, data, device)
+        retriever.start_epoch(0)
+        self.objective.start_epoch(0, retriever)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=keys.precision == "fp16")
+        self.micro_batch = MicroBatch(keys.micro_batch)
+        retriever.train()
+
+    def __call__(self, batch: Features) -> None:
+        training_step(self, batch, self.keys)
+        self.schedule.step()
+
+
+def time_interleaved(
+    steppers: Mapping[str, Stepper], data: TrainingData, keys: Training, seed: int, rounds: int
+) -> dict[str, np.ndarray]:
+    """Seconds (rounds,) of each method's faster step; the order of methods rotates by one from round to round.
+
+    Batches are loaded before the clock starts; they are those of the first epochs, as training draws them.
+    """
+    batches = _draw_batches(data, keys, seed, WARM_UP_ROUNDS + rounds)
+    names, device = list(steppers), next(iter(steppers.values())).device
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    progress = Progress("step time", len(batches), "rounds")
+    for turn, rows in enumerate(batches):
+        batch = {name: value.to(device) for name, value in data.batch(rows).items()}
+        offset = turn % len(names)
+        order = names[offset:] + names[:offset]
+        fastest = dict.fromkeys(names, np.inf)
+        for name in order + order[::-1]:
+            fastest[name] = min(fastest[name], _time_step(steppers[name], batch, device))
+        for name in names if turn >= WARM_UP_ROUNDS else ():
+            seconds[name].append(fastest[name])
+        progress.advance()
+    return {name: np.array(values) for name, values in seconds.items()}
+
+
+def summarise_times(seconds: Mapping[str, np.ndarray], baseline: str) -> list[dict[str, float | str]]:
+    """Medians and quartiles of each method's seconds, and of their ratios to the baseline's in the same round."""
+    rows = []
+    for name, values in seconds.items():
+        row: dict[str, float | str] = {"method": name}
+        for column, numbers in (("seconds", values), ("ratio", values / seconds[baseline])):
+            low, middle, high = np.quantile(numbers, [0.25, 0.5, 0.75])
+            row |= {column: middle, f"{column}_low": low, f"{column}_high": high}
+        rows.append(row)
+    return rows
+
+
+def _draw_batches(data: TrainingData, keys: Training, seed: int, count: int) -> list[np.ndarray]:
+    """Rows of captions of the first ``count`` batches."""
+    batches: list[np.ndarray] = []
+    epoch = 0
+    while len(batches) < count:
+        batches += epoch_batches(data.item_of_caption, data.cluster_of_item, keys.batch, seed, epoch)
+        epoch += 1
+    return batches[:count]
+
+
+def _time_step(stepper: Stepper, batch: Features, device: torch.device) -> float:
+    _synchronise(device)
+    began = time.perf_counter()
+    stepper(batch)
+    _synchronise(device)
+    return time.perf_counter() - began
+
+
+def _synchronise(device: torch.device) -> None:
+    """Wait for the GPU: its kernels run asynchronously, so the clock would stop before they end."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+# ---- Parameters, memory and query time of finished runs ------------------------------------------------------------
+
+QUERY_BATCH_SIZES = [1, 512]
+
+
+class MeasuredRun(NamedTuple):
+    """A finished run: its method, name in tables, keys and model file."""
 
     method: str
     label: str
@@ -30,54 +174,57 @@ class Measured(NamedTuple):
     model: str
 
 
-def efficiency(given: Given) -> None:
+def efficiency(job: Job) -> None:
     """Rule ``efficiency``."""
-    params = given.params
+    params = job.params
     runs = [
-        Measured(name, label, RunSpec(**spec), model)
-        for (name, label, spec), model in zip(params.methods, given.input.models, strict=True)
+        MeasuredRun(name, label, RunSpec(**spec), model)
+        for (name, label, spec), model in zip(params.methods, job.input.models, strict=True)
     ]
-    measure_runs(runs, data_folder(given), params.title, Path(given.output.files), params.prefix)
+    measure_runs(runs, build_run_data(job), params.title, Path(job.output.files), params.prefix)
 
 
-def measure_runs(runs: list[Measured], data: DataFolder, dataset: str, folder: Path, prefix: str = "") -> None:
+def measure_runs(runs: list[MeasuredRun], data: RunData, dataset: str, folder: Path, prefix: str = "") -> None:
     """Write ``efficiency.csv`` and the table in every markup.
 
-    On the CPU, and on the GPU too where this job has one; one run after the other, so run nothing else beside it.
+    It is measured on the CPU, and on the GPU too where this job has one. Runs are measured one after the other, so
+    nothing else should run on the machine.
 
     Args:
-        runs: which.
-        data: of any of them: folder, data set, frames, cached features.
+        runs: the runs.
+        data: data of any of them: folder, data set, frames, cached features.
         dataset: title of the data.
         folder: where the files go.
         prefix: put before the name of every table.
     """
-    rows = [row for run in runs for row in _measure(run, data)]
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    rows = [row for run in runs for row in _measure_run(run, data)]
+    table = pd.DataFrame(rows, columns=list(EFFICIENCY_COLUMNS))
     write_csv(folder / "efficiency.csv", table)
-    printed, said = sheet(table, dataset), notes(table)
+    sheet, notes = efficiency_sheet(table, dataset), efficiency_notes(table)
     for suffix, render in MARKUPS.items():
-        write_text(folder / f"{prefix}table_efficiency{suffix}", render(printed, said))
+        write_text(folder / f"{prefix}table_efficiency{suffix}", render(sheet, notes))
     print(table.to_string(index=False))
 
 
-def _measure(run: Measured, data: DataFolder) -> list[dict[str, Any]]:
-    own = DataFolder(data.folder, data.dataset, run.spec, data.max_frames, data.cache)
-    retriever = trained_retriever(own, run.model)
-    split = own.split("test", retriever)
-    parameters, megabytes = sizes(retriever)
+def _measure_run(run: MeasuredRun, data: RunData) -> list[dict[str, Any]]:
+    run_data = RunData(data.folder, data.dataset, run.spec, data.max_frames, data.cache)
+    retriever = load_trained_model(run_data, run.model)
+    split = run_data.split("test", retriever)
+    parameters, megabytes = model_size(retriever)
     rows = []
-    for device, name in _devices():
-        for cost in query_costs(retriever, split.text, split.inputs, BATCHES, device, name, data.spec.frames.workers):
-            timed = asdict(cost)
-            timed |= {"forward_ms": timed.pop("forward"), "search_ms": timed.pop("search")}
-            head = {"method": run.method, "label": run.label, "parameters": parameters, "mb": megabytes}
-            rows.append(head | {"threads": torch.get_num_threads()} | timed)
+    for device, name in _available_devices():
+        for cost in query_costs(
+            retriever, split.text, split.inputs, QUERY_BATCH_SIZES, device, name, data.spec.frames.workers
+        ):
+            timings = asdict(cost)
+            timings |= {"forward_ms": timings.pop("forward"), "search_ms": timings.pop("search")}
+            run_columns = {"method": run.method, "label": run.label, "parameters": parameters, "mb": megabytes}
+            rows.append(run_columns | {"threads": torch.get_num_threads()} | timings)
     return rows
 
 
-def _devices() -> list[tuple[torch.device, str]]:
-    found = [(torch.device("cpu"), "CPU")]
+def _available_devices() -> list[tuple[torch.device, str]]:
+    devices = [(torch.device("cpu"), "CPU")]
     if torch.cuda.is_available():
-        found.append((torch.device("cuda"), torch.cuda.get_device_name(0)))
-    return found
+        devices.append((torch.device("cuda"), torch.cuda.get_device_name(0)))
+    return devices

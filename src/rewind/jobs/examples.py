@@ -1,4 +1,4 @@
-"""Pictures of one run: what a few captions found, a corner of its similarities, its space of captions and items."""
+"""Figures of one run: retrieval examples, a corner of its similarity matrix, its embedding space."""
 
 from __future__ import annotations
 
@@ -9,45 +9,54 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from rewind.datasets.captions import load_split
+from rewind.config.report import Figures
+from rewind.data.captions import load_split
 from rewind.errors import RewindError
-from rewind.evaluation.matrix import drawable, open_scored
-from rewind.evaluation.ranking import rank_table
-from rewind.evaluation.settings import among_originals
-from rewind.files import reading_user_file
-from rewind.jobs.given import Given
-from rewind.reporting import style
-from rewind.reporting.examples import retrieval_examples
-from rewind.reporting.figures.embedding import embedding_space
-from rewind.reporting.figures.heatmap import similarity_heatmap
-from rewind.reporting.lists import Split, margins, top, view
-from rewind.reporting.outcomes import TITLES, choose, outcomes, stated
-from rewind.study.report import Figures
-from rewind.video.clip_checks import refuse_outside
+from rewind.evaluation.matrix import fill_missing_scores, open_scores
+from rewind.evaluation.ranking import rank_table, setting_without_twins
+from rewind.io.files import reading_user_file
+from rewind.report.examples import (
+    OUTCOME_TITLES,
+    choice_sentence,
+    choose_examples,
+    classify_outcomes,
+    retrieval_examples,
+)
+from rewind.report.explorer import ScoredSplit, make_query_view, top_candidates, twin_margins
+from rewind.report.figures import style
+from rewind.report.figures.embedding import embedding_space, similarity_heatmap
 from rewind.video.frames import sample_clip
+from rewind.video.shards import refuse_outside
+from rewind.workflow.job import Job
 
-STRIP = 3  # frames shown of a clip
-TOP = 5
+STRIP_FRAMES = 3  # frames shown of a clip
+TOP_HITS = 5
 
 
 @dataclass(frozen=True)
-class Run:
-    """The run that is shown: its name for titles, its similarity matrix, its vectors."""
+class ShownRun:
+    """The run that is shown: its name for titles, its similarity matrix, its vectors (npz files).
+
+    >>> ShownRun("meanP, seed 0", "similarity.npz", "embedding.npz").name
+    'meanP, seed 0'
+    """
 
     name: str
     similarity: str
     embedding: str
 
 
-def examples(given: Given) -> None:
+def examples(job: Job) -> None:
     """Rule ``examples``."""
-    params, inputs = given.params, given.input
-    run = Run(params.run, inputs.similarity, inputs.embedding)
-    keys, folder = Figures(**params.figures), Path(given.output[0]).parent
+    params, inputs = job.params, job.input
+    run = ShownRun(params.run, inputs.similarity, inputs.embedding)
+    keys, folder = Figures(**params.figures), Path(job.output[0]).parent
     make_pictures(Path(inputs.item_table).parent, params.dataset, run, params.setting, keys, params.size, folder)
 
 
-def make_pictures(data: Path, dataset: str, run: Run, setting: str, keys: Figures, size: int, folder: Path) -> None:
+def make_pictures(
+    data: Path, dataset: str, run: ShownRun, setting: str, keys: Figures, size: int, folder: Path
+) -> None:
     """Write ``examples``, ``heatmap`` and ``embedding``, each as PNG and PDF, those of numbers also as SVG.
 
     Args:
@@ -61,91 +70,105 @@ def make_pictures(data: Path, dataset: str, run: Run, setting: str, keys: Figure
     """
     scores, split = read_similarity(data, dataset, run.similarity)
     if setting == "hard" and not (split.items["reversed"] == 1).any():
-        setting = "origin"  # of a run without twins
-    style.save(_examples(data, scores, split, setting, keys.examples, size, run), folder / "examples", ("png", "pdf"))
-    style.save(_heatmap(scores, split, keys.heatmap, run.name), folder / "heatmap")
-    style.save(_embedding(split, keys.embedding, run), folder / "embedding")
+        setting = "origin"  # a run without twins was not evaluated in Hard
+    style.save(
+        _draw_examples(data, scores, split, setting, keys.examples, size, run), folder / "examples", ("png", "pdf")
+    )
+    style.save(_draw_heatmap(scores, split, keys.heatmap, run.name), folder / "heatmap")
+    style.save(_draw_embedding(split, keys.embedding, run), folder / "embedding")
 
 
-def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, Split]:
-    """A similarity matrix (n_captions, n_items), see :func:`drawable`, and its captions and items in its own order.
+def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, ScoredSplit]:
+    """A similarity matrix (n_captions, n_items), and its captions and items in its own order.
+
+    Missing scores are filled for drawing, see :func:`rewind.evaluation.matrix.fill_missing_scores`.
 
     Raises:
         RewindError: if the test split lacks one of its captions or items.
     """
     items, captions, _ = load_split(data, dataset, "test")
-    scores, queries, gallery = open_scored(path)
+    scores, queries, gallery = open_scores(path)
     captions, items = captions.set_index("caption_id", drop=False), items.set_index("item_id", drop=False)
-    for ids, table, what in ((queries, captions, "caption"), (gallery, items, "item")):
-        lost = [one for one in ids.tolist() if one not in table.index]
-        if lost:
-            raise RewindError(f"{path}: {what} {lost[0]!r} is not in the test split; evaluate the run again.")
-    return drawable(scores), Split.of(captions.loc[queries], items.loc[gallery])
+    for ids, table, kind in ((queries, captions, "caption"), (gallery, items, "item")):
+        missing = [name for name in ids.tolist() if name not in table.index]
+        if missing:
+            raise RewindError(f"{path}: {kind} {missing[0]!r} is not in the test split; evaluate the run again.")
+    return fill_missing_scores(scores), ScoredSplit.of(captions.loc[queries], items.loc[gallery])
 
 
-def _examples(data: Path, scores: np.ndarray, split: Split, setting: str, count: int, size: int, run: Run) -> Any:
-    found = view(split, setting, "text_to_item")
-    asked = setting if (split.items["reversed"] == 1).any() else among_originals(setting)
-    ranks = rank_table(scores, split.captions, split.items, [asked], ["text_to_item"], run.similarity)
-    ranks = ranks.set_index("query_id").loc[found.ids]
-    kinds = outcomes(ranks["higher"].to_numpy(), ranks["ties"].to_numpy(), margins(found, scores, split))
-    shown = choose(kinds, count)
-    best = top(found, scores, TOP)
+def _draw_examples(
+    data: Path, scores: np.ndarray, split: ScoredSplit, setting: str, count: int, size: int, run: ShownRun
+) -> Any:
+    view = make_query_view(split, setting, "text_to_item")
+    ranked_setting = setting if (split.items["reversed"] == 1).any() else setting_without_twins(setting)
+    ranks = rank_table(scores, split.captions, split.items, [ranked_setting], ["text_to_item"], run.similarity)
+    ranks = ranks.set_index("query_id").loc[view.ids]
+    kinds = classify_outcomes(ranks["higher"].to_numpy(), ranks["ties"].to_numpy(), twin_margins(view, scores, split))
+    chosen_rows = choose_examples(kinds, count)
+    best = top_candidates(view, scores, TOP_HITS)
     drawn = []
-    for place in shown:
-        query = {"kind": TITLES[kinds[place]], "rank": float(ranks["rank"].iloc[place])}
-        caption = split.captions.iloc[found.queries[place]]["caption"]
-        hits = [_hit(data, split, found, place, item, scores, size) for item in best[place]]
-        drawn.append(query | {"caption": caption, "hits": hits})
-    return retrieval_examples(drawn, TOP, note=f"{run.name}, {setting}. {stated(kinds, shown)}" if shown else "")
+    for query_row in chosen_rows:
+        header = {"kind": OUTCOME_TITLES[kinds[query_row]], "rank": float(ranks["rank"].iloc[query_row])}
+        caption = split.captions.iloc[view.queries[query_row]]["caption"]
+        hits = [_describe_hit(data, split, view, query_row, item, scores, size) for item in best[query_row]]
+        drawn.append(header | {"caption": caption, "hits": hits})
+    return retrieval_examples(
+        drawn, TOP_HITS, note=f"{run.name}, {setting}. {choice_sentence(kinds, chosen_rows)}" if chosen_rows else ""
+    )
 
 
-def _hit(data: Path, split: Split, found: Any, place: int, item: int, scores: np.ndarray, size: int) -> dict[str, Any]:
+def _describe_hit(
+    data: Path, split: ScoredSplit, view: Any, query_row: int, item: int, scores: np.ndarray, size: int
+) -> dict[str, Any]:
     row = split.items.iloc[item]
     return {
-        "image": picture_of(data, row["path"], bool(row["reversed"] == 1), STRIP, size),
-        "score": float(scores[found.queries[place], item]),
-        "truth": item == found.truth[place],
-        "twin": item == found.rival[place],
+        "image": item_picture(data, row["path"], bool(row["reversed"] == 1), STRIP_FRAMES, size),
+        "score": float(scores[view.queries[query_row], item]),
+        "truth": item == view.truth[query_row],
+        "twin": item == view.rival[query_row],
     }
 
 
-def picture_of(data: Path, path: str, reversed_clip: bool, count: int, size: int) -> np.ndarray:
-    """The frames of an item, or a blank that says so where a data set of vectors has no picture of it."""
+def item_picture(data: Path, path: str, reversed_clip: bool, count: int, size: int) -> np.ndarray:
+    """The frames of an item, uint8 (t, size, size, 3); :func:`blank_picture` where a data set of vectors has none."""
     refuse_outside(path, data.parent, data / "items.csv")
-    return frames_of(data / path, reversed_clip, count, size) if path else blank(size)
+    return clip_frames(data / path, reversed_clip, count, size) if path else blank_picture(size)
 
 
-def blank(size: int) -> np.ndarray:
-    """A grey picture that says that there is none, uint8 (1, size, size, 3)."""
+def blank_picture(size: int) -> np.ndarray:
+    """A grey picture with the words “no picture”, uint8 (1, size, size, 3)."""
     tile = Image.new("RGB", (size, size), (232, 232, 232))
     draw = ImageDraw.Draw(tile)
     draw.text((size / 2, size / 2), "no\npicture", fill=(110, 110, 110), anchor="mm", align="center")
     return np.asarray(tile)[None]
 
 
-def frames_of(path: Path, reversed_clip: bool, count: int, size: int) -> np.ndarray:
+def clip_frames(path: Path, reversed_clip: bool, count: int, size: int) -> np.ndarray:
     """At most ``count`` frames of a clip, spread evenly, uint8 (t, size, size, 3), as a model sees them."""
     pixels, mask = sample_clip(path, count, size, "uniform", None, reversed=reversed_clip)
     return np.ascontiguousarray(pixels[mask.astype(bool)].transpose(0, 2, 3, 1))
 
 
-def _heatmap(scores: np.ndarray, split: Split, count: int, name: str) -> Any:
-    """The first items that have a caption, twins adjacent, against the first caption of each."""
-    first: dict[int, int] = {}
+def _draw_heatmap(scores: np.ndarray, split: ScoredSplit, count: int, name: str) -> Any:
+    """Scores of the first captioned items, twins adjacent, against the first caption of each, standardised by row."""
+    caption_of_item: dict[int, int] = {}
     for caption, item in enumerate(split.own):
-        first.setdefault(int(item), caption)
-    heads = [item for item in sorted(first) if not 0 <= split.twin[item] < item]
-    order = [item for head in heads for item in (head, int(split.twin[head])) if item in first][:count]
-    rows = scores[[first[item] for item in order]].astype(float)
+        caption_of_item.setdefault(int(item), caption)
+    originals = [item for item in sorted(caption_of_item) if not 0 <= split.twin[item] < item]
+    order = [
+        item for original in originals for item in (original, int(split.twin[original])) if item in caption_of_item
+    ][:count]
+    rows = scores[[caption_of_item[item] for item in order]].astype(float)
     spread = rows.std(axis=1, keepdims=True)
     standard = (rows - rows.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1)
-    head = np.where(split.twin >= 0, np.minimum(np.arange(len(split.twin)), split.twin), np.arange(len(split.twin)))
+    pair_of_item = np.where(
+        split.twin >= 0, np.minimum(np.arange(len(split.twin)), split.twin), np.arange(len(split.twin))
+    )
     note = f"{name}: the first {len(order)} items of the test split"
-    return similarity_heatmap(standard[:, order], head[order], note, bool((split.twin >= 0).any()))
+    return similarity_heatmap(standard[:, order], pair_of_item[order], note, bool((split.twin >= 0).any()))
 
 
-def _embedding(split: Split, kind: str, run: Run) -> Any:
+def _draw_embedding(split: ScoredSplit, kind: str, run: ShownRun) -> Any:
     with reading_user_file(run.embedding, "npz", "run again"), np.load(run.embedding, allow_pickle=False) as archive:
         text, items, space = archive["text"], archive["items"], str(archive["space"])
         same = split.captions["caption_id"].tolist() == archive["query_ids"].tolist()

@@ -15,107 +15,118 @@ from typing import Any
 
 import pandas as pd
 
-from rewind.datasets.annotations import TWIN_SUFFIX
-from rewind.datasets.captions import USABLE
+from rewind.data.annotations import TWIN_SUFFIX
+from rewind.data.captions import USABLE_STATUS
 from rewind.errors import RewindError
-from rewind.files import digest, read_csv, sha256_of, write_json
-from rewind.jobs.given import Given
+from rewind.io.files import read_csv, sha256_of, stable_hash, write_json
 from rewind.progress import Progress
-from rewind.video.packed import identity
-from rewind.video.row_checksums import publish_row_checksums
-from rewind.video.store import (
-    SHARDS,
-    VERSION,
-    Clip,
-    Shard,
-    View,
-    shard_name,
-    shard_path,
-    write_index,
-    write_shard,
+from rewind.video.frame_store import (
+    STORE_SHARDS,
+    STORE_VERSION,
+    ClipToStore,
+    FrameView,
+    StoreShard,
+    publish_row_checksums,
+    store_shard_name,
+    store_shard_path,
+    write_store_index,
+    write_store_shard,
 )
+from rewind.video.shards import clip_identity
+from rewind.workflow.job import Job
 
 SHARD_BYTES = 256 * 2**20
-MOST_SHARDS = 256  # a reader keeps every shard open
+MAX_SHARDS = 256  # a reader keeps every shard open, and open files are limited
 
-Family = list[Clip]
+ClipGroup = list[ClipToStore]
+"""A clip and its twin, if it has one."""
 
 
-def frames(given: Given) -> None:
+def frames(job: Job) -> None:
     """Rule ``frames``."""
-    params = given.params
-    make_store(given.input.item_table, given.output.index, View(**params.view), params.frame_code, given.threads)
+    params = job.params
+    make_frame_store(job.input.item_table, job.output.index, FrameView(**params.view), params.frame_code, job.threads)
 
 
-def make_store(
-    item_table: str, index: str, view: View, code: str, workers: int, shard_bytes: int = SHARD_BYTES
+def make_frame_store(
+    item_table: str, index: str, view: FrameView, code: str, workers: int, shard_bytes: int = SHARD_BYTES
 ) -> None:
     """Decode every usable clip of ``items.csv`` into the store of ``index``.
 
-    Each finished shard is ``.state/<shard>.bin``, with a signature of all that it depends on beside it, until all are
-    there; then they get a second name under ``shards`` (a hard link; where there are none, another place). A job that
-    was killed goes on at the next shard, and its store has the bytes of an unbroken one, whatever the number of
-    workers. A workflow deletes a job's outputs before it runs again: what did not change returns from ``.state``.
+    Each finished shard is ``.state/<shard>.bin``, with a signature of all that it depends on beside it. When all are
+    finished they get a second name under ``shards`` (a hard link; without hard links they are moved). A job that was
+    killed goes on at the next shard, and its store has the bytes of an uninterrupted one, whatever the number of
+    workers. Snakemake deletes a job's outputs before it runs again, so unchanged shards are restored from ``.state``.
 
     Args:
-        item_table: ``items.csv``; clips lie beside it.
-        index: ``index.json`` of the store, written last; ``shards`` lies beside it.
-        view: which frames.
-        code: fingerprint of the code that decides pixels; another one decodes every clip again.
+        item_table: ``items.csv``; the paths of clips in it are relative to its folder.
+        index: ``index.json`` of the store, written last; ``shards`` is beside it.
+        view: which frames, and their size.
+        code: hash of the code that decides pixels; another one decodes every clip again.
         workers: decoding processes.
-        shard_bytes: size at which a shard ends, if no clip has a twin of its own pixels.
+        shard_bytes: size at which a shard ends, if no clip has a twin with pixels of its own.
 
     Raises:
         RewindError: naming a clip that cannot be read, or if the disk is too small.
     """
     folder = Path(index).parent
     (folder / ".state").mkdir(parents=True, exist_ok=True)
-    shards = split(families(read_csv(item_table), Path(item_table).parent), view, shard_bytes)
+    shards = split_into_shards(group_twins(read_csv(item_table), Path(item_table).parent), view, shard_bytes)
     signatures = [
-        digest(VERSION, asdict(view), code, [_identity(clip) for f in shard for clip in f]) for shard in shards
+        stable_hash(STORE_VERSION, asdict(view), code, [_clip_identity(clip) for group in shard for clip in group])
+        for shard in shards
     ]
-    _sweep(folder, len(shards))
-    done = {n: shard for n, signature in enumerate(signatures) if (shard := _finished(folder, n, signature, view))}
-    left = {n: shard for n, shard in enumerate(shards) if n not in done}
+    _remove_stale_shards(folder, len(shards))
+    done = {
+        n: shard for n, signature in enumerate(signatures) if (shard := _finished_shard(folder, n, signature, view))
+    }
+    unfinished = {n: shard for n, shard in enumerate(shards) if n not in done}
     if done:
         print(f"frames: {len(done)} of {len(shards)} shards are finished already")
-    _check_disk(folder, sum(len(shard) for shard in left.values()) * view.bytes)
-    done |= _decode(folder, left, view, signatures, workers)
-    _publish(folder, len(shards))
+    _check_disk(folder, sum(len(shard) for shard in unfinished.values()) * view.bytes)
+    done |= _decode_shards(folder, unfinished, view, signatures, workers)
+    _publish_shards(folder, len(shards))
     publish_row_checksums(folder, view, done)
-    write_index(folder, view, [done[n] for n in range(len(shards))])
+    write_store_index(folder, view, [done[n] for n in range(len(shards))])
     rows, clips = sum(shard.rows for shard in done.values()), sum(len(shard.places) for shard in done.values())
     print(f"frames: {clips:,} clips in {rows:,} rows, {rows * view.bytes / 1e9:,.2f} GB; the other clips reuse a row")
 
 
-def families(items: pd.DataFrame, folder: Path) -> list[Family]:
-    """Usable clips, an original with its twin, in the order of ``items``."""
-    found: dict[str, Family] = {}
-    for item in items[items["status"] == USABLE].itertuples():
+def group_twins(items: pd.DataFrame, folder: Path) -> list[ClipGroup]:
+    """Usable clips, an original together with its twin, in the order of ``items``.
+
+    >>> items = pd.DataFrame({"item_id": ["a", "a_rev"], "path": ["a.mp4"] * 2, "reversed": [0, 1], "status": "ok"})
+    >>> [[clip.item_id for clip in group] for group in group_twins(items, Path("data"))]
+    [['a', 'a_rev']]
+    """
+    groups: dict[str, ClipGroup] = {}
+    for item in items[items["status"] == USABLE_STATUS].itertuples():
         twin = item.reversed == 1
         name = item.item_id.removesuffix(TWIN_SUFFIX) if twin else item.item_id
-        found.setdefault(name, []).append(Clip(item.item_id, str(folder / item.path), bool(twin)))
-    return list(found.values())
+        groups.setdefault(name, []).append(ClipToStore(item.item_id, str(folder / item.path), bool(twin)))
+    return list(groups.values())
 
 
-def split(found: list[Family], view: View, shard_bytes: int) -> list[list[Family]]:
-    """Families shard by shard: each about ``shard_bytes``, or more where there would be too many shards."""
-    share = max(1, shard_bytes // view.bytes, -(-len(found) // MOST_SHARDS))
-    return [found[at : at + share] for at in range(0, len(found), share)]
+def split_into_shards(groups: list[ClipGroup], view: FrameView, shard_bytes: int) -> list[list[ClipGroup]]:
+    """Groups shard by shard: each about ``shard_bytes``, or more where there would be over :data:`MAX_SHARDS`."""
+    groups_per_shard = max(1, shard_bytes // view.bytes, -(-len(groups) // MAX_SHARDS))
+    return [groups[start : start + groups_per_shard] for start in range(0, len(groups), groups_per_shard)]
 
 
-def _decode(
-    folder: Path, left: dict[int, list[Family]], view: View, signatures: list[str], workers: int
-) -> dict[int, Shard]:
-    progress = Progress("frames", sum(len(f) for shard in left.values() for f in shard), "clips")
-    done: dict[int, Shard] = {}
-    # Forked, because the other ways run the job's own script again in each worker.
+def _decode_shards(
+    folder: Path, unfinished: dict[int, list[ClipGroup]], view: FrameView, signatures: list[str], workers: int
+) -> dict[int, StoreShard]:
+    progress = Progress("frames", sum(len(group) for shard in unfinished.values() for group in shard), "clips")
+    done: dict[int, StoreShard] = {}
+    # Forked: spawned processes would run the job's own script once more in each worker.
     context = multiprocessing.get_context("fork")
-    pool = ProcessPoolExecutor(max(1, min(workers, len(left))), context, _end_with_parent)
+    pool = ProcessPoolExecutor(max(1, min(workers, len(unfinished))), context, _end_with_parent)
     try:
-        work = {pool.submit(_make, folder, n, shard, view, signatures[n]): n for n, shard in left.items()}
-        for future in as_completed(work):
-            done[work[future]] = future.result()
+        shard_of_future = {
+            pool.submit(_make_shard, folder, n, shard, view, signatures[n]): n for n, shard in unfinished.items()
+        }
+        for future in as_completed(shard_of_future):
+            done[shard_of_future[future]] = future.result()
             progress.advance(len(future.result().places))
     except BrokenProcessPool as error:
         raise RewindError(
@@ -128,79 +139,82 @@ def _decode(
 
 
 def _end_with_parent() -> None:
-    """A job that is killed outright cannot end its workers, which would then wait for work for ever."""
+    """Make this worker exit when its job is gone: a job killed with SIGKILL cannot end workers, which wait for ever."""
 
     def watch() -> None:
-        multiprocessing.parent_process().join()
+        parent = multiprocessing.parent_process()
+        assert parent is not None  # this runs in workers alone
+        parent.join()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _make(folder: Path, number: int, shard: list[Family], view: View, signature: str) -> Shard:
-    """One shard, then the state that vouches for it."""
-    state = _state(folder, number)
+def _make_shard(folder: Path, number: int, shard: list[ClipGroup], view: FrameView, signature: str) -> StoreShard:
+    """Write one shard, then the state file that says it is complete."""
+    state = _shard_state_path(folder, number)
     state.unlink(missing_ok=True)
-    made = write_shard(_draft(folder, number), shard, view)
-    write_json(state, {"signature": signature, "shard": asdict(made)})
-    return made
+    stored = write_store_shard(_unpublished_path(folder, number), shard, view)
+    write_json(state, {"signature": signature, "shard": asdict(stored)})
+    return stored
 
 
-def _finished(folder: Path, number: int, signature: str, view: View) -> Shard | None:
-    """What an earlier call made of a shard, if it holds for this signature and the file is whole."""
+def _finished_shard(folder: Path, number: int, signature: str, view: FrameView) -> StoreShard | None:
+    """A shard of an earlier call, if it has this signature and its file is intact."""
     try:
-        state = json.loads(_state(folder, number).read_text(encoding="utf-8"))
+        state = json.loads(_shard_state_path(folder, number).read_text(encoding="utf-8"))
         content = state["shard"]
-        shard = Shard(content["rows"], content["sha256"], [tuple(place) for place in content["places"]])
-        size = _draft(folder, number).stat().st_size
-        whole = state["signature"] == signature and size == shard.rows * view.bytes
-        return shard if whole and sha256_of(_draft(folder, number)) == shard.sha256 else None
+        shard = StoreShard(content["rows"], content["sha256"], [tuple(place) for place in content["places"]])
+        size = _unpublished_path(folder, number).stat().st_size
+        valid = state["signature"] == signature and size == shard.rows * view.bytes
+        return shard if valid and sha256_of(_unpublished_path(folder, number)) == shard.sha256 else None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
-def _publish(folder: Path, shards: int) -> None:
-    """Give finished shards their place in the store."""
-    target = folder / SHARDS
+def _publish_shards(folder: Path, shards: int) -> None:
+    """Link or move finished shards into the store."""
+    target = folder / STORE_SHARDS
     target.mkdir(exist_ok=True)
     for old in target.iterdir():
         old.unlink()
     for number in range(shards):
-        draft, path = _draft(folder, number), shard_path(folder, number)
+        unpublished, path = _unpublished_path(folder, number), store_shard_path(folder, number)
         try:
-            os.link(draft, path)
+            os.link(unpublished, path)
         except OSError:  # no hard links here
-            draft.replace(path)
+            unpublished.replace(path)
 
 
-def _draft(folder: Path, number: int) -> Path:
-    return folder / ".state" / shard_name(number)
+def _unpublished_path(folder: Path, number: int) -> Path:
+    return folder / ".state" / store_shard_name(number)
 
 
-def _state(folder: Path, number: int) -> Path:
+def _shard_state_path(folder: Path, number: int) -> Path:
     return folder / ".state" / f"{number:05}.json"
 
 
-def _identity(clip: Clip) -> tuple[Any, ...]:
+def _clip_identity(clip: ClipToStore) -> tuple[Any, ...]:
     try:
-        return clip.item_id, clip.reversed, *identity(clip.path)
+        return clip.item_id, clip.reversed, *clip_identity(clip.path)
     except OSError as error:
         raise RewindError(f"{clip.path}: cannot be read ({error.strerror}); prepare the videos again.") from error
 
 
-def _sweep(folder: Path, shards: int) -> None:
-    """Remove drafts of a killed call, and shards beyond the last one now."""
-    for draft in (*folder.glob(".*.part.*"), *(folder / ".state").glob(".*.part.*")):
-        draft.unlink(missing_ok=True)
-    for path in folder.glob("[0-9]*.bin"):  # where version 1 had them
+def _remove_stale_shards(folder: Path, shards: int) -> None:
+    """Remove temporary files of a killed call, and shards beyond the present last one."""
+    for temporary in (*folder.glob(".*.part.*"), *(folder / ".state").glob(".*.part.*")):
+        temporary.unlink(missing_ok=True)
+    for path in folder.glob("[0-9]*.bin"):  # where version 1 of the store had shards
         path.unlink()
     for path in (folder / ".state").glob("[0-9]*.bin"):
         if int(path.stem) >= shards:
-            _state(folder, int(path.stem)).unlink(missing_ok=True)
+            _shard_state_path(folder, int(path.stem)).unlink(missing_ok=True)
             path.unlink()
 
 
 def _check_disk(folder: Path, needed: int) -> None:
+    """Refuse to begin where ``needed`` bytes do not fit."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise RewindError(

@@ -1,4 +1,4 @@
-"""From similarities to ranks and metrics, and the rank tables of a study's runs."""
+"""From similarity matrices to ranks and metrics, and the readers of a study's rank tables."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rewind.datasets.captions import load_split
+from rewind.data.captions import load_split
 from rewind.errors import RewindError
 from rewind.evaluation import ranking
-from rewind.evaluation.matrix import open_scored
-from rewind.evaluation.scored_pairs import not_scored, reason
-from rewind.evaluation.settings import among_originals, left_out
-from rewind.files import read_json, reading_user_file, require_regular_file, write_csv, write_json, write_parquet
-from rewind.jobs.given import Given
-from rewind.statistics.blocks import Runs, check_ranks
+from rewind.evaluation.matrix import open_scores
+from rewind.evaluation.ranking import count_binary_left_out, setting_without_twins, unscored_reason, unscored_settings
+from rewind.io.files import read_json, reading_user_file, require_regular_file, write_csv, write_json, write_parquet
+from rewind.statistics.blocks import RunRanks, check_ranks
+from rewind.workflow.job import Job
 
-Run = tuple[str, int]
+RunKey = tuple[str, int]
 """Method and seed."""
-NEAR_TIES_FROM = 0.01  # of queries
-WITHOUT_TWINS = "its vectors have no time-reversed twins"
-NEEDS_TWINS = ("hard", "binary", "test")
-"""Settings that a run without the twins is not evaluated in: they ask about twins, or search all items."""
+
+MIN_NEAR_TIE_SHARE = 0.01  # share of queries from which near ties are worth a note
+NO_TWINS_REASON = "its vectors have no time-reversed twins"
+SETTINGS_NEEDING_TWINS = ("hard", "binary", "test")
+"""Settings in which a run without twins is not evaluated: they are about twins, or search all items."""
 
 
-def ranks(given: Given) -> None:
+def ranks(job: Job) -> None:
     """Rule ``ranks``."""
-    params, inputs = given.params, given.input
-    folder, output = Path(inputs.item_table).parent, given.output
+    params, inputs = job.params, job.input
+    folder, output = Path(inputs.item_table).parent, job.output
     files = inputs.similarity, output.ranks, output.said
     compute_ranks(folder, params.dataset, params.settings, params.directions, *files, params.item_to_text)
 
 
-def metrics(given: Given) -> None:
+def metrics(job: Job) -> None:
     """Rule ``metrics``."""
-    runs = [(method, seed) for method, seed in given.params.runs]
-    join_metrics(dict(zip(runs, given.input.said, strict=True)), given.params.settings, given.output.table)
+    runs = [(method, seed) for method, seed in job.params.runs]
+    join_metrics(dict(zip(runs, job.input.said, strict=True)), job.params.settings, job.output.table)
 
 
 def compute_ranks(
@@ -47,59 +47,59 @@ def compute_ranks(
     settings: list[str],
     directions: list[str],
     similarity: str,
-    ranks: str,
-    said: str,
+    ranks_file: str,
+    run_metrics: str,
     item_to_text: str = ranking.ALL_CAPTIONS,
 ) -> None:
-    """Ranks of one run, and what is said of it: its metrics, and settings that it lacks with the reason.
+    """Write the ranks of one run, its metrics, and the settings in which it is not evaluated with the reasons.
 
     Args:
         folder: the data set's results folder.
         dataset: its name.
-        settings, directions: of the study.
-        similarity: the run's matrix.
-        ranks: Parquet file of the rank table.
+        settings, directions: those of the study.
+        similarity: npz file of the run's similarity matrix.
+        ranks_file: Parquet file of the rank table that is written.
         item_to_text: ``evaluation.item_to_text``.
-        said: JSON file with ``metrics`` (a row per setting and direction), and where they apply ``not_evaluated``
-            (setting, or setting and direction → reason) and ``near_ties``.
+        run_metrics: JSON file that is written, with ``metrics`` (a row per setting and direction), and where they apply
+            ``not_evaluated`` (setting, or setting and direction → reason) and ``near_ties``.
 
     Raises:
         RewindError: for a matrix that no setting can be evaluated with.
     """
     items, captions, _ = load_split(folder, dataset, "test")
-    if "binary" in settings and (count := left_out(captions, items)):
+    if "binary" in settings and (count := count_binary_left_out(captions, items)):
         print(f"binary: {count:,} captions are not used as queries: the twin of their clip has no caption")
-    scores, queries, gallery = open_scored(similarity)
+    scores, queries, gallery = open_scores(similarity)
     reasons = not_evaluated(queries, gallery, captions, items, settings, similarity)
     run_captions = captions.set_index("caption_id", drop=False).loc[queries]
     run_items = items.set_index("item_id", drop=False).loc[gallery]
     if reasons:
-        found = _of_originals(scores, run_captions, run_items, directions, similarity, item_to_text)
+        table = _rank_originals(scores, run_captions, run_items, directions, similarity, item_to_text)
     else:
-        found = ranking.rank_table(scores, run_captions, run_items, settings, directions, similarity, item_to_text)
-    asked = [setting for setting in settings if setting not in reasons]
-    reasons |= not_scored(scores, run_captions, run_items, asked, directions)
-    found = _evaluated(found, reasons, similarity)
-    write_parquet(ranks, found)
+        table = ranking.rank_table(scores, run_captions, run_items, settings, directions, similarity, item_to_text)
+    evaluated = [setting for setting in settings if setting not in reasons]
+    reasons |= unscored_settings(scores, run_captions, run_items, evaluated, directions)
+    table = _evaluated_ranks(table, reasons, similarity)
+    write_parquet(ranks_file, table)
     content: dict[str, Any] = {"not_evaluated": reasons} if reasons else {}
-    if "binary" in settings and not reason(reasons, "binary", "text_to_item"):
-        share = ranking.near_ties(scores, run_captions, run_items)
-        content |= {"near_ties": share} if share >= NEAR_TIES_FROM else {}
+    if "binary" in settings and not unscored_reason(reasons, "binary", "text_to_item"):
+        share = ranking.near_tie_share(scores, run_captions, run_items)
+        content |= {"near_ties": share} if share >= MIN_NEAR_TIE_SHARE else {}
     content["metrics"] = [
-        {"setting": setting, "direction": direction} | {name: _plain(value) for name, value in row.items()}
-        for (setting, direction), part in found.groupby(["setting", "direction"], sort=False)
-        for row in [ranking.metrics(part)]
+        {"setting": setting, "direction": direction} | {name: _plain_number(value) for name, value in row.items()}
+        for (setting, direction), rows in table.groupby(["setting", "direction"], sort=False)
+        for row in [ranking.compute_metrics(rows)]
     ]
-    write_json(said, content)
+    write_json(run_metrics, content)
 
 
-def join_metrics(said: dict[Run, str], settings: list[str], table: str) -> None:
+def join_metrics(run_metrics: dict[RunKey, str], settings: list[str], table: str) -> None:
     """One table of all runs' metrics.
 
     Raises:
         RewindError: for a setting that no run was evaluated in.
     """
-    contents = {run: read_json(path) for run, path in said.items()}
+    contents = {run: read_json(path) for run, path in run_metrics.items()}
     _check_settings(settings, contents)
     rows = [
         {"method": method, "seed": seed} | row
@@ -109,45 +109,52 @@ def join_metrics(said: dict[Run, str], settings: list[str], table: str) -> None:
     write_csv(table, pd.DataFrame(rows))
 
 
-def _plain(value: Any) -> int | float:
-    """A number as JSON has it, to the last bit."""
+def _plain_number(value: Any) -> int | float:
+    """A NumPy number as a Python number, without loss of precision."""
     return int(value) if isinstance(value, (int, np.integer)) else float(value)
 
 
-def _check_settings(settings: list[str], contents: dict[Run, dict[str, Any]]) -> None:
-    lacking = [content.get("not_evaluated", {}) for content in contents.values()]
+def _check_settings(settings: list[str], contents: dict[RunKey, dict[str, Any]]) -> None:
+    reasons_by_run = [content.get("not_evaluated", {}) for content in contents.values()]
     directions = dict.fromkeys(row["direction"] for content in contents.values() for row in content["metrics"])
-    directions |= dict.fromkeys(place.partition(" ")[2] for why in lacking for place in why if " " in place)
+    directions |= dict.fromkeys(key.partition(" ")[2] for reasons in reasons_by_run for key in reasons if " " in key)
     for setting in settings:
         for direction in directions:
-            if all(reason(why, setting, direction) for why in lacking):
-                way = "" if setting in lacking[0] else f", {direction}"
+            if all(unscored_reason(reasons, setting, direction) for reasons in reasons_by_run):
+                direction_note = "" if setting in reasons_by_run[0] else f", {direction}"
                 raise RewindError(
-                    f"evaluation.settings: no run of the study can be evaluated in {setting!r}{way} "
-                    f"({reason(lacking[0], setting, direction)}); take it out."
+                    f"evaluation.settings: no run of the study can be evaluated in {setting!r}{direction_note} "
+                    f"({unscored_reason(reasons_by_run[0], setting, direction)}); take it out."
                 )
 
 
-def _evaluated(found: pd.DataFrame, reasons: dict[str, str], where: str) -> pd.DataFrame:
-    """Ranks of those settings and directions that the scores answer.
+def _evaluated_ranks(table: pd.DataFrame, reasons: dict[str, str], where: str) -> pd.DataFrame:
+    """Ranks of those settings and directions that can be evaluated with the scores.
 
     Raises:
         RewindError: if there are none.
     """
-    places = zip(found["setting"], found["direction"], strict=True)
-    kept = found[[not reason(reasons, setting, direction) for setting, direction in places]]
-    if kept.empty:
-        said = "; ".join(f"{place}: {why}" for place, why in reasons.items())
-        raise RewindError(f"{where}: no setting of the study can be evaluated with these scores ({said}).")
-    return kept.reset_index(drop=True)
+    views = zip(table["setting"], table["direction"], strict=True)
+    evaluated = table[[not unscored_reason(reasons, setting, direction) for setting, direction in views]]
+    if evaluated.empty:
+        listed = "; ".join(f"{view}: {reason}" for view, reason in reasons.items())
+        raise RewindError(f"{where}: no setting of the study can be evaluated with these scores ({listed}).")
+    return evaluated.reset_index(drop=True)
 
 
-def _of_originals(
-    scores: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, directions: list[str], where: str, texts: str
+def _rank_originals(
+    scores: np.ndarray,
+    captions: pd.DataFrame,
+    items: pd.DataFrame,
+    directions: list[str],
+    where: str,
+    item_to_text: str,
 ) -> pd.DataFrame:
-    """Ranks in Origin of a run without twins, whose whole gallery is Origin's."""
-    found = ranking.rank_table(scores, captions, items, [among_originals("origin")], directions, where, texts)
-    return found.assign(setting="origin")
+    """Ranks in Origin of a run without twins: its gallery has originals alone, so all of it is searched."""
+    table = ranking.rank_table(
+        scores, captions, items, [setting_without_twins("origin")], directions, where, item_to_text
+    )
+    return table.assign(setting="origin")
 
 
 def not_evaluated(
@@ -158,37 +165,37 @@ def not_evaluated(
     settings: list[str],
     where: str = "similarity",
 ) -> dict[str, str]:
-    """Settings that a run cannot be evaluated in, with the reason; of a matrix of all captions and items, none.
+    """Settings in which a run cannot be evaluated → the reason; empty for a matrix of all captions and items.
 
     Args:
         queries, gallery: ids of the matrix's captions and items.
-        captions, items: of the test split.
-        settings: of the study.
-        where: names the matrix in messages.
+        captions, items: those of the test split.
+        settings: those of the study.
+        where: name of the matrix in messages.
 
     Raises:
         RewindError: for a matrix that lacks other items than all twins, lacks captions of the items that it has, or
             that no setting of the study is left for.
     """
     if len(set(gallery)) < len(gallery) or len(set(queries)) < len(queries):
-        return {}  # refused by name where it is ranked
-    lacking = items[~items["item_id"].isin(gallery)]
-    asked = captions[captions["video_id"].isin(gallery) & ~captions["caption_id"].isin(queries)]
-    if len(asked):
+        return {}  # duplicates are refused by name where they are ranked
+    missing_items = items[~items["item_id"].isin(gallery)]
+    missing_captions = captions[captions["video_id"].isin(gallery) & ~captions["caption_id"].isin(queries)]
+    if len(missing_captions):
         raise RewindError(
-            f"{where}: the caption {asked['caption_id'].iloc[0]!r} of the test split is missing; score all captions of "
-            "its items."
+            f"{where}: the caption {missing_captions['caption_id'].iloc[0]!r} of the test split is missing; score all "
+            "captions of its items."
         )
-    if lacking.empty:
+    if missing_items.empty:
         return {}
-    odd = set(lacking["item_id"]) ^ set(items.loc[items["reversed"] == 1, "item_id"])
-    if odd:
-        missing = lacking["item_id"].iloc[0]
+    unexpected = set(missing_items["item_id"]) ^ set(items.loc[items["reversed"] == 1, "item_id"])
+    if unexpected:
+        first_missing = missing_items["item_id"].iloc[0]
         raise RewindError(
-            f"{where}: the item {missing!r} of the test split is missing; only all time-reversed twins together may "
-            "be, so score every original and all twins or none."
+            f"{where}: the item {first_missing!r} of the test split is missing; only all time-reversed twins together "
+            "may be, so score every original and all twins or none."
         )
-    reasons = {setting: WITHOUT_TWINS for setting in settings if setting in NEEDS_TWINS}
+    reasons = {setting: NO_TWINS_REASON for setting in settings if setting in SETTINGS_NEEDING_TWINS}
     if len(reasons) == len(settings):
         raise RewindError(
             f"{where}: there are no time-reversed twins, which {', '.join(settings)} need; add origin to "
@@ -198,22 +205,26 @@ def not_evaluated(
 
 
 def ranks_path(folder: str, method: str, seed: int) -> Path:
-    """The rank table of a run."""
+    """The rank table of a run.
+
+    >>> ranks_path("results/demo/ranks", "meanP", 0).as_posix()
+    'results/demo/ranks/meanP/seed0.parquet'
+    """
     return Path(folder) / method / f"seed{seed}.parquet"
 
 
-def folder_of(files: Sequence[str]) -> str:
-    """The folder of a study's rank tables, of which these are some."""
+def ranks_folder(files: Sequence[str]) -> str:
+    """The folder of a study's rank tables, from the paths of some of them."""
     return str(Path(files[0]).parents[1])
 
 
-def read_ranks(runs: list[Run], folder: str) -> Runs:
+def read_ranks(runs: list[RunKey], folder: str) -> RunRanks:
     """Rank tables of all runs, by method and seed.
 
     Raises:
         RewindError: naming the file and row of a run that is missing or broken.
     """
-    tables: Runs = {}
+    tables: RunRanks = {}
     for method, seed in runs:
         path = ranks_path(folder, method, seed)
         require_regular_file(path, missing_ok=True)
@@ -226,20 +237,22 @@ def read_ranks(runs: list[Run], folder: str) -> Runs:
     return tables
 
 
-def read_reasons(runs: Iterable[Run], folder: str) -> dict[str, dict[str, str]]:
-    """Method → setting that it was not evaluated in → the reason, from ``<ranks>/<method>/seed<k>.json``."""
-    found: dict[str, dict[str, str]] = {}
-    for (method, _), said in _said(runs, folder).items():
-        if "not_evaluated" in said:
-            found.setdefault(method, {}).update(said["not_evaluated"])
-    return found
+def read_not_evaluated(runs: Iterable[RunKey], folder: str) -> dict[str, dict[str, str]]:
+    """Method → setting in which it was not evaluated → the reason, from ``<ranks>/<method>/seed<k>.json``."""
+    reasons: dict[str, dict[str, str]] = {}
+    for (method, _), content in _read_run_metrics(runs, folder).items():
+        if "not_evaluated" in content:
+            reasons.setdefault(method, {}).update(content["not_evaluated"])
+    return reasons
 
 
-def read_near_ties(runs: Iterable[Run], folder: str) -> dict[Run, float]:
-    """Run → share of Binary's queries that rounding may decide, of runs where it is worth a note."""
-    return {run: said["near_ties"] for run, said in _said(runs, folder).items() if "near_ties" in said}
+def read_near_ties(runs: Iterable[RunKey], folder: str) -> dict[RunKey, float]:
+    """Run → share of Binary's queries that rounding may decide, for runs where it is worth a note."""
+    return {
+        run: content["near_ties"] for run, content in _read_run_metrics(runs, folder).items() if "near_ties" in content
+    }
 
 
-def _said(runs: Iterable[Run], folder: str) -> dict[Run, dict[str, Any]]:
+def _read_run_metrics(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str, Any]]:
     paths = {run: ranks_path(folder, *run).with_suffix(".json") for run in runs}
     return {run: read_json(path) for run, path in paths.items() if path.is_file()}

@@ -1,43 +1,152 @@
-"""``report.html``: tables, figures, the explorer, and what ran on what."""
+"""``report.html``: tables, figures, the retrieval explorer, and what ran on what."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from rewind.files import write_text
-from rewind.jobs.cosine_gap_report import gap_results
-from rewind.jobs.examples import picture_of, read_similarity
-from rewind.jobs.given import Given
-from rewind.jobs.metrics import folder_of, read_ranks
-from rewind.jobs.page_sections import coverage, runs, sweep, under
-from rewind.jobs.report import Files, load_results, of_every_run, report_files, sizes
-from rewind.reporting.answer import answer
-from rewind.reporting.explorer import APART, Explorer
-from rewind.reporting.figures.rank_intervals import drawn
-from rewind.reporting.footnotes import Footnotes
-from rewind.reporting.lists import Split
-from rewind.reporting.order import trusted
-from rewind.reporting.page.captions import captions_of
-from rewind.reporting.page.document import Page, render
-from rewind.reporting.page.headline import asked, headline
-from rewind.reporting.page.parts import picture, section
-from rewind.reporting.page.shelf import shelf
-from rewind.reporting.page.strips import FRAMES, SIDE, Strips, make_strips
-from rewind.reporting.results import Results, directions
-from rewind.study import Dataset, Study
-from rewind.video.packed import EXTRACTED, find
+from rewind.config import Dataset, Study
+from rewind.io.files import read_csv, read_json, write_text
+from rewind.jobs.examples import item_picture, read_similarity
+from rewind.jobs.metrics import ranks_folder, read_ranks
+from rewind.jobs.report import (
+    ReportFiles,
+    input_files_by_run,
+    load_gap_results,
+    load_results,
+    report_files,
+    setting_sizes,
+)
+from rewind.report.answer import study_findings
+from rewind.report.explorer import MAX_BYTES_IN_PAGE, Explorer, ScoredSplit
+from rewind.report.figures.ranks import ranks_to_draw
+from rewind.report.footnotes import Footnotes
+from rewind.report.page.document import (
+    Page,
+    figure_captions,
+    html_figure,
+    html_paragraph,
+    html_section,
+    render_page,
+    table_section,
+    text_table,
+)
+from rewind.report.page.headline import headline_html, question_rows
+from rewind.report.page.strips import STRIP_FRAMES, STRIP_SIDE, PageStrips, make_strips
+from rewind.report.results import Results, evaluated_directions, trusted_ranks
+from rewind.video.shards import EXTRACTED_FOLDER, find_clip
+from rewind.workflow.job import Job
 
-BESIDE = "once `rewind clips extract {} --split test` has written them beside the data"
+# ---- Sections: every run, the sweep, coverage of the data set ------------------------------------------------------
+
+MAX_UNUSABLE_SHOWN = 50
+
+
+def runs_section(files: ReportFiles, results: Results) -> list[str]:
+    rows: list[dict[str, Any]] = []
+    commits, versions, commands, digests = (Counter[str]() for _ in range(4))
+    for (method, seed), path in files.records.items():
+        record = read_json(path)
+        git = record.get("git") or {}
+        commits[_commit_text(record, git)] += 1
+        versions[", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items())] += 1
+        commands[str(record.get("command"))] += 1
+        digests[record.get("data_digest") or "of a version that kept no hash"] += 1
+        rows.append(
+            {
+                "method": results.labels[method],
+                "seed": str(seed),
+                "trained parameters": record.get("trained_parameters"),
+                "best epoch": (record.get("best") or {}).get("epoch"),
+                "seconds": record.get("seconds"),
+                "memory (MB)": record.get("peak_memory_mb"),
+                "device": ", ".join(filter(None, [*_device_names(record), record.get("instance")])),
+                "code": record.get("code"),
+            }
+        )
+    numbers = ("trained parameters", "best epoch", "seconds", "memory (MB)")
+    table = pd.DataFrame(rows, dtype=object)
+    return [
+        text_table(table, qualified_title("Every run, from its run.json", results.given), numbers),
+        html_paragraph("Commits: " + "; ".join(f"{name} ({count} runs)" for name, count in commits.items()) + "."),
+        html_paragraph("Packages: " + "; ".join(versions) + "."),
+        html_paragraph("Content of the data set: " + "; ".join(digests) + "."),
+        html_paragraph("Commands: " + "; ".join(f"{typed} ({count} runs)" for typed, count in commands.items()) + "."),
+    ]
+
+
+def _commit_text(record: dict[str, Any], git: dict[str, Any]) -> str:
+    """The commit that a run was computed with; for an installed release its version."""
+    if git.get("commit") is None and record.get("version"):
+        return f"none, version {record['version']}"
+    return f"{str(git.get('commit'))[:10]}{' with edits' if git.get('dirty') else ''}"
+
+
+def _device_names(record: dict[str, Any]) -> list[str]:
+    return (record.get("hardware") or {}).get("devices", [])
+
+
+def qualified_title(title: str, condition: str) -> str:
+    return f"{title}, {condition}" if condition else title
+
+
+def sweep_section(files: ReportFiles, table: str, condition: str) -> list[str]:
+    choice = read_json(files.best)
+    sentence = html_paragraph(f"{choice['max_frames']} frames a clip, chosen {choice['chosen']}.")
+    rows = read_csv(table)
+    if "valid_sum" not in rows or rows.empty:
+        return [sentence]
+    return [
+        sentence,
+        text_table(
+            rows.astype(object), qualified_title("Validation scores of the sweep", condition), tuple(rows.columns)
+        ),
+    ]
+
+
+def coverage_section(files: ReportFiles, data: Path, noun: str) -> list[str]:
+    items, report = read_csv(data / "items.csv"), read_csv(files.videos)
+    usable = items.assign(usable=items["status"] == "ok", twin=items["reversed"] == 1)
+    rows = [
+        {
+            "split": split,
+            "originals": int((~part["twin"]).sum()),
+            "usable": int((part["usable"] & ~part["twin"]).sum()),
+            "twins": int(part["twin"].sum()),
+            "usable twins": int((part["usable"] & part["twin"]).sum()),
+        }
+        for split, part in usable.groupby("split", sort=False)
+    ]
+    unusable = report[report["status"] != "ok"]
+    elements = [
+        text_table(
+            pd.DataFrame(rows).astype(object),
+            f"{noun.capitalize()} by split",
+            ("originals", "usable", "twins", "usable twins"),
+        )
+    ]
+    if unusable.empty:
+        return [*elements, html_paragraph(f"All {len(report):,} source {noun} are usable.")]
+    shown = unusable[["item_id", "status", "reason"]].head(MAX_UNUSABLE_SHOWN)
+    more = f"; the first {len(shown)}" if len(unusable) > len(shown) else ""
+    return [*elements, text_table(shown, f"{len(unusable):,} of {len(report):,} source {noun} are not usable{more}")]
+
+
+# ---- The page ------------------------------------------------------------------------------------------------------
+
+EXTRACT_HINT = "once `rewind clips extract {} --split test` has written them beside the data"
 
 
 @dataclass(frozen=True)
-class Made:
-    """What other jobs made: a folder of tables, pictures, a folder of ranks, a matrix per run, the sweep's table."""
+class PageInputs:
+    """Files of other jobs: a folder of tables, pictures, a folder of ranks, a matrix per run, the sweep's table."""
 
     tables: Path
     pictures: list[Path]
@@ -46,162 +155,189 @@ class Made:
     sweep: str
 
 
-def page(given: Given) -> None:
+def page(job: Job) -> None:
     """Rule ``page``."""
-    inputs = given.input
+    inputs = job.input
     pictures = [Path(path) for path in [*inputs.pictures, *inputs.get("gap_pictures", [])]]
-    made = Made(Path(inputs.tables), pictures, folder_of(inputs.ranks), of_every_run(given, "similarity"), inputs.sweep)
+    page_inputs = PageInputs(
+        Path(inputs.tables), pictures, ranks_folder(inputs.ranks), input_files_by_run(job, "similarity"), inputs.sweep
+    )
     make_page(
-        Study(**given.params.study),
-        Dataset(**given.params.dataset),
-        report_files(given),
-        made,
+        Study(**job.params.study),
+        Dataset(**job.params.dataset),
+        report_files(job),
+        page_inputs,
         Path(inputs.item_table).parent,
-        Path(given.output.page),
-        Path(given.output.data),
+        Path(job.output.page),
+        Path(job.output.data),
     )
 
 
-def make_page(study: Study, dataset: Dataset, files: Files, made: Made, data: Path, result: Path, beside: Path) -> None:
+def make_page(
+    study: Study,
+    dataset: Dataset,
+    files: ReportFiles,
+    page_inputs: PageInputs,
+    data: Path,
+    result: Path,
+    page_data: Path,
+) -> None:
     """Write the study's page.
 
     Args:
-        study, dataset: their files.
+        study, dataset: the configuration.
         files: what tables and figures are made from.
-        made: what the page shows.
+        page_inputs: files that the page shows.
         data: the data set's results folder; clips that do not fit into the page are linked there.
-        result: the page.
-        beside: folder next to the page for what a page of a large study reads on demand; empty for the others.
+        result: the HTML file.
+        page_data: folder next to it for what the page of a large study loads on demand; empty for other studies.
     """
     results = load_results(study, dataset, files)
-    explorer, split = _explorer(study, made, data, results)
-    strips = _strips(split, data, min(SIDE, study.frames.size))
-    clips = [_single(data, path, result.parent) if path else "#" for path in split.items["path"]]
-    shown, copies = shelf(made.tables, study.tables.prefix)
-    figures = _figures(made.pictures, study, results)
-    first = figures.pop("intervals", "")
-    others = '<div class="figures">' + "\n".join(figures.values()) + "</div>"
+    explorer, split = _build_explorer(study, page_inputs, data, results)
+    strips = _build_strips(split, data, min(STRIP_SIDE, study.frames.size))
+    clips = [_clip_link(data, path, result.parent) if path else "#" for path in split.items["path"]]
+    tables, copies = table_section(page_inputs.tables, study.tables.prefix)
+    figures = _figure_elements(page_inputs.pictures, study, results)
+    intervals_figure = figures.pop("intervals", "")
+    other_figures = '<div class="figures">' + "\n".join(figures.values()) + "</div>"
     sections = {
-        "answer": section("answer", "Answer", _answer(study, dataset, files, results, first)),
-        "tables": section("tables", "Tables", '<div class="sheets">', *shown, "</div>"),
-        "figures": section("figures", "Figures", others),
-        "runs": section("runs", "Runs", *runs(files, results)),
-        "sweep": section("sweep", "Number of frames", *sweep(files, made.sweep, results.given)),
-        "coverage": section("coverage", "Coverage", *coverage(files, data, _noun(dataset))),
+        "answer": html_section("answer", "Answer", _answer_section(study, dataset, files, results, intervals_figure)),
+        "tables": html_section("tables", "Tables", '<div class="sheets">', *tables, "</div>"),
+        "figures": html_section("figures", "Figures", other_figures),
+        "runs": html_section("runs", "Runs", *runs_section(files, results)),
+        "sweep": html_section("sweep", "Number of frames", *sweep_section(files, page_inputs.sweep, results.given)),
+        "coverage": html_section("coverage", "Coverage", *coverage_section(files, data, _items_noun(dataset))),
     }
     names = {"sweep": "Number of frames"}
-    folder = beside.name if explorer.bytes() > APART else ""
-    page = Page(
+    folder = page_data.name if explorer.bytes() > MAX_BYTES_IN_PAGE else ""
+    document = Page(
         title=study.title or study.name,
-        subtitle=under(_subtitle(study, dataset, split, results), results.given),
+        subtitle=qualified_title(_subtitle(study, dataset, split, results), results.given),
         sections=sections,
         names=names,
         explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items, folder),
         strips=strips.content(),
-        clips=_said(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors", dataset.name),
+        clips=_clips_text(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors", dataset.name),
         beside=bool(folder),
         copies=copies,
     )
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
+    shutil.rmtree(page_data, ignore_errors=True)
+    page_data.mkdir(parents=True)
     for address, text in explorer.files(folder).items() if folder else ():
-        write_text(beside / Path(address).name, text)
-    write_text(result, render(page))
+        write_text(page_data / Path(address).name, text)
+    write_text(result, render_page(document))
 
 
-def _single(data: Path, path: str, start: Path) -> str:
-    """Where a clip is as a file of its own, if somebody took it out of its shard (``rewind clips``)."""
-    return os.path.relpath(data / (EXTRACTED + path.removeprefix("videos") if find(data / path) else path), start)
+def _clip_link(data: Path, path: str, start: Path) -> str:
+    """Link to a clip as a file of its own; for a packed clip, to where ``rewind clips extract`` writes it."""
+    return os.path.relpath(
+        data / (EXTRACTED_FOLDER + path.removeprefix("videos") if find_clip(data / path) else path), start
+    )
 
 
-def _explorer(study: Study, made: Made, data: Path, results: Results) -> tuple[Explorer, Split]:
-    """Of the runs that were evaluated in every setting; where there is none, in as many as some run was."""
-    settings, ways, methods = _explored(study, results)
-    ranks, explorer = read_ranks(study.runs(), made.ranks), None
-    for (method, seed), path in made.similarity.items():
+def _build_explorer(
+    study: Study, page_inputs: PageInputs, data: Path, results: Results
+) -> tuple[Explorer, ScoredSplit]:
+    """The retrieval explorer of the runs that were evaluated in every setting, see :func:`_explored_settings`."""
+    settings, directions, methods = _explored_settings(study, results)
+    ranks, explorer = read_ranks(study.runs(), page_inputs.ranks), None
+    for (method, seed), path in page_inputs.similarity.items():
         if method not in methods:
             continue
         scores, split = read_similarity(data, study.dataset, path)
         if explorer is None:
-            explorer = Explorer(split.captions, split.items, settings, ways)
+            explorer = Explorer(split.captions, split.items, settings, directions)
         explorer.check(split, path)
         explorer.add(method, seed, scores, ranks[method][seed], path)
-        del scores  # before the next one is read
-    assert explorer is not None  # every run has some setting
+        del scores  # so that only one matrix is in memory
+    assert explorer is not None  # every run is evaluated in some setting
     return explorer, explorer.split
 
 
-def _explored(study: Study, results: Results) -> tuple[list[str], list[str], list[str]]:
-    """Settings, directions, and the methods that were evaluated in each of both: as many as can be."""
+def _explored_settings(study: Study, results: Results) -> tuple[list[str], list[str], list[str]]:
+    """Settings and directions, and the methods that were evaluated in all of them.
 
-    def whole(method: str, settings: list[str], ways: list[str]) -> bool:
-        return not any(results.reason(method, setting, way) for setting in settings for way in ways)
+    These are all settings of the study; if no method was evaluated in all, those of the first method in as many
+    directions as possible.
+    """
+
+    def is_evaluated(method: str, settings: list[str], directions: list[str]) -> bool:
+        return not any(results.reason(method, setting, direction) for setting in settings for direction in directions)
 
     keys = study.evaluation
-    choices = [(keys.settings, keys.directions)]
-    for ways in (keys.directions, *([way] for way in keys.directions)):
+    every_setting: list[str] = list(keys.settings)
+    every_direction: list[str] = list(keys.directions)
+    choices = [(every_setting, every_direction)]
+    for directions in (every_direction, *([direction] for direction in every_direction)):
         for method in results.labels:
-            choices.append(([setting for setting in keys.settings if whole(method, [setting], ways)], ways))
-    for settings, ways in choices:
-        methods = [method for method in results.labels if whole(method, settings, ways)]
+            settings = [setting for setting in every_setting if is_evaluated(method, [setting], directions)]
+            choices.append((settings, directions))
+    for settings, directions in choices:
+        methods = [method for method in results.labels if is_evaluated(method, settings, directions)]
         if settings and methods:
-            return settings, ways, methods
-    return keys.settings, keys.directions, []
+            return settings, directions, methods
+    return every_setting, every_direction, []
 
 
-def _strips(split: Split, data: Path, size: int) -> Strips:
+def _build_strips(split: ScoredSplit, data: Path, size: int) -> PageStrips:
     paths, reversed_ = split.items["path"].tolist(), (split.items["reversed"] == 1).tolist()
 
     def read(item: int) -> np.ndarray:
-        return picture_of(data, paths[item], reversed_[item], FRAMES, size)
+        return item_picture(data, paths[item], reversed_[item], STRIP_FRAMES, size)
 
     return make_strips(read, split.twin.tolist(), reversed_)
 
 
-def _said(strips: Strips, count: int, items: str, dataset: str) -> str:
+def _clips_text(strips: PageStrips, count: int, items: str, dataset: str) -> str:
     if items == "vectors":
         return "The dataset consists of vectors without pictures: items are shown by name."
-    inside = strips.embedded()
+    embedded = strips.embedded()
     if items == "images":
         where = (
             "in this page"
-            if inside == count
-            else f"in this page or, {BESIDE.format(dataset)}, in the folder of the dataset"
+            if embedded == count
+            else f"in this page or, {EXTRACT_HINT.format(dataset)}, in the folder of the dataset"
         )
         return f"All {count:,} images are shown, cropped to the centre square that a model sees, {where}."
-    moving = f"{FRAMES} frames per clip, the centre square that a model sees, four per second"
-    if inside == count:
+    moving = f"{STRIP_FRAMES} frames per clip, the centre square that a model sees, four per second"
+    if embedded == count:
         return f"All {count:,} clips play inside this page: {moving}."
     return (
-        f"{inside:,} of {count:,} clips play inside this page ({moving}); the others, in the order of the file, play "
-        f"{BESIDE.format(dataset)}."
+        f"{embedded:,} of {count:,} clips play inside this page ({moving}); the others, in the order of the file, play "
+        f"{EXTRACT_HINT.format(dataset)}."
     )
 
 
-def _subtitle(study: Study, dataset: Dataset, split: Split, results: Results) -> str:
-    counts = f"{len(split.items):,} test {_noun(dataset)}, {len(split.captions):,} captions, {len(study.runs())} runs"
-    shown = _explored(study, results)[2]
-    lacking = ", ".join(label for method, label in results.labels.items() if method not in shown)
-    apart = f"; the explorer leaves out what was not evaluated in every setting: {lacking}" if lacking else ""
-    return f"{dataset.title or dataset.name}: {counts}{apart}"
+def _subtitle(study: Study, dataset: Dataset, split: ScoredSplit, results: Results) -> str:
+    counts = (
+        f"{len(split.items):,} test {_items_noun(dataset)}, {len(split.captions):,} captions, {len(study.runs())} runs"
+    )
+    explored = _explored_settings(study, results)[2]
+    left_out = ", ".join(label for method, label in results.labels.items() if method not in explored)
+    note = f"; the explorer leaves out what was not evaluated in every setting: {left_out}" if left_out else ""
+    return f"{dataset.title or dataset.name}: {counts}{note}"
 
 
-def _noun(dataset: Dataset) -> str:
+def _items_noun(dataset: Dataset) -> str:
     return "images" if dataset.items == "images" else "clips"
 
 
-def _figures(pictures: list[Path], study: Study, results: Results) -> dict[str, str]:
-    """Name → figure element of every picture that is not empty, in order."""
-    said = captions_of(study, results.labels)
+def _figure_elements(pictures: list[Path], study: Study, results: Results) -> dict[str, str]:
+    """Name → HTML element of every figure that is not empty, in order."""
+    figure_texts = figure_captions(study, results.labels)
     empty = {"gap": results.gaps.empty, "pairs": results.pairs.empty, "training_curves": not results.trained()}
-    metrics = {setting: results.deciding(setting) for setting in study.evaluation.settings}
-    empty["ranks"] = not drawn(trusted(results), metrics, directions(results, study.evaluation.settings[0])[0])
+    metrics: dict[str, str] = {setting: results.deciding(setting) for setting in study.evaluation.settings}
+    empty["ranks"] = not ranks_to_draw(
+        trusted_ranks(results), metrics, evaluated_directions(results, study.evaluation.settings[0])[0]
+    )
     empty["rank_curve"] = set(study.evaluation.settings) == {"binary"}
-    return {path.stem: picture(path, said[path.stem]) for path in pictures if not empty.get(path.stem, False)}
+    return {
+        path.stem: html_figure(path, figure_texts[path.stem]) for path in pictures if not empty.get(path.stem, False)
+    }
 
 
-def _answer(study: Study, dataset: Dataset, files: Files, results: Results, figure: str) -> str:
-    gaps = gap_results(study, files.gap) if files.gap else None
-    facts = Footnotes(settings=sizes(results), items=dataset.items, family=len(study.pairs()))
-    found = answer(results, study.evaluation.settings, gaps)
-    return headline(asked(study, results, facts), found, figure)
+def _answer_section(study: Study, dataset: Dataset, files: ReportFiles, results: Results, figure: str) -> str:
+    gaps = load_gap_results(study, files.gap) if files.gap else None
+    facts = Footnotes(settings=setting_sizes(results), items=dataset.items, family=len(study.pairs()))
+    findings = study_findings(results, study.evaluation.settings, gaps)
+    return headline_html(question_rows(study, results, facts), findings, figure)

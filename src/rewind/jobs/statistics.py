@@ -1,29 +1,107 @@
-"""From ranks to intervals and tests, and to the verdict's control: gaps between methods, and how much smaller they
-are between their counterparts.
-"""
+"""Intervals, tests and gaps between methods from rank tables; the same by group of captions."""
 
 from __future__ import annotations
 
-from rewind.files import write_csv
-from rewind.jobs.given import Given
-from rewind.jobs.metrics import Run, folder_of, read_ranks, read_reasons
-from rewind.jobs.unpack import pairs_of, runs_of
-from rewind.statistics.comparisons import compare
-from rewind.statistics.control import shrinkage
-from rewind.statistics.pairs import Random
-from rewind.study.report import Statistics
-from rewind.study.verdict import Verdict
+from pathlib import Path
+
+import pandas as pd
+
+from rewind.config import Dataset
+from rewind.config.report import Statistics, Verdict
+from rewind.data.annotations import read_annotations
+from rewind.data.captions import load_split
+from rewind.data.groups import read_groups
+from rewind.io.files import read_csv, write_csv
+from rewind.jobs.inputs import job_pairs, job_runs
+from rewind.jobs.metrics import RunKey, ranks_folder, read_not_evaluated, read_ranks
+from rewind.statistics.comparisons import compare_methods, gap_shrinkage
+from rewind.statistics.groups import results_by_group
+from rewind.statistics.pairs import RandomFactors
+from rewind.workflow.job import Job
+from rewind.workflow.layout import job_sources_folder, sources_folder
+
+# ---- Groups of test captions, and results in each group ------------------------------------------------------------
 
 
-def statistics(given: Given) -> None:
+def groups(job: Job) -> None:
+    """Rule ``groups``."""
+    dataset = Dataset(**job.params.dataset)
+    make_groups(dataset, job.output[0], job_sources_folder(dataset, job.input))
+
+
+def group_results(job: Job) -> None:
+    """Rule ``group_results``."""
+    params = job.params
+    compute_group_results(
+        job_runs(job),
+        ranks_folder(job.input.ranks),
+        Path(job.input.item_table).parent,
+        params.dataset,
+        job.input.groups,
+        dict(params.deciding),
+        params.confidence,
+        RandomFactors.of(params.random),
+        list(params.compared),
+        job.output[0],
+    )
+
+
+def make_groups(dataset: Dataset, path: str, sources: Path | None = None) -> None:
+    """Write the CSV table ``caption_id, group`` of all test captions."""
+    annotations = read_annotations(dataset, str(sources or sources_folder(dataset.name)))
+    table = read_groups(dataset, annotations)
+    print(f"{dataset.name}: {len(table):,} test captions in {table['group'].nunique():,} groups")
+    write_csv(path, table)
+
+
+def compute_group_results(
+    runs: list[RunKey],
+    ranks: str,
+    folder: Path,
+    dataset: str,
+    groups_file: str,
+    deciding: dict[str, str],
+    confidence: float,
+    random: RandomFactors,
+    compared: list[str],
+    result: str,
+) -> None:
+    """Write ``statistics/groups.csv``: a row per method, setting, direction and group."""
+    group_of_query = group_of_queries(
+        read_csv(groups_file, text=("caption_id", "group")), load_split(folder, dataset, "test").captions
+    )
+    tables, not_evaluated = read_ranks(runs, ranks), read_not_evaluated(runs, ranks)
+    write_csv(result, results_by_group(tables, group_of_query, deciding, confidence, random, compared, not_evaluated))
+
+
+def group_of_queries(group_table: pd.DataFrame, captions: pd.DataFrame) -> dict[str, str]:
+    """Query → group: of a caption its own, of an item that of its captions, where all of them have the same.
+
+    >>> captions = pd.DataFrame({"caption_id": ["c1", "c2", "c3"], "video_id": ["a", "b", "b"]})
+    >>> group_of_queries(pd.DataFrame({"caption_id": ["c1", "c2", "c3"], "group": ["x", "x", "y"]}), captions)
+    {'c1': 'x', 'c2': 'x', 'c3': 'y', 'a': 'x'}
+    """
+    group_of_caption = dict(zip(group_table["caption_id"], group_table["group"], strict=True))
+    groups_by_item = captions.assign(group=captions["caption_id"].map(group_of_caption)).groupby(
+        "video_id", sort=False
+    )["group"]
+    group_of_item = groups_by_item.agg(lambda own: own.iloc[0] if own.notna().all() and own.nunique() == 1 else "")
+    return group_of_caption | {item: group for item, group in group_of_item.items() if group}
+
+
+# ---- Intervals and tests; the verdict's control --------------------------------------------------------------------
+# The control compares gaps between methods with those between their counterparts: how much smaller are they there?
+
+
+def statistics(job: Job) -> None:
     """Rule ``statistics``."""
-    params, output = given.params, given.output
+    params, output = job.params, job.output
     compute_statistics(
-        runs_of(given),
-        folder_of(given.input.ranks),
-        pairs_of(given),
+        job_runs(job),
+        ranks_folder(job.input.ranks),
+        job_pairs(job),
         Statistics(**params.settings),
-        Random.of(params.random),
+        RandomFactors.of(params.random),
         output.intervals,
         output.pairs,
         output.gaps,
@@ -32,34 +110,36 @@ def statistics(given: Given) -> None:
     )
 
 
-def control(given: Given) -> None:
+def control(job: Job) -> None:
     """Rule ``control``."""
-    params = given.params
-    keys, folder = Verdict(**params.verdict), folder_of(given.input.ranks)
-    compute_control(runs_of(given), folder, keys, params.setting, params.confidence, given.output[0])
+    params = job.params
+    keys, folder = Verdict(**params.verdict), ranks_folder(job.input.ranks)
+    compute_control(job_runs(job), folder, keys, params.setting, params.confidence, job.output[0])
 
 
 def compute_statistics(
-    runs: list[Run],
+    runs: list[RunKey],
     ranks: str,
     pairs: list[tuple[str, str]],
     keys: Statistics,
-    random: Random,
+    random: RandomFactors,
     intervals: str,
     differences: str,
     gaps: str,
     places: str,
     compared: list[str],
 ) -> None:
-    """Intervals of every method, comparisons of every declared pair, gaps between Origin and Hard, ranks of methods."""
-    found = compare(read_ranks(runs, ranks), pairs, keys, random, compared, read_reasons(runs, ranks))
-    write_csv(intervals, found.intervals)
-    write_csv(differences, found.pairs)
-    write_csv(gaps, found.gaps)
-    write_csv(places, found.ranks)
+    """Write intervals of all methods, comparisons of declared pairs, gaps between Origin and Hard, ranks of methods."""
+    results = compare_methods(read_ranks(runs, ranks), pairs, keys, random, compared, read_not_evaluated(runs, ranks))
+    write_csv(intervals, results.intervals)
+    write_csv(differences, results.pairs)
+    write_csv(gaps, results.gaps)
+    write_csv(places, results.ranks)
 
 
-def compute_control(runs: list[Run], ranks: str, keys: Verdict, setting: str, confidence: float, result: str) -> None:
+def compute_control(
+    runs: list[RunKey], ranks: str, keys: Verdict, setting: str, confidence: float, result: str
+) -> None:
     """Write ``statistics/control.csv``; ``runs`` are those of the verdict's methods and of their counterparts."""
     tables = read_ranks(runs, ranks)
-    write_csv(result, shrinkage(tables, keys.baseline, keys.methods, keys.control, setting, confidence))
+    write_csv(result, gap_shrinkage(tables, keys.baseline, keys.methods, keys.control, setting, confidence))

@@ -1,1 +1,1 @@
-"""Retrievers: towers, temporal heads, baselines."""
+"""Models: towers (backbones), heads, baselines, and models that are read from files."""

@@ -1,31 +1,36 @@
-"""open_clip's architectures by name or file: read without building a network, refused where we would compute another.
+"""open_clip's architectures and weight families: which ones are computed here exactly as open_clip does.
 
-Text is encoded here and not by open_clip, so every key of ``text_cfg`` is either one that the tower's own modules carry
-out, or must have the one value that :meth:`rewind.models.clip.Clip.encode_text` and CLIP's tokenizer stand for. Frames
-go through open_clip's own visual tower, whose keys therefore count, as long as it gives one vector per frame; they are
-normalised with CLIP's mean and deviation.
+Architectures are read by name or from a JSON file, without building a network. Text is encoded here and not by
+open_clip, so every key of ``text_cfg`` is either one that the tower's own modules carry out, or must have the one
+value that :meth:`rewind.models.clip.ClipTowers.encode_text` and CLIP's tokenizer stand for. Frames go through
+open_clip's own visual tower, whose keys therefore count, as long as it gives one vector per frame; they are
+normalised with CLIP's mean and standard deviation.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rewind.compat import open_clip_folder
+from rewind.config import Backbone as BackboneKeys
 from rewind.errors import RewindError
-from rewind.files import reading_user_file, require_regular_file
+from rewind.io.files import reading_user_file, require_regular_file
+from rewind.optional_packages import open_clip_folder
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
 
-Config = dict[str, Any]
+# ---- Architectures by name or JSON file ----------------------------------------------------------------------------
+
+ArchitectureConfig = dict[str, Any]
 _BLOCKS = {
     "width", "layers", "mlp_ratio", "ls_init_value", "act_kwargs", "norm_kwargs", "block_type", "qk_norm",
     "scale_heads", "scale_attn_inner", "scale_attn", "scale_fc",
 }  # fmt: skip
-# Of each part of a configuration: keys that are carried out, and keys that may have some values alone.
-_CARRIED_OUT: dict[str, set[str]] = {
+# Of each part of a configuration: keys with any value, which the modules take into account, and keys that may only
+# have certain values. All other keys are refused.
+_SUPPORTED_KEYS: dict[str, set[str]] = {
     "": {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu", "init_logit_scale"},
     "text_cfg": _BLOCKS | {"context_length", "vocab_size", "heads"},
     "vision_cfg": _BLOCKS
@@ -35,7 +40,7 @@ _CARRIED_OUT: dict[str, set[str]] = {
         "timm_proj_bias", "timm_drop", "timm_drop_path",
     },
 }  # fmt: skip
-_ONE_VALUE: dict[str, dict[str, tuple[Any, ...]]] = {
+_ALLOWED_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "": {"init_logit_bias": (None,), "nonscalar_logit_scale": (False,), "custom_text": (False,)},
     "text_cfg": {
         "hf_tokenizer_name": (None,), "tokenizer_mode": (None,), "tokenizer_kwargs": (None,), "hf_model_name": (None,),
@@ -52,23 +57,30 @@ _ONE_VALUE: dict[str, dict[str, tuple[Any, ...]]] = {
 _PREPROCESSING = {"mean": CLIP_MEAN, "std": CLIP_STD}
 
 
-def names() -> list[str]:
-    """Names of open_clip's architectures, refused ones included."""
+def architecture_names() -> list[str]:
+    """Names of open_clip's architectures, including those that :func:`load_architecture` refuses.
+
+    >>> "ViT-B-32-quickgelu" in architecture_names()
+    True
+    """
     return sorted(_files())
 
 
-def architecture(name: str) -> Config:
-    """Constructor arguments of open_clip's CLIP, by model name or from a JSON file; no network is built.
+def load_architecture(name: str) -> ArchitectureConfig:
+    """Arguments for open_clip's ``CLIP``, by model name or from a JSON file; no network is built.
 
     Args:
         name: one of open_clip's names, or a JSON file in its format (its ``open_clip_config.json`` too).
 
     Raises:
-        RewindError: if there is no such architecture, or it is not one that is computed here exactly as open_clip does;
-            the keys that are the reason are named.
+        RewindError: if there is no such architecture, or it is not one that is computed here exactly as open_clip does,
+            naming the keys that are the reason.
+
+    >>> load_architecture("ViT-B-32-quickgelu")["embed_dim"]
+    512
     """
-    config = read(name)
-    preprocessing = {}
+    config = read_architecture(name)
+    preprocessing: Mapping[str, Any] = {}
     if isinstance(config.get("model_cfg"), dict):  # as on open_clip's hub, with what frames need beside it
         preprocessing, config = config.get("preprocess_cfg") or {}, config["model_cfg"]
     parts = {"embed_dim": int, "vision_cfg": dict, "text_cfg": dict}
@@ -77,29 +89,30 @@ def architecture(name: str) -> Config:
         raise RewindError(
             f"backbone.architecture: {name}: not in open_clip's format: {missing[0]} is missing or of the wrong type."
         )
-    if found := [*refused(config)]:
+    if unsupported := [*unsupported_keys(config)]:
         raise RewindError(
-            f"backbone.architecture: {name}: only plain CLIP models can be used here; it has {', '.join(found)}, which "
-            "would not be computed as open_clip does: choose an architecture without it, such as ViT-B-32-quickgelu."
+            f"backbone.architecture: {name}: only plain CLIP models can be used here; it has {', '.join(unsupported)}, "
+            "which would not be computed as open_clip does: choose an architecture without it, such as "
+            "ViT-B-32-quickgelu."
         )
-    if reason := other_pixels(preprocessing):
+    if reason := normalisation_mismatch(preprocessing):
         raise RewindError(f"backbone.architecture: {name}: preprocess_cfg: {reason}.")
-    return {key: config[key] for key in config if key in _CARRIED_OUT[""]}
+    return {key: config[key] for key in config if key in _SUPPORTED_KEYS[""]}
 
 
-def read(name: str) -> Config:
-    """A configuration as it stands in its file.
+def read_architecture(name: str) -> ArchitectureConfig:
+    """A configuration as it is in its file.
 
     Raises:
-        RewindError: if there is no such architecture, or the file holds none.
+        RewindError: if there is no such architecture, or the file is not a configuration.
     """
     if not name.endswith(".json"):
-        known = _files()
-        if name not in known:
-            near = difflib.get_close_matches(name.replace("/", "-"), known, n=1)
+        files = _files()
+        if name not in files:
+            near = difflib.get_close_matches(name.replace("/", "-"), files, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see open_clip.list_models(), or name a JSON file."
             raise RewindError(f"backbone.architecture: open_clip knows no {name!r}; {hint}")
-        return json.loads(known[name].read_text())
+        return json.loads(files[name].read_text())
     path = Path(name)
     require_regular_file(path, missing_ok=True)
     if not path.is_file():
@@ -116,12 +129,12 @@ def read(name: str) -> Config:
     return config
 
 
-def refused(config: Mapping[str, Any]) -> Iterator[str]:
+def unsupported_keys(config: Mapping[str, Any]) -> Iterator[str]:
     """``key: value`` of everything in a configuration that is not computed here as open_clip would."""
-    for part, carried_out in _CARRIED_OUT.items():
+    for part, carried_out in _SUPPORTED_KEYS.items():
         keys = config[part] if part else config
         for key, value in keys.items():
-            if key not in carried_out and value not in _ONE_VALUE[part].get(key, ()):
+            if key not in carried_out and value not in _ALLOWED_VALUES[part].get(key, ()):
                 shown = "" if isinstance(value, dict) else f": {value}"
                 yield f"{part}.{key}{shown}" if part else f"{key}{shown}"
     size = config["vision_cfg"].get("image_size", 224)
@@ -129,8 +142,15 @@ def refused(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"vision_cfg.image_size: {size} (frames are square)"
 
 
-def other_pixels(preprocessing: Mapping[str, Any]) -> str | None:
-    """Why frames normalised as CLIP's are none that weights were trained on, by open_clip's ``preprocess_cfg``."""
+def normalisation_mismatch(preprocessing: Mapping[str, Any]) -> str | None:
+    """The difference if weights were trained on frames of another mean or deviation than CLIP's; None if there is none.
+
+    Args:
+        preprocessing: ``mean`` and ``std`` of channels, as in open_clip's ``preprocess_cfg``.
+
+    >>> normalisation_mismatch({"mean": (0.5, 0.5, 0.5)})
+    "frames are normalised with CLIP's mean, but these weights need mean (0.5, 0.5, 0.5): choose others"
+    """
     for key, ours in _PREPROCESSING.items():
         theirs = preprocessing.get(key) or ours
         if any(abs(a - b) > 1e-4 for a, b in zip(theirs, ours, strict=True)):
@@ -139,20 +159,83 @@ def other_pixels(preprocessing: Mapping[str, Any]) -> str | None:
     return None
 
 
-def published_beside(weights: Path, name: str) -> Config | None:
-    """What open_clip's hub says beside a weights file of this architecture (``open_clip_config.json``), if anything.
+def hub_config_beside(weights: Path, name: str) -> ArchitectureConfig | None:
+    """The configuration of open_clip's hub beside a weights file (``open_clip_config.json``), if it is of ``name``.
 
-    A file that tells of another architecture is of other weights in the same folder.
+    A configuration of another architecture is about other weights in the same folder: None.
     """
     file = weights.with_name("open_clip_config.json")
     require_regular_file(file, missing_ok=True)
     if not file.is_file():
         return None
-    found, ours = read(str(file)), architecture(name)
-    theirs = found.get("model_cfg") or {}
+    config, ours = read_architecture(str(file)), load_architecture(name)
+    theirs = config.get("model_cfg") or {}
     same = all(theirs.get(key) == ours.get(key) for key in ("embed_dim", "vision_cfg", "text_cfg"))
-    return found if same else None
+    return config if same else None
 
 
 def _files() -> dict[str, Path]:
     return {path.stem: path for path in (open_clip_folder() / "model_configs").glob("*.json")}
+
+
+# ---- Weight families: OpenAI's weights need QuickGELU, open_clip's own mostly GELU ---------------------------------
+# No tensor shows the activation, and the wrong one is a silent loss of accuracy. So the family decides, and if neither
+# the file nor the study says which it is, nothing is loaded.
+
+OPENAI_CONSTANTS = ("input_resolution", "context_length", "vocab_size")  # numbers among the tensors of OpenAI's files
+QUICKGELU_SUFFIX = "-quickgelu"
+
+
+def weights_family(state: Collection[str]) -> str | None:
+    """``openai`` if the names in a file show it, else None: no name shows that a file is open_clip's.
+
+    >>> weights_family(["visual.proj", "context_length"])
+    'openai'
+    """
+    return "openai" if is_clip4clip(state) or any(name in state for name in OPENAI_CONSTANTS) else None
+
+
+def is_clip4clip(state: Collection[str]) -> bool:
+    """Whether these are the names of a CLIP4Clip checkpoint, whose training began from OpenAI's weights."""
+    return any(name.startswith("clip.visual.") for name in state)
+
+
+def check_family(shown: str | None, keys: BackboneKeys, quick_gelu: bool, source: str, ours: bool = False) -> None:
+    """Refuse weights whose activation is not the architecture's, or is not known although either would load.
+
+    Args:
+        shown: the family that the weights themselves show.
+        keys: ``family`` and ``architecture``.
+        quick_gelu: whether the architecture has QuickGELU.
+        source: names the weights in messages.
+        ours: whether it is a checkpoint of a run here, whose study named the same architecture.
+
+    Raises:
+        RewindError: with the keys to set.
+    """
+    if shown and keys.family and shown != keys.family:
+        raise RewindError(
+            f"backbone.family: {keys.family}, but {source} shows that the weights are {shown}'s; remove the key."
+        )
+    family, other = shown or keys.family, _other_activation(keys.architecture, quick_gelu)
+    if family is None:
+        if other and not ours:
+            quick, plain = (keys.architecture, other) if quick_gelu else (other, keys.architecture)
+            raise RewindError(
+                f"{source} does not show where its weights come from, and both {quick} and {plain} would load it, one "
+                "of them with the wrong activation. For weights trained with QuickGELU (OpenAI's, MetaCLIP's, DFN's) "
+                f"set backbone.family: openai and backbone.architecture: {quick}; for others set backbone.family: "
+                f"open_clip and backbone.architecture: {plain}."
+            )
+        return
+    if (family == "openai") == quick_gelu:
+        return
+    right = f"backbone.architecture: {other}" if other else f"quick_gelu: {str(not quick_gelu).lower()} in its file"
+    needed, has = ("QuickGELU", "GELU") if family == "openai" else ("GELU", "QuickGELU")
+    raise RewindError(f"{source}: these weights need {needed}, but {keys.architecture} computes {has}; set {right}.")
+
+
+def _other_activation(architecture: str, quick_gelu: bool) -> str | None:
+    """open_clip's name of the same architecture with the other activation."""
+    other = architecture.removesuffix(QUICKGELU_SUFFIX) if quick_gelu else architecture + QUICKGELU_SUFFIX
+    return other if other != architecture and other in architecture_names() else None

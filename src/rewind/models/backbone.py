@@ -1,4 +1,4 @@
-"""What every pair of towers offers: a text tower and a frame tower under a shared width."""
+"""``Backbone``, the interface of towers: a text encoder and a frame encoder whose vectors have one width."""
 
 from __future__ import annotations
 
@@ -18,12 +18,21 @@ class Backbone(nn.Module):
     Attributes:
         width: of both sides' vectors.
         feature_width: of the visual tower's features.
-        text_width: of prepared text, where that is a feature vector and not token ids.
-        caches_text: whether prepared text is worth keeping beside frame features.
-        logit_scale: logarithm of what cosines are multiplied by.
-        tokenizer, max_words: of captions, and the most tokens of one, where it reads token ids: search tells what a
-            query loses by them.
+        text_width: of prepared text, if that is a feature vector and not token ids.
+        caches_text: whether prepared text is worth caching beside frame features.
+        logit_scale: logarithm of the factor on cosines.
+        tokenizer, max_words: of captions, and the most tokens of one, if it reads token ids: search says which words of
+            a query are lost.
         stored_head: name and state dict of a head that came with the weights.
+
+    >>> import torch
+    >>> class MeanColours(Backbone):
+    ...     feature_width = width = 3
+    ...     def frame_features(self, pixels):
+    ...         return pixels.float().mean((2, 3))
+    >>> pixels, mask = torch.zeros(2, 4, 3, 8, 8, dtype=torch.uint8), torch.ones(2, 4)
+    >>> MeanColours().clip_features(pixels, mask).shape
+    torch.Size([2, 4, 3])
     """
 
     width: int
@@ -41,7 +50,11 @@ class Backbone(nn.Module):
             self.tokenizer = None
 
     def prepare_text(self, captions: list[str]) -> Tensor:
-        """Tensor of one row per caption (token ids, or features of a frozen sentence encoder)."""
+        """Captions as a tensor of one row each: token ids, or features of a frozen sentence encoder.
+
+        Whoever encodes captions with a run's towers comes by here (training, evaluation, search, exports, encoders),
+        so the same words are the same ids everywhere, and are cut at the same ``max_words``.
+        """
         raise NotImplementedError
 
     def encode_text(self, prepared: Tensor) -> Tensor:
@@ -51,12 +64,12 @@ class Backbone(nn.Module):
     def encode_words(self, prepared: Tensor) -> tuple[Tensor, Tensor]:
         """Features (n, L, width) of every token, not normalised, and 1 on real ones (n, L), which come first.
 
-        L does not depend on the batch, so that batches can be joined. Called for heads that read words.
+        L is the same for every batch, so that batches can be concatenated. Called for heads that read words.
         """
         raise NotImplementedError
 
     def frame_features(self, pixels: Tensor) -> Tensor:
-        """uint8 RGB frames (n, 3, S, S), each by itself → (n, feature_width)."""
+        """uint8 RGB frames (n, 3, S, S), each encoded by itself → (n, feature_width)."""
         raise NotImplementedError
 
     def clip_features(self, pixels: Tensor, mask: Tensor) -> Tensor:
@@ -72,14 +85,14 @@ class Backbone(nn.Module):
             (n, T, feature_width), zero on padding.
         """
         real = mask.bool()
-        return scatter(self.frame_features(pixels[real]), real)
+        return scatter_frames(self.frame_features(pixels[real]), real)
 
     def encode_frames(self, features: Tensor) -> Tensor:
         """(n, feature_width) → (n, width), not normalised."""
         return features
 
     def visual_parameters(self) -> list[nn.Parameter]:
-        """Parameters behind ``frame_features``."""
+        """Parameters that ``frame_features`` uses."""
         raise NotImplementedError
 
     def text_parameters(self) -> list[nn.Parameter]:
@@ -87,11 +100,11 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def text_blocks(self) -> dict[str, Tensor]:
-        """Positions and blocks of a CLIP text tower, from which temporal transformers start; empty: there are none."""
+        """Positions and blocks of a CLIP text tower, from which temporal transformers start; empty if it has none."""
         return {}
 
     def freeze_layers(self, count: int) -> None:
-        """From now on no gradients into the embeddings and the first ``count`` blocks of both towers.
+        """Compute no more gradients of the embeddings and the first ``count`` blocks of both towers.
 
         Raises:
             RewindError: if there are no such blocks, or fewer of them.
@@ -102,7 +115,7 @@ class Backbone(nn.Module):
         )
 
     def checkpoint_towers(self) -> None:
-        """From now on keep no activations inside the towers' blocks; compute them again on the way back.
+        """Keep no more activations inside the towers' blocks; recompute them in the backward pass.
 
         Raises:
             RewindError: if the towers cannot.
@@ -113,7 +126,7 @@ class Backbone(nn.Module):
         )
 
     def compile_towers(self) -> None:
-        """From now on run the towers through torch.compile, in place: names in the state dict stay.
+        """Run the towers through torch.compile, in place: names in the state dict stay.
 
         Raises:
             RewindError: if the towers cannot.
@@ -121,8 +134,27 @@ class Backbone(nn.Module):
         raise RewindError("training.compile: this backbone has no towers that can be compiled; remove the key.")
 
 
-def scatter(features: Tensor, real: Tensor) -> Tensor:
-    """Features of real frames (r, F) at their places in clips: bool (n, T) with r places → (n, T, F), else zero."""
+def scatter_frames(features: Tensor, real: Tensor) -> Tensor:
+    """Put features of real frames into their clips: (r, F) and bool (n, T) with r true → (n, T, F), zero elsewhere.
+
+    >>> import torch
+    >>> scatter_frames(torch.ones(3, 8), torch.tensor([[True, True], [True, False]])).shape
+    torch.Size([2, 2, 8])
+    """
     full = features.new_zeros(*real.shape, features.shape[-1])
     full[real] = features
     return full
+
+
+def trim_after_end_token(tokens: Tensor) -> Tensor:
+    """Token ids (n, L) without the positions after the end token of the longest caption, for towers that pool there.
+
+    The end token is the largest id of a row, as CLIP pools. Padding cannot be used to find it: its id, 0, is ``!`` to
+    CLIP's tokenizer if a word follows without a space.
+
+    >>> import torch
+    >>> trim_after_end_token(torch.tensor([[7, 3, 9, 0, 0], [7, 9, 0, 0, 0]]))
+    tensor([[7, 3, 9],
+            [7, 9, 0]])
+    """
+    return tokens[:, : int(tokens.argmax(dim=1).max()) + 1]

@@ -1,4 +1,4 @@
-"""The file of a finished model."""
+"""Save and load the file of a trained model (safetensors), and hash weights."""
 
 from __future__ import annotations
 
@@ -13,36 +13,47 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
-from rewind.files import atomic, reading_user_file
+from rewind.io.files import atomic_write, reading_user_file
 from rewind.models.backbone import Backbone
 from rewind.models.retriever import Retriever
 
 
 def save_model(path: str | Path, model: nn.Module, metadata: dict[str, str]) -> None:
-    """Write a model's state dict as safetensors, atomically; the same weights and metadata give the same bytes."""
+    """Write a model's state dict as safetensors, atomically; the same weights and metadata give the same bytes.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "model.safetensors"
+    >>> save_model(path, nn.Linear(3, 2), {"method": "example"})
+    >>> sorted(load_file(path))
+    ['bias', 'weight']
+    """
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    with atomic(path) as draft:
-        # One entry: the format keeps several in no fixed order.
-        save_file(state, draft, metadata={"rewind": json.dumps(metadata, sort_keys=True)})
+    with atomic_write(path) as target:
+        # One entry that holds all metadata: the library writes several entries in no fixed order.
+        save_file(state, target, metadata={"rewind": json.dumps(metadata, sort_keys=True)})
 
 
 def weights_hash(model: nn.Module) -> str:
-    """SHA-256 of a model's state dict, names and bytes, 16 hex digits: whether two models are the same to the bit."""
+    """SHA-256 of a model's state dict, names and bytes, 16 hex digits: the same if two models are the same bit by bit.
+
+    >>> len(weights_hash(nn.Linear(3, 2)))
+    16
+    """
     return _hash(sorted(model.state_dict().items()))
 
 
 def visual_hash(backbone: Backbone) -> str:
-    """The same of the parameters of a visual tower; empty where none of it is a parameter."""
+    """The same for the parameters of a visual tower; empty if it has none."""
     parameters = backbone.visual_parameters()
-    return _hash((str(place), value) for place, value in enumerate(parameters)) if parameters else ""
+    return _hash((str(number), value) for number, value in enumerate(parameters)) if parameters else ""
 
 
 def _hash(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, value in tensors:
-        found.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()[:16]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
 
 
 def load_model(path: str | Path, model: Retriever) -> None:
@@ -54,13 +65,13 @@ def load_model(path: str | Path, model: Retriever) -> None:
     with reading_user_file(path, "model file", "copy it again, or train the run again"):
         state = load_file(path)
         with safe_open(path, "pt") as file:
-            made = json.loads((file.metadata() or {}).get("rewind", "{}")).get("method", "unknown")
+            run = json.loads((file.metadata() or {}).get("rewind", "{}")).get("method", "unknown")
     model.check_state(state, str(path))
     own = model.state_dict()
     wrong = sorted(own.keys() ^ state.keys()) + [n for n in own if n in state and own[n].shape != state[n].shape]
     if wrong:
         raise RewindError(
             f"{path}: not a checkpoint of this method: {len(wrong)} tensors differ, first {wrong[0]!r}; it was made by "
-            f"the run {made}. Name the intended run, or train it again."
+            f"the run {run}. Name the intended run, or train it again."
         )
     model.load_state_dict(state)

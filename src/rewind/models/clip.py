@@ -1,4 +1,4 @@
-"""CLIP's two towers from open_clip: by architecture name or JSON file, with random or with pretrained weights."""
+"""CLIP's two towers from open_clip (``backbone.kind: clip``), with random or pretrained weights."""
 
 from __future__ import annotations
 
@@ -8,36 +8,44 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rewind.compat import open_clip
+from rewind.config import Backbone as BackboneKeys
+from rewind.config import Text as TextKeys
+from rewind.data.tokenizers import make_tokenizer
 from rewind.errors import RewindError
-from rewind.models.architectures import architecture
-from rewind.models.backbone import Backbone, scatter
-from rewind.models.clip4clip_files import check_towers, head_part
-from rewind.models.patches import encode_clips, see_neighbours, sees_neighbours
-from rewind.models.tokens import up_to_the_end
-from rewind.models.weights import is_clip4clip, load_weights
-from rewind.study import Backbone as BackboneKeys
-from rewind.study import Text as TextKeys
-from rewind.text import make_tokenizer
+from rewind.models.architectures import is_clip4clip, load_architecture
+from rewind.models.backbone import Backbone, scatter_frames, trim_after_end_token
+from rewind.models.clip4clip_checkpoint import check_clip4clip_towers, clip4clip_head
+from rewind.models.patches import add_temporal_patches, encode_real_frames, has_temporal_patches
+from rewind.models.weights import load_weights
+from rewind.optional_packages import open_clip
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
 
 _BLOCK = re.compile(r"(?:visual\.)?transformer\.resblocks\.(\d+)\.")
-_LAST = (
+# Parameters outside of blocks that are trained whatever training.freeze_layers says.
+_NEVER_FROZEN = (
     "ln_final.",
     "text_projection",
     "logit_scale",
     "visual.ln_post.",
     "visual.proj",
-    "visual.conv2.",  # patches over time: CLIP's weights know nothing of the neighbours
-)  # learn however much is frozen
+    "visual.conv2.",  # patches over time: CLIP's weights know nothing of neighbouring frames
+)
 
 
-class Clip(Backbone):
+class ClipTowers(Backbone):
     """open_clip's CLIP with captions cut to ``max_words`` tokens.
+
+    Args:
+        model: open_clip's ``CLIP``.
+        tokenizer: of captions.
+        max_words: tokens per caption, start and end token included.
 
     Attributes:
         stored_head: name and state dict of the head that came with the weights, if they are a CLIP4Clip checkpoint.
     """
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, model: Any, tokenizer: Any, max_words: int) -> None:
         super().__init__()
@@ -52,7 +60,7 @@ class Clip(Backbone):
         self.register_buffer("std", torch.tensor(CLIP_STD).view(3, 1, 1) * 255, persistent=False)
 
     @property
-    def logit_scale(self) -> nn.Parameter:
+    def logit_scale(self) -> nn.Parameter:  # type: ignore[override]  # it belongs to open_clip's model
         return self.clip.logit_scale
 
     def prepare_text(self, captions: list[str]) -> Tensor:
@@ -72,25 +80,25 @@ class Clip(Backbone):
         return words, real.to(torch.long)
 
     def _words(self, prepared: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (n, L, F) behind the last norm, and the place of the end token (n,)."""
-        # open_clip adds all 77 positions; attention is causal, so places behind the end token change nothing and
-        # are left out: cut to the longest caption of the batch.
-        clip, tokens = self.clip, up_to_the_end(prepared)
+        """Features (n, L, F) after the last norm, and the position of the end token (n,)."""
+        # open_clip always computes all 77 positions. Attention is causal, so those after the end token change nothing:
+        # the batch is cut after its longest caption.
+        clip, tokens = self.clip, trim_after_end_token(prepared)
         length = tokens.shape[1]
         x = clip.token_embedding(tokens) + clip.positional_embedding[:length]
         x = clip.transformer(x, attn_mask=clip.attn_mask[:length, :length])
         return clip.ln_final(x), tokens.argmax(dim=1)
 
     def frame_features(self, pixels: Tensor) -> Tensor:
-        if sees_neighbours(self.clip):  # clips of one frame
+        if has_temporal_patches(self.clip):  # clips of one frame
             return self.clip_features(pixels[:, None], pixels.new_ones(len(pixels), 1)).squeeze(1)
         return self.clip.visual(self._normalised(pixels))
 
     def clip_features(self, pixels: Tensor, mask: Tensor) -> Tensor:
-        if not sees_neighbours(self.clip):
+        if not has_temporal_patches(self.clip):
             return super().clip_features(pixels, mask)
         real = mask.bool()
-        return scatter(encode_clips(self.clip.visual, self._normalised(pixels), real), real)
+        return scatter_frames(encode_real_frames(self.clip.visual, self._normalised(pixels), real), real)
 
     def _normalised(self, pixels: Tensor) -> Tensor:
         sides = getattr(self.clip.visual, "image_size", None)
@@ -117,24 +125,24 @@ class Clip(Backbone):
                 print(f"training.gradient_checkpointing: the {name} tower is not a transformer: activations are kept.")
 
     def compile_towers(self) -> None:
-        # Block by block: all blocks of a tower share one compiled program, so the start is short. With shapes left
-        # open, or every new length of captions would be compiled anew until torch gives up.
+        # Block by block: all blocks of a tower share one compiled program, so the start is short. With dynamic shapes,
+        # because each new length of captions would be compiled anew otherwise, until torch gives up.
         for tower in (self.clip, self.clip.visual):
-            stack = getattr(tower, "transformer", None)
+            stack: Any = getattr(tower, "transformer", None)
             for part in stack.resblocks if hasattr(stack, "resblocks") else [tower]:
                 part.compile(dynamic=True)
 
     def freeze_layers(self, count: int) -> None:
         """Stop gradients into the embeddings and the first ``count`` blocks of both towers.
 
-        As upstream's ``freeze_layer_num``: later blocks, final norms, projections and the logit scale still learn, and
-        0 freezes patch, token, class and position embeddings and the first norm alone. Patches over time are never
-        frozen here (upstream's line to that end keeps everything trained with ``linear_patch 3d``).
+        As CLIP4Clip's ``freeze_layer_num``: later blocks, final norms, projections and the logit scale are trained, and
+        0 freezes only patch, token, class and position embeddings and the first norm. Patches over time are never
+        frozen; upstream's line for that has the effect that nothing at all is frozen with ``linear_patch 3d``.
 
         Raises:
-            RewindError: if a tower is no transformer, or has fewer blocks.
+            RewindError: if a tower is not a transformer, or has fewer blocks.
         """
-        stacks = [getattr(part, "transformer", None) for part in (self.clip.visual, self.clip)]
+        stacks: list[Any] = [getattr(part, "transformer", None) for part in (self.clip.visual, self.clip)]
         if not all(hasattr(stack, "resblocks") for stack in stacks):
             raise RewindError("training.freeze_layers: both towers must be transformers; this architecture's are not.")
         fewest = min(len(stack.resblocks) for stack in stacks)
@@ -142,7 +150,8 @@ class Clip(Backbone):
             raise RewindError(f"training.freeze_layers: {count}, but a tower has only {fewest} blocks.")
         for name, parameter in self.clip.named_parameters():
             block = _BLOCK.match(name)
-            if int(block[1]) < count if block else not name.startswith(_LAST):
+            frozen = int(block[1]) < count if block else not name.startswith(_NEVER_FROZEN)
+            if frozen:
                 parameter.requires_grad_(False)
 
     def text_blocks(self) -> dict[str, Tensor]:
@@ -152,14 +161,14 @@ class Clip(Backbone):
         }
 
 
-def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip:
+def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> ClipTowers:
     """Make the towers of a study.
 
     Raises:
         RewindError: for an architecture that is unknown or refused, a missing weights file, weights of another
             architecture, or patches over time for a tower that cannot have them.
     """
-    config = architecture(keys.architecture)
+    config = load_architecture(keys.architecture)
     if text.tokenizer == "miniclip":
         raise RewindError("text.tokenizer: miniclip has no end token, which CLIP's text tower reads; use words.")
     tokenizer = make_tokenizer(text.tokenizer, train_captions)
@@ -171,12 +180,12 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip
             f"{tokenizer.vocabulary} ids of CLIP's tokenizer: set text.tokenizer: words, or choose another "
             "architecture."
         )
-    model = Clip(open_clip("model").CLIP(**config), tokenizer, text.max_words)
+    model = ClipTowers(open_clip("model").CLIP(**config), tokenizer, text.max_words)
     if keys.patch == "3d":
-        see_neighbours(model.clip, keys.architecture)
+        add_temporal_patches(model.clip, keys.architecture)
     if keys.weights or keys.pretrained:
         state = load_weights(model.clip, keys, bool(config.get("quick_gelu", False)))
         if is_clip4clip(state):
-            check_towers(model.clip, str(keys.weights))
-            model.stored_head = head_part(state, str(keys.weights))
+            check_clip4clip_towers(model.clip, str(keys.weights))
+            model.stored_head = clip4clip_head(state, str(keys.weights))
     return model

@@ -1,4 +1,4 @@
-"""CLIP4Clip: a backbone's frame and text features under a temporal head."""
+"""CLIP4Clip (``model: clip4clip``): a backbone's frame and text features under a temporal head."""
 
 from __future__ import annotations
 
@@ -8,23 +8,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rewind.config import Backbone as BackboneKeys
+from rewind.config import Method
+from rewind.config import Text as TextKeys
 from rewind.errors import RewindError
-from rewind.models.head import Head
+from rewind.models.backbone import Backbone
 from rewind.models.heads import make_head
-from rewind.models.making import make_towers
-from rewind.models.retriever import Backbone, Features, Retriever, masked_mean, offers, single
-from rewind.study import Backbone as BackboneKeys
-from rewind.study import Method
-from rewind.study import Text as TextKeys
+from rewind.models.heads.base import Head
+from rewind.models.registry import build_backbone
+from rewind.models.retriever import Features, Retriever, at_least_float32, is_overridden, masked_mean
 
 
 class Clip4Clip(Retriever):
     """Loose heads pool the frames into one vector; tight heads score pairs.
 
-    Loose similarity is ``exp(logit_scale) · cos(text, video)`` with video the re-normalised masked mean of normalised
-    frames; tight similarity is the head's own score, times ``exp(logit_scale)`` only where the head says so. Features
-    that leave the towers, and logits, are float32 under autocast too.
+    Loose similarity is ``exp(logit_scale) · cos(text, video)``, where video is the mean of the real frames, each of
+    unit length. Tight similarity is the head's own score, times ``exp(logit_scale)`` only if the head is ``scaled``.
+    Features that leave the towers, and logits, are float32 under autocast too.
+
+    >>> from rewind.models.embeddings import EmbeddingTowers
+    >>> from rewind.models.heads.clip4clip import MeanP
+    >>> model = Clip4Clip(EmbeddingTowers(text_width=8, item_width=8, width=4), MeanP(4))
+    >>> text = model.encode_text({"text": torch.rand(3, 8)})
+    >>> items = model.encode_items({"frames": torch.rand(2, 5, 8), "mask": torch.ones(2, 5)})
+    >>> model.similarity(text, items).shape
+    torch.Size([3, 2])
     """
+
+    backbone: Backbone
 
     def __init__(self, backbone: Backbone, head: Head) -> None:
         super().__init__()
@@ -32,20 +43,20 @@ class Clip4Clip(Retriever):
         self.head = head
 
     def encode_text(self, batch: Features) -> Features:
-        """Loose: ``text`` (n, D), normalised. Tight: what the head computes once a caption."""
+        """Loose: ``text`` (n, D), normalised. Tight: what the head computes once per caption."""
         if self.head.reads_words:
             text, words = self.backbone.encode_words(batch["text"])
-            return self.head.of_captions({"text": single(text), "words": words})
-        text = single(self.backbone.encode_text(batch["text"]))
+            return self.head.of_captions({"text": at_least_float32(text), "words": words})
+        text = at_least_float32(self.backbone.encode_text(batch["text"]))
         return self.head.of_captions({"text": text}) if self.head.pairwise else {"text": F.normalize(text, dim=-1)}
 
     def encode_items(self, batch: Features) -> Features:
-        """Loose: ``video`` (n, D), normalised. Tight: what the head computes once a clip."""
+        """Loose: ``video`` (n, D), normalised. Tight: what the head computes once per clip."""
         mask = batch["mask"]
-        frames = single(self.backbone.encode_frames(self._frame_features(batch)))
+        frames = at_least_float32(self.backbone.encode_frames(self._frame_features(batch)))
         if self.head.pairwise:
             return self.head.of_clips({"frames": frames, "mask": mask})
-        frames = F.normalize(single(self.head(frames, mask)), dim=-1)
+        frames = F.normalize(at_least_float32(self.head(frames, mask)), dim=-1)
         # Summed in double precision and rounded once: the order of summation leaves no trace, so a clip and its exact
         # mirror get the same mean, bit for bit.
         mean = masked_mean(frames, mask, torch.float64)
@@ -56,7 +67,7 @@ class Clip4Clip(Retriever):
         if self.head.pairwise:
             return self._scores(text, items, slice(None))
         left, right = text["text"], items["video"]
-        # At a scale of 100 the steps of half precision would be differences between items.
+        # At a scale of 100 the rounding of half precision would be as large as differences between items.
         with torch.autocast(left.device.type, enabled=False):
             return self.backbone.logit_scale.exp() * left @ right.T
 
@@ -66,7 +77,7 @@ class Clip4Clip(Retriever):
         return not self.head.pairwise
 
     def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
-        """Unit vectors (n, D) of the texts and (m, D) of the items, whose cosines loose heads score by.
+        """Unit vectors (n, D) of the texts and (m, D) of the items, by whose cosines loose heads score.
 
         Raises:
             RewindError: for tight heads, which score pairs.
@@ -79,16 +90,16 @@ class Clip4Clip(Retriever):
         return text["text"], items["video"]
 
     def similarity_rows(self, text: Features, items: Features, rows: slice) -> Tensor | None:
-        """Rows of :meth:`similarity`, where scoring pairs is work that processes share; None for loose heads."""
+        """Rows of :meth:`similarity` for tight heads, whose work processes share; None for loose heads."""
         return self._scores(text, items, rows) if self.head.pairwise else None
 
     @property
     def pairs_at_once(self) -> int | None:
-        """Pairs whose activations the head holds at a time in training; None if it has no such number."""
+        """Pairs whose activations the head holds at a time in training; None if it does not score in chunks."""
         return self.head.pairs_at_once
 
     @pairs_at_once.setter
-    def pairs_at_once(self, count: int) -> None:
+    def pairs_at_once(self, count: int | None) -> None:
         self.head.pairs_at_once = count
 
     def _scores(self, text: Features, items: Features, rows: slice) -> Tensor:
@@ -113,22 +124,23 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     Raises:
         RewindError: for an unknown backbone or head.
     """
-    towers = make_towers(backbone, text, train_captions)
+    towers = build_backbone(backbone, text, train_captions)
     head = make_head(method, towers.width)
-    if head.reads_words and not offers(towers.encode_words):
+    if head.reads_words and not is_overridden(towers.encode_words):
         raise RewindError(
             f"methods.*.head: {method.head} reads features of every token, and these towers give one vector per "
             "caption: choose another head, or backbone.kind: clip."
         )
     if method.head_start == "clip" and head.copies_text:
         _start_from_text(head, towers, method)
-    if stored := towers.stored_head:  # the weights are a CLIP4Clip checkpoint
+    # After start_from: where the weights are a CLIP4Clip checkpoint, its head replaces the copy of CLIP's blocks.
+    if stored := towers.stored_head:
         _continue_from(stored, head, method.head, f"backbone.weights: {backbone.weights}")
         towers.stored_head = None
     return Clip4Clip(towers, head)
 
 
-def _start_from_text(head: nn.Module, towers: Backbone, method: Method) -> None:
+def _start_from_text(head: Head, towers: Backbone, method: Method) -> None:
     blocks = towers.text_blocks()
     width = blocks["positional_embedding"].shape[1] if blocks else None
     layers = len({name.split(".")[2] for name in blocks if name.startswith("transformer.resblocks.")})
@@ -141,7 +153,7 @@ def _start_from_text(head: nn.Module, towers: Backbone, method: Method) -> None:
 
 
 def _continue_from(stored: tuple[str, dict[str, Tensor]], head: nn.Module, name: str, where: str) -> None:
-    """Load the head that came with the weights, where the method has that head; say so where it has not."""
+    """Load the head that came with the weights if the method has that head; else print that it is left out."""
     if name != stored[0]:
         print(f"{where}: it holds a {stored[0]} head, but this method has {name}: only the towers are loaded.")
         return

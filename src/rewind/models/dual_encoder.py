@@ -1,24 +1,71 @@
-"""One vector per caption and clip, compared by cosine; in training pairs may attend to one another first."""
+"""A dual encoder (``model: dual_encoder``): one vector per caption and per clip, compared by cosine.
+
+In training, the two vectors of a pair may attend to one another before the loss sees them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
+from rewind.config import Backbone as BackboneKeys
+from rewind.config import Method
+from rewind.config import Text as TextKeys
 from rewind.errors import RewindError
+from rewind.models.backbone import Backbone
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.cross_attention import CrossAttention
-from rewind.models.making import make_towers
-from rewind.models.retriever import Backbone, Features, masked_mean, single
-from rewind.models.temporal import MeanP
-from rewind.study import Backbone as BackboneKeys
-from rewind.study import Method
-from rewind.study import Text as TextKeys
+from rewind.models.heads.clip4clip import MeanP
+from rewind.models.registry import build_backbone
+from rewind.models.retriever import Features, at_least_float32, masked_mean
+
+# ---- Cross-attention between the vector of a caption and the vector of a clip --------------------------------------
+
+
+class CrossAttention(nn.Module):
+    """``LayerNorm(x + attention(x → y))`` on single vectors.
+
+    With one key the softmax is 1, whatever query and key are: what is added is a linear map of ``y`` alone, and the
+    query and key projections get no gradient.
+
+    Args:
+        width: of both vectors.
+        heads: of the attention.
+
+    >>> CrossAttention(width=8, heads=2)(torch.rand(3, 8), torch.rand(3, 8)).shape
+    torch.Size([3, 8])
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        if width % heads:
+            raise RewindError(
+                f"methods.*.options.heads: vectors of width {width} cannot be divided into {heads} heads."
+            )
+        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.ln = nn.LayerNorm(width)
+
+    def forward(self, query: Tensor, other: Tensor) -> Tensor:
+        """(n, D) and (n, D), row by row → (n, D)."""
+        query, other = query.unsqueeze(1), other.unsqueeze(1)
+        return self.ln(query + self.attn(query, other, other, need_weights=False)[0]).squeeze(1)
+
+    def pairs(self, text: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit vectors (n, D) of texts and items whose rows are pairs.
+
+        The items attend to the texts first, then the texts to the items' new vectors. Each has seen its partner, so
+        comparing them says nothing about search, in which the partner is not known.
+        """
+        with torch.autocast(text.device.type, enabled=False):
+            items = self(items, text)
+            return F.normalize(self(text, items), dim=-1), F.normalize(items, dim=-1)
+
+
+# ---- The retriever -------------------------------------------------------------------------------------------------
 
 OPTIONS = ("cross_attention", "heads", "backbone")
 
@@ -28,7 +75,14 @@ class DualEncoder(Clip4Clip):
 
     With ``attention``, the loss in training mode sees vectors of which each has attended to its own partner: row i of
     the captions and row i of the items must be a pair. In evaluation mode vectors are always those of the towers alone;
-    :meth:`pair_vectors` gives the others on demand.
+    :meth:`pair_vectors` gives the others.
+
+    >>> from rewind.models.embeddings import EmbeddingTowers
+    >>> model = DualEncoder(EmbeddingTowers(text_width=8, item_width=8, width=4))
+    >>> text = model.encode_text({"text": torch.rand(3, 8)})
+    >>> items = model.encode_items({"frames": torch.rand(2, 5, 8), "mask": torch.ones(2, 5)})
+    >>> model.similarity(text, items).shape, model.attends_to_pairs
+    (torch.Size([3, 2]), False)
     """
 
     def __init__(self, backbone: Backbone, attention: CrossAttention | None = None) -> None:
@@ -36,17 +90,18 @@ class DualEncoder(Clip4Clip):
         self.attention = attention
 
     @property
-    def attends_to_pairs(self) -> bool:
+    def attends_to_pairs(self) -> bool:  # type: ignore[override]  # it depends on the options
         """Whether it has cross-attention."""
         return self.attention is not None
 
     def encode_text(self, batch: Features) -> Features:
         """``text`` (n, D), not normalised."""
-        return {"text": single(self.backbone.encode_text(batch["text"]))}
+        return {"text": at_least_float32(self.backbone.encode_text(batch["text"]))}
 
     def encode_items(self, batch: Features) -> Features:
         """``video`` (n, D), not normalised."""
-        frames = single(self.backbone.encode_frames(self._frame_features(batch)))
+        frames = at_least_float32(self.backbone.encode_frames(self._frame_features(batch)))
+        # In double precision, so that a clip and its mirror get the same mean, bit for bit (as in Clip4Clip).
         return {"video": masked_mean(frames, batch["mask"], torch.float64).to(frames.dtype)}
 
     def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
@@ -69,7 +124,7 @@ class DualEncoder(Clip4Clip):
         """
         if len(text["text"]) != len(items["video"]):
             raise RewindError("cross-attention needs pairs: give as many captions as items, row by row.")
-        return self.attention.pairs(text["text"], items["video"])
+        return cast(CrossAttention, self.attention).pairs(text["text"], items["video"])
 
 
 def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> DualEncoder:
@@ -82,20 +137,21 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     """
     options = method.options
     _check(options)
-    keys = own_backbone(method, backbone)
-    towers = make_towers(keys, text, train_captions)
+    keys = method_backbone(method, backbone)
+    towers = build_backbone(keys, text, train_captions)
     attention = CrossAttention(towers.width, options.get("heads", 4)) if options.get("cross_attention") else None
     return DualEncoder(towers, attention)
 
 
-def own_backbone(method: Method, backbone: BackboneKeys) -> BackboneKeys:
+def method_backbone(method: Method, backbone: BackboneKeys) -> BackboneKeys:
     """The method's own ``options.backbone``, or else the study's.
 
     Raises:
-        RewindError: for a key that a backbone does not have, or with cached features of the study's towers.
+        RewindError: for a key that a backbone does not have, or if the method freezes the visual tower.
     """
     if "backbone" not in method.options:
         return backbone
+    # Features of frozen visual towers are cached, and the cache is of the study's towers.
     if "visual" in method.training.freeze:
         raise RewindError("methods.*.training.freeze: a method with a backbone of its own reads pixels; remove visual.")
     try:

@@ -1,4 +1,7 @@
-"""Vectors of a data set as a backbone: nothing is encoded, trained projections map both sides to a shared width."""
+"""A data set of embeddings as a backbone (``backbone.kind: embeddings``).
+
+Nothing is encoded: trained linear projections map caption and item embeddings to a shared width.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,26 @@ import math
 import torch
 from torch import Tensor, nn
 
+from rewind.config import Backbone as BackboneKeys
+from rewind.config import Text as TextKeys
 from rewind.errors import RewindError
-from rewind.models.retriever import Backbone
-from rewind.study import Backbone as BackboneKeys
-from rewind.study import Text as TextKeys
+from rewind.models.backbone import Backbone
 
-NO_TOWER = (
+NO_ENCODER_MESSAGE = (
     "this data set holds vectors, and no tower that made them is at hand: captions and pictures of one's own cannot be "
     "encoded. Encode them elsewhere, with the networks that made the data set."
 )
 
 
 class EmbeddingTowers(Backbone):
-    """Given vectors under two trained projections; what is given is never encoded here.
+    """Vectors of a data set under two trained projections.
 
     Args:
-        text_width, item_width: of the given vectors.
+        text_width, item_width: of the data set's vectors.
         width: shared embedding width.
+
+    >>> EmbeddingTowers(text_width=384, item_width=512, width=256).encode_text(torch.rand(2, 384)).shape
+    torch.Size([2, 256])
     """
 
     caches_text = True
@@ -33,36 +39,36 @@ class EmbeddingTowers(Backbone):
         self.width, self.text_width, self.feature_width = width, text_width, item_width
         self.text_projection = nn.Linear(text_width, width)
         self.frame_projection = nn.Linear(item_width, width)
-        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))  # as CLIP starts
 
     def prepare_text(self, captions: list[str]) -> Tensor:
-        raise RewindError(NO_TOWER)
+        raise RewindError(NO_ENCODER_MESSAGE)
 
     def encode_text(self, prepared: Tensor) -> Tensor:
         """(n, text_width) → (n, width), not normalised."""
         return self.text_projection(prepared.float())
 
     def frame_features(self, pixels: Tensor) -> Tensor:
-        raise RewindError(NO_TOWER)
+        raise RewindError(NO_ENCODER_MESSAGE)
 
     def encode_frames(self, features: Tensor) -> Tensor:
         """(n, item_width) → (n, width), not normalised."""
         return self.frame_projection(features.float())
 
     def visual_parameters(self) -> list[nn.Parameter]:
-        """None."""
+        """None: the vectors were made elsewhere."""
         return []
 
     def text_parameters(self) -> list[nn.Parameter]:
-        """None."""
+        """None: the vectors were made elsewhere."""
         return []
 
 
-def widths(keys: BackboneKeys) -> tuple[int, int]:
+def embedding_widths(keys: BackboneKeys) -> tuple[int, int]:
     """Widths of caption and item vectors, as the data set's reader has filled them in.
 
     Raises:
-        RewindError: where there is no data set of vectors.
+        RewindError: if there is no data set of vectors.
     """
     if keys.text_width is None or keys.item_width is None:
         raise RewindError(
@@ -74,4 +80,4 @@ def widths(keys: BackboneKeys) -> tuple[int, int]:
 
 def build(backbone: BackboneKeys, text: TextKeys, captions: list[str]) -> EmbeddingTowers:
     """The projections of a study's ``backbone`` block."""
-    return EmbeddingTowers(*widths(backbone), backbone.width)
+    return EmbeddingTowers(*embedding_widths(backbone), backbone.width)

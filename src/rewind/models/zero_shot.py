@@ -1,29 +1,34 @@
-"""A backbone before any training: the weights that it was given, or a data set's vectors as they are."""
+"""A backbone as it is (``model: zero_shot``): pretrained weights, or a data set's embeddings, without training.
+
+``model: clip_zero_shot`` is the same with a CLIP of its own, kept for studies of earlier versions.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from pydantic import ValidationError
-from torch import nn
 
+from rewind.config import Backbone as BackboneKeys
+from rewind.config import Method
+from rewind.config import Text as TextKeys
 from rewind.errors import RewindError
-from rewind.models.architectures import architecture
+from rewind.models.architectures import load_architecture
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.dual_encoder import DualEncoder, own_backbone
-from rewind.models.making import make_towers
-from rewind.models.miniclip_files import is_miniclip
-from rewind.models.plain_vectors import PlainVectors
+from rewind.models.dual_encoder import DualEncoder, method_backbone
+from rewind.models.heads.clip4clip import MeanP
+from rewind.models.miniclip_checkpoint import is_miniclip
+from rewind.models.precomputed import EmbeddingCosine
+from rewind.models.registry import build_backbone
 from rewind.models.retriever import Retriever
-from rewind.models.temporal import MeanP
+from rewind.models.towers import ModuleT, freeze_as_buffers
 from rewind.models.weights import read_state
-from rewind.study import Backbone as BackboneKeys
-from rewind.study import Method
-from rewind.study import Text as TextKeys
+
+# ---- model: zero_shot ----------------------------------------------------------------------------------------------
 
 OPTIONS = ("backbone", "text", "unit_frames", "untrained")
-CONTEXT = 77  # tokens that CLIP reads where its architecture does not say
-_NEW = {
+CLIP_CONTEXT_LENGTH = 77  # tokens that CLIP reads if its architecture does not say
+_UNTRAINED_PARTS = {
     "towers": "kind: towers brings trained towers, but what joins them is new and random before training",
     "miniclip_towers": (
         "the projections and the text tower of kind: miniclip_towers are new and random before training, unless "
@@ -32,14 +37,14 @@ _NEW = {
 }
 
 
-def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Retriever:
-    """The study's backbone, or that of ``options: {backbone: {…}}``, of which nothing is a parameter.
+def build_zero_shot(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Retriever:
+    """The study's backbone, or that of ``options: {backbone: {…}}``, without any parameters.
 
-    So nothing is trained, and the run's model file holds the weights as they were built. Of a data set of vectors
-    it is their own cosine, without a projection.
+    So nothing is trained, and the run's model file holds the weights as they were built. For a data set of vectors it
+    is their own cosine, without a projection.
 
-    ``text`` are the keys of the own backbone's captions; ``unit_frames`` gives each frame's vector unit length before
-    the mean over frames, as CLIP4Clip's meanP does.
+    Other options are ``text``, the keys for the captions of the method's own backbone, and ``unit_frames``, which gives
+    each frame's vector unit length before the mean over frames, as CLIP4Clip's meanP does.
 
     Raises:
         RewindError: for another option, or what the towers refuse.
@@ -50,32 +55,32 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     for name in ("unit_frames", "untrained"):
         if not isinstance(options.get(name, False), bool):
             raise RewindError(f"methods.*.options.{name}: {options[name]!r} is not true or false.")
-    keys = own_backbone(method, backbone)
+    keys = method_backbone(method, backbone)
     if keys.kind == "embeddings":
-        return PlainVectors.of(keys)
+        return EmbeddingCosine.of(keys)
     try:
-        towers = make_towers(keys, _own_text(method, keys, text), train_captions)
+        towers = build_backbone(keys, _own_text(method, keys, text), train_captions)
     except RewindError as error:
         own = str(error).startswith("backbone.") and "backbone" in options
         raise RewindError(f"methods.*.options.{error}" if own else str(error)) from error
     if not options.get("unit_frames"):
-        return _fixed(DualEncoder(towers))
-    return _fixed(Clip4Clip(towers, MeanP(towers.width)))
+        return _parameters_to_buffers(DualEncoder(towers))
+    return _parameters_to_buffers(Clip4Clip(towers, MeanP(towers.width)))
 
 
-def check(method: Method, backbone: BackboneKeys) -> None:
-    """Refuse to score with what was neither trained nor given, unless that is asked for.
+def check_zero_shot(method: Method, backbone: BackboneKeys) -> None:
+    """Refuse to score with random weights unless the method has ``untrained: true``.
 
     Args:
         method: its keys.
-        backbone: the study's, with the weights of its own pre-training where it has one.
+        backbone: the study's, with the weights of its own pre-training if it has one.
 
     Raises:
-        RewindError: where something is random and ``untrained: true`` is not said.
+        RewindError: if something is random and ``untrained: true`` is not set.
     """
-    keys = own_backbone(method, backbone)
+    keys = method_backbone(method, backbone)
     trained = bool(keys.weights or keys.pretrained)
-    why = "" if _whole_miniclip(keys) else _NEW.get(keys.kind, "")
+    why = "" if _is_whole_miniclip(keys) else _UNTRAINED_PARTS.get(keys.kind, "")
     if keys.kind in ("clip", "viclip") and not trained:
         why = "its backbone has no trained weights (backbone.weights, backbone.pretrained, or pretraining)"
     if why and method.options.get("untrained") is not True:
@@ -85,36 +90,78 @@ def check(method: Method, backbone: BackboneKeys) -> None:
         )
 
 
-def _whole_miniclip(keys: BackboneKeys) -> bool:
+class ZeroShotHooks:
+    """Hooks of ``model: zero_shot``, found through :mod:`rewind.registry`."""
+
+    build = staticmethod(build_zero_shot)
+    check = staticmethod(check_zero_shot)
+
+
+def _is_whole_miniclip(keys: BackboneKeys) -> bool:
     """Whether the weights are a checkpoint of MiniCLIP, and not of its image network alone."""
-    there = keys.kind == "miniclip_towers" and keys.weights and Path(keys.weights).is_file()
-    return bool(there) and is_miniclip(read_state(keys.weights))
+    if keys.kind != "miniclip_towers" or not keys.weights or not Path(keys.weights).is_file():
+        return False
+    return is_miniclip(read_state(keys.weights))
 
 
 def _own_text(method: Method, keys: BackboneKeys, text: TextKeys) -> TextKeys:
-    """Keys of the captions that a backbone of the method's own reads; a CLIP reads as many tokens as it can."""
-    given = method.options.get("text")
-    if given is None:
+    """Keys for the captions of the method's own backbone; a CLIP reads as many tokens as it can."""
+    text_options = method.options.get("text")
+    if text_options is None:
         return text
     if "backbone" not in method.options:
         raise RewindError(
             "methods.*.options.text: only allowed together with options.backbone; otherwise the study's text is used."
         )
-    most = {}
+    defaults = {}
     if keys.kind == "clip":
-        most = {"max_words": architecture(keys.architecture)["text_cfg"].get("context_length", CONTEXT)}
+        defaults = {
+            "max_words": load_architecture(keys.architecture)["text_cfg"].get("context_length", CLIP_CONTEXT_LENGTH)
+        }
     try:
-        return TextKeys.model_validate(most | given if isinstance(given, dict) else given)
+        return TextKeys.model_validate(defaults | text_options if isinstance(text_options, dict) else text_options)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(["text", *map(str, first["loc"])])
         raise RewindError(f"methods.*.options.{where}: {first['msg']}.") from None
 
 
-def _fixed(model: nn.Module) -> nn.Module:
-    """Parameters become buffers, which are saved but never trained."""
+def _parameters_to_buffers(model: ModuleT) -> ModuleT:
+    """Turn parameters into buffers, which are saved but never trained."""
     for part in list(model.modules()):
         for name, parameter in list(part.named_parameters(recurse=False)):
             delattr(part, name)
             part.register_buffer(name, parameter.detach())
     return model.eval()
+
+
+# ---- model: clip_zero_shot – the earlier name; options are the keys of its backbone --------------------------------
+
+
+def build_clip_zero_shot(
+    method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
+) -> Retriever:
+    """``model: zero_shot`` with ``options: {backbone: {…}, text: {tokenizer: clip}, unit_frames: true}``.
+
+    Runs of earlier versions stay valid: their files hold no weights, which are read each time.
+
+    Raises:
+        RewindError: for an unknown option, or weights that are not named, do not exist or do not fit.
+    """
+    keys = method.options | {"kind": "clip"}
+    if not (keys.get("weights") or keys.get("pretrained")):
+        raise RewindError(
+            "methods.*.options: model: clip_zero_shot needs weights (a file) or pretrained (a tag of open_clip's)."
+        )
+    options = {"backbone": keys, "text": {"tokenizer": "clip"}, "unit_frames": True}
+    try:
+        model = build_zero_shot(method.model_copy(update={"options": options}), backbone, text, train_captions)
+    except RewindError as error:
+        raise RewindError(str(error).replace("options.backbone.", "options.")) from error
+    return freeze_as_buffers(model)  # unlike the buffers of build_zero_shot, these are not saved
+
+
+class ClipZeroShotHooks:
+    """Hooks of ``model: clip_zero_shot``, found through :mod:`rewind.registry`."""
+
+    build = staticmethod(build_clip_zero_shot)

@@ -1,1 +1,4 @@
-"""What the documents print of finished studies: stored small, rendered again by the product's own tables, checked."""
+"""Published results: small stored copies of finished studies, and documents that print and check them.
+
+Tables are rendered from the stored numbers by :mod:`rewind.report`, as in the study itself.
+"""

@@ -1,77 +1,291 @@
-"""Published results: the few files of a finished study from which its tables are rendered, a folder per machine."""
+"""Storing published results under ``docs/published``: one folder per study or benchmark and machine.
+
+A folder holds the few CSV files from which the tables are rendered, the configuration, and a record of commit, date and
+machine.
+"""
 
 from __future__ import annotations
 
 import csv
+import datetime
+import importlib.util
 import io
 import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from rewind.config import Dataset, Study
+from rewind.config.load import read_yaml
+from rewind.config.report import RANK_COLUMN, split_column
 from rewind.errors import RewindError
-from rewind.files import check_id, read_csv, read_json, write_csv, write_json, write_text
-from rewind.jobs.config import MAIN, load_all, selected
-from rewind.jobs.metrics import read_reasons
-from rewind.jobs.seals import check_below
-from rewind.publishing.benchmarks import benchmark
-from rewind.publishing.record import benchmark_record, machine_name, study_record
-from rewind.study import Dataset, Study
-from rewind.study.report import RANK, split_column
-from rewind.study.yaml_file import read_yaml
+from rewind.io.files import check_id, read_csv, read_json, write_csv, write_json, write_text
+from rewind.jobs.metrics import read_not_evaluated
+from rewind.provenance import environment, hardware
+from rewind.workflow.checksums import verify_files_below
+from rewind.workflow.config import MAIN_CONFIG, load_config, selected_studies
 
-FOLDER = Path("docs/published")
+# ---- Benchmarks with published results -----------------------------------------------------------------------------
+# A program benchmarks/<name>.py has `published(table)`, which returns name → Markdown, and may have `slim(table)`,
+# which returns the table without what need not be stored.
+
+
+def load_benchmark(root: Path, name: str) -> ModuleType:
+    """The program ``benchmarks/<name>.py``, whose ``published(table)`` returns name → Markdown.
+
+    Args:
+        root: of the checkout.
+        name: of the benchmark.
+
+    Raises:
+        RewindError: if there is no such program, or it has no such function.
+    """
+    file = root / f"benchmarks/{name}.py"
+    if not file.is_file():
+        raise RewindError(f"{name}: neither config/studies/{name}.yaml nor benchmarks/{name}.py is there.")
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", file)
+    assert spec is not None and spec.loader is not None  # never None for the path of a .py file
+    module = importlib.util.module_from_spec(spec)
+    with _importing_from(file.parent):
+        spec.loader.exec_module(module)
+    if not hasattr(module, "published"):
+        raise RewindError(f"{file}: has no function published(table), so its results cannot be published.")
+    return module
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Let a program import its neighbours, as it can when it is run."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+# ---- Provenance of published results, as a record and as a sentence for readers ------------------------------------
+
+_MAX_PAUSE_SECONDS = 60  # Snakemake needs less than this between two jobs
+
+
+def study_record(study: Study, folder: Path) -> dict[str, Any]:
+    """Provenance of a finished study: commits, date, machine and packages of its runs, each value once.
+
+    Args:
+        study: its configuration.
+        folder: its results.
+    """
+    files = [folder / f"runs/{method}/seed{seed}/run.json" for method, seed in study.runs()]
+    runs = [read_json(file) for file in files]
+    trained = [run for run, (method, _) in zip(runs, study.runs(), strict=True) if method in study.trained()] or runs
+    dates = [run.get("date") or _file_date(file) for run, file in zip(runs, files, strict=True)]
+    record = _make_record(study.name, "study", runs, trained) | {"date": max(dates)}
+    data = folder.parent / "data" / study.dataset / "benchmarks"
+    return record | {
+        "wall_seconds": wall_seconds([folder / "benchmarks", data], max(record["machine"]["cores"], default=0))
+    }
+
+
+def benchmark_record(name: str, figures: Path) -> dict[str, Any]:
+    """Provenance of a benchmark, whose figures name no machine: this checkout, this machine, the file's date."""
+    here = environment() | {"hardware": hardware()}
+    return _make_record(name, "benchmark", [here], [here]) | {"date": _file_date(figures)}
+
+
+def _make_record(
+    name: str, kind: str, runs: Sequence[dict[str, Any]], trained: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    machines = [run["hardware"] for run in trained]
+    gits = [run.get("git") or {} for run in runs]
+    return {
+        "name": name,
+        "kind": kind,
+        "commits": _distinct_values(git.get("commit") for git in gits),
+        "dirty": any(git.get("dirty") for git in gits),
+        "machine": {
+            "processor": _distinct_values(run.get("processor") for run in trained),
+            "instance": _distinct_values(run.get("instance") for run in trained),
+            "cores": _distinct_values(machine.get("cores") for machine in machines),
+            "instructions": _distinct_values(machine.get("instructions") for machine in machines),
+            "onednn_max": _distinct_values(machine.get("onednn_max") for machine in machines),
+            "devices": _distinct_values(
+                device for machine in machines if machine["gpus"] for device in machine["devices"]
+            ),
+        },
+        "python": _distinct_values(run.get("python") for run in trained),
+        "packages": trained[0].get("packages", {}),
+        "ffmpeg": _distinct_values(run.get("ffmpeg") for run in trained),
+        "driver": _distinct_values(run.get("driver") for run in trained),
+    }
+
+
+def machine_name(record: dict[str, Any]) -> str:
+    """A name for the machine's folder: its GPU, else the instruction set that torch chose.
+
+    >>> machine_name({"machine": {"devices": [], "instructions": ["AVX512"], "processor": [], "onednn_max": []}})
+    'avx512'
+    """
+    machine = record["machine"]
+    parts = machine["devices"] or machine["instructions"] or machine["processor"] or ["unknown"]
+    parts = [*parts, *(f"onednn {name}" for name in machine["onednn_max"] if not machine["devices"])]
+    return "-".join("".join(c if c.isalnum() else "-" for c in part.lower()).strip("-") for part in parts)
+
+
+def describe_record(record: dict[str, Any]) -> str:
+    """A record in a sentence: ``commit 8a66043, 22 November 2026, AMD EPYC, 2 cores, AVX512``."""
+    machine = record["machine"]
+    commits = " and ".join(commit[:7] for commit in record["commits"])
+    changed = " with uncommitted changes" if record["dirty"] else ""
+    cores = " or ".join(map(str, machine["cores"]))
+    parts = [
+        f"commit {commits}{changed}" if commits else "unknown commit",
+        _format_date(record["date"]),
+        *machine["instance"],
+        *machine["devices"],
+        *machine["processor"],
+        f"{cores} {'core' if cores == '1' else 'cores'}" if cores else "",
+        describe_instructions(record),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def describe_instructions(record: dict[str, Any]) -> str:
+    """The vector instructions that torch and oneDNN were allowed to use."""
+    machine = record["machine"]
+    instructions = " and ".join(machine["instructions"]).replace("DEFAULT", "torch's default instructions")
+    limit = " and ".join(machine["onednn_max"])
+    return f"{instructions} (oneDNN at most {limit})" if instructions and limit else instructions
+
+
+def format_wall_time(seconds: float) -> str:
+    """Minutes and seconds, with hours from one hour on.
+
+    >>> format_wall_time(394), format_wall_time(3661)
+    ('6:34', '1:01:01')
+    """
+    total = round(seconds)
+    hours, rest = divmod(total, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+
+
+def wall_seconds(folders: Iterable[Path], cores: int) -> float | None:
+    """Seconds from the start of the first job to the end of the last; None unless all ran without interruption.
+
+    Snakemake's benchmark files say how long a job took, and their modification times when it ended. A longer pause
+    between jobs, or more work than ``cores`` can do in the time, means that jobs ran on different days or that the
+    files were copied.
+
+    Args:
+        folders: of benchmark files; one that did not run together with the first (data that existed before) is left
+            out.
+        cores: of the machine; 0: unknown, and then so is the time.
+    """
+    spans: list[tuple[float, float]] = []
+    for folder in folders:
+        candidates = spans + [_job_span(file) for file in sorted(folder.rglob("*.tsv"))]
+        if not spans or _ran_at_once(candidates, cores):
+            spans = candidates
+    if not spans or not _ran_at_once(spans, cores):
+        return None
+    return round(max(end for _, end in spans) - min(start for start, _ in spans), 1)
+
+
+def _job_span(file: Path) -> tuple[float, float]:
+    with file.open(newline="") as stream:
+        seconds = float(next(csv.DictReader(stream, delimiter="\t"))["s"])
+    end = file.stat().st_mtime
+    return end - seconds, end
+
+
+def _ran_at_once(spans: list[tuple[float, float]], cores: int) -> bool:
+    earliest_start = latest_end = min(start for start, _ in spans)
+    for start, end in sorted(spans):
+        if start > latest_end + _MAX_PAUSE_SECONDS:
+            return False
+        latest_end = max(latest_end, end)
+    # 10% more than possible is allowed, since file times are not exact.
+    return sum(end - start for start, end in spans) <= 1.1 * cores * (latest_end - earliest_start)
+
+
+def _distinct_values(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(value for value in values if value is not None))
+
+
+def _file_date(file: Path) -> str:
+    return datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).date().isoformat()
+
+
+def _format_date(text: str) -> str:
+    day = datetime.date.fromisoformat(text)
+    return f"{day.day} {day:%B %Y}"
+
+
+# ---- Writing the files ---------------------------------------------------------------------------------------------
+
+PUBLISHED_FOLDER = Path("docs/published")
 MAIN_FILES = {
     "metrics.csv": "metrics.csv",
     "intervals.csv": "statistics/intervals.csv",
     "pairs.csv": "statistics/pairs.csv",
     "gaps.csv": "statistics/gaps.csv",
 }
-ZERO_SHOT = {"zero_shot.csv": "statistics/zero_shot.csv"}
-STEP_TIME = {"step_time.csv": "step_time.csv"}
-CONTROL = {"control.csv": "statistics/control.csv"}
-RANKS = {"ranks.csv": "statistics/ranks.csv"}
-COSINE_GAP = {
+ZERO_SHOT_FILES = {"zero_shot.csv": "statistics/zero_shot.csv"}
+STEP_TIME_FILES = {"step_time.csv": "step_time.csv"}
+CONTROL_FILES = {"control.csv": "statistics/control.csv"}
+RANK_FILES = {"ranks.csv": "statistics/ranks.csv"}
+COSINE_GAP_FILES = {
     "cosine_gap_runs.csv": "cosine_gap.csv",
     "cosine_gap.csv": "statistics/cosine_gap.csv",
     "cosine_gap_pairs.csv": "statistics/cosine_gap_pairs.csv",
 }
-EFFICIENCY = {"efficiency.csv": "efficiency/efficiency.csv"}
-FIGURES = "figures.csv"  # of a benchmark
-_UNREAD = ("boot_procedure",)  # long, the same in every row, and no table prints it
-_TEXT_ALONE = ("label", "train", "seeds")  # keys of a method that change no number
+EFFICIENCY_FILES = {"efficiency.csv": "efficiency/efficiency.csv"}
+BENCHMARK_FILE = "figures.csv"
+_UNREAD_COLUMNS = ("boot_procedure",)  # long, the same in every row, and in no table
+_DISPLAY_KEYS = ("label", "train", "seeds")  # keys of a method that change no number of a run
 
 
-def machines(root: Path, source: str) -> list[Path]:
-    """Folders of a study's or benchmark's published results, by name; documents print the first one's numbers."""
-    return sorted(file.parent for file in (root / FOLDER / source).glob("*/record.json"))
+def machine_folders(root: Path, source: str) -> list[Path]:
+    """Folders of a study's or benchmark's published results, by name; documents print the numbers of the first."""
+    return sorted(file.parent for file in (root / PUBLISHED_FOLDER / source).glob("*/record.json"))
 
 
 def publish_study(root: Path, name: str, results: Path, machine: str | None) -> Path:
-    """Store a finished study; returns the folder.
+    """Store a finished study, and return the folder.
+
+    Args:
+        root: of the checkout.
+        name: of the study.
+        results: its results folder.
+        machine: name of the machine's folder; None: see :func:`machine_name`.
 
     Raises:
-        RewindError: for a study that is not finished, that ran with other keys than its file has, or whose machine's
-            name another machine has.
+        RewindError: for a study that is not finished, that ran with another configuration than its file has now, or
+            whose folder has results of another machine.
     """
-    study, dataset = _configured(name)
+    study, dataset = _present_config(name)
     for method, seed in study.runs():
-        _check_keys(study, method, seed, results / f"runs/{method}/seed{seed}/run.json")
+        _check_run_keys(study, method, seed, results / f"runs/{method}/seed{seed}/run.json")
     files = dict(MAIN_FILES)
-    files |= ZERO_SHOT if study.evaluation.zero_shot else {}
-    files |= STEP_TIME if study.tables.verdict else {}
-    files |= CONTROL if study.tables.verdict and study.tables.verdict.control else {}
-    files |= RANKS if any(split_column(column)[1] == RANK for column in study.tables.columns) else {}
-    files |= COSINE_GAP if study.evaluation.cosine_gap else {}
-    files |= {name: file for name, file in EFFICIENCY.items() if (results / file).is_file()}
+    files |= ZERO_SHOT_FILES if study.evaluation.zero_shot else {}
+    files |= STEP_TIME_FILES if study.tables.verdict else {}
+    files |= CONTROL_FILES if study.tables.verdict and study.tables.verdict.control else {}
+    files |= RANK_FILES if any(split_column(column)[1] == RANK_COLUMN for column in study.tables.columns) else {}
+    files |= COSINE_GAP_FILES if study.evaluation.cosine_gap else {}
+    files |= {name: file for name, file in EFFICIENCY_FILES.items() if (results / file).is_file()}
     for file in files.values():
         if not (results / file).is_file():
             raise RewindError(f"{results / file}: no such file; finish the study, then publish it.")
-    check_below(results, *files.values(), "ranks/*/*", "runs/*/*/run.json")
+    verify_files_below(results, *files.values(), "ranks/*/*", "runs/*/*/run.json")
     record = study_record(study, results)
-    if reasons := read_reasons(study.runs(), str(results / "ranks")):
+    if reasons := read_not_evaluated(study.runs(), str(results / "ranks")):
         record["not_evaluated"] = reasons
-    folder = _folder(root, record, machine)
-    texts = {stored: lean((results / file).read_text(encoding="utf-8")) for stored, file in files.items()}
+    folder = _machine_folder(root, record, machine)
+    texts = {
+        stored: drop_unread_columns((results / file).read_text(encoding="utf-8")) for stored, file in files.items()
+    }
     shutil.rmtree(folder, ignore_errors=True)
     for stored, text in texts.items():
         write_text(folder / stored, text)
@@ -82,75 +296,84 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
 
 
 def publish_benchmark(root: Path, name: str, figures: Path, machine: str | None) -> Path:
-    """Store the figures of ``benchmarks/<name>.py``, less what its ``slim`` leaves out; returns the folder."""
+    """Store the figures of ``benchmarks/<name>.py``, without what its ``slim`` leaves out, and return the folder."""
     if not figures.is_file():
         raise RewindError(f"{figures}: no such file; run `python benchmarks/{name}.py` first, or give --from FILE.")
     record = benchmark_record(name, figures)
-    folder = _folder(root, record, machine)
+    folder = _machine_folder(root, record, machine)
     shutil.rmtree(folder, ignore_errors=True)
-    slim = getattr(benchmark(root, name), "slim", None)
+    slim = getattr(load_benchmark(root, name), "slim", None)
     if slim:
-        write_csv(folder / FIGURES, slim(read_csv(figures, text=("seeds", "seed_sd"))))
+        write_csv(folder / BENCHMARK_FILE, slim(read_csv(figures, text=("seeds", "seed_sd"))))
     else:
-        write_text(folder / FIGURES, lean(figures.read_text(encoding="utf-8")))
+        write_text(folder / BENCHMARK_FILE, drop_unread_columns(figures.read_text(encoding="utf-8")))
     write_json(folder / "record.json", record)
     return folder
 
 
-def lean(text: str) -> str:
-    """A CSV without columns that no table reads. Numbers stay as they were written, digit for digit: a mean that lies
-    between two printed values would be rounded to the other one after any loss."""
+def drop_unread_columns(text: str) -> str:
+    """A CSV without the columns that no table reads.
+
+    Numbers are not parsed, so that they keep every digit: a mean half-way between two printed values would be rounded
+    to the other one after any loss.
+    """
     rows = list(csv.reader(io.StringIO(text)))
-    kept = [at for at, name in enumerate(rows[0]) if name not in _UNREAD] if rows else []
+    columns = [column for column, name in enumerate(rows[0]) if name not in _UNREAD_COLUMNS] if rows else []
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([row[at] for at in kept] for row in rows)
+    csv.writer(out, lineterminator="\n").writerows([row[column] for column in columns] for row in rows)
     return out.getvalue()
 
 
 def changed_keys(name: str, folder: Path) -> list[str]:
-    """Keys of a published study that its file now has otherwise; those alone on which numbers or tables depend."""
-    study, _ = _configured(name)
+    """Keys of a published study that have another value in its file now, of those that change numbers or tables."""
+    study, _ = _present_config(name)
     stored = Study.model_validate(read_json(folder / "keys.json")["study"])
-    return differences(stored.signature(), study.signature())
+    return changed_values(stored.fingerprint(), study.fingerprint())
 
 
-def _configured(name: str) -> tuple[Study, Dataset]:
-    """A study and its data set as the workflow would run them now."""
-    given = read_yaml(Path(MAIN))
-    names = selected(given) if given.get("studies") else []
-    studies, datasets = load_all(given | {"studies": list(dict.fromkeys([*names, name]))})
+def _present_config(name: str) -> tuple[Study, Dataset]:
+    """A study and its dataset, as the workflow would run them now."""
+    config = read_yaml(Path(MAIN_CONFIG))
+    names = selected_studies(config) if config.get("studies") else []
+    studies, datasets = load_config(config | {"studies": list(dict.fromkeys([*names, name]))})
     return studies[name], datasets[studies[name].dataset]
 
 
-def _check_keys(study: Study, method: str, seed: int, file: Path) -> None:
-    ran, now = read_json(file).get("spec", {}), study.run_spec(method, seed=seed).signature()
+def _check_run_keys(study: Study, method: str, seed: int, file: Path) -> None:
+    recorded, present = read_json(file).get("spec", {}), study.run_spec(method, seed=seed).fingerprint()
     if study.pretraining:  # the weights are those of the pre-training
-        now["backbone"].pop("weights")
-    now["method"] = {key: value for key, value in now["method"].items() if key not in _TEXT_ALONE}
+        present["backbone"].pop("weights")
+    present["method"] = {key: value for key, value in present["method"].items() if key not in _DISPLAY_KEYS}
     parts = ("backbone", "frames", "text", "method")
-    if found := differences({p: ran.get(p, {}) for p in parts}, {p: now[p] for p in parts}):
+    if differences := changed_values({p: recorded.get(p, {}) for p in parts}, {p: present[p] for p in parts}):
         raise RewindError(
             f"{file}: this run's keys differ from those now in config/studies/{study.name}.yaml: "
-            f"{'; '.join(found[:3])}. Run the study with its present file, then publish it."
+            f"{'; '.join(differences[:3])}. Run the study with its present file, then publish it."
         )
 
 
-def differences(before: Any, after: Any, key: str = "") -> list[str]:
-    """``training.epochs: 2, now 12`` for every value that both have and that differs."""
+def changed_values(before: Any, after: Any, key: str = "") -> list[str]:
+    """A line for every value that both have and that differs.
+
+    >>> changed_values({"training": {"epochs": 2, "lr": 0.1}}, {"training": {"epochs": 12}})
+    ['training.epochs: 2, now 12']
+    """
     if isinstance(before, dict) and isinstance(after, dict):
-        both = [name for name in after if name in before]
-        return [line for name in both for line in differences(before[name], after[name], f"{key}.{name}".strip("."))]
+        shared = [name for name in after if name in before]
+        return [
+            line for name in shared for line in changed_values(before[name], after[name], f"{key}.{name}".strip("."))
+        ]
     return [] if before == after else [f"{key}: {before}, now {after}"]
 
 
-def _folder(root: Path, record: dict[str, Any], machine: str | None) -> Path:
+def _machine_folder(root: Path, record: dict[str, Any], machine: str | None) -> Path:
     name = check_id(machine or machine_name(record), "--name")
-    folder = root / FOLDER / record["name"] / name
+    folder = root / PUBLISHED_FOLDER / record["name"] / name
     if machine is None and (folder / "record.json").is_file():
-        there = read_json(folder / "record.json")["machine"]["processor"]
-        if there != record["machine"]["processor"]:
+        stored_processor = read_json(folder / "record.json")["machine"]["processor"]
+        if stored_processor != record["machine"]["processor"]:
             raise RewindError(
-                f"{folder}: contains results of another processor ({', '.join(there)}); give this machine its own name "
-                "with --name, or use --name " + name + " to replace them."
+                f"{folder}: contains results of another processor ({', '.join(stored_processor)}); give this machine "
+                f"its own name with --name, or use --name {name} to replace them."
             )
     return folder

@@ -1,4 +1,7 @@
-"""``rewind search`` and ``rewind serve``: their arguments; what they do is loaded when they run."""
+"""Arguments of ``rewind search`` and ``rewind serve``.
+
+The commands themselves, which import torch, are imported only when they run.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from rewind.errors import RewindError
 
 
 def add_search_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add both commands to those of ``rewind``."""
+    """Add ``rewind search`` and ``rewind serve``."""
     search = commands.add_parser("search", help="search the items of a dataset with a finished run")
-    _add_gallery(search)
+    _add_gallery_arguments(search)
     search.add_argument("query", nargs="*", help="what to search for (default: ask at a prompt)")
     search.add_argument("--top", type=int, default=5, help="number of items to show (default: 5)")
     search.add_argument("--random", type=int, metavar="N", help="use N random captions of the split as queries")
@@ -21,7 +24,7 @@ def add_search_commands(commands: argparse._SubParsersAction[Any]) -> None:
     search.add_argument("--times", action="store_true", help="print how long encoding and ranking took")
     search.set_defaults(command=_search)
     serve = commands.add_parser("serve", help="search with a finished run in the browser")
-    _add_gallery(serve)
+    _add_gallery_arguments(serve)
     serve.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
     )
@@ -29,8 +32,8 @@ def add_search_commands(commands: argparse._SubParsersAction[Any]) -> None:
     serve.set_defaults(command=_serve)
 
 
-def _add_gallery(parser: argparse.ArgumentParser) -> None:
-    """A run, and what it searches."""
+def _add_gallery_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that both commands share: a run, and the items that it searches."""
     parser.add_argument("run", type=Path, help="folder of a run: results/<study>/runs/<method>/seed<k>")
     parser.add_argument(
         "--split",
@@ -53,12 +56,12 @@ def _add_gallery(parser: argparse.ArgumentParser) -> None:
 
 
 def _search(options: argparse.Namespace) -> int:
-    from rewind.search.command import Wishes, search
+    from rewind.search.command import SearchOptions, run_search
 
     query = " ".join(options.query) if options.query else None
-    search(
+    run_search(
         options.run,
-        Wishes(
+        SearchOptions(
             query=query,
             top=options.top,
             split=options.split,
@@ -80,9 +83,9 @@ def _serve(options: argparse.Namespace) -> int:
         if error.name not in ("flask", "werkzeug"):
             raise
         raise RewindError("rewind serve needs Flask: run `pip install 'rewind-bench[serve]'`.") from None
-    from rewind.search.command import start
+    from rewind.search.command import open_searcher
 
-    run, searcher = start(options.run, options.split, options.index, options.trust)
+    run, searcher = open_searcher(options.run, options.split, options.index, options.trust)
     app = create_app(run, searcher, options.split, is_local(options.host), options.trust)
     serve(app, options.host, options.port, run.name)
     return 0

@@ -1,6 +1,6 @@
-"""The search page: Flask over a :class:`rewind.search.searcher.Searcher`. No script, no cookie, nothing from elsewhere.
+"""The search page of ``rewind serve``: a Flask application over a :class:`rewind.search.searcher.Searcher`.
 
-Flask comes with the extra ``serve``.
+The page has no script and no cookies and loads nothing from elsewhere. Flask comes with the extra ``serve``.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from urllib.parse import urlsplit
 
 from flask import Flask, Response, abort, render_template, request, send_file
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
+from werkzeug.wrappers import Response as WerkzeugResponse
 
 from rewind.errors import RewindError
-from rewind.search.console import mark
+from rewind.search.render import StripReader, hit_mark
 from rewind.search.run import FinishedRun
 from rewind.search.searcher import Answer, Searcher
-from rewind.search.strips import Strips
-from rewind.video.packed import find, read
+from rewind.video.shards import find_clip, read_packed_clip
 
-TOPS = (5, 10, 20, 50)
-EXAMPLES = 6
-LONGEST = 1000  # letters of a query
+TOP_CHOICES = (5, 10, 20, 50)
+EXAMPLE_COUNT = 6
+MAX_QUERY_CHARACTERS = 1000
 MAX_THREADS = 32  # requests answered at a time; a browser sends six
-REQUEST_SECONDS = 10.0  # for a request to arrive in full
-ANSWER_SECONDS = 60.0  # for a browser to take the next part of an answer: one that has paused a clip takes none
+REQUEST_SECONDS = 10.0  # time for a request to arrive in full
+ANSWER_SECONDS = 60.0  # time for a browser to take the next part of an answer; one that has paused a clip takes none
 
-# Were a caption to slip through as markup, a browser would still run nothing and fetch nothing.
-_POLICY = (
+# If a caption ever got into the page as markup, a browser would still run no script and fetch nothing from elsewhere.
+_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; img-src 'self' data:; style-src 'self'; media-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
 _HEADERS = {
-    "Content-Security-Policy": _POLICY,
+    "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
@@ -47,23 +47,25 @@ _HEADERS = {
 def create_app(
     run: FinishedRun, searcher: Searcher, split: str = "test", local: bool = True, trust: bool = False
 ) -> Flask:
-    """The application, with these addresses:
+    """The Flask application, with these addresses:
 
-    - ``/?q=…&top=…``: the page and what a query found; ``/?caption=<caption_id>`` asks a caption whose item is known;
+    - ``/?q=…&top=…``: the page with the answer to a query; ``/?caption=<caption_id>`` searches with a caption of the
+      gallery, whose item is known;
     - ``/strip/<item_id>.jpg``: a few frames of an item of the gallery;
     - ``/clip/<item_id>``: its file.
 
     Args:
-        run, searcher: from :mod:`rewind.search`.
+        run, searcher: from :func:`rewind.search.command.open_searcher`.
         split: gallery, for the page's heading.
-        local: answer only requests that name this machine, so that no web page elsewhere can ask through a browser.
-        trust: also show files that lie outside of ``results/data``.
+        local: refuse requests whose Host header names another machine. A web page elsewhere whose name is made to
+            point to this machine (DNS rebinding) can then not read the search through the user's browser.
+        trust: also show files outside of ``results/data``.
     """
     app = Flask(__name__)
-    strips = Strips(searcher.items, run.data, trust=trust)
+    strips = StripReader(searcher.items, run.data, trust=trust)
     captions = searcher.captions.drop_duplicates("caption_id").set_index("caption_id")
-    examples = searcher.random_captions(EXAMPLES, seed=0).to_dict("records")
-    model = threading.Lock()  # requests come in threads, the model is one
+    examples = searcher.random_captions(EXAMPLE_COUNT, seed=0).to_dict("records")
+    model_lock = threading.Lock()  # requests are answered in threads, which share the model
 
     def row_of(item: str) -> int:
         if item not in searcher.place:
@@ -72,30 +74,39 @@ def create_app(
 
     @app.get("/")
     def page() -> str:
-        top, asked = _top(request.args.get("top", "")), request.args.get("caption")
+        top, caption_id = _parse_top(request.args.get("top", "")), request.args.get("caption")
         query, truth = request.args.get("q"), None
-        if asked is not None:
-            if asked not in captions.index:
+        if caption_id is not None:
+            if caption_id not in captions.index:
                 abort(404)
-            query, truth = captions.loc[asked, ["caption", "video_id"]]
-        found, fault = None, ""
+            query, truth = captions.loc[caption_id, ["caption", "video_id"]]
+        answer, fault = None, ""
         if query is not None:
-            with model:
-                found, fault = _ask(searcher, str(query), top, truth)
+            with model_lock:
+                answer, fault = _answer_or_fault(searcher, str(query), top, truth)
         return render_template(
-            "search.html", run=run.name, split=split, total=len(searcher.ids), query=query or "", top=top, tops=TOPS,
-            found=found, fault=fault, examples=examples, mark=mark,
-        )  # fmt: skip
+            "search.html",
+            run=run.name,
+            split=split,
+            total=len(searcher.ids),
+            query=query or "",
+            top=top,
+            tops=TOP_CHOICES,
+            found=answer,
+            fault=fault,
+            examples=examples,
+            mark=hit_mark,
+        )
 
     @app.get("/strip/<item>.jpg")
-    def strip(item: str) -> Response:
+    def strip(item: str) -> WerkzeugResponse:
         row = row_of(item)
         try:
-            answer = Response(strips.jpeg(row), mimetype="image/jpeg")
+            response = Response(strips.jpeg(row), mimetype="image/jpeg")
         except RewindError as error:
             abort(404, str(error))
-        answer.add_etag()
-        return answer.make_conditional(request)
+        response.add_etag()
+        return response.make_conditional(request)
 
     @app.get("/clip/<item>")
     def clip(item: str) -> Response:
@@ -103,8 +114,8 @@ def create_app(
         path = strips.paths[row]
         try:
             strips.check(row)
-            if place := find(path):  # within a shard
-                return send_file(io.BytesIO(read(place)), download_name=path.name, conditional=True)
+            if packed := find_clip(path):  # within a shard
+                return send_file(io.BytesIO(read_packed_clip(packed)), download_name=path.name, conditional=True)
         except RewindError as error:
             abort(404, str(error))
         if not path.is_file():
@@ -117,9 +128,9 @@ def create_app(
             abort(400, "This search only answers on this machine.")
 
     @app.after_request
-    def guard(answer: Response) -> Response:
-        answer.headers.update(_HEADERS)
-        return answer
+    def guard(response: Response) -> Response:
+        response.headers.update(_HEADERS)
+        return response
 
     return app
 
@@ -127,17 +138,22 @@ def create_app(
 def serve(app: Flask, host: str, port: int, name: str) -> None:
     """Answer requests until Ctrl-C.
 
+    Args:
+        app: from :func:`create_app`.
+        host, port: the address to listen on; port 0: any free one.
+        name: of the run, for the message.
+
     Raises:
-        RewindError: if the address cannot be had.
+        RewindError: if the address cannot be used.
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
         raise RewindError(f"http://{host}:{port} cannot be served: {error}. Choose another --host or --port.") from None
-    with listening:
-        port = listening.getsockname()[1]
-        server = BoundedServer(app, host, port, listening.fileno())
+    with listener:
+        port = listener.getsockname()[1]
+        server = BoundedServer(app, host, port, listener.fileno())
         print(f"{name}: http://{f'[{host}]' if ':' in host else host}:{port}/  (Ctrl-C ends it)", flush=True)
         if not is_local(host):
             print("Anyone who can reach this machine can search here; there is no password.", flush=True)
@@ -150,9 +166,10 @@ def serve(app: Flask, host: str, port: int, name: str) -> None:
 
 
 class BoundedServer(ThreadedWSGIServer):
-    """Answers so many requests at a time, and waits only so long for each: half-sent ones hold no thread for good.
+    """A WSGI server with a limited number of threads and a limited time for each request to arrive.
 
-    While all threads are busy, further connections wait their turn.
+    Clients that send half a request can thus not occupy all threads for good. While all threads are busy, further
+    connections wait.
     """
 
     def __init__(
@@ -164,23 +181,24 @@ class BoundedServer(ThreadedWSGIServer):
         threads: int = MAX_THREADS,
         seconds: float = REQUEST_SECONDS,
     ) -> None:
-        """A server that listens.
+        """Listen at an address.
 
         Args:
-            app: answers.
+            app: answers the requests.
             host, port: the address.
-            listening: file descriptor of a socket that listens there already.
+            listening: file descriptor of a socket that listens there already; None: one is opened.
             threads: requests answered at a time.
-            seconds: for a request to arrive in full, however many pieces it comes in.
+            seconds: for a request to arrive in full, in however many pieces.
         """
-        super().__init__(host, port, app, _Quiet, fd=listening)
+        super().__init__(host, port, app, _QuietRequestHandler, fd=listening)
         self.seconds = seconds
         self._free = threading.BoundedSemaphore(threads)
         self._due: dict[socket.socket, float] = {}  # connections whose request has not arrived yet
         self._lock = threading.Lock()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, once one is free."""
+        """Answer in a new thread, once fewer than the allowed number run; called by ``serve_forever``."""
+        # serve_forever calls service_actions only between requests, so it is called here while this one waits.
         while not self._free.acquire(timeout=self.seconds / 10):
             self.service_actions()
         with self._lock:
@@ -193,7 +211,7 @@ class BoundedServer(ThreadedWSGIServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The thread's work, after which another may begin."""
+        """The work of a request's thread, after which another thread may start."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -201,7 +219,7 @@ class BoundedServer(ThreadedWSGIServer):
             self._free.release()
 
     def service_actions(self) -> None:
-        """Hang up on those whose request is overdue; called a few times a second."""
+        """Close connections whose request is overdue; called a few times a second."""
         super().service_actions()
         now = time.monotonic()
         with self._lock:
@@ -211,13 +229,17 @@ class BoundedServer(ThreadedWSGIServer):
                     request.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes it
 
     def arrived(self, request: socket.socket) -> None:
-        """A connection's request is here in full, or the connection is over."""
+        """Note that a connection's request is here in full, or that the connection is closed."""
         with self._lock:
             self._due.pop(request, None)
 
 
 def is_local(host: str) -> bool:
-    """Whether an address is this machine's own, which no other can reach."""
+    """Whether an address is this machine's own, which no other machine can reach.
+
+    >>> is_local("127.0.0.1"), is_local("::1"), is_local("0.0.0.0")
+    (True, True, False)
+    """
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -232,25 +254,25 @@ def _host_name(host: str) -> str:
         return ""
 
 
-def _ask(searcher: Searcher, query: str, top: int, truth: str | None) -> tuple[Answer | None, str]:
-    """What was found, or why nothing was."""
-    if len(query) > LONGEST:
-        return None, f"the query has {len(query):,} characters; at most {LONGEST:,} are allowed."
+def _answer_or_fault(searcher: Searcher, query: str, top: int, truth: str | None) -> tuple[Answer | None, str]:
+    """The answer to a query, or why there is none."""
+    if len(query) > MAX_QUERY_CHARACTERS:
+        return None, f"the query has {len(query):,} characters; at most {MAX_QUERY_CHARACTERS:,} are allowed."
     try:
         return searcher.search(query, top, truth), ""
     except RewindError as error:
         return None, str(error)
 
 
-def _top(text: str) -> int:
-    return int(text) if text in map(str, TOPS) else TOPS[0]
+def _parse_top(text: str) -> int:
+    return int(text) if text in map(str, TOP_CHOICES) else TOP_CHOICES[0]
 
 
-class _Quiet(WSGIRequestHandler):
-    """Leaves the terminal to what went wrong."""
+class _QuietRequestHandler(WSGIRequestHandler):
+    """Handles requests without a line in the terminal for each."""
 
     server: BoundedServer
-    timeout = ANSWER_SECONDS  # of one reading or writing
+    timeout = ANSWER_SECONDS  # of a single read or write on the socket
 
     def run_wsgi(self) -> None:
         """Answer the request, which has been read."""
@@ -261,10 +283,10 @@ class _Quiet(WSGIRequestHandler):
         super().run_wsgi()
 
     def connection_dropped(self, error: BaseException, environ: Any = None) -> None:
-        """Nothing is wrong here if a browser leaves."""
+        """Say nothing: a browser may leave at any time."""
 
     def log_error(self, format: str, *args: Any) -> None:
-        """What a client did not send in time, or sent wrongly, is its own affair."""
+        """Say nothing: a request that was late or malformed is the client's fault."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        pass
+        """Say nothing."""

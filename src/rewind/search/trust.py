@@ -1,8 +1,8 @@
-"""What results that somebody else made may ask of this machine: nothing, unless the user trusts them.
+"""Protection against results that somebody else made: no foreign code and no outside files without ``--trust``.
 
-``run.json`` names modules, classes and weights, and ``items.csv`` names files. In results of one's own these are one's
-own; in a folder that was fetched from elsewhere they are anything. So a search runs only code of Rewind, and shows only
-files below ``results/data``, until it is told ``--trust``.
+``run.json`` names modules, classes and weights, and ``items.csv`` names files. In your own results these are your own;
+in a folder that was downloaded they can be anything. So a search runs only Rewind's code and shows only files below
+``results/data`` unless it is started with ``--trust``.
 """
 
 from __future__ import annotations
@@ -11,53 +11,58 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rewind.config import RunSpec
+from rewind.config.dataset import EncoderConfig, MadeFrom
 from rewind.errors import RewindError
-from rewind.study import RunSpec
-from rewind.study.embeddings import Encoder, MadeFrom
-from rewind.video.clip_checks import TRUST as FLAG
+from rewind.video.shards import TRUST_OPTION
 
-_LOADERS = ("mteb",)  # encoders whose options may name code to run
+_CODE_LOADING_ENCODERS = ("mteb",)  # encoders whose options may name code to run
 
 
 def refuse_code(spec: RunSpec, where: Path) -> None:
-    """Refuse to load what a run's keys name besides Rewind's own models.
+    """Refuse a run whose configuration names code that is not Rewind's.
 
     Args:
-        spec: the keys of a run.
-        where: ``run.json``.
+        spec: the run's configuration.
+        where: its ``run.json``, for the message.
 
     Raises:
         RewindError: naming the first key that would run code.
     """
-    for key, name in _code_of(spec):
+    for key, name in _code_keys(spec):
         raise _refusal(f"{where}: spec.{key}: {name!r}")
 
 
 def refuse_encoders(made: MadeFrom, where: Path) -> None:
-    """The same for what made the vectors of a data set, which also encodes queries.
+    """Refuse a dataset whose embeddings were made by code that is not Rewind's: it would also encode queries.
 
     Raises:
         RewindError: naming the key.
     """
-    for side, keys in made.sides.items():
-        for key, name in _code_of_encoder(keys):
+    for side, encoder in made.sides.items():
+        for key, name in _encoder_code_keys(encoder):
             raise _refusal(f"{where}: source.made_from.{side}.{key}: {name!r}")
 
 
 def check_record(record: Any, folder: Path, where: Path) -> None:
-    """Refuse a record whose parts are not what a training run writes, or which is that of another run.
+    """Refuse a record that is not as a training run writes it, or that belongs to another run.
+
+    Args:
+        record: content of ``run.json``, a JSON object.
+        folder: of the run.
+        where: ``run.json``, for messages.
 
     Raises:
         RewindError: naming the key.
     """
-    kinds: Mapping[str, tuple[type, str]] = {
+    expected_types: Mapping[str, tuple[type, str]] = {
         "spec": (dict, "a block of keys"),
         "max_frames": (int, "a whole number"),
         "data": (dict, "files and their checksums"),
     }
-    for key, (kind, what) in kinds.items():
+    for key, (kind, description) in expected_types.items():
         if key in record and (not isinstance(record[key], kind) or isinstance(record[key], bool)):
-            raise RewindError(f"{where}: {key}: {what} is expected; this is not the record of a training run.")
+            raise RewindError(f"{where}: {key}: {description} is expected; this is not the record of a training run.")
     if not 0 <= record.get("max_frames", 0) <= 100_000:
         raise RewindError(f"{where}: max_frames: {record['max_frames']} frames cannot be; train the run again.")
     for path in map(Path, record.get("data", {})):
@@ -65,7 +70,7 @@ def check_record(record: Any, folder: Path, where: Path) -> None:
             raise RewindError(f"{where}: data: {path}: a path within the workflow's folder is expected.")
     real = folder.resolve()
     if real.parent.parent.name != "runs" or not isinstance(record.get("run"), str):
-        return  # kept elsewhere, under a name of the user's own
+        return  # the user keeps it elsewhere, under another name
     if record["run"] != (name := f"{real.parent.name}/{real.name}"):
         raise RewindError(
             f"{where}: run: this is the record of {record['run']!r}, but it lies in the folder of {name!r}; put the "
@@ -73,25 +78,25 @@ def check_record(record: Any, folder: Path, where: Path) -> None:
         )
 
 
-def _code_of(spec: RunSpec) -> Iterator[tuple[str, str]]:
-    """Keys that name modules of somebody's own, or a program archive."""
+def _code_keys(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    """(key, value) of keys that name modules outside Rewind, or a TorchScript archive, which is a program."""
     names = {"method.model": spec.method.model, "method.head": spec.method.head, "backbone.kind": spec.backbone.kind}
     yield from ((key, name) for key, name in names.items() if "." in (name or ""))
     if spec.backbone.allow_torchscript and spec.backbone.weights:
         yield "backbone.weights", spec.backbone.weights
 
 
-def _code_of_encoder(keys: Encoder) -> Iterator[tuple[str, str]]:
-    if keys.encoder is None and "." in keys.name:
-        yield "name", keys.name
-    if keys.encoder is not None and ("." in keys.encoder or keys.encoder in _LOADERS):
-        yield "encoder", keys.encoder
-    if keys.encoder is None and keys.allow_torchscript and keys.weights:
-        yield "weights", keys.weights
+def _encoder_code_keys(encoder: EncoderConfig) -> Iterator[tuple[str, str]]:
+    if encoder.encoder is None and "." in encoder.name:
+        yield "name", encoder.name
+    if encoder.encoder is not None and ("." in encoder.encoder or encoder.encoder in _CODE_LOADING_ENCODERS):
+        yield "encoder", encoder.encoder
+    if encoder.encoder is None and encoder.allow_torchscript and encoder.weights:
+        yield "weights", encoder.weights
 
 
-def _refusal(what: str) -> RewindError:
+def _refusal(subject: str) -> RewindError:
     return RewindError(
-        f"{what} would run code that is not Rewind's. If these results are yours, or you trust who made them, start "
-        f"again with {FLAG} (in Python: trust=True)."
+        f"{subject} would run code that is not Rewind's. If these results are yours, or you trust who made them, start "
+        f"again with {TRUST_OPTION} (in Python: trust=True)."
     )

@@ -1,1 +1,1 @@
-"""Intervals and comparisons."""
+"""Confidence intervals, tests and power analysis over training seeds and clusters of queries."""

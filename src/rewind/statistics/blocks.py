@@ -1,4 +1,8 @@
-"""The ranks of all runs in one setting and direction, checked, as arrays."""
+"""Rank tables of all runs as checked arrays, one block per setting and search direction.
+
+All runs of a study must have the same queries in the same clusters: comparisons are paired over queries, so that query
+*q* of one method is subtracted from query *q* of the other.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +13,41 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.metrics import METRICS, TESTED
-from rewind.statistics.parts import Clusters
+from rewind.metrics import METRICS, TESTED_METRICS
+from rewind.statistics.variance import Clusters
 
-Runs = dict[str, dict[int, pd.DataFrame]]
+RunRanks = dict[str, dict[int, pd.DataFrame]]
 """Rank tables by method and seed."""
 
-Left = Mapping[str, Collection[str]]
-"""Method → settings in which it was not evaluated, for a reason that is known; ``setting direction`` of one alone."""
+NotEvaluated = Mapping[str, Collection[str]]
+"""Method → settings in which it was deliberately not evaluated, or ``"setting direction"`` for one direction."""
 
-_COLUMNS = ("query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id", "gallery")
-_KEY = ["setting", "direction", "query_id"]
+_RANK_COLUMNS = ("query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id", "gallery")
+_QUERY_KEY = ["setting", "direction", "query_id"]
 
 
 @dataclass(frozen=True)
-class Block:
+class RankBlock:
     """Ranks of every run in one setting and direction.
 
     Attributes:
         setting, direction: which.
         queries: (Q,) ids, sorted.
         clusters: of these queries.
-        higher, ties: method → (S, Q), seeds in ascending order; methods that were not evaluated here are not in them.
-        gallery: items that a query searches.
+        higher, ties: method → (S, Q) numbers of items above the true item and at its score, seeds in ascending order;
+            methods that were not evaluated here are absent.
+        gallery: number of items that a query searches.
+
+    Example:
+        >>> higher = np.array([[0, 1, 0, 3]])  # one seed, four queries in two clusters
+        >>> block = RankBlock(
+        ...     "test", "text_to_item", np.array(["q1", "q2", "q3", "q4"]), Clusters.of(np.array([0, 0, 1, 1])),
+        ...     {"meanP": higher}, {"meanP": np.zeros_like(higher)}, gallery=100,
+        ... )
+        >>> block.values("meanP", "R@1")
+        array([[100.,   0., 100.,   0.]])
+        >>> block.totals("meanP", ("R@1", "MnR")).tolist()  # [metric][seed][cluster]
+        [[[100.0, 100.0]], [[3.0, 5.0]]]
     """
 
     setting: str
@@ -43,21 +59,21 @@ class Block:
     gallery: int
 
     def range(self) -> tuple[np.ndarray, np.ndarray]:
-        """(K,) least and (K,) greatest value that each metric that is tested can have."""
-        least, most = zip(*(METRICS[metric].range(self.gallery) for metric in TESTED), strict=True)
+        """Least and greatest possible value of each of the K tested metrics, (K,) each."""
+        least, most = zip(*(METRICS[metric].range(self.gallery) for metric in TESTED_METRICS), strict=True)
         return np.array(least), np.array(most)
 
     def values(self, method: str, metric: str) -> np.ndarray:
         """(S, Q) values of a metric per query, R@k in percent."""
         return METRICS[metric].per_query(self.higher[method], self.ties[method])
 
-    def totals(self, method: str, metrics: tuple[str, ...] = TESTED) -> np.ndarray:
+    def totals(self, method: str, metrics: tuple[str, ...] = TESTED_METRICS) -> np.ndarray:
         """(K, S, C) sums of metrics over each cluster's queries."""
         return self.clusters.totals(np.stack([self.values(method, metric) for metric in metrics]))
 
 
 def check_ranks(table: pd.DataFrame, where: str) -> None:
-    """Refuse a rank table that is broken.
+    """Refuse a broken rank table.
 
     Args:
         table: of one run.
@@ -65,9 +81,9 @@ def check_ranks(table: pd.DataFrame, where: str) -> None:
 
     Raises:
         RewindError: if a column is missing, there are no rows, a rank is not a number or impossible, or a query is
-            there twice.
+            listed twice.
     """
-    missing = [column for column in _COLUMNS if column not in table.columns]
+    missing = [column for column in _RANK_COLUMNS if column not in table.columns]
     if missing:
         raise RewindError(f"{where}: column {missing[0]!r} is missing; compute the metrics again.")
     if table.empty:
@@ -77,95 +93,100 @@ def check_ranks(table: pd.DataFrame, where: str) -> None:
         bad = ~np.isfinite(values) | (values < (1 if column == "rank" else 0))
         if bad.any():
             raise RewindError(
-                f"{where}, row {_place(table, bad)}: {column} is {values[bad][0]:g}; look for NaN in the run's "
+                f"{where}, row {_describe_row(table, bad)}: {column} is {values[bad][0]:g}; look for NaN in the run's "
                 "similarity matrix and compute the metrics again."
             )
-    twice = table.duplicated(_KEY).to_numpy()
-    if twice.any():
-        raise RewindError(f"{where}, row {_place(table, twice)}: the query is there twice; keep one of the rows.")
+    duplicated = table.duplicated(_QUERY_KEY).to_numpy()
+    if duplicated.any():
+        raise RewindError(
+            f"{where}, row {_describe_row(table, duplicated)}: the query is there twice; keep one of the rows."
+        )
 
 
-def blocks(runs: Runs, left_out: Left | None = None) -> Iterator[Block]:
-    """Every setting and direction that a run has, in the order of the run that has most.
+def rank_blocks(runs: RunRanks, left_out: NotEvaluated | None = None) -> Iterator[RankBlock]:
+    """Every setting and direction that some run has, in the order of the run that has the most.
 
     Args:
         runs: rank tables of all runs.
-        left_out: where methods may have no rank table.
+        left_out: where methods may lack ranks.
 
     Raises:
-        RewindError: if there is no run, or two runs have other settings, queries or clusters.
+        RewindError: if there is no run, or two runs have different settings, queries or clusters.
     """
-    tables = [(m, s, _places(table)) for m, seeds in runs.items() for s, table in seeds.items()]
+    tables = [(m, s, _settings_and_directions(table)) for m, seeds in runs.items() for s, table in seeds.items()]
     if not tables:
         raise RewindError("statistics: there are no runs; train and evaluate one first.")
-    in_order = sorted(tables, key=lambda table: len(table[2]), reverse=True)  # the first of those that have most
-    first = {place: f"{method}/seed{seed}" for method, seed, there in reversed(in_order) for place in there}
-    every = dict.fromkeys(place for *_, there in in_order for place in there)
-    for method, seed, there in tables:
-        odd = sorted(place for place in every.keys() - set(there) if not _left(left_out, method, *place))
-        if odd:
+    # Stable: among the runs with the most settings the study's first decides the order.
+    longest_first = sorted(tables, key=lambda entry: len(entry[2]), reverse=True)
+    # Reversed, so that the run that comes first overwrites the others; it is named in the message below.
+    first = {key: f"{method}/seed{seed}" for method, seed, keys in reversed(longest_first) for key in keys}
+    all_keys = dict.fromkeys(key for *_, keys in longest_first for key in keys)
+    for method, seed, keys in tables:
+        missing = sorted(key for key in all_keys.keys() - set(keys) if not _is_not_evaluated(left_out, method, *key))
+        if missing:
             raise RewindError(
-                f"runs {first[odd[0]]} and {method}/seed{seed}: only one of them was evaluated in "
-                f"{' '.join(odd[0])}; compute the metrics of both again."
+                f"runs {first[missing[0]]} and {method}/seed{seed}: only one of them was evaluated in "
+                f"{' '.join(missing[0])}; compute the metrics of both again."
             )
-    for setting, direction in every:
-        named = {m: seeds for m, seeds in runs.items() if not _left(left_out, m, setting, direction)}
-        if named:
-            yield _block(named, setting, direction)
+    for setting, direction in all_keys:
+        evaluated = {m: seeds for m, seeds in runs.items() if not _is_not_evaluated(left_out, m, setting, direction)}
+        if evaluated:
+            yield _make_block(evaluated, setting, direction)
 
 
-def _left(left_out: Left | None, method: str, setting: str, direction: str) -> bool:
-    known = (left_out or {}).get(method, ())
-    return setting in known or f"{setting} {direction}" in known
+def _is_not_evaluated(left_out: NotEvaluated | None, method: str, setting: str, direction: str) -> bool:
+    reasons = (left_out or {}).get(method, ())
+    return setting in reasons or f"{setting} {direction}" in reasons
 
 
-def _places(table: pd.DataFrame) -> list[tuple[str, str]]:
+def _settings_and_directions(table: pd.DataFrame) -> list[tuple[str, str]]:
     return list(table[["setting", "direction"]].drop_duplicates().itertuples(index=False, name=None))
 
 
-def _block(runs: Runs, setting: str, direction: str) -> Block:
-    chosen = {m: {s: _select(seeds[s], setting, direction) for s in sorted(seeds)} for m, seeds in runs.items()}
-    _check_same_queries(chosen, f"{setting} {direction}")
-    first = next(iter(next(iter(chosen.values())).values()))
-    return Block(
+def _make_block(runs: RunRanks, setting: str, direction: str) -> RankBlock:
+    # Sorting by seed and by query puts row s, q of every method's arrays at the same seed and query.
+    tables = {m: {s: _select_rows(seeds[s], setting, direction) for s in sorted(seeds)} for m, seeds in runs.items()}
+    _check_same_queries(tables, f"{setting} {direction}")
+    first = next(iter(next(iter(tables.values())).values()))
+    return RankBlock(
         setting,
         direction,
         first["query_id"].to_numpy(),
         Clusters.of(first["cluster_id"].to_numpy()),
-        {m: np.stack([t["higher"].to_numpy() for t in seeds.values()]) for m, seeds in chosen.items()},
-        {m: np.stack([t["ties"].to_numpy() for t in seeds.values()]) for m, seeds in chosen.items()},
+        {m: np.stack([t["higher"].to_numpy() for t in seeds.values()]) for m, seeds in tables.items()},
+        {m: np.stack([t["ties"].to_numpy() for t in seeds.values()]) for m, seeds in tables.items()},
         int(first["gallery"].max()),
     )
 
 
-def _select(table: pd.DataFrame, setting: str, direction: str) -> pd.DataFrame:
+def _select_rows(table: pd.DataFrame, setting: str, direction: str) -> pd.DataFrame:
     rows = table[(table["setting"] == setting) & (table["direction"] == direction)]
     return rows.sort_values("query_id", kind="stable")
 
 
-def _check_same_queries(chosen: Runs, where: str) -> None:
+def _check_same_queries(tables: RunRanks, where: str) -> None:
     first: tuple[str, np.ndarray, np.ndarray] | None = None
-    for method, seeds in chosen.items():
+    for method, seeds in tables.items():
         for seed, table in seeds.items():
             name, ids, clusters = f"{method}/seed{seed}", table["query_id"].to_numpy(), table["cluster_id"].to_numpy()
             if first is None:
                 first = (name, ids, clusters)
                 continue
             if not np.array_equal(ids, first[1]):
-                odd = sorted(set(ids) ^ set(first[1]))[0]
+                example = sorted(set(ids) ^ set(first[1]))[0]
                 raise RewindError(
-                    f"{where}: runs {first[0]} and {name} have different queries, first {odd!r}; compute their "
+                    f"{where}: runs {first[0]} and {name} have different queries, first {example!r}; compute their "
                     "similarity on the same data."
                 )
             if not np.array_equal(clusters, first[2]):
-                odd = ids[clusters != first[2]][0]
+                example = ids[clusters != first[2]][0]
                 raise RewindError(
-                    f"{where}: runs {first[0]} and {name} put query {odd!r} into different clusters; compute their "
+                    f"{where}: runs {first[0]} and {name} put query {example!r} into different clusters; compute their "
                     "metrics from the same items.csv."
                 )
 
 
-def _place(table: pd.DataFrame, bad: np.ndarray) -> str:
+def _describe_row(table: pd.DataFrame, bad: np.ndarray) -> str:
     row = int(bad.argmax())
-    found = table.iloc[row]
-    return f"{row + 1} (query {found['query_id']!r}, {found['setting']}, {found['direction']})"
+    query = table.iloc[row]
+    return f"{row + 1} (query {query['query_id']!r}, {query['setting']}, {query['direction']})"

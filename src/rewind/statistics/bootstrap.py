@@ -1,7 +1,8 @@
 """Cluster bootstrap of metrics: clusters of queries are drawn with replacement, training seeds are held fixed.
 
-The intervals answer: would *these checkpoints* score differently on other queries? They do not speak of other training
-seeds. A video and its twin (or an image and its captions) form one cluster, because their queries succeed together.
+The intervals answer: would *these checkpoints* score differently on other queries? They say nothing about other
+training seeds. A video and its twin (or an image and its captions) form one cluster, because their queries tend to
+succeed or fail together.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rewind.metrics import recall_at
-from rewind.statistics.parts import Clusters
+from rewind.statistics.variance import Clusters
 
 PROCEDURE = "cluster bootstrap over queries, these checkpoints"
-_CELLS = 8_000_000  # numbers held at once while drawing
+_MAX_CELLS = 8_000_000  # drawn cluster numbers held in memory at once
+_JUST_BELOW_ONE = 1 - 1e-6  # single-precision sums of R@r that amount to one half may fall short of it by rounding
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,14 @@ class Resamples:
     Attributes:
         weights: (B, C) counts, float32; every row sums to C.
         clusters: of the queries.
+
+    Example:
+        >>> resamples = Resamples.draw(Clusters.of(np.array([0, 0, 1, 2])), resamples=1000, seed=0)
+        >>> resamples.weights.shape
+        (1000, 3)
+        >>> hits = np.array([[2.0, 0.0, 1.0]])  # of one metric in each cluster
+        >>> resamples.means(hits).shape
+        (1000, 1)
     """
 
     weights: np.ndarray
@@ -31,22 +41,26 @@ class Resamples:
 
     @classmethod
     def draw(cls, clusters: Clusters, resamples: int, seed: int) -> Resamples:
-        """Draw ``resamples`` resamples of the clusters; the same seed and number of clusters give the same draws."""
+        """Draw ``resamples`` resamples of the clusters; the same seed and number of clusters give the same draws.
+
+        So all methods, and both methods of a pair, are resampled alike: their differences are paired.
+        """
         return cls(draw_weights(len(clusters.sizes), resamples, seed), clusters)
 
     def means(self, totals: np.ndarray) -> np.ndarray:
         """Resampled means.
 
         Args:
-            totals: (K, C) sums over each cluster's queries, K columns such as metric × method. Whole numbers up to
-                2²⁴ stay exact, so that a resampled difference of hits that is 0 is exactly 0.
+            totals: (K, C) sums over each cluster's queries, K columns such as metric × method.
 
         Returns:
-            (B, K) float32: the sum over the drawn clusters' queries divided by their number. NaN with one cluster,
-            which is the same in every resample.
+            (B, K) float32: the sum over the drawn clusters' queries divided by their number,
+            ``θ_b = Σ_c w_bc · total_c / Σ_c w_bc · n_c``. NaN with one cluster, which is the same in every resample.
         """
         if len(self.clusters.sizes) < 2:
             return np.full((len(self.weights), len(totals)), np.nan, dtype=np.float32)
+        # One matrix product in single precision for all resamples. Whole numbers up to 2²⁴ stay exact in it, so that a
+        # resampled difference of hits that is 0 is exactly 0 and counts on both sides of the p-value.
         sizes = self.clusters.sizes.astype(np.float32)
         return (self.weights @ totals.T.astype(np.float32)) / (self.weights @ sizes)[:, None]
 
@@ -57,19 +71,24 @@ class Resamples:
             higher, ties: (S, Q) of S seeds.
 
         Returns:
-            (B,), NaN with one cluster.
+            (B,) lower medians of the expected ranks; NaN with one cluster.
         """
         if len(self.clusters.sizes) < 2:
             return np.full(len(self.weights), np.nan)
-        if np.ptp(higher) == 0 and np.ptp(ties) == 0:  # as of chance: every resample has the median of one query
+        if np.ptp(higher) == 0 and np.ptp(ties) == 0:
+            # As of chance: all queries rank alike, and every resample has the median of one query.
             return np.full(len(self.weights), _median_of_one(int(higher.flat[0]), int(ties.flat[0])))
-        half = self.weights @ (self.clusters.sizes * (len(higher) / 2)).astype(np.float32) * np.float32(1 - 1e-6)
-        places = np.sort(np.concatenate([higher, higher + ties], axis=None)) + 1
-        for reach in (0.1, 0.5):  # a resampled median is nearly always near the median; else look everywhere
-            first, last = (int(places[int(q * (places.size - 1))]) for q in (0.5 - reach, 0.5 + reach))
+        # Half of the queries drawn, over all seeds; R@r summed over the same queries reaches it at the median.
+        half = self.weights @ (self.clusters.sizes * (len(higher) / 2)).astype(np.float32) * np.float32(_JUST_BELOW_ONE)
+        # The ranks at which some query's R@r begins or ceases to rise: first and last of its tied positions.
+        ranks = np.sort(np.concatenate([higher, higher + ties], axis=None)) + 1
+        # A resampled median is nearly always between the 40th and the 60th percentile; only if one is not are R@r at
+        # all ranks computed, which takes (B, gallery) numbers.
+        for margin in (0.1, 0.5):
+            first, last = (int(ranks[int(q * (ranks.size - 1))]) for q in (0.5 - margin, 0.5 + margin))
             cumulative = self.weights @ self._hits(higher, ties, first, last)
             inside = cumulative[:, -1] >= half
-            if first > 1:
+            if first > 1:  # below rank 1 R@r is 0, so that nothing can have been missed
                 inside &= cumulative[:, 0] < half
             if inside.all():
                 break
@@ -77,29 +96,30 @@ class Resamples:
 
     def _hits(self, higher: np.ndarray, ties: np.ndarray, first: int, last: int) -> np.ndarray:
         """(C, last − first + 1) sums over each cluster's queries and all seeds of R@r, r from first to last."""
-        found = np.empty((last - first + 1, len(self.clusters.sizes)), dtype=np.float32)
-        for at, r in enumerate(range(first, last + 1)):
-            found[at] = self.clusters.totals(recall_at(r, higher, ties).sum(axis=0))
-        return found.T
+        hits = np.empty((last - first + 1, len(self.clusters.sizes)), dtype=np.float32)
+        for row, r in enumerate(range(first, last + 1)):
+            hits[row] = self.clusters.totals(recall_at(r, higher, ties).sum(axis=0))
+        return hits.T
 
 
 def _median_of_one(higher: int, ties: int) -> float:
     """The smallest rank r at which R@r of a query is ½ or more."""
-    places = np.arange(higher + 1, higher + ties + 2)
-    reached = np.array([float(recall_at(int(r), np.array([higher]), np.array([ties]))[0]) for r in places])
-    return float(places[(reached >= 0.5 * (1 - 1e-6)).argmax()])
+    ranks = np.arange(higher + 1, higher + ties + 2)
+    recall = np.array([float(recall_at(int(r), np.array([higher]), np.array([ties]))[0]) for r in ranks])
+    return float(ranks[(recall >= 0.5 * _JUST_BELOW_ONE).argmax()])
 
 
 def draw_weights(clusters: int, resamples: int, seed: int) -> np.ndarray:
     """(B, C) float32 counts of ``clusters`` draws with replacement out of as many, B times."""
     rng = np.random.default_rng(seed)
     weights = np.empty((resamples, clusters), dtype=np.float32)
-    step = max(1, _CELLS // clusters)
-    for start in range(0, resamples, step):
-        rows = min(step, resamples - start)
-        drawn = rng.integers(0, clusters, size=(rows, clusters), dtype=np.int64)
-        drawn += (np.arange(rows) * clusters)[:, None]
-        weights[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * clusters).reshape(rows, clusters)
+    rows_per_chunk = max(1, _MAX_CELLS // clusters)
+    for start in range(0, resamples, rows_per_chunk):
+        rows = min(rows_per_chunk, resamples - start)
+        draws = rng.integers(0, clusters, size=(rows, clusters), dtype=np.int64)
+        # Numbers of different rows are made distinct, so that a single bincount counts the draws of all rows.
+        draws += (np.arange(rows) * clusters)[:, None]
+        weights[start : start + rows] = np.bincount(draws.ravel(), minlength=rows * clusters).reshape(rows, clusters)
     return weights
 
 
@@ -110,10 +130,16 @@ def percentile_interval(samples: np.ndarray, confidence: float) -> tuple[np.ndar
     return low, high
 
 
-def two_sided_p(samples: np.ndarray) -> np.ndarray:
-    """Bootstrap p of a difference from 0 along axis 0: ``2 · (1 + count beyond 0) / (B + 1)``, never 0, at most 1.
+def bootstrap_p_value(samples: np.ndarray) -> np.ndarray:
+    """Two-sided bootstrap p-value of a difference from 0, along axis 0.
 
-    Resamples exactly at 0 count on both sides, so two identical methods give p = 1. NaN where the samples are.
+    ``p = min(1, 2 · (1 + min(#{d_b ≤ 0}, #{d_b ≥ 0})) / (B + 1))``: never 0, because the observed sample counts as one
+    of the resamples. Those exactly at 0 count on both sides, so that two identical methods have p = 1. NaN where a
+    sample is NaN.
+
+    Example:
+        >>> bootstrap_p_value(np.array([1.0, 2.0, 0.5, 1.5])).item()  # all above 0, B = 4
+        0.4
     """
     b = len(samples)
     below, above = (samples <= 0).sum(axis=0), (samples >= 0).sum(axis=0)

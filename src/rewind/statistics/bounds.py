@@ -1,4 +1,7 @@
-"""Ends of intervals where t is too symmetric, and where nothing varied that it could be computed from."""
+"""Interval ends and p-values where Student's t does not fit: shares (Wilson), skewed means (Hall), and zero variance.
+
+Zero variance means that all clusters have the same value in all seeds, so that there is no error to estimate.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 
-def wilson(share: np.ndarray, variance: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of Wilson's interval of a share (Wilson, 1927), for a variance that is known otherwise.
+def wilson_interval(share: np.ndarray, variance: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of Wilson's interval of a share (Wilson, 1927), for a given variance.
 
-    The number of independent queries is the one that would give this variance, ``n = p (1 − p) / V`` (as for surveys
-    in clusters: Korn and Graubard, 1998). Near 0 and 1 the interval leans to the middle, where plain t covers too
-    seldom.
+    ``(p + t²/2n ∓ t √(p (1 − p)/n + t²/4n²)) / (1 + t²/n)``, where n is the effective number of independent queries:
+    the one that would give this variance, ``n = p (1 − p) / V`` (as for surveys in clusters: Korn and Graubard, 1998).
+    Near 0 and 1 the interval leans to the middle, where the symmetric interval of t covers the true value too rarely.
 
     Args:
         share: p, from 0 to 1.
@@ -19,23 +22,30 @@ def wilson(share: np.ndarray, variance: np.ndarray, t: np.ndarray) -> tuple[np.n
         t: quantile of Student's t.
 
     Returns:
-        Both ends; those of t where p is 0 or 1.
+        Both ends; those of t where p is 0 or 1 and n is not defined.
+
+    Example:
+        >>> low, high = wilson_interval(np.array(0.9), np.array(0.9 * 0.1 / 50), np.array(1.96))  # 45 of 50
+        >>> f"{low:.2f} {high:.2f}"
+        '0.79 0.96'
     """
-    spread = share * (1 - share)
-    inner = spread > 0
-    shrink = t**2 * variance / np.where(inner, spread, 1)  # t²/n
-    middle = (share + shrink / 2) / (1 + shrink)
-    half = np.sqrt(t**2 * variance + shrink**2 / 4) / (1 + shrink)
+    binomial = share * (1 - share)
+    inside = binomial > 0
+    t2_over_n = t**2 * variance / np.where(inside, binomial, 1)
+    middle = (share + t2_over_n / 2) / (1 + t2_over_n)
+    # p (1 − p)/n is V itself.
+    half = np.sqrt(t**2 * variance + t2_over_n**2 / 4) / (1 + t2_over_n)
     plain = t * np.sqrt(variance)
-    low, high = (np.where(inner, middle + sign * half, share + sign * plain) for sign in (-1, 1))
+    low, high = (np.where(inside, middle + sign * half, share + sign * plain) for sign in (-1, 1))
+    # Rounding must not put an end on the wrong side of the estimate where V is tiny.
     return np.minimum(low, share), np.maximum(high, share)
 
 
-def wilson_p(share: np.ndarray, variance: np.ndarray, df: np.ndarray, null: float) -> np.ndarray:
-    """Two-sided p of a share against ``null``: the α at which :func:`wilson`'s interval begins to leave it out.
+def wilson_p_value(share: np.ndarray, variance: np.ndarray, df: np.ndarray, null: float) -> np.ndarray:
+    """Two-sided p-value of a share against ``null``: the α at which :func:`wilson_interval` just excludes it.
 
-    So the variance is that of a share of ``null``, ``V · p₀ (1 − p₀) / (p (1 − p))``: near 0 and 1, where V itself is
-    small, plain t would reject far too often.
+    So the standard error is that of a share of ``null``: ``t = (p − p₀) / √(V · p₀ (1 − p₀) / (p (1 − p)))``. With V
+    itself, which is small where p is near 0 or 1, the test would reject far too often.
 
     Args:
         share: p, from 0 to 1.
@@ -43,39 +53,47 @@ def wilson_p(share: np.ndarray, variance: np.ndarray, df: np.ndarray, null: floa
         df: degrees of freedom of Student's t.
         null: p₀, between 0 and 1.
     """
-    spread = share * (1 - share)
-    under = np.where(spread > 0, variance * null * (1 - null) / np.where(spread > 0, spread, 1), variance)
-    return 2 * stdtr(df, -np.abs(share - null) / np.sqrt(under))
+    binomial = share * (1 - share)
+    null_variance = np.where(binomial > 0, variance * null * (1 - null) / np.where(binomial > 0, binomial, 1), variance)
+    return 2 * stdtr(df, -np.abs(share - null) / np.sqrt(null_variance))
 
 
-def unseen(
+def zero_variance_interval(
     estimate: np.ndarray, least: np.ndarray, most: np.ndarray, clusters: int, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ends of an interval for a value that all clusters of queries share in all seeds.
 
-    What was not seen in C clusters is, with this confidence, no more than ``u = 1 − (α/2)^(1/C)`` of all clusters
-    (Clopper and Pearson, 1934), and may there be as bad, or as good, as can be. At 0% and 100% these are Clopper's and
-    Pearson's ends.
+    With this confidence, at most a share ``u = 1 − (α/2)^(1/C)`` of all clusters differs from the C that were seen
+    (Clopper and Pearson, 1934), and there the value may be as low or as high as possible. At 0% and 100% these are
+    Clopper's and Pearson's ends.
 
     Args:
         estimate: the value.
-        least, most: what a value can be; where that is not finite, the end is NaN.
+        least, most: its possible range; where that is not finite, the end is NaN.
         clusters: C.
         confidence: 1 − α.
+
+    Example:
+        >>> low, high = zero_variance_interval(np.array(100.0), np.array(0.0), np.array(100.0), 120, 0.95)
+        >>> f"{low:.1f} {high:.1f}"  # 120 of 120 clusters right
+        '97.0 100.0'
     """
-    share = 1 - ((1 - confidence) / 2) ** (1 / clusters)
+    unseen = 1 - ((1 - confidence) / 2) ** (1 / clusters)
     low, high = (
-        np.where(np.isfinite(end), (1 - share) * estimate + share * np.where(np.isfinite(end), end, 0), np.nan)
+        np.where(np.isfinite(end), (1 - unseen) * estimate + unseen * np.where(np.isfinite(end), end, 0), np.nan)
         for end in (least, most)
     )
     return low, high
 
 
-def unseen_p(estimate: np.ndarray, reach: np.ndarray, clusters: int) -> np.ndarray:
-    """Two-sided p of a difference that all clusters share: the α at which :func:`unseen` begins to leave out 0.
+def zero_variance_p_value(estimate: np.ndarray, reach: np.ndarray, clusters: int) -> np.ndarray:
+    """Two-sided p-value of a difference d that all clusters share: the α at which its interval just excludes 0.
 
-    Where it is as great as can be (``reach``), this is the sign test over clusters, ``2 · 2^(−C)``. NaN where ``reach``
-    is not finite, 1 for no difference.
+    Solving the ends of :func:`zero_variance_interval` for 0 gives ``p = min(1, 2 · (reach / (reach + |d|))^C)``. At the
+    greatest possible difference (``reach``) this is the sign test over clusters, ``2 · 2^(−C)``.
+
+    Returns:
+        p; NaN where ``reach`` is not finite, 1 for no difference.
     """
     size = np.abs(estimate)
     bounded = np.isfinite(reach)
@@ -84,27 +102,31 @@ def unseen_p(estimate: np.ndarray, reach: np.ndarray, clusters: int) -> np.ndarr
     return np.where(size == 0, 1.0, np.where(bounded, p, np.nan))
 
 
-def hall(
+def hall_interval(
     estimate: np.ndarray, variance: np.ndarray, df: np.ndarray, residuals: np.ndarray, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of Hall's interval for a skewed mean (Hall, 1992): the t quantiles pass through the cubic's inverse.
+    """Ends of Hall's interval for the mean of a skewed distribution (Hall, 1992).
+
+    ``y − √V · h(t)`` and ``y − √V · h(−t)``, where h is the inverse of Hall's cubic transformation, which makes the
+    t statistic symmetric, and the skewness of the mean is ``g = Σ r_c³ / (C (C − 1) (C − 2) V^1.5)``.
 
     Args:
-        estimate, variance, df: of the mean.
-        residuals: (…, C) of the clusters.
+        estimate, variance, df: y, V and the degrees of freedom of the mean.
+        residuals: (…, C) r of the clusters.
         confidence: of the interval.
     """
     clusters = residuals.shape[-1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        third = (residuals**3).sum(axis=-1) / max(clusters * (clusters - 1) * (clusters - 2), 1)
-        skew = third / variance**1.5 if clusters > 2 else np.zeros_like(estimate)
+        # The unbiased estimate of the mean's third central moment; it needs three clusters.
+        third_moment = (residuals**3).sum(axis=-1) / max(clusters * (clusters - 1) * (clusters - 2), 1)
+        skew = third_moment / variance**1.5 if clusters > 2 else np.zeros_like(estimate)
         t = stdtrit(df, (1 + confidence) / 2)
         error = np.sqrt(variance)
-        return estimate - error * _bent(t, skew), estimate - error * _bent(-t, skew)
+        return estimate - error * _hall_inverse(t, skew), estimate - error * _hall_inverse(-t, skew)
 
 
-def _bent(x: np.ndarray, skew: np.ndarray) -> np.ndarray:
-    """``(3/g) · (cbrt(1 + g · (x − g/6)) − 1)``, which is x at g = 0."""
-    small = np.abs(skew) < 1e-8
+def _hall_inverse(x: np.ndarray, skew: np.ndarray) -> np.ndarray:
+    """``h(x) = (3/g) · (cbrt(1 + g · (x − g/6)) − 1)`` with g the skewness; its limit at g = 0 is x."""
+    small = np.abs(skew) < 1e-8  # below it the difference of nearly equal numbers would lose all digits
     g = np.where(small, 1.0, skew)
     return np.where(small, x, 3 / g * (np.cbrt(1 + g * (x - g / 6)) - 1))

@@ -1,8 +1,11 @@
-"""Intervals of every method, differences of every pair, gaps between Origin and Hard."""
+"""Tables of the statistics stage: intervals of every method, differences of every pair, Origin − Hard gaps and ranks.
+
+Also how much smaller a gap between two methods is in a control experiment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,32 +13,86 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rewind.config.report import CLAIMED_METRICS, Statistics
 from rewind.errors import RewindError
-from rewind.metrics import MEDIAN, METRICS, TESTED, median_of
+from rewind.metrics import MEDIAN_RANK_METRIC, METRICS, TESTED_METRICS, median_rank_with_ties
 from rewind.statistics import bootstrap, labels
-from rewind.statistics.blocks import Block, Left, Runs, blocks
+from rewind.statistics.blocks import NotEvaluated, RankBlock, RunRanks, rank_blocks
 from rewind.statistics.bootstrap import Resamples, draw_weights, percentile_interval
-from rewind.statistics.inference import one
-from rewind.statistics.median import median_rank
-from rewind.statistics.pairs import NOTHING_SAID, PAIRS, Random, pair_rows
-from rewind.statistics.parts import Parts, parts
+from rewind.statistics.inference import contrast_inference, mean_inference, median_rank_interval
+from rewind.statistics.pairs import ALL_RANDOM, PAIR_COLUMNS, RandomFactors, pair_rows
 from rewind.statistics.ranks import method_ranks
-from rewind.study.model import Statistics
+from rewind.statistics.variance import VarianceComponents, variance_components
 
-SKEWED = np.array([METRICS[metric].skewed for metric in TESTED])
-LOWER = np.array([METRICS[metric].lower_is_better for metric in TESTED])
-INTERVALS = (
+# ---- Control: the difference of two gaps, with its interval --------------------------------------------------------
+
+SHRINKAGE_COLUMNS = (
+    *("method", "baseline", "control", "control_baseline", "setting", "direction", "metric"),
+    *("gap", "control_gap", "shrinkage", "low", "high", "p", "procedure", "df"),
+)
+
+
+def gap_shrinkage(
+    runs: RunRanks, baseline: str, methods: Sequence[str], control: Mapping[str, str], setting: str, confidence: float
+) -> pd.DataFrame:
+    """(method − baseline) − (its counterpart − the baseline's counterpart), R@k in percent, in every search direction.
+
+    The four methods answer the same queries, and their training seeds are independent, as in the comparison of pairs.
+
+    Args:
+        runs: rank tables of all of them.
+        baseline, methods: whose gaps.
+        control: method or baseline → its counterpart in the control experiment.
+        setting: which.
+        confidence: of the intervals.
+
+    Returns:
+        Columns :data:`SHRINKAGE_COLUMNS`: one row per method, direction and metric.
+    """
+    needed = dict.fromkeys([baseline, *methods, *control.values()])
+    rows: list[dict[str, Any]] = []
+    for block in rank_blocks({name: runs[name] for name in needed}):
+        if block.setting != setting:
+            continue
+        components = {
+            name: variance_components(block.totals(name, CLAIMED_METRICS), block.clusters.sizes) for name in needed
+        }
+        for method in methods:
+            pair, control_pair = (method, baseline), (control[method], control[baseline])
+            key = dict(zip(SHRINKAGE_COLUMNS, (*pair, *control_pair, setting, block.direction), strict=False))
+            # A difference of two differences of percentages is at most ±200.
+            four = [components[name] for name in (*pair, *control_pair)]
+            result = contrast_inference(four, (1, -1, -1, 1), confidence, 200.0)
+            gap, control_gap = (components[a].mean - components[b].mean for a, b in (pair, control_pair))
+            # The smaller number of seeds of each pair decides what the interval can claim.
+            seeds, control_seeds = (min(len(block.higher[name]) for name in names) for names in (pair, control_pair))
+            procedure = labels.pair(seeds, control_seeds)
+            for k, metric in enumerate(CLAIMED_METRICS):
+                rows.append(
+                    key
+                    | {"metric": metric, "gap": gap[k], "control_gap": control_gap[k], "shrinkage": result.estimate[k]}
+                    | {"low": result.low[k], "high": result.high[k], "p": result.p[k]}
+                    | {"procedure": procedure, "df": result.df[k]}
+                )
+    return pd.DataFrame(rows, columns=list(SHRINKAGE_COLUMNS))
+
+
+# ---- Intervals, pairs, gaps and ranks of a study -------------------------------------------------------------------
+
+IS_SKEWED = np.array([METRICS[metric].skewed for metric in TESTED_METRICS])
+IS_LOWER_BETTER = np.array([METRICS[metric].lower_is_better for metric in TESTED_METRICS])
+INTERVAL_COLUMNS = (
     *("method", "setting", "direction", "metric", "seeds", "queries", "clusters", "estimate", "std", "low", "high"),
     *("procedure", "df", "seed_share", "boot_low", "boot_high", "boot_procedure"),
 )
-GAPS = (
+GAP_COLUMNS = (
     *("method", "direction", "metric", "seeds", "queries", "clusters", "gap", "low", "high", "procedure", "df"),
     *("boot_low", "boot_high"),
 )
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonTables:
     """The four tables of the statistics stage.
 
     Attributes:
@@ -43,7 +100,7 @@ class Comparison:
         pairs: one row per pair, setting, direction and metric; MdR is not tested.
         gaps: Origin − Hard over Origin's queries, one row per method, direction and metric; empty where one of the
             settings was not evaluated.
-        ranks: places of the compared methods, one row per method, setting, direction and metric
+        ranks: ranks of the compared methods, one row per method, setting, direction and metric
             (:func:`rewind.statistics.ranks.method_ranks`).
     """
 
@@ -53,24 +110,24 @@ class Comparison:
     ranks: pd.DataFrame
 
 
-def compare(
-    runs: Runs,
+def compare_methods(
+    runs: RunRanks,
     pairs: list[tuple[str, str]],
     keys: Statistics,
-    random: Random = NOTHING_SAID,
+    random: RandomFactors = ALL_RANDOM,
     compared: Collection[str] = (),
-    left_out: Left | None = None,
-) -> Comparison:
+    left_out: NotEvaluated | None = None,
+) -> ComparisonTables:
     """Intervals per method, differences per pair and gaps, in every setting, direction and metric.
 
     Args:
-        runs: rank tables (``check_ranks`` accepts them); every run of a study has the same queries.
-        pairs: the declared family; Holm's correction runs over those of it whose methods both have results, per
+        runs: rank tables that :func:`rewind.statistics.blocks.check_ranks` accepts; all have the same queries.
+        pairs: the declared family; Holm's correction runs over those of its pairs whose methods both have results, per
             setting, direction and metric.
-        keys: confidence; resamples and seed of the bootstrap beside it.
-        random: which methods are fixed models, and whether seeds go in pairs.
-        compared: methods that have places among each other.
-        left_out: where methods were not evaluated, for a reason that is known.
+        keys: confidence; resamples and seed of the bootstrap.
+        random: which methods are fixed models or exact, and whether seeds are paired.
+        compared: methods that are ranked among each other.
+        left_out: where methods were deliberately not evaluated.
 
     Raises:
         RewindError: if two runs have different settings, queries or clusters, or a pair names no run.
@@ -79,57 +136,70 @@ def compare(
         for name in pair:
             if name not in runs:
                 raise RewindError(f"statistics.pairs: method {name!r} has no run; available: {', '.join(runs)}.")
+    # Settings with equally many clusters share their draws, which are large and take most of the time.
     weights = cache(lambda clusters: draw_weights(clusters, keys.resamples, keys.seed))
     intervals, differences, gaps = [], [], []
-    kept: dict[tuple[str, str], Block] = {}
-    for block in blocks(runs, left_out):
+    blocks: dict[tuple[str, str], RankBlock] = {}
+    for block in rank_blocks(runs, left_out):
         draws = Resamples(weights(len(block.clusters.sizes)), block.clusters)
         totals = {method: block.totals(method) for method in block.higher}
-        found = {m: parts(t, block.clusters.sizes, m in random.fixed) for m, t in totals.items()}
+        components = {m: variance_components(t, block.clusters.sizes, m in random.fixed) for m, t in totals.items()}
         for method in totals:
-            intervals += _interval_rows(block, method, totals[method], found[method], draws, keys.confidence, random)
-        there = [pair for pair in pairs if pair[0] in totals and pair[1] in totals]
-        differences += pair_rows(block, totals, there, draws, keys.confidence, random)
-        kept[block.setting, block.direction] = block
-        other = kept.get(("hard" if block.setting == "origin" else "origin", block.direction))
-        if other is not None and {block.setting, other.setting} == {"origin", "hard"}:
-            origin, hard = (block, other) if block.setting == "origin" else (other, block)
+            intervals += _interval_rows(
+                block, method, totals[method], components[method], draws, keys.confidence, random
+            )
+        evaluated_pairs = [pair for pair in pairs if pair[0] in totals and pair[1] in totals]
+        differences += pair_rows(block, totals, evaluated_pairs, draws, keys.confidence, random)
+        blocks[block.setting, block.direction] = block
+        counterpart = blocks.get(("hard" if block.setting == "origin" else "origin", block.direction))
+        if counterpart is not None and {block.setting, counterpart.setting} == {"origin", "hard"}:
+            origin, hard = (block, counterpart) if block.setting == "origin" else (counterpart, block)
             draws = Resamples(weights(len(origin.clusters.sizes)), origin.clusters)
             gaps += _gap_rows(origin, hard, draws, keys.confidence, random)
-    tables = ((intervals, INTERVALS), (differences, PAIRS), (gaps, GAPS))
-    made = [pd.DataFrame(rows, columns=list(columns)) for rows, columns in tables]
-    return Comparison(*made, method_ranks(made[0], made[1], compared, keys.confidence))
+    tables = ((intervals, INTERVAL_COLUMNS), (differences, PAIR_COLUMNS), (gaps, GAP_COLUMNS))
+    interval_table, pair_table, gap_table = (pd.DataFrame(rows, columns=list(columns)) for rows, columns in tables)
+    ranks = method_ranks(interval_table, pair_table, compared, keys.confidence)
+    return ComparisonTables(interval_table, pair_table, gap_table, ranks)
 
 
 def _interval_rows(
-    block: Block, method: str, totals: np.ndarray, found: Parts, draws: Resamples, confidence: float, random: Random
+    block: RankBlock,
+    method: str,
+    totals: np.ndarray,
+    components: VarianceComponents,
+    draws: Resamples,
+    confidence: float,
+    random: RandomFactors,
 ) -> list[dict[str, Any]]:
     fixed = method in random.fixed
-    result = one(found, confidence, SKEWED, *block.range())
+    result = mean_inference(components, confidence, IS_SKEWED, *block.range())
+    # Chance is computed, not estimated: its interval is a point.
     low, high = (result.estimate,) * 2 if method in random.exact else (result.low, result.high)
     boot_low, boot_high = _bootstrap_means(totals, draws, confidence)
-    place = {"method": method, "setting": block.setting, "direction": block.direction} | _size(block, method)
+    key = {"method": method, "setting": block.setting, "direction": block.direction} | _sample_sizes(block, method)
     per_seed = totals.sum(axis=-1) / len(block.queries)  # (K, S)
     rows = [
-        place
-        | {"metric": metric, "estimate": result.estimate[k], "std": _std(per_seed[k])}
+        key
+        | {"metric": metric, "estimate": result.estimate[k], "std": _seed_std(per_seed[k])}
         | {"low": low[k], "high": high[k], "df": result.df[k], "seed_share": result.seed_share[k]}
-        | {"procedure": labels.method(per_seed.shape[1], SKEWED[k], fixed)}
+        | {"procedure": labels.method(per_seed.shape[1], IS_SKEWED[k], fixed)}
         | {"boot_low": boot_low[k], "boot_high": boot_high[k], "boot_procedure": bootstrap.PROCEDURE}
-        for k, metric in enumerate(TESTED)
+        for k, metric in enumerate(TESTED_METRICS)
     ]
-    return [*rows, place | _median_row(block, method, draws, confidence, random)]
+    return [*rows, key | _median_row(block, method, draws, confidence, random)]
 
 
-def _median_row(block: Block, method: str, draws: Resamples, confidence: float, random: Random) -> dict[str, Any]:
+def _median_row(
+    block: RankBlock, method: str, draws: Resamples, confidence: float, random: RandomFactors
+) -> dict[str, Any]:
     higher, ties, fixed = block.higher[method], block.ties[method], method in random.fixed
-    estimate, low, high = median_rank(higher, ties, block.clusters, confidence, fixed)
+    estimate, low, high = median_rank_interval(higher, ties, block.clusters, confidence, fixed)
     low, high = (estimate, estimate) if method in random.exact else (low, high)
     boot_low, boot_high = percentile_interval(draws.medians(higher, ties), confidence)
     return {
-        "metric": MEDIAN,
+        "metric": MEDIAN_RANK_METRIC,
         "estimate": estimate,
-        "std": _std(np.array([median_of(*seed) for seed in zip(higher, ties, strict=True)])),
+        "std": _seed_std(np.array([median_rank_with_ties(*seed) for seed in zip(higher, ties, strict=True)])),
         "low": low,
         "high": high,
         "procedure": labels.median(len(higher), fixed),
@@ -141,54 +211,65 @@ def _median_row(block: Block, method: str, draws: Resamples, confidence: float, 
     }
 
 
-def _gap_rows(origin: Block, hard: Block, draws: Resamples, confidence: float, random: Random) -> list[dict[str, Any]]:
-    """Origin's queries in both galleries of the same runs: their differences have one mean and one error.
+def _gap_rows(
+    origin: RankBlock, hard: RankBlock, draws: Resamples, confidence: float, random: RandomFactors
+) -> list[dict[str, Any]]:
+    """Gaps of Origin's queries between the two galleries of the same runs, with the interval of *one* method's mean.
 
-    More clips to search never help a query, so a gap is of one sign.
+    More clips to search never help a query, so a gap has one sign: R@k cannot rise and mean ranks cannot fall.
     """
-    at = _positions(origin, hard)
+    positions = _positions_in_hard(origin, hard)
     least, most = hard.range()
-    signs = np.where(LOWER, -1, 1)
+    signs = np.where(IS_LOWER_BETTER, -1, 1)
     ends = np.sort([0 * signs, signs * (most - least)], axis=0)
     rows = []
     for method in (name for name in origin.higher if name in hard.higher):
-        gap = [origin.values(method, metric) - hard.values(method, metric)[:, at] for metric in TESTED]
-        totals = origin.clusters.totals(np.stack(gap))
-        result = one(parts(totals, origin.clusters.sizes, method in random.fixed), confidence, SKEWED, *ends)
+        differences = [
+            origin.values(method, metric) - hard.values(method, metric)[:, positions] for metric in TESTED_METRICS
+        ]
+        totals = origin.clusters.totals(np.stack(differences))
+        result = mean_inference(
+            variance_components(totals, origin.clusters.sizes, method in random.fixed), confidence, IS_SKEWED, *ends
+        )
         low, high = (result.estimate,) * 2 if method in random.exact else (result.low, result.high)
         boot_low, boot_high = _bootstrap_means(totals, draws, confidence)
-        place = {"method": method, "direction": origin.direction} | _size(origin, method)
-        for k, metric in enumerate(TESTED):
+        key = {"method": method, "direction": origin.direction} | _sample_sizes(origin, method)
+        for k, metric in enumerate(TESTED_METRICS):
             rows.append(
-                place
+                key
                 | {"metric": metric, "gap": result.estimate[k], "low": low[k], "high": high[k]}
-                | {"procedure": labels.method(totals.shape[1], SKEWED[k], method in random.fixed)}
+                | {"procedure": labels.method(totals.shape[1], IS_SKEWED[k], method in random.fixed)}
                 | {"df": result.df[k], "boot_low": boot_low[k], "boot_high": boot_high[k]}
             )
     return rows
 
 
-def _positions(origin: Block, hard: Block) -> np.ndarray:
-    """Where Origin's queries are among Hard's, both sorted."""
-    at = np.searchsorted(hard.queries, origin.queries)
-    there = hard.queries[np.minimum(at, len(hard.queries) - 1)] == origin.queries
-    if not there.all():
+def _positions_in_hard(origin: RankBlock, hard: RankBlock) -> np.ndarray:
+    """Position of each of Origin's queries among Hard's; both are sorted.
+
+    Raises:
+        RewindError: if a query of Origin is missing in Hard.
+    """
+    positions = np.searchsorted(hard.queries, origin.queries)
+    present = hard.queries[np.minimum(positions, len(hard.queries) - 1)] == origin.queries
+    if not present.all():
         raise RewindError(
-            f"hard {hard.direction}: the query {origin.queries[~there][0]!r} of origin is missing there; compute the "
+            f"hard {hard.direction}: the query {origin.queries[~present][0]!r} of origin is missing there; compute the "
             "metrics again."
         )
-    return at
+    return positions
 
 
 def _bootstrap_means(totals: np.ndarray, draws: Resamples, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends, each (K,), of the means over seeds and queries of (K, S, C) totals."""
+    """Ends, each (K,), of bootstrap intervals of means over seeds and queries; ``totals`` is (K, S, C)."""
     averaged, sizes = totals.mean(axis=1), draws.clusters.sizes
     mean = averaged.sum(axis=1, keepdims=True) / sizes.sum()
-    low, high = percentile_interval(draws.means(averaged - mean * sizes), confidence)  # single precision of the rest
+    # Resampled in single precision, which loses fewer digits of large values once their mean is subtracted.
+    low, high = percentile_interval(draws.means(averaged - mean * sizes), confidence)
     return low + mean[:, 0], high + mean[:, 0]
 
 
-def _size(block: Block, method: str) -> dict[str, int]:
+def _sample_sizes(block: RankBlock, method: str) -> dict[str, int]:
     return {
         "seeds": len(block.higher[method]),
         "queries": len(block.queries),
@@ -196,5 +277,5 @@ def _size(block: Block, method: str) -> dict[str, int]:
     }
 
 
-def _std(per_seed: np.ndarray) -> float:
+def _seed_std(per_seed: np.ndarray) -> float:
     return float(per_seed.std(ddof=1)) if len(per_seed) > 1 else np.nan

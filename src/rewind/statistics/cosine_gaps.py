@@ -1,8 +1,8 @@
 """Intervals and tests of cosine gaps over training seeds and clusters of items.
 
-A gap is a mean over pairs of a caption and another's item, so every cluster enters twice: by its captions, and as a
-candidate of all others. Both are in its residual (the first-order part of a U-statistic, Hoeffding, 1948); the rest is
-:mod:`rewind.statistics.inference`.
+The negatives of a gap are pairs of a caption and an item of another cluster, so every cluster enters the mean twice: by
+its captions, and as a candidate of all others. Both are in its residual (the first-order part of a U-statistic,
+Hoeffding, 1948); the rest is :mod:`rewind.statistics.inference`.
 """
 
 from __future__ import annotations
@@ -13,86 +13,96 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rewind.evaluation.cosine_gap import Gap
+from rewind.evaluation.cosine_gap import CosineGap
 from rewind.statistics import labels
-from rewind.statistics.inference import holm, one
-from rewind.statistics.pairs import NOTHING_SAID, Random, compare_pair
-from rewind.statistics.parts import parts
+from rewind.statistics.inference import holm_adjusted, mean_inference
+from rewind.statistics.pairs import ALL_RANDOM, RandomFactors, compare_pair
+from rewind.statistics.variance import variance_components
 
 QUANTITIES = ("gap", "positive", "negative")
-INTERVALS = (
+INTERVAL_COLUMNS = (
     *("method", "split", "scoring", "quantity", "seeds", "captions", "clusters", "estimate", "std", "low", "high"),
     *("procedure", "df", "seed_share"),
 )
-PAIRS = (
+PAIR_COLUMNS = (
     *("first", "second", "split", "scoring", "difference", "low", "high", "p", "p_holm", "procedure", "family", "df"),
 )
-Found = Mapping[tuple[str, str], Mapping[str, list[Gap]]]
+
+GapsByScoring = Mapping[tuple[str, str], Mapping[str, list[CosineGap]]]
 """(split, scoring) → method → its gaps, one per seed."""
 
 
-def gap_totals(found: Gap, cluster_of_caption: np.ndarray, cluster_of_item: np.ndarray, clusters: int) -> np.ndarray:
-    """(3, C) sums over each cluster of what it adds to gap, positives and negatives, over captions.
+def gap_totals(
+    gap: CosineGap, cluster_of_caption: np.ndarray, cluster_of_item: np.ndarray, clusters: int
+) -> np.ndarray:
+    """Sums over each cluster of its contributions to gap, positive mean and negative mean, (3, C).
 
     Args:
-        found: one run's gap.
+        gap: of one run.
         cluster_of_caption, cluster_of_item: (Q,) and (M,), from 0 to ``clusters`` - 1.
-        clusters: their number.
+        clusters: C.
     """
 
-    def summed(values: np.ndarray, of: np.ndarray) -> np.ndarray:
-        return np.bincount(of, values, minlength=clusters)
+    def summed(values: np.ndarray, clusters_of_values: np.ndarray) -> np.ndarray:
+        return np.bincount(clusters_of_values, values, minlength=clusters)
 
-    positive = summed(found.positive, cluster_of_caption)
-    negative = summed(found.negative, cluster_of_caption) + summed(found.influence, cluster_of_item)
+    # Influences of all items sum to 0: they leave the mean as it is and only move it between clusters' residuals.
+    positive = summed(gap.positive, cluster_of_caption)
+    negative = summed(gap.negative, cluster_of_caption) + summed(gap.influence, cluster_of_item)
     return np.stack([positive - negative, positive, negative])
 
 
 def compare_gaps(
-    found: Found,
+    gaps: GapsByScoring,
     clusters: Mapping[str, tuple[np.ndarray, np.ndarray]],
     pairs: list[tuple[str, str]],
     confidence: float,
-    random: Random = NOTHING_SAID,
+    random: RandomFactors = ALL_RANDOM,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Intervals of gap, positive and negative mean of every method, and differences in gap of every pair.
 
     Args:
-        found: gaps of all runs.
+        gaps: of all runs.
         clusters: split → clusters of its captions and of its items, counted from 0.
-        pairs: the declared family. Holm's correction runs over those of it that a split and scoring have.
+        pairs: the declared family. Holm's correction runs over those of its pairs whose methods both have gaps in a
+            split and scoring.
         confidence: of the intervals.
-        random: which methods are fixed models, and whether seeds go in pairs.
+        random: which methods are fixed models, and whether seeds are paired.
+
+    Returns:
+        Tables with :data:`INTERVAL_COLUMNS` and :data:`PAIR_COLUMNS`.
     """
     intervals, differences = [], []
-    for (split, scoring), methods in found.items():
+    for (split, scoring), methods in gaps.items():
         captions, items = clusters[split]
         count = int(items.max()) + 1
         sizes = np.bincount(captions, minlength=count)
-        place = {"split": split, "scoring": scoring}
+        key = {"split": split, "scoring": scoring}
         totals = {
-            method: np.stack([gap_totals(gap, captions, items, count) for gap in seeds], axis=1)  # (3, S, C)
+            method: np.stack([gap_totals(run, captions, items, count) for run in seeds], axis=1)  # (3, S, C)
             for method, seeds in methods.items()
         }
         for method, each in totals.items():
-            intervals += _interval_rows(method, place, each, sizes, confidence, method in random.fixed)
-        there = [pair for pair in pairs if pair[0] in methods and pair[1] in methods]
-        if there:
+            intervals += _interval_rows(method, key, each, sizes, confidence, method in random.fixed)
+        evaluated = [pair for pair in pairs if pair[0] in methods and pair[1] in methods]
+        if evaluated:
             differences += _pair_rows(
-                there, place, {m: each[0] for m, each in totals.items()}, sizes, confidence, random
+                evaluated, key, {m: each[0] for m, each in totals.items()}, sizes, confidence, random
             )
-    return pd.DataFrame(intervals, columns=list(INTERVALS)), pd.DataFrame(differences, columns=list(PAIRS))
+    return pd.DataFrame(intervals, columns=list(INTERVAL_COLUMNS)), pd.DataFrame(
+        differences, columns=list(PAIR_COLUMNS)
+    )
 
 
 def _interval_rows(
-    method: str, place: dict[str, str], totals: np.ndarray, sizes: np.ndarray, confidence: float, fixed: bool
+    method: str, key: dict[str, str], totals: np.ndarray, sizes: np.ndarray, confidence: float, fixed: bool
 ) -> list[dict[str, Any]]:
-    result, seeds = one(parts(totals, sizes, fixed), confidence), totals.shape[1]
+    result, seeds = mean_inference(variance_components(totals, sizes, fixed), confidence), totals.shape[1]
     per_seed = totals.sum(axis=-1) / sizes.sum()
     size = {"seeds": seeds, "captions": int(sizes.sum()), "clusters": len(sizes)}
     return [
         {"method": method, "quantity": quantity}
-        | place
+        | key
         | size
         | {"estimate": result.estimate[k], "low": result.low[k], "high": result.high[k]}
         | {"std": float(per_seed[k].std(ddof=1)) if seeds > 1 else np.nan}
@@ -103,20 +113,20 @@ def _interval_rows(
 
 def _pair_rows(
     pairs: list[tuple[str, str]],
-    place: dict[str, str],
+    key: dict[str, str],
     totals: dict[str, np.ndarray],
     sizes: np.ndarray,
     confidence: float,
-    random: Random,
+    random: RandomFactors,
 ) -> list[dict[str, Any]]:
-    """``totals``: method → (S, C) of the gap."""
-    found = [compare_pair(totals, pair, sizes, confidence, random) for pair in pairs]
-    adjusted = holm(np.array([float(result.p) for result, _ in found]))
+    """Rows of :data:`PAIR_COLUMNS`; ``totals``: method → (S, C) of the gap."""
+    results = [compare_pair(totals, pair, sizes, confidence, random) for pair in pairs]
+    adjusted = holm_adjusted(np.array([float(result.p) for result, _ in results]))
     return [
         {"first": a, "second": b, "difference": float(result.estimate)}
         | {"low": float(result.low), "high": float(result.high)}
-        | place
+        | key
         | {"p": float(result.p), "p_holm": adjusted[at], "procedure": procedure}
         | {"family": len(pairs), "df": float(result.df)}
-        for at, ((a, b), (result, procedure)) in enumerate(zip(pairs, found, strict=True))
+        for at, ((a, b), (result, procedure)) in enumerate(zip(pairs, results, strict=True))
     ]

@@ -1,4 +1,4 @@
-"""Results group by group: intervals, and in Binary whether a method is right more often than by chance."""
+"""Results by group of queries: intervals, and in Binary a test of accuracy against chance."""
 
 from __future__ import annotations
 
@@ -8,90 +8,102 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rewind.metrics import METRICS
+from rewind.metrics import CHANCE_ACCURACY, METRICS
 from rewind.statistics import labels
-from rewind.statistics.blocks import Block, Left, Runs, blocks
-from rewind.statistics.bounds import unseen_p, wilson_p
-from rewind.statistics.inference import holm, one
-from rewind.statistics.pairs import Random
-from rewind.statistics.parts import Clusters, parts
+from rewind.statistics.blocks import NotEvaluated, RankBlock, RunRanks, rank_blocks
+from rewind.statistics.bounds import wilson_p_value, zero_variance_p_value
+from rewind.statistics.inference import holm_adjusted, mean_inference
+from rewind.statistics.pairs import RandomFactors
+from rewind.statistics.variance import Clusters, variance_components
 
-CHANCE = 50.0
-"""Percent of Binary's queries that a method gets right that cannot tell a clip from its twin."""
-TESTED_FROM = 10
-"""Clusters of queries from which a group is tested: with fewer, tests would find next to nothing (the sign test over
-five clusters has no p below 0.06) and would only make the others' correction stricter."""
-COLUMNS = (
+MIN_TESTED_CLUSTERS = 10
+"""Least number of clusters for a group to be tested: with fewer, tests would detect next to nothing (the sign test over
+five clusters has no p below 0.06) and would only make Holm's correction of the others stricter."""
+GROUP_RESULT_COLUMNS = (
     *("setting", "direction", "group", "method", "metric", "seeds", "queries", "clusters", "estimate", "low", "high"),
     *("p", "p_holm", "family", "procedure"),
 )
+_UNTESTED = {"p": np.nan, "p_holm": np.nan, "family": 0}
 
 
-def by_group(
-    runs: Runs,
+def results_by_group(
+    runs: RunRanks,
     groups: Mapping[str, str],
     deciding: Mapping[str, str],
     confidence: float,
-    random: Random,
+    random: RandomFactors,
     compared: Collection[str],
-    left_out: Left | None = None,
+    left_out: NotEvaluated | None = None,
 ) -> pd.DataFrame:
     """The deciding metric of every method in every group.
 
-    The test is of Binary alone: accuracy against 50%, two-sided, at the interval's own standard error under chance
-    (:func:`~rewind.statistics.bounds.wilson_p`). Holm's correction runs over all compared methods and all groups with
-    ``TESTED_FROM`` clusters, per search direction.
+    Only Binary has a test: accuracy against 50%, two-sided, with the standard error under chance, so that it inverts
+    the interval (:func:`~rewind.statistics.bounds.wilson_p_value`). Holm's correction runs over all compared methods
+    and all groups with ``MIN_TESTED_CLUSTERS`` clusters or more, per search direction.
 
     Args:
         runs: rank tables.
-        groups: query → its group; other queries are in none.
+        groups: query → its group; queries that are absent are in no group.
         deciding: setting → its metric.
         confidence: of the intervals, which are not adjusted for the number of groups.
         random: which methods are fixed models or exact.
         compared: methods that are tested; others are baselines.
-        left_out: where methods were not evaluated, for a reason that is known.
+        left_out: where methods were deliberately not evaluated.
 
     Returns:
-        A row per setting, direction, group and method, groups by name; settings in which no query has a group have no
-        rows.
+        Columns :data:`GROUP_RESULT_COLUMNS`: a row per setting, direction, group and method, groups sorted by name.
+        Settings in which no query has a group have no rows.
     """
     rows: list[dict[str, Any]] = []
-    for block in blocks(runs, left_out):
-        named = np.array([groups.get(query, "") for query in block.queries], dtype=object)
-        here = [
-            _row(_part(block, named == group), group, method, deciding[block.setting], confidence, random)
-            for group in sorted(set(named) - {""})
+    for block in rank_blocks(runs, left_out):
+        group_of_query = np.array([groups.get(query, "") for query in block.queries], dtype=object)
+        group_rows = [
+            _group_row(
+                _select_queries(block, group_of_query == group),
+                group,
+                method,
+                deciding[block.setting],
+                confidence,
+                random,
+            )
+            for group in sorted(set(group_of_query) - {""})
             for method in block.higher
         ]
-        rows += _corrected(here, compared) if block.setting == "binary" else [row | _UNTESTED for row in here]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+        rows += (
+            _holm_corrected(group_rows, compared)
+            if block.setting == "binary"
+            else [row | _UNTESTED for row in group_rows]
+        )
+    return pd.DataFrame(rows, columns=list(GROUP_RESULT_COLUMNS))
 
 
-_UNTESTED = {"p": np.nan, "p_holm": np.nan, "family": 0}
-
-
-def _part(block: Block, chosen: np.ndarray) -> Block:
-    """Some queries of a block."""
+def _select_queries(block: RankBlock, selected: np.ndarray) -> RankBlock:
+    """A block of the queries where the mask (Q,) is true; they search the same gallery."""
+    # Cluster number of each query, from the queries in the order of clusters.
     clusters = np.empty(len(block.queries), int)
     clusters[block.clusters.order] = np.repeat(np.arange(len(block.clusters.sizes)), block.clusters.sizes)
-    higher, ties = ({m: of[:, chosen] for m, of in counts.items()} for counts in (block.higher, block.ties))
-    queries = block.queries[chosen]
-    return Block(block.setting, block.direction, queries, Clusters.of(clusters[chosen]), higher, ties, block.gallery)
+    higher, ties = ({m: ranks[:, selected] for m, ranks in counts.items()} for counts in (block.higher, block.ties))
+    queries = block.queries[selected]
+    return RankBlock(
+        block.setting, block.direction, queries, Clusters.of(clusters[selected]), higher, ties, block.gallery
+    )
 
 
-def _row(block: Block, group: str, method: str, metric: str, confidence: float, random: Random) -> dict[str, Any]:
+def _group_row(
+    block: RankBlock, group: str, method: str, metric: str, confidence: float, random: RandomFactors
+) -> dict[str, Any]:
     fixed, sizes = method in random.fixed, block.clusters.sizes
-    found = parts(block.totals(method, (metric,))[0], sizes, fixed)
+    components = variance_components(block.totals(method, (metric,))[0], sizes, fixed)
     least, most = METRICS[metric].range(block.gallery)
-    result = one(found, confidence, METRICS[metric].skewed, least, most)
-    exact, estimate = method in random.exact, float(result.estimate)
+    result = mean_inference(components, confidence, METRICS[metric].skewed, least, most)
+    exact, estimate = method in random.exact, float(result.estimate)  # chance is computed, not estimated: no error
     p = np.nan
     if block.setting == "binary" and result.claims and not exact:
         share, variance = result.estimate / 100, result.variance / 100**2
         p = float(
-            unseen_p(result.estimate - CHANCE, np.asarray(CHANCE), len(sizes))
+            zero_variance_p_value(result.estimate - CHANCE_ACCURACY, np.asarray(CHANCE_ACCURACY), len(sizes))
             if result.variance == 0
-            else wilson_p(share, variance, result.df, CHANCE / 100)
+            else wilson_p_value(share, variance, result.df, CHANCE_ACCURACY / 100)
         )
     return {
         **{"setting": block.setting, "direction": block.direction, "group": group, "method": method},
@@ -103,11 +115,11 @@ def _row(block: Block, group: str, method: str, metric: str, confidence: float, 
     }
 
 
-def _corrected(rows: list[dict[str, Any]], compared: Collection[str]) -> list[dict[str, Any]]:
-    tested = [row["method"] in compared and row["clusters"] >= TESTED_FROM for row in rows]
-    p = np.array([row["p"] for row, asked in zip(rows, tested, strict=True) if asked])
-    adjusted = iter(holm(p).tolist())
+def _holm_corrected(rows: list[dict[str, Any]], compared: Collection[str]) -> list[dict[str, Any]]:
+    tested = [row["method"] in compared and row["clusters"] >= MIN_TESTED_CLUSTERS for row in rows]
+    p = np.array([row["p"] for row, is_tested in zip(rows, tested, strict=True) if is_tested])
+    adjusted = iter(holm_adjusted(p).tolist())
     return [
-        row | ({"p_holm": next(adjusted), "family": len(p)} if asked else _UNTESTED)
-        for row, asked in zip(rows, tested, strict=True)
+        row | ({"p_holm": next(adjusted), "family": len(p)} if is_tested else _UNTESTED)
+        for row, is_tested in zip(rows, tested, strict=True)
     ]

@@ -1,23 +1,32 @@
-"""Intervals and tests whose error has a seed part and a query part, with Student's t (see docs/statistics.md).
+"""Intervals and tests by Student's t, with training seeds and clusters of queries as random factors.
 
-The variance between seeds, plus the variance between clusters of queries once seed noise is taken out of it. The
-larger the seeds' share, the fewer degrees of freedom. Nothing is resampled.
+The variance is that between seeds, plus that between clusters of queries once seed noise is taken out of it. The larger
+the seeds' share, the fewer the degrees of freedom. Nothing is resampled. Arrays may have leading axes (metric,
+replicate, …); the last ones are seed (S) and cluster (C). A cluster is a group of queries that tend to succeed or fail
+together; clusters may differ in size. The symbols A, B, E, V, f, k and r are those of docs/statistics.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from rewind.statistics.bounds import hall, unseen, unseen_p, wilson
-from rewind.statistics.parts import ROUNDING, Parts
+from rewind.metrics import ROUNDING_TOLERANCE, median_rank_with_ties, recall_at
+from rewind.statistics.bounds import hall_interval, wilson_interval, zero_variance_interval, zero_variance_p_value
+from rewind.statistics.variance import (
+    RELATIVE_ROUNDING,
+    Clusters,
+    VarianceComponents,
+    variance_components,
+)
 
-# The query part is what is left of the raw one when the seeds' noise is taken off, which few seeds can overdo. Where
-# less than this share of the raw one is left, the noise is not known well enough to be taken off.
-LEFT = 0.1
+# The query part is B − E, and few seeds may overestimate E: where less than this share of B would remain, E is not
+# known well enough to be subtracted.
+MIN_REMAINING_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,15 @@ class Inference:
         seed_share: share of the seed part in V; NaN where V is 0 or seeds are not random.
         low, high: ends of the interval; NaN where V is 0 and nothing bounds the values.
         p: two-sided; NaN where a trained method has one seed.
-        claims: whether it speaks of methods, not of one checkpoint.
+        claims: whether it is a claim about methods, not about one checkpoint.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> sizes = np.ones(200, dtype=int)
+        >>> first, second = (variance_components(rng.binomial(1, p, (3, 200)) * 100.0, sizes) for p in (0.6, 0.4))
+        >>> result = difference_inference(first, second, confidence=0.95, reach=100.0)
+        >>> bool(result.low < result.estimate < result.high), bool(result.p < 0.05)
+        (True, True)
     """
 
     estimate: np.ndarray
@@ -44,8 +61,8 @@ class Inference:
     claims: np.ndarray
 
 
-def one(
-    found: Parts,
+def mean_inference(
+    components: VarianceComponents,
     confidence: float,
     skewed: np.ndarray | bool = False,
     least: np.ndarray | float = -np.inf,
@@ -54,84 +71,110 @@ def one(
     """Interval of each method's mean.
 
     Args:
-        found: the methods' parts.
+        components: the methods' variance components.
         confidence: of the intervals.
-        skewed: where Hall's correction is used (mean ranks, whose values have a long tail); as ``found.mean``.
-        least, most: what a query's value can be, as ``found.mean``. Where both are finite and the values are not
-            skewed, the interval is Wilson's, which holds near the ends too.
+        skewed: where Hall's correction is used (mean ranks, whose values have a long tail); shape of
+            ``components.mean``.
+        least, most: possible range of a query's value, shape of ``components.mean``. Where both are finite and the
+            values are not skewed, the interval is Wilson's, which holds near the ends too.
     """
-    least, most = (np.broadcast_to(np.asarray(end, dtype=float), found.mean.shape) for end in (least, most))
-    seed, df = found.seed[..., None], found.seed_df[..., None]
-    result = _infer(found.mean, seed, df, found.overlap, found.residuals, confidence, np.abs(found.mean))
+    least, most = (np.broadcast_to(np.asarray(end, dtype=float), components.mean.shape) for end in (least, most))
+    seed, df = components.seed[..., None], components.seed_df[..., None]
+    result = _infer(
+        components.mean, seed, df, components.overlap, components.residuals, confidence, np.abs(components.mean)
+    )
     skewed = np.broadcast_to(skewed, result.low.shape)
-    share = np.isfinite(least) & np.isfinite(most) & ~skewed & (most > least)
+    is_share = np.isfinite(least) & np.isfinite(most) & ~skewed & (most > least)
     ends = [result.low, result.high]
-    if share.any():
-        width = np.where(share, most - least, 1)
+    if is_share.any():
+        # Any bounded mean is a share p of its range, which lets one formula serve percent, MRR and nDCG.
+        width = np.where(is_share, most - least, 1)
         t = stdtrit(result.df, (1 + confidence) / 2)
-        scaled = wilson((result.estimate - least) / width, result.variance / width**2, t)
-        ends = [np.where(share, least + width * to, end) for to, end in zip(scaled, ends, strict=True)]
+        wilson_ends = wilson_interval((result.estimate - least) / width, result.variance / width**2, t)
+        ends = [np.where(is_share, least + width * to, end) for to, end in zip(wilson_ends, ends, strict=True)]
     if skewed.any():
-        bent = hall(result.estimate, result.variance, result.df, found.residuals, confidence)
-        ends = [np.where(skewed, to, end) for to, end in zip(bent, ends, strict=True)]
-    constant = unseen(result.estimate, least, most, found.residuals.shape[-1], confidence)
-    ends = [np.where(result.variance == 0, to, end) for to, end in zip(constant, ends, strict=True)]
+        hall_ends = hall_interval(result.estimate, result.variance, result.df, components.residuals, confidence)
+        ends = [np.where(skewed, to, end) for to, end in zip(hall_ends, ends, strict=True)]
+    constant_ends = zero_variance_interval(result.estimate, least, most, components.residuals.shape[-1], confidence)
+    # V = 0 leaves t no error to work with: other queries may still give other results.
+    ends = [np.where(result.variance == 0, to, end) for to, end in zip(constant_ends, ends, strict=True)]
     low, high = (np.clip(end, least, most) for end in ends)
     return Inference(**(vars(result) | {"low": low, "high": high}))
 
 
-def difference(first: Parts, second: Parts, confidence: float, reach: np.ndarray | float = np.inf) -> Inference:
+def difference_inference(
+    first: VarianceComponents, second: VarianceComponents, confidence: float, reach: np.ndarray | float = np.inf
+) -> Inference:
     """Interval and test of first − second, whose queries are the same and whose seeds are independent.
 
     Args:
-        first, second: the methods' parts.
+        first, second: the methods' variance components.
         confidence: of the intervals.
-        reach: the greatest difference that there can be, as ``first.mean``; intervals are cut there.
+        reach: the greatest possible difference, shape of ``first.mean``; intervals are cut off there.
     """
-    return combination([first, second], [1, -1], confidence, reach)
+    return contrast_inference([first, second], [1, -1], confidence, reach)
 
 
-def combination(
-    found: Sequence[Parts], signs: Sequence[int], confidence: float, reach: np.ndarray | float = np.inf
+def contrast_inference(
+    methods: Sequence[VarianceComponents], signs: Sequence[int], confidence: float, reach: np.ndarray | float = np.inf
 ) -> Inference:
     """Interval and test of a sum of methods' means with signs 1 and −1; queries are the same, seeds independent.
 
-    ``reach`` as in :func:`difference`.
+    Args:
+        methods: their variance components.
+        signs: of each method.
+        confidence: of the intervals.
+        reach: as in :func:`difference_inference`.
     """
-    result = _infer(
-        sum(sign * part.mean for sign, part in zip(signs, found, strict=True)),
-        np.stack([part.seed for part in found], axis=-1),
-        np.stack([part.seed_df for part in found], axis=-1),
-        sum(part.overlap for part in found),
-        sum(sign * part.residuals for sign, part in zip(signs, found, strict=True)),
-        confidence,
-        sum(np.abs(part.mean) for part in found),
-    )
-    return _cut(result, found[0].residuals.shape[-1], confidence, reach)
+    # Seeds are independent, so their parts A and E add up whatever the sign. Queries are shared, so their residuals are
+    # subtracted before they are squared in B: the difficulty of a query cancels. (Any: sum() may also return an int.)
+    estimate: Any = sum(sign * part.mean for sign, part in zip(signs, methods, strict=True))
+    overlap: Any = sum(part.overlap for part in methods)
+    residuals: Any = sum(sign * part.residuals for sign, part in zip(signs, methods, strict=True))
+    scale: Any = sum(np.abs(part.mean) for part in methods)
+    seed_parts = np.stack([part.seed for part in methods], axis=-1)
+    seed_dfs = np.stack([part.seed_df for part in methods], axis=-1)
+    result = _infer(estimate, seed_parts, seed_dfs, overlap, residuals, confidence, scale)
+    return _bound_difference(result, methods[0].residuals.shape[-1], confidence, reach)
 
 
-def paired(found: Parts, confidence: float, reach: np.ndarray | float = np.inf) -> Inference:
+def paired_inference(
+    components: VarianceComponents, confidence: float, reach: np.ndarray | float = np.inf
+) -> Inference:
     """Interval and test of a difference whose seeds are paired as its queries are.
 
-    Where seed s of two methods starts from one pre-training, what that does to both cancels, as a hard query does.
+    If seed s of both methods starts from the same pre-trained backbone, its common effect cancels like the difficulty
+    of a query.
 
     Args:
-        found: the parts of the differences of the two methods' values, seed by seed.
+        components: of the differences of the two methods' values, seed by seed, as if they were one method's.
         confidence: of the intervals.
-        reach: as in :func:`difference`.
+        reach: as in :func:`difference_inference`.
     """
-    seed, df = found.seed[..., None], found.seed_df[..., None]
-    result = _infer(found.mean, seed, df, found.overlap, found.residuals, confidence, np.abs(found.mean))
-    return _cut(result, found.residuals.shape[-1], confidence, reach)
+    seed, df = components.seed[..., None], components.seed_df[..., None]
+    result = _infer(
+        components.mean, seed, df, components.overlap, components.residuals, confidence, np.abs(components.mean)
+    )
+    return _bound_difference(result, components.residuals.shape[-1], confidence, reach)
 
 
-def holm(p: np.ndarray) -> np.ndarray:
+def significance_level(confidence: float) -> float:
+    """α = 1 − confidence, rounded because 1 − 0.95 is slightly more than 0.05 in binary: p = 0.05 is not below 0.05."""
+    return round(1 - confidence, 12)
+
+
+def holm_adjusted(p: np.ndarray) -> np.ndarray:
     """Holm's adjusted p-values along the last axis: ``max over j ≤ i of min(1, (n − j + 1) · p_(j))`` (Holm, 1979).
 
-    NaN, a pair that cannot be tested, stays NaN and still counts in n: the family is the declared one.
+    A pair that cannot be tested has NaN, which stays NaN and still counts in n: the family is the declared one.
+
+    Example:
+        >>> holm_adjusted(np.array([0.01, 0.04, 0.03, np.nan])).tolist()
+        [0.04, 0.09, 0.09, nan]
     """
     p = np.asarray(p, dtype=float)
     order = np.argsort(p, axis=-1, kind="stable")  # NaN come last
+    # n, n − 1, …, 1 for the smallest to the largest p; the running maximum keeps the order of the p-values.
     factors = p.shape[-1] - np.arange(p.shape[-1])
     ordered = np.minimum(1.0, np.maximum.accumulate(np.take_along_axis(p, order, -1) * factors, axis=-1))
     result = np.empty_like(ordered)
@@ -139,33 +182,58 @@ def holm(p: np.ndarray) -> np.ndarray:
     return result
 
 
-def _infer(estimate, seed_parts, seed_dfs, overlap, residuals, confidence: float, size) -> Inference:
-    """``seed_parts`` and ``seed_dfs`` have a last axis of the methods that enter."""
+def _infer(
+    estimate: np.ndarray,
+    seed_parts: np.ndarray,
+    seed_dfs: np.ndarray,
+    overlap: np.ndarray,
+    residuals: np.ndarray,
+    confidence: float,
+    scale: np.ndarray,
+) -> Inference:
+    """Symmetric t interval and test from the parts of the variance.
+
+    Args:
+        estimate: (…) a mean, or a difference of means.
+        seed_parts, seed_dfs: (…, M) A and S − 1 of each of the M methods that enter it.
+        overlap: (…) E, summed over methods.
+        residuals: (…, C) r of the estimate.
+        confidence: of the intervals.
+        scale: (…) size of the means, against which rounding errors are judged.
+    """
     clusters = residuals.shape[-1]
-    claims = (seed_dfs > 0).all(axis=-1)  # one run says nothing about other seeds
+    claims: Any = (seed_dfs > 0).all(axis=-1)  # a trained method with one run says nothing about other seeds
     seed = np.where(claims, seed_parts.sum(axis=-1), 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        raw = np.square(residuals).sum(axis=-1) / (clusters * (clusters - 1)) if clusters > 1 else seed * np.nan
-        left = raw - np.where(claims, overlap, 0)
-        variance = np.where(left > LEFT * raw, seed + left, np.maximum(seed, raw))
-        share = seed / variance
+        # B = Σ_c r_c² / (C (C − 1)); a single cluster has no variance between clusters.
+        raw_query_part = (
+            np.square(residuals).sum(axis=-1) / (clusters * (clusters - 1)) if clusters > 1 else seed * np.nan
+        )
+        query_part = raw_query_part - np.where(claims, overlap, 0)
+        # V = A + B − E. If nearly all of B seems to be seed noise, max(A, B), which does not depend on E.
+        variance = np.where(
+            query_part > MIN_REMAINING_SHARE * raw_query_part, seed + query_part, np.maximum(seed, raw_query_part)
+        )
+        seed_share = seed / variance
         f = np.where(seed > 0, _seed_df(seed_parts, seed_dfs), 1)
-        power = np.maximum(1, 2 - 2 / f)
-        df = 1 / (share**power / f + (1 - share) ** power / (clusters - 1))
+        # 1/df = w^k/f + (1 − w)^k/(C − 1). Satterthwaite's k = 2 treats the seeds' share w of V as known; since it is
+        # estimated from few seeds, the intervals would be too short.
+        k = np.maximum(1, 2 - 2 / f)
+        df = 1 / (seed_share**k / f + (1 - seed_share) ** k / (clusters - 1))
         error = np.sqrt(variance)
-        half = stdtrit(df, (1 + confidence) / 2) * error
+        half_width = stdtrit(df, (1 + confidence) / 2) * error
         p = 2 * stdtr(df, -np.abs(estimate) / error)
-    exact = variance == 0
-    same = np.abs(estimate) <= ROUNDING * size
-    random = claims & np.isfinite(seed_dfs).any(axis=-1)
+    no_variance = variance == 0
+    is_zero = np.abs(estimate) <= RELATIVE_ROUNDING * scale
+    has_random_seeds = claims & np.isfinite(seed_dfs).any(axis=-1)
     return Inference(
-        estimate=np.where(exact & same, 0.0, estimate),  # rounding is no difference
+        estimate=np.where(no_variance & is_zero, 0.0, estimate),  # rounding is no difference
         variance=variance,
-        df=np.where(exact, np.nan, df),
-        seed_share=np.where(exact | ~random, np.nan, share),
-        low=estimate - half,
-        high=estimate + half,
-        p=np.where(claims & ~exact, p, np.nan),
+        df=np.where(no_variance, np.nan, df),
+        seed_share=np.where(no_variance | ~has_random_seeds, np.nan, seed_share),
+        low=estimate - half_width,
+        high=estimate + half_width,
+        p=np.where(claims & ~no_variance, p, np.nan),
         claims=claims,
     )
 
@@ -173,28 +241,71 @@ def _infer(estimate, seed_parts, seed_dfs, overlap, residuals, confidence: float
 def _seed_df(parts: np.ndarray, dfs: np.ndarray) -> np.ndarray:
     """Degrees of freedom of a sum of seed parts, over the last axis.
 
-    Methods with equally many seeds: Satterthwaite's ``(Σ A)² / Σ (A² / (S − 1))``. With unequally many the part of
-    the fewest, which decides, is the one least known; 1/f is then the mean of 1/(S − 1) with the parts as weights. Two
-    seeds show so little of their own spread that beside more of another method f is 1.
+    Methods with equal numbers of seeds: Satterthwaite's ``f = (Σ A)² / Σ (A² / (S − 1))``. That relies on the variance
+    of the method with the fewest seeds, which is the least certain, so with unequal numbers 1/f is the mean of
+    1/(S − 1) with the parts as weights: ``f = Σ A / Σ (A / (S − 1))``. If one method has two seeds only and another has
+    more, f is 1.
     """
     total = parts.sum(axis=-1)
-    random = np.isfinite(dfs)  # a fixed model adds no seeds
-    most, least = np.where(random, dfs, 0).max(axis=-1), np.where(random, dfs, np.inf).min(axis=-1)
+    is_random = np.isfinite(dfs)  # a fixed model adds no seeds
+    most, least = np.where(is_random, dfs, 0).max(axis=-1), np.where(is_random, dfs, np.inf).min(axis=-1)
     unequal = np.where(least == 1, 1.0, total / (parts / dfs).sum(axis=-1))
     return np.where(most != least, unequal, total**2 / (parts**2 / dfs).sum(axis=-1))
 
 
-def _cut(found: Inference, clusters: int, confidence: float, reach: np.ndarray | float) -> Inference:
-    """The interval and p of a difference where all clusters agree, and no end beyond what can be."""
-    reach = np.broadcast_to(np.asarray(reach, dtype=float), found.estimate.shape)
-    exact = found.variance == 0
-    low, high = unseen(found.estimate, -reach, reach, clusters, confidence)
-    p = np.where(exact, unseen_p(found.estimate, reach, clusters), found.p)
+def _bound_difference(result: Inference, clusters: int, confidence: float, reach: np.ndarray | float) -> Inference:
+    """Fill in the interval and p of a difference where all clusters agree, and cut ends off at what is possible."""
+    reach = np.broadcast_to(np.asarray(reach, dtype=float), result.estimate.shape)
+    no_variance = result.variance == 0
+    low, high = zero_variance_interval(result.estimate, -reach, reach, clusters, confidence)
+    p = np.where(no_variance, zero_variance_p_value(result.estimate, reach, clusters), result.p)
     return Inference(
         **(
-            vars(found)
-            | {"low": np.clip(np.where(exact, low, found.low), -reach, reach)}
-            | {"high": np.clip(np.where(exact, high, found.high), -reach, reach)}
-            | {"p": np.where(found.claims, p, np.nan)}
+            vars(result)
+            | {"low": np.clip(np.where(no_variance, low, result.low), -reach, reach)}
+            | {"high": np.clip(np.where(no_variance, high, result.high), -reach, reach)}
+            | {"p": np.where(result.claims, p, np.nan)}
         )
     )
+
+
+# ---- Median rank: all seeds' queries pooled, its interval by inversion (Woodruff, 1952) ----------------------------
+# A median of whole numbers has no useful standard error, so it has no p-value.
+
+CUTOFFS_PER_BLOCK = 64  # cut-offs r whose intervals are computed together; memory is S × Q values for each
+_HALF = 0.5 - ROUNDING_TOLERANCE  # an interval that ends at exactly ½ must count as reaching it
+
+
+def median_rank_interval(
+    higher: np.ndarray, ties: np.ndarray, clusters: Clusters, confidence: float, fixed: bool = False
+) -> tuple[float, float, float]:
+    """Median rank with the ends of its interval.
+
+    Args:
+        higher, ties: (S, Q) of all seeds.
+        clusters: of the queries.
+        confidence: of the interval.
+        fixed: as for :func:`variance_components`.
+
+    Returns:
+        Estimate: the pooled median (:func:`rewind.metrics.median_rank_with_ties`). Low: the smallest r where the upper
+        end of the interval of R@r is ≥ ½; high: the smallest where the lower end is. An end that no r reaches (few
+        clusters) is NaN.
+    """
+    last = int((higher + ties).max()) + 1
+    ends: list[float | None] = [None, None]
+    for start in range(1, last + 1, CUTOFFS_PER_BLOCK):
+        cutoffs = np.arange(start, min(start + CUTOFFS_PER_BLOCK, last + 1))
+        hits = recall_at(cutoffs[:, None, None], higher[None], ties[None])
+        intervals = mean_inference(
+            variance_components(clusters.totals(hits), clusters.sizes, fixed), confidence, least=0, most=1
+        )
+        # R@r grows with r, and its upper end reaches ½ first: it gives the lower end of the median.
+        for end, bound in enumerate((intervals.high, intervals.low)):
+            reached = bound >= _HALF
+            if ends[end] is None and reached.any():
+                ends[end] = float(cutoffs[reached.argmax()])
+        if None not in ends:
+            break
+    low, high = (np.nan if value is None else value for value in ends)
+    return median_rank_with_ties(higher, ties), low, high

@@ -1,36 +1,46 @@
-"""What the column ``procedure`` says: over what an interval generalises."""
+"""The text of the column `procedure`: over what an interval generalises (training seeds, queries, or both)."""
 
 from __future__ import annotations
 
-BOTH = "t over training seeds and clusters of queries"
-TWO = "two seeds only"
-FIXED = "these models, other queries: t over clusters of queries"
+SEEDS_AND_QUERIES = "t over training seeds and clusters of queries"
+TWO_SEEDS_ONLY = "two seeds only"
+FIXED_MODELS = "these models, other queries: t over clusters of queries"
 
 
 def method(seeds: int, skewed: bool = False, fixed: bool = False) -> str:
-    """Of an interval of one method's mean; ``fixed``: it is one model, which cannot be trained again."""
+    """Label of an interval of one method's mean.
+
+    Args:
+        seeds: its number of training seeds.
+        skewed: whether the interval has Hall's correction.
+        fixed: whether it is one model, which cannot be trained again.
+
+    Example:
+        >>> method(3), method(1)
+        ('t over training seeds and clusters of queries', 'queries only, this checkpoint')
+    """
     tail = ", Hall-corrected" if skewed else ""
     if fixed:
-        return f"{FIXED}{tail}"
+        return f"{FIXED_MODELS}{tail}"
     if seeds == 1:
         return f"queries only, this checkpoint{tail}"
-    return f"{BOTH}{tail}{_flag(seeds)}"
+    return f"{SEEDS_AND_QUERIES}{tail}{_two_seeds_flag(seeds)}"
 
 
 def accuracy(seeds: int, fixed: bool = False) -> str:
-    """Of an interval of the share of images that a method classifies rightly."""
+    """Label of an interval of the share of images that a method classifies correctly."""
     if fixed:
         return "these models, other images"
-    return "images only, this checkpoint" if seeds == 1 else f"t over training seeds and images{_flag(seeds)}"
+    return "images only, this checkpoint" if seeds == 1 else f"t over training seeds and images{_two_seeds_flag(seeds)}"
 
 
 def median(seeds: int, fixed: bool = False) -> str:
-    """Of an interval of a median rank."""
+    """Label of an interval of a median rank."""
     return f"inverted intervals of R@r, {method(seeds, fixed=fixed)}"
 
 
 def pair(first: int, second: int, fixed: int = 0, paired: bool = False) -> str:
-    """Of a difference between two methods.
+    """Label of a difference between two methods.
 
     Args:
         first, second: their numbers of seeds.
@@ -38,19 +48,19 @@ def pair(first: int, second: int, fixed: int = 0, paired: bool = False) -> str:
         paired: whether seed s of one goes with seed s of the other.
     """
     if fixed == 2:
-        return FIXED
+        return FIXED_MODELS
     trained = max(first, second) if fixed else min(first, second)
     if trained == 1:
         return "queries only, these checkpoints"
     if fixed:
-        return f"{BOTH}, against one fixed model{_flag(trained)}"
-    return f"{BOTH}{', seeds in pairs' if paired else ''}{_flag(trained)}"
+        return f"{SEEDS_AND_QUERIES}, against one fixed model{_two_seeds_flag(trained)}"
+    return f"{SEEDS_AND_QUERIES}{', seeds in pairs' if paired else ''}{_two_seeds_flag(trained)}"
 
 
-def of_images(said: str) -> str:
-    """The same, where what is drawn are labelled images."""
-    return said.replace("clusters of queries", "images").replace("queries", "images")
+def for_images(label: str) -> str:
+    """The same label where the random units are labelled images, not queries."""
+    return label.replace("clusters of queries", "images").replace("queries", "images")
 
 
-def _flag(seeds: int) -> str:
-    return f"; {TWO}" if seeds == 2 else ""
+def _two_seeds_flag(seeds: int) -> str:
+    return f"; {TWO_SEEDS_ONLY}" if seeds == 2 else ""

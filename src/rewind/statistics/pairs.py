@@ -1,24 +1,95 @@
-"""Differences of declared pairs of methods: interval, test, effect size, and the bootstrap beside them."""
+"""Differences between declared pairs of methods: interval, test, effect size, and the bootstrap beside them.
+
+Also the ratio of two methods' standard deviations over seeds, the minimum detectable effect of a comparison that was
+made, and accuracies (shares of images classified correctly) with their differences.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy.special import fdtri, nctdtrinc, stdtrit
 
-from rewind.metrics import METRICS, TESTED
+from rewind.metrics import METRICS, TESTED_METRICS
 from rewind.statistics import bootstrap, labels
-from rewind.statistics.blocks import Block
-from rewind.statistics.bootstrap import Resamples, percentile_interval, two_sided_p
-from rewind.statistics.inference import Inference, difference, holm, paired
-from rewind.statistics.parts import parts
-from rewind.statistics.seen import smallest_seen
+from rewind.statistics.blocks import RankBlock
+from rewind.statistics.bootstrap import Resamples, bootstrap_p_value, percentile_interval
+from rewind.statistics.inference import Inference, difference_inference, holm_adjusted, mean_inference, paired_inference
+from rewind.statistics.variance import variance_components
 
-POWER = 0.8  # of the column ``detectable``
-PAIRS = (
+# ---- Ratio of two methods' standard deviations over training seeds -------------------------------------------------
+
+
+def spread_ratio(first: Sequence[float], second: Sequence[float], confidence: float) -> tuple[float, float, float]:
+    """Standard deviation over seeds of the first, divided by that of the second, with the interval of Fisher's F.
+
+    Seeds are assumed to be independent and their scores normally distributed, which three seeds can neither show nor
+    refute.
+
+    Args:
+        first, second: scores of each method, one per seed.
+        confidence: of the interval.
+
+    Returns:
+        Ratio, low and high: below 1, the first varies less. NaN where either has one seed or does not vary, as may
+        happen with few queries: such a zero is no measurement of a spread.
+
+    Example:
+        >>> ratio, low, high = spread_ratio([40.0, 41.0, 42.0], [39.0, 41.0, 43.0], 0.95)
+        >>> ratio, low < ratio < high
+        (0.5, True)
+    """
+    numerator, denominator = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    df = len(numerator) - 1, len(denominator) - 1
+    if min(df) < 1 or not (np.ptp(numerator) and np.ptp(denominator)):
+        return (np.nan,) * 3
+    ratio = numerator.std(ddof=1) / denominator.std(ddof=1)
+    # (s₁²/s₂²) / (σ₁²/σ₂²) has Fisher's F distribution with S₁ − 1 and S₂ − 1 degrees of freedom; its upper quantile
+    # gives the lower end.
+    ends = (fdtri(*df, (1 + sign * confidence) / 2) for sign in (1, -1))
+    low, high = (float(ratio / np.sqrt(end)) for end in ends)
+    return float(ratio), low, high
+
+
+# ---- Minimum detectable effect of a comparison that was made -------------------------------------------------------
+
+
+def minimum_detectable_effect(
+    variance: np.ndarray | float, df: np.ndarray | float, level: float, power: float = 0.8
+) -> np.ndarray:
+    """The smallest true difference that a two-sided t test detects with this probability.
+
+    Args:
+        variance: V of the difference.
+        df: its degrees of freedom.
+        level: of the test; at the strictest level of Holm's correction the family's level divided by its size.
+        power: the probability.
+
+    Returns:
+        δ √V, of the shape of ``variance``; NaN where V is 0 or not known.
+
+    Example:
+        >>> round(float(minimum_detectable_effect(np.array(1.0), np.array(1e6), level=0.05)), 2)  # z: 1.96 + 0.84
+        2.8
+    """
+    variance, df = np.broadcast_arrays(np.asarray(variance, dtype=float), np.asarray(df, dtype=float))
+    is_known = (variance > 0) & (df > 0)
+    effects = np.full(variance.shape, np.nan)
+    critical = stdtrit(df[is_known], 1 - level / 2)
+    # δ is the noncentrality of the t distribution that exceeds the critical value with this probability.
+    effects[is_known] = nctdtrinc(df[is_known], 1 - power, critical) * np.sqrt(variance[is_known])
+    return effects
+
+
+# ---- Pairs of methods ----------------------------------------------------------------------------------------------
+
+TARGET_POWER = 0.8  # for the column ``detectable``
+PAIR_COLUMNS = (
     *("first", "second", "setting", "direction", "metric", "difference", "low", "high", "p", "p_holm", "procedure"),
     *("family", "clusters", "df", "detectable", "effect"),
     *("boot_low", "boot_high", "boot_p", "boot_p_holm", "boot_procedure"),
@@ -26,13 +97,17 @@ PAIRS = (
 
 
 @dataclass(frozen=True)
-class Random:
+class RandomFactors:
     """What is random in a study's runs.
 
     Attributes:
         fixed: methods that are one model, which cannot be trained again.
-        exact: methods whose values are known and not estimated (chance).
-        paired: methods whose seeds go together: seed s of each starts from one pre-training.
+        exact: methods whose values are computed and not estimated (chance).
+        paired: methods whose seeds are paired: seed s of each starts from the same pre-trained backbone.
+
+    Example:
+        >>> RandomFactors(fixed=frozenset({"zero_shot"})).fixed
+        frozenset({'zero_shot'})
     """
 
     fixed: frozenset[str] = frozenset()
@@ -40,12 +115,12 @@ class Random:
     paired: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Random:
-        """From plain values."""
-        return cls(frozenset(given["fixed"]), frozenset(given["exact"]), frozenset(given["paired"]))
+    def of(cls, values: Mapping[str, Any]) -> RandomFactors:
+        """From lists of method names under the names of the attributes, as workflow parameters have them."""
+        return cls(frozenset(values["fixed"]), frozenset(values["exact"]), frozenset(values["paired"]))
 
 
-NOTHING_SAID = Random()
+ALL_RANDOM = RandomFactors()
 
 
 def compare_pair(
@@ -53,36 +128,47 @@ def compare_pair(
     pair: tuple[str, str],
     sizes: np.ndarray,
     confidence: float,
-    random: Random,
+    random: RandomFactors,
     reach: np.ndarray | float = np.inf,
 ) -> tuple[Inference, str]:
-    """Interval and test of first − second, and over what it generalises.
+    """Interval and test of first − second, and the label of what it generalises to (:mod:`rewind.statistics.labels`).
 
     Args:
         totals: method → (…, S, C) sums over clusters, seeds in ascending order.
         pair: first and second.
         sizes: (C,) queries of each cluster.
         confidence: of the interval.
-        random: what is.
-        reach: the greatest difference that there can be, (…).
+        random: which factors are random.
+        reach: the greatest possible difference, (…).
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> hits = {name: rng.binomial(1, 0.5, (3, 50)) for name in ("a", "b")}  # three seeds, 50 clusters
+        >>> result, procedure = compare_pair(hits, ("a", "b"), np.ones(50, dtype=int), 0.95, ALL_RANDOM)
+        >>> result.estimate.shape, procedure
+        ((), 't over training seeds and clusters of queries')
     """
     first, second = (totals[name] for name in pair)
     counts, fixed = (first.shape[-2], second.shape[-2]), [name in random.fixed for name in pair]
     if random.paired >= set(pair) and counts[0] == counts[1] > 1:
-        return paired(parts(first - second, sizes), confidence, reach), labels.pair(*counts, paired=True)
-    found = (parts(total, sizes, one) for total, one in zip((first, second), fixed, strict=True))
-    return difference(*found, confidence, reach), labels.pair(*counts, fixed=sum(fixed))
+        return paired_inference(variance_components(first - second, sizes), confidence, reach), labels.pair(
+            *counts, paired=True
+        )
+    minuend, subtrahend = (
+        variance_components(total, sizes, is_fixed) for total, is_fixed in zip((first, second), fixed, strict=True)
+    )
+    return difference_inference(minuend, subtrahend, confidence, reach), labels.pair(*counts, fixed=sum(fixed))
 
 
 def pair_rows(
-    block: Block,
+    block: RankBlock,
     totals: dict[str, np.ndarray],
     pairs: list[tuple[str, str]],
     draws: Resamples,
     confidence: float,
-    random: Random,
+    random: RandomFactors,
 ) -> list[dict[str, Any]]:
-    """Rows of ``PAIRS`` for one setting and direction.
+    """Rows of :data:`PAIR_COLUMNS` for one setting and direction.
 
     Args:
         block: ranks of all runs.
@@ -90,64 +176,139 @@ def pair_rows(
         pairs: the declared family, as far as both methods have results here.
         draws: of the bootstrap.
         confidence: of the intervals.
-        random: what is.
+        random: which factors are random.
     """
     if not pairs:
         return []
     least, most = block.range()
     results = [compare_pair(totals, pair, block.clusters.sizes, confidence, random, most - least) for pair in pairs]
-    together = {
+    stacked = {
         name: np.stack([getattr(result, name) for result, _ in results])
         for name in ("estimate", "variance", "low", "high", "p", "df")
     }
-    low, high, p = _bootstrap([_whole(totals[a], totals[b]) for a, b in pairs], draws, confidence)
-    adjusted, boot_adjusted = holm(together["p"].T).T, holm(p.T).T
-    seen = smallest_seen(together["variance"], together["df"], (1 - confidence) / len(pairs), POWER)
+    boot_low, boot_high, boot_p = _bootstrap_differences(
+        [_whole_number_totals(totals[a], totals[b]) for a, b in pairs], draws, confidence
+    )
+    p_holm, boot_p_holm = holm_adjusted(stacked["p"].T).T, holm_adjusted(boot_p.T).T
+    detectable = minimum_detectable_effect(
+        stacked["variance"], stacked["df"], (1 - confidence) / len(pairs), TARGET_POWER
+    )
     rows = []
-    for at, (a, b) in enumerate(pairs):
-        for k, metric in enumerate(TESTED):
+    for i, (a, b) in enumerate(pairs):
+        for k, metric in enumerate(TESTED_METRICS):
             rows.append(
                 {"first": a, "second": b, "setting": block.setting, "direction": block.direction, "metric": metric}
-                | {"difference": together["estimate"][at, k]}
-                | {"low": together["low"][at, k], "high": together["high"][at, k]}
-                | {"p": together["p"][at, k], "p_holm": adjusted[at, k], "procedure": results[at][1]}
-                | {"family": len(pairs), "clusters": len(block.clusters.sizes), "df": together["df"][at, k]}
-                | {"detectable": seen[at, k], "effect": net_share(block, a, b, metric)}
-                | {"boot_low": low[at, k], "boot_high": high[at, k]}
-                | {"boot_p": p[at, k], "boot_p_holm": boot_adjusted[at, k]}
+                | {"difference": stacked["estimate"][i, k]}
+                | {"low": stacked["low"][i, k], "high": stacked["high"][i, k]}
+                | {"p": stacked["p"][i, k], "p_holm": p_holm[i, k], "procedure": results[i][1]}
+                | {"family": len(pairs), "clusters": len(block.clusters.sizes), "df": stacked["df"][i, k]}
+                | {"detectable": detectable[i, k], "effect": net_win_share(block, a, b, metric)}
+                | {"boot_low": boot_low[i, k], "boot_high": boot_high[i, k]}
+                | {"boot_p": boot_p[i, k], "boot_p_holm": boot_p_holm[i, k]}
                 | {"boot_procedure": f"paired {bootstrap.PROCEDURE}"}
             )
     return rows
 
 
-def net_share(block: Block, first: str, second: str, metric: str) -> float:
+def net_win_share(block: RankBlock, first: str, second: str, metric: str) -> float:
     """Effect size: the share of queries where ``first`` does better minus the share where it does worse, −1 to 1.
 
-    A query's value is its mean over seeds. Lower mean ranks are better, so that a positive effect always speaks for
-    ``first``.
+    A query's value is its mean over seeds. A positive effect always means that ``first`` is better, also for metrics
+    of which lower values are better.
     """
     a, b = (block.values(method, metric).mean(axis=0) for method in (first, second))
     gain = (b - a) if METRICS[metric].lower_is_better else (a - b)
-    small = 1e-9 * np.maximum(np.abs(a), np.abs(b))  # rounding decides nothing
-    return float((gain > small).mean() - (gain < -small).mean())
+    tolerance = 1e-9 * np.maximum(np.abs(a), np.abs(b))  # a difference in the last bits is none
+    return float((gain > tolerance).mean() - (gain < -tolerance).mean())
 
 
-def _bootstrap(
+def _bootstrap_differences(
     columns: list[tuple[np.ndarray, int]], draws: Resamples, confidence: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ends and p, each (P, K), of P pairs' (K, C) totals and the numbers that these are divided by."""
-    scale = np.array([number for _, number in columns], dtype=float)
-    found = []
-    for totals in np.stack([total for total, _ in columns], axis=1):  # by itself: a further metric moves no last digit
+    """Ends and p-values, each (P, K), of P pairs' (K, C) totals, each with the divisor of its totals."""
+    divisors = np.array([number for _, number in columns], dtype=float)
+    results = []
+    # One matrix product for each metric: a product of another size may round differently, and a further metric must not
+    # change the last digits of the others.
+    for totals in np.stack([total for total, _ in columns], axis=1):
         samples = draws.means(totals)
-        ends = (end.astype(float) / scale for end in percentile_interval(samples, confidence))
-        found.append((*ends, two_sided_p(samples)))
-    low, high, p = (np.stack(part, axis=1) for part in zip(*found, strict=True))
+        ends = (end.astype(float) / divisors for end in percentile_interval(samples, confidence))
+        results.append((*ends, bootstrap_p_value(samples)))
+    low, high, p = (np.stack(part, axis=1) for part in zip(*results, strict=True))
     return low, high, p
 
 
-def _whole(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, int]:
-    """(K, C) totals of first − second as whole multiples, so that hits stay whole numbers, and their divisor."""
+def _whole_number_totals(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, int]:
+    """(K, C) totals of first − second, multiplied so that hits stay whole numbers, and their divisor.
+
+    With S₁ and S₂ seeds, ``Σ₁/S₁ − Σ₂/S₂ = (S₂ Σ₁ − S₁ Σ₂) / (S₁ S₂)``, reduced by the greatest common divisor. Whole
+    numbers are exact in single precision, so that resampled differences of 0 are exactly 0.
+    """
     a, b = first.shape[1], second.shape[1]
     common = gcd(a, b)
     return (b // common) * first.sum(axis=1) - (a // common) * second.sum(axis=1), a * b // common
+
+
+# ---- Accuracy over seeds and images: intervals and differences -----------------------------------------------------
+
+ACCURACY_PAIR_COLUMNS = ("first", "second", "difference", "low", "high", "p", "p_holm", "procedure", "family", "df")
+
+
+def accuracy_interval(credits: np.ndarray, confidence: float, fixed: bool = False) -> dict[str, Any]:
+    """Mean accuracy in percent with its interval by :func:`rewind.statistics.inference.mean_inference`.
+
+    Args:
+        credits: (S, n) credit for each of n images with each of S seeds, 0 to 1 (a tie earns a part).
+        confidence: of the interval.
+        fixed: one model, which cannot be trained again.
+
+    Returns:
+        ``seeds``, ``estimate``, ``std`` (over seeds; NaN for one), ``low``, ``high``, ``procedure``, ``df``.
+
+    Example:
+        >>> row = accuracy_interval(np.array([[1, 1, 0, 1], [1, 0, 0, 1]]), confidence=0.95)
+        >>> row["seeds"], row["estimate"]
+        (2, 62.5)
+    """
+    percent = 100 * np.asarray(credits, dtype=float)
+    result = mean_inference(
+        variance_components(percent, np.ones(percent.shape[1], dtype=int), fixed), confidence, least=0, most=100
+    )
+    seeds = percent.mean(axis=1)
+    return {
+        "seeds": len(seeds),
+        "estimate": float(result.estimate),
+        "std": float(seeds.std(ddof=1)) if len(seeds) > 1 else np.nan,
+        "low": float(result.low),
+        "high": float(result.high),
+        "procedure": labels.accuracy(len(seeds), fixed),
+        "df": float(result.df),
+    }
+
+
+def accuracy_pairs(
+    credits: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]], confidence: float, random: RandomFactors
+) -> pd.DataFrame:
+    """Differences of accuracy, in percentage points, paired over the images, as those of ranks are over queries.
+
+    Args:
+        credits: method → (S, n), see :func:`accuracy_interval`; the same images in the same order.
+        pairs: the declared family of Holm's correction; pairs of which a method is missing are left out.
+        confidence: of the intervals.
+        random: which factors are random.
+
+    Returns:
+        Columns :data:`ACCURACY_PAIR_COLUMNS`, one row per pair.
+    """
+    percent = {name: 100 * np.asarray(values, dtype=float) for name, values in credits.items()}
+    family = [(first, second) for first, second in pairs if first in percent and second in percent]
+    ones = np.ones(next(iter(percent.values())).shape[1], dtype=int)
+    results = [compare_pair(percent, pair, ones, confidence, random, 100.0) for pair in family]
+    p_holm = holm_adjusted(np.array([float(result.p) for result, _ in results]))
+    rows = [
+        {"first": first, "second": second, "difference": float(result.estimate)}
+        | {"low": float(result.low), "high": float(result.high), "p": float(result.p), "p_holm": p_holm[i]}
+        | {"procedure": labels.for_images(procedure), "family": len(family), "df": float(result.df)}
+        for i, ((first, second), (result, procedure)) in enumerate(zip(family, results, strict=True))
+    ]
+    return pd.DataFrame(rows, columns=list(ACCURACY_PAIR_COLUMNS))

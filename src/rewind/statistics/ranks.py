@@ -1,10 +1,10 @@
-"""Places of methods among each other, with intervals that hold for all of them at once.
+"""Ranks of methods among each other, with simultaneous confidence intervals.
 
-A method's place is 1 plus the number of methods that are truly better. Holm's comparisons of all pairs say, with one
-level for all of them, which methods are truly better than which: at least those are above a method that are
-significantly better than it, and at least those are below it that are significantly worse. Where no such comparison
-errs, every interval holds its method's place, in any order of methods that are truly equal (Al Mohamad, Goeman and van
-Zwet, 2022; Mogstad, Romano, Shaikh and Wilhelm, 2024).
+A method's rank is 1 plus the number of methods that are truly better. Holm's comparisons of all pairs say, at one level
+for all of them, which methods are truly better than which: at least those that are significantly better than a method
+are above it, and at least those that are significantly worse are below it. Where no such comparison errs, every
+interval holds its method's rank, in any order of methods that are truly equal (Al Mohamad, Goeman and van Zwet, 2022;
+Mogstad, Romano, Shaikh and Wilhelm, 2024).
 """
 
 from __future__ import annotations
@@ -16,28 +16,40 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rewind.metrics import METRICS, TESTED
+from rewind.metrics import METRICS, TESTED_METRICS
+from rewind.statistics.inference import significance_level
 
-RANKS = ("method", "setting", "direction", "metric", "rank", "low", "high", "compared", "confidence")
-_PLACE = ["setting", "direction", "metric"]
+METHOD_RANK_COLUMNS = ("method", "setting", "direction", "metric", "rank", "low", "high", "compared", "confidence")
+_GROUP_BY = ["setting", "direction", "metric"]
 
 
-def places(values: np.ndarray, lower_is_better: bool = False) -> np.ndarray:
-    """(…, K) places of K methods by their means, 1 for the best; equal means share the best of their places."""
+def rank_by_mean(values: np.ndarray, lower_is_better: bool = False) -> np.ndarray:
+    """(…, K) ranks of K methods by their means, 1 for the best; equal means share the best of their ranks.
+
+    Example:
+        >>> rank_by_mean(np.array([40.0, 42.0, 40.0])).tolist()
+        [2, 1, 2]
+    """
     values = np.asarray(values, dtype=float) * (-1 if lower_is_better else 1)
-    one, other = values[..., :, None], values[..., None, :]
-    above = (other > one) & ~np.isclose(other, one, rtol=1e-12, atol=0)  # equal means may differ in the last bit
+    own, other = values[..., :, None], values[..., None, :]
+    above = (other > own) & ~np.isclose(other, own, rtol=1e-12, atol=0)  # equal means may differ in the last bit
     return 1 + above.sum(axis=-1)
 
 
-def bounds(better: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the intervals of places.
+def rank_bounds(better: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the intervals of ranks.
 
     Args:
         better: (…, K, K) bool: whether the method of the row is significantly better than that of the column.
 
     Returns:
         (…, K) 1 + the number of methods that are significantly better, and K − the number that are significantly worse.
+
+    Example:
+        >>> better = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)  # the first is better than the others
+        >>> low, high = rank_bounds(better)
+        >>> low.tolist(), high.tolist()
+        ([1, 2, 2], [1, 3, 3])
     """
     return 1 + better.sum(axis=-2), better.shape[-1] - better.sum(axis=-1)
 
@@ -48,49 +60,50 @@ def method_ranks(
     """Rank of every compared method in every setting, direction and tested metric.
 
     Args:
-        intervals, pairs: of :func:`rewind.statistics.comparisons.compare`.
-        compared: methods that have places among each other; those without a result in a setting have none there.
+        intervals, pairs: of :func:`rewind.statistics.comparisons.compare_methods`.
+        compared: methods that are ranked among each other; those without a result in a setting have no rank there.
         confidence: of all intervals of a setting, direction and metric together.
 
     Returns:
-        Columns ``RANKS``. No row of a setting and direction where fewer than two methods are compared, where some two
-        of them are not, or where no comparison has a p-value.
+        Columns :data:`METHOD_RANK_COLUMNS`. No row of a setting and direction where fewer than two methods have
+        results, where two of them were not compared with each other, or where no comparison has a p-value.
     """
     rows: list[dict[str, Any]] = []
-    means = intervals[intervals["metric"].isin(TESTED) & intervals["method"].isin(list(compared))]
-    tests = dict(iter(pairs.groupby(_PLACE, sort=False))) if len(pairs) else {}
-    for place, part in means.groupby(_PLACE, sort=False):
-        here = part.set_index("method")["estimate"]
-        methods = [method for method in compared if method in here.index]
-        better = _better(methods, tests.get(place), METRICS[place[2]].lower_is_better, confidence)
+    means = intervals[intervals["metric"].isin(TESTED_METRICS) & intervals["method"].isin(list(compared))]
+    tests = dict(iter(pairs.groupby(_GROUP_BY, sort=False))) if len(pairs) else {}
+    for key, rows_of_key in means.groupby(_GROUP_BY, sort=False):
+        estimates = rows_of_key.set_index("method")["estimate"]
+        methods = [method for method in compared if method in estimates.index]
+        better = _significantly_better(methods, tests.get(key), METRICS[key[2]].lower_is_better, confidence)
         if better is None:
             continue
-        rank = places(here[methods].to_numpy(), METRICS[place[2]].lower_is_better)
-        low, high = bounds(better)
-        for at, method in enumerate(methods):
+        rank = rank_by_mean(estimates[methods].to_numpy(), METRICS[key[2]].lower_is_better)
+        low, high = rank_bounds(better)
+        for i, method in enumerate(methods):
             rows.append(
-                {"method": method} | dict(zip(_PLACE, place, strict=True))
-                | {"rank": int(rank[at]), "low": int(low[at]), "high": int(high[at])}
+                {"method": method} | dict(zip(_GROUP_BY, key, strict=True))
+                | {"rank": int(rank[i]), "low": int(low[i]), "high": int(high[i])}
                 | {"compared": len(methods), "confidence": confidence}
             )  # fmt: skip
-    return pd.DataFrame(rows, columns=list(RANKS))
+    return pd.DataFrame(rows, columns=list(METHOD_RANK_COLUMNS))
 
 
-def _better(
+def _significantly_better(
     methods: Sequence[str], tests: pd.DataFrame | None, lower_is_better: bool, confidence: float
 ) -> np.ndarray | None:
-    """(K, K) who is significantly better than whom; None where the comparisons cannot say."""
+    """(K, K) whether the row's method is significantly better than the column's; None where comparisons are missing."""
     if tests is None or len(methods) < 2 or tests["p_holm"].isna().all():
         return None
-    at = {method: place for place, method in enumerate(methods)}
-    tests = tests[tests["first"].isin(at) & tests["second"].isin(at)]
-    there = {frozenset(pair) for pair in zip(tests["first"], tests["second"], strict=True)}
-    if any(frozenset(pair) not in there for pair in combinations(methods, 2)):
+    position = {method: i for i, method in enumerate(methods)}
+    tests = tests[tests["first"].isin(position) & tests["second"].isin(position)]
+    tested_pairs = {frozenset(pair) for pair in zip(tests["first"], tests["second"], strict=True)}
+    # A missing comparison could go either way, so that no interval would hold.
+    if any(frozenset(pair) not in tested_pairs for pair in combinations(methods, 2)):
         return None
-    level, sign = round(1 - confidence, 12), -1 if lower_is_better else 1
+    level, sign = significance_level(confidence), -1 if lower_is_better else 1
     better = np.zeros((len(methods), len(methods)), dtype=bool)
     for row in tests.itertuples():
         if row.p_holm < level and row.difference != 0:
             winner, loser = (row.first, row.second) if sign * row.difference > 0 else (row.second, row.first)
-            better[at[winner], at[loser]] = True
+            better[position[winner], position[loser]] = True
     return better

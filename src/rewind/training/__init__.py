@@ -1,1 +1,1 @@
-"""Training: batches, optimiser, resumable loop."""
+"""Training: batches, optimisers, exact large-batch steps and a resumable loop."""

@@ -1,4 +1,4 @@
-"""``metrics.csv`` of a run: one row per epoch under the column names that SANW's original writes."""
+"""`metrics.csv` of a run: one row per epoch, under the column names of SANW's original code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-COLUMNS = {
+HISTORY_NAMES = {
     "epoch": "epoch",
     "r1_i2t": "valid_item_to_text R@1",
     "r5_i2t": "valid_item_to_text R@5",
@@ -28,18 +28,25 @@ COLUMNS = {
     "unweighted_margin": "unweighted_margin",
     "weighted_margin": "weighted_margin",
 }
-"""Name here → name in ``history.csv``."""
+"""Column of ``metrics.csv`` → column of ``history.csv``."""
 
 
 def epoch_metrics(history: Iterable[Mapping[str, float]]) -> pd.DataFrame:
-    """The table of a run's history; R@k in percent, of validation.
+    """The table of a run's history; R@k in percent, on the validation split.
 
-    ``loss`` is the epoch's mean (the original divides what came since its last message by all steps) and R@k counts
-    every caption of an image as its own. What an epoch or a loss does not have is empty.
+    ``loss`` is the epoch's mean (the original divides the sum since its last message by all steps), and for R@k every
+    caption of an image is correct (in the original only the one on the diagonal). What an epoch or a loss does not
+    have is empty.
+
+    Args:
+        history: rows of ``history.csv``.
+
+    >>> epoch_metrics([{"epoch": 1, "loss": 0.5, "logit_scale": 0.0}])[["epoch", "exp_logit_scale", "r1_t2i"]].values
+    array([[ 1.,  1., nan]])
     """
-    return pd.DataFrame([_row(row) for row in history], columns=list(COLUMNS))
+    return pd.DataFrame([_row(row) for row in history], columns=list(HISTORY_NAMES))
 
 
 def _row(row: Mapping[str, float]) -> dict[str, float]:
-    given = {"exp_logit_scale": math.exp(row["logit_scale"])} if "logit_scale" in row else {}
-    return {name: {**row, **given}.get(source, math.nan) for name, source in COLUMNS.items()}
+    derived = {"exp_logit_scale": math.exp(row["logit_scale"])} if "logit_scale" in row else {}
+    return {name: {**row, **derived}.get(source, math.nan) for name, source in HISTORY_NAMES.items()}

@@ -1,4 +1,8 @@
-"""The training loop: exact global batch, validation, best checkpoint, resumption at any step."""
+"""The training loop: exact global batch, validation, best checkpoint, and resumption at any step.
+
+``train_model`` is the entry point. A run that was killed and resumed ends with the same bits as an uninterrupted one on
+the same hardware.
+"""
 
 from __future__ import annotations
 
@@ -7,49 +11,162 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from rewind.distributed import ALONE, World
+from rewind.config import Training
+from rewind.distributed import SINGLE_PROCESS, World
 from rewind.errors import RewindError
-from rewind.feeding.training_data import TrainingData
-from rewind.models.retriever import Retriever
-from rewind.objectives.interface import Objective, make_objective
+from rewind.loading.run_data import TrainingData
+from rewind.losses.base import Objective, make_objective
+from rewind.models.retriever import Features, Retriever, is_overridden
 from rewind.progress import Progress
-from rewind.study import Training
-from rewind.training.grad_cache import random_state, set_random_state
+from rewind.training.checkpoint import RunState, StateFile
+from rewind.training.grad_cache import MicroBatch, StepLoss, exact_step, random_state, set_random_state
 from rewind.training.optim import make_optimiser
-from rewind.training.order import Order, text_vectors
-from rewind.training.speed import speed_up
-from rewind.training.state import RunState, StateFile
-from rewind.training.step import training_step
+from rewind.training.order import BatchOrder, encode_all_captions
 
-__all__ = ["TrainingData", "Validate", "freeze", "seed_everything", "train"]
+# ---- Gradient checkpointing and torch.compile: the same model with less memory or faster steps ---------------------
+
+_MAX_COMPILED_PROGRAMS = 32  # most programs that torch compiles from one function
+_BACKBONE_METHODS = {"gradient_checkpointing": "checkpoint_towers", "compile": "compile_towers"}
+
+
+def check_speed(retriever: Retriever, keys: Training) -> None:
+    """Refuse a retriever whose backbone cannot do what the keys ask for.
+
+    Raises:
+        RewindError: naming the key.
+    """
+    for key, method in _BACKBONE_METHODS.items():
+        if not getattr(keys, key):
+            continue
+        if retriever.backbone is None:
+            raise RewindError(f"training.{key}: this method has no backbone with {method}(); remove the key.")
+        if not is_overridden(apply := getattr(retriever.backbone, method)):
+            apply()  # the default, which raises and says that the backbone cannot
+
+
+def speed_up(retriever: Retriever, keys: Training) -> None:
+    """Apply ``training.gradient_checkpointing`` and ``training.compile`` to the backbone, in place.
+
+    Call it once the retriever is on its device. Parameters, their names and the state dict stay as they are; a compiled
+    tower computes the same up to rounding.
+
+    Raises:
+        RewindError: if the retriever has no backbone that can, or if torch.compile does not work on this machine.
+    """
+    check_speed(retriever, keys)
+    for key, method in _BACKBONE_METHODS.items():
+        if not getattr(keys, key):
+            continue
+        if key == "compile":
+            _try_to_compile(next(retriever.parameters()).device)
+            # Two towers, each with and without gradient, with and without autocast, for one row and for more: 16
+            # programs. The default limit is 8, and beyond it torch stops compiling without a word.
+            torch._dynamo.config.cache_size_limit = max(_MAX_COMPILED_PROGRAMS, torch._dynamo.config.cache_size_limit)
+        getattr(retriever.backbone, method)()
+
+
+def _try_to_compile(device: torch.device) -> None:
+    """Fail now and in one sentence, not in the first step with a page of compiler output."""
+    try:
+        torch.compile(lambda x: x.sin() + 1)(torch.zeros(2, device=device))
+    except Exception as error:  # the compiler's tool chain raises many types
+        needed = "Triton" if device.type == "cuda" else "a C++ compiler and Python's headers"
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise RewindError(
+            f"training.compile: torch.compile does not work here ({reason}); it needs {needed} on a {device.type} "
+            "device. Install these, or remove the key."
+        ) from error
+
+
+# ---- One step: forward and backward pass of the global batch, gradient clipping, optimiser -------------------------
+
+
+class Learner(Protocol):
+    """What a step needs and changes; :class:`rewind.training.checkpoint.RunState` is one."""
+
+    retriever: Retriever
+    objective: Objective
+    optimiser: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    micro_batch: MicroBatch
+    device: torch.device
+
+
+def training_step(learner: Learner, batch: Features, keys: Training, world: World = SINGLE_PROCESS) -> StepLoss:
+    """Update a learner with this process's share of a global batch; if the loss is not finite, nothing changes.
+
+    Args:
+        learner: the retriever, its loss and its optimiser.
+        batch: this process's rows of the global batch.
+        keys: of the run.
+        world: the processes that share the batch.
+    """
+    retriever, optimiser, scaler = learner.retriever, learner.optimiser, learner.scaler
+    batch = {name: value.to(learner.device, non_blocking=True) for name, value in batch.items()}
+
+    def step(rows: int | None, pairs: int | None) -> StepLoss:
+        return exact_step(
+            retriever,
+            learner.objective,
+            batch,
+            rows,
+            pairs=pairs,
+            precision=keys.precision,
+            scaler=scaler,
+            world=world,
+        )
+
+    loss = learner.micro_batch.run(step, len(batch["rows"]), learner.device)
+    if np.isfinite(loss.value):
+        scaler.unscale_(optimiser)  # before clipping: the norm of scaled gradients means nothing
+        if keys.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_([p for g in optimiser.param_groups for p in g["params"]], keys.clip_norm)
+        scaler.step(optimiser)
+        scaler.update()
+        retriever.clamp()
+    return loss
+
+
+# ---- The loop ------------------------------------------------------------------------------------------------------
 
 Validate = Callable[[Retriever], dict[str, float]]
-"""Scores of a model on validation; ``valid_sum`` chooses the checkpoint."""
+"""A model's scores on the validation split, as columns of the history (``valid_sum``, …)."""
 
 
 def seed_everything(seed: int, deterministic: bool = True) -> None:
-    """Seed every source of random numbers; with ``deterministic`` also ask for kernels that repeat their bits.
+    """Seed every source of random numbers; with ``deterministic`` also ask for kernels with reproducible bits.
 
     Data order and the choice of captions have generators of their own, made from the same seed.
+
+    >>> seed_everything(1)
+    >>> first = torch.rand(2)
+    >>> seed_everything(1)
+    >>> torch.equal(first, torch.rand(2))
+    True
     """
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-    # Not use_deterministic_algorithms: it says the same, but imports torch's compiler for that, a second or two.
+    # Not use_deterministic_algorithms: it does the same, but first imports torch's compiler, a second or two.
     torch.set_deterministic_debug_mode("warn" if deterministic else "default")
-    # Else torch also fills all memory that it hands out empty, every batch's included. Nothing here reads it unwritten.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    # Deterministic mode would also fill all memory that torch.empty hands out, every batch's included. Nothing here
+    # reads memory that was not written.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # set by its module class
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = not deterministic
 
 
 def freeze(retriever: Retriever, towers: Sequence[str]) -> None:
-    """Stop gradients into the named towers (``text``, ``visual``)."""
+    """Stop gradients into the named towers (``text``, ``visual``).
+
+    Raises:
+        RewindError: if the retriever has no towers.
+    """
     if towers and retriever.backbone is None:
         raise RewindError(
             f"training.freeze: {type(retriever).__name__} has no towers to freeze; give the method "
@@ -60,7 +177,7 @@ def freeze(retriever: Retriever, towers: Sequence[str]) -> None:
             parameter.requires_grad_(False)
 
 
-def train(
+def train_model(
     retriever: Retriever,
     data: TrainingData,
     keys: Training,
@@ -70,45 +187,60 @@ def train(
     state: StateFile,
     name: str,
     workers: int = 0,
-    world: World = ALONE,
+    world: World = SINGLE_PROCESS,
     keep: Callable[[int], None] | None = None,
 ) -> list[dict[str, float]]:
     """Train in place; the retriever ends with the weights of its best validation score, or of its last epoch.
 
-    A run that was killed continues from ``state`` and ends with the same bits as an unbroken one on the same hardware.
-    Every process of ``world`` calls this with the same arguments; all validate, rank 0 saves, and then calls ``keep``
-    with the number of every ``keep_every``-th epoch; of the last saved one again where a run goes on from there.
+    A run that was killed continues from ``state`` and ends with the same bits as an uninterrupted one on the same
+    hardware. Every process of ``world`` calls this with the same arguments; all validate, and rank 0 saves.
+
+    Args:
+        retriever: the model.
+        data: the training split.
+        keys: of the run.
+        seed: of the run; the caller has called :func:`seed_everything` with it.
+        device: where it trains.
+        validate: scores a model in evaluation mode.
+        state: the file from which a killed run resumes.
+        name: of the run, in messages.
+        workers: decoding processes.
+        world: the processes that share every batch.
+        keep: called on rank 0 with the number of every ``keep_every``-th epoch, counted from 1, once it is saved; a
+            second time for the last one if the run is resumed there, since the kill may have come between the two.
 
     Returns:
         One row per epoch: epoch, loss, what the objective logs, lr, seconds, clips_per_second, doubtful negatives,
         logit_scale and the validation scores.
 
     Raises:
-        RewindError: when the loss is not a number, with the captions of the batch, when memory runs out, or when the
+        RewindError: if the loss is not a number, with the captions of the batch, if memory runs out, or if the
             processes cannot share the batch equally; the saved state is kept.
     """
+    # The order matters. Parameters go to the device before the optimiser, which is fused on a GPU; frozen ones get no
+    # moments. The objective sees the weights that training starts from, before a saved state replaces them.
     retriever.to(device)
     freeze(retriever, keys.freeze)
     objective = make_objective(keys)
-    saved = _load(state, world)
-    order = Order(data, keys, seed, world, saved and saved["order"])
+    saved = _load_state(state, world)
+    order = BatchOrder(data, keys, seed, world, saved and saved["order"])
     steps = order.per_epoch * keys.epochs
     optimiser, schedule = make_optimiser(retriever, keys, steps)
     speed_up(retriever, keys)
     retriever.prepare(data)
-    _prepare(objective, retriever, data, device, world)
+    _prepare_objective(objective, retriever, data, device, world)
     run = RunState(retriever, objective, order, optimiser, schedule, keys, device)
     run.restore(saved)
     world.copy_weights(retriever)
-    kept = functools.partial(_keep, keep if world.rank == 0 else None, keys.keep_every)
+    keep_epoch = functools.partial(_keep_epoch, keep if world.rank == 0 else None, keys.keep_every)
     if saved and run.step == 0:
-        kept(run.epoch)  # it may have died between the two
+        keep_epoch(run.epoch)  # the kill may have come after the state was saved and before the epoch was kept
     progress = Progress(f"train {name}", steps, "steps")
     progress.done = first = order.per_epoch * run.epoch + run.step
     batches = order.feed(first, workers, device)
     while run.epoch < keys.epochs and not run.out_of_patience(keys.patience):
         if run.step == 0:
-            order.refresh(run.epoch, functools.partial(text_vectors, retriever, data.text, device))
+            order.refresh(run.epoch, functools.partial(encode_all_captions, retriever, data.text, device))
             run.start_epoch()
         began, seen = time.monotonic(), 0
         retriever.train()
@@ -116,21 +248,21 @@ def train(
             batch = next(batches)
             loss = training_step(run, batch, keys, world)
             if not np.isfinite(loss.value):
-                _refuse(loss.value, run, data, state, name)
+                _refuse_loss(loss.value, run, data, state, name)
             schedule.step()
             run.end_step(loss)
             seen += len(batch["rows"]) * world.size
-            progress.advance(1, f"epoch {run.epoch + 1}/{keys.epochs}, loss {loss.value:.3f}, {_where(run)}")
+            progress.advance(1, f"epoch {run.epoch + 1}/{keys.epochs}, loss {loss.value:.3f}, {_progress_text(run)}")
             if run.step % keys.save_every_steps == 0 and run.step < order.per_epoch and world.rank == 0:
                 state.save(run.saved())
-        row = _row(run, time.monotonic() - began, seen)
+        row = _history_row(run, time.monotonic() - began, seen)
         if (run.epoch + 1) % keys.evaluate_every == 0 or run.epoch + 1 == keys.epochs:
             row |= world.agree(validate(retriever.eval()))
             run.keep_if_best(row[f"valid_{keys.select_metric}"] * (-1 if keys.select_metric == "loss" else 1))
         run.end_epoch(row)
         if world.rank == 0:
             state.save(run.saved())
-        kept(run.epoch)
+        keep_epoch(run.epoch)
     if run.epoch < keys.epochs:
         print(f"{name}: no better score in {keys.patience} validations; stopped after epoch {run.epoch}")
     if keys.keep == "best":
@@ -139,41 +271,41 @@ def train(
     return run.history
 
 
-def _load(state: StateFile, world: World) -> dict[str, Any] | None:
-    world.agree(None)  # rank 0 is here, so that it saves nothing while the others read
+def _load_state(state: StateFile, world: World) -> dict[str, Any] | None:
+    world.agree(None)  # wait for rank 0: it must not save while the others read
     saved = state.load()
-    place = (saved["epoch"], saved["step"]) if saved else None
-    if place != world.agree(place):
+    position = (saved["epoch"], saved["step"]) if saved else None
+    if position != world.agree(position):
         raise RewindError(
-            f"{state.place}: the processes of this run read different states; put results on a file system that all "
+            f"{state.store}: the processes of this run read different states; put results on a file system that all "
             "of them share, and start again."
         )
     return saved
 
 
-def _prepare(
+def _prepare_objective(
     objective: Objective, retriever: Retriever, data: TrainingData, device: torch.device, world: World
 ) -> None:
-    world.copy_weights(retriever)
+    world.copy_weights(retriever)  # rank 0's, so that all processes prepare the same
     before = random_state(device)
     objective.prepare(retriever, data, device)
     set_random_state(before, device)
 
 
-def _keep(keep: Callable[[int], None] | None, every: int | None, epoch: int) -> None:
+def _keep_epoch(keep: Callable[[int], None] | None, every: int | None, epoch: int) -> None:
     if keep is not None and every and epoch % every == 0:
         keep(epoch)
 
 
-def _where(run: RunState) -> str:
-    """Learning rate and temperature, as the console shows them."""
+def _progress_text(run: RunState) -> str:
+    """Learning rate and temperature, for the console; the temperature is exp(−logit_scale)."""
     towers = run.retriever.backbone
     rate = f"lr {run.optimiser.param_groups[-1]['lr']:.2g}"
     return rate if towers is None else f"{rate}, temperature {math.exp(-float(towers.logit_scale.detach())):.4f}"
 
 
-def _row(run: RunState, seconds: float, seen: int) -> dict[str, float]:
-    """The history's row of the epoch that ends, without validation."""
+def _history_row(run: RunState, seconds: float, seen: int) -> dict[str, float]:
+    """The history's row of the epoch that ends, without validation scores."""
     towers = run.retriever.backbone
     return {
         "epoch": run.epoch + 1,
@@ -187,7 +319,7 @@ def _row(run: RunState, seconds: float, seen: int) -> dict[str, float]:
     }
 
 
-def _refuse(loss: float, run: RunState, data: TrainingData, state: StateFile, name: str) -> None:
+def _refuse_loss(loss: float, run: RunState, data: TrainingData, state: StateFile, name: str) -> None:
     names = [data.caption_ids[row] for row in run.order.whole(run.epoch)[run.step]]
     path = state.note(
         ".batch.json", {"loss": str(loss), "epoch": run.epoch + 1, "step": run.step + 1, "captions": names}

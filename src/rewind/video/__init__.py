@@ -1,1 +1,1 @@
-"""Video: find source clips, normalise them with their reversed twins, read frames back."""
+"""Video: find source clips, normalise them together with their time-reversed twins, and read frames back."""

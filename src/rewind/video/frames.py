@@ -1,6 +1,9 @@
-"""Which frames of a clip a model sees, and reading them.
+"""Choose the frames of a clip that a model sees, read them, and make them square.
 
-A twin's frames are the exact mirror of its original's: any difference a model finds between the two is order,
+Frames are uint8 RGB, (n, 3, size, size). ``sample_clip`` does everything for one clip; ``frame_indices`` chooses
+frames; ``open_frames`` opens a clip or an image from its shard or from a file of its own.
+
+A twin's frames are the exact mirror of its original's: any difference that a model finds between the two is order,
 not content.
 """
 
@@ -15,22 +18,186 @@ import numpy as np
 from PIL import Image
 
 from rewind.errors import RewindError
-from rewind.files import raise_machine_fault, reading_user_file
-from rewind.video import packed
-from rewind.video.sampling import Sampling, frame_indices
-from rewind.video.stretch import stretch_square
+from rewind.io.files import reading_user_file, reraise_system_error
+from rewind.video import shards
+
+# ---- Which frames of a clip are read -------------------------------------------------------------------------------
+
+Sampling = Literal["uniform", "ends", "head", "tail", "stride"]
+
+
+def frame_indices(
+    frames: int,
+    max_frames: int,
+    sampling: Sampling = "uniform",
+    fps: float | None = None,
+    rate: float | None = None,
+    reversed: bool = False,
+) -> np.ndarray:
+    """Indices of the frames to read, int64, ascending, at most ``max_frames`` of them; only ``stride`` repeats any.
+
+    Args:
+        frames: length of the clip in frames, at least 1.
+        max_frames: most frames to keep; a clip with fewer keeps all (padding is left to the caller).
+        sampling: what is kept of more: ``uniform`` (centres of equal segments), ``ends`` (evenly spaced from the
+            first frame to the last), the ``head`` or the ``tail``. ``stride``, ViCLIP's ``frames[::frames // n][:n]``,
+            always gives n = ``max_frames``, so a short clip's frames are repeated.
+        fps: frames per second of the clip; needed with ``rate``.
+        rate: frames per second taken before ``sampling``, at least one frame; None or above ``fps``: all.
+        reversed: the clip is a twin. With ``idx`` the original's indices, the result is ``frames - 1 - idx[::-1]``:
+            the same content in opposite order, with ``head`` and ``tail`` too.
+
+    Raises:
+        RewindError: for a clip without frames, ``max_frames`` below 1, or ``rate`` without ``fps``.
+
+    >>> frame_indices(12, 4)
+    array([ 1,  4,  7, 10])
+    >>> frame_indices(12, 4, "head"), frame_indices(12, 4, "head", reversed=True)
+    (array([0, 1, 2, 3]), array([ 8,  9, 10, 11]))
+    """
+    if frames < 1 or max_frames < 1:
+        raise RewindError(f"cannot choose {max_frames} of {frames} frames; both must be at least 1.")
+    indices = np.arange(frames, dtype=np.int64)
+    if rate is not None:
+        indices = (_between_ends if sampling == "ends" else _spread)(frames, _count_at_rate(frames, fps, rate))
+    if len(indices) > max_frames or sampling == "stride":
+        indices = _take_frames(indices, max_frames, sampling)
+    return frames - 1 - indices[::-1] if reversed else indices
+
+
+def _count_at_rate(frames: int, fps: float | None, rate: float) -> int:
+    if not fps or fps <= 0 or rate <= 0:
+        raise RewindError(
+            f"frames.rate = {rate} needs a positive rate and a clip whose frames per second are known (got {fps})."
+        )
+    return min(frames, max(1, round(frames * rate / fps)))
+
+
+def _take_frames(indices: np.ndarray, max_frames: int, sampling: Sampling) -> np.ndarray:
+    if sampling == "head":
+        return indices[:max_frames]
+    if sampling == "tail":
+        return indices[-max_frames:]
+    if sampling == "uniform":
+        return indices[_spread(len(indices), max_frames)]
+    if sampling == "ends":
+        return indices[_between_ends(len(indices), max_frames)]
+    if sampling == "stride":
+        if len(indices) < max_frames:
+            return indices[np.arange(max_frames) * len(indices) // max_frames]
+        return indices[:: len(indices) // max_frames][:max_frames]
+    raise RewindError(f"frames.sampling: {sampling!r} is unknown; use uniform, ends, head, tail or stride.")
+
+
+def _spread(length: int, n: int) -> np.ndarray:
+    """Centres of ``n`` ≤ ``length`` equal segments, symmetric in time.
+
+    A centre between two frames takes the later one in the first half and the earlier one in the second; only
+    the middle of an odd ``n`` over an even ``length`` has no symmetric position.
+    """
+    # Centre i is at (i + ½) length / n, in integers: no rounding of floats decides. The second half mirrors the first,
+    # so a clip and its mirror show the same frames.
+    centres = (2 * np.arange(n, dtype=np.int64) + 1) * length // (2 * n)
+    half = n // 2
+    centres[n - half :] = length - 1 - centres[:half][::-1]
+    return centres
+
+
+def _between_ends(length: int, n: int) -> np.ndarray:
+    """``n`` ≤ ``length`` positions from 0 to ``length - 1``, evenly spaced and symmetric in time; of one, the middle.
+
+    Only the middle of an odd ``n`` over an even ``length`` has no symmetric position.
+    """
+    if n == 1:
+        return np.array([(length - 1) // 2], dtype=np.int64)
+    # Position i is i (length - 1) / (n - 1), rounded to nearest; the second half mirrors the first.
+    positions = (2 * np.arange(n, dtype=np.int64) * (length - 1) + n - 1) // (2 * (n - 1))
+    half = n // 2
+    positions[n - half :] = length - 1 - positions[:half][::-1]
+    return positions
+
+
+def clip4clip_frame_indices(frames: int, fps: float, rate: int, max_frames: int, position: int) -> np.ndarray:
+    """CLIP4Clip's own choice of frames, int64: asymmetric in time, for comparison only; no study uses it.
+
+    The clip's ``fps`` is cut to an integer F (29.97 becomes 29), and of every F frames the first ``rate`` multiples of
+    ``max(F // rate, 1)`` are taken. Of more than ``max_frames``, ``position`` (upstream's ``slice_framepos``) keeps
+    the head (0), the tail (1), or the floored ``linspace(0, n - 1, max_frames)`` (2). Source: ArrowLuo/CLIP4Clip,
+    ``rawvideo_util.py`` and ``dataloader_msrvtt_retrieval.py``.
+
+    Raises:
+        RewindError: for a rate below one frame per second (upstream divides by zero).
+    """
+    frames_per_second = int(fps)
+    if frames_per_second < 1 or rate < 1:
+        raise RewindError(f"CLIP4Clip's sampling needs at least one frame per second (fps {fps}, rate {rate}).")
+    offsets = np.arange(0, frames_per_second, max(frames_per_second // rate, 1), dtype=np.int64)[:rate]
+    indices = (np.arange(0, frames, frames_per_second, dtype=np.int64)[:, None] + offsets).ravel()
+    indices = indices[indices < frames]
+    if len(indices) <= max_frames:
+        return indices
+    if position == 0:
+        return indices[:max_frames]
+    if position == 1:
+        return indices[-max_frames:]
+    return indices[np.linspace(0, len(indices) - 1, max_frames, dtype=np.int64)]
+
+
+# ---- Whole frames made square, bit for bit as OpenCV's default ``resize`` of 8-bit images does (bilinear) ----------
+# Upstream ViCLIP prepares its frames this way. Source: OpenCV, ``modules/imgproc/src/resize.cpp``: weights in 1/2048,
+# the vertical pass in 16-bit steps; halving both sides exactly is a mean of four pixels.
+
+_ONE = 2048  # a weight of 1 in fixed point
+
+
+def stretch_square(frame: np.ndarray, size: int) -> np.ndarray:
+    """uint8 (h, w, c) → (size, size, c); the aspect is not kept, and nothing is smoothed before it shrinks.
+
+    >>> stretch_square(np.zeros((30, 40, 3), np.uint8), 16).shape
+    (16, 16, 3)
+    """
+    height, width = frame.shape[:2]
+    if (height, width) == (size, size):
+        return frame
+    pixels = frame.astype(np.int64)
+    if (height, width) == (2 * size, 2 * size):  # OpenCV averages here, rounding halves up
+        return ((pixels[::2, ::2] + pixels[1::2, ::2] + pixels[::2, 1::2] + pixels[1::2, 1::2] + 2) >> 2).astype(
+            np.uint8
+        )
+    left, right, weight = _bilinear_weights(width, size)
+    rows = pixels[:, left] * (_ONE - weight)[:, None] + pixels[:, right] * weight[:, None]
+    top, bottom, weight = _bilinear_weights(height, size)
+    # Twice times 2048 are 22 bits, of which the shifts drop 4 + 16 + 2: after the first pass, after weighing (each
+    # product by itself, as OpenCV's vector code does), and at the end, where 2 rounds to nearest.
+    upper, lower = (_ONE - weight)[:, None, None], weight[:, None, None]
+    blended = ((upper * (rows[top] >> 4)) >> 16) + ((lower * (rows[bottom] >> 4)) >> 16)
+    return ((blended + 2) >> 2).clip(0, 255).astype(np.uint8)
+
+
+def _bilinear_weights(length: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For every output pixel both neighbours and the second one's weight, int64 (size,), in 1/2048."""
+    # Pixel centres are at half-integers. Single precision and rounding halves to even, as in OpenCV.
+    centre = ((np.arange(size) + 0.5) * (length / size) - 0.5).astype(np.float32)
+    first = np.floor(centre).astype(np.int64)
+    fraction = np.where((first < 0) | (first >= length - 1), np.float32(0), centre - first.astype(np.float32))
+    weight = np.rint(fraction * np.float32(_ONE)).astype(np.int64)
+    first = first.clip(0, length - 1)
+    return first, (first + 1).clip(0, length - 1), weight
+
+
+# ---- Decode, crop and normalise frames -----------------------------------------------------------------------------
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
-IMAGE_SUFFIXES = (".png", ".jpg")  # of normalised images
+NORMALISED_IMAGE_SUFFIXES, NORMALISED_IMAGE_FORMATS = (".png", ".jpg"), ("PNG", "JPEG")
 
 Fit = Literal["crop", "stretch"]
 Indices = Sequence[int] | np.ndarray
 
 
 class FrameReader(Protocol):
-    """What any decoder must offer; :func:`open_clip` is the one place that chooses it."""
+    """What any decoder must offer; :func:`open_frames` chooses one."""
 
     fps: float
 
@@ -45,7 +212,7 @@ class DecordReader:
     """Frames through decord, on one CPU thread (data loaders run many readers at once)."""
 
     def __init__(self, path: Path) -> None:
-        import decord
+        import decord  # here: much that imports this module never decodes a video
 
         decord.logging.set_level(decord.logging.QUIET)
         self.path = path
@@ -53,7 +220,7 @@ class DecordReader:
             self._video = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1)
             self.fps = round(float(self._video.get_avg_fps()), 3)
         except Exception as error:  # decord raises its own type, RuntimeError or ValueError
-            raise_machine_fault(error, path)
+            reraise_system_error(error, path)
             raise RewindError(
                 f"{path}: cannot be opened as a video; delete it and prepare the videos again."
             ) from error
@@ -65,34 +232,39 @@ class DecordReader:
         try:
             return np.stack([_unpadded(self._video[int(i)].asnumpy()) for i in indices])
         except Exception as error:
-            raise_machine_fault(error, self.path)
+            reraise_system_error(error, self.path)
             raise RewindError(
                 f"{self.path}: frames cannot be decoded; delete it and prepare the videos again."
             ) from error
 
 
 def _unpadded(frame: np.ndarray) -> np.ndarray:
-    """Cut what decord 0.6 leaves at the end of each row where a padded row is a multiple of the width.
+    """A frame without the padding that decord 0.6 leaves at the end of each row at some widths.
 
-    It takes a row of 192 bytes at width 48 for four channels (also widths 16, 24, 72), and its ``get_batch``
-    fails there.
+    It takes the channels of a frame to be row bytes / width. Rows are padded, at width 48 to 192 bytes, and so it finds
+    four channels there (also at widths 16, 24, 72). Its ``get_batch`` fails at these widths, so frames are read singly.
     """
     height, width, channels = frame.shape
     return frame if channels == 3 else frame.reshape(height, -1)[:, : 3 * width].reshape(height, width, 3)
 
 
-WRITTEN = ("PNG", "JPEG")  # what normalised images are
-
-
 class ImageReader:
-    """An image as a clip of one frame."""
+    """An image as a clip of one frame.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "image.png"
+    >>> Image.new("RGB", (64, 48)).save(path)
+    >>> reader = ImageReader(path)
+    >>> len(reader), reader.read([0]).shape
+    (1, (1, 48, 64, 3))
+    """
 
     fps = 1.0
 
     def __init__(self, path: Path) -> None:
         with reading_user_file(path, "image", "delete it and prepare the images again"):
             try:
-                with Image.open(path, formats=WRITTEN) as image:
+                with Image.open(path, formats=NORMALISED_IMAGE_FORMATS) as image:
                     self._frame = np.asarray(image.convert("RGB"))
             except (OSError, ValueError, SyntaxError) as error:
                 raise RewindError(
@@ -107,7 +279,7 @@ class ImageReader:
 
 
 class _PackedVideo(DecordReader):
-    """The same out of a shard."""
+    """A video whose bytes come from a shard; ``path`` names it in messages."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         import decord
@@ -118,23 +290,23 @@ class _PackedVideo(DecordReader):
             self._video = decord.VideoReader(io.BytesIO(content), ctx=decord.cpu(0), num_threads=1)
             self.fps = round(float(self._video.get_avg_fps()), 3)
         except Exception as error:  # as above
-            raise_machine_fault(error, path)
+            reraise_system_error(error, path)
             raise RewindError(f"{path}: cannot be opened as a video; prepare the videos again.") from error
 
 
 class _PackedImage(ImageReader):
-    """The same out of a shard."""
+    """An image whose bytes come from a shard; ``path`` names it in messages."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         try:
-            with Image.open(io.BytesIO(content), formats=WRITTEN) as image:
+            with Image.open(io.BytesIO(content), formats=NORMALISED_IMAGE_FORMATS) as image:
                 self._frame = np.asarray(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError) as error:
             raise RewindError(f"{path}: cannot be opened as an image; prepare the images again.") from error
 
 
-def open_clip(path: str | Path) -> FrameReader:
-    """Open a normalised clip, or a normalised image as a clip of one frame, out of its shard or as a file of its own.
+def open_frames(path: str | Path) -> FrameReader:
+    """Open a normalised clip, or a normalised image as a clip of one frame, from its shard or from a file of its own.
 
     Args:
         path: ``<folder>/videos/<id>.mp4``, as ``items.csv`` names it, whether it is packed or not; or any video file.
@@ -143,14 +315,14 @@ def open_clip(path: str | Path) -> FrameReader:
         RewindError: naming the file if it is missing, damaged or cannot be opened.
     """
     path = Path(path)
-    place = packed.find(path)
-    if place is None:
-        return open_reader(path)
-    content = packed.read(place)
-    return _PackedImage(path, content) if path.suffix in IMAGE_SUFFIXES else _PackedVideo(path, content)
+    location = shards.find_clip(path)
+    if location is None:
+        return open_file_frames(path)
+    content = shards.read_packed_clip(location)
+    return _PackedImage(path, content) if path.suffix in NORMALISED_IMAGE_SUFFIXES else _PackedVideo(path, content)
 
 
-def open_reader(path: str | Path) -> FrameReader:
+def open_file_frames(path: str | Path) -> FrameReader:
     """Open a file that is a normalised clip, or a normalised image as a clip of one frame.
 
     Raises:
@@ -159,7 +331,7 @@ def open_reader(path: str | Path) -> FrameReader:
     path = Path(path)
     if not path.is_file():
         raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake --cores all prepared`).")
-    return ImageReader(path) if path.suffix in IMAGE_SUFFIXES else DecordReader(path)
+    return ImageReader(path) if path.suffix in NORMALISED_IMAGE_SUFFIXES else DecordReader(path)
 
 
 def read_frames(
@@ -172,12 +344,12 @@ def read_frames(
         indices: frames to read, each below the clip's length.
         size: side of the square result.
         frames: the length that the report of the video stage gives; a clip of another length is refused.
-        fit: ``crop``, CLIP's geometry (:func:`clip_square`), or ``stretch``, the whole frame (``video/stretch.py``).
+        fit: ``crop``, CLIP's geometry (:func:`crop_square`), or ``stretch``, the whole frame (:func:`stretch_square`).
 
     Raises:
         RewindError: naming the file if it cannot be opened or decoded, or its length differs.
     """
-    return _read(open_clip(path), path, indices, size, frames, fit)
+    return _read(open_frames(path), path, indices, size, frames, fit)
 
 
 def _read(
@@ -187,10 +359,10 @@ def _read(
     if len(indices) == 0:
         return np.zeros((0, 3, size, size), np.uint8)
     if min(indices) < 0 or max(indices) >= len(reader):
-        asked = f"{min(indices)} to {max(indices)}"
-        raise RewindError(f"{path}: has frames 0 to {len(reader) - 1}, asked for {asked}.")
-    shape = stretch_square if fit == "stretch" else clip_square
-    square = np.stack([shape(frame, size) for frame in reader.read(indices)])
+        bounds = f"{min(indices)} to {max(indices)}"
+        raise RewindError(f"{path}: has frames 0 to {len(reader) - 1}, asked for {bounds}.")
+    make_square = stretch_square if fit == "stretch" else crop_square
+    square = np.stack([make_square(frame, size) for frame in reader.read(indices)])
     return np.ascontiguousarray(square.transpose(0, 3, 1, 2))
 
 
@@ -202,11 +374,14 @@ def _check_length(reader: FrameReader, path: str | Path, frames: int | None) -> 
         )
 
 
-def clip_square(frame: np.ndarray, size: int) -> np.ndarray:
+def crop_square(frame: np.ndarray, size: int) -> np.ndarray:
     """CLIP's geometry on one frame: uint8 (h, w, 3) → (size, size, 3).
 
     Resizes the short side to ``size`` (the long side rounded down), then crops the centre, as torchvision's
     ``Resize(size, BICUBIC)`` and ``CenterCrop(size)`` do on a Pillow image.
+
+    >>> crop_square(np.zeros((30, 40, 3), np.uint8), 16).shape
+    (16, 16, 3)
     """
     height, width = frame.shape[:2]
     if min(height, width) != size:
@@ -227,7 +402,7 @@ def sample_clip(
     frames: int | None = None,
     fit: Fit = "crop",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The model's view of one clip: :func:`rewind.video.sampling.frame_indices` read by :func:`read_frames`.
+    """What a model sees of one clip: the frames of :func:`frame_indices`, read by :func:`read_frames`.
 
     Returns:
         pixels uint8 (max_frames, 3, size, size), zero after the last frame; mask uint8 (max_frames,), 1 where
@@ -236,7 +411,7 @@ def sample_clip(
     Raises:
         RewindError: as those two.
     """
-    reader = open_clip(path)
+    reader = open_frames(path)
     indices = frame_indices(len(reader), max_frames, sampling, reader.fps, rate, reversed)
     pixels = np.zeros((max_frames, 3, size, size), np.uint8)
     mask = np.zeros(max_frames, np.uint8)
@@ -245,17 +420,21 @@ def sample_clip(
     return pixels, mask
 
 
-def normalise(pixels: Any) -> Any:
+def normalise_pixels(pixels: Any) -> Any:
     """CLIP's normalisation of [..., 3, h, w] values 0 to 255: ``(x / 255 - mean) / std``.
 
     Takes a NumPy array (uint8 → float32) or a torch tensor on any device (uint8 → the default float type);
     returns the same kind.
+
+    >>> normalise_pixels(np.zeros((2, 3, 8, 8), np.uint8)).dtype
+    dtype('float32')
     """
+    # A tensor is known by its method: torch need not be imported, and is not for arrays.
     scaled = pixels / 255.0 if hasattr(pixels, "new_tensor") else pixels / np.float32(255)
     return (scaled - _channels(CLIP_MEAN, scaled)) / _channels(CLIP_STD, scaled)
 
 
 def _channels(values: tuple[float, ...], like: Any) -> Any:
-    """``values`` as (3, 1, 1) in the library, type and device of ``like``; torch is not imported for it."""
-    made = like.new_tensor(values) if hasattr(like, "new_tensor") else np.asarray(values, like.dtype)
-    return made.reshape(3, 1, 1)
+    """``values`` as (3, 1, 1) in the library, type and device of ``like``."""
+    array = like.new_tensor(values) if hasattr(like, "new_tensor") else np.asarray(values, like.dtype)
+    return array.reshape(3, 1, 1)

@@ -1,6 +1,7 @@
-"""One source image → a small upright RGB image.
+"""Normalise one source image to a small upright RGB image.
 
-Colour profiles are not applied: values are taken as sRGB, as vision models are trained.
+``normalise_image`` is the entry point. Colour profiles are not applied: values are taken as sRGB, as vision models are
+trained.
 """
 
 from __future__ import annotations
@@ -8,29 +9,31 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import PIL
 from PIL import Image, ImageOps
 
-from rewind.datasets.photos import open_picture
+from rewind.config.dataset import Image as ImageKeys
+from rewind.data.formats.photos import open_image
 from rewind.errors import RewindError
-from rewind.files import atomic, raise_machine_fault
-from rewind.study.dataset import Image as ImageKeys
-from rewind.video.transcode import ClipReport, Refused, machines_fault
-from rewind.video.transparency import NOTE
+from rewind.io.files import atomic_write, reraise_system_error
+from rewind.video.transcode import TRANSPARENCY_NOTE, ClipReport, UnusableSource, system_fault
 
-SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
-_SAVING = {
+FORMAT_SUFFIXES = {"png": ".png", "jpeg": ".jpg"}
+_SAVE_OPTIONS: dict[str, dict[str, Any]] = {
     "png": {"format": "PNG", "compress_level": 6},
-    "jpeg": {"format": "JPEG", "quality": 95, "subsampling": 0},
+    "jpeg": {"format": "JPEG", "quality": 95, "subsampling": 0},  # 0: colours at full resolution
 }
-_NARROWEST = 100  # sides; a model crops the square in the middle, after enlarging the short side
+# Long side over short side. A model enlarges the short side and crops the square in the middle: of a hair-thin picture
+# that would be a huge one of which almost nothing is seen.
+_MAX_ASPECT_RATIO = 100
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
-_SIXTEEN_BITS = ("I", "I;16", "I;16L", "I;16B", "I;16N")
+_SIXTEEN_BIT_MODES = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
 
-def version() -> str:
+def pillow_version() -> str:
     """What decodes and encodes, for example ``Pillow 13.0.0``."""
     return f"Pillow {PIL.__version__}"
 
@@ -38,8 +41,8 @@ def version() -> str:
 def normalise_image(source: Path, target: Path, settings: ImageKeys) -> ClipReport:
     """Normalise ``source`` to ``target``: upright, RGB, on white, at most ``short_side`` pixels on the short side.
 
-    Grey, palette, CMYK and 16-bit images become RGB of 8 bits; of an animation the first picture is taken. The same
-    file gives the same bytes under the same Pillow. No metadata is kept.
+    Grey, palette, CMYK and 16-bit images become 8-bit RGB; of an animation the first picture is taken. The same file
+    gives the same bytes under the same Pillow. No metadata is kept.
 
     Args:
         source: any file that Pillow reads.
@@ -50,103 +53,119 @@ def normalise_image(source: Path, target: Path, settings: ImageKeys) -> ClipRepo
         The report, with one frame and no seconds. Only with status ``ok`` does the file exist; an older one is removed.
 
     Raises:
-        RewindError: for a fault of the machine, of which nothing may be recorded against the image.
+        RewindError: for a fault of the machine, which must not be recorded as the image's.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> Image.new("L", (300, 200)).save(folder / "source.png")
+    >>> report = normalise_image(folder / "source.png", folder / "img1.png", ImageKeys(short_side=100))
+    >>> report.item_id, report.status, report.width, report.height
+    ('img1', 'ok', 150, 100)
     """
     try:
         return _produce(source, target, settings)
     except OSError as error:  # while it was written
-        raise machines_fault(source, f"{error.filename or target}: {error.strerror or error}") from error
-    except Refused as error:
+        raise system_fault(source, f"{error.filename or target}: {error.strerror or error}") from error
+    except UnusableSource as error:
         target.unlink(missing_ok=True)
-        status = "failed" if source.is_file() else "missing"
+        status: Literal["failed", "missing"] = "failed" if source.is_file() else "missing"
         return ClipReport(item_id=target.stem, status=status, reason=str(error))
 
 
 def _produce(source: Path, target: Path, settings: ImageKeys) -> ClipReport:
     picture, note = upright_rgb(source)
-    whole = picture.size
-    picture = _limited(picture, settings.short_side)
-    with atomic(target) as draft:
-        picture.save(draft, **_SAVING[settings.format])
-        size = draft.stat().st_size
+    source_size = picture.size
+    picture = _limit_short_side(picture, settings.short_side)
+    with atomic_write(target) as file:
+        picture.save(file, **_SAVE_OPTIONS[settings.format])
+        file_size = file.stat().st_size
     return ClipReport(
         item_id=target.stem,
         status="ok",
         reason=note,
-        source_width=whole[0],
-        source_height=whole[1],
+        source_width=source_size[0],
+        source_height=source_size[1],
         frames=1,
         width=picture.width,
         height=picture.height,
-        bytes=size,
+        bytes=file_size,
     )
 
 
 def upright_rgb(source: Path) -> tuple[Image.Image, str]:
-    """An image file as RGB: turned as its EXIF says, transparent parts on white; and what is to be said of it.
+    """An image file as RGB, turned as its EXIF says and transparent parts on white, and a note for the report.
 
     Raises:
-        Refused: with the reason, if it is missing, empty, damaged, or of a kind without plain colours.
+        UnusableSource: with the reason, if it is missing, empty, damaged, or of a kind without plain colours.
     """
     if not source.is_file():
-        raise Refused("no such file")
+        raise UnusableSource("no such file")
     if source.stat().st_size == 0:
-        raise Refused("empty file")
-    with decoding(source):
+        raise UnusableSource("empty file")
+    with refuse_decode_errors(source):
         try:
-            with open_picture(source) as image:
+            with open_image(source) as image:
                 image.load()
                 return _rgb(ImageOps.exif_transpose(image))
         except PIL.UnidentifiedImageError:
-            raise Refused("cannot be decoded: no image format that is read here, by its content") from None
+            raise UnusableSource("cannot be decoded: no image format that is read here, by its content") from None
         except _UNREADABLE as error:
-            if isinstance(error, OSError) and error.errno:  # Pillow's own have none
-                raise machines_fault(source, error.strerror or str(error)) from error
-            raise Refused(f"cannot be decoded: {' '.join(str(error).split())[:200] or type(error).__name__}") from error
+            # The system's errors have a number. Pillow's own, which are about the file, are OSErrors without one.
+            if isinstance(error, OSError) and error.errno:
+                raise system_fault(source, error.strerror or str(error)) from error
+            raise UnusableSource(f"cannot be decoded: {_short_reason(error)}") from error
 
 
 @contextlib.contextmanager
-def decoding(source: Path) -> Iterator[None]:
-    """Around Pillow: every library that it decodes with has errors of its own, and each is a refusal of the image.
+def refuse_decode_errors(source: Path) -> Iterator[None]:
+    """Around Pillow, whose decoding libraries each have errors of their own: any of them refuses the image.
 
     Raises:
-        Refused: for all but what is one already, and faults of the machine.
+        UnusableSource: for any error but a RewindError and faults of the machine.
     """
     try:
         yield
-    except (Refused, RewindError):
+    except (UnusableSource, RewindError):
         raise
     except Exception as error:
-        raise_machine_fault(error, source)
-        raise Refused(f"cannot be decoded: {' '.join(str(error).split())[:200] or type(error).__name__}") from error
+        reraise_system_error(error, source)
+        raise UnusableSource(f"cannot be decoded: {_short_reason(error)}") from error
+
+
+def _short_reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _rgb(image: Image.Image) -> tuple[Image.Image, str]:
-    if image.mode in _SIXTEEN_BITS:
+    if image.mode in _SIXTEEN_BIT_MODES:
         image = _eight_bits(image)
     if image.mode == "F":
-        raise Refused("32-bit floating-point values, whose white is not known")
+        raise UnusableSource("32-bit floating-point values, whose white is not known")
     if not image.has_transparency_data:
         return image.convert("RGB"), ""
     image = image.convert("RGBA")
     white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-    note = NOTE if image.getchannel("A").getextrema()[0] < 255 else ""
+    # Noted only if a pixel is transparent: many images have an alpha channel that is opaque throughout.
+    lowest: Any = image.getchannel("A").getextrema()[0]  # of one channel a number
+    note = TRANSPARENCY_NOTE if lowest < 255 else ""
     return Image.alpha_composite(white, image).convert("RGB"), note
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """A grey image of 16 bits, which Pillow would cut off at 255, in 8 bits; in ``I`` mode it may hold only 8."""
+    """A grey image of 16 bits in 8 bits; Pillow's own conversion cuts values off at 255."""
     values = np.asarray(image).astype(np.int64)
     if values.min() < 0 or values.max() > 65535:
-        raise Refused("32-bit integer values, whose white is not known")
-    return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+        raise UnusableSource("32-bit integer values, whose white is not known")
+    return Image.fromarray(((values + 128) // 257).astype(np.uint8))  # 65535 = 255 · 257, rounded to nearest
 
 
-def _limited(image: Image.Image, short_side: int) -> Image.Image:
-    short, long = sorted(image.size)
-    if long > _NARROWEST * short:
-        raise Refused(f"{image.width} × {image.height} pixels: more than {_NARROWEST} times as long as wide")
-    if short <= short_side:
+def _limit_short_side(image: Image.Image, short_side: int) -> Image.Image:
+    shorter, longer = sorted(image.size)
+    if longer > _MAX_ASPECT_RATIO * shorter:
+        raise UnusableSource(
+            f"{image.width} × {image.height} pixels: more than {_MAX_ASPECT_RATIO} times as long as wide"
+        )
+    if shorter <= short_side:
         return image
-    size = tuple(round(side * short_side / short) for side in image.size)
-    return image.resize(size, Image.Resampling.BICUBIC)
+    width, height = (round(side * short_side / shorter) for side in image.size)
+    return image.resize((width, height), Image.Resampling.BICUBIC)

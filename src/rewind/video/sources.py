@@ -1,8 +1,7 @@
-"""Whether source files are still the same, when a workflow is read.
+"""Find the source files of a data set, match them with its items, and notice when they change.
 
-Names and sizes decide at once. A file whose time alone differs is in doubt: it is compared with the checksum that its
-shard noted when the clip was made. What is found is remembered, so nothing is read twice, and a folder that was copied
-or touched makes nothing stale.
+``build_inventory`` gives the table of items and source files, ``refuse_name_clashes`` refuses ids whose files the file
+system would take for one, and ``SourceListing`` says, whenever a workflow is read, whether sources are still the same.
 """
 
 from __future__ import annotations
@@ -10,18 +9,228 @@ from __future__ import annotations
 import csv
 import json
 import os
+import tempfile
+import unicodedata
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rewind.errors import RewindError
-from rewind.files import atomic, digest, sha256_of
+import pandas as pd
 
-NAMES = "surrogateescape"  # names of files are bytes, of which some are no UTF-8
+from rewind.config.dataset import Dataset
+from rewind.data.annotations import Annotations, twin_of
+from rewind.data.formats.photos import IMAGE_SUFFIXES
+from rewind.errors import RewindError, first_lines
+from rewind.io.files import atomic_write, sha256_of, stable_hash
+
+# ---- File systems that take two names for one ----------------------------------------------------------------------
+# On macOS and Windows, for example, ``k1`` and ``K1`` are one file: one clip would replace another.
 
 
-class Seen(NamedTuple):
-    """A source file; ``sha256`` is empty unless it took the place of another one of its name and size."""
+def ignores_case(folder: Path) -> bool:
+    """Whether ``a`` and ``A`` name one file in a folder."""
+    return _are_one_file(folder, "a", "A")
+
+
+def ignores_unicode_form(folder: Path) -> bool:
+    """Whether é, as one character or as an e and a combining accent, names one file in a folder."""
+    return _are_one_file(folder, "\u00e9", "e\u0301")
+
+
+def refuse_name_clashes(ids: Iterable[str], folder: Path, where: str) -> None:
+    """Refuse different ids whose files would be one file in ``folder``, such as ``k1`` and ``K1``.
+
+    Args:
+        ids: of originals and twins.
+        folder: where their files will be.
+        where: leads the message.
+
+    Raises:
+        RewindError: naming them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # First the ids that might clash on some file system; the folder itself is tried only if there are any.
+    names: dict[str, list[str]] = {}
+    for name in dict.fromkeys(map(str, ids)):
+        names.setdefault(unicodedata.normalize("NFC", name.casefold()), []).append(name)
+    suspects = [group for group in names.values() if len(group) > 1]
+    if not suspects:
+        return
+    case, forms = ignores_case(folder), ignores_unicode_form(folder)
+    faults = []
+    for group in suspects:
+        files: dict[str, list[str]] = {}
+        for name in group:
+            key = name.casefold() if case else name
+            files.setdefault(unicodedata.normalize("NFC", key) if forms else key, []).append(name)
+        faults += [f"  {' and '.join(map(repr, clash))}" for clash in files.values() if len(clash) > 1]
+    if faults:
+        raise RewindError(
+            f"{where}: these ids are names of one file in {folder}, whose file system does not tell them apart:\n"
+            f"{first_lines(faults)}\nRename them, or put the results on a file system that does."
+        )
+
+
+def _are_one_file(folder: Path, name: str, other: str) -> bool:
+    with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder) as probe:
+        try:
+            (Path(probe) / name).touch()
+            return (Path(probe) / other).exists()
+        except (OSError, UnicodeError):  # a name that this file system cannot have
+            return False
+
+
+# ---- Which source file belongs to which clip or image --------------------------------------------------------------
+
+# GIF, WebP and PNG may be animated, and then they are clips; still ones are images.
+_CONTAINERS = "3gp apng asf avi flv gif m2ts m4v mkv mov mp4 mpeg mpg mts mxf ogv ts vob webm webp wmv"
+VIDEO_SUFFIXES = frozenset("." + name for name in _CONTAINERS.split())
+INVENTORY_COLUMNS = ("item_id", "split", "source", "reversed_source", "bytes", "twin", "shard")
+
+
+class SourceFinder:
+    """Finds files by their name with or without one of ``suffixes``; each folder is listed once.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "clip1.MP4").touch()
+    >>> SourceFinder(folder).find("clip1").name
+    'clip1.MP4'
+    """
+
+    def __init__(self, root: Path, suffixes: frozenset[str] = VIDEO_SUFFIXES) -> None:
+        self.root, self.suffixes = root, suffixes
+        self._listed: dict[Path, dict[str, list[str]]] = {}
+
+    def find(self, name: str) -> Path | None:
+        """The file ``name``, or else the one file ``name.<suffix>`` (suffix in any case); None if there is none.
+
+        Raises:
+            RewindError: if several files fit.
+        """
+        folder = (self.root / name).parent
+        file_name = Path(name).name
+        names = self._names(folder).get(file_name, [])
+        if file_name in names:
+            return folder / file_name
+        if len(names) > 1:
+            raise RewindError(f"{folder}: several files fit {file_name!r}: {', '.join(sorted(names))}; keep one.")
+        return folder / names[0] if names else None
+
+    def _names(self, folder: Path) -> dict[str, list[str]]:
+        if folder not in self._listed:
+            self._listed[folder] = _list_files(folder, self.suffixes)
+        return self._listed[folder]
+
+
+def _list_files(folder: Path, suffixes: frozenset[str]) -> dict[str, list[str]]:
+    """File names of ``folder`` by full name, and those with one of ``suffixes`` also without it."""
+    listed: dict[str, list[str]] = {}
+    if not folder.is_dir():
+        return listed
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_file():
+                continue
+            listed.setdefault(entry.name, []).append(entry.name)
+            stem, suffix = os.path.splitext(entry.name)
+            if suffix.lower() in suffixes:
+                listed.setdefault(stem, []).append(entry.name)
+    return listed
+
+
+def build_inventory(dataset: Dataset, annotations: Annotations, videos: Path) -> pd.DataFrame:
+    """One row per original item: its source file, an existing reversed file, and its shard.
+
+    Args:
+        dataset: the dataset file; if its source has ``reversed_videos``, that folder is searched for ``<id>_rev.*``
+            and ``<id>-reverse.*``.
+        annotations: items with ``source`` relative to ``videos``.
+        videos: folder of source clips or images.
+
+    Returns:
+        Columns item_id, split, source (path, "" if missing), reversed_source (path, "" if none), bytes (of the source,
+        0 if missing), twin (1 if the annotations have ``<id>_rev``), shard (CRC-32 of the id modulo ``video.shards``
+        or ``image.shards``, so that it does not change when items are added).
+
+    Raises:
+        RewindError: if several files fit one item, a folder does not exist, no file at all is found, or images have
+            reversed twins.
+    """
+    if dataset.items == "images":
+        _refuse_twins(dataset, annotations)
+    items = annotations.items
+    originals, ids = items[items["reversed"] == 0], set(items["item_id"])
+    suffixes = IMAGE_SUFFIXES if dataset.items == "images" else VIDEO_SUFFIXES
+    sources, reversed_sources = SourceFinder(videos, suffixes), _reversed_folder(dataset)
+    rows = []
+    for item_id, split, name in zip(originals["item_id"], originals["split"], originals["source"], strict=True):
+        twin = twin_of(item_id) in ids
+        source = sources.find(name)
+        reversed_source = _find_reversed(reversed_sources, item_id) if reversed_sources and twin else None
+        size = source.stat().st_size if source else 0
+        shard = zlib.crc32(item_id.encode()) % dataset.media.shards
+        rows.append((item_id, split, str(source or ""), str(reversed_source or ""), size, int(twin), shard))
+    table = pd.DataFrame(rows, columns=list(INVENTORY_COLUMNS))
+    if len(table) and not table["source"].any():
+        _refuse_missing_sources(dataset, videos, len(table))
+    return table
+
+
+def _reversed_folder(dataset: Dataset) -> SourceFinder | None:
+    folder = getattr(dataset.source, "reversed_videos", None)
+    if not folder:
+        return None
+    if not Path(folder).is_dir():
+        raise RewindError(
+            f"config/datasets/{dataset.name}.yaml: source.reversed_videos: no folder {folder}; correct the "
+            "path, or remove the key, and Rewind makes the reversed clips."
+        )
+    return SourceFinder(Path(folder))
+
+
+def _find_reversed(folders: SourceFinder, item_id: str) -> Path | None:
+    paths = [path for name in (twin_of(item_id), f"{item_id}-reverse") if (path := folders.find(name))]
+    if len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
+        raise RewindError(f"{folders.root}: several files match the reversed clip of {item_id!r}: {names}; keep one.")
+    return paths[0] if paths else None
+
+
+def _refuse_twins(dataset: Dataset, annotations: Annotations) -> None:
+    twins = annotations.items["item_id"][annotations.items["reversed"] == 1]
+    if len(twins):
+        raise RewindError(
+            f"config/datasets/{dataset.name}.yaml: images have no reversed twins, but there are reverse captions "
+            f"(first: {twins.iloc[0]!r}); set reverse: false."
+        )
+
+
+def _refuse_missing_sources(dataset: Dataset, videos: Path, expected: int) -> None:
+    state = "holds none of" if videos.is_dir() else "does not exist; expected there:"
+    noun, kind = ("images", "image") if dataset.items == "images" else ("clips", "video")
+    advice = dataset.how_to_get or "Put them there, or correct the folder under `source`."
+    raise RewindError(
+        f"config/datasets/{dataset.name}.yaml: the folder of source {noun} {videos} {state} the "
+        f"{expected} {noun} of the annotations (searched as <source>.<{kind} suffix>). {advice}"
+    )
+
+
+# ---- Whether source files are still the same -----------------------------------------------------------------------
+# Names and sizes decide at once. A file whose time alone differs is compared with the checksum that was noted when its
+# clip was made. The outcome is kept in a file: nothing is read twice, and copying or touching a folder makes nothing
+# stale.
+
+PATH_ERRORS = "surrogateescape"  # file names are bytes, and not all of them are UTF-8
+
+
+class SeenFile(NamedTuple):
+    """A source file; ``sha256`` is empty unless it replaced another file of the same name and size.
+
+    >>> SeenFile("videos/clip1.mp4", size=1000, time=1).sha256
+    ''
+    """
 
     path: str
     size: int
@@ -33,83 +242,94 @@ class SourceListing:
     """The source files of a data set.
 
     Args:
-        folders: where they lie.
+        folders: where they are.
         videos: the data set's folder of normalised clips, whose shards note checksums of sources.
-        memory: what was seen the last time; None to remember nothing.
+        memory: CSV file of what was seen last time; None to keep nothing.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> before = SourceListing([folder], folder / "videos").digest()
+    >>> (folder / "clip1.mp4").touch()
+    >>> SourceListing([folder], folder / "videos").digest() == before
+    False
     """
 
     def __init__(self, folders: Iterable[str], videos: Path, memory: Path | None = None) -> None:
         self.folders, self.videos, self.memory = [Path(folder) for folder in folders], videos, memory
 
     def digest(self) -> str:
-        """A sum of all names and sizes, and of the content of files that were replaced by others of their size."""
-        before, now, shown = self._recall(), {}, []
+        """A hash of all names and sizes, and of the content of files that were replaced by others of their size."""
+        before, after, parts = self._recall(), {}, []
         for folder in map(str, self.folders):
             start = len(folder) + 1
-            for path, size, time in sorted(_files(folder)):
-                seen = now[path] = self._judged(path, size, time, before.get(path))
-                shown.append([path[start:], size, seen.sha256] if seen.sha256 else [path[start:], size])
-        if self.memory and now != before:
-            self._remember(now)
-        return digest(shown)  # as earlier versions had it where nothing was replaced
+            for path, size, time in sorted(_walk_files(folder)):
+                seen = after[path] = self._compare(path, size, time, before.get(path))
+                parts.append([path[start:], size, seen.sha256] if seen.sha256 else [path[start:], size])
+        if self.memory and after != before:
+            self._remember(self.memory, after)
+        return stable_hash(parts)  # where nothing was replaced, the same hash as in earlier versions
 
-    def _judged(self, path: str, size: int, time: int, before: Seen | None) -> Seen:
+    def _compare(self, path: str, size: int, time: int, before: SeenFile | None) -> SeenFile:
         if before is None or before.size != size:
-            return Seen(path, size, time)
+            return SeenFile(path, size, time)
         if before.time == time:
             return before
-        noted = before.sha256 or self._noted(path)
-        if not noted:
-            return Seen(path, size, time)
-        found = sha256_of(path)
-        return Seen(path, size, time, before.sha256 if found == noted else found)
+        recorded = before.sha256 or self._noted_checksum(path)
+        if not recorded:
+            return SeenFile(path, size, time)
+        actual = sha256_of(path)
+        # Unchanged: the empty checksum of a file that never was replaced stays empty, and the digest as it was.
+        return SeenFile(path, size, time, before.sha256 if actual == recorded else actual)
 
-    def _noted(self, path: str) -> str:
+    def _noted_checksum(self, path: str) -> str:
         """The checksum of a source whose clip was made; empty if it is not known."""
         return self._checksums().get(path, "")
 
     def _checksums(self) -> Mapping[str, str]:
-        if not hasattr(self, "_sums"):
-            self._sums = dict(self._of_shards())
-        return self._sums
+        if not hasattr(self, "_by_path"):
+            self._by_path = dict(self._shard_checksums())
+        return self._by_path
 
-    def _of_shards(self) -> Iterator[tuple[str, str]]:
-        notes = {}
+    def _shard_checksums(self) -> Iterator[tuple[str, str]]:
+        notes: dict[str, Any] = {}
         for path in sorted((self.videos / ".state/shards").glob("*.json")):
             try:
                 notes |= json.loads(path.read_text(encoding="utf-8"))["clips"]
             except (OSError, ValueError, KeyError, TypeError, RecursionError):
-                continue
+                continue  # a broken note is no note: its files are then told apart by their times
         try:
             with (self.videos / "inventory.csv").open(newline="", encoding="utf-8") as stream:
                 for row in csv.DictReader(stream):
-                    sums = notes.get(row["item_id"], {}).get("sources", ())
+                    checksums = notes.get(row["item_id"], {}).get("sources", ())
                     paths = [path for path in (row["source"], row["reversed_source"]) if path]
-                    yield from zip(paths, sums, strict=False)
+                    yield from zip(paths, checksums, strict=False)
         except (OSError, KeyError, csv.Error):
             return
 
-    def _recall(self) -> dict[str, Seen]:
+    def _recall(self) -> dict[str, SeenFile]:
         if self.memory is None:
             return {}
         try:
-            with self.memory.open(newline="", encoding="utf-8", errors=NAMES) as stream:
-                return {path: Seen(path, int(size), int(time), sha) for path, size, time, sha in csv.reader(stream)}
+            with self.memory.open(newline="", encoding="utf-8", errors=PATH_ERRORS) as stream:
+                return {path: SeenFile(path, int(size), int(time), sha) for path, size, time, sha in csv.reader(stream)}
         except (OSError, ValueError, csv.Error):
             return {}
 
-    def _remember(self, now: Mapping[str, Seen]) -> None:
+    def _remember(self, memory: Path, files: Mapping[str, SeenFile]) -> None:
         try:
-            with atomic(self.memory) as draft, draft.open("w", newline="", encoding="utf-8", errors=NAMES) as stream:
-                csv.writer(stream).writerows((seen.path, seen.size, seen.time, seen.sha256) for seen in now.values())
+            with (
+                atomic_write(memory) as target,
+                target.open("w", newline="", encoding="utf-8", errors=PATH_ERRORS) as stream,
+            ):
+                csv.writer(stream).writerows((file.path, file.size, file.time, file.sha256) for file in files.values())
         except OSError as error:
             raise RewindError(
-                f"{self.memory}: cannot be written ({error.strerror}); Snakemake's folder must be writable."
+                f"{memory}: cannot be written ({error.strerror}); Snakemake's folder must be writable."
             ) from error
 
 
-def _files(folder: str) -> Iterator[tuple[str, int, int]]:
-    """Path, size and time of every file in a folder and those below it; links to folders are not followed."""
+def _walk_files(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Path, size and time of every file in a folder and the folders below it; links to folders are not followed."""
     try:
         entries = os.scandir(folder)
     except OSError:
@@ -117,7 +337,7 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
     with entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                yield from _files(entry.path)
+                yield from _walk_files(entry.path)
             elif entry.is_file():
                 stat = entry.stat()
                 yield entry.path, stat.st_size, stat.st_mtime_ns

@@ -1,9 +1,11 @@
-"""One source clip → a small normalised clip and its time-reversed twin, in one ffmpeg pass.
+"""Transcode one source clip into a small normalised clip and its time-reversed twin, in one ffmpeg pass (5.1 or newer).
 
-Every frame is coded alone (intra) at one constant quantiser, so what a frame decodes to does not depend on
-its neighbours and the twin holds bit for bit the frames of the original, in opposite order. A source that
-decodes with errors is refused rather than patched: which picture a decoder invents for a damaged one differs
-between versions.
+``transcode_clip`` is the entry point: it never raises for a bad source but returns a ``ClipReport`` with the reason;
+only a fault of the machine (no space, no memory, a killed ffmpeg) is an error.
+
+Every frame is coded alone (intra) with one constant quantiser, so a decoded frame does not depend on its neighbours,
+and the twin holds the frames of the original bit for bit, in opposite order. A source that decodes with errors is
+refused rather than patched: which picture a decoder invents for a damaged one differs between versions.
 """
 
 from __future__ import annotations
@@ -15,13 +17,139 @@ from typing import Any, Literal
 
 import ffmpeg
 
+from rewind.config.dataset import Video
 from rewind.errors import RewindError
-from rewind.files import atomic
-from rewind.study.dataset import Video
-from rewind.video.ffmpeg import Outcome, run
-from rewind.video.frames import open_reader
-from rewind.video.header import Header, read_header
-from rewind.video.transparency import NOTE, Channel, channel, lowest, on_white, transparent
+from rewind.io.files import atomic_write
+from rewind.video.ffmpeg import FfmpegResult, run_ffmpeg
+from rewind.video.frames import open_file_frames
+
+# ---- Read what ffmpeg's log says about a source --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SourceHeader:
+    """What ffmpeg's log says about a source: seconds, displayed size, frames per second; 0 where unknown."""
+
+    seconds: float = 0.0
+    width: int = 0
+    height: int = 0
+    fps: float = 0.0
+
+
+_DURATION = re.compile(r"Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)")
+_SIZE = re.compile(r", (\d+)x(\d+)[ ,\[]")
+_FPS = re.compile(r"([\d.]+)(k?) fps")
+_ROTATION = re.compile(r"rotation of (-?[\d.]+) degrees")
+
+
+def read_header(messages: tuple[str, ...]) -> SourceHeader:
+    """Read length, displayed size and rate of the first video stream from ffmpeg's log.
+
+    >>> log = ("  Duration: 00:00:02.50, start: 0.000000", "  Stream #0:0: Video: h264, yuv420p, 640x360, 25 fps")
+    >>> read_header(log)
+    SourceHeader(seconds=2.5, width=640, height=360, fps=25.0)
+    """
+    header, in_video = SourceHeader(), False
+    for line in messages:
+        if "Stream mapping:" in line or "Output #0" in line:  # from here on the log is about the output
+            break
+        if match := _DURATION.search(line):
+            hours, minutes, seconds = match.groups()
+            header = replace(header, seconds=int(hours) * 3600 + int(minutes) * 60 + float(seconds))
+        if "Stream #" in line:
+            in_video = "Video:" in line and "(attached pic)" not in line and not header.width
+        if in_video:
+            header = _read_stream(header, line)
+    return header
+
+
+def _read_stream(header: SourceHeader, line: str) -> SourceHeader:
+    size, fps, rotation = _SIZE.search(line + " "), _FPS.search(line), _ROTATION.search(line)
+    if "Stream #" in line and size:
+        header = replace(header, width=int(size[1]), height=int(size[2]))
+    if "Stream #" in line and fps:
+        header = replace(header, fps=float(fps[1]) * (1000 if fps[2] else 1))  # "1k fps" is a thousand
+    if rotation and round(abs(float(rotation[1]))) % 180 == 90:
+        header = replace(header, width=header.height, height=header.width)
+    return header
+
+
+# ---- Transparent clips, which are shown on white -------------------------------------------------------------------
+# An alpha channel alone says little: every GIF is decoded with one. So its values are looked at, and only a clip that
+# is transparent somewhere is treated differently from other clips.
+
+TRANSPARENCY_NOTE = "transparent, shown on white"
+"""What the report says about a clip or an image."""
+
+_STREAM_PIXEL_FORMAT = re.compile(r"Video: (\w+)(?: \([^()]*\))*, (\w+)")
+_ALPHA_PIXEL_FORMATS = re.compile(r"yuva|rgba|bgra|argb|abgr|gbrap|ya8|ya16|pal8")
+_FRAME_MIN_ALPHA = re.compile(r"lavfi\.signalstats\.YMIN=(\d+)")
+# In WebM the channel is coded as pictures of its own beside the others, which ffmpeg's own decoders pass over.
+_ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+_OPAQUE = 255
+
+
+@dataclass(frozen=True)
+class AlphaChannel:
+    """A source's alpha channel.
+
+    Attributes:
+        decoder: what decodes it, if it is not what ffmpeg chooses.
+    """
+
+    decoder: str = ""
+
+    def input_options(self) -> dict[str, str]:
+        """Options for reading the source: ``-c:v`` before ``-i`` names its decoder."""
+        return {"c:v": self.decoder} if self.decoder else {}
+
+    def missing_decoder_note(self) -> str:
+        """What the report says where this ffmpeg lacks the decoder."""
+        return f"transparent, shown as it is stored: this ffmpeg has no {self.decoder}, which reads transparency"
+
+
+def alpha_channel(messages: tuple[str, ...]) -> AlphaChannel | None:
+    """The alpha channel of the first video stream, from ffmpeg's log; None if it has none."""
+    codec = ""
+    for line in messages:
+        if "Stream mapping:" in line or "Output #0" in line or (codec and "Stream #" in line):
+            break
+        if (
+            "Stream #" in line
+            and "Video:" in line
+            and "(attached pic)" not in line
+            and (match := _STREAM_PIXEL_FORMAT.search(line))
+        ):
+            codec, pixels = match.groups()
+            if _ALPHA_PIXEL_FORMATS.match(pixels):
+                return AlphaChannel()
+        if re.search(r"alpha_mode\s*: 1", line) and codec in _ALPHA_DECODERS:
+            return AlphaChannel(_ALPHA_DECODERS[codec])
+    return None
+
+
+def min_alpha_graph(clip: Any) -> Any:
+    """The ffmpeg-python graph that prints the lowest alpha of every frame."""
+    alpha = clip.filter("alphaextract").filter("format", "gray").filter("signalstats")
+    alpha = alpha.filter("metadata", mode="print", key="lavfi.signalstats.YMIN", file="-")
+    return ffmpeg.output(alpha, "-", f="null")
+
+
+def is_transparent(output: str) -> bool:
+    """Whether a clip is transparent somewhere, from what :func:`min_alpha_graph` printed."""
+    return any(int(value) < _OPAQUE for value in _FRAME_MIN_ALPHA.findall(output))
+
+
+def overlay_on_white(clip: Any) -> Any:
+    """Filters that lay every frame on white."""
+    # The white comes from the frames themselves and so has their size and times whatever these are. Mixing is done in
+    # RGB; the filter's default is yuv420, whose halved colour resolution would blur the edges.
+    copies = clip.filter("format", "rgba").filter_multi_output("split")
+    white = copies[0].filter("lutrgb", r=255, g=255, b=255, a=255)
+    return ffmpeg.filter([white, copies[1]], "overlay", format="rgb")
+
+
+# ---- Transcode a clip and its twin ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -31,12 +159,15 @@ class ClipReport:
     Attributes:
         item_id: the original's id.
         status: ``ok``; ``missing`` (no source file); ``failed`` (refused, with the reason).
-        reason: why not ok, or what is odd about an ok clip; else empty.
-        seconds: length of the source: what its header says, if the decoded frames bear it out, else theirs.
+        reason: why not ok, or what is unusual about an ok clip; else empty.
+        seconds: length of the source by its header, if the decoded frames agree with that, else by the frames.
         source_width, source_height, source_fps: the source as displayed, rotation applied; 0 where unknown.
         frames, width, height: the normalised clip.
         bytes: size of the normalised clip and its twin together.
         twin: ``made`` by reversing, ``mapped`` from an existing reversed file, or ``none``.
+
+    >>> ClipReport("clip1", "missing", "no such file").frames
+    0
     """
 
     item_id: str
@@ -54,22 +185,20 @@ class ClipReport:
 
 
 # Demuxers of files that hold their own frames. Left out are lists of other files: concat, DASH, HLS, IMF, sdp, image2.
-CONTAINERS = (
+ALLOWED_DEMUXERS = (
     "mov,matroska,avi,flv,gif,asf,mpegts,mpeg,mpegvideo,m4v,h264,hevc,mjpeg,mxf,ogg,ivf,nut,dv,rm,wtv,apng,webp_anim"
 )
-
-
 # Messages of containers that know how much there should be, after which ffmpeg may end with code 0. A transport stream
 # or Ogg file has no such knowledge: what is left of one is a shorter clip.
-_CUT = ("File ended prematurely", "LZW decode failed")
-SLOWEST, LEAST_SECONDS = 5.0, 120.0  # ffmpeg may take so long for each of `max_seconds`, and so long beside
+_TRUNCATION_TEXTS = ("File ended prematurely", "LZW decode failed")
+TIMEOUT_PER_SECOND, MIN_TIMEOUT = 5.0, 120.0  # ffmpeg may take so long for each of `max_seconds`, and so long beside
 
 
-class Refused(Exception):
+class UnusableSource(Exception):
     """A source that cannot become a clip; the message is the reason in the report."""
 
 
-def transcode(
+def transcode_clip(
     source: Path, target: Path, twin: Path | None, settings: Video, reversed_source: Path | None = None
 ) -> ClipReport:
     """Normalise ``source`` to ``target`` (H.264, yuv420p, square pixels, no audio, no metadata).
@@ -77,34 +206,33 @@ def transcode(
     What is transparent becomes white.
 
     Args:
-        source: any file that ffmpeg decodes; its rotation mark is applied.
+        source: any file that ffmpeg decodes; its rotation is applied.
         target: ``<id>.mp4``; the id names the clip in the report.
-        twin: ``<id>_rev.mp4``, or none where no twin is wanted.
+        twin: ``<id>_rev.mp4``; None if no twin is needed.
         settings: frames per second, short side (an odd one is raised to even), quantiser, longest duration.
         reversed_source: an existing reversed file, normalised as it is to ``twin`` instead of reversing
-            ``source``. A frame count that differs from the original's is kept and said in ``reason``.
+            ``source``. If it has another number of frames than the original, it keeps them, and ``reason`` says so.
 
     Returns:
         The report. Only with status ``ok`` do the files exist; otherwise neither does, older ones included.
 
     Raises:
-        RewindError: for a fault of the machine (no space, no memory, a killed ffmpeg, a lost disk), of which nothing
-            may be recorded against the clip.
+        RewindError: for a fault of the machine (no space, no memory, a killed ffmpeg, a lost disk), which must not be
+            recorded as the clip's.
     """
     try:
         _check_file(source)
-        report = _produce(source, target, twin, settings, reversed_source)
-    except Refused as error:
+        return _produce(source, target, twin, settings, reversed_source)
+    except UnusableSource as error:
         for path in filter(None, (target, twin)):
             path.unlink(missing_ok=True)
-        status = "failed" if source.is_file() else "missing"
+        status: Literal["failed", "missing"] = "failed" if source.is_file() else "missing"
         return ClipReport(item_id=target.stem, status=status, reason=str(error))
     except OSError as error:
-        raise machines_fault(source, f"{error.filename or target}: {error.strerror or error}") from error
-    return report
+        raise system_fault(source, f"{error.filename or target}: {error.strerror or error}") from error
 
 
-def machines_fault(source: Path, what: str) -> RewindError:
+def system_fault(source: Path, what: str) -> RewindError:
     """The error for a fault of the machine while ``source`` was read or its clip was written."""
     return RewindError(
         f"{source}: {what}. That is a fault of the machine, and nothing is recorded against the file: mend it and "
@@ -114,49 +242,48 @@ def machines_fault(source: Path, what: str) -> RewindError:
 
 def _check_file(source: Path) -> None:
     if not source.is_file():
-        raise Refused("no such file")
+        raise UnusableSource("no such file")
     if source.stat().st_size == 0:
-        raise Refused("empty file")
+        raise UnusableSource("empty file")
 
 
 def _produce(
     source: Path, target: Path, twin: Path | None, settings: Video, reversed_source: Path | None
 ) -> ClipReport:
     if twin is None:
-        with atomic(target) as draft:
-            return _encode(source, [draft], settings, target.stem)
-    with atomic(twin) as twin_draft, atomic(target) as draft:
+        with atomic_write(target) as file:
+            return _encode(source, [file], settings, target.stem)
+    with atomic_write(twin) as twin_file, atomic_write(target) as file:
         if reversed_source is None:
-            return replace(_encode(source, [draft, twin_draft], settings, target.stem), twin="made")
-        return _encode_mapped(source, reversed_source, draft, twin_draft, settings, target.stem)
+            return replace(_encode(source, [file, twin_file], settings, target.stem), twin="made")
+        return _encode_mapped(source, reversed_source, file, twin_file, settings, target.stem)
 
 
 def _encode_mapped(
-    source: Path, reversed_source: Path, draft: Path, twin_draft: Path, settings: Video, item_id: str
+    source: Path, reversed_source: Path, file: Path, twin_file: Path, settings: Video, item_id: str
 ) -> ClipReport:
-    original = _encode(source, [draft], settings, item_id)
+    original = _encode(source, [file], settings, item_id)
     try:
         _check_file(reversed_source)
-        existing = _encode(reversed_source, [twin_draft], settings, item_id)
-    except Refused as error:
-        raise Refused(f"existing reversed clip {reversed_source.name}: {error}") from error
-    reasons = [original.reason, existing.reason and f"existing reversed clip: {existing.reason}"]
-    if existing.frames != original.frames:
-        reasons.append(f"existing reversed clip has {existing.frames} frames, original {original.frames}")
-    return replace(
-        original, reason="; ".join(filter(None, reasons)), bytes=original.bytes + existing.bytes, twin="mapped"
-    )
+        twin = _encode(reversed_source, [twin_file], settings, item_id)
+    except UnusableSource as error:
+        raise UnusableSource(f"existing reversed clip {reversed_source.name}: {error}") from error
+    reasons = [original.reason, twin.reason and f"existing reversed clip: {twin.reason}"]
+    if twin.frames != original.frames:
+        reasons.append(f"existing reversed clip has {twin.frames} frames, original {original.frames}")
+    return replace(original, reason="; ".join(filter(None, reasons)), bytes=original.bytes + twin.bytes, twin="mapped")
 
 
-def _encode(source: Path, drafts: list[Path], settings: Video, item_id: str) -> ClipReport:
-    """Encode ``source`` forward to the first draft and, if there is a second, reversed to that one."""
-    header, frames, alpha = _run(source, drafts, settings)
-    reason = _note(source, alpha, settings) if alpha else ""
-    if reason == NOTE:
-        header, frames, _ = _run(source, drafts, settings, alpha)
-    sizes = {_written_size(draft, frames) for draft in drafts}
+def _encode(source: Path, targets: list[Path], settings: Video, item_id: str) -> ClipReport:
+    """Encode ``source`` forward to the first of ``targets`` and, if there is a second, reversed to that one."""
+    # At first as if it were opaque, which nearly all sources are: they are decoded once.
+    header, frames, alpha = _run_transcoding(source, targets, settings)
+    reason = _transparency_note(source, alpha, settings) if alpha else ""
+    if reason == TRANSPARENCY_NOTE:
+        header, frames, _ = _run_transcoding(source, targets, settings, alpha)
+    sizes = {_written_size(target, frames) for target in targets}
     if len(sizes) != 1:
-        raise Refused("the clip and its twin differ in size")
+        raise UnusableSource("the clip and its twin differ in size")
     width, height = sizes.pop()
     return ClipReport(
         item_id=item_id,
@@ -169,87 +296,97 @@ def _encode(source: Path, drafts: list[Path], settings: Video, item_id: str) -> 
         frames=frames,
         width=width,
         height=height,
-        bytes=sum(draft.stat().st_size for draft in drafts),
+        bytes=sum(target.stat().st_size for target in targets),
     )
 
 
-def _run(
-    source: Path, drafts: list[Path], settings: Video, alpha: Channel | None = None
-) -> tuple[Header, int, Channel | None]:
-    """Write the drafts, on white where ``alpha`` is given; the source's header, frames written, its alpha channel.
+def _run_transcoding(
+    source: Path, targets: list[Path], settings: Video, alpha: AlphaChannel | None = None
+) -> tuple[SourceHeader, int, AlphaChannel | None]:
+    """Write ``targets``, on white if ``alpha`` is given.
+
+    Returns:
+        The source's header, the number of frames written, and the source's alpha channel, if it has one.
 
     Raises:
-        Refused: with the reason.
+        UnusableSource: with the reason.
     """
-    limit = _limit(settings)
-    outcome = run(_graph(source, drafts, settings, "round", alpha), limit)
+    limit = _time_limit(settings)
+    outcome = run_ffmpeg(_graph(source, targets, settings, "round", alpha), limit)
     if outcome.code == 0 and not _frames_written(outcome):
-        # Shorter than half a frame's time: keep its one frame instead of none.
-        outcome = run(_graph(source, drafts, settings, "pass", alpha), limit)
-    if what := outcome.machines():
-        raise machines_fault(source, what)
+        # Shorter than half a frame's time: the fps filter rounds it away. Keep its one frame instead.
+        outcome = run_ffmpeg(_graph(source, targets, settings, "pass", alpha), limit)
+    if fault := outcome.machine_fault():
+        raise system_fault(source, fault)
     header, frames = read_header(outcome.messages), _frames_written(outcome)
-    _check_outcome(outcome, header, frames, settings)
-    return header, frames, channel(outcome.messages)
+    _check_result(outcome, header, frames, settings)
+    return header, frames, alpha_channel(outcome.messages)
 
 
-def _note(source: Path, alpha: Channel, settings: Video) -> str:
-    """What the report says of a source with an alpha channel: nothing where no pixel is transparent."""
-    outcome = run(lowest(_opened(source, settings, alpha)), _limit(settings))
-    if what := outcome.machines():
-        raise machines_fault(source, what)
+def _transparency_note(source: Path, alpha: AlphaChannel, settings: Video) -> str:
+    """What the report says about a source with an alpha channel: nothing if no pixel is transparent."""
+    outcome = run_ffmpeg(min_alpha_graph(_input_stream(source, settings, alpha)), _time_limit(settings))
+    if fault := outcome.machine_fault():
+        raise system_fault(source, fault)
     if any("Unknown decoder" in line for line in outcome.messages):
-        return alpha.unread()
+        return alpha.missing_decoder_note()
     if outcome.code != 0:
-        raise Refused(f"its transparency cannot be decoded: {outcome.fault()}")
-    return NOTE if transparent(outcome.output) else ""
+        raise UnusableSource(f"its transparency cannot be decoded: {outcome.fault()}")
+    return TRANSPARENCY_NOTE if is_transparent(outcome.output) else ""
 
 
-def _limit(settings: Video) -> float:
-    return LEAST_SECONDS + SLOWEST * settings.max_seconds
+def _time_limit(settings: Video) -> float:
+    return MIN_TIMEOUT + TIMEOUT_PER_SECOND * settings.max_seconds
 
 
-def _opened(source: Path, settings: Video, alpha: Channel | None) -> Any:
-    """The video stream of a source, which ffmpeg reads as far as it may."""
-    # "file:" and the whitelists keep a name such as "http:x", or a playlist or manifest under a clip's name, from
-    # reaching further: ffmpeg goes by content, whatever the suffix is. Reading stops a little above the limit, so that
-    # a wrong header cannot fill the memory.
+def _input_stream(source: Path, settings: Video, alpha: AlphaChannel | None) -> Any:
+    """The first video stream of a source, as ffmpeg's input."""
+    # "file:" keeps a name such as "http:x" a file's name. The whitelists keep a playlist or manifest under a clip's
+    # name from opening other files or addresses: ffmpeg goes by content, whatever the suffix is. -t: reading stops a
+    # little above the limit, so that a wrong header cannot fill the memory; _check_result then sees that it is too
+    # long. One decoding thread: the work is parallel over clips.
     limit = settings.max_seconds + 2 / settings.fps
     clip = ffmpeg.input(
         f"file:{source}",
         protocol_whitelist="file",
-        format_whitelist=CONTAINERS,
+        format_whitelist=ALLOWED_DEMUXERS,
         threads=1,
         t=f"{limit:.6f}",
-        **(alpha.options() if alpha else {}),
+        **(alpha.input_options() if alpha else {}),
     )
-    return clip["V:0"]  # "V" leaves out cover pictures
+    return clip["V:0"]  # unlike "v", "V" leaves out cover pictures
 
 
-def _graph(source: Path, drafts: list[Path], settings: Video, at_end: str, alpha: Channel | None) -> Any:
+def _graph(source: Path, targets: list[Path], settings: Video, at_end: str, alpha: AlphaChannel | None) -> Any:
     """The ffmpeg-python graph: decode once, normalise, encode; and reverse, encode."""
-    # Scaling comes after dropping frames, and before reversing, which holds all frames in memory.
-    clip = _opened(source, settings, alpha).filter("setpts", "PTS-STARTPTS")
+    # setpts: time counts from the first frame, so that which frames fps keeps does not depend on where a container
+    # starts its clock.
+    clip = _input_stream(source, settings, alpha).filter("setpts", "PTS-STARTPTS")
+    # Scaling comes after dropping frames, which saves work, and before reversing, which holds all frames in memory.
     clip = clip.filter("fps", fps=settings.fps, eof_action=at_end)
     if alpha:
-        clip = on_white(clip)
+        clip = overlay_on_white(clip)
     clip = clip.filter("scale", **_scaling(settings.short_side))
     # Older ffmpegs convert the colours but keep the source's tag, so the tag is set too.
     clip = clip.filter("setparams", colorspace="smpte170m", range="tv")
+    # setsar: scaling rounds the sides, which would leave pixels a little off square.
     clip = clip.filter("setsar", "1").filter("format", "yuv420p")
-    if len(drafts) == 1:
-        return _output(clip, drafts[0], settings).global_args("-progress", "pipe:1")
-    ways = clip.filter_multi_output("split")
-    forward = _output(ways[0], drafts[0], settings)
-    backward = _output(ways[1].filter("reverse"), drafts[1], settings)
+    # -progress: ffmpeg prints the number of frames written to stdout, which _frames_written reads.
+    if len(targets) == 1:
+        return _output(clip, targets[0], settings).global_args("-progress", "pipe:1")
+    copies = clip.filter_multi_output("split")
+    forward = _output(copies[0], targets[0], settings)
+    backward = _output(copies[1].filter("reverse"), targets[1], settings)
     return ffmpeg.merge_outputs(forward, backward).global_args("-progress", "pipe:1")
 
 
 def _scaling(short_side: int) -> dict[str, str]:
     side = short_side + short_side % 2  # yuv420p needs even sides
     return {
+        # dar, the aspect as displayed, because pixels may not be square. The long side is rounded to an even number.
         "w": f"if(gte(dar,1),2*round({side}*dar/2),{side})",
         "h": f"if(gte(dar,1),{side},2*round({side}/dar/2))",
+        # accurate_rnd and bitexact: the scaler's faster paths round differently from CPU to CPU.
         "flags": "bicubic+accurate_rnd+bitexact",
         # What a decoder assumes of a small file: the same colours whatever the source was tagged with.
         "out_color_matrix": "bt601",
@@ -257,62 +394,66 @@ def _scaling(short_side: int) -> dict[str, str]:
     }
 
 
-def _output(clip: Any, draft: Path, settings: Video) -> Any:
-    coding = {
+def _output(clip: Any, target: Path, settings: Video) -> Any:
+    options = {
         "c:v": "libx264",
         "preset": "veryfast",
+        # One constant quantiser, no adaptive quantisation, every frame a key frame: what a frame is coded to follows
+        # from its pixels alone, so the twin's frames decode to the original's, bit for bit, in opposite order.
         "qp": settings.qp,
-        "g": 1,  # every frame is a key frame
+        "g": 1,
         "aq-mode": 0,
         "x264-params": "ipratio=1",  # x264 codes key frames finer than qp unless told not to
-        "threads": 1,
-        "fps_mode": "passthrough",
+        "threads": 1,  # x264 gives the same bytes only for the same number of threads
+        "fps_mode": "passthrough",  # frames as the filters send them: none is dropped or doubled to fit a clock
+        # Without these, dates, titles and the encoder's version would be in the file: the same frames, other bytes.
         "map_metadata": -1,
         "map_chapters": -1,
         "fflags": "+bitexact",
         "flags:v": "+bitexact",
         "f": "mp4",
     }
-    return ffmpeg.output(clip, f"file:{draft}", **coding)
+    return ffmpeg.output(clip, f"file:{target}", **options)
 
 
-def _check_outcome(outcome: Outcome, header: Header, frames: int, settings: Video) -> None:
+def _check_result(outcome: FfmpegResult, header: SourceHeader, frames: int, settings: Video) -> None:
+    """Refuse what cannot become a clip. The order matters: the first reason that fits is the one that helps."""
     if any("matches no streams" in line for line in outcome.messages):
-        raise Refused("no video stream")
+        raise UnusableSource("no video stream")
     if any("Format not on whitelist" in line for line in outcome.messages):
-        raise Refused("by its content no video file; lists of other files (playlists, manifests) are not opened")
+        raise UnusableSource("by its content no video file; lists of other files (playlists, manifests) are not opened")
     if "Cannot determine format of input" in outcome.fault():  # it never saw a frame
-        raise Refused("no frames")
+        raise UnusableSource("no frames")
     if outcome.code != 0:
-        raise Refused(f"cannot be decoded: {outcome.fault()}")
-    if any(what in line for line in outcome.messages for what in _CUT):
-        raise Refused("cut off: the file ends before its own header says")
+        raise UnusableSource(f"cannot be decoded: {outcome.fault()}")
+    if any(text in line for line in outcome.messages for text in _TRUNCATION_TEXTS):
+        raise UnusableSource("cut off: the file ends before its own header says")
     if _seconds(header, frames, settings.fps) > settings.max_seconds:
-        known = max(header.seconds, frames / settings.fps)
-        raise Refused(f"{known:.1f} s long, the limit is {settings.max_seconds:g} s (video.max_seconds)")
+        seconds = max(header.seconds, frames / settings.fps)
+        raise UnusableSource(f"{seconds:.1f} s long, the limit is {settings.max_seconds:g} s (video.max_seconds)")
     if not frames:
-        raise Refused("no frames")
+        raise UnusableSource("no frames")
 
 
-def _seconds(header: Header, frames: int, fps: float) -> float:
-    """The header's length where the frames bear it out; it may be absent, or count sound or a late start."""
+def _seconds(header: SourceHeader, frames: int, fps: float) -> float:
+    """The header's length if the frames agree with it; it may be absent, or count sound or a late start."""
     decoded = frames / fps
     return header.seconds if abs(header.seconds - decoded) <= 1 / fps else round(decoded, 3)
 
 
-def _frames_written(outcome: Outcome) -> int:
+def _frames_written(outcome: FfmpegResult) -> int:
     """Frames of the first output, from ``-progress``."""
     counts = re.findall(r"^frame=\s*(\d+)", outcome.output, re.MULTILINE)
     return int(counts[-1]) if counts else 0
 
 
-def _written_size(draft: Path, frames: int) -> tuple[int, int]:
+def _written_size(target: Path, frames: int) -> tuple[int, int]:
     """Width and height of a finished file, after counting its frames with the decoder that will read it."""
     try:
-        reader = open_reader(draft)
+        reader = open_file_frames(target)
     except RewindError as error:
-        raise Refused("the written file cannot be read back") from error
+        raise UnusableSource("the written file cannot be read back") from error
     if len(reader) != frames:
-        raise Refused(f"the written file has {len(reader)} frames, {frames} were sent")
+        raise UnusableSource(f"the written file has {len(reader)} frames, {frames} were sent")
     height, width = reader.read([0]).shape[1:3]
     return width, height

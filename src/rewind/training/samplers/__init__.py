@@ -1,1 +1,1 @@
-"""Samplers: which captions share a batch; :class:`rewind.training.samplers.interface.Sampler` says what one offers."""
+"""Samplers decide which captions share a batch; :class:`rewind.training.samplers.base.Sampler` is their interface."""

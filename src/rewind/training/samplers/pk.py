@@ -1,6 +1,6 @@
-"""P images with K captions each: several captions of an image meet in a batch, as losses of several positives want.
+"""PK batches: P images with K captions each, for losses with several positives (docs/translator.md).
 
-Every epoch holds every caption once (the original's sampler is empty after two epochs).
+Every epoch holds every caption once (the original's sampler runs empty after two epochs).
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from rewind.config.base import ConfigModel, config_field, read_options
+from rewind.config.training import Batch
 from rewind.errors import RewindError
-from rewind.study.keys import Keys, key, read_options
-from rewind.study.training import Batch
-from rewind.training.batches import cut, turns
-from rewind.training.samplers.interface import Sampler, State
+from rewind.training.batches import cut_into_batches, group_by_item
+from rewind.training.samplers.base import Sampler, SamplerState
 
-WHERE = "training.batch.sampler_options"
+OPTIONS_KEY = "training.batch.sampler_options"
 
 
-class Options(Keys):
-    """Options of ``sampler: pk``."""
+class Options(ConfigModel):
+    """Options of ``sampler: pk``.
 
-    captions: int = key(2, "K: captions of one image in a batch; P is the batch size over K.", ge=1, le=64)
+    >>> Options().captions
+    2
+    """
+
+    captions: int = config_field(2, "K: captions of one image in a batch; P is the batch size over K.", ge=1, le=64)
 
 
 class PK(Sampler):
@@ -30,6 +34,10 @@ class PK(Sampler):
 
     Args:
         captions: K.
+
+    >>> items = np.array([0, 0, 1, 1])
+    >>> [sorted(items[rows].tolist()) for rows in PK(2).batches(items, np.arange(2), Batch(size=2), 0, 0, {})]
+    [[1, 1], [0, 0]]
     """
 
     def __init__(self, captions: int) -> None:
@@ -42,40 +50,43 @@ class PK(Sampler):
         keys: Batch,
         seed: int,
         epoch: int,
-        state: State,
+        state: SamplerState,
     ) -> list[np.ndarray]:
-        """Caption rows of every batch of one epoch, each of exactly ``keys.size`` (all rows where there are fewer).
+        """Caption rows of every batch of one epoch, each of exactly ``keys.size`` (all rows if there are fewer).
 
-        The captions of an image are shuffled and cut into groups of K, the last of which may be smaller; first come
-        the first groups of all images, then the second ones, each time shuffled, and the line is cut into batches. The
-        last batch is filled up from the beginning.
+        The captions of an image are shuffled and cut into groups of K, the last of which may be smaller. First come the
+        first groups of all images, in random order, then the second ones, and so on; this sequence is cut into batches.
+        The last batch is filled up from the beginning.
 
         Raises:
-            RewindError: where K does not divide the batch, or an epoch is one caption per image.
+            RewindError: if K does not divide the batch size, or an epoch has one caption per image.
         """
         self.check(keys)
         rng = np.random.default_rng([seed, epoch])
-        by_item, turn = turns(item_of_caption, rng)
+        by_item, turn = group_by_item(item_of_caption, rng)
         if keys.captions == "one":
             by_item, turn = by_item[turn == 0], turn[turn == 0]
-        place = rng.permutation(int(item_of_caption.max()) + 1)[item_of_caption[by_item]]
-        return cut(by_item[np.lexsort((turn, place, turn // self.captions))], keys.size)
+        rank = rng.permutation(int(item_of_caption.max()) + 1)[item_of_caption[by_item]]  # random order of images
+        # lexsort's last key counts most: the group, then the image, then the caption within it.
+        return cut_into_batches(by_item[np.lexsort((turn, rank, turn // self.captions))], keys.size)
 
     def check(self, keys: Batch) -> None:
         """Refuse batches into which K captions of an image do not fit.
 
         Raises:
-            RewindError: where K does not divide the batch, or an epoch is one caption per image.
+            RewindError: if K does not divide the batch size, or an epoch has one caption per image.
         """
         if keys.size % self.captions:
-            raise RewindError(f"{WHERE}.captions: {self.captions} does not divide training.batch.size {keys.size}.")
+            raise RewindError(
+                f"{OPTIONS_KEY}.captions: {self.captions} does not divide training.batch.size {keys.size}."
+            )
         if keys.captions == "one" and self.captions > 1:
             raise RewindError(
-                f"{WHERE}.captions: {self.captions} captions of an image cannot share a batch if an epoch has only "
-                "one per image: set training.batch.captions: all."
+                f"{OPTIONS_KEY}.captions: {self.captions} captions of an image cannot share a batch if an epoch has "
+                "only one per image: set training.batch.captions: all."
             )
 
 
 def build(options: Mapping[str, Any]) -> PK:
     """The sampler under ``training.batch.sampler_options``."""
-    return PK(read_options(Options, options, WHERE, "sampler: pk").captions)
+    return PK(read_options(Options, options, OPTIONS_KEY, "sampler: pk").captions)

@@ -1,4 +1,7 @@
-"""Batches at random, the captions of one item spread over the epoch: what :func:`epoch_batches` says."""
+"""Uniform random batches, the captions of one item spread over the epoch.
+
+See :func:`rewind.training.batches.epoch_batches`.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from rewind.study.keys import Keys, read_options
-from rewind.study.training import Batch
+from rewind.config.base import ConfigModel, read_options
+from rewind.config.training import Batch
 from rewind.training.batches import epoch_batches
-from rewind.training.samplers.interface import Sampler, State
+from rewind.training.samplers.base import Sampler, SamplerState
 
 
-class Options(Keys):
-    """None."""
+class Options(ConfigModel):
+    """There are no options."""
 
 
 class Uniform(Sampler):
-    """The order of :func:`epoch_batches`, whatever was trained before."""
+    """The order of :func:`epoch_batches`; it has no state.
+
+    >>> batches = Uniform().batches(np.arange(4), np.arange(4), Batch(size=2), seed=0, epoch=0, state={})
+    >>> [rows.shape for rows in batches]
+    [(2,), (2,)]
+    """
 
     def batches(
         self,
@@ -27,7 +35,7 @@ class Uniform(Sampler):
         keys: Batch,
         seed: int,
         epoch: int,
-        state: State,
+        state: SamplerState,
     ) -> list[np.ndarray]:
         """Caption rows of every batch of one epoch."""
         return epoch_batches(item_of_caption, cluster_of_item, keys, seed, epoch)

@@ -1,0 +1,266 @@
+"""``rewind doctor``: what this machine has, what is missing for a run, and how to get it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+# torch, pydantic and whatever imports them are imported inside functions, after the packages were checked: this command
+# also has to run where they are missing or do not load.
+from rewind import optional_packages
+from rewind.errors import RewindError
+from rewind.packaged import (
+    DISTRIBUTION_NAME,
+    checkout_folder,
+    docs_page,
+    install_command,
+    installed_version,
+    workflow_home,
+)
+from rewind.platform import usable_cores
+
+MIN_PYTHON = (3, 11)
+MIN_FREE_DISK_GB = 10
+# Compiled packages can be installed and still not load, for lack of a system library; so each is really imported.
+_BINARY_PACKAGES = ("torch", "torchvision", "open_clip", "decord", "pyarrow")
+_FFMPEG_HINT = "put ffmpeg 5.1 or newer with libx264 on PATH, or: pip install imageio-ffmpeg, which includes one"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        subject: what was looked at.
+        found: what was found there.
+        good: whether it is good enough.
+        how: how to get it, where it is not; empty where nothing can be done.
+        needed: whether nothing runs without it.
+
+    >>> print(format_findings([Finding("Python", "3.12.1"), Finding("GPUs", "none", good=False, needed=False)]))
+    ok      Python  3.12.1
+    none    GPUs    none
+    <BLANKLINE>
+    Everything that is needed is there.
+    """
+
+    subject: str
+    found: str
+    good: bool = True
+    how: str = ""
+    needed: bool = True
+
+
+def examine_machine() -> list[Finding]:
+    """Look at everything that a run needs or records, in the order of the report."""
+    findings = [_python(), *_packages(), *_check_imports()]
+    if any(not finding.good for finding in findings):
+        return [*findings, _ffmpeg(), *_machine()]  # versions and devices cannot be asked yet
+    from rewind.provenance import environment
+
+    record = environment()
+    return [*findings, *_versions(record), _ffmpeg(), *_devices(record), *_machine(), _git(record), *_studies()]
+
+
+def format_findings(findings: list[Finding]) -> str:
+    """The report as text: one line per finding, then what to do."""
+    width = max(len(finding.subject) for finding in findings)
+    lines = [f"{_status_word(finding):<8}{finding.subject:<{width}}  {finding.found}" for finding in findings]
+    missing = [finding for finding in findings if not finding.good]
+    lines += [""] + [f"{finding.subject}: {finding.how}" for finding in missing if finding.how]
+    needed = sum(finding.needed for finding in missing)
+    lines.append(f"{needed} of the things above must be fixed." if needed else _closing_line(missing))
+    return "\n".join(lines)
+
+
+def _closing_line(missing: list[Finding]) -> str:
+    """The last line where Rewind can run; it repeats what is missing that only some studies need."""
+    subjects = [finding.subject for finding in missing if finding.how]
+    if not subjects:
+        return "Everything that is needed is there."
+    return f"Rewind can run: what all studies need is there. What only some need is missing: {', '.join(subjects)}."
+
+
+def _status_word(finding: Finding) -> str:
+    return "ok" if finding.good else "MISSING" if finding.needed else "none"
+
+
+def _python() -> Finding:
+    good = sys.version_info[:2] >= MIN_PYTHON
+    oldest = ".".join(map(str, MIN_PYTHON))
+    how = f"install Python {oldest} or newer, then " + (
+        f"make PYTHON=python{oldest} demo" if checkout_folder() else "Rewind in a virtual environment of it"
+    )
+    return Finding("Python", f"{platform.python_version()} ({sys.executable})", good, how)
+
+
+def _packages() -> list[Finding]:
+    """The library's own requirements: one line if all are met, else one for each that is not."""
+    try:
+        from packaging.requirements import Requirement  # may itself be missing where nothing is installed
+
+        declared = [Requirement(text) for text in metadata.requires(DISTRIBUTION_NAME) or []]
+    except (ImportError, metadata.PackageNotFoundError) as error:
+        return [Finding("packages", f"Rewind is not installed ({error})", False, install_command())]
+    requirements = [
+        requirement
+        for requirement in declared
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    ]
+    bad = [finding for requirement in requirements if (finding := _requirement(requirement))]
+    return bad or [Finding("packages", f"all {len(requirements)} requirements are met")]
+
+
+def _requirement(requirement: Any) -> Finding | None:
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return Finding(requirement.name, f"not installed ({requirement.specifier} is needed)", False, install_command())
+    if requirement.specifier.contains(version, prereleases=True):
+        return None
+    return Finding(requirement.name, f"{version} ({requirement.specifier} is needed)", False, install_command())
+
+
+def _check_imports() -> list[Finding]:
+    return [finding for name in _BINARY_PACKAGES if (finding := _check_import(name))]
+
+
+def _check_import(name: str) -> Finding | None:
+    try:
+        # rewind.optional_packages imports some packages with work-arounds for what breaks in them.
+        getattr(optional_packages, name, partial(importlib.import_module, name))()
+    except Exception as error:  # a broken binary fails in its own way
+        reason = (str(error).splitlines() or [""])[0]
+        return Finding(
+            name, f"does not load: {type(error).__name__}: {reason}", False, f"reinstall it: {install_command()}"
+        )
+    return None
+
+
+def _versions(record: dict[str, Any]) -> list[Finding]:
+    return [Finding(name, version) for name, version in record["packages"].items()]
+
+
+def _ffmpeg() -> Finding:
+    from rewind.video import ffmpeg
+
+    try:
+        path = ffmpeg.executable()
+        encoders = ffmpeg.run_command([path, "-hide_banner", "-encoders"]).output
+        found = f"{ffmpeg.ffmpeg_version()} ({path})"
+    except RewindError:
+        return Finding("ffmpeg", "not found", False, _FFMPEG_HINT)
+    if " libx264 " not in encoders:
+        return Finding("ffmpeg", f"{found}, without libx264", False, _FFMPEG_HINT)
+    return Finding("ffmpeg", found)
+
+
+def _devices(record: dict[str, Any]) -> list[Finding]:
+    from rewind.gpu import list_gpus
+    from rewind.provenance import hardware
+
+    torch_hardware, driver, gpu_names = hardware(), record["driver"], list_gpus()
+    has_gpu = driver or gpu_names
+    cpu_build = torch_hardware["cuda"] is None
+    how = f"without a GPU everything runs on the CPU; real studies need one ({docs_page('rtime.md')})"
+    if has_gpu and cpu_build:
+        how = "there is a GPU, but torch was built for the CPU: install a CUDA build of torch"
+    elif has_gpu:
+        how = "there is a GPU, but torch sees none: look at CUDA_VISIBLE_DEVICES and the driver's version"
+    return [
+        Finding("CUDA", torch_hardware["cuda"] or "none (CPU build of torch)", not cpu_build, needed=False),
+        Finding("cuDNN", str(torch_hardware["cudnn"] or "none"), not cpu_build, needed=False),
+        Finding("driver", driver or "none", driver is not None, needed=False),
+        Finding(
+            "GPUs",
+            ", ".join(_gpu_names(torch_hardware)) or _describe_unusable_gpus(gpu_names),
+            torch_hardware["gpus"] > 0,
+            how,
+            needed=False,
+        ),
+    ]
+
+
+def _describe_unusable_gpus(gpu_names: list[str]) -> str:
+    """GPUs that jobs would lease, where torch sees none."""
+    return f"none that torch can use; on this machine: {', '.join(gpu_names)}" if gpu_names else "none"
+
+
+def _gpu_names(torch_hardware: dict[str, Any]) -> list[str]:
+    import torch
+
+    sizes = [torch.cuda.get_device_properties(n).total_memory / 1e9 for n in range(torch_hardware["gpus"])]
+    return [f"{name} ({size:.0f} GB)" for name, size in zip(torch_hardware["devices"], sizes, strict=False)]
+
+
+def _machine() -> list[Finding]:
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    how = f"results and normalised clips need space: free {MIN_FREE_DISK_GB} GB, or work in another folder"
+    return [
+        Finding("cores", f"{usable_cores()} usable of {os.cpu_count()}"),
+        Finding("memory", _memory()),
+        Finding("shared memory", _shared_memory()),
+        Finding("free disk", f"{free:.0f} GB in {Path.cwd()}", free >= MIN_FREE_DISK_GB, how, needed=False),
+    ]
+
+
+def _memory() -> str:
+    try:
+        rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        total, free = (int(rows[name].split()[0]) / 1e6 for name in ("MemTotal", "MemAvailable"))
+    except (OSError, KeyError, ValueError):
+        return "unknown"
+    return f"{total:.0f} GB, {free:.0f} GB available"
+
+
+def _shared_memory() -> str:
+    """Shared memory, through which decoding processes pass batches; containers have little (docs/cluster.md)."""
+    try:
+        return f"{shutil.disk_usage('/dev/shm').total / 1e9:.2f} GB in /dev/shm"
+    except OSError:
+        return "none"
+
+
+def _git(record: dict[str, Any]) -> Finding:
+    commit, dirty = (record["git"][name] for name in ("commit", "dirty"))
+    if checkout_folder() is None and commit is None:
+        # An installed release: its version says which code it is.
+        return Finding("Rewind", f"{installed_version()} ({workflow_home()})")
+    how = "use a git checkout, so that run.json names the code of every run"
+    found = f"{commit}{' with uncommitted changes' if dirty else ''}" if commit else "no git checkout here"
+    return Finding("git commit", f"{found} ({workflow_home()})", commit is not None, how, needed=False)
+
+
+def _studies() -> list[Finding]:
+    """Studies of this folder whose large towers start from random weights, or from a file that is not there."""
+    return [finding for path in sorted(Path("config/studies").glob("*.yaml")) if (finding := _study(path.stem))]
+
+
+def _study(name: str) -> Finding | None:
+    from rewind.config import load_study
+
+    try:
+        study = load_study(name)
+    except RewindError as error:
+        return Finding(f"study {name}", str(error).splitlines()[0], False, "correct the file", needed=False)
+    backbone, subject = study.backbone, f"study {name}"
+    if backbone.weights and not Path(backbone.weights).exists():
+        how = f"put the weights there, or name others in config/studies/{name}.yaml, backbone.weights"
+        return Finding(subject, f"{backbone.weights} is not there", False, how, needed=False)
+    start = backbone.weights or backbone.pretrained or study.pretraining
+    # Towers that are described in a file of their own are small ones, made to be trained from nothing.
+    if start or backbone.architecture.endswith(".json") or backbone.kind not in ("clip", "viclip", "miniclip_towers"):
+        return None
+    if backbone.architecture == "efficientnet_lite0" or not study.trained():
+        return None
+    found = f"{backbone.architecture} starts from random weights"
+    how = f"name a weights file in config/studies/{name}.yaml, backbone.weights (the study says which)"
+    return Finding(subject, found, False, how, needed=False)

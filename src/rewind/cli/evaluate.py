@@ -1,0 +1,350 @@
+"""``rewind evaluate``: evaluate embeddings, scores or a model by name; the study file is written for the user."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rewind.config import Dataset, load_dataset
+from rewind.config.checks import why_no_twins
+from rewind.config.load import parse_yaml, read_yaml
+from rewind.data.annotations import read_annotations
+from rewind.data.formats.table import read_table_rows
+from rewind.errors import RewindError
+from rewind.io.files import write_text
+from rewind.workflow.config import MAIN_CONFIG, load_checked_config
+
+DATASETS_FOLDER, STUDIES_FOLDER = Path("config/datasets"), Path("config/studies")
+TWIN_SETTINGS = ("origin", "hard", "binary")
+MAX_NAME_CHARACTERS = 90  # of a name in files, to which a number may be added
+FILE_HEADER = "# Written by `rewind evaluate`; edit it as you like, and run it with:\n"
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """The options of ``rewind evaluate``.
+
+    Attributes:
+        data: a CSV of captions, or the name of a file in ``config/datasets``.
+        study: name of the study; empty: that of the data.
+        videos: folder of the clips, if they are here.
+        vectors: (captions, items) files of embeddings, a pair for each model.
+        scores: files of similarity scores, one for each model.
+        encoder, model: an encoder and the model that it loads.
+        options: further ``key=value`` of ``model: vectors``.
+        settings: settings to evaluate; empty: all that the data allow.
+        labels: names of the methods in tables, in the order of ``vectors``, ``scores`` and the encoder; empty: named
+            after their files.
+        add: add the methods to an existing study.
+        cores: for Snakemake.
+        dry: only write the files and show what would run.
+
+    >>> EvaluateOptions("captions.csv", scores=["mine.npz"]).settings
+    []
+    """
+
+    data: str
+    study: str = ""
+    videos: str = ""
+    vectors: list[tuple[str, str]] = field(default_factory=list)
+    scores: list[str] = field(default_factory=list)
+    encoder: str = ""
+    model: str = ""
+    options: list[str] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    add: bool = False
+    cores: str = "all"
+    dry: bool = False
+
+
+def evaluate_models(options: EvaluateOptions) -> int:
+    """Write the study, run it, print its tables, and return Snakemake's exit code.
+
+    Files are kept only if the workflow's checks accept them, and are taken back where a job fails before the study has
+    any numbers, so that they do not block the corrected command.
+
+    Raises:
+        RewindError: if the files cannot be made, or other files have their names.
+    """
+    check_working_folder()
+    methods = build_methods(options)
+    dataset, dataset_keys = _load_or_describe_dataset(options)
+    name = safe_file_name(options.study or (f"{dataset.name}_models" if not dataset_keys else dataset.name))
+    study_file = STUDIES_FOLDER / f"{name}.yaml"
+    command = ["--cores", options.cores, "--config", f"studies=[{name}]"]
+    texts: dict[Path, str] = {}
+    if dataset_keys:
+        texts[DATASETS_FOLDER / f"{dataset.name}.yaml"] = _file_text(
+            dataset_keys, f"snakemake --config 'studies=[{name}]' prepared"
+        )
+    if options.add:
+        texts[study_file] = _add_methods(study_file, options, dataset.name, methods)
+    else:
+        study = {
+            "title": f"{dataset.title or dataset.name}: models",
+            "dataset": dataset.name,
+            "methods": methods,
+            "evaluation": {"settings": options.settings or (["test"] if why_no_twins(dataset) else [*TWIN_SETTINGS])},
+            "figures": {"method": next(iter(methods))},
+        }
+        texts[study_file] = _file_text(study, f"snakemake {' '.join(command)}")
+    backups = _write_checked(texts, name, replaced=[study_file] if options.add else [])
+    quiet = ["-n"] if options.dry else ["--quiet", "host", "reason", "rules"]
+    summary = Path(f"results/{name}/tables/summary.txt")
+    printed_at = summary.stat().st_mtime_ns if summary.is_file() else None
+    code = subprocess.run([sys.executable, "-m", "snakemake", *command, *quiet], check=False).returncode
+    if code and backups and (options.add or not Path(f"results/{name}/metrics.csv").is_file()):
+        _restore_files(backups)
+        print(f"{', '.join(map(str, backups))}: as before this command, which can be corrected; finished jobs are kept")
+    if code or options.dry:
+        return code
+    if (
+        summary.stat().st_mtime_ns == printed_at
+    ):  # nothing was stale; where the job ran it has printed the tables itself
+        print(summary.read_text(encoding="utf-8"))
+    print(f"Study: {study_file}   Tables: results/{name}/tables   Every query: results/{name}/report.html")
+    return 0
+
+
+def check_working_folder() -> None:
+    """Refuse to write a study where Snakemake could not run it.
+
+    Raises:
+        RewindError: if the current folder has no Snakefile.
+    """
+    if not Path("Snakefile").is_file():
+        raise RewindError(f"{Path.cwd()}: no Snakefile here; go to the folder in which you run snakemake.")
+
+
+def build_methods(options: EvaluateOptions) -> dict[str, Any]:
+    """The block ``methods`` of a study in which nothing is trained, chance last.
+
+    Raises:
+        RewindError: if no model is named, or an option is not ``key=value``.
+
+    >>> build_methods(EvaluateOptions("captions.csv", scores=["mine.npz"]))
+    {'mine': {'model': 'scores', 'options': {'file': 'mine.npz'}}, 'chance': {'model': 'chance'}}
+    """
+    methods: dict[str, Any] = {}
+    models = len(options.vectors) + len(options.scores) + bool(options.encoder)
+    if options.labels and len(options.labels) != models:
+        raise RewindError(f"--label: {len(options.labels)} for {models} models; give one for each, in their order.")
+    labels = iter(options.labels)
+
+    def add(stem: str, keys: dict[str, Any]) -> None:
+        label = " ".join(next(labels, stem).split())
+        name = _free_name(safe_file_name(label), methods)
+        methods[name] = keys | ({"label": label} if label != name else {})
+
+    extra_options = dict(_parse_option(option) for option in options.options)
+    for captions, items in options.vectors:
+        files = {"captions": captions, "items": items}
+        add(_name_from_path(items), {"model": "vectors", "options": files | extra_options})
+    for file in options.scores:
+        add(_name_from_path(file), {"model": "scores", "options": {"file": file}})
+    if bool(options.encoder) != bool(options.model):
+        raise RewindError("--encoder and --name belong together: how the model is loaded, and which it is.")
+    if options.encoder:
+        encoder = {"encoder": options.encoder, "name": options.model}
+        add(Path(options.model).name, {"model": "vectors", "options": encoder | extra_options})
+    if not methods:
+        raise RewindError("name what to evaluate: --vectors CAPTIONS ITEMS, --scores FILE, or --encoder … --name ….")
+    return methods | {"chance": {"model": "chance"}}
+
+
+def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[str, Any]]:
+    """The dataset, and the keys of its file; no keys where the file exists already."""
+    if not options.data.endswith(".csv"):
+        if options.videos:
+            raise RewindError(f"--videos: config/datasets/{options.data}.yaml says where its clips are; remove it.")
+        return load_dataset(options.data), {}
+    twins = _has_twins(Path(options.data))
+    if not options.videos and options.encoder:
+        raise RewindError("--encoder looks at clips: say where they are with --videos FOLDER.")
+    source = {"format": "table", "table": options.data}
+    if options.videos:
+        source["videos"] = options.videos
+    keys: dict[str, Any] = {"source": source, "reverse": twins} | ({} if options.videos else {"clips": False})
+    dataset = Dataset(name=safe_file_name(Path(options.data).stem), **keys)
+    try:
+        read_annotations(dataset, "")  # a fault in its rows is reported before any file is written
+    except RewindError as error:
+        raise RewindError(f"--data: {error}") from error
+    return dataset, keys
+
+
+def _has_twins(path: Path) -> bool:
+    """Whether a CSV has any reverse caption."""
+    try:
+        return any(row.cells.get("reverse_caption") for row in read_table_rows(path))
+    except RewindError as error:
+        raise RewindError(f"--data: {error}") from error
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number added where it is taken."""
+    return next(free for n in itertools.count(1) if (free := f"{name}_{n}" if n > 1 else name) not in taken)
+
+
+def _file_text(keys: dict[str, Any], command: str) -> str:
+    return FILE_HEADER + f"#   {command}\n" + _dump_yaml(keys)
+
+
+def _dump_yaml(keys: dict[str, Any]) -> str:
+    return yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _add_methods(path: Path, options: EvaluateOptions, dataset: str, methods: dict[str, Any]) -> str:
+    """A study's text with further methods, inserted before ``chance`` where that is the last one.
+
+    Lines are inserted into the text rather than the YAML written anew, so that the user's comments and layout stay.
+
+    Raises:
+        RewindError: if there is no such study, it is on other data, or its methods are not one below the other.
+    """
+    if not path.is_file():
+        raise RewindError(f"--add: there is no {path} yet; leave --add out, or name the study with --study NAME.")
+    keys, text = read_yaml(path), path.read_text(encoding="utf-8")
+    present = keys.get("methods")
+    if keys.get("dataset") != dataset:
+        raise RewindError(f"--add: {path} is about the data set {keys.get('dataset')!r}, and --data about {dataset!r}.")
+    if options.settings and options.settings != (keys.get("evaluation") or {}).get("settings"):
+        raise RewindError(f"--settings: all methods of a study have the same; change evaluation.settings in {path}.")
+    if not isinstance(present, dict):
+        raise RewindError(f"{path}: methods: a block of keys is expected here.")
+    new: dict[str, Any] = {}
+    for name, block in methods.items():
+        if name != "chance" and block not in present.values():
+            new_name = _free_name(name, {*present, *new})
+            new[new_name] = block | ({"label": name} if new_name != name and "label" not in block else {})
+    if not new:
+        return text
+    lines = text.splitlines(keepends=True)
+    start = next((at for at, line in enumerate(lines) if re.match(r"methods:\s*(#.*)?$", line)), len(lines)) + 1
+    end = next((at for at in range(start, len(lines)) if re.match(r"[^\s#]", lines[at])), len(lines))
+    while end > start and not re.match(r"\s+[^\s#]", lines[end - 1]):
+        end -= 1  # comments and empty lines at the end of the block belong to the key that follows
+    indent = next((match[1] for line in lines[start:end] if (match := re.match(r"(\s+)[^\s#]", line))), "  ")
+    insert_at = next((at for at in range(start, end) if re.match(rf"{indent}chance:", lines[at])), end)
+    if insert_at < end and any(re.match(rf"{indent}\S", line) for line in lines[insert_at + 1 : end]):
+        insert_at = end  # other methods follow chance, so the new ones go to the end
+    lines[insert_at:insert_at] = textwrap.indent(_dump_yaml(new), indent).splitlines(keepends=True)
+    new_text = "".join(lines)
+    expected = keys | {"methods": present | new}
+    # A study may be written in ways that lines cannot be inserted into, such as {…} on one line: check by reading it.
+    with contextlib.suppress(RewindError):
+        if parse_yaml(new_text, str(path)) == expected:
+            return new_text
+    raise RewindError(f"{path}: its methods do not stand below one another, so add them by hand:\n{_dump_yaml(new)}")
+
+
+def _write_checked(texts: dict[Path, str], name: str, replaced: Collection[Path]) -> dict[Path, str | None]:
+    """Write configuration files, and keep them only if the workflow's checks accept them.
+
+    A file that says the same already stays as it is, and a different one is never overwritten.
+
+    Args:
+        texts: path → text to write.
+        name: of the study.
+        replaced: paths of files that may be changed.
+
+    Returns:
+        Path → previous text of every file that was written; None where there was no file.
+
+    Raises:
+        RewindError: if another file has one of the names, or the study is faulty; nothing is left behind.
+    """
+    for path, text in texts.items():
+        if path not in replaced and (conflict := overwrite_conflict(path, text, "--study NAME")):
+            raise RewindError(f"{conflict} To put further models into the study of an earlier command: --add.")
+    backups: dict[Path, str | None] = {}
+    try:
+        for path, text in texts.items():
+            old_text = path.read_text(encoding="utf-8") if path.exists() else None
+            if old_text is None or (path in replaced and old_text != text):
+                backups[path] = old_text
+                write_text(path, text)
+        load_checked_config(_snakemake_config(name), Path(".snakemake/rewind/sound.json"), typed={"studies": [name]})
+    except BaseException:
+        _restore_files(backups)
+        raise
+    for path, old_text in backups.items():
+        print(f"{'wrote' if old_text is None else 'changed'} {path}")
+    return backups
+
+
+def _snakemake_config(name: str) -> dict[str, Any]:
+    """The configuration that Snakemake will be started with."""
+    config = read_yaml(Path(MAIN_CONFIG)) if Path(MAIN_CONFIG).is_file() else {}
+    return config | {"studies": [name]}
+
+
+def _restore_files(backups: dict[Path, str | None]) -> None:
+    for path, text in backups.items():
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_text(path, text)
+
+
+def overwrite_conflict(path: Path, text: str, option: str) -> str:
+    """Why a file must not be written: an existing one differs; empty where it may be written.
+
+    Args:
+        path: a ``.yaml``, of which the values are compared, or a file of any other text, compared byte by byte.
+        text: what would be written.
+        option: the command-line option by which the user chooses another name, for the message.
+    """
+    if not os.path.lexists(path):  # a broken link counts as a file: writing would follow it
+        return ""
+    if path.suffix == ".yaml":
+        with contextlib.suppress(RewindError):
+            if read_yaml(path) == parse_yaml(text, str(path)):
+                return ""
+    elif path.is_file() and path.read_bytes() == text.encode():
+        return ""
+    return f"{path}: there is another file with this name; choose one with {option}, or remove it."
+
+
+def write_if_absent(path: Path, text: str) -> bool:
+    """Write a file to which :func:`overwrite_conflict` has no objection; False if it existed already."""
+    if path.exists():
+        return False
+    write_text(path, text)
+    return True
+
+
+def _name_from_path(path: str) -> str:
+    """A method's name from that of its file, or of the file's folder where the file is just called ``items.npz``."""
+    stem = Path(path).stem
+    parent = Path(path).absolute().parent
+    sides = ("items", "vectors", "scores", "similarity", "videos")
+    return parent.name if stem in sides and parent != Path.cwd() and parent.name else stem
+
+
+def _parse_option(option: str) -> tuple[str, Any]:
+    key, equals, value = option.partition("=")
+    if not equals or not key:
+        raise RewindError(f"--option {option!r}: write key=value, for example score=dot.")
+    return key, parse_yaml(value, f"--option {key}")
+
+
+def safe_file_name(text: str) -> str:
+    """A name for files from any text: letters of ASCII, digits, ``_`` and ``-``.
+
+    >>> safe_file_name("ViT-B/32 (OpenAI)")
+    'ViT-B_32_OpenAI'
+    """
+    return re.sub(r"[^A-Za-z0-9_\-]+", "_", text).strip("_")[:MAX_NAME_CHARACTERS] or "model"

@@ -1,0 +1,123 @@
+"""What ``rewind init`` prints: counts, splits, lengths, unusable files, and what the test split can detect."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+
+from rewind.cli.init.look import MediaReport
+from rewind.cli.init.read import UserData, UserItem
+from rewind.data.annotations import SPLITS
+from rewind.errors import first_lines
+from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
+from rewind.statistics.power import few_clusters_effect
+
+_MIN_TEST_CLUSTERS = 2  # with fewer clusters there is no variance, and nothing can be said about differences
+
+
+def describe_data(data: UserData, media: MediaReport | None) -> Iterator[str]:
+    """Lines about the user's files: counts, splits, twins, shared captions, lengths, unusable and identical files.
+
+    Args:
+        data: the captions.
+        media: the files of clips or images; None where none are here.
+    """
+    items = data.items.values()
+    noun = media.items if media else "items"
+    forward = sum(len(item.forward) for item in items)
+    reverse_counts = [len(item.reverse) for item in items if item.reverse]
+    twins = len(reverse_counts) if noun != "images" else 0
+    where = f" in {media.folder}" if media else ", no clips here"
+    yield f"{data.source}: {len(items):,} {noun}, {forward:,} captions{where}"
+    for split in SPLITS:
+        if split_items := [item for item in items if item.split == split]:
+            yield f"  {split:<6} {_count_text(split_items, twins > 0)}"
+    if twins:
+        yield f"twins: {twins:,} reversed clips, described by {sum(reverse_counts):,} reverse captions"
+    elif reverse_counts:
+        yield f"{len(reverse_counts):,} images have reverse captions, which are not used: an image has no direction"
+    elif noun != "images":
+        yield (
+            "twins: none, since no clip has a reverse caption (what it shows when played backwards): retrieval is "
+            "tested, the direction of time is not"
+        )
+    yield from data.notes
+    yield from _shared_captions(data, twins > 0)
+    if media:
+        yield from _file_lines(data, media)
+
+
+def _count_text(items: list[UserItem], twins: bool) -> str:
+    captions, clusters = sum(len(item.forward) for item in items), len({item.cluster for item in items})
+    text = f"{len(items):,} with {captions:,} captions"
+    if twins:
+        text += f", {sum(1 for item in items if item.reverse):,} with twins"
+    return text + (f", in {clusters:,} clusters" if clusters < len(items) else "")
+
+
+def _shared_captions(data: UserData, twins: bool) -> Iterator[str]:
+    items = list(data.items.values())
+    texts = Counter(
+        text for item in items for side in (item.forward, item.reverse if twins else []) for text in set(side)
+    )
+    shared = [f"  {count} × {text[:70]!r}" for text, count in texts.most_common() if count > 1]
+    if shared:
+        whose = "clips or twins" if twins else "of them"
+        yield f"{len(shared):,} captions describe several {whose}, so that a search has no single answer:"
+        yield first_lines(shared)
+    same_both_ways = [
+        f"  {item.item_id}: {item.forward[0][:70]!r}" for item in items if set(item.forward) & set(item.reverse)
+    ]
+    if same_both_ways:
+        yield f"{len(same_both_ways):,} have the same caption in both directions, which nothing can tell apart:"
+        yield first_lines(same_both_ways)
+
+
+def _file_lines(data: UserData, media: MediaReport) -> Iterator[str]:
+    if media.decoded < len(media.files):
+        yield f"decoded {media.decoded:,} of {len(media.files):,} files; --look N looks into N of them"
+    if media.seconds:
+        median, seconds = statistics.median(media.seconds), sum(media.seconds) / len(media.seconds) * len(data.items)
+        yield (
+            f"length: {min(media.seconds):.1f} to {max(media.seconds):.1f} s, half of them {median:.1f} s or more; "
+            f"{seconds / 60:,.1f} minutes in all"
+        )
+    unusable = [f"  {name}: no file {data.items[name].path!r}" for name in media.missing]
+    unusable += [f"  {name}: {reason}" for name, reason in media.broken.items()]
+    if unusable:
+        yield f"{len(unusable):,} cannot be used; tables will count them (max_missing):"
+        yield first_lines(unusable)
+    if media.same:
+        yield f"{len(media.same):,} groups of files have the same content:"
+        yield first_lines([f"  {', '.join(group[:4])}{', …' if len(group) > 4 else ''}" for group in media.same])
+
+
+def describe_test_power(data: UserData, unusable: set[str], setting: str) -> Iterator[str]:
+    """Lines about the difference of R@1 that the test split can detect.
+
+    Args:
+        data: items with their splits.
+        unusable: ids of items that cannot be used.
+        setting: the first setting that is evaluated.
+    """
+    items = [item for item in data.items.values() if item.split == "test" and item.item_id not in unusable]
+    clusters, queries = len({item.cluster for item in items}), sum(len(item.forward) for item in items)
+    if clusters < _MIN_TEST_CLUSTERS:
+        yield f"test: {clusters} clip: nothing can be said about methods; more are needed"
+        return
+    # The effect depends on how much methods agree, which nobody knows yet: a range instead of a number.
+    low, high = few_clusters_effect(clusters, queries / clusters)
+    difference = f"{_format_points(low)} to {_format_points(high)} points of R@1"
+    yield (
+        f"test: {queries:,} queries in {clusters:,} clusters ({setting}): two methods must differ by {difference} "
+        "to be told apart in 80% of studies, with any number of seeds"
+    )
+    if clusters < MIN_CLUSTERS_FOR_LETTERS:
+        yield (
+            f"  too few for the letters of significance, which tables have from {MIN_CLUSTERS_FOR_LETTERS} clusters on"
+        )
+
+
+def _format_points(value: float) -> str:
+    return f"{value:.0f}" if value <= 100 else "over 100"

@@ -1,0 +1,355 @@
+"""The command ``rewind``: tools around the Snakemake workflow, for a machine, a study or a finished run.
+
+Each command has two functions: ``_add_…`` describes its arguments, the one below it runs the command and returns the
+exit code. What a command needs (torch above all) is imported when it runs, so that ``rewind --help`` is fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rewind.cli.clips import add_clip_commands
+from rewind.cli.init.command import add_init_command
+from rewind.cli.new.command import add_new_command
+from rewind.errors import printable_output
+from rewind.exports.command import add_export_commands
+from rewind.io.files import archive_contains, check_output_file, check_output_folder, looks_like_json
+from rewind.search.arguments import add_search_commands
+from rewind.system_errors import user_message
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    An error that a user can act on, or a fault of the machine, is printed as one sentence and gives code 1; a defect of
+    Rewind itself is raised with its traceback.
+
+    Args:
+        arguments: the command line without the program's name; None: that of the process.
+    """
+    with printable_output():
+        return _run_command(arguments)
+
+
+def _run_command(arguments: Sequence[str] | None) -> int:
+    options = _build_parser().parse_args(arguments)
+    try:
+        code = options.command(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # `rewind … | head`: nobody reads on
+        _discard_output()
+        return 128 + signal.SIGPIPE
+    except Exception as error:
+        sentence = user_message(error)
+        if sentence is None:  # a defect of ours
+            raise
+        print(f"error: {sentence}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _discard_output()
+        return 1
+
+
+def _discard_output() -> None:
+    """Drop what standard output has not taken: Python would try to write it once more at exit, and complain."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rewind",
+        description="Tools around the Snakemake workflow: check a machine, plan a study, search with a finished run.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    # `rewind --help` lists the commands in this order.
+    add_new_command(parser, commands)
+    _add_doctor(commands)
+    _add_export_clip4clip(commands)
+    add_export_commands(commands)
+    add_clip_commands(commands)
+    add_init_command(commands)
+    _add_job(commands)
+    _add_power(commands)
+    _add_publish(commands)
+    _add_evaluate(commands)
+    _add_rehearse(commands)
+    add_search_commands(commands)
+    _add_why(commands)
+    _add_accept(commands)
+    return parser
+
+
+def finite_number(text: str) -> float:
+    """Parse a finite number, as the ``type`` of an option: NaN and infinity, which ``float`` accepts, are refused.
+
+    Raises:
+        argparse.ArgumentTypeError: naming the text.
+
+    >>> finite_number("2.5")
+    2.5
+    >>> finite_number("nan")
+    Traceback (most recent call last):
+    argparse.ArgumentTypeError: 'nan' is not a finite number
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    return value
+
+
+# ---- The commands that no package of their own adds ----------------------------------------------------------------
+
+
+def _add_doctor(commands: argparse._SubParsersAction[Any]) -> None:
+    doctor = commands.add_parser("doctor", help="list what this machine has, what is missing, and how to get it")
+    doctor.set_defaults(command=_doctor)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from rewind.cli.doctor import examine_machine, format_findings
+
+    findings = examine_machine()
+    print(format_findings(findings))
+    return 0 if all(finding.good or not finding.needed for finding in findings) else 1
+
+
+def _add_export_clip4clip(commands: argparse._SubParsersAction[Any]) -> None:
+    export = commands.add_parser("export-clip4clip", help="export the model of a run as CLIP4Clip's pytorch_model.bin")
+    export.add_argument("run", type=Path, help="folder of a run: results/<study>/runs/<method>/seed<k>")
+    export.add_argument("out", type=Path, help="file to write")
+    export.set_defaults(command=_export_clip4clip)
+
+
+def _export_clip4clip(options: argparse.Namespace) -> int:
+    from rewind.exports.clip4clip import export_clip4clip
+
+    check_output_file(options.out, "OUT", archive_contains("data.pkl"))
+    export_clip4clip(options.run, options.out)
+    print(f"{options.out}: written")
+    return 0
+
+
+def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
+    job = commands.add_parser(
+        "job",
+        help="run one job of the workflow again in this process: `python -m pdb -m rewind job FILE` steps into it",
+        description="Runs the job that makes FILE once more, with what Snakemake gave it the last time. It writes to "
+        "another folder; results and Snakemake's records are not changed.",
+    )
+    job.add_argument("target", metavar="FILE", help="an output of the job, for example results/demo/metrics.csv")
+    job.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: a new temporary folder)")
+    job.set_defaults(command=_job)
+
+
+def _job(options: argparse.Namespace) -> int:
+    from rewind.workflow.runner import rerun_job
+
+    if options.out is not None:
+        check_output_folder(options.out, "--out")
+    return rerun_job(options.target, options.out)
+
+
+def _add_power(commands: argparse._SubParsersAction[Any]) -> None:
+    power = commands.add_parser("power", help="estimate what difference of R@1 a study can detect")
+    power.add_argument("study", type=_study_path, help="a study's name, or its file")
+    power.add_argument("--setting", help="evaluation setting (default: the study's first)")
+    power.add_argument("--seeds", type=int, help="seeds per method (default: the study's)")
+    power.add_argument(
+        "--queries", type=int, help="number of test queries (default: from results, or counted in the dataset)"
+    )
+    power.add_argument("--cluster-size", type=int, help="queries per cluster (default: counted too)")
+    power.add_argument(
+        "--seed-sd", type=finite_number, help="± of R@1 over seeds, in points (default: from results, or assumed)"
+    )
+    power.add_argument("--r1", type=finite_number, help="R@1 in percent (default: from results, or 40; binary: 60)")
+    power.add_argument(
+        "--alike", type=finite_number, help="correlation of two methods (default: from results, or 0.6 to 0.95)"
+    )
+    power.set_defaults(command=_power)
+
+
+def _power(options: argparse.Namespace) -> int:
+    from rewind.cli.power import PowerFolders, PowerOptions, power_report
+    from rewind.config import load_study
+
+    power_options = PowerOptions(
+        setting=options.setting,
+        seeds=options.seeds,
+        queries=options.queries,
+        cluster=options.cluster_size,
+        seed_sd=options.seed_sd,
+        r1=options.r1,
+        alike=options.alike,
+    )
+    study = load_study(options.study.stem, options.study.parent)
+    print(power_report(study, power_options, PowerFolders(datasets=options.study.parent.parent / "datasets")))
+    return 0
+
+
+def _study_path(text: str) -> Path:
+    """A path as it is; a name, which has neither folder nor dot, is that of a file in ``config/studies``."""
+    path = Path(text)
+    return path if path.suffix or len(path.parts) > 1 else Path("config/studies", text)
+
+
+def _add_publish(commands: argparse._SubParsersAction[Any]) -> None:
+    publish = commands.add_parser(
+        "publish", help="store the results of a finished study and write them into README.md and docs/"
+    )
+    publish.add_argument(
+        "source", nargs="?", metavar="STUDY", help="a study or a benchmark (default: only update documents)"
+    )
+    publish.add_argument(
+        "--from", dest="results", type=Path, metavar="PATH", help="its results (default: results/<study>)"
+    )
+    publish.add_argument(
+        "--name",
+        help="folder for this machine's results (default: named after its instruction set, such as avx512, or its GPU)",
+    )
+    publish.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a document is out of date")
+    publish.add_argument(
+        "--compare",
+        nargs="*",
+        metavar="NAME",
+        help="show the results of two machines side by side, and where they differ",
+    )
+    publish.set_defaults(command=_publish)
+
+
+def _publish(options: argparse.Namespace) -> int:
+    from rewind.publishing.command import PublishOptions, publish
+
+    return publish(PublishOptions(options.source, options.results, options.name, options.check, options.compare))
+
+
+def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="evaluate vectors, scores or a model by name without writing a study file",
+        description="Writes config/studies/STUDY.yaml and, for a CSV, its dataset's file, runs it and prints tables.",
+    )
+    evaluate.add_argument("--data", required=True, help="a CSV item_id,caption[,reverse_caption], or a dataset's name")
+    evaluate.add_argument("--videos", default="", metavar="FOLDER", help="clips of the CSV's items, if they are here")
+    evaluate.add_argument(
+        "--vectors", nargs=2, action="append", default=[], metavar=("CAPTIONS", "ITEMS"), help="may be repeated"
+    )
+    evaluate.add_argument(
+        "--scores", action="append", default=[], metavar="FILE", help="npz or TREC run; may be repeated"
+    )
+    evaluate.add_argument(
+        "--encoder", default="", help="open_clip, sentence_transformers, transformers, mteb, or your own"
+    )
+    evaluate.add_argument(
+        "--name", default="", metavar="MODEL", help="what the encoder loads: a name or a local folder"
+    )
+    evaluate.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of model: vectors")
+    evaluate.add_argument(
+        "--settings", nargs="+", default=[], help="origin, hard, binary, test (default: all that fit)"
+    )
+    evaluate.add_argument("--study", default="", help="name of the study (default: from the data's)")
+    evaluate.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="name of a model in tables; may be repeated, in the order vectors, scores, encoder (default: its file's)",
+    )
+    evaluate.add_argument(
+        "--add", action="store_true", help="put the models into the study of an earlier command; its runs stay"
+    )
+    evaluate.add_argument("--cores", default="all", help="for Snakemake (default: all)")
+    evaluate.add_argument("-n", "--dry-run", action="store_true", help="write the files, and show what would run")
+    evaluate.set_defaults(command=_evaluate)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from rewind.cli.evaluate import EvaluateOptions, evaluate_models
+
+    return evaluate_models(
+        EvaluateOptions(
+            data=options.data,
+            study=options.study,
+            videos=options.videos,
+            vectors=[tuple(pair) for pair in options.vectors],
+            scores=options.scores,
+            encoder=options.encoder,
+            model=options.name,
+            options=options.option,
+            settings=options.settings,
+            labels=options.label,
+            add=options.add,
+            cores=options.cores,
+            dry=options.dry_run,
+        )
+    )
+
+
+def _add_rehearse(commands: argparse._SubParsersAction[Any]) -> None:
+    rehearse = commands.add_parser(
+        "rehearse", help="run every stage of a study on a handful of items, and estimate the cost of the full study"
+    )
+    rehearse.add_argument("study", nargs="+", help="names of files in config/studies")
+    rehearse.add_argument(
+        "--cores", type=int, help="CPU cores of the machine for the full study (default: this machine's)"
+    )
+    rehearse.add_argument("--gpus", type=int, default=None, help="GPUs of that machine (default: this machine's)")
+    rehearse.add_argument(
+        "--gpu-tflops", type=finite_number, default=None, help="TFLOP/s that one GPU sustains (default: 100)"
+    )
+    rehearse.add_argument(
+        "--full", action="store_true", help="use all layers of towers even if their weights are missing"
+    )
+    rehearse.add_argument(
+        "--items", metavar="TRAIN,VALID,TEST", help="number of originals per split, if the dataset is not here"
+    )
+    rehearse.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
+    rehearse.set_defaults(command=_rehearse)
+
+
+def _rehearse(options: argparse.Namespace) -> int:
+    from rewind.cli.rehearse.command import parse_rehearse_options, rehearse
+
+    if options.json is not None:
+        check_output_file(options.json, "--json", looks_like_json)
+    rehearse_options = parse_rehearse_options(
+        options.cores, options.gpus, options.gpu_tflops, options.full, options.items
+    )
+    return rehearse(options.study, rehearse_options, options.json)
+
+
+def _add_why(commands: argparse._SubParsersAction[Any]) -> None:
+    why = commands.add_parser("why", help="list what is stale, and which key, code or file changed")
+    why.add_argument("target", nargs="*", help="studies, result files, or rules (default: all studies in config.yaml)")
+    why.set_defaults(command=_why)
+
+
+def _why(options: argparse.Namespace) -> int:
+    from rewind.cli.why import why
+
+    return why(options.target)
+
+
+def _add_accept(commands: argparse._SubParsersAction[Any]) -> None:
+    accept = commands.add_parser("accept", help="declare that an edit of code changes no existing result")
+    accept.add_argument("target", nargs="+", help="studies, result files, or rules")
+    accept.set_defaults(command=_accept)
+
+
+def _accept(options: argparse.Namespace) -> int:
+    from rewind.cli.why import accept
+
+    return accept(options.target)

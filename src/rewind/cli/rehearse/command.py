@@ -1,0 +1,478 @@
+"""``rewind rehearse``: prepare a working folder, run Snakemake in it, estimate the cost of the whole study."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rewind.cli.rehearse import data, report, shrink, stages
+from rewind.cli.rehearse.cost import (
+    DEFAULT_GPU_TFLOPS,
+    Machine,
+    MeasuredFolder,
+    StudyCost,
+    TrainingRates,
+    estimate_cost,
+)
+from rewind.cli.rehearse.data import DatasetCounts, count_dataset
+from rewind.cli.rehearse.dummy_data import SplitSizes
+from rewind.cli.rehearse.stages import FinishedJob, StepTimes, finished_jobs, read_step_times
+from rewind.cli.rehearse.weights import RehearsedTowers
+from rewind.config import Dataset, Study
+from rewind.config.load import merge_config, read_yaml
+from rewind.data.annotations import SPLITS
+from rewind.errors import RewindError
+from rewind.gpu import count_visible_gpus
+from rewind.io.files import read_csv, read_json, write_text
+from rewind.platform import usable_cores
+from rewind.progress import format_duration
+from rewind.workflow.config import MAIN_CONFIG, load_config, parse_overrides
+
+# ---- The working folder: configuration, raw files, weights, results ------------------------------------------------
+
+REHEARSAL_FOLDER = Path("results/rehearsal")
+MARKER_FILE = ".rehearsal"  # a folder without it is not a rehearsal's, and is never cleared
+
+
+@dataclass
+class PreparedRehearsal:
+    """A rehearsal that is ready to run.
+
+    Attributes:
+        folder: its working folder; Snakemake's results are in ``results/<study>`` below it.
+        study: the configuration of the study as rehearsed, as plain values.
+        notes: a sentence for each dummy file or model and each tower made shallow.
+        sizes: originals of each split.
+        shares: architecture → share of its visual layers that is left, of towers that were made shallow.
+        missing: architecture → number of parameters that were left out.
+    """
+
+    folder: Path
+    study: dict[str, Any]
+    notes: list[str]
+    sizes: SplitSizes
+    shares: dict[str, float]
+    missing: dict[str, int]
+
+    def results(self, name: str) -> Path:
+        """Folder of the rehearsed study's results."""
+        return self.folder / "results" / name
+
+
+def prepare_rehearsal(
+    study: Study, datasets: Mapping[str, Dataset], cwd: Path, full: bool, cores: int, gpus: int
+) -> PreparedRehearsal:
+    """Create the working folder of a rehearsal from scratch.
+
+    Args:
+        study: the real study.
+        datasets: by name: the study's dataset first, then the one that its embeddings are made from, if any.
+        cwd: the folder in which the workflow is run; it must be the process's working folder.
+        full: keep the depth of towers whose weights are not there.
+        cores, gpus: of this machine.
+    """
+    folder = cwd / REHEARSAL_FOLDER / study.name
+    _clear_folder(folder)
+    towers = RehearsedTowers(folder / "weights", full, shrink.min_layers(study))
+    keys = shrink.shrink_study(study, cwd, towers, cores, gpus, data.sources_present(datasets[study.dataset]))
+    sizes = shrink.rehearsal_sizes(study, towers)
+    notes = []
+    for name, dataset in datasets.items():
+        values, note = data.shrink_dataset(dataset, cwd, folder / "raw" / name, sizes, towers)
+        _write_yaml(folder / "config/datasets" / f"{name}.yaml", values)
+        notes.append(note)
+    if zero_shot := study.evaluation.zero_shot:
+        keys["evaluation"]["zero_shot"], note = data.shrink_labelled_images(zero_shot, folder / "raw/zero_shot")
+        notes.append(note)
+    _write_yaml(folder / "config/studies" / f"{study.name}.yaml", keys)
+    _write_yaml(folder / "config/config.yaml", {"studies": [study.name]})
+    return PreparedRehearsal(folder, keys, [*notes, *towers.notes], sizes, towers.shares, towers.missing)
+
+
+def _clear_folder(folder: Path) -> None:
+    if folder.exists() and not (folder / MARKER_FILE).exists():
+        raise RewindError(f"{folder}: this is not a rehearsal's folder; move it away, and rehearse again.")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    write_text(folder / MARKER_FILE, "A rehearsal on a handful of items: nothing in this folder is a result.\n")
+
+
+def _write_yaml(path: Path, values: Mapping[str, Any]) -> None:
+    write_text(path, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
+
+
+# ---- Running the checkout's own workflow in that folder ------------------------------------------------------------
+
+_PROGRESS_LINE = re.compile(r"(\d+) of (\d+) steps")
+_FAILED_RULE_LINE = re.compile(r"Error in rule (\w+)")
+_LOG_LINE = re.compile(r"^\s+log: (\S+)")
+PROGRESS_SECONDS = 10.0  # least time between two lines of progress
+MAX_SHOWN_LOG_LINES = 40  # last lines of Snakemake's log that are shown where it failed
+
+
+@dataclass(frozen=True)
+class SnakemakeOutcome:
+    """How a run of Snakemake ended.
+
+    Attributes:
+        code: its exit code.
+        seconds: wall time.
+        failed: rules of which a job failed.
+        tail: the end of its output.
+        why: a line for each failed job that has a log: the log's path, and its last error.
+    """
+
+    code: int
+    seconds: float
+    failed: list[str]
+    tail: str
+    why: list[str] = field(default_factory=list)
+
+
+def run_snakemake(folder: Path, checkout: Path, cores: int, gpus: int, targets: list[str]) -> SnakemakeOutcome:
+    """Run the checkout's workflow in ``folder``; its output goes to ``snakemake.log`` there.
+
+    The checkout is on the Python path, so that modules of the user's own are found as they are in a real run.
+
+    Args:
+        folder: from :func:`prepare_rehearsal`.
+        checkout: folder of the Snakefile.
+        cores, gpus: for Snakemake.
+        targets: rules or files to make.
+    """
+    snakefile, profile = checkout / "Snakefile", checkout / "profiles/default"
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--directory", str(folder)]
+    command += ["--cores", str(cores), "--resources", f"gpu={gpus}", "--keep-going"]
+    command += ["--workflow-profile", str(profile)] if profile.is_dir() else []
+    paths = [str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    log, started, printed_at = folder / "snakemake.log", time.monotonic(), 0.0
+    failed: dict[str, None] = {}  # in the order of failure, each rule once
+    with log.open("w", encoding="utf-8") as stream:
+        process = subprocess.Popen(
+            [*command, *targets], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        # SIGTERM would end this process at once and leave Snakemake running: as an exception it ends both.
+        handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        try:
+            for line in process.stdout or ():
+                stream.write(line)
+                stream.flush()
+                if match := _FAILED_RULE_LINE.search(line):
+                    failed[match[1]] = None
+                now = time.monotonic() - started
+                step = _PROGRESS_LINE.search(line)
+                if step and (now - printed_at >= PROGRESS_SECONDS or step[1] == step[2]):
+                    printed_at = now
+                    print(f"  {step[1]} of {step[2]} jobs, {format_duration(now)}", file=sys.stderr, flush=True)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        code = process.wait()
+    lines = log.read_text(encoding="utf-8").splitlines()
+    tail = "\n".join(lines[-MAX_SHOWN_LOG_LINES:])
+    return SnakemakeOutcome(code, time.monotonic() - started, list(failed), tail, _failure_reasons(lines, folder))
+
+
+def _failure_reasons(lines: list[str], folder: Path) -> list[str]:
+    """A line for each failed job that has a log: rule, log and last error."""
+    reasons, rule = {}, None
+    for line in lines:
+        if match := _FAILED_RULE_LINE.search(line):
+            rule = match[1]
+        elif rule and (match := _LOG_LINE.match(line)):
+            reasons[match[1]] = f"{rule}, {folder / match[1]}: {last_error_line(folder / match[1])}"
+            rule = None
+    return list(reasons.values())
+
+
+def last_error_line(log: Path) -> str:
+    """Why a job failed, by its log: the last ``error: …`` for users, or else the last line."""
+    if not log.is_file():
+        return "it left no log"
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    return (errors or lines or ["its log is empty"])[-1].strip()
+
+
+# ---- The command ---------------------------------------------------------------------------------------------------
+
+ASSUMED_TRAINING_ITEMS = 1000  # training items of a dataset whose size is not known
+
+
+@dataclass(frozen=True)
+class RehearseOptions:
+    """The options of ``rewind rehearse``.
+
+    Attributes:
+        cores: that the rehearsal uses.
+        machine: the machine on which the whole study will run.
+        full: keep the depth of towers whose weights are not there.
+        items: originals of each split of the whole dataset (train, valid, test), where its annotations are not here.
+    """
+
+    cores: int
+    machine: Machine
+    full: bool = False
+    items: tuple[int, int, int] | None = None
+
+
+def parse_rehearse_options(
+    cores: int | None, gpus: int | None, tflops: float | None, full: bool, items: str | None
+) -> RehearseOptions:
+    """Check the command line's options, and take those that are missing from this machine.
+
+    Raises:
+        RewindError: for numbers that are out of range, or ``items`` that are not three numbers.
+
+    >>> parse_rehearse_options(cores=4, gpus=0, tflops=None, full=False, items="8000,1000,1000").items
+    (8000, 1000, 1000)
+    """
+    own_cores = usable_cores()
+    for name, value, minimum in (("cores", cores, 1), ("gpus", gpus, 0), ("gpu-tflops", tflops, 1e-3)):
+        if value is not None and not minimum <= value < math.inf:
+            raise RewindError(f"--{name}: {value:g}: must be at least {minimum:g}.")
+    counts = None
+    if items is not None:
+        try:
+            train, valid, test = (int(part) for part in items.split(","))
+        except ValueError:
+            raise RewindError(f"--items: {items!r}: give three numbers, for example 8000,1000,1000.") from None
+        if min(train, valid, test) < 1:
+            raise RewindError(f"--items: {items!r}: every split needs at least one item.")
+        counts = (train, valid, test)
+    machine = Machine(cores or own_cores, count_visible_gpus() if gpus is None else gpus, tflops or DEFAULT_GPU_TFLOPS)
+    return RehearseOptions(min(own_cores, machine.cores), machine, full, counts)
+
+
+@dataclass
+class Rehearsal:
+    """One study's rehearsal: its folder, how Snakemake ended, what its jobs took, what the whole study will cost.
+
+    ``cost`` is None where the rehearsal failed, ``sanity`` (the over-fitting check) where there was none.
+    """
+
+    name: str
+    prepared: PreparedRehearsal
+    outcome: SnakemakeOutcome
+    jobs: list[FinishedJob]
+    cost: StudyCost | None
+    sanity: dict[str, Any] | None
+
+    @property
+    def good(self) -> bool:
+        """Whether every job finished."""
+        return self.outcome.code == 0
+
+
+def rehearse(names: list[str], options: RehearseOptions, json_file: Path | None) -> int:
+    """Rehearse studies one after the other; return 0 only if every stage of every method of each has finished.
+
+    Args:
+        names: of files in ``config/studies``.
+        options: from :func:`parse_rehearse_options`.
+        json_file: where everything is written as JSON; None: nowhere.
+
+    Raises:
+        RewindError: for a folder without the workflow, or a study that is refused before its first job.
+    """
+    cwd = Path.cwd()
+    require_snakefile(cwd)
+    studies = [(name, *load_with_overrides(name)) for name in names]  # all are read before the first is run
+    rehearsals = []
+    for name, study, datasets in studies:
+        rehearsal = _rehearse_study(name, study, datasets, options, cwd)
+        rehearsals.append(rehearsal)
+        print(report.report_text(rehearsal, options.machine))
+    if len(rehearsals) > 1:
+        print(report.overview_table(rehearsals))
+    if json_file is not None:
+        report.write_json_report(rehearsals, options.machine, json_file)
+    return 0 if all(rehearsal.good for rehearsal in rehearsals) else 1
+
+
+def require_snakefile(folder: Path) -> None:
+    """Refuse a folder that does not have the workflow.
+
+    Raises:
+        RewindError: if there is no Snakefile.
+    """
+    if not (folder / "Snakefile").is_file():
+        raise RewindError(
+            f"{folder}: no Snakefile here; go to the folder in which you run snakemake, and rehearse there."
+        )
+
+
+def load_with_overrides(name: str) -> tuple[Study, dict[str, Dataset]]:
+    """A study and its datasets, with those overrides of ``config/config.yaml`` that are about them."""
+    config = read_yaml(Path(MAIN_CONFIG)) if Path(MAIN_CONFIG).is_file() else {}
+    overrides = config.get("overrides") or {}
+    try:
+        parse_overrides(overrides)
+    except RewindError as error:
+        raise RewindError(f"{MAIN_CONFIG}: {error}") from None
+    overrides = merge_config({}, overrides)
+    # Overrides of a study or dataset that is not loaded are refused: which datasets there are is known only after the
+    # study was loaded once.
+    own_overrides = {"studies": _overrides_of(overrides, "studies", {name})}
+    studies, datasets = load_config({"studies": [name], "overrides": own_overrides})
+    if dataset_overrides := _overrides_of(overrides, "datasets", set(datasets)):
+        own_overrides["datasets"] = dataset_overrides
+        studies, datasets = load_config({"studies": [name], "overrides": own_overrides})
+    return studies[name], datasets
+
+
+def _overrides_of(overrides: Mapping[str, Any], kind: str, names: set[str]) -> dict[str, Any]:
+    return {name: keys for name, keys in (overrides.get(kind) or {}).items() if name in names}
+
+
+def _rehearse_study(
+    name: str, study: Study, datasets: dict[str, Dataset], options: RehearseOptions, cwd: Path
+) -> Rehearsal:
+    print(f"{name}: preparing {REHEARSAL_FOLDER / name}", file=sys.stderr, flush=True)
+    visible_gpus = count_visible_gpus()
+    prepared = prepare_rehearsal(study, datasets, cwd, options.full, options.cores, visible_gpus)
+    for note in prepared.notes:
+        print(f"  {note}", file=sys.stderr, flush=True)
+    # Without a GPU the resource gpu must not make jobs wait: as many as all jobs at once could ask for.
+    gpus = visible_gpus or options.cores * max(1, study.resources.gpus)
+    outcome = run_snakemake(
+        prepared.folder, cwd, options.cores, gpus, snakemake_targets(study, datasets[study.dataset], prepared)
+    )
+    results = prepared.results(name)
+    folders = {dataset: prepared.folder / "results/data" / dataset for dataset in datasets}
+    jobs = [job for folder in (*folders.values(), results) for job in finished_jobs(folder)]
+    sanity = read_json(results / "sanity.json") if (results / "sanity.json").is_file() else None
+    cost = None
+    if outcome.code == 0:
+        cost = price_full_study(study, datasets, prepared, folders, options, outcome)
+        # Their size has been counted; they are no results, and may take several GB.
+        for model in results.rglob("*.safetensors"):
+            model.unlink()
+    return Rehearsal(name, prepared, outcome, jobs, cost, sanity)
+
+
+def snakemake_targets(study: Study, dataset: Dataset, prepared: PreparedRehearsal) -> list[str]:
+    """Targets for Snakemake: ``all``, and what the workflow makes only on request."""
+    folder = f"results/{study.name}"
+    targets = ["all", f"{folder}/trec"]
+    translators = [method for method in study.trained() if study.methods[method].model == "translator"]
+    if translators:
+        targets.append(f"{folder}/efficiency")
+    if translators and dataset.vectors and dataset.source.test:
+        seed = prepared.study["methods"][translators[0]]["seeds"] or prepared.study["seeds"]
+        targets.append(f"{folder}/submission/{translators[0]}.seed{seed[0]}.csv")
+    return targets
+
+
+def price_full_study(
+    study: Study,
+    datasets: dict[str, Dataset],
+    prepared: PreparedRehearsal,
+    folders: dict[str, Path],
+    options: RehearseOptions,
+    outcome: SnakemakeOutcome,
+) -> StudyCost:
+    """Estimate the cost of the whole study from the files that its rehearsal left.
+
+    Args:
+        study, datasets: the real ones.
+        prepared: the rehearsal.
+        folders: results folders of its datasets, by name.
+        options: the machine of the whole study.
+        outcome: how long the rehearsal took.
+    """
+    results = prepared.results(study.name)
+    frames = max(study.sweep.max_frames) if study.sweep else study.frames.max_frames
+    rounds = study.tables.verdict.rounds if study.tables.verdict else 1
+    study_dataset = datasets[study.dataset]
+    made_from = study_dataset.source.made_from if study_dataset.vectors else None
+    origin = datasets.get(made_from.dataset) if made_from else None
+    parts = []
+    for name, dataset in datasets.items():
+        encoded_from = origin if dataset is study_dataset else None
+        full_counts = _full_counts(dataset, encoded_from, options)
+        rehearsed = rehearsed_counts(folders[name], name)
+        parts.append(_measure_folder(folders[name], dataset, full_counts, rehearsed, frames, rounds))
+        if dataset is study_dataset:
+            own_counts, own_rehearsed = full_counts, rehearsed
+    parts.append(_measure_folder(results, study_dataset, own_counts, own_rehearsed, frames, rounds))
+    steps = _fastest_steps(results)
+    share, missing = min(prepared.shares.values(), default=1.0), max(prepared.missing.values(), default=0)
+    threads = {"runs": prepared.study["resources"]["threads"]}
+    pretraining = prepared.study["pretraining"]
+    threads["pretraining"] = (pretraining and pretraining["threads"]) or threads["runs"]
+    machine = options.machine
+    rates = TrainingRates(
+        study, own_counts, own_rehearsed, steps, machine.gpus, machine.tflops, share, missing, machine.cores, threads
+    )
+    return estimate_cost(study, parts, rates, machine, outcome.seconds, options.cores, frames)
+
+
+def _measure_folder(
+    folder: Path, dataset: Dataset, full: DatasetCounts, rehearsed: DatasetCounts, frames: int, rounds: int
+) -> MeasuredFolder:
+    return MeasuredFolder(
+        folder,
+        dataset,
+        finished_jobs(folder),
+        stages.growth_quantities(full, frames, stages.ZERO_SHOT_IMAGES, rounds),
+        stages.growth_quantities(rehearsed, frames, stages.REHEARSED_IMAGES, stages.REHEARSED_ROUNDS),
+    )
+
+
+def _full_counts(dataset: Dataset, origin: Dataset | None, options: RehearseOptions) -> DatasetCounts:
+    if options.items:
+        return _assumed_counts(dataset, dict(zip(SPLITS, options.items, strict=True)), "as --items says")
+    counts = count_dataset(dataset, origin)
+    if counts is None:
+        assumed = {
+            "train": ASSUMED_TRAINING_ITEMS,
+            "valid": ASSUMED_TRAINING_ITEMS // 10,
+            "test": ASSUMED_TRAINING_ITEMS // 10,
+        }
+        counts = _assumed_counts(
+            dataset, assumed, f"{ASSUMED_TRAINING_ITEMS:,} training items, assumed (set --items TRAIN,VALID,TEST)"
+        )
+    return counts
+
+
+def _assumed_counts(dataset: Dataset, originals: dict[str, int], source: str) -> DatasetCounts:
+    twins = 2 if dataset.reverse and dataset.items == "videos" and not dataset.vectors else 1
+    items = {split: twins * count for split, count in originals.items()}
+    return DatasetCounts(items, dict(items), sum(originals.values()), source)
+
+
+def rehearsed_counts(folder: Path, name: str) -> DatasetCounts:
+    """Items and captions that a rehearsal had, from its prepared dataset in ``folder``."""
+    table = read_csv(folder / "items.csv")
+    captions = {split: len(read_csv(folder / "captions" / f"{name}_{split}.csv")) for split in SPLITS}
+    originals = int((table["reversed"] == 0).sum())
+    return DatasetCounts(table["split"].value_counts().to_dict(), captions, originals, "the rehearsal", True)
+
+
+def _fastest_steps(results: Path) -> dict[str, StepTimes]:
+    """The fastest steps of every method and of any pre-training, over their seeds."""
+    fastest: dict[str, StepTimes] = {}
+    records = [(path.parents[1].name, path) for path in sorted(results.glob("runs/*/seed*/run.json"))]
+    records += [("pretraining", path) for path in sorted(results.glob("pretrained/**/run.json"))]
+    for method, record in records:
+        steps = read_step_times(record.with_name("history.csv"), record)
+        if steps and (method not in fastest or steps.seconds < fastest[method].seconds):
+            fastest[method] = steps
+    return fastest

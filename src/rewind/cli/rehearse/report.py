@@ -1,0 +1,163 @@
+"""What a rehearsal prints at its end, a table of stages and the cost of the whole study, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rewind.cli.rehearse.cost import Machine, StudyCost
+from rewind.cli.rehearse.stages import FinishedJob, stage_profile
+from rewind.io.files import write_json
+from rewind.progress import format_duration
+
+if TYPE_CHECKING:
+    from rewind.cli.rehearse.command import Rehearsal
+
+NO_RESULT_NOTE = "Nothing in this folder is a result."
+
+
+def report_text(rehearsal: Rehearsal, machine: Machine) -> str:
+    """The report of one study's rehearsal; ``machine`` is that of the whole study."""
+    good = "every stage of every method finished" if rehearsal.good else "FAILED"
+    lines = [f"\nRehearsal of {rehearsal.name}: {good} ({format_duration(rehearsal.outcome.seconds)})", ""]
+    lines += _stage_table(rehearsal)
+    if rehearsal.sanity:
+        lines += ["", _sanity_text(rehearsal.sanity)]
+    if not rehearsal.good:
+        failed = ", ".join(rehearsal.outcome.failed) or "Snakemake itself"
+        lines += [
+            "",
+            f"Failed: {failed}. The end of {rehearsal.prepared.folder / 'snakemake.log'}:",
+            "",
+            rehearsal.outcome.tail,
+            "",
+            *rehearsal.outcome.why,
+        ]
+    if rehearsal.cost:
+        lines += ["", *_cost_lines(rehearsal.cost, machine)]
+    if rehearsal.good:
+        lines += ["", f"Page: {rehearsal.prepared.results(rehearsal.name) / 'report.html'}. {NO_RESULT_NOTE}"]
+    return "\n".join(lines)
+
+
+def _stage_table(rehearsal: Rehearsal) -> list[str]:
+    cost = rehearsal.cost
+    rows = [("Stage", "Jobs", "Seconds", "Peak memory") + (("Jobs in all", "Seconds in all") if cost else ())]
+    for row in cost.rows if cost else ():
+        full = (f"{row.whole_jobs:,}", f"{row.whole_seconds:,.0f}")
+        rows.append((row.rule, str(row.jobs), f"{row.seconds:.1f}", _format_mb(row.memory), *full))
+    for rule, jobs in () if cost else _jobs_by_rule(rehearsal.jobs):
+        rows.append((rule, str(len(jobs)), f"{sum(job.seconds for job in jobs):.1f}", _format_mb(_peak_memory(jobs))))
+    return align_columns(rows)
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of text as aligned lines: the first column to the left, others to the right, a rule below the first row.
+
+    >>> align_columns([("Stage", "Jobs"), ("train", "12")])
+    ['Stage  Jobs', '───────────', 'train    12']
+    """
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = []
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]))
+    return [lines[0], "─" * len(lines[0]), *lines[1:]]
+
+
+def _jobs_by_rule(jobs: list[FinishedJob]) -> list[tuple[str, list[FinishedJob]]]:
+    rules = sorted({job.rule for job in jobs}, key=lambda rule: (stage_profile(rule).level, rule))
+    return [(rule, [job for job in jobs if job.rule == rule]) for rule in rules]
+
+
+def _peak_memory(jobs: list[FinishedJob]) -> float | None:
+    return max((job.memory for job in jobs if job.memory is not None), default=None)
+
+
+def _sanity_text(sanity: dict[str, Any]) -> str:
+    return f"Over-fitting check: training R@1 {sanity['train_R@1']:.2f} after a few steps (no threshold is enforced)."
+
+
+def _cost_lines(cost: StudyCost, machine: Machine) -> list[str]:
+    gpus = f", {machine.gpus} GPU{'s' * (machine.gpus > 1)}" if machine.gpus else ""
+    items = ", ".join(f"{count:,} {split}" for split, count in cost.counts.items.items())
+    on_gpu = f", GPU memory {_format_mb(cost.gpu_memory)}" if cost.gpu_memory is not None else ""
+    lines = [
+        f"The whole study on {machine.cores} cores{gpus}: about {approximate_duration(cost.wall)}; "
+        f"disk {format_bytes(cost.disk)}; memory of the largest job here {_format_mb(cost.memory)}{on_gpu}. "
+        f"Items: {items} ({cost.counts.said}).",
+    ]
+    return lines + ["Guessed, not measured:"] * bool(cost.guesses) + [f"  - {guess}" for guess in cost.guesses]
+
+
+def approximate_duration(seconds: float) -> str:
+    """Minutes, hours from 90 minutes on, days from two on.
+
+    >>> approximate_duration(95), approximate_duration(7200)
+    ('2 min', '2.0 h')
+    """
+    if seconds < 5400:
+        return f"{max(1, round(seconds / 60))} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def format_bytes(count: float) -> str:
+    """Bytes in MB, from 1 GB on in GB.
+
+    >>> format_bytes(4.2e9)
+    '4.2 GB'
+    """
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
+
+
+def _format_mb(memory: float | None) -> str:
+    return "–" if memory is None else f"{memory:,.0f} MB"
+
+
+def overview_table(rehearsals: Sequence[Rehearsal]) -> str:
+    """A line for each of several studies, then why jobs failed."""
+    rows = [("Study", "Jobs", "Rehearsal", "Whole study", "Failed")]
+    for rehearsal in rehearsals:
+        full_cost = approximate_duration(rehearsal.cost.wall) if rehearsal.cost else "–"
+        rows.append(
+            (
+                rehearsal.name,
+                str(len(rehearsal.jobs)),
+                format_duration(rehearsal.outcome.seconds),
+                full_cost,
+                ", ".join(rehearsal.outcome.failed) or "–",
+            )
+        )
+    reasons = [line for rehearsal in rehearsals for line in rehearsal.outcome.why]
+    return "\n".join(["", *align_columns(rows), *[""] * bool(reasons), *reasons])
+
+
+def write_json_report(rehearsals: Sequence[Rehearsal], machine: Machine, path: Path) -> None:
+    """Write everything as JSON: a list with an object for each study."""
+    write_json(path, [_study_json(rehearsal, machine) for rehearsal in rehearsals])
+
+
+def _study_json(rehearsal: Rehearsal, machine: Machine) -> dict[str, Any]:
+    stages = [
+        {
+            "stage": rule,
+            "jobs": len(jobs),
+            "seconds": round(sum(j.seconds for j in jobs), 3),
+            "peak_memory_mb": _peak_memory(jobs),
+        }
+        for rule, jobs in _jobs_by_rule(rehearsal.jobs)
+    ]
+    return {
+        "rehearsal": True,
+        "study": rehearsal.name,
+        "ended": rehearsal.good,
+        "failed": rehearsal.outcome.failed,
+        "why": rehearsal.outcome.why,
+        "seconds": round(rehearsal.outcome.seconds, 3),
+        "folder": str(rehearsal.prepared.folder),
+        "stand_ins": rehearsal.prepared.notes,
+        "stages": stages,
+        "whole_study": rehearsal.cost and {"machine": asdict(machine), **asdict(rehearsal.cost)},
+    }

@@ -1,0 +1,174 @@
+"""What all configuration models share: base class, declarations of fields, checks of names and seeds.
+
+Plug-ins derive the model of their options from :class:`ConfigModel` and read them with :func:`read_options`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rewind.errors import RewindError
+
+ConfigT = TypeVar("ConfigT", bound="ConfigModel")
+
+NAME_PATTERN = r"^[A-Za-z0-9_\-]{1,100}$"
+"""Names that become part of file and folder names: no path, no dot (``<method>.seed<k>``), no character with a meaning
+for Snakemake, and short enough for suffixes to be added."""
+
+NAME_RULE = "use letters, digits, '_' and '-', at most 100 of them"
+""":data:`NAME_PATTERN` in words."""
+
+DRAFT_CONTEXT = "draft"
+"""Key of pydantic's validation context: single keys are checked, but not how they fit together."""
+
+DEFAULT_VOCABULARY_SIZE = 5000  # token ids of MiniCLIP's tokenizer
+
+SEED_BOUNDS = {"ge": 0, "le": 2**32 - 1}
+"""Bounds of a seed that NumPy, scikit-learn and torch all accept."""
+
+
+class ConfigModel(BaseModel):
+    """A block of a YAML file: unknown keys, infinity and NaN are refused, values cannot be changed once read.
+
+    >>> class Noise(ConfigModel):
+    ...     share: float = config_field(0.1, "Share of noisy frames.", ge=0, le=1)
+    ...     seed: int = config_field(0, "Seed of the noise.", legacy_default=0)
+    >>> Noise(share=0.5)
+    Noise(share=0.5, seed=0)
+    >>> Noise(share=0.5).fingerprint()
+    {'share': 0.5}
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def fingerprint(self, **selection: Any) -> dict[str, Any]:
+        """The keys as plain values, which rules compare: results are stale if they differ.
+
+        A key that was added after a release is left out while its value is both its default and what was done before
+        the key existed (``legacy_default`` of :func:`config_field`), so that adding it makes no results stale.
+
+        Args:
+            selection: ``include`` or ``exclude`` of pydantic's ``model_dump``.
+        """
+        return _without_legacy_defaults(self, self.model_dump(mode="json", **selection))
+
+
+def _without_legacy_defaults(value: Any, dumped: Any) -> Any:
+    """The dump of ``value`` without keys at their legacy default, in blocks inside it too."""
+    if isinstance(value, ConfigModel):
+        for name in list(dumped):
+            field, inner = type(value).model_fields[name], getattr(value, name)
+            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            if "legacy_default" in extra and inner == extra["legacy_default"] == field.default:
+                del dumped[name]
+            else:
+                dumped[name] = _without_legacy_defaults(inner, dumped[name])
+    elif isinstance(value, dict):
+        return {name: _without_legacy_defaults(inner, dumped[str(name)]) for name, inner in value.items()}
+    elif isinstance(value, list | tuple):
+        return [_without_legacy_defaults(inner, part) for inner, part in zip(value, dumped, strict=True)]
+    return dumped
+
+
+_SINCE_FIRST_RELEASE = object()  # no legacy default: the key has existed since the first release
+
+
+def config_field(default: Any, description: str, legacy_default: Any = _SINCE_FIRST_RELEASE, **bounds: Any) -> Any:
+    """Declare a key with its default, its description in ``config/README.md``, and its bounds.
+
+    Args:
+        default: the value where the file does not give the key.
+        description: what the key means, for people.
+        legacy_default: for a key that was added after a release: the value that stands for what was done until then.
+            Earlier runs still count while the key has it, see :meth:`ConfigModel.fingerprint`.
+        bounds: of the value (``ge``, ``le``, ``min_length``, …), as for pydantic's ``Field``.
+    """
+    extra: dict[str, Any] = {}
+    if legacy_default is not _SINCE_FIRST_RELEASE:
+        extra = {"json_schema_extra": {"legacy_default": legacy_default}}
+    return Field(default, description=description, **extra, **bounds)
+
+
+def required_field(description: str, **bounds: Any) -> Any:
+    """Declare a key that the file must give; see :func:`config_field`."""
+    return Field(..., description=description, **bounds)
+
+
+def nested_models(annotation: Any) -> list[type[BaseModel]]:
+    """The pydantic models inside the type of a key: one for a block, several for alternatives, none for plain values.
+
+    >>> class Noise(ConfigModel):
+    ...     share: float = 0.1
+    >>> nested_models(dict[str, Noise] | None)
+    [<class 'rewind.config.base.Noise'>]
+    """
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in nested_models(part)] if get_origin(annotation) else []
+
+
+def read_options(model: type[ConfigT], options: Mapping[str, Any], where: str, owner: str) -> ConfigT:
+    """The free options of something that a study names (a loss, a sampler), checked by its own model.
+
+    Args:
+        model: declares the options of ``owner``.
+        options: as the study gives them.
+        where: path of the options in the study.
+        owner: what has these options, for messages.
+
+    Raises:
+        RewindError: with the path of the first option that is unknown or has a wrong value.
+
+    >>> class PkOptions(ConfigModel):
+    ...     captions: int = config_field(2, "Captions of each item in a batch.", ge=2)
+    >>> read_options(PkOptions, {"captions": 3}, "training.batch.sampler_options", "pk")
+    PkOptions(captions=3)
+    >>> read_options(PkOptions, {"clips": 3}, "training.batch.sampler_options", "pk")
+    Traceback (most recent call last):
+        ...
+    rewind.errors.RewindError: training.batch.sampler_options.clips: pk has no such option; its options are captions.
+    """
+    try:
+        return model.model_validate(dict(options))
+    except ValidationError as error:
+        fault = error.errors()[0]
+    path = ".".join([where, *map(str, fault["loc"])])
+    if fault["type"] == "extra_forbidden":
+        names = [field.alias or name for name, field in model.model_fields.items()]
+        available = f"its options are {', '.join(names)}" if names else "it has no options"
+        raise RewindError(f"{path}: {owner} has no such option; {available}.")
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    shown = "" if isinstance(fault.get("input"), dict) else f" (given: {fault.get('input')!r})"
+    raise RewindError(f"{path}: {message}{shown}.")
+
+
+def require_unique(values: list[Any]) -> list[Any]:
+    """Return the values as they are, for pydantic validators.
+
+    Raises:
+        ValueError: naming the first value that is listed twice.
+    """
+    for position, value in enumerate(values):
+        if value in values[:position]:
+            raise ValueError(f"{value!r} is there twice; keep one")
+    return values
+
+
+def require_valid_seeds(values: list[int]) -> list[int]:
+    """Return the seeds as they are, for pydantic validators.
+
+    Raises:
+        ValueError: naming the first that is out of bounds or listed twice.
+
+    >>> require_valid_seeds([0, 1, 2])
+    [0, 1, 2]
+    """
+    for value in values:
+        if not SEED_BOUNDS["ge"] <= value <= SEED_BOUNDS["le"]:
+            raise ValueError(f"{value} is not a seed: give whole numbers from 0 to {SEED_BOUNDS['le']:,}")
+        if values.count(value) > 1:
+            raise ValueError(f"seed {value} is listed twice, but one seed gives one run: keep one")
+    return values

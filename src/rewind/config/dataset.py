@@ -1,0 +1,470 @@
+"""Dataset files (``config/datasets/*.yaml``): where the raw data is, and how clips and images are normalised.
+
+Each format has a class of its own; ``source.format`` selects it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from rewind.config.base import (
+    DRAFT_CONTEXT,
+    NAME_PATTERN,
+    SEED_BOUNDS,
+    ConfigModel,
+    config_field,
+    require_unique,
+    required_field,
+)
+
+# ---- Datasets of precomputed embeddings: who made them, and where they are -----------------------------------------
+
+BUILT_IN_ENCODERS = {"text": ("minilm", "clip"), "image": ("efficientnet_lite0", "clip")}
+"""Names of the built-in encoders of captions and of images."""
+
+
+class EncoderConfig(ConfigModel):
+    """A frozen network that turns captions or pictures into vectors.
+
+    >>> EncoderConfig(name="clip", architecture="ViT-B-32").weights is None
+    True
+    """
+
+    name: str = required_field(
+        "`minilm` (packaged; captions), `efficientnet_lite0` (packaged; pictures), `clip` (open_clip's tower of this "
+        "side, with local `weights`), or a dotted path of your own. With an `encoder`: the model, as that calls it."
+    )
+    encoder: str | None = config_field(
+        None,
+        "What loads `name`, as in the options of `model: vectors` (docs/encoders.md): `open_clip`, `transformers`, "
+        "`sentence_transformers`, `mteb`, or a dotted path. None: the networks above.",
+        legacy_default=None,
+        min_length=1,
+    )
+    revision: str | None = config_field(
+        None, "`encoder`: revision of a model on the hub.", legacy_default=None, min_length=1
+    )
+    precision: Literal["fp32", "fp16", "bf16"] = config_field(
+        "fp32", "`encoder`: numbers that the model computes with.", legacy_default="fp32"
+    )
+    encoder_options: dict[str, Any] = config_field({}, "`encoder`: its further options.", legacy_default={})
+    architecture: str = config_field(
+        "ViT-B-32-quickgelu", "`clip`: open_clip's model name, or a JSON file in its format."
+    )
+    weights: str | None = config_field(None, "`clip`: local weights file.")
+    family: Literal["openai", "open_clip"] | None = config_field(
+        None, "`clip`: origin of weights whose file does not show it, as in `backbone.family`."
+    )
+    allow_torchscript: bool = config_field(False, "`clip`: allow a TorchScript archive. Only for files that you trust.")
+
+
+class MadeFrom(ConfigModel):
+    """Vectors that Rewind makes from another dataset of captioned clips or images."""
+
+    dataset: str = required_field(
+        "Name of a file in `config/datasets`; its split is kept, its reversed twins are left out.", pattern=NAME_PATTERN
+    )
+    text: EncoderConfig = required_field("Encoder of the captions.")
+    image: EncoderConfig = required_field("Encoder of the images, or of the frames of clips, whose mean is used.")
+    frames: int = config_field(8, "Number of frames of a clip that are encoded.", ge=1, le=512)
+    size: int = config_field(224, "Side of the square that the image encoder sees, in pixels.", ge=16, le=1024)
+    unit: bool = config_field(
+        True,
+        "Scale every vector to length 1. Otherwise geometry and the moment term of the loss also depend on lengths.",
+    )
+    dtype: Literal["float32", "float16"] = config_field("float32", "Number format in the file.")
+    threads: int = config_field(1, "CPU threads of the encoding job.", ge=1, le=512)
+
+    @property
+    def sides(self) -> dict[str, EncoderConfig]:
+        """The encoders by side, ``text`` and ``image``."""
+        return {"text": self.text, "image": self.image}
+
+
+class EmbeddingsSource(ConfigModel):
+    """Vectors of captions and images, in the format of Mamiglia's challenge, or made by Rewind.
+
+    >>> EmbeddingsSource(format="embeddings", train="train.npz", captions="captions.txt").seed
+    42
+    """
+
+    format: Literal["embeddings"] = required_field("Vectors in an npz, and which caption belongs to which image.")
+    items: Literal["images", "videos"] = config_field(
+        "images", "What the image vectors represent; affects only the words in tables."
+    )
+    train: str | None = config_field(
+        None, "The npz with captions and images; none if the vectors are `made_from` a dataset."
+    )
+    captions: str | None = config_field(
+        None, "captions.txt: `image,caption`, one line per caption vector, in their order."
+    )
+    splits: str | None = config_field(
+        None,
+        "CSV `image,split[,path]` with the split of every image and the path of its picture (relative to this "
+        "dataset's results folder); none: a random split by image with `seed`.",
+    )
+    test: str | None = config_field(None, "npz of captions without images, for which a submission can be written.")
+    made_from: MadeFrom | None = config_field(
+        None, "Make the vectors from another dataset, instead of giving `train` and `captions`."
+    )
+    seed: int = config_field(42, "Seed of the split by image.", **SEED_BOUNDS)
+    valid_share: float = config_field(0.1, "Share of images in the validation split.", gt=0, lt=1)
+    test_share: float = config_field(0.1, "Share of images in the test split.", gt=0, lt=1)
+    max_gb: float | None = config_field(
+        None, "Refuse vectors that unpack to more gigabytes than this; none: more than the free memory.", gt=0
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> EmbeddingsSource:
+        if self.made_from is None and not (self.train and self.captions):
+            raise ValueError("source.train and source.captions are both needed, or source.made_from")
+        if self.made_from is not None and (self.train or self.captions or self.splits):
+            raise ValueError("source.made_from makes train, captions and splits: remove those keys")
+        if self.valid_share + self.test_share >= 1:
+            raise ValueError("source.valid_share + source.test_share must leave something to train on (sum below 1)")
+        return self
+
+
+# ---- Source formats, normalisation of clips and images, and the dataset file itself --------------------------------
+
+
+ItemKind = Literal["videos", "images"]
+Split = Literal["train", "valid", "test"]
+
+
+class SourceConfig(ConfigModel):
+    """Keys of a source format."""
+
+    def files(self) -> list[str]:
+        """Annotation files of the user's own; none where the workflow makes them."""
+        return []
+
+
+class RTimeSource(SourceConfig):
+    """Annotations in RTime's JSON format and a folder of clips.
+
+    >>> RTimeSource(format="rtime", annotations={"test": "test.json"}, videos="clips").files()
+    ['test.json']
+    """
+
+    format: Literal["rtime"] = required_field("RTime's JSON files.")
+    annotations: dict[Split, str] = required_field("The JSON file of each split.")
+    videos: str = required_field("Folder of source clips, named `<id>.<any video suffix>`.")
+    reversed_videos: str | None = config_field(
+        None,
+        "Folder of existing reversed clips (`<id>_rev.*` or `<id>-reverse.*`); clips without one are reversed by "
+        "Rewind.",
+    )
+
+    def files(self) -> list[str]:
+        return [self.annotations[split] for split in ("train", "valid", "test") if split in self.annotations]
+
+
+class ShapesSource(SourceConfig):
+    """The built-in dataset: moving shapes, drawn at random and described in RTime's JSON format.
+
+    >>> ShapesSource(format="shapes", clips={"test": 4}).paraphrases
+    5
+    """
+
+    format: Literal["shapes"] = required_field("Generated clips.")
+    seed: int = config_field(0, "Random seed of the drawing; another seed gives other clips.", **SEED_BOUNDS)
+    clips: dict[Split, int] = config_field(
+        {"train": 380, "valid": 60, "test": 120}, "Original clips in each split; each also has its reversed twin."
+    )
+    size: int = config_field(
+        32, "Typical short side of a source clip, in pixels; some clips have odd sizes.", ge=16, le=512
+    )
+    paraphrases: int = config_field(5, "Captions per training clip and direction.", ge=1, le=10)
+
+
+class TableSource(SourceConfig):
+    """Any dataset, as one CSV file.
+
+    >>> TableSource(format="table", table="clips.csv", videos="clips").files()
+    ['clips.csv']
+    """
+
+    format: Literal["table"] = required_field(
+        "A CSV `item_id,caption[,path][,split][,reverse_caption][,cluster_id]`, one row per caption. Without `path` a "
+        "clip's file is named by its id, without `split` all are of the test split."
+    )
+    table: str = required_field("The CSV file.")
+    videos: str = config_field("", "Folder that the table's paths are relative to; not needed with `clips: false`.")
+    items: ItemKind = config_field("videos", "Whether the files are `videos` or `images`.")
+
+    def files(self) -> list[str]:
+        return [self.table]
+
+
+class EmojiSource(SourceConfig):
+    """Captioned animated clips from the npm packages `@lobehub/fluent-emoji-anim-*` and `emojibase-data`."""
+
+    format: Literal["emoji"] = required_field("Animated emoji, fetched with npm.")
+    packages: list[Literal[1, 2, 3, 4]] = config_field(
+        [1, 2, 3, 4], "Which of the four packages to use; one package gives a small dataset."
+    )
+    folder: str | None = config_field(
+        None, "Folder that already contains the unpacked packages; none: npm fetches them."
+    )
+    seed: int = config_field(0, "Seed of the split by subject.", **SEED_BOUNDS)
+    test_share: float = config_field(0.5, "Share of subjects in the test split.", gt=0, lt=1)
+    valid_share: float = config_field(0.1, "Share of subjects in the validation split.", gt=0, lt=1)
+
+    @field_validator("packages")
+    @classmethod
+    def _once(cls, packages: list[int]) -> list[int]:
+        return require_unique(packages)
+
+
+class ImageSplitConfig(SourceConfig):
+    """Keys of a random split by image."""
+
+    items: ClassVar[ItemKind] = "images"
+    seed: int = config_field(42, "Seed of the split by image.", **SEED_BOUNDS)
+    train_share: float = config_field(0.7, "Share of images in the training split.", gt=0, lt=1)
+    valid_share: float = config_field(
+        0.15, "Share of images in the validation split; the test split has the rest.", gt=0, lt=1
+    )
+
+
+class PhotosSource(ImageSplitConfig):
+    """Captioned images: one JSON list and a folder.
+
+    >>> PhotosSource(format="photos", captions="captions.json", images="photos").items
+    'images'
+    """
+
+    format: Literal["photos"] = required_field("A JSON list `[{file_name, caption}]`, one entry per caption.")
+    captions: str = required_field("The JSON file.")
+    images: str = required_field("Folder that file names are relative to.")
+
+    def files(self) -> list[str]:
+        return [self.captions]
+
+
+class Flickr8kSource(ImageSplitConfig):
+    """Flickr8k, or anything in its format: one text file of captions and a folder of images."""
+
+    format: Literal["flickr8k"] = required_field("Rows `image_path<TAB>caption`, or the original CSV `image,caption`.")
+    captions: str = required_field(
+        "The text file: `captions.tsv`, or the original `captions.txt` or `Flickr8k.token.txt`."
+    )
+    images: str = required_field("Folder that image paths are relative to.")
+    split_file: str | None = config_field(
+        None,
+        "Karpathy's `dataset_flickr8k.json`, whose split is used; none: a random split with `seed` and the shares.",
+    )
+    max_without_split: float = config_field(
+        0.02,
+        "Largest tolerated share of captioned images that are missing from `split_file` (of Flickr8k's 8,091 it "
+        "lists 8,000); they are left out and counted in `captions/report.json`.",
+        ge=0,
+        le=1,
+    )
+    captions_per_image: int = config_field(
+        5,
+        "Number of captions that an image should have; images with fewer or more are used, and counted in the report.",
+        ge=1,
+    )
+
+    def files(self) -> list[str]:
+        return [self.captions] + ([self.split_file] if self.split_file else [])
+
+
+class StampsSource(ImageSplitConfig):
+    """Captioned images from Debian's package `tuxpaint-stamps-default`."""
+
+    format: Literal["stamps"] = required_field(
+        "Stamps of Tux Paint, fetched with apt-get without installing the package."
+    )
+    folder: str | None = config_field(
+        None, "Folder that already contains the package's .deb file or its unpacked tree; none: apt-get fetches it."
+    )
+
+
+class InternvidSource(SourceConfig):
+    """Captioned clips as InternVid lists them."""
+
+    format: Literal["internvid"] = required_field(
+        "A CSV with the columns `YoutubeID` and `Caption`, one row per caption."
+    )
+    captions: str = required_field("The CSV file.")
+    videos: str = required_field("Folder of the clips, named `<YoutubeID>.mp4`.")
+    seed: int = config_field(
+        42, "Seed of the split of rows into 80% training, 10% validation and 10% test.", **SEED_BOUNDS
+    )
+
+    def files(self) -> list[str]:
+        return [self.captions]
+
+
+class ModuleSource(SourceConfig):
+    """A format of your own: any importable module with `read(dataset, sources) -> Annotations`."""
+
+    format: str = required_field(
+        "Dotted path of the module, for example `mylab.rewind_dataset`.", pattern=r"^\w+(\.\w+)+$"
+    )
+    items: ItemKind = config_field("videos", "Whether the items are `videos` or `images`.")
+    options: dict[str, Any] = config_field({}, "Options that the module reads.")
+
+
+BUILT_IN_SOURCES = (
+    RTimeSource,
+    ShapesSource,
+    TableSource,
+    EmojiSource,
+    PhotosSource,
+    Flickr8kSource,
+    StampsSource,
+    InternvidSource,
+    EmbeddingsSource,
+)
+BuiltInSource = Annotated[
+    RTimeSource
+    | ShapesSource
+    | TableSource
+    | EmojiSource
+    | PhotosSource
+    | Flickr8kSource
+    | StampsSource
+    | InternvidSource
+    | EmbeddingsSource,
+    Field(discriminator="format"),
+]
+# Any for the type checker: a reader is called for its own format alone, so it knows the class without checking it.
+Source: Any = Annotated[BuiltInSource | ModuleSource, Field(union_mode="left_to_right")]
+
+
+class Video(ConfigModel):
+    """How source clips are normalised; what is transparent becomes white.
+
+    >>> Video(fps=2).short_side
+    224
+    """
+
+    fps: float = config_field(3.0, "Frames per second of the normalised clip.", ge=0.01, le=60)
+    short_side: int = config_field(
+        224, "Short side in pixels; the long side keeps the aspect ratio, rounded to an even number.", ge=16, le=1080
+    )
+    qp: int = config_field(
+        20,
+        "H.264 constant quantiser, 0 (lossless) to 51. Every frame is coded as an intra frame with this quantiser, "
+        "so a reversed file contains the frames of its original bit for bit, and any frame can be read without its "
+        "neighbours.",
+        ge=0,
+        le=51,
+    )
+    max_seconds: float = config_field(
+        600.0, "Longer clips are refused, because reversing holds all frames in memory.", ge=0.1, le=86_400
+    )
+    shards: int = config_field(1, "Number of video jobs; use a few hundred for 20,000 clips.", ge=1, le=5000)
+    workers: int = config_field(2, "Parallel ffmpeg processes in one video job.", ge=1, le=256)
+
+
+class Image(ConfigModel):
+    """How source images are normalised: turned upright, white where they are transparent, as RGB.
+
+    >>> Image(format="jpeg").short_side
+    256
+    """
+
+    short_side: int = config_field(
+        256,
+        "Largest short side in pixels; larger images are scaled down, smaller ones keep their size.",
+        ge=16,
+        le=4096,
+    )
+    format: Literal["png", "jpeg"] = config_field(
+        "png", "`png`: lossless. `jpeg`: quality 95 with full colour resolution, a third of the size or less."
+    )
+    shards: int = config_field(1, "Number of image jobs; use a few hundred for a million images.", ge=1, le=5000)
+    workers: int = config_field(2, "Parallel threads in one image job.", ge=1, le=256)
+
+
+class Dataset(ConfigModel):
+    """One dataset file.
+
+    >>> source = {"format": "table", "table": "clips.csv", "videos": "clips"}
+    >>> dataset = Dataset(name="mine", source=source)
+    >>> dataset.items, dataset.made_here, dataset.media.fps
+    ('videos', False, 3.0)
+    """
+
+    name: str = required_field("The file's name without `.yaml`; filled in by the reader.", pattern=NAME_PATTERN)
+    title: str = config_field("", "Name used in tables, for example `RTime`; the file's name if empty.")
+    source: Source = required_field("Where the raw files are; the keys depend on the format.")
+    reverse: bool = config_field(True, "Make a time-reversed twin of every clip that has a reverse caption.")
+    clips: bool = config_field(
+        True,
+        "Set to false if the clips or images are not here: then only methods that bring vectors or scores "
+        "(docs/bring-your-model.md), `bow` and `chance` can be evaluated, and pictures show no frames.",
+        legacy_default=True,
+    )
+    only: str | None = config_field(
+        None,
+        "Text file of item ids, one per line: only these originals are used, with their twins and captions. For "
+        "trying a study on a part of its data.",
+    )
+    allow_overlap: bool = config_field(
+        False,
+        "Set to true to use a data set of which clips or images lie in two splits (the same file, the same content, or "
+        "one `cluster_id`); tables then say so. Otherwise this is refused, because a method could learn what it is "
+        "tested on. One id can never be in two splits.",
+        legacy_default=False,
+    )
+    groups: str = config_field(
+        "auto",
+        "Groups of test captions, for a table and a picture of each group's results. `auto`: what the annotations name "
+        "(a column `group` of a CSV; `group`, `category` or `verb` of RTime's entries; of shapes the kind of motion); "
+        "`none`: no such tables; or a CSV file with the columns `group` and `caption_id` or `item_id`.",
+        legacy_default="auto",
+        pattern=r"^(auto|none|.+\.csv)$",
+    )
+    max_missing: float = config_field(
+        0.0, "Largest tolerated share of missing or unreadable clips, 0 to 1; above it the videos stage fails.",
+        ge=0, le=1,
+    )  # fmt: skip
+    video: Video = config_field(Video(), "How source clips are normalised.")
+    image: Image = config_field(Image(), "How source images are normalised, if the dataset has images.")
+    licence: str = config_field("", "Licence of the clips and captions, for the report.")
+    how_to_get: str = config_field("", "Printed when files are missing: where to get them and where to put them.")
+
+    @model_validator(mode="after")
+    def _shares(self, info: ValidationInfo) -> Dataset:
+        if (info.context or {}).get(DRAFT_CONTEXT):
+            return self
+        faults = []  # all at once, a line each: rewind.config.load splits them
+        if isinstance(self.source, EmojiSource) and self.source.test_share + self.source.valid_share >= 1:
+            faults += ["source.test_share + source.valid_share must leave something to train on (sum below 1)"]
+        if isinstance(self.source, ImageSplitConfig) and self.source.train_share + self.source.valid_share >= 1:
+            faults += ["source.train_share + source.valid_share must leave something to test on (sum below 1)"]
+        if isinstance(self.source, ShapesSource) and (odd := [s for s, n in self.source.clips.items() if n < 0]):
+            faults += [f"source.clips.{odd[0]}: a number of clips is needed, 0 or more"]
+        if isinstance(self.source, TableSource) and self.clips and not self.source.videos:
+            faults += ["source.videos: this key is missing; name the folder, or set clips: false if none are here"]
+        if faults:
+            raise ValueError("\n".join(faults))
+        return self
+
+    @property
+    def made_here(self) -> bool:
+        """Whether the workflow makes or fetches the source files itself."""
+        return self.source.format in ("shapes", "emoji", "stamps", "embeddings")
+
+    @property
+    def vectors(self) -> bool:
+        """Whether the dataset holds vectors, so that there is nothing to normalise and no tower to run."""
+        return isinstance(self.source, EmbeddingsSource)
+
+    @property
+    def items(self) -> ItemKind:
+        """What the dataset's items are."""
+        return getattr(self.source, "items", "videos")
+
+    @property
+    def media(self) -> Video | Image:
+        """How the source files are normalised."""
+        return self.image if self.items == "images" else self.video

@@ -1,0 +1,92 @@
+"""Keys of a study's ``evaluation``: settings, search directions, zero-shot classification."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import field_validator
+
+from rewind.config.base import ConfigModel, config_field, require_unique, required_field
+
+# ---- Settings, search directions and batch sizes of the evaluation -------------------------------------------------
+
+
+class Evaluation(ConfigModel):
+    """Which queries search which gallery.
+
+    >>> Evaluation(settings=["test"]).directions
+    ['text_to_item', 'item_to_text']
+    """
+
+    settings: list[Literal["origin", "hard", "binary", "test"]] = config_field(
+        ["origin", "hard", "binary"],
+        "`origin`, `hard` and `binary` need reversed twins; `test` is the plain test split.",
+        min_length=1,
+    )
+    directions: list[Literal["text_to_item", "item_to_text"]] = config_field(
+        ["text_to_item", "item_to_text"], "Search directions.", min_length=1
+    )
+    item_to_text: Literal["all_captions", "best_caption"] = config_field(
+        "all_captions",
+        "What an item searches where items have several captions: `all_captions`, or of each item the "
+        "`best_caption` alone, as CLIP4Clip does. Its rank is that of its own best caption either way; validation "
+        "always searches all.",
+        legacy_default="all_captions",
+    )
+    cosine_gap: bool = config_field(
+        False,
+        "Also report the cosine gap on validation and test: how much closer a caption is to its own item than to "
+        "others.",
+    )
+    batch_size: int = config_field(64, "Number of items or captions encoded at once.", ge=1)
+    pair_batch_size: int = config_field(4096, "Number of pairs scored at once by heads that score pairs.", ge=1)
+    zero_shot: ZeroShot | None = config_field(
+        None, "Also measure zero-shot classification of labelled images, after each epoch and for the final model."
+    )
+
+    @field_validator("settings", "directions")
+    @classmethod
+    def _once(cls, names: list[str]) -> list[str]:
+        return require_unique(names)
+
+
+# ---- Zero-shot classification of labelled images -------------------------------------------------------------------
+
+
+class ZeroShot(ConfigModel):
+    """Zero-shot classification: labelled images, and the prompts of their classes.
+
+    >>> ZeroShot(folder="cifar", templates=["a photo of a {class}", "a drawing of a {class}"]).data
+    'cifar10'
+    """
+
+    data: Literal["cifar10"] = config_field("cifar10", "CIFAR-10's 10,000 test images, in its binary version.")
+    folder: str = required_field("Folder with `test_batch.bin`, or with the unpacked folder `cifar-10-batches-bin/`.")
+    sha256: str | None = config_field(
+        None,
+        "SHA-256 that the file must have; none: any file, whose SHA-256 is then stored with the results.",
+        pattern=r"^[0-9a-fA-F]{64}$",
+    )
+    templates: Literal["simple", "openai"] | list[str] = config_field(
+        ["a photo of a {class}"],
+        "Prompts of each class, whose vectors are averaged: texts with `{class}`, or open_clip's 7 `simple` or 80 "
+        "`openai` templates for ImageNet.",
+    )
+    validation_images: int | None = config_field(
+        None,
+        "Number of images for the column `zs_cifar10` of `history.csv` at every validation, equally many of each "
+        "class; none: all, 0: no such column. The final result of each run always uses all images.",
+        ge=0,
+    )
+
+    @field_validator("templates")
+    @classmethod
+    def _name_the_class(cls, templates: str | list[str]) -> str | list[str]:
+        if isinstance(templates, list):
+            if not templates:
+                raise ValueError("at least one text with {class} is needed, or simple, or openai")
+            for text in templates:
+                if text.count("{class}") != 1:
+                    raise ValueError(f"{text!r} must contain {{class}} exactly once")
+            require_unique(templates)
+        return templates

@@ -1,0 +1,191 @@
+"""Keys of training: batches, loss, optimiser, precision, frozen layers, checkpoint selection."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from rewind.config.base import ConfigModel, config_field, require_unique
+
+
+class Batch(ConfigModel):
+    """How captions and clips are put into batches.
+
+    >>> Batch(sampler="pk", sampler_options={"captions": 2}).size
+    128
+    """
+
+    size: int = config_field(
+        128, "Global batch size: every caption is compared with this many clips, whatever the number of devices.", ge=2
+    )
+    twins_together: bool = config_field(
+        False, "Put a clip and its reversed twin into the same batch, so that each is the other's hardest negative."
+    )
+    captions: Literal["all", "one"] = config_field(
+        "all",
+        "`all`: an epoch contains every (caption, clip) pair. `one`: every clip once, with a randomly drawn caption.",
+    )
+    sampler: str = config_field(
+        "uniform",
+        "Which captions share a batch: `uniform` (at random), `topical` (captions of one cluster together), `pk` "
+        "(several captions of an item together), or the dotted path of your own module.",
+    )
+    sampler_options: dict[str, Any] = config_field(
+        {},
+        "Options of the sampler. `topical`: clusters (80), p_topical (0.5), temperature (0.7), max_spill (0.1), "
+        "refresh_every (2), features (1000), random_state (0). `pk`: captions (2).",
+    )
+
+
+class Training(ConfigModel):
+    """How a method is trained. A method may override any of these keys.
+
+    >>> Training(epochs=2, freeze=["visual"]).compute()["training.freeze"]
+    ['visual']
+    """
+
+    epochs: int = config_field(5, "Number of passes over the training split.", ge=1, le=10_000)
+    epoch_steps: int | None = config_field(
+        None,
+        "Largest number of steps in an epoch, for a quick look at a study; none: an epoch sees every caption.",
+        ge=1,
+    )
+    batch: Batch = config_field(Batch(), "How captions and clips are put into batches.")
+    objective: str = config_field(
+        "infonce",
+        "Loss: `infonce`, `cdcr`, `hnac`, `sanw`, `multi_positive`, or the dotted path of your own function or module.",
+    )
+    objective_options: dict[str, Any] = config_field(
+        {},
+        "Options of the loss. All: exclude (same_text, twins), pairs of a batch that are no negatives of each other, "
+        "docs/rtime.md. `sanw`: mode (vanilla, debias, bandpass), alpha (0.5), lambda (4), delta (0.6), m1 "
+        "(0.3), m2 (0.8), gamma (0.05), floor (0.001), similarity (live, teacher), row_normalise, seed_compatible. "
+        "`infonce`, `hnac`: docs/cosine-gap.md. `cdcr`: docs/heads.md. `multi_positive`: docs/translator.md.",
+    )
+    lr: float = config_field(1e-4, "Learning rate of the new parameters (the head).", gt=0, le=1)
+    backbone_lr_multiplier: float = config_field(
+        1e-3, "Learning rate of the towers as a multiple of `lr` (CLIP4Clip's `coef_lr`).", ge=0, le=1
+    )
+    optimiser: Literal["adamw", "bert_adam"] = config_field(
+        "adamw",
+        "`adamw`: AdamW. `bert_adam`: CLIP4Clip's optimiser (no bias correction, each tensor's gradient clipped to "
+        "norm 1, a cosine schedule that is not shifted by the warm-up, weight decay also on norm weights and the "
+        "logit scale).",
+    )
+    weight_decay: float = config_field(
+        0.2, "Weight decay; `adamw` exempts biases, norms and the logit scale, `bert_adam` only biases.", ge=0, le=1
+    )
+    betas: tuple[float, float] = config_field((0.9, 0.98), "Betas of the optimiser.")
+    eps: float = config_field(1e-6, "Epsilon of the optimiser.", gt=0, le=1e-2)
+    warmup: float = config_field(
+        0.1, "Share of the steps in which the learning rate rises linearly; then it follows a cosine decay.", ge=0, lt=1
+    )
+    lr_floor: float = config_field(
+        0.0,
+        "Final learning rate of that decay as a share of `lr` (`adamw`; `bert_adam` has its own schedule).",
+        ge=0,
+        le=1,
+    )
+    warmup_from: Literal["first_step", "zero"] = config_field(
+        "first_step",
+        "Where that rise begins: after k of W steps the rate is (k + 1) / (W + 1) of `lr`, or with `zero` k / W, so "
+        "that the first step moves nothing (`adamw`).",
+        legacy_default="first_step",
+    )
+    clip_norm: float | None = config_field(
+        1.0, "Gradients are clipped to this global norm; none: they are not clipped.", gt=0
+    )
+    micro_batch: int | Literal["auto"] | None = config_field(
+        "auto",
+        "Rows encoded at once on each GPU. This affects only memory: loss and gradients are those of the whole "
+        "batch. None or 0: all rows; `auto`: all, then half as many whenever GPU memory runs out. tightTransf "
+        "scores at most 4096 pairs at once, or fewer if that many texts with all clips are fewer pairs; `auto` "
+        "halves these too.",
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = config_field(
+        "fp32",
+        "Number format of the forward and backward pass; weights and optimiser state stay in fp32. fp16 scales the "
+        "loss and needs a GPU; bf16 also works on CPUs.",
+    )
+    gradient_checkpointing: bool = config_field(
+        False,
+        "Do not store activations inside the towers' blocks but recompute them in the backward pass: less memory, "
+        "more time, the same gradients.",
+    )
+    compile: bool = config_field(
+        False, "Compile the towers with torch.compile: slower to start, faster steps on a GPU."
+    )
+    deterministic: bool = config_field(
+        True,
+        "Use deterministic kernels of torch, cuDNN and cuBLAS and do not search for the fastest ones: the same seed"
+        " gives the same bits on the same machine. If an operation has no deterministic kernel, the log names it.",
+    )
+    freeze: list[Literal["text", "visual"]] = config_field(
+        [],
+        "Towers that are not trained. If the visual tower is frozen, its frame features are computed once and cached; "
+        "one with random weights is drawn anew for each seed, and the tables say “random features”.",
+    )
+    freeze_layers: int | None = config_field(
+        None,
+        "Freeze the embeddings and the first n blocks of both CLIP towers (CLIP4Clip's `freeze_layer_num`, whose "
+        "recipe has 0: only the embeddings); none: nothing is frozen.",
+        ge=0,
+        le=96,
+    )
+    select_setting: Literal["auto", "origin", "hard", "test"] = config_field(
+        "auto",
+        "Validation setting whose scores choose the checkpoint; `auto`: `hard` if there are twins, else `test`.",
+    )
+    select_metric: Literal["sum", "R@1", "MRR", "mean R@1", "loss"] = config_field(
+        "sum",
+        "Validation score that chooses the checkpoint and is used by `patience`: `sum` (R@1 + R@5 + R@10), `R@1` "
+        "and `MRR` of text→item search; `mean R@1` is the mean over both directions; `loss`: the lowest InfoNCE of the "
+        "model's own scores (`valid_loss` of history.csv).",
+    )
+    keep: Literal["best", "last"] = config_field(
+        "best", "Weights of a finished run: of its best validation, or of its last epoch.", legacy_default="best"
+    )
+    keep_every: int | None = config_field(
+        None,
+        "Also keep the weights after every n epochs, as `epochs/model.epoch<k>.safetensors` beside the run's; no rule "
+        "knows these files, and a run that is made again does not remove them.",
+        legacy_default=None,
+        ge=1,
+    )
+    evaluate_every: int = config_field(1, "Validate after every n epochs, and after the last.", ge=1)
+    patience: int | None = config_field(
+        None, "Stop early after n validations in a row without a better score; none: train all epochs.", ge=1, le=10_000
+    )
+    save_every_steps: int = config_field(
+        200, "Save the training state every n steps, in addition to the end of each epoch.", ge=1
+    )
+
+    def compute(self) -> dict[str, object]:
+        """Keys that decide how much a training step computes, whatever the loss; steps are timed at equal values."""
+        return {
+            "training.batch.size": self.batch.size,
+            "training.freeze": sorted(self.freeze),
+            "training.precision": self.precision,
+            "training.gradient_checkpointing": self.gradient_checkpointing,
+        }
+
+    @field_validator("betas")
+    @classmethod
+    def _below_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
+        for beta in betas:
+            if not 0 <= beta < 1:
+                raise ValueError(f"{beta:g} is not a number from 0 to below 1")
+        return betas
+
+    @field_validator("freeze")
+    @classmethod
+    def _once(cls, towers: list[str]) -> list[str]:
+        return require_unique(towers)
+
+    @field_validator("micro_batch")
+    @classmethod
+    def _not_negative(cls, value: int | str | None) -> int | str | None:
+        if isinstance(value, int) and value < 0:
+            raise ValueError("a number of rows is needed, or auto, or null for the whole batch")
+        return value

@@ -1,0 +1,280 @@
+"""The common form of all datasets: a table of items and a table of captions.
+
+:func:`read_annotations` calls the reader of the dataset's format; readers collect their rows with
+:class:`AnnotationBuilder`, which checks ids and counts duplicates.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rewind.config.dataset import Dataset
+from rewind.data.readers import id_fault
+from rewind.errors import RewindError, printable
+from rewind.io.files import check_id
+from rewind.io.strict import read_user_text
+
+SPLITS = ("train", "valid", "test")
+TWIN_SUFFIX = "_rev"
+MAX_NOTE_EXAMPLES = 50  # ids, captions or files that a note or a report lists
+MAX_ID_CHARACTERS = 200
+CAPTION_BLOCK_ROWS = (
+    2**16
+)  # captions that are kept as tuples; in the columns of a table they take a third of the memory
+_CAPTION_FIELDS = ("video_id", "caption", "caption_id", "split")
+
+# ---- Annotations, and the reader of a dataset's format -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """Items and captions of a dataset, before any video is looked at.
+
+    Attributes:
+        items: one row per video or image: ``item_id``, ``source`` (file of the original, relative to the folder of
+            source clips, and without suffix where the format gives none), ``split``, ``cluster_id`` (what
+            statistics resample together: a video with its twin), ``reversed`` (1 for a twin, else 0). A dataset of
+            vectors also has ``path``: its picture, relative to its results folder, or empty.
+        captions: one row per caption: ``video_id``, ``caption``, ``caption_id`` (unique, disjoint from item ids),
+            ``split``. A column ``group`` is optional: what a caption is about, empty for nothing; results are then also
+            shown group by group.
+        notes: counts of items, captions and everything odd, JSON-able; nothing is left out without being counted here.
+
+    >>> builder = AnnotationBuilder()
+    >>> name = builder.original("v1", "v1.mp4", "test", "v1", "clips.csv: row 2")
+    >>> builder.describe(name, ["a dog runs"], "test")
+    >>> annotations = builder.annotations({"test": {}})
+    >>> annotations.items.columns.tolist(), annotations.captions["caption_id"].tolist()
+    (['item_id', 'source', 'split', 'cluster_id', 'reversed'], ['v1#0'])
+    """
+
+    items: pd.DataFrame
+    captions: pd.DataFrame
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def twin_of(item_id: str) -> str:
+    """Id of an original's time-reversed twin.
+
+    >>> twin_of("abc123")
+    'abc123_rev'
+    """
+    return item_id + TWIN_SUFFIX
+
+
+def read_annotations(dataset: Dataset, sources: str) -> Annotations:
+    """Read a dataset's annotations.
+
+    Args:
+        dataset: the validated dataset file.
+        sources: folder of source files that the workflow made (shapes, emoji, stamps, embeddings); other formats
+            ignore it.
+
+    Raises:
+        RewindError: for what the format refuses, or where ``only`` names an item that does not exist.
+    """
+    annotations = format_module(dataset).read(dataset, sources)
+    return annotations if dataset.only is None else select_originals(annotations, dataset.only)
+
+
+def format_module(dataset: Dataset) -> ModuleType:
+    """The module that reads the dataset's format: ``rewind.data.formats.<format>`` or the user's own dotted path.
+
+    Raises:
+        RewindError: if it cannot be imported.
+    """
+    name = dataset.source.format
+    path = name if "." in name else f"rewind.data.formats.{name}"
+    try:
+        return importlib.import_module(path)
+    except ImportError as error:
+        raise RewindError(
+            f"config/datasets/{dataset.name}.yaml: source.format: cannot import {path!r} ({error}); "
+            "put the module on PYTHONPATH or correct the name."
+        ) from error
+
+
+def select_originals(annotations: Annotations, path: str) -> Annotations:
+    """The originals listed in the file ``path``, one per line, with their twins and captions.
+
+    Raises:
+        RewindError: if the file is missing, lists nothing, or has an id that is no original of the annotations.
+    """
+    items = annotations.items
+    item_ids = set(items["item_id"])
+    lines = [line.strip() for line in read_user_text(path, "(`only`); give one item id per line").splitlines()]
+    # An id may have blanks; a line that is none is taken for several ids.
+    listed = (name for line in lines for name in ([line] if line in item_ids else line.split()))
+    selected = list(dict.fromkeys(listed))
+    is_original = items["reversed"] == 0
+    unknown = sorted(set(selected) - set(items["item_id"][is_original]))
+    if unknown or not selected:
+        what = f"{unknown[0]!r} is no original of the annotations" if unknown else "no item id in it"
+        raise RewindError(f"only: {path}: {what}; give one item id per line.")
+    original_ids = items["item_id"].where(is_original, items["item_id"].str.removesuffix(TWIN_SUFFIX))
+    rows = items[original_ids.isin(selected)]
+    captions = annotations.captions[annotations.captions["video_id"].isin(rows["item_id"])]
+    notes = annotations.notes | {"only": {"file": path, "originals": len(selected), "of": int(is_original.sum())}}
+    return Annotations(rows.reset_index(drop=True), captions.reset_index(drop=True), notes)
+
+
+# ---- Collecting items and captions, with the checks that all formats share -----------------------------------------
+
+
+class AnnotationBuilder:
+    """Collects items and captions in the order in which they are added, and checks them.
+
+    Args:
+        files: whether items have files named after their ids; without files an id may be any text on one line.
+
+    >>> builder = AnnotationBuilder()
+    >>> name = builder.original("v1", "v1.mp4", "test", "v1", "clips.csv: row 2")
+    >>> twin = builder.twin(name, "v1.mp4", "test", "v1")
+    >>> builder.describe(name, ["a door opens"], "test")
+    >>> builder.describe(twin, ["a door closes"], "test")
+    >>> annotations = builder.annotations({"test": {"file": "clips.csv"}})
+    >>> annotations.notes["splits"]["test"]["twins"], len(annotations.captions)
+    (1, 2)
+    """
+
+    def __init__(self, files: bool = True) -> None:
+        self.files = files
+        self.items: list[tuple[str, str, str, str, int]] = []
+        self.captions: list[tuple[str, str, str, str]] = []
+        self.caption_blocks: list[pd.DataFrame] = []  # full blocks of captions
+        self.first_mention: dict[str, str] = {}  # original → where it was first named
+        self.groups: dict[str, str] = {}  # caption id → group
+
+    def original(self, item_id: object, source: str, split: str, cluster_id: str, where: str) -> str:
+        """Add an original video and return its id.
+
+        Raises:
+            RewindError: if the id is unsafe, ends like a twin's, or was added before; messages begin with ``where``.
+        """
+        name = check_id(item_id, where) if self.files else check_text_id(item_id, where)
+        if name.endswith(TWIN_SUFFIX):
+            raise RewindError(f"{where}: the id {name!r} ends with {TWIN_SUFFIX!r}, as reversed twins do; rename it.")
+        if name in self.first_mention:
+            raise RewindError(
+                f"{where}: the id {name!r} occurs twice; it is also in {self.first_mention[name]}. Keep one."
+            )
+        self.first_mention[name] = where
+        self.items.append((name, source, split, cluster_id, 0))
+        return name
+
+    def twin(self, item_id: str, source: str, split: str, cluster_id: str) -> str:
+        """Add the reversed twin of an original and return its id."""
+        name = twin_of(item_id)
+        self.items.append((name, source, split, cluster_id, 1))
+        return name
+
+    def describe(self, video_id: str, captions: list[str], split: str, groups: Sequence[str] = ()) -> None:
+        """Add all captions of an item; ``caption_id`` is ``<video_id>#<n>``; ``groups``: one for each, or none."""
+        self.groups |= {f"{video_id}#{n}": group for n, group in enumerate(groups) if group}
+        self.captions += [(video_id, text, f"{video_id}#{n}", split) for n, text in enumerate(captions)]
+        if len(self.captions) >= CAPTION_BLOCK_ROWS:
+            self._close_block()
+
+    def _close_block(self) -> None:
+        self.caption_blocks.append(pd.DataFrame(self.captions, columns=list(_CAPTION_FIELDS)))
+        self.captions = []
+
+    def annotations(self, notes: dict[str, dict[str, Any]]) -> Annotations:
+        """The finished tables; ``notes``, by split, gain counts of items, captions and duplicates."""
+        items = pd.DataFrame(self.items, columns=["item_id", "source", "split", "cluster_id", "reversed"])
+        if self.captions or not self.caption_blocks:
+            self._close_block()
+        for split, note in notes.items():
+            rows = items[items["split"] == split]
+            texts = [part.loc[part["split"] == split, ["video_id", "caption"]] for part in self.caption_blocks]
+            note |= {
+                "originals": int((rows["reversed"] == 0).sum()),
+                "twins": int((rows["reversed"] == 1).sum()),
+            }
+            note |= {
+                "captions": sum(map(len, texts)),
+                "captions_per_item": _count_captions_per_item(texts),
+                "duplicates": duplicate_captions(_possibly_repeated(texts)),
+            }
+            del texts  # before the next split's, which may be as large
+        captions = pd.concat(self.caption_blocks, ignore_index=True)
+        # Ids of captions and items are one set of names: both are queries and gallery, in one direction or the other.
+        if ambiguous := set(captions["caption_id"]).intersection(name for name in self.first_mention if "#" in name):
+            name = min(ambiguous)
+            raise RewindError(
+                f"{self.first_mention[name]}: the id {name!r} is also that of a caption of "
+                f"{name.rpartition('#')[0]!r}; rename the item."
+            )
+        if self.groups:
+            captions["group"] = captions["caption_id"].map(self.groups).fillna("")
+        return Annotations(items, captions, {"splits": notes})
+
+
+def check_text_id(value: object, where: str) -> str:
+    """Return ``value`` as an id of an item without a file.
+
+    Raises:
+        RewindError: if it is empty, longer than 200 characters, has white space around it, or a control character.
+    """
+    name = str(value)
+    fault = id_fault(name)
+    if not fault and (len(name) > MAX_ID_CHARACTERS or printable(name) != name or re.search(r"[\t\r\n]", name)):
+        fault = (
+            f"the id {name[:MAX_ID_CHARACTERS]!r} has a control character, or more than {MAX_ID_CHARACTERS} "
+            "characters; shorten it"
+        )
+    if fault:
+        raise RewindError(f"{where}: {fault}.")
+    return name
+
+
+def _count_captions_per_item(parts: list[pd.DataFrame]) -> dict[str, int]:
+    """Number of captions → how many items have that many, for example ``{"1": 500}``."""
+    counts = pd.concat([part.groupby("video_id").size() for part in parts])  # an item may have captions in two blocks
+    sizes = counts.groupby(level=0).sum().value_counts().sort_index()
+    return {str(size): int(count) for size, count in sizes.items()}
+
+
+def duplicate_captions(captions: pd.DataFrame) -> dict[str, Any]:
+    """Captions whose exact text occurs more than once: counts and examples.
+
+    Args:
+        captions: ``video_id`` and ``caption`` of one split.
+
+    Returns:
+        ``between_items``: number of texts that describe two or more items (so a search for them has no single right
+        answer); ``within_items``: number of texts repeated inside one item; ``shared``: the first
+        :data:`MAX_NOTE_EXAMPLES` texts of several items, with the items.
+
+    >>> table = pd.DataFrame({"video_id": ["v1", "v2", "v2"], "caption": ["a dog", "a dog", "a cat"]})
+    >>> duplicate_captions(table)
+    {'between_items': 1, 'within_items': 0, 'shared': [{'caption': 'a dog', 'items': ['v1', 'v2']}]}
+    """
+    owners = captions.groupby("caption", sort=False)["video_id"].nunique()
+    between = owners.index[owners > 1]
+    repeated = captions.duplicated(["video_id", "caption"], keep=False)
+    shown = captions[captions["caption"].isin(between[:MAX_NOTE_EXAMPLES])].groupby("caption", sort=False)["video_id"]
+    return {
+        "between_items": len(between),
+        "within_items": int(captions[repeated].drop_duplicates(["video_id", "caption"]).shape[0]),
+        "shared": [{"caption": text, "items": list(dict.fromkeys(items))} for text, items in shown],
+    }
+
+
+def _possibly_repeated(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """Captions whose text has a hash that occurs more than once: few of millions, whose texts are then compared.
+
+    Python's hash of a text differs from process to process, but only which false candidates remain depends on it.
+    """
+    hashes = [np.fromiter(map(hash, part["caption"].tolist()), np.int64, len(part)) for part in parts]
+    ordered = np.sort(np.concatenate(hashes))
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    return pd.concat([part[np.isin(own, repeated)] for part, own in zip(parts, hashes, strict=True)], ignore_index=True)

@@ -1,0 +1,223 @@
+"""Writes and reads ``items.csv`` and the caption tables of each split, which all later stages use.
+
+:func:`write_captions` joins annotations with the outcome of the video stage; :func:`load_split` returns the usable
+part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rewind.data.annotations import CAPTION_BLOCK_ROWS, MAX_NOTE_EXAMPLES, SPLITS, TWIN_SUFFIX, Annotations
+from rewind.errors import RewindError
+from rewind.io.files import read_csv, write_csv, write_csv_parts, write_json
+
+# ---- Tables of items and captions ----------------------------------------------------------------------------------
+
+ITEM_COLUMNS = ["item_id", "path", "split", "cluster_id", "reversed", "status"]
+CAPTION_COLUMNS = ["video_id", "caption", "caption_id"]
+ORIGIN_SPLIT = "test_origin"
+USABLE_STATUS = "ok"
+
+
+class SplitTables(NamedTuple):
+    """The usable items and captions of a split.
+
+    Attributes:
+        items: rows of ``items.csv`` with a usable clip.
+        captions: their captions: ``video_id, caption, caption_id``.
+        left_out: numbers of ``items`` and ``captions`` that are left out because their clip is unusable.
+
+    >>> SplitTables(pd.DataFrame(), pd.DataFrame(), {"items": 1, "captions": 5}).left_out["captions"]
+    5
+    """
+
+    items: pd.DataFrame
+    captions: pd.DataFrame
+    left_out: dict[str, int]
+
+
+def write_captions(
+    annotations: Annotations,
+    report: pd.DataFrame,
+    folder: Path,
+    name: str,
+    suffix: str = ".mp4",
+    digest: str | None = None,
+) -> dict[str, Any]:
+    """Write ``captions/<name>_{train,valid,test,test_origin}.csv``, ``items.csv`` and ``captions/report.json``.
+
+    Captions of unusable clips stay in the CSVs; whether a clip is usable is the ``status`` in ``items.csv``.
+    ``test_origin`` has the captions of test items that are not reversed.
+
+    Args:
+        annotations: items and captions of the dataset.
+        report: the video report: one row per original, with ``item_id``, ``status`` (``ok`` or not),
+            ``reason`` and, if there, ``twin`` (``none`` where no reversed file was made).
+        folder: the dataset's results folder; paths in ``items.csv`` are relative to it.
+        name: name of the dataset.
+        suffix: of the normalised files.
+        digest: hash of the items' content, if known; see :func:`clips_digest`.
+
+    Returns:
+        The content of ``report.json``: that hash, the notes of the reader, and for every split counts of originals,
+        twins, captions and the usable ones of each, and the unusable clips with their reasons (the first 50).
+
+    Raises:
+        RewindError: if the report names an original twice, or an original that the annotations lack.
+    """
+    folder = Path(folder)
+    items = _with_status(annotations.items, report, suffix)
+    originals = set(items["item_id"][items["reversed"] == 0])
+    for split in (*SPLITS, ORIGIN_SPLIT):
+        blocks = _caption_blocks(annotations.captions, split, originals)
+        write_csv_parts(_captions_path(folder, name, split), (block[CAPTION_COLUMNS] for block in blocks))
+    write_csv(folder / "items.csv", items[ITEM_COLUMNS])
+    content = {
+        "dataset": name,
+        "digest": digest,
+        "splits": {
+            split: _count_split(_rows_of_split(items, split), _caption_blocks(annotations.captions, split, originals))
+            for split in SPLITS
+        },
+        "annotations": annotations.notes,
+    }
+    write_json(folder / "captions" / "report.json", content)
+    return content
+
+
+def load_split(folder: Path, name: str, split: str) -> SplitTables:
+    """The usable items and captions of ``train``, ``valid``, ``test`` or ``test_origin``.
+
+    Items keep the order of ``items.csv``, captions that of their CSV.
+
+    Raises:
+        RewindError: if a file is missing, or a caption belongs to no item of the split.
+    """
+    folder = Path(folder)
+    path = _captions_path(folder, name, split)
+    items = _rows_of_split(read_csv(folder / "items.csv"), split)
+    captions = read_csv(path)
+    unknown = captions.index[~captions["video_id"].isin(items["item_id"])]
+    if len(unknown):
+        row, video = unknown[0], captions["video_id"][unknown[0]]
+        raise RewindError(
+            f"{path}: row {row + 2}: {video!r} is not a {split} item of {folder / 'items.csv'}; make both files again."
+        )
+    usable = items[items["status"] == USABLE_STATUS]
+    usable_captions = captions[captions["video_id"].isin(usable["item_id"])]
+    left_out = {"items": len(items) - len(usable), "captions": len(captions) - len(usable_captions)}
+    return SplitTables(usable.reset_index(drop=True), usable_captions.reset_index(drop=True), left_out)
+
+
+def _captions_path(folder: Path, name: str, split: str) -> Path:
+    return folder / "captions" / f"{name}_{split}.csv"
+
+
+def _rows_of_split(table: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Rows of a split; both tables have the columns ``split`` and ``reversed``."""
+    if split == ORIGIN_SPLIT:
+        return table[(table["split"] == "test") & (table["reversed"] == 0)]
+    return table[table["split"] == split]
+
+
+def _with_status(items: pd.DataFrame, report: pd.DataFrame, suffix: str) -> pd.DataFrame:
+    """Items with ``path``, ``status`` and ``reason``; a twin is made from its original's file and shares its status."""
+    _check_report(items, report)
+    original_ids = items["item_id"].where(items["reversed"] == 0, items["item_id"].str.removesuffix(TWIN_SUFFIX))
+    rows = report.set_index("item_id").reindex(original_ids).reset_index(drop=True)  # one row per item, in its order
+    table = items.reset_index(drop=True)
+    # Datasets of vectors say where their pictures are, if there are any.
+    path = table["path"] if "path" in table else "videos/" + table["item_id"] + suffix
+    table = table.assign(
+        path=path,
+        status=rows["status"].fillna("missing"),
+        reason=rows["reason"].fillna("").where(rows["status"].notna(), "not in the video report"),
+    )
+    if "twin" in rows:
+        twinless = (table["reversed"] == 1) & (table["status"] == USABLE_STATUS) & (rows["twin"] == "none")
+        table.loc[twinless, ["status", "reason"]] = ["missing", "no reversed clip was made"]
+    return table
+
+
+def _check_report(items: pd.DataFrame, report: pd.DataFrame) -> None:
+    duplicates = report["item_id"][report["item_id"].duplicated()]
+    if len(duplicates):
+        raise RewindError(f"the video report names {duplicates.iloc[0]!r} twice; make it again.")
+    originals = items["item_id"][items["reversed"] == 0]
+    unknown = report["item_id"][~report["item_id"].isin(originals)]
+    if len(unknown):
+        raise RewindError(
+            f"the video report names {unknown.iloc[0]!r}, which is not in the annotations; make the report again."
+        )
+
+
+def _caption_blocks(captions: pd.DataFrame, split: str, originals: set[str]) -> Iterator[pd.DataFrame]:
+    """The captions of a split, one block at a time, as there may be millions; at least one block, perhaps empty."""
+    for start in range(0, max(1, len(captions)), CAPTION_BLOCK_ROWS):
+        block = captions.iloc[start : start + CAPTION_BLOCK_ROWS]
+        in_split = block["split"] == ("test" if split == ORIGIN_SPLIT else split)
+        yield block[in_split & _is_member(block["video_id"], originals)] if split == ORIGIN_SPLIT else block[in_split]
+
+
+def _is_member(ids: pd.Series, members: set[str]) -> np.ndarray:
+    """(n,) whether each id is in the set; ``isin`` would hash all members again for every block."""
+    return np.fromiter((name in members for name in ids.tolist()), bool, len(ids))
+
+
+def _count_split(items: pd.DataFrame, captions: Iterator[pd.DataFrame]) -> dict[str, Any]:
+    usable = items[items["status"] == USABLE_STATUS]
+    unusable = items[items["status"] != USABLE_STATUS]
+    usable_ids = set(usable["item_id"])
+    counts = [(len(block), int(_is_member(block["video_id"], usable_ids).sum())) for block in captions]
+    return {
+        "originals": int((items["reversed"] == 0).sum()),
+        "originals_usable": int((usable["reversed"] == 0).sum()),
+        "twins": int((items["reversed"] == 1).sum()),
+        "twins_usable": int((usable["reversed"] == 1).sum()),
+        "captions": sum(count for count, _ in counts),
+        "captions_usable": sum(count for _, count in counts),
+        "unusable": len(unusable),
+        "unusable_shown": unusable[["item_id", "status", "reason"]].head(MAX_NOTE_EXAMPLES).to_dict("records"),
+    }
+
+
+# ---- A hash of the dataset's content: of its normalised clips or images, or of its embeddings ----------------------
+
+
+def clips_digest(report: pd.DataFrame) -> str | None:
+    """SHA-256 over the id and the hash of every usable clip or image, in the order of ids.
+
+    Args:
+        report: the report of the video stage: item_id, status, sha256.
+
+    Returns:
+        64 hex digits; None where the report is from a version that stored no hashes.
+
+    >>> report = pd.DataFrame({"item_id": ["v1"], "status": ["ok"], "sha256": ["ab"]})
+    >>> len(clips_digest(report)), clips_digest(report.drop(columns="sha256"))
+    (64, None)
+    """
+    usable = report[report["status"] == USABLE_STATUS]
+    hashes = usable.get("sha256", pd.Series("", index=usable.index)).fillna("").astype(str)
+    if (hashes == "").any():
+        return None
+    return _hash_pairs(sorted(zip(usable["item_id"], hashes, strict=True)))
+
+
+def embeddings_digest(hashes: Mapping[str, str]) -> str:
+    """The digest of a dataset of vectors, from the hashes in its index (``embeddings.json``)."""
+    return _hash_pairs(sorted(hashes.items()))
+
+
+def _hash_pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    digest = hashlib.sha256()
+    for name, value in pairs:
+        digest.update(f"{name}\0{value}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,117 @@
+"""Any dataset as one CSV, one row per caption.
+
+Columns, in any order: ``item_id``, ``caption`` and optionally ``path``, ``split``, ``cluster_id``,
+``reverse_caption`` and ``group``. Without ``path`` a clip's file is named by its id, with any video suffix; without
+``split`` all items belong to the test split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from rewind.config.dataset import Dataset
+from rewind.data.annotations import SPLITS, AnnotationBuilder, Annotations
+from rewind.errors import RewindError
+from rewind.io.strict import CsvColumns, CsvRow, csv_header, read_user_csv
+
+REQUIRED_COLUMNS = ("item_id", "caption")
+OPTIONAL_COLUMNS = ("path", "split", "cluster_id", "reverse_caption", "group")
+TABLE_COLUMNS = CsvColumns(REQUIRED_COLUMNS, OPTIONAL_COLUMNS, ids=("item_id", "cluster_id"))
+
+
+@dataclass
+class _TableItem:
+    """What the rows of one item say."""
+
+    where: str  # file and row of the first
+    path: str
+    split: str
+    cluster_id: str
+    forward: list[str] = field(default_factory=list)  # captions
+    reverse: list[str] = field(default_factory=list)
+    without_caption: list[str] = field(default_factory=list)  # file and row of rows without a caption
+    forward_groups: list[str] = field(default_factory=list)
+    reverse_groups: list[str] = field(default_factory=list)
+
+
+def read(dataset: Dataset, sources: str) -> Annotations:
+    """Read the CSV named in ``source.table``; ``sources`` is not used.
+
+    Rows of one item give its captions, in order; they agree on ``path``, ``split`` and ``cluster_id`` (the item's id
+    where that is empty). An item whose only row has no caption is in the gallery, but there is no query for it. An
+    item gets a reversed twin if ``dataset.reverse`` is true and one of its ``reverse_caption`` cells is not empty.
+    White space inside a caption becomes one blank.
+
+    Raises:
+        RewindError: naming file and row for a missing column, an unknown split, an unsafe id, an empty caption among
+            others of its item, white space around an id, a path that leaves the folder, or rows of one item that
+            disagree.
+    """
+    table = Path(dataset.source.table)
+    items: dict[str, _TableItem] = {}
+    for row in read_table_rows(table, f"(`source.table`). {dataset.how_to_get}"):
+        _add_row(items, row.cells, f"{table}: row {row.number}", dataset.clips)
+    if not items:
+        raise RewindError(f"{table}: no rows below the header; write one row per caption.")
+    if not any(item.forward or item.reverse for item in items.values()):
+        raise RewindError(f"{table}: no row has a caption; write one row per caption.")
+    builder = AnnotationBuilder(files=dataset.clips)
+    for item_id, item in items.items():
+        if item.without_caption and (item.forward or len(item.without_caption) > 1):
+            raise RewindError(
+                f"{item.without_caption[-1]}: the caption of {item_id!r} is empty, and the item has other rows; write "
+                "one or delete the row."
+            )
+        name = builder.original(item_id, item.path, item.split, item.cluster_id, item.where)
+        builder.describe(name, item.forward, item.split, item.forward_groups)
+        if dataset.reverse and item.reverse:
+            twin = builder.twin(name, item.path, item.split, item.cluster_id)
+            builder.describe(twin, item.reverse, item.split, item.reverse_groups)
+    return builder.annotations({split: {"file": str(table)} for split in SPLITS})
+
+
+def has_groups(dataset: Dataset) -> bool:
+    """Whether the CSV's column ``group`` names one for a caption of the test split."""
+    table = Path(dataset.source.table)
+    cells = (row.cells for row in read_table_rows(table)) if "group" in csv_header(table) else ()
+    return any(row["group"].strip() and row.get("split", "test") in ("test", "") for row in cells)
+
+
+def read_table_rows(table: Path, missing: str = "") -> Iterator[CsvRow]:
+    """Rows of such a CSV; header and number of cells are checked, their content is not."""
+    return read_user_csv(table, TABLE_COLUMNS, missing)
+
+
+def _add_row(items: dict[str, _TableItem], row: dict[str, str], where: str, clips: bool) -> None:
+    """Check one row and add it to its item."""
+    item_id, caption = (row[name] for name in REQUIRED_COLUMNS)
+    path, split = row.get("path", item_id if clips else ""), row.get("split", "test")
+    split = split or ("" if clips else "test")  # without clips an empty cell is as good as no column
+    if not item_id:
+        raise RewindError(f"{where}: `item_id` is empty; give the clip an id.")
+    if split not in SPLITS:
+        raise RewindError(f"{where}: the split {split!r} is unknown; use {', '.join(SPLITS)}.")
+    if clips and (not path or ".." in PurePosixPath(path).parts or PurePosixPath(path).is_absolute()):
+        raise RewindError(f"{where}: the path {path!r} must name a file inside `source.videos`, relative to it.")
+    cluster = row.get("cluster_id") or item_id
+    item = items.setdefault(item_id, _TableItem(where, path, split, cluster))
+    for name, value, first in (
+        ("path", path, item.path),
+        ("split", split, item.split),
+        ("cluster_id", cluster, item.cluster_id),
+    ):
+        if value != first:
+            raise RewindError(
+                f"{where}: {item_id!r} has the {name} {value!r} here but {first!r} in {item.where}; "
+                "all rows of an item must agree."
+            )
+    if caption:
+        item.forward.append(" ".join(caption.split()))
+        item.forward_groups.append(row.get("group", ""))
+    else:
+        item.without_caption.append(where)
+    if row.get("reverse_caption"):
+        item.reverse.append(" ".join(row["reverse_caption"].split()))
+        item.reverse_groups.append(row.get("group", ""))

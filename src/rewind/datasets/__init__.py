@@ -1,1 +1,0 @@
-"""One module per source format; each turns raw files into items and captions."""

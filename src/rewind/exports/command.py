@@ -1,0 +1,46 @@
+"""Arguments of ``rewind export`` and ``rewind import``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rewind.io.files import check_output_file
+
+
+def add_export_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add ``rewind export`` and ``rewind import``."""
+    export = commands.add_parser("export", help="write data for other evaluation tools")
+    formats = export.add_subparsers(required=True, metavar="FORMAT")
+    mteb = formats.add_parser("mteb", help="write a Python module of MTEB tasks over a data set's test split")
+    mteb.add_argument("name", metavar="STUDY|DATASET", help="name of a file in config/studies or config/datasets")
+    mteb.add_argument("out", type=Path, metavar="OUT", help="folder to write; Python imports it by its name")
+    mteb.add_argument(
+        "--copy",
+        action="store_true",
+        help="put the clips into it too (default: beside the dataset, in results/data/<dataset>/clips)",
+    )
+    mteb.set_defaults(command=_export_mteb)
+    importer = commands.add_parser("import", help="read scores that other evaluation tools computed")
+    formats = importer.add_subparsers(required=True, metavar="FORMAT")
+    mteb = formats.add_parser("mteb", help="read the predictions of a retrieval task that MTEB kept")
+    mteb.add_argument("predictions", type=Path, metavar="PREDICTIONS", help="<task>_predictions.json")
+    mteb.add_argument("out", type=Path, metavar="OUT", help="matrix (.npz), or TREC run (.trec, .txt, .run) to write")
+    mteb.set_defaults(command=_import_mteb)
+
+
+def _export_mteb(options: argparse.Namespace) -> int:
+    from rewind.exports.mteb import export_tasks  # imported only when the command runs: `rewind --help` is fast
+
+    names = export_tasks(options.name, options.out, options.copy)
+    print(f"{options.out}: {len(names)} tasks: {', '.join(names)}")
+    return 0
+
+
+def _import_mteb(options: argparse.Namespace) -> int:
+    from rewind.exports.mteb import import_predictions
+
+    check_output_file(options.out, "OUT")
+    print(import_predictions(options.predictions, options.out))
+    return 0

@@ -1,0 +1,476 @@
+"""Read and write files: atomic writes, CSV, JSON, Parquet and npz, hashes, safe ids, and checks of output paths.
+
+Files appear whole or not at all (:func:`atomic_write`). :func:`reading_user_file` turns whatever a library raises
+for a broken file into a message with the file's name. Strict readers for users' text, CSV and JSON are in
+:mod:`rewind.io.strict`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import json
+import os
+import re
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rewind.errors import RewindError
+from rewind.system_errors import (
+    attach_file_name,
+    attach_write_failure,
+    is_system_error,
+    move_into_place,
+    path_error_reason,
+    require_file_target,
+    user_message,
+)
+
+# Letters, digits and . _ - ; never a leading dot or dash, so an id is neither hidden, a parent folder nor an option.
+_SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
+# A command's standard input, and what a shell's `<(…)` names: both are open already, so neither waits for ever.
+_PIPED_PATH = re.compile(r"/dev/stdin|(?:/dev|/proc/self)/fd/\d+")
+_NON_FILE_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_MAX_REASON_CHARACTERS = 200  # of a library's message
+# Columns of Rewind's own CSVs that are text whatever they look like.
+_TEXT_COLUMNS = frozenset(
+    {"caption", "path", "split", "status", "reason", "source", "reversed_source", "method", "setting"}
+)
+# Texts that a spreadsheet takes for formulas. Leading apostrophes count too, so that a text which already has one can
+# be told apart from one that was escaped.
+_FORMULA_START = re.compile(r"'*[=+\-@\t\r]")
+_ESCAPED_FORMULA = re.compile(r"'+[=+\-@\t\r]")
+
+# ---- Names and hashes ----------------------------------------------------------------------------------------------
+
+
+def check_id(value: object, where: str) -> str:
+    """Return ``value`` as an id that is safe as a file name.
+
+    Raises:
+        RewindError: if it is empty, longer than 200 characters, or holds anything but letters, digits, ``.``, ``_``
+            and ``-`` (so no id can name a path outside the results folder).
+
+    >>> check_id("video_0012", "clips.csv: row 3")
+    'video_0012'
+    """
+    text = str(value)
+    if not _SAFE_ID.fullmatch(text) or ".." in text:
+        raise RewindError(
+            f"{where}: the id {text!r} cannot be used as a file name; use letters, digits, '.', '_' and '-' "
+            "(not starting with a dot or a dash, no '..', at most 200 characters)."
+        )
+    return text
+
+
+def stable_hash(*parts: object) -> str:
+    """A short hash (16 hex digits) of JSON-able values, the same in every process; keys of dicts in any order.
+
+    >>> stable_hash({"seed": 0, "size": 32}) == stable_hash({"size": 32, "seed": 0})
+    True
+    """
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sha256_of(path: str | Path) -> str:
+    """SHA-256 of a file, 64 hex digits."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def crc32_of(path: str | Path) -> int:
+    """CRC-32 of a file, faster than SHA-256: finds accidental damage, not manipulation."""
+    value, buffer = 0, memoryview(bytearray(2**20))  # one buffer for all reads of 1 MiB
+    with Path(path).open("rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            value = zlib.crc32(buffer[:count], value)
+    return value
+
+
+# ---- Files that users name: refused before they are opened, or explained when a library fails on them --------------
+
+
+def require_regular_file(path: str | Path, missing: str = "", missing_ok: bool = False) -> None:
+    """Refuse what is no file before it is opened: opening a named pipe waits for ever, and a device may never end.
+
+    ``/dev/stdin`` and the paths of a shell's ``<(…)`` may be pipes.
+
+    Args:
+        path: a file that a user names; links are followed.
+        missing: added to the message for a missing file, such as its key and how to get it.
+        missing_ok: let a missing file pass, for a caller with a better message.
+
+    Raises:
+        RewindError: if it is missing, may not be read, or is a folder, a named pipe, a socket or a device.
+        OSError: for a fault of the machine, such as a disk that does not answer.
+    """
+    try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+    except FileNotFoundError as error:
+        if missing_ok:
+            return
+        raise RewindError(f"{path}: no such file {missing}".rstrip(" .") + ".") from error
+    except ValueError as error:  # a path with a NUL character
+        raise RewindError(f"{path}: cannot be read ({error}).") from error
+    except OSError as error:
+        if is_system_error(error):
+            raise
+        raise RewindError(f"{path}: {path_error_reason(error)}.") from error
+    if (what := _NON_FILE_KINDS.get(kind)) and not _PIPED_PATH.fullmatch(str(path)):
+        remedy = "name the file itself" if kind == stat.S_IFDIR else "save its content in a file, and name that"
+        raise RewindError(f"{path}: this is {what}; {remedy}.")
+    if not os.access(path, os.R_OK):  # libraries would call such a file damaged
+        raise RewindError(f"{path}: this account may not read the file; ask its owner for the right, or copy it.")
+
+
+def non_file_kind(path: str | Path) -> str:
+    """What is in the place of a file, for example "a named pipe"; empty for a file, or where nothing is.
+
+    >>> non_file_kind("/")
+    'a folder'
+    """
+    try:
+        return _NON_FILE_KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "")
+    except OSError:
+        return ""
+
+
+def require_intact_archive(path: str | Path) -> None:
+    """Refuse a zip archive with a damaged member; a file that is no zip archive passes.
+
+    PyTorch saves zip archives with a CRC-32 of every tensor, but does not check them when it loads.
+
+    Raises:
+        RewindError: naming the file.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise RewindError(f"{path}: not as it was written ({error}).") from None
+    if broken:
+        raise RewindError(f"{path}: {broken} in it is not as it was written.")
+
+
+@contextlib.contextmanager
+def reading_user_file(path: str | Path, what: str, remedy: str = "write it again", missing: str = "") -> Iterator[None]:
+    """Turn whatever a library raises for a user's file into a message with the file's name and the reason.
+
+    Only the reading of the file belongs in the block: a bug of ours there would be taken for a fault of the file.
+
+    Args:
+        path: the file; what is no file is refused before the block (see :func:`require_regular_file`).
+        what: what should be in it, and where in it the block reads, for example ``npz`` or ``npz, array 'vectors'``.
+        remedy: what to do about a broken file.
+        missing: see :func:`require_regular_file`.
+
+    Raises:
+        RewindError: naming the file and why it cannot be read; one that the block raises itself stays as it is.
+        MemoryError, OSError, RuntimeError: for faults of the machine (no memory, no space, a disk that fails), which
+            pass as they are; :func:`rewind.system_errors.user_message` then names the file.
+
+    >>> with tempfile.NamedTemporaryFile(suffix=".npz") as file, reading_user_file("/dev/null", "npz"):
+    ...     np.load(file.name)
+    Traceback (most recent call last):
+        ...
+    rewind.errors.RewindError: /dev/null: this is a device; save its content in a file, and name that.
+    """
+    require_regular_file(path, missing)
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # panics of libraries in Rust (safetensors) are no `Exception`
+        # A reader inside the block may have turned a full disk into "cannot be read": its cause is the error to report.
+        cause = error.__cause__ if isinstance(error, RewindError) and error.__cause__ else error
+        if is_system_error(cause):
+            attach_file_name(cause, path)
+            raise cause from None
+        if isinstance(error, RewindError) or _is_about_other_file(error, path):
+            raise
+        raise RewindError(f"{path}: no {what} that can be read ({_short_reason(error)}); {remedy}.") from error
+
+
+def _is_about_other_file(error: BaseException, path: str | Path) -> bool:
+    """Whether the system refused another file, such as an output that is written while this one is read."""
+    if not isinstance(error, OSError) or error.errno is None or error.filename is None:
+        return False
+    return os.fspath(error.filename) != os.fspath(path)
+
+
+def _short_reason(error: BaseException) -> str:
+    """The first line of a library's message, with the class of the error where the message alone says little."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in line)  # may quote a broken file
+    if not line or isinstance(error, LookupError | AttributeError | AssertionError):
+        line = f"{type(error).__name__}: {line}".rstrip(": ")
+    return f"{line[:_MAX_REASON_CHARACTERS]}…" if len(line) > _MAX_REASON_CHARACTERS else line.rstrip(".")
+
+
+@contextlib.contextmanager
+def name_file_in_errors(path: str | Path) -> Iterator[None]:
+    """Around work on the content of a file: note its name on faults of the machine, such as a lack of memory.
+
+    Raises:
+        MemoryError, OSError, RuntimeError: what the block raises, with the file's name.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_system_error(error):
+            attach_file_name(error, path)
+        raise
+
+
+def reraise_system_error(error: BaseException, path: str | Path) -> None:
+    """Raise ``error`` again if it is a fault of the machine; else return, so that the caller goes on without the file.
+
+    Raises:
+        MemoryError, OSError, RuntimeError: the error, with the file's name.
+    """
+    if is_system_error(error):
+        attach_file_name(error, path)
+        raise error
+
+
+# ---- Atomic writes, and the formats that Rewind writes and reads ---------------------------------------------------
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that replaces it when the block ends without an error.
+
+    A job killed at any moment leaves either the old file or the new one, and perhaps a hidden ``.<name>.<pid>.part``
+    file. The suffix is kept, because writers such as ffmpeg choose their format by it. Files that take long to make
+    again (:data:`rewind.system_errors.DURABLE_SUFFIXES`) also survive a power cut.
+
+    Raises:
+        RewindError: if ``path`` is a folder, a device or a pipe.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_write(Path(folder) / "runs" / "notes.txt") as temporary:
+    ...         _ = temporary.write_text("done")
+    ...     print([path.name for path in (Path(folder) / "runs").iterdir()])
+    ['notes.txt']
+    """
+    path = Path(path)
+    require_file_target(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield temporary
+        move_into_place(temporary, path)
+    except Exception as error:
+        attach_write_failure(error, path, temporary)  # before the file is removed: what it takes is part of the message
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write ``text`` as UTF-8, atomically."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        RewindError: with the file's name, and the line and column of the fault, if it is missing or not valid JSON.
+    """
+    with reading_user_file(path, "JSON file"):
+        try:
+            return json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise RewindError(f"{path}: no such file.") from error
+        except (ValueError, RecursionError) as error:  # not UTF-8, bad syntax, too deep
+            raise RewindError(f"{path}: not valid JSON: {error}.") from error
+
+
+def read_cached_json(path: Path | None) -> Any:
+    """The content of a JSON file that only saves work; None where it is absent or broken: it can be computed anew."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def write_csv(path: str | Path, table: pd.DataFrame) -> None:
+    """Write ``table`` as CSV with ``\\n`` line ends and no index, atomically."""
+    with atomic_write(path) as temporary:
+        table.to_csv(temporary, index=False, lineterminator="\n")
+
+
+def write_csv_parts(path: str | Path, parts: Iterable[pd.DataFrame]) -> None:
+    """Write the file of :func:`write_csv` from consecutive blocks of rows (at least one), one in memory at a time."""
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        for number, part in enumerate(parts):
+            part.to_csv(stream, index=False, lineterminator="\n", header=number == 0)
+
+
+def read_csv(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Read a CSV written by :func:`write_csv`; columns named in ``text`` and every ``*_id`` stay strings.
+
+    Ids such as ``0012`` must not turn into numbers, and a caption ``NA`` is a word, not a missing value.
+
+    Raises:
+        RewindError: with the file's name, if it is missing, empty or no CSV.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_csv(Path(folder) / "items.csv", pd.DataFrame({"item_id": ["0012"], "caption": ["NA"], "rank": [3]}))
+    ...     print(read_csv(Path(folder) / "items.csv").to_dict("list"))
+    {'item_id': ['0012'], 'caption': ['NA'], 'rank': [3]}
+    """
+    with reading_user_file(path, "CSV"):
+        try:
+            columns = pd.read_csv(path, nrows=0).columns
+            text_types = {c: str for c in columns if c.endswith("_id") or c in text or c in _TEXT_COLUMNS}
+            # pandas takes "NA", "null" and the like for missing; only an empty cell of another column is.
+            blanks = {c: [""] for c in columns if c not in text_types}
+            return pd.read_csv(path, dtype=text_types, keep_default_na=False, na_values=blanks)
+        except (FileNotFoundError, pd.errors.EmptyDataError) as error:
+            raise RewindError(f"{path}: missing or empty; a CSV with a header row is needed.") from error
+        except (ValueError, IsADirectoryError) as error:  # not UTF-8, or rows of unequal length
+            raise RewindError(f"{path}: no CSV that can be read: {error}.") from error
+
+
+def write_spreadsheet(path: str | Path, table: pd.DataFrame) -> None:
+    """Write a CSV that people open in a spreadsheet, so that no text in it is taken for a formula.
+
+    A text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return gets an apostrophe before it, and so
+    does one with nothing but apostrophes before these. Numbers stay as they are. :func:`read_spreadsheet` returns the
+    original texts. Files that programs read are written by :func:`write_csv`, which changes nothing.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "captions.csv"
+    ...     write_spreadsheet(path, pd.DataFrame({"caption": ["=SUM(A1)", "a dog"]}))
+    ...     print(path.read_text().split(), read_spreadsheet(path)["caption"].tolist())
+    ['caption', "'=SUM(A1)", 'a', 'dog'] ['=SUM(A1)', 'a dog']
+    """
+    safe = _map_text_cells(table, lambda text: f"'{text}" if _FORMULA_START.match(text) else text)
+    # Before Python 3.13 the csv module does not quote a carriage return, which would end the row.
+    has_returns = any(isinstance(cell, str) and "\r" in cell for cell in safe.to_numpy(dtype=object).flat)
+    with atomic_write(path) as temporary:
+        quoting = csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL
+        safe.to_csv(temporary, index=False, lineterminator="\n", quoting=quoting)
+
+
+def read_spreadsheet(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Read a CSV written by :func:`write_spreadsheet`, as :func:`read_csv` does, without the apostrophes."""
+    return _map_text_cells(read_csv(path, text), lambda cell: cell[1:] if _ESCAPED_FORMULA.match(cell) else cell)
+
+
+def _map_text_cells(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """The table with ``change`` applied to every cell that is text."""
+    columns = [column for column in table if not pd.api.types.is_numeric_dtype(table[column])]
+    changed = {
+        column: table[column].astype(object).map(lambda cell: change(cell) if isinstance(cell, str) else cell)
+        for column in columns
+    }
+    return table.assign(**changed)
+
+
+def write_parquet(path: str | Path, table: pd.DataFrame) -> None:
+    """Write ``table`` as Parquet, atomically."""
+    with atomic_write(path) as temporary:
+        table.to_parquet(temporary, index=False)
+
+
+def write_npz(path: str | Path, **arrays: Any) -> None:
+    """Write arrays to a compressed npz, atomically."""
+    with atomic_write(path) as temporary:
+        np.savez_compressed(temporary, **arrays)
+
+
+# ---- Output paths of commands: checked before the work starts, not after it ----------------------------------------
+
+
+def check_output_file(path: Path, option: str, same_kind: Callable[[Path], bool] | None = None) -> None:
+    """Refuse an output file that could not be written in the end, or that would overwrite something else.
+
+    Args:
+        path: file to write.
+        option: the option that names it, for messages.
+        same_kind: whether an existing file is an earlier output of the same kind; None: any file is replaced.
+
+    Raises:
+        RewindError: if it is a folder or a device, its folder cannot be written, or it holds something else.
+    """
+    try:
+        require_file_target(path)
+        has_content = path.is_file() and path.stat().st_size > 0
+        if has_content and same_kind is not None and not same_kind(path):
+            raise RewindError(f"{path}: holds something else, which would be lost; name another file, or remove it.")
+        _check_folder_writable(path.parent)
+    except (RewindError, OSError) as error:
+        raise RewindError(f"{option}: {user_message(error) or error}") from None
+
+
+def check_output_folder(path: Path, option: str) -> None:
+    """Refuse an output folder that could not be written in the end.
+
+    Raises:
+        RewindError: if it is a file, or cannot be written.
+    """
+    try:
+        if path.exists() and not path.is_dir():
+            raise RewindError(f"{path}: no folder; name one, or remove what is there.")
+        _check_folder_writable(path)
+    except (RewindError, OSError) as error:
+        raise RewindError(f"{option}: {user_message(error) or error}") from None
+
+
+def _check_folder_writable(folder: Path) -> None:
+    """Write a temporary file where the folder is or will be made; it is gone afterwards, whether this fails or not."""
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    with tempfile.TemporaryFile(dir=existing) as stream:
+        stream.write(b"rewind writes here\n")
+
+
+def archive_contains(*names: str) -> Callable[[Path], bool]:
+    """A check of whether a file is a zip archive (npz, PyTorch) with one of these files in it, in whichever folder.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_npz(Path(folder) / "scores.npz", similarity=np.eye(2))
+    ...     print(archive_contains("similarity.npy")(Path(folder) / "scores.npz"))
+    True
+    """
+
+    def check(path: Path) -> bool:
+        try:
+            with reading_user_file(path, "archive"), zipfile.ZipFile(path) as archive:
+                return any(entry.rpartition("/")[2] in names for entry in archive.namelist())
+        except RewindError:
+            return False
+
+    return check
+
+
+def looks_like_json(path: Path) -> bool:
+    """Whether a file begins as a JSON object or list does."""
+    with path.open("rb") as stream:
+        return stream.read(100).lstrip()[:1] in (b"{", b"[")

@@ -1,0 +1,1 @@
+"""Load data for models: items and captions of a split as batches of tensors."""

@@ -1,0 +1,269 @@
+"""The interface of losses, how `training.objective` becomes one, and which pairs of a batch are not negatives.
+
+A loss is a callable ``(retriever, text, items, batch) -> Loss``; row i of ``text`` and of ``items`` is a pair. Other
+pairs of the same item never count as negatives. The option ``exclude`` (captions of the same words, twins) leaves out
+further ones in the same way in every loss.
+
+Shapes: B pairs in the global batch, n texts, m items, D the width of the vectors that are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rewind.config import Training
+from rewind.config.base import config_field
+from rewind.data.tokenizers import same_text_labels
+from rewind.errors import RewindError
+from rewind.loading.run_data import TrainingData
+from rewind.models.registry import with_default_hooks
+from rewind.models.retriever import Features, Retriever, at_least_float32, find_component, is_overridden
+
+# ---- The interface, and construction from a study's keys -----------------------------------------------------------
+
+OPTIONS_KEY = "training.objective_options"
+
+
+@dataclass
+class Loss:
+    """A scalar to minimise and numbers worth logging (plain, or tensors of one element).
+
+    >>> loss = Loss(torch.tensor(2.0), {"temperature": 0.07})
+    >>> loss.value.item(), loss.logs
+    (2.0, {'temperature': 0.07})
+    """
+
+    value: Tensor
+    logs: dict[str, float | Tensor] = field(default_factory=dict)
+
+
+class Objective:
+    """A callable is enough; what a loss offers beside its value has a default here.
+
+    On several processes all of them see the same features and make the same calls.
+
+    >>> class MeanDistance(Objective):
+    ...     def __call__(self, retriever, text, items, batch):
+    ...         return Loss((text["text"] - items["frames"]).square().mean())
+    >>> pairs = {"items": torch.arange(2), "rows": torch.arange(2)}
+    >>> MeanDistance()(None, {"text": torch.ones(2, 4)}, {"frames": torch.zeros(2, 4)}, pairs).value.item()
+    1.0
+    """
+
+    def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
+        """The loss of a global batch, row i of ``text`` and row i of ``items`` a pair.
+
+        ``batch`` says which caption (``rows``, (B,)) and which item (``items``, (B,)) each pair shows. A step that runs
+        out of GPU memory is repeated, and the loss is called a second time for the same batch.
+        """
+        raise NotImplementedError
+
+    def check(self, retriever: Retriever, keys: Training) -> None:
+        """Refuse a method that the loss or its keys do not fit.
+
+        Called before a study's first job, with a retriever of meta tensors (shapes without numbers) in evaluation mode.
+
+        Raises:
+            RewindError: naming the key.
+        """
+
+    def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
+        """Look at the weights that training starts from: for example, keep a teacher's features.
+
+        Called once before training, also before a run is resumed. Random numbers drawn here do not change those of the
+        run.
+
+        Args:
+            retriever: on ``device``.
+            data: a :class:`rewind.loading.run_data.TrainingData`.
+            device: the run's device.
+        """
+
+    def start_epoch(self, epoch: int, retriever: Retriever) -> None:
+        """Set what changes with the epoch; it must follow from the epoch alone.
+
+        Called before the first step of every epoch, counted from 0, and before a run is resumed in the middle of one,
+        ahead of :meth:`load_state_dict`.
+        """
+
+    def summary(self, logs: dict[str, float]) -> dict[str, float]:
+        """Means over the epoch's steps of every entry of ``Loss.logs`` → columns of ``history.csv``.
+
+        Called at the end of every epoch. The default: the means as they are.
+        """
+        return logs
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Queues and other memory: tensors, numbers, strings, lists and dicts of them; None if there is none.
+
+        Called whenever the run is saved.
+        """
+        return None
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`. Called when a run is resumed whose loss had memory."""
+
+
+class _FunctionObjective(Objective):
+    """A loss that is not an :class:`Objective`: a function, or an object with some of its methods."""
+
+    function: Callable[..., Loss]
+
+    def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
+        return self.function(retriever, text, items, batch)
+
+
+def make_objective(keys: Training) -> Objective:
+    """The loss that ``training.objective`` and ``training.objective_options`` describe.
+
+    A module (or class) offers either ``build(options)``, or ``objective``, a callable without options; a dotted path
+    may also name a callable itself.
+
+    Raises:
+        RewindError: if there is no such loss, or it has no such option.
+
+    >>> make_objective(Training(objective="hnac", objective_options={"temperature": 0.05})).temperature
+    0.05
+    """
+    module = find_component(keys.objective, "rewind.losses", "training.objective")
+    if hasattr(module, "build"):
+        return _as_objective(module.build(dict(keys.objective_options)))
+    if keys.objective_options:
+        raise RewindError(
+            f"{OPTIONS_KEY}.{next(iter(keys.objective_options))}: {keys.objective} has no options; remove it."
+        )
+    function = getattr(module, "objective", module)
+    if not callable(function):
+        raise RewindError(f"training.objective: {keys.objective} is a module without `objective` or `build(options)`.")
+    return _as_objective(function)
+
+
+def _as_objective(loss: Any) -> Objective:
+    if isinstance(loss, Objective):
+        return loss
+    # Special methods such as __call__ are looked up on the class, so the callable is kept and called explicitly.
+    objective = with_default_hooks(loss, _FunctionObjective)
+    objective.function = loss
+    return objective
+
+
+# ---- Losses of cosines: vectors of a retriever that compares two ---------------------------------------------------
+
+
+def unit_vectors(retriever: Any, text: Features, items: Features, loss: str) -> tuple[Tensor, Tensor]:
+    """Unit vectors (n, D) of the texts and (m, D) of the items in at least float32, for a loss that needs cosines.
+
+    Args:
+        retriever: the model, or what stands for it in a step on several processes.
+        text, items: features that its encoders gave.
+        loss: the loss's name, for the message.
+
+    Raises:
+        RewindError: naming the method where it does not score by the cosine of two vectors.
+    """
+    require_vectors(retriever, loss)
+    text_vectors, item_vectors = retriever.vectors(text, items)
+    # Under bf16 autocast a cosine has 8 bits; divided by a temperature of 0.07 its error is too large for a softmax.
+    return at_least_float32(text_vectors), at_least_float32(item_vectors)
+
+
+def require_vectors(retriever: Any, loss: str) -> None:
+    """Refuse a retriever that never compares two vectors.
+
+    Raises:
+        RewindError: naming the method.
+    """
+    if retriever.compares_vectors:
+        return
+    if not is_overridden(retriever.vectors):
+        # In the step, SharedPairScores stands for the retriever; the message names the retriever's own class.
+        kind = type(getattr(retriever, "retriever", retriever)).__name__
+        raise RewindError(
+            f"training.objective: {loss} needs the cosines of captions and items, but {kind} scores them differently "
+            "(it has no vectors()). Train this method with infonce, or give it one vector per caption and per item."
+        )
+    retriever.vectors({}, {})  # it has the method but does not compare vectors: its own error says why
+
+
+# ---- Pairs of a batch that are not negatives of each other ---------------------------------------------------------
+
+Exclude = Literal["same_text", "twins"]
+"""A reason why two pairs are not negatives of each other."""
+
+
+def exclude_field() -> Any:
+    """The configuration field ``exclude: list[Exclude]``, which every loss has."""
+    return config_field(
+        [],
+        "Pairs of a batch that are no negatives of each other besides those of the same item: captions of the same "
+        "words, and clips and their twins (which teach the direction of time).",
+    )
+
+
+class Exclusions:
+    """Which pairs are not negatives of each other: those of one item, and those that ``exclude`` names.
+
+    Args:
+        exclude: ``same_text``, ``twins``, both or none.
+
+    >>> pairs = {"items": torch.tensor([7, 7, 9]), "rows": torch.tensor([0, 1, 2])}
+    >>> Exclusions([]).batch(pairs).nonzero().tolist()  # two captions of item 7
+    [[0, 1], [1, 0]]
+    """
+
+    def __init__(self, exclude: Collection[str]) -> None:
+        self.exclude = frozenset(exclude)
+        self.texts = self.clusters = torch.empty(0)  # per caption of the split: its text's label; per item: its cluster
+
+    def __bool__(self) -> bool:
+        """Whether it excludes more than pairs of one item."""
+        return bool(self.exclude)
+
+    def prepare(self, data: TrainingData, device: torch.device) -> None:
+        """Look up which captions have the same words, and which items are twins; called before :meth:`batch`."""
+        if not self.exclude:
+            return
+        self.texts = torch.from_numpy(same_text_labels(data.captions)).to(device)
+        # Numbered 0, 1, … so that they become a tensor whatever a data set calls its clusters.
+        self.clusters = torch.from_numpy(np.unique(data.cluster_of_item, return_inverse=True)[1]).to(device)
+
+    def batch(self, batch: Features) -> Tensor:
+        """Bool (B, B), False on the diagonal: pairs (caption i, item j) that are neither positive nor negative.
+
+        Args:
+            batch: ``items`` (B,) and ``rows`` (B,), the item and the caption of each pair.
+        """
+        excluded = same_item_mask(batch["items"])
+        if self.exclude:
+            excluded |= self.between(batch["rows"], batch["items"], batch["rows"], batch["items"])
+        return excluded
+
+    def between(self, rows: Tensor, items: Tensor, other_rows: Tensor, other_items: Tensor) -> Tensor:
+        """Bool (n, m): pairs of different items that ``exclude`` names; the two sides may be of different batches.
+
+        Args:
+            rows, items: (n,), the captions and items of some pairs.
+            other_rows, other_items: (m,), the captions and items of the pairs that would be their negatives.
+        """
+        excluded = torch.zeros(len(rows), len(other_rows), dtype=torch.bool, device=rows.device)
+        if "same_text" in self.exclude:
+            excluded |= self.texts[rows][:, None] == self.texts[other_rows][None]
+        if "twins" in self.exclude:
+            excluded |= self.clusters[items][:, None] == self.clusters[other_items][None]
+        # The same item is left to the caller: with several positives it counts, as a positive.
+        return excluded & (items[:, None] != other_items[None])
+
+
+def same_item_mask(index: Tensor) -> Tensor:
+    """Bool (B, B): another pair of the same item, which is not a negative; ``index`` (B,) is each pair's item.
+
+    >>> same_item_mask(torch.tensor([3, 3])).tolist()
+    [[False, True], [True, False]]
+    """
+    return (index.unsqueeze(0) == index.unsqueeze(1)).fill_diagonal_(False)

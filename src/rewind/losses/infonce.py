@@ -1,0 +1,112 @@
+"""Symmetric InfoNCE over the batch (van den Oord et al., 2018, arXiv 1807.03748, eq. 4), as in CLIP and CLIP4Clip.
+
+With logits S (B, B) of B pairs, the loss is ``½ (mean_i −log softmax(S_i·)_i + mean_j −log softmax(S_·j)_j)``: each
+caption finds its item among those of the batch, and each item its caption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rewind.config import Training
+from rewind.config.base import ConfigModel, config_field, read_options
+from rewind.losses.base import (
+    OPTIONS_KEY,
+    Exclude,
+    Exclusions,
+    Loss,
+    Objective,
+    exclude_field,
+    require_vectors,
+    same_item_mask,
+    unit_vectors,
+)
+from rewind.models.retriever import Features, Retriever
+
+__all__ = ["Loss", "build", "infonce"]
+
+
+class Options(ConfigModel):
+    """Options of the loss.
+
+    >>> Options(temperature=0.07).exclude
+    []
+    """
+
+    temperature: float | None = config_field(
+        None, "What cosines are divided by; none: the retriever's own logits, with its learnt scale.", gt=0
+    )
+    exclude: list[Exclude] = exclude_field()
+
+
+def infonce(retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
+    """``(CE(S) + CE(Sᵀ)) / 2`` with S the (B, B) logits, row i belonging to column i.
+
+    ``batch['items']`` (B,) says which item each pair shows: another pair of the same item is not a negative and is
+    left out of the denominator (CLIP4Clip counts it as one).
+
+    >>> class Perfect:
+    ...     def similarity(self, text, items):
+    ...         return 100.0 * torch.eye(2)
+    >>> infonce(Perfect(), {}, {}, {"items": torch.arange(2)}).value.item()
+    0.0
+    """
+    return symmetric_cross_entropy(retriever.similarity(text, items), same_item_mask(batch["items"]))
+
+
+class Infonce(Objective):
+    """InfoNCE at a fixed temperature, or without some negatives."""
+
+    def __init__(self, options: Options) -> None:
+        self.temperature, self.exclusions = options.temperature, Exclusions(options.exclude)
+
+    def check(self, retriever: Retriever, keys: Training) -> None:
+        """Refuse a retriever that does not compare vectors if its cosines are needed."""
+        if self.temperature is not None:
+            require_vectors(retriever, "infonce with a temperature")
+
+    def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
+        """Look up which captions have the same words, and which items are twins."""
+        self.exclusions.prepare(data, device)
+
+    def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
+        """See :func:`infonce`."""
+        excluded = self.exclusions.batch(batch)
+        if self.temperature is None:
+            return symmetric_cross_entropy(retriever.similarity(text, items), excluded)
+        texts, views = unit_vectors(retriever, text, items, "infonce with a temperature")
+        # Autocast would compute the product of the float32 vectors in bf16 again.
+        with torch.autocast(texts.device.type, enabled=False):
+            return symmetric_cross_entropy(texts @ views.T / self.temperature, excluded)
+
+
+def symmetric_cross_entropy(logits: Tensor, excluded: Tensor) -> Loss:
+    """Mean cross entropy of both directions, the truth of row i being column i.
+
+    Args:
+        logits: (B, B).
+        excluded: bool (B, B), pairs left out of the denominators.
+
+    >>> symmetric_cross_entropy(torch.zeros(2, 2), torch.eye(2) == 0).value.item()  # no negatives
+    0.0
+    """
+    if excluded.any():
+        # The least finite number, not −inf: exp() of it is 0 all the same, and no inf − inf can make a gradient NaN.
+        logits = logits.masked_fill(excluded, torch.finfo(logits.dtype).min)
+    truth = torch.arange(len(logits), device=logits.device)
+    return Loss((F.cross_entropy(logits, truth) + F.cross_entropy(logits.T, truth)) / 2)
+
+
+def build(options: Mapping[str, Any]) -> Callable[..., Loss]:
+    """InfoNCE on the retriever's own logits, or with ``temperature`` on cosines divided by that fixed number.
+
+    Raises:
+        RewindError: for another option, or a temperature that is not above 0.
+    """
+    checked = read_options(Options, options, OPTIONS_KEY, "objective: infonce")
+    return Infonce(checked) if checked.temperature is not None or checked.exclude else infonce

@@ -1,0 +1,58 @@
+"""The heads that a study may name in ``methods.*.head``, and how one is found and built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rewind.config import Method
+from rewind.config.base import read_options
+from rewind.errors import RewindError
+from rewind.models.heads.base import Head, with_head_defaults
+from rewind.models.heads.clip4clip import MeanP, SeqLSTM, SeqTransf, TightTransf
+from rewind.models.heads.wti import Wti
+from rewind.models.heads.xpool import XPool
+from rewind.models.retriever import find_component
+from rewind.packaged import docs_page
+
+HEADS = {
+    "meanP": MeanP,
+    "seqLSTM": SeqLSTM,
+    "seqTransf": SeqTransf,
+    "tightTransf": TightTransf,
+    "xpool": XPool,
+    "wti": Wti,
+}
+
+POSITION_ROWS = 77  # rows of the heads' position tables, as many as CLIP's text tower has, from which they are copied
+
+
+def head_class(name: str) -> type[Head]:
+    """A head by its name or dotted path.
+
+    Raises:
+        RewindError: if there is none, or it is not a class.
+
+    >>> head_class("xpool").pairwise, head_class("meanP").pairwise
+    (True, False)
+    """
+    if name not in HEADS and "." not in name:
+        raise RewindError(f"methods.*.head: no head {name!r}; available: {', '.join(HEADS)}.")
+    kind = HEADS.get(name) or find_component(name, "rewind.models", "methods.*.head")
+    if not isinstance(kind, type):
+        raise RewindError(f"methods.*.head: {name} is not a class ({docs_page('add-a-method.md')}).")
+    return with_head_defaults(kind)
+
+
+def make_head(method: Method, width: int) -> Head:
+    """The untrained head of a method, new parameters drawn from torch's global generator.
+
+    Raises:
+        RewindError: for an unknown head, or options that it does not have.
+    """
+    kind = head_class(method.head)
+    arguments: dict[str, Any] = {"layers": method.head_layers, "positions": POSITION_ROWS}
+    if kind.Options is not None:
+        arguments["options"] = read_options(kind.Options, method.options, "methods.*.options", f"head: {method.head}")
+    elif method.options:
+        raise RewindError(f"methods.*.options.{next(iter(method.options))}: head: {method.head} has no options.")
+    return kind(width, **arguments)

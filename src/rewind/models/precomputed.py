@@ -1,0 +1,412 @@
+"""Models that are files: embeddings (``model: vectors``) or scores (``model: scores``) that were computed elsewhere.
+
+Nothing is encoded here: a model's inputs are row numbers of a split, and its files may lack all twins.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rewind.config import Backbone as BackboneKeys
+from rewind.config import Method
+from rewind.config import Text as TextKeys
+from rewind.config.methods import VectorOptions, precomputed_files, precomputed_options
+from rewind.data.readers import (
+    MAX_SCORE,
+    MISSING_SCORE,
+    SCORE_ARRAYS,
+    EmbeddingTable,
+    ScoreMatrix,
+    describe_ids,
+    open_npz,
+    read_embedding_file,
+    read_score_file,
+)
+from rewind.errors import RewindError
+from rewind.io.files import read_json
+from rewind.models.baselines import PooledBaseline, RowNumberSource
+from rewind.models.embeddings import embedding_widths
+from rewind.models.retriever import Features, Retriever
+
+# ---- What both have in common --------------------------------------------------------------------------------------
+
+
+class PrecomputedRetriever(Retriever):
+    """A retriever whose inputs are row numbers of the split that ``from_captions`` saw last.
+
+    Its features are row numbers too, unless a subclass looks vectors up.
+    """
+
+    def known_items(self) -> np.ndarray:
+        """Ids of the items that are in the files, (n,)."""
+        raise NotImplementedError
+
+    def covers(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """All items, or only the originals if the files have no twin, with their captions."""
+        twins = items["reversed"] == 1
+        if not twins.any() or items["item_id"][twins].isin(self.known_items()).any():
+            return items, captions
+        originals = items[~twins]
+        return originals.reset_index(drop=True), captions[captions["video_id"].isin(originals["item_id"])].reset_index(
+            drop=True
+        )
+
+    def encode_text(self, batch: Features) -> Features:
+        """``text`` (n, 1): row numbers of captions, as they are."""
+        return {"captions": batch["text"]}
+
+    def encode_items(self, batch: Features) -> Features:
+        """``rows`` (n, 1): row numbers of items, as they are."""
+        return {"items": batch["rows"]}
+
+
+def check_precomputed(method: Method, backbone: BackboneKeys) -> None:
+    """Refuse options that do not fit together.
+
+    Raises:
+        RewindError: naming the option.
+    """
+    precomputed_options(method)
+
+
+# ---- model: vectors – embeddings of captions and of items, compared as they are ------------------------------------
+
+VECTORS_RECORD = "record.json"  # beside vectors that the workflow's own rule encode_vectors made
+
+
+class PrecomputedEmbeddings(PrecomputedRetriever):
+    """Scores captions and items by vectors that were made elsewhere.
+
+    Products are computed in double precision and rounded to single, so that equal vectors get equal scores wherever
+    they are in a matrix (a matrix product sums in different orders in different places): a model that cannot see the
+    order of frames ties a clip with its twin.
+
+    Args:
+        text, items: the vectors.
+        score: ``cosine``, ``dot`` or ``maxsim``.
+
+    >>> text = EmbeddingTable(np.array(["c1", "c2"]), np.eye(2, dtype=np.float32), None, "text.npz")
+    >>> items = EmbeddingTable(np.array(["a", "b", "c"]), np.ones((3, 2), np.float32), None, "items.npz")
+    >>> model = PrecomputedEmbeddings(text, items, "cosine")
+    >>> captions = pd.DataFrame({"caption_id": ["c1", "c2"]})
+    >>> source, rows = model.from_captions(pd.DataFrame({"item_id": ["c", "a"]}), captions)
+    >>> model.similarity(model.encode_text({"text": rows}), model.encode_items(source.batch(np.arange(2)))).shape
+    torch.Size([2, 2])
+    """
+
+    def __init__(self, text: EmbeddingTable, items: EmbeddingTable, score: str) -> None:
+        super().__init__()
+        self.all_text, self.all_items, self.score = text, items, score
+        for name, side in (("captions", text), ("items", items)):
+            if side.counts is not None and score != "maxsim":
+                raise RewindError(
+                    f"methods.*.options.score: {score} compares two vectors, but {side.where} has several for each of "
+                    f"its {name}: use score: maxsim."
+                )
+            if score == "cosine":
+                _refuse_zero(side)
+        if text.width != items.width:
+            raise RewindError(
+                f"methods.*.options: vectors of captions have {text.width} numbers ({text.where}) and of items "
+                f"{items.width} ({items.where}): they share no space; give both from one model."
+            )
+
+    @property
+    def compares_vectors(self) -> bool:
+        """Whether the score is a cosine."""
+        return self.score == "cosine"
+
+    def known_items(self) -> np.ndarray:
+        """Ids of items, (n,)."""
+        return self.all_items.ids
+
+    def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[RowNumberSource, Tensor]:
+        """Take the vectors of a split; return its inputs and its prepared text, row numbers both.
+
+        Raises:
+            RewindError: naming ids without a vector.
+        """
+        self.text, self.item = self.all_text.of(captions["caption_id"]), self.all_items.of(items["item_id"])
+        self.sides = [_double(side.values, self.score == "cosine") for side in (self.text, self.item)]
+        return RowNumberSource(len(items)), torch.arange(len(captions))[:, None]
+
+    def encode_text(self, batch: Features) -> Features:
+        """Row numbers ``text`` (n, 1) → their vectors (n, D) in double precision; with maxsim the row numbers."""
+        return {"captions": self._of(0, batch["text"])}
+
+    def encode_items(self, batch: Features) -> Features:
+        """Row numbers ``rows`` (n, 1) → their vectors (n, D) in double precision; with maxsim the row numbers."""
+        return {"items": self._of(1, batch["rows"])}
+
+    def _of(self, side: int, rows: Tensor) -> Tensor:
+        return rows if self.score == "maxsim" else self.sides[side][rows[:, 0].cpu()].to(rows.device)
+
+    def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
+        """Unit vectors (n, D) of captions and (m, D) of items; only with ``score: cosine``."""
+        return text["captions"].float(), items["items"].float()
+
+    def similarity(self, text: Features, items: Features) -> Tensor:
+        """Scores of all pairs, float32 (n_text, n_items)."""
+        queries, gallery = text["captions"], items["items"]
+        if self.score != "maxsim":
+            return (queries @ gallery.T).float()
+        return self._late(queries[:, 0].cpu().numpy(), gallery[:, 0].cpu().numpy()).to(queries.device)
+
+    def _late(self, queries: np.ndarray, gallery: np.ndarray) -> Tensor:
+        """Late interaction (ColBERT's MaxSim): ``Σᵢ maxⱼ tᵢ·vⱼ`` over a caption's vectors t and an item's v."""
+        (caption_rows, ends), (item_rows, starts) = _vector_rows(self.text, queries), _vector_rows(self.item, gallery)
+        scores = np.zeros((len(queries), len(gallery)))
+        for row, (start, end) in enumerate(ends):  # a caption at a time: memory is its vectors × all of the items
+            products = self.sides[0][caption_rows[start:end]] @ self.sides[1][item_rows].T
+            scores[row] = np.maximum.reduceat(products.numpy(), starts[:, 0], axis=1).sum(axis=0)
+        return torch.from_numpy(scores).float()
+
+
+def _vector_rows(side: EmbeddingTable, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (N,) of all vectors of some ids, by row number, and where in them each id's begin and end, (n, 2)."""
+    counts = np.ones(len(side.ids), np.int64) if side.counts is None else side.counts
+    first = np.concatenate([[0], np.cumsum(counts)])
+    rows = [np.arange(first[row], first[row + 1]) for row in numbers]
+    ends = np.cumsum(counts[numbers])
+    return np.concatenate(rows), np.stack([ends - counts[numbers], ends], axis=1)
+
+
+def _double(values: np.ndarray, unit: bool) -> Tensor:
+    wide = torch.from_numpy(values.astype(np.float64))
+    return wide / wide.norm(dim=1, keepdim=True) if unit else wide
+
+
+def _refuse_zero(side: EmbeddingTable) -> None:
+    zero = ~side.values.any(axis=1)
+    if zero.any():
+        raise RewindError(
+            f"{side.where}: only zeros in {describe_ids(side.ids[zero].tolist())}: without a direction there is no "
+            "cosine."
+        )
+
+
+def load_precomputed_embeddings(keys: VectorOptions) -> PrecomputedEmbeddings:
+    """The vectors of a run, from its files.
+
+    Raises:
+        RewindError: for files that are missing, broken or do not fit together, and vectors whose scores would be NaN or
+            infinite.
+    """
+    text, items = read_embedding_file(str(keys.captions), "captions"), read_embedding_file(str(keys.items), "items")
+    retriever = PrecomputedEmbeddings(text, items, keys.score)
+    if keys.score == "cosine":
+        for side in (text, items):
+            _refuse_unmeasurable(side)
+    else:
+        _refuse_overflow(text, items)
+    return retriever
+
+
+def _lengths(side: EmbeddingTable) -> np.ndarray:
+    """(N,) Euclidean lengths, in double precision as scores are."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.sqrt(np.einsum("nd,nd->n", side.values, side.values, dtype=np.float64))
+
+
+def _refuse_unmeasurable(side: EmbeddingTable) -> None:
+    """Refuse vectors whose length is 0 or infinite in double precision, as of numbers about 1e-200 or 1e200."""
+    length = _lengths(side)
+    bad = (length == 0) | ~np.isfinite(length)
+    if bad.any():
+        raise RewindError(
+            f"{side.where}: numbers too small or too large for a length in {describe_ids(side.ids[bad].tolist())}; "
+            "divide each vector by its largest number, which changes no cosine."
+        )
+
+
+def _refuse_overflow(text: EmbeddingTable, items: EmbeddingTable) -> None:
+    """Refuse vectors whose scores may pass single precision: |t·v| ≤ ‖t‖ ‖v‖, times the vectors of a caption."""
+    captions, clips = _lengths(text), _lengths(items)
+    several = 1 if text.counts is None else int(text.counts.max())
+    with np.errstate(over="ignore"):
+        largest = captions.max() * clips.max() * several
+    if not largest <= MAX_SCORE:
+        raise RewindError(
+            f"{text.where} and {items.where}: vectors are as long as {captions.max():.3g} and {clips.max():.3g}, so "
+            f"that scores may pass {MAX_SCORE:g}, the largest in single precision; divide all vectors of one file "
+            "by one number, which changes no rank."
+        )
+
+
+def notes_vectors(method: Method, retriever: PrecomputedEmbeddings | PrecomputedScores) -> list[str]:
+    """What readers of a table must know about the row."""
+    record = Path(precomputed_files(method)[0]).parent / VECTORS_RECORD
+    return read_json(record).get("notes", []) if record.is_file() else []
+
+
+def build_vectors(
+    method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
+) -> PrecomputedEmbeddings | PrecomputedScores:
+    """The vectors of a run, or the scores of a model that scores pairs; the study's towers are not used.
+
+    Raises:
+        RewindError: for files that are missing, broken or do not fit together.
+    """
+    return load_precomputed(precomputed_options(method))
+
+
+class VectorHooks:
+    """Hooks of ``model: vectors``, found through :mod:`rewind.registry`."""
+
+    build = staticmethod(build_vectors)
+    check = staticmethod(check_precomputed)
+    notes = staticmethod(notes_vectors)
+
+
+def load_precomputed(keys: VectorOptions) -> PrecomputedEmbeddings | PrecomputedScores:
+    """What the files of ``model: vectors`` hold.
+
+    Raises:
+        RewindError: for files that are missing, broken or do not fit together.
+    """
+    captions, items = str(keys.captions), str(keys.items)
+    if not _hold_scores(captions, items):
+        return load_precomputed_embeddings(keys)
+    if keys.score != "cosine":
+        raise RewindError(
+            f"methods.*.options.score: {keys.score} compares vectors, but this model scores pairs: remove the key."
+        )
+    return PrecomputedScores(read_score_file(captions))
+
+
+def _hold_scores(captions: str, items: str) -> bool:
+    """Whether rule ``encode_vectors`` wrote scores of pairs to these files, for a model that has no vectors."""
+    if not all(path.endswith(".npz") and Path(path).is_file() for path in (captions, items)):
+        return False
+    with open_npz(Path(captions)) as scores, open_npz(Path(items)) as ids:
+        return set(scores.files) == set(SCORE_ARRAYS) and ids.files == ["ids"]
+
+
+# ---- model: scores – a matrix of scores ----------------------------------------------------------------------------
+
+
+class PrecomputedScores(PrecomputedRetriever):
+    """Looks scores up. A pair without a score ranks below all others, tied with all such pairs, and is counted.
+
+    Attributes:
+        missing, pairs: pairs of the last split without a score, and all of its pairs.
+        silent: captions of the last split without any score.
+    """
+
+    def __init__(self, scores: ScoreMatrix) -> None:
+        super().__init__()
+        self.scores, self.missing, self.pairs, self.silent = scores, 0, 0, 0
+
+    def known_items(self) -> np.ndarray:
+        """Ids of items, (n,)."""
+        return self.scores.items
+
+    def covers(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """All if the file has a twin or a twin's caption: in the binary setting that is set against the original's."""
+        twins = items["item_id"][items["reversed"] == 1]
+        if captions["caption_id"][captions["video_id"].isin(twins)].isin(self.scores.queries).any():
+            return items, captions
+        return super().covers(items, captions)
+
+    def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[RowNumberSource, Tensor]:
+        """Find a split's rows and columns in the matrix; return its inputs and its prepared text, row numbers both."""
+        matrix = self.scores.similarity
+        self.rows = _matrix_rows(self.scores.queries, captions["caption_id"])
+        self.columns = _matrix_rows(self.scores.items, items["item_id"])
+        columns = self.columns[self.columns >= 0]
+        counts = np.zeros(len(captions), np.int64)
+        for number, row in enumerate(self.rows):  # a row at a time: a matrix may take gigabytes
+            counts[number] = np.count_nonzero(matrix[row, columns] > -np.inf) if row >= 0 else 0
+        self.pairs = len(captions) * len(items)
+        self.missing, self.silent = self.pairs - int(counts.sum()), int((counts == 0).sum())
+        return RowNumberSource(len(items)), torch.arange(len(captions))[:, None]
+
+    def similarity(self, text: Features, items: Features) -> Tensor:
+        """Scores of all pairs, float32 (n_text, n_items); ``MISSING_SCORE`` where there is none."""
+        rows = self.rows[text["captions"][:, 0].cpu().numpy()]
+        columns = self.columns[items["items"][:, 0].cpu().numpy()]
+        # Row -1, an id that is not in the file, is read as row 0 and then overwritten.
+        scores = self.scores.similarity[np.ix_(np.maximum(rows, 0), np.maximum(columns, 0))]
+        scores[rows < 0] = MISSING_SCORE
+        scores[:, columns < 0] = MISSING_SCORE
+        np.maximum(scores, MISSING_SCORE, out=scores)  # the file's own -inf
+        return torch.from_numpy(scores).to(text["captions"].device)
+
+
+def _matrix_rows(ids: np.ndarray, selected: pd.Series) -> np.ndarray:
+    """Positions of ids in the matrix, -1 of ids that are not in it."""
+    return pd.Series(np.arange(len(ids)), index=ids).reindex(selected).fillna(-1).to_numpy(dtype=np.int64)
+
+
+def notes_scores(method: Method, retriever: PrecomputedScores) -> list[str]:
+    """What readers of a table must know about the row: pairs that have no score."""
+    if not retriever.missing:
+        return []
+    none = f", {retriever.silent:,} captions have none at all" if retriever.silent else ""
+    return [f"{retriever.missing:,} of {retriever.pairs:,} pairs have no score{none}; they rank below all others, tied"]
+
+
+def build_scores(
+    method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
+) -> PrecomputedScores:
+    """The scores of a run; the study's towers are not used.
+
+    Raises:
+        RewindError: for a file that is missing or broken.
+    """
+    return PrecomputedScores(read_score_file(str(precomputed_options(method).file)))
+
+
+class ScoreHooks:
+    """Hooks of ``model: scores``, found through :mod:`rewind.registry`."""
+
+    build = staticmethod(build_scores)
+    check = staticmethod(check_precomputed)
+    notes = staticmethod(notes_scores)
+
+
+# ---- Embeddings of a data set compared as they are: the zero-shot result of the networks that made them ------------
+
+
+class EmbeddingCosine(PooledBaseline):
+    """Cosine of a caption's vector and an item's (the mean over its frames), without any map.
+
+    Args:
+        width: of both.
+
+    >>> EmbeddingCosine(width=8).map_text(torch.rand(2, 8)).shape
+    torch.Size([2, 8])
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        # Saved with the run: a model file needs at least one tensor, and vectors of another width are other vectors.
+        self.register_buffer("width", torch.tensor(width))
+
+    @classmethod
+    def of(cls, keys: BackboneKeys) -> EmbeddingCosine:
+        """For the vectors of a study's data set.
+
+        Raises:
+            RewindError: if captions and items have different widths, and so no common space.
+        """
+        text, items = embedding_widths(keys)
+        if text != items:
+            raise RewindError(
+                f"methods.*.model: zero_shot compares vectors as they are, but captions have {text} numbers and items "
+                f"{items}: without training they share no space. Use ridge, or a translator."
+            )
+        return cls(text)
+
+    def map_text(self, text: Tensor) -> Tensor:
+        """(n, D), unchanged."""
+        return text
+
+    def map_items(self, items: Tensor) -> Tensor:
+        """(n, D), unchanged."""
+        return items

@@ -1,1 +1,0 @@
-"""Losses: one callable a module, named in a study by its module."""

@@ -1,0 +1,122 @@
+"""Imports of open_clip, torchvision and packages that use them; the rest of Rewind imports them only from here.
+
+All are slow to import: call these functions inside the function that needs the package. transformers,
+sentence_transformers and mteb are optional installs.
+
+torchvision's wheel for Linux on PyPI is built for CUDA. Beside a CPU build of torch its compiled operators do not
+load, and its Python part then fails when it registers fake kernels for two operators that nobody has defined.
+Defining their schemas first is enough; neither operator is ever called here. The functions below do that, so that
+the order of imports does not matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder
+from pathlib import Path
+from types import ModuleType
+
+# Of torchvision's operators for boxes: plain and quantised non-maximum suppression.
+_OPERATOR_SCHEMAS = tuple(
+    f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms")
+)
+
+
+def open_clip(part: str = "") -> ModuleType:
+    """The package ``open_clip``, or its module ``open_clip.<part>``."""
+    _define_torchvision_operators()  # it imports torchvision
+    return _import_part("open_clip", part)
+
+
+def torchvision(part: str = "") -> ModuleType:
+    """The package ``torchvision``, or its module ``torchvision.<part>``."""
+    _define_torchvision_operators()
+    return _import_part("torchvision", part)
+
+
+def transformers(part: str = "") -> ModuleType:
+    """The package ``transformers``, an optional install, or its module ``transformers.<part>``.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    _define_torchvision_operators()
+    return _import_part("transformers", part)
+
+
+def sentence_transformers(part: str = "") -> ModuleType:
+    """The package ``sentence_transformers``, an optional install, or its module ``sentence_transformers.<part>``.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    _define_torchvision_operators()
+    return _import_part("sentence_transformers", part)
+
+
+def mteb(part: str = "") -> ModuleType:
+    """The package ``mteb``, an optional install, or its module ``mteb.<part>``.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    _define_torchvision_operators()
+    return _import_part("mteb", part)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package is installed; it is not imported.
+
+    >>> is_installed("torch"), is_installed("no_such_package")
+    (True, False)
+    """
+    return importlib.util.find_spec(package) is not None
+
+
+def open_clip_folder() -> Path:
+    """The folder in which open_clip is installed; the package is not imported.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    return _folder_of_package("open_clip")
+
+
+def _import_part(package: str, part: str) -> ModuleType:
+    return importlib.import_module(f"{package}.{part}" if part else package)
+
+
+def _folder_of_package(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"No module named {package!r}", name=package)
+    return Path(spec.submodule_search_locations[0])
+
+
+@functools.cache
+def _define_torchvision_operators() -> object:
+    """Define torchvision's operators where its own library cannot.
+
+    Returns:
+        The library of the definitions, which last as long as it lives (the cache keeps it), or None.
+    """
+    import torch  # here, because modules that run without torch import this one
+
+    if torch.version.cuda is not None or torch.version.hip is not None:
+        return None
+    # A torchvision built without CUDA defines them itself, and a second definition would end the process: its library
+    # is loaded first, without importing the package, whose import is what fails.
+    finder = FileFinder(str(_folder_of_package("torchvision")), (ExtensionFileLoader, EXTENSION_SUFFIXES))
+    compiled = finder.find_spec("_C")
+    if compiled is not None and compiled.origin:
+        with contextlib.suppress(OSError):  # built for CUDA, whose libraries are not here
+            torch.ops.load_library(compiled.origin)
+    if hasattr(torch.ops.torchvision, "nms"):
+        return None
+    library = torch.library.Library("torchvision", "DEF")
+    for schema in _OPERATOR_SCHEMAS:
+        library.define(schema)
+    return library

@@ -1,0 +1,1 @@
+"""Tables, notes, figures and the HTML page that a study publishes."""

@@ -1,0 +1,434 @@
+"""The answer of a study in a few sentences: who is best, by how much, and how surely.
+
+No sentence says that two methods are equal. Where no difference was shown, the text says how large a difference the
+study would have detected. All numbers are those of the tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from rewind.metrics import metric_of_column
+from rewind.report import cosine_gap, verdict, zero_shot_table
+from rewind.report.cosine_gap import CosineGapResults
+from rewind.report.footnotes import seed_caution
+from rewind.report.notes import difference_range
+from rewind.report.results import (
+    MIN_CLUSTERS_FOR_LETTERS,
+    Difference,
+    Results,
+    evaluated_directions,
+    leading_direction,
+    method_difference,
+    tested_pairs,
+)
+from rewind.report.setting_table import SETTING_TITLES, metric_decimals, setting_csv_rows
+from rewind.report.sheet import format_bounds, format_number, format_p_value
+from rewind.report.verdict import MethodVerdict, judge_methods, verdict_keys, verdict_setting
+from rewind.statistics.inference import significance_level
+
+# ---- The best method of one metric, what it is shown to beat, and what stays open ----------------------------------
+
+MAX_NAMES_LISTED = 4
+"""Most methods that a sentence names; of more it gives the number, and the tables have the names."""
+
+IntervalEstimate = tuple[float, float, float]
+"""Estimate and the ends of its interval; the ends are NaN where there is none."""
+
+
+@dataclass(frozen=True)
+class MethodComparison:
+    """One metric of several methods.
+
+    Attributes:
+        values: label of every compared method → its value.
+        against: function of two labels that returns first minus second; None where they were not compared.
+        level: p-values below it are significant.
+        lower: whether lower values are better.
+        digits: after the point.
+        unit: after a value, for example ``%``.
+        points: after a difference, for example `` points``.
+        seen: function that puts the smallest and largest detectable difference into words.
+        aside: label of every method that is not compared → its value.
+        untested: why no two methods were tested; empty where some were.
+
+    Example:
+        >>> difference = Difference(2.0, 0.5, 3.5, 0.01)
+        >>> comparison = MethodComparison(
+        ...     {"A": (42.0, 40.0, 44.0), "B": (40.0, 38.0, 42.0)}, lambda best, other: difference, level=0.05, unit="%"
+        ... )
+        >>> for sentence in best_method_sentences(comparison):
+        ...     print(sentence)
+        A has the best estimate of 2 compared methods: 42.0% [40.0, 44.0].
+        It is significantly better than B: +2.0 [+0.5, +3.5], Holm’s p = 0.010.
+    """
+
+    values: Mapping[str, IntervalEstimate]
+    against: Callable[[str, str], Difference | None]
+    level: float
+    lower: bool = False
+    digits: int = 1
+    unit: str = ""
+    points: str = ""
+    seen: Callable[[tuple[float, float]], str] = str
+    aside: Mapping[str, IntervalEstimate] = field(default_factory=dict)
+    untested: str = ""
+
+
+def best_method_sentences(comparison: MethodComparison) -> list[str]:
+    """The answer: two or three sentences, one more where a baseline leads; none where no value is defined."""
+    defined = _defined_values(comparison)
+    if not defined:
+        return []
+    sign = 1 if comparison.lower else -1
+    order = sorted(defined, key=lambda label: sign * defined[label][0])
+    best, others = order[0], order[1:]
+    # Means of equal values may differ in the last bit.
+    tied = [label for label in order if math.isclose(defined[label][0], defined[best][0], rel_tol=1e-12)]
+    differences = {label: comparison.against(best, label) for label in others}
+    names = ("It", "Its") if len(tied) == 1 else (best, f"{best}’s")
+    return [
+        _best_sentence(comparison, order, tied, defined),
+        *_comparison_sentences(comparison, names, differences),
+        *_leading_baselines(comparison, defined[best]),
+    ]
+
+
+def best_method_remarks(comparison: MethodComparison) -> list[str]:
+    """What the answer leaves out: values of baselines, and methods whose value is not defined."""
+    listed = "; ".join(
+        f"{label} {_value_text(comparison, value)}" for label, value in [*comparison.aside.items()][:MAX_NAMES_LISTED]
+    )
+    more = f"; and {len(comparison.aside) - MAX_NAMES_LISTED} more" if len(comparison.aside) > MAX_NAMES_LISTED else ""
+    undefined = [label for label in comparison.values if label not in _defined_values(comparison)]
+    remarks = [f"Baselines, not tested: {listed}{more}."] if comparison.aside else []
+    return [*remarks, f"Not defined for {join_names(undefined)}."] if undefined else remarks
+
+
+def join_names(labels: Sequence[str], word: str = "and") -> str:
+    """``a, b and c``."""
+    *most, last = labels
+    return f"{', '.join(most)} {word} {last}" if most else last
+
+
+def _defined_values(comparison: MethodComparison) -> dict[str, IntervalEstimate]:
+    return {label: value for label, value in comparison.values.items() if not math.isnan(value[0])}
+
+
+def _best_sentence(
+    comparison: MethodComparison, order: list[str], tied: list[str], values: Mapping[str, IntervalEstimate]
+) -> str:
+    best = order[0]
+    if len(order) == 1:
+        return f"{best}: {_value_text(comparison, values[best])}."
+    if len(tied) > 1:
+        listed = "; ".join(f"{label} {_value_text(comparison, values[label])}" for label in tied[:MAX_NAMES_LISTED])
+        more = f"; and {len(tied) - MAX_NAMES_LISTED} more" if len(tied) > MAX_NAMES_LISTED else ""
+        return f"{len(tied)} of {len(order)} compared methods share the best estimate: {listed}{more}."
+    return f"{best} has the best estimate of {len(order)} compared methods: {_value_text(comparison, values[best])}."
+
+
+def _comparison_sentences(
+    comparison: MethodComparison, names: tuple[str, str], differences: Mapping[str, Difference | None]
+) -> list[str]:
+    """What is known about the best method's lead over the others, which are in their order.
+
+    ``names`` are the best method's as a subject and as a possessive: ``It`` and ``Its``, or its label where others tie.
+    """
+    if not differences:
+        return []
+    tested = {
+        label: difference
+        for label, difference in differences.items()
+        if difference and not math.isnan(difference.p_holm)
+    }
+    if comparison.untested or not tested:
+        reason = comparison.untested or f"{names[0]} was not tested against any of the others."
+        return [*_lead_over_next(comparison, names[1], differences), reason]
+    beaten = [
+        label
+        for label, difference in tested.items()
+        if difference.p_holm < comparison.level and _is_better(comparison, difference)
+    ]
+    not_beaten = [label for label in tested if label not in beaten]
+    untested = [label for label in differences if label not in tested]
+    sentences = []
+    if beaten:
+        closest = beaten[0]
+        all_others = len(beaten) == len(differences) > 1
+        losers = "each of the others" if all_others else _names_or_count(beaten, len(differences))
+        closest_name = f"; closest is {closest}" if len(beaten) > 1 else ""
+        difference_text = _difference_text(comparison, tested[closest])
+        sentences.append(f"{names[0]} is significantly better than {losers}{closest_name}: {difference_text}.")
+    if not_beaten:
+        sentences.append(_not_shown_sentence(comparison, names[0], not_beaten, tested))
+    if untested:
+        sentences.append(f"{names[0]} was not tested against {_names_or_count(untested, len(differences))}.")
+    return sentences
+
+
+def _not_shown_sentence(
+    comparison: MethodComparison, name: str, not_beaten: list[str], tested: Mapping[str, Difference]
+) -> str:
+    """Methods that the best was not shown to differ from, and how large a difference would have been detected."""
+    closest = not_beaten[0]
+    closest_name = f"closest is {closest}: " if len(not_beaten) > 1 else ""
+    sizes = [size for label in not_beaten if not math.isnan(size := tested[label].detectable)]
+    power_note = f": {detection_sentence(comparison.seen((min(sizes), max(sizes))))}" if sizes else ""
+    return (
+        f"{name} was not shown to differ from {_names_or_count(not_beaten, len(tested))} "
+        f"({closest_name}{_difference_text(comparison, tested[closest])}), "
+        f"which does not mean that they are equal{power_note}."
+    )
+
+
+def detection_sentence(difference: str) -> str:
+    """What difference a study can detect."""
+    return f"this study would detect a true difference of {difference} in 80% of cases, and smaller ones less often"
+
+
+def _lead_over_next(
+    comparison: MethodComparison, owner: str, differences: Mapping[str, Difference | None]
+) -> list[str]:
+    """The lead over the next method, without a p-value because nothing was tested or no test can be trusted."""
+    label, difference = next(iter(differences.items()))
+    if not difference:
+        return []
+    text = _difference_text(comparison, difference._replace(p_holm=math.nan))
+    return [f"{owner} difference to the next, {label}: {text}."]
+
+
+def _leading_baselines(comparison: MethodComparison, best: IntervalEstimate) -> list[str]:
+    """Baselines that are ahead of all compared methods: an answer that leaves them out would mislead."""
+    ahead = [
+        label
+        for label, value in comparison.aside.items()
+        if (value[0] < best[0] if comparison.lower else value[0] > best[0])
+    ]
+    verb = "has" if len(ahead) == 1 else "have"
+    return [f"{join_names(ahead)} {verb} a better estimate than every compared method."] if ahead else []
+
+
+def _names_or_count(labels: list[str], total: int) -> str:
+    return join_names(labels) if len(labels) <= MAX_NAMES_LISTED else f"{len(labels)} of the {total} others"
+
+
+def _is_better(comparison: MethodComparison, difference: Difference) -> bool:
+    return difference.value < 0 if comparison.lower else difference.value > 0
+
+
+def _value_text(comparison: MethodComparison, value: IntervalEstimate) -> str:
+    ends = format_bounds(value[1], value[2], comparison.digits)
+    interval = f" [{ends[0]}, {ends[1]}]" if ends and value[2] > value[1] else ""
+    return f"{format_number(value[0], comparison.digits)}{comparison.unit}{interval}"
+
+
+def _difference_text(comparison: MethodComparison, difference: Difference) -> str:
+    ends = format_bounds(difference.low, difference.high, comparison.digits, signed=True)
+    interval = f" [{ends[0]}, {ends[1]}]" if ends else ""
+    p = "" if math.isnan(difference.p_holm) else f", {holm_p_text(difference.p_holm)}"
+    return f"{format_number(difference.value, comparison.digits, signed=True)}{comparison.points}{interval}{p}"
+
+
+def holm_p_text(p: float) -> str:
+    """``Holm’s p = 0.010``, ``Holm’s p < 0.001``."""
+    text = format_p_value(p)
+    return f"Holm’s p {'< ' + text[1:] if text.startswith('<') else '= ' + text}"
+
+
+# ---- Findings by setting, zero-shot accuracy, cosine gap and verdict -----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A heading, the sentences that answer it, and remarks on what was left out.
+
+    Example:
+        >>> Finding("Hard, R@1", ["A has the best estimate."]).remarks
+        []
+    """
+
+    heading: str
+    sentences: list[str]
+    remarks: list[str] = field(default_factory=list)
+
+
+def study_findings(results: Results, settings: Sequence[str], gaps: CosineGapResults | None = None) -> list[Finding]:
+    """What the study found: its verdict where it has one; otherwise who is best in each setting, and further results.
+
+    Args:
+        results: the study's numbers.
+        settings: in the order of the study.
+        gaps: cosine gaps, where the study has them.
+
+    Raises:
+        RewindError: as :func:`rewind.report.results.check_results`.
+    """
+    if results.verdict:
+        return [_verdict_finding(results)]
+    findings = [_setting_finding(results, setting) for setting in settings]
+    if len(results.zero_shot):
+        findings.append(_zero_shot_finding(results))
+    if gaps is not None and len(gaps.runs):
+        findings.append(_cosine_gap_finding(gaps))
+    return findings
+
+
+def _setting_finding(results: Results, setting: str) -> Finding:
+    direction, metric = leading_direction(results, setting), results.deciding(setting)
+    two_directions = len(evaluated_directions(results, setting)) > 1
+    metric_name = "accuracy" if setting == "binary" else metric
+    heading = (
+        f"{SETTING_TITLES[setting]}, {results.short(direction)} {metric_name}"
+        if two_directions
+        else f"{SETTING_TITLES[setting]}, {metric_name}"
+    )
+    rows = setting_csv_rows(results, setting)
+    rows = rows[(rows["direction"] == direction) & (rows["metric"] == metric)].set_index("method")
+    compared = [method for method in results.compared() if method in rows.index]
+    names = _unique_labels(results, [*rows.index])
+    tested = tested_pairs(results, setting, direction, metric)
+    entry = metric_of_column(metric)
+
+    def against(best: str, other: str) -> Difference | None:
+        key = {"setting": setting, "direction": direction, "metric": metric}
+        return method_difference(results.pairs, names[best], names[other], **key)
+
+    comparison = MethodComparison(
+        values={label: _interval_estimate(rows.loc[m]) for label, m in names.items() if m in compared},
+        against=against,
+        level=significance_level(results.confidence),
+        lower=entry.lower_is_better,
+        digits=metric_decimals(metric),
+        unit="%" if entry.percent else "",
+        points=" points" if entry.percent else "",
+        seen=lambda ends: difference_range(setting, metric, ends),
+        aside={label: _interval_estimate(rows.loc[m]) for label, m in names.items() if m not in compared},
+        untested=_untested_reason(results, tested, compared, lambda ends: difference_range(setting, metric, ends)),
+    )
+    missing = [f"{results.labels[m]} ({why})" for m in results.labels if (why := results.reason(m, setting, direction))]
+    remarks = [f"Without numbers here: {', '.join(missing)}."] if missing else []
+    return Finding(heading, best_method_sentences(comparison), [*best_method_remarks(comparison), *remarks])
+
+
+def _untested_reason(
+    results: Results, tested: pd.DataFrame, compared: Sequence[str], range_text: Callable[[tuple[float, float]], str]
+) -> str:
+    """Why there are no trustworthy tests; empty where there are."""
+    if len(compared) < 2:
+        return ""
+    if tested.empty:
+        counts = sorted({len(set(results.seeds[m])) for m in results.trained() if m in results.seeds})
+        caution = seed_caution(counts) if counts and counts[0] == 1 else ""
+        return f"{caution}." if caution else "No differences between methods were tested."
+    clusters = int(tested["clusters"].min())
+    if clusters >= MIN_CLUSTERS_FOR_LETTERS:
+        return ""
+    detectable = tested["detectable"].dropna()
+    power_note = (
+        f"; between two methods, {detection_sentence(range_text((detectable.min(), detectable.max())))}"
+        if len(detectable)
+        else ""
+    )
+    return (
+        f"Who is better is left open: tests need {MIN_CLUSTERS_FOR_LETTERS} clusters of queries, and there are "
+        f"{clusters:,}{power_note}."
+    )
+
+
+def _zero_shot_finding(results: Results) -> Finding:
+    rows = zero_shot_table.csv_rows(results).set_index("method")
+    names = _unique_labels(results, [*rows.index])
+    compared = results.compared()
+
+    def against(best: str, other: str) -> Difference | None:
+        return method_difference(results.zero_shot_pairs, names[best], names[other])
+
+    comparison = MethodComparison(
+        values={label: _interval_estimate(rows.loc[m]) for label, m in names.items() if m in compared},
+        against=against,
+        level=significance_level(results.confidence),
+        unit="%",
+        points=" points",
+        aside={label: _interval_estimate(rows.loc[m]) for label, m in names.items() if m not in compared},
+        untested="" if len(results.zero_shot_pairs) else "No differences between methods were tested.",
+    )
+    data = zero_shot_table.DATA_TITLES.get(rows["data"].iloc[0], rows["data"].iloc[0])
+    return Finding(f"Zero-shot accuracy on {data}", best_method_sentences(comparison), best_method_remarks(comparison))
+
+
+def _cosine_gap_finding(gaps: CosineGapResults) -> Finding:
+    """The gap of the first split, of vectors that have not seen the answer, and what the same vectors retrieve."""
+    scoring = gaps.scorings()[0]
+    rows = cosine_gap.cosine_gap_csv_rows(gaps)
+    splits = [split for split in cosine_gap.SPLIT_TITLES if split in set(rows["split"])]
+    rows = rows[(rows["split"] == splits[0]) & (rows["scoring"] == scoring) & (rows["quantity"] == "gap")]
+    rows = rows.set_index("method")
+    names = _unique_labels(gaps, [*rows.index])
+
+    def against(best: str, other: str) -> Difference | None:
+        return method_difference(gaps.pairs, names[best], names[other], split=splits[0], scoring=scoring)
+
+    declared = {*gaps.pairs["first"], *gaps.pairs["second"]} if len(gaps.pairs) else set()
+    compared = [m for m in rows.index if m not in gaps.baselines or m in declared] or list(rows.index)
+    comparison = MethodComparison(
+        values={label: _interval_estimate(rows.loc[m]) for label, m in names.items() if m in compared},
+        against=against,
+        level=significance_level(gaps.confidence),
+        digits=cosine_gap.COSINE_DIGITS,
+        aside={label: _interval_estimate(rows.loc[m]) for label, m in names.items() if m not in compared},
+        untested="" if len(gaps.pairs) else "No differences between methods were tested.",
+    )
+    first = max(rows.index, key=lambda method: rows.loc[method, "R@1"])
+    caution = (
+        "The gap is not a retrieval score: a search by these cosines has at best an R@1 of "
+        f"{format_number(float(rows.loc[first, 'R@1']))}% ({gaps.labels[first]})."
+    )
+    remarks = [f"No gap, because they do not compare vectors: {join_names(gaps.absent())}."] if gaps.absent() else []
+    name = cosine_gap.SPLIT_TITLES[splits[0]]
+    heading = f"Cosine gap, {name[0].lower()}{name[1:]}"
+    return Finding(heading, [*best_method_sentences(comparison), caution], [*best_method_remarks(comparison), *remarks])
+
+
+def _verdict_finding(results: Results) -> Finding:
+    two_directions = len(evaluated_directions(results, verdict_setting(results))) > 1
+    sentences = [
+        f"{outcome} {_gain_sentence(results, judged)}."
+        for outcome, judged in zip(verdict.verdict_outcomes(results), judge_methods(results), strict=True)
+    ]
+    keys = verdict_keys(results)
+    wins = sum(judged.win for judged in judge_methods(results))
+    summary = (
+        f"{wins} of {len(sentences)} methods win over {results.labels[keys.baseline]}." if len(sentences) > 1 else ""
+    )
+    where = f"{SETTING_TITLES[verdict_setting(results)]}" + (", either search direction" if two_directions else "")
+    heading = f"Verdict: who wins over {results.labels[keys.baseline]} ({where})"
+    return Finding(heading, [*filter(None, [summary]), *sentences])
+
+
+def _gain_sentence(results: Results, judged: MethodVerdict) -> str:
+    """The mean gain that the verdict rests on."""
+    best = judged.best
+    ends = format_bounds(best.low, best.high, 1, signed=True)
+    interval = f" [{ends[0]}, {ends[1]}]" if ends else ""
+    p = "no p-value" if math.isnan(best.p_holm) else holm_p_text(best.p_holm)
+    return f"Its mean gain there is {format_number(best.difference, 1, True)} points{interval}, {p}"
+
+
+def _interval_estimate(row: pd.Series) -> IntervalEstimate:
+    low, high = (float(row.get(name, np.nan)) for name in ("low", "high"))
+    return float(row["estimate"]), low, high
+
+
+def _unique_labels(results: Results | CosineGapResults, methods: Sequence[str]) -> dict[str, str]:
+    """Label → method, in order; methods with the same label are distinguished by their keys."""
+    labels = [results.labels[method] for method in methods]
+    return {
+        label if labels.count(label) == 1 else f"{label} ({method})": method
+        for label, method in zip(labels, methods, strict=True)
+    }

@@ -1,0 +1,391 @@
+"""Data of the page's explorer: for every query its rank, its first ten results and its margin over the twin.
+
+Ranks, results and margins are packed into base64 so that the page stays small. A margin is in standard deviations of
+the query's scores and is stored in thousandths of one. The page's scripts are in :mod:`rewind.report.page`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rewind.errors import RewindError
+from rewind.evaluation.ranking import SCORES_PER_BLOCK, row_blocks, setting_selection, setting_without_twins
+from rewind.evaluation.twins import binary_candidates, twin_columns
+
+# ---- Retrieval results: the queries of a setting, their best candidates, and margins over the twin -----------------
+
+
+@dataclass(frozen=True)
+class QueryView:
+    """Queries of one setting and search direction, as row numbers of the captions or items of the test split.
+
+    Attributes:
+        setting, direction: which.
+        ids: (q,) query ids as in the rank tables.
+        queries: (q,) captions for text→item, items for item→text (in Binary: captions, whose item is the query).
+        candidates: (c,) the gallery: items or captions; in Binary (q, 2), the truth and then its rival.
+        truth: (q,) the answer; for item→text the query's item, whose captions are all true.
+        rival: (q,) the twin of the truth's item, -1 where the gallery has none.
+    """
+
+    setting: str
+    direction: str
+    ids: np.ndarray
+    queries: np.ndarray
+    candidates: np.ndarray
+    truth: np.ndarray
+    rival: np.ndarray
+
+    @property
+    def binary(self) -> bool:
+        return self.candidates.ndim == 2
+
+    @property
+    def to_items(self) -> bool:
+        return self.direction == "text_to_item"
+
+
+@dataclass(frozen=True)
+class ScoredSplit:
+    """Captions and items of a similarity matrix, and how they belong together.
+
+    Attributes:
+        captions: rows of the matrix: caption_id, video_id, caption.
+        items: columns: item_id, path, reversed.
+        own: (n,) column of each caption's item.
+        twin: (m,) column of each item's twin, -1 where it has none.
+
+    Example:
+        >>> captions = pd.DataFrame({"caption_id": ["c1", "c2"], "video_id": ["v1", "v2"], "caption": ["up", "down"]})
+        >>> items = pd.DataFrame({"item_id": ["v1", "v2"], "path": ["v1.mp4", "v2.mp4"], "reversed": [0, 0]})
+        >>> split = ScoredSplit.of(captions, items)
+        >>> split.own.tolist(), split.twin.tolist()
+        ([0, 1], [-1, -1])
+        >>> view = make_query_view(split, "test", "text_to_item")
+        >>> top_candidates(view, np.array([[0.9, 0.1], [0.8, 0.2]]), k=2).tolist()
+        [[0, 1], [0, 1]]
+    """
+
+    captions: pd.DataFrame
+    items: pd.DataFrame
+    own: np.ndarray
+    twin: np.ndarray
+
+    @classmethod
+    def of(cls, captions: pd.DataFrame, items: pd.DataFrame) -> ScoredSplit:
+        """Match captions with their items, and items with their twins, by their ids."""
+        captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
+        column_of_item = {item: column for column, item in enumerate(items["item_id"])}
+        own = np.array([column_of_item[v] for v in captions["video_id"]], dtype=int)
+        return cls(captions, items, own, twin_columns(items["item_id"].tolist()))
+
+
+def make_query_view(split: ScoredSplit, setting: str, direction: str) -> QueryView:
+    """The queries of a setting, in the order of the rank tables.
+
+    Without twins, Origin is the whole split.
+
+    Raises:
+        RewindError: for another setting that needs twins where there are none.
+    """
+    effective_setting = setting if (split.items["reversed"] == 1).any() else setting_without_twins(setting)
+    selection = setting_selection(effective_setting, split.captions, split.items)
+    captions, own = selection.captions, split.own[selection.captions]
+    names = split.captions["caption_id"].to_numpy()
+    if selection.binary:
+        rows, columns = binary_candidates(split.captions, split.items, captions, direction)
+        candidates = columns if direction == "text_to_item" else rows
+        return QueryView(setting, direction, names[captions], captions, candidates, own, split.twin[own])
+    if direction == "text_to_item":
+        return QueryView(
+            setting,
+            direction,
+            names[captions],
+            captions,
+            selection.items,
+            own,
+            _rivals_in_gallery(split.twin[own], selection),
+        )
+    queries = selection.items[np.isin(selection.items, own)]
+    ids = split.items["item_id"].to_numpy()[queries]
+    return QueryView(
+        setting, direction, ids, queries, captions, queries, _rivals_in_gallery(split.twin[queries], selection)
+    )
+
+
+def top_candidates(view: QueryView, scores: np.ndarray, k: int) -> np.ndarray:
+    """The ``k`` best candidates of every query, (q, k), best first; equal scores in the order of the files."""
+    if view.binary:
+        rows = view.queries[:, None] if view.to_items else view.candidates
+        columns = view.candidates if view.to_items else view.truth[:, None]
+        candidate_scores = scores[rows, columns]
+        return np.take_along_axis(view.candidates, np.argsort(-candidate_scores, axis=1, kind="stable"), axis=1)[:, :k]
+    k = min(k, len(view.candidates))
+    positions = np.empty((len(view.queries), k), dtype=int)
+    for block in row_blocks(len(view.queries), len(view.candidates)):
+        positions[block] = _top_columns(np.ascontiguousarray(_block_scores(view, scores, block)), k)
+    return view.candidates[positions]
+
+
+def _top_columns(scores: np.ndarray, k: int) -> np.ndarray:
+    """Columns of the ``k`` largest scores of each row, (q, k), best first; equal ones in their order."""
+    threshold = np.partition(scores, scores.shape[1] - k, axis=1)[:, -k, None]
+    # A partition, not a sort of all columns. It selects k columns and those that tie with the last of them; of the tied
+    # ones only the first stay, so that k are left in each row.
+    is_top = scores >= threshold
+    for row in np.flatnonzero(is_top.sum(axis=1) > k):
+        tied = np.flatnonzero(scores[row] == threshold[row])
+        is_top[row, tied[k - int((scores[row] > threshold[row]).sum()) :]] = False
+    columns = np.nonzero(is_top)[1].reshape(-1, k)
+    order = np.argsort(-np.take_along_axis(scores, columns, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(columns, order, axis=1)
+
+
+def twin_margins(view: QueryView, scores: np.ndarray, split: ScoredSplit) -> np.ndarray:
+    """How far the truth scores above its twin, (q,), in standard deviations of the query's scores in the whole split.
+
+    Exactly 0 for a tie, negative where the twin is preferred, NaN where the gallery has no twin.
+    """
+    has_twin = view.rival >= 0
+    if view.to_items:
+        truth, rival = scores[view.queries, view.truth], scores[view.queries, view.rival]
+        spread = _score_spread(scores, axis=1)[view.queries]
+    elif view.binary:
+        (truth, rival), spread = (
+            scores[view.candidates, view.truth[:, None]].T,
+            _score_spread(scores, axis=0)[view.truth],
+        )
+    else:
+        own = split.own[view.candidates]
+        truth, rival = np.empty((2, len(view.queries)), dtype=scores.dtype)
+        for block in row_blocks(len(view.queries), len(own)):
+            block_scores = _block_scores(view, scores, block)
+            for highest, items in ((truth, view.truth), (rival, view.rival)):
+                highest[block] = np.where(own == items[block, None], block_scores, -np.inf).max(axis=1)
+        has_twin = has_twin & np.isfinite(rival)  # a twin without captions is not in the gallery
+        spread = _score_spread(scores, axis=0)[view.queries]
+    with np.errstate(invalid="ignore"):
+        distance = (truth.astype(float) - rival) / np.where(spread > 0, spread, 1)
+    return np.where(has_twin, distance, np.nan)
+
+
+def _block_scores(view: QueryView, scores: np.ndarray, block: slice) -> np.ndarray:
+    """Scores of some of the queries, (block, c)."""
+    if view.to_items:
+        return scores[np.ix_(view.queries[block], view.candidates)]
+    return scores[np.ix_(view.candidates, view.queries[block])].T
+
+
+def _score_spread(scores: np.ndarray, axis: int) -> np.ndarray:
+    """Standard deviations along an axis, block by block so that large matrices are not copied whole."""
+    if scores.size <= SCORES_PER_BLOCK:
+        return scores.std(axis=axis)
+    length, across = scores.shape[1 - axis], scores.shape[axis]
+    blocks = row_blocks(length, across)
+    return np.concatenate([(scores[block] if axis else scores[:, block]).std(axis=axis) for block in blocks])
+
+
+def _rivals_in_gallery(rival: np.ndarray, selection: Any) -> np.ndarray:
+    return np.where(np.isin(rival, selection.items), rival, -1)
+
+
+# ---- Packing runs for the page -------------------------------------------------------------------------------------
+
+TOP_COUNT = 10
+MARGIN_STEPS = 1000  # a margin is stored in thousandths of a standard deviation
+NO_TWIN = -32768  # the smallest 16-bit integer: quantised margins are at least -32767
+MAX_BYTES_IN_PAGE = 1_000_000
+"""Up to so many bytes, ranks and first results are in the page; more are in files beside it, read on demand."""
+
+DATA_FILE_PARTS = {"ranks": ("rank", "margin"), "top": ("top",)}
+"""Contents of a run's files: the page shows ranks of all runs together, but first results of one run at a time."""
+
+RunKey = tuple[str, int]
+
+
+class Explorer:
+    """Collects one run after the other, so that a single similarity matrix is in memory at a time.
+
+    Args:
+        captions: rows of the similarity matrices: caption_id, video_id, caption.
+        items: columns: item_id, path, reversed.
+        settings: which to show.
+        directions: which to show.
+    """
+
+    def __init__(
+        self, captions: pd.DataFrame, items: pd.DataFrame, settings: Sequence[str], directions: Sequence[str]
+    ) -> None:
+        self.split = ScoredSplit.of(captions, items)
+        self.views = [make_query_view(self.split, setting, way) for setting in settings for way in directions]
+        self.runs: dict[RunKey, list[dict[str, str]]] = {}
+
+    def check(self, split: ScoredSplit, where: str) -> None:
+        """Refuse a run of other captions or items.
+
+        Raises:
+            RewindError: naming the run's file.
+        """
+        for own, other, name in (
+            (self.split.captions, split.captions, "caption_id"),
+            (self.split.items, split.items, "item_id"),
+        ):
+            if own[name].tolist() != other[name].tolist():
+                raise RewindError(f"{where}: its {name}s are not those of the other runs; evaluate the run again.")
+
+    def add(self, method: str, seed: int, scores: np.ndarray, ranks: pd.DataFrame, where: str) -> None:
+        """Add a run.
+
+        Args:
+            method, seed: which.
+            scores: float (n_captions, n_items).
+            ranks: its rank table: query_id, setting, direction, rank.
+            where: names the rank table in messages.
+
+        Raises:
+            RewindError: if the matrix has another shape, or a query has no rank.
+        """
+        shape = len(self.split.captions), len(self.split.items)
+        if scores.shape != shape:
+            raise RewindError(f"{where}: the similarity matrix is {scores.shape}, but the test split is {shape}.")
+        tables = dict(iter(ranks.groupby(["setting", "direction"])))
+        self.runs[method, seed] = [self._packed(view, scores, tables, where) for view in self.views]
+
+    def bytes(self) -> int:
+        """Length of the packed ranks, margins and first results of all runs."""
+        return sum(len(text) for views in self.runs.values() for packed in views for text in packed.values())
+
+    def files(self, folder: str) -> dict[str, str]:
+        """Address → text of the scripts with the values that :meth:`data` leaves out if it gets this folder.
+
+        A page that was opened from a disk may not read files, but it may run scripts: each passes its values to a
+        function of the page.
+        """
+        scripts = {}
+        for view in range(len(self.views)):
+            for number, views in enumerate(self.runs.values()):
+                for part, names in DATA_FILE_PARTS.items():
+                    address = _data_file_address(folder, view, number, part)
+                    values = {name: views[view][name] for name in names}
+                    scripts[address] = f"rewindData({json.dumps(address)}, {json.dumps(values)});\n"
+        return scripts
+
+    def data(
+        self,
+        labels: Mapping[str, str],
+        baselines: Collection[str],
+        clips: Sequence[str],
+        strips: Sequence[int],
+        kind: str = "videos",
+        folder: str = "",
+    ) -> dict[str, Any]:
+        """Everything the page's script needs, JSON-able; arrays are little-endian bytes in base64.
+
+        Args:
+            labels: method → name.
+            baselines: methods that the page leaves out where it measures how much methods disagree.
+            clips: (m,) address of each item's clip, relative to the page.
+            strips: (m,) number of each item's picture strip; ``~number`` for the strip played backwards; the number of
+                strips for none. See :mod:`rewind.report.page.strips`.
+            kind: what items are, ``videos`` or ``images``.
+            folder: where :meth:`files` are, relative to the page, if ranks and first results are not in the page.
+        """
+        methods: dict[str, list[int]] = {}
+        for method, seed in self.runs:
+            methods.setdefault(method, []).append(seed)
+        items = self.split.items
+        return {
+            "methods": [
+                {"key": m, "label": labels[m], "seeds": seeds, "baseline": m in baselines}
+                for m, seeds in methods.items()
+            ],
+            "items": {
+                "id": items["item_id"].tolist(),
+                "clip": list(clips),
+                "twin": pack_array(self.split.twin, "i4"),
+                "strip": pack_array(np.asarray(strips), "i4"),
+            },
+            "captions": {
+                "id": self.split.captions["caption_id"].astype(str).tolist(),
+                "text": self.split.captions["caption"].tolist(),
+                "item": pack_array(self.split.own, "i4"),
+            },
+            "kind": kind,
+            "noTwin": NO_TWIN,
+            "marginSteps": MARGIN_STEPS,
+            "views": [self._view(number, view, folder) for number, view in enumerate(self.views)],
+        }
+
+    def _packed(
+        self, view: QueryView, scores: np.ndarray, tables: Mapping[tuple[str, str], Any], where: str
+    ) -> dict[str, str]:
+        key = view.setting, view.direction
+        rows = tables.get(key)
+        ranks = rows.set_index("query_id")["rank"].reindex(view.ids) if rows is not None else None
+        if ranks is None or ranks.isna().any():
+            first = view.ids[0] if ranks is None else ranks.index[ranks.isna()][0]
+            raise RewindError(f"{where}: no rank of query {first!r} in {', '.join(key)}; evaluate the run again.")
+        size = len(self.split.items) if view.to_items else len(self.split.captions)
+        return {
+            "rank": pack_array(ranks.to_numpy(), "f4"),
+            "top": pack_array(top_candidates(view, scores, TOP_COUNT), _index_type(size)),
+            "margin": pack_array(quantise_margins(twin_margins(view, scores, self.split)), "i2"),
+        }
+
+    def _view(self, view_number: int, view: QueryView, folder: str) -> dict[str, Any]:
+        count = min(TOP_COUNT, view.candidates.shape[-1])
+        return {
+            "setting": view.setting,
+            "direction": view.direction,
+            "queries": pack_array(view.queries, "i4"),
+            "gallery": int(view.candidates.shape[-1]),
+            "top": count,
+            "wide": _index_type(len(self.split.items) if view.to_items else len(self.split.captions)) == "u4",
+            "runs": {
+                f"{method}/{seed}": {
+                    "files": {
+                        part: _data_file_address(folder, view_number, run_number, part) for part in DATA_FILE_PARTS
+                    }
+                }
+                if folder
+                else packed[view_number]
+                for run_number, ((method, seed), packed) in enumerate(self.runs.items())
+            },
+        }
+
+
+def quantise_margins(margin: np.ndarray) -> np.ndarray:
+    """Margins in whole thousandths; only an exact tie is 0, and :data:`NO_TWIN` stands for NaN."""
+    steps = np.nan_to_num(margin) * MARGIN_STEPS
+    steps_away = np.sign(steps) * np.clip(np.round(np.abs(steps)), 1, 32_767)
+    return np.where(np.isnan(margin), NO_TWIN, steps_away).astype(int)
+
+
+def pack_array(values: np.ndarray, kind: str) -> str:
+    """Base64 of the values as little-endian ``kind`` of numpy, row by row.
+
+    Example:
+        >>> unpack_array(pack_array(np.array([1, 2, 3]), "u2"), "u2").tolist()
+        [1, 2, 3]
+    """
+    return base64.b64encode(np.ascontiguousarray(values, dtype=f"<{kind}").tobytes()).decode("ascii")
+
+
+def unpack_array(text: str, kind: str) -> np.ndarray:
+    """The values of :func:`pack_array`, flattened."""
+    return np.frombuffer(base64.b64decode(text), dtype=f"<{kind}")
+
+
+def _data_file_address(folder: str, view: int, run: int, part: str) -> str:
+    return f"{folder}/view{view}.run{run}.{part}.js"
+
+
+def _index_type(size: int) -> str:
+    return "u2" if size <= 65_536 else "u4"

@@ -1,0 +1,1 @@
+"""The figures that a study publishes: functions from tables or arrays to a matplotlib ``Figure``."""

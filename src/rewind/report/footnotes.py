@@ -1,0 +1,208 @@
+"""Facts that readers need to trust a table, taken from provenance and put into plain sentences."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from rewind.errors import RewindError
+
+
+@dataclass(frozen=True)
+class Footnotes:
+    """Facts about a study, from its provenance. Every field may be empty; an empty one gives no sentence.
+
+    Attributes:
+        settings: setting → ``{"queries": …, "items": …, "clusters": …}``: numbers of captions that search, of items
+            that are searched and of clusters of queries.
+        items: what is searched, in the plural: ``videos`` or ``images``.
+        backbone: the towers, for example ``CLIP ViT-B/32 (OpenAI weights)``.
+        pretraining: on what they were pre-trained, and whether once or anew for each seed.
+        max_frames: frames per clip.
+        frames_chosen: how that number was chosen, for example ``on validation from 12, 16 and 24``.
+        decoding: ``fps``, ``short_side`` (pixels), ``sampling``, ``decoders`` (name → version); any of them.
+        hardware: devices of a run, for example ``4 × NVIDIA A10G`` → number of runs that had them.
+        seeds: method's label → its training seeds.
+        procedures: how intervals and tests were computed → labels of the trained methods.
+        bootstrap: how the bootstrap beside them was computed.
+        family: number of pairs in the family of Holm's correction.
+        coverage: what share of the clips could be used; see :func:`describe_coverage`.
+        data: content hashes of the dataset that the runs used; several if it was prepared anew between them.
+        notes: anything else, one sentence each.
+
+    Example:
+        >>> facts = Footnotes.from_json({"backbone": "CLIP ViT-B/32", "max_frames": 12})
+        >>> finish_sentences(study_sentences(facts))
+        ['Backbone: CLIP ViT-B/32.', 'At most 12 frames per clip.']
+    """
+
+    settings: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    items: str = "videos"
+    backbone: str = ""
+    pretraining: str = ""
+    max_frames: int | None = None
+    frames_chosen: str = ""
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    hardware: Mapping[str, int] = field(default_factory=dict)
+    seeds: Mapping[str, list[int]] = field(default_factory=dict)
+    procedures: Mapping[str, list[str]] = field(default_factory=dict)
+    bootstrap: str = ""
+    family: int | None = None
+    coverage: str = ""
+    data: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, *parts: Mapping[str, Any]) -> Footnotes:
+        """From JSON objects whose keys are fields of this class; later objects take precedence.
+
+        Raises:
+            RewindError: for a key that is not a field.
+        """
+        names = [f.name for f in fields(cls)]
+        merged: dict[str, Any] = {}
+        for part in parts:
+            for name in part:
+                if name not in names:
+                    similar = difflib.get_close_matches(name, names, n=1)
+                    hint = f"did you mean {similar[0]!r}?" if similar else f"valid: {', '.join(names)}"
+                    raise RewindError(f"footnotes: unknown fact {name!r}; {hint}.")
+            merged.update(part)
+        return cls(**merged)
+
+
+def describe_coverage(total: int, missing: Mapping[str, int], items: str = "videos") -> str:
+    """``all 1,080 clips usable`` or ``12 of 1,000 videos missing (10 not found, 2 cannot be decoded)``.
+
+    Args:
+        total: items that the annotations name.
+        missing: reason → count.
+        items: noun in the plural.
+    """
+    total_missing = sum(missing.values())
+    if not total_missing:
+        return f"all {total:,} {items} usable"
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in missing.items() if count)
+    return f"{total_missing:,} of {total:,} {items} missing ({reasons})"
+
+
+def study_sentences(facts: Footnotes) -> list[str]:
+    """What applies to every table of a study."""
+    return [
+        _towers(facts),
+        _frames(facts),
+        _decoding(facts),
+        _hardware(facts),
+        seed_sentence(facts),
+        f"Coverage: {facts.coverage}" if facts.coverage else "",
+        _data(facts),
+        *map(str, facts.notes),
+    ]
+
+
+def finish_sentences(texts: list[str]) -> list[str]:
+    """The non-empty texts as sentences: on one line, with a capital if they begin with a word, and a full stop."""
+    return [_sentence(text) for text in texts if text.strip()]
+
+
+def procedure_sentence(facts: Footnotes, tested: bool) -> str:
+    """How intervals were computed; if methods differ, which method by which procedure."""
+    if not facts.procedures:
+        return ""
+    subject = "Intervals and tests" if tested else "Intervals"
+    if len(facts.procedures) == 1:
+        return f"{subject}: {next(iter(facts.procedures))}"
+    return f"{subject}: " + "; ".join(
+        f"{procedure} ({', '.join(labels)})" for procedure, labels in facts.procedures.items()
+    )
+
+
+def pair_count(count: int) -> str:
+    """``1 pair``, ``1,035 pairs``."""
+    return f"{count:,} {'pair' if count == 1 else 'pairs'}"
+
+
+def confidence_percent(confidence: float) -> str:
+    """``95%``."""
+    return f"{100 * confidence:g}%"
+
+
+def seed_caution(counts: list[int]) -> str:
+    """What few seeds cannot show; ``counts`` are the numbers of seeds of trained methods, ascending."""
+    if counts == [1]:
+        return (
+            "One training seed per method: these results say nothing about other seeds, and differences between "
+            "trained methods have no p-value"
+        )
+    if counts and counts[0] == 1:
+        return "A method with one training seed is a single checkpoint: its comparisons have no p-value"
+    if counts and counts[0] == 2:
+        return (
+            "Two training seeds are few: if results vary much between seeds, intervals cover the true value too rarely"
+        )
+    return ""
+
+
+def seed_sentence(facts: Footnotes) -> str:
+    """The training seeds, by method where they differ."""
+    groups: dict[str, list[str]] = {}
+    for label, seeds in facts.seeds.items():
+        groups.setdefault(", ".join(map(str, seeds)), []).append(label)
+    if len(groups) == 1:
+        return f"Training seeds: {next(iter(groups))}"
+    listed = "; ".join(f"{seeds} ({', '.join(labels)})" for seeds, labels in groups.items())
+    return f"Training seeds: {listed}" if groups else ""
+
+
+def _towers(facts: Footnotes) -> str:
+    parts = (
+        f"Backbone: {facts.backbone}" if facts.backbone else "",
+        facts.pretraining and f"Pretraining: {facts.pretraining}",
+    )
+    return ". ".join(_sentence(part).rstrip(".") for part in parts if part)
+
+
+def _frames(facts: Footnotes) -> str:
+    if facts.max_frames is None:
+        return ""
+    return f"At most {facts.max_frames} frames per clip" + (
+        f", chosen {facts.frames_chosen}" if facts.frames_chosen else ""
+    )
+
+
+def _decoding(facts: Footnotes) -> str:
+    decoding = facts.decoding
+    parts = [
+        f"{decoding['fps']:g} frames per second" if decoding.get("fps") else "",
+        f"short side {decoding['short_side']} pixels" if decoding.get("short_side") else "",
+        f"stretched to {decoding['square']} × {decoding['square']} pixels" if decoding.get("square") else "",
+        f"{decoding['sampling']} sampling" if decoding.get("sampling") else "",
+        " and ".join(f"{name} {version}" for name, version in (decoding.get("decoders") or {}).items()),
+    ]
+    present = [part for part in parts if part]
+    return "Decoding: " + ", ".join(present) if present else ""
+
+
+def _hardware(facts: Footnotes) -> str:
+    """The devices of a run; if runs had different ones, how many runs had which."""
+    if len(facts.hardware) == 1:
+        return f"Hardware: {next(iter(facts.hardware))}"
+    listed = [f"{runs} run{'s' if runs > 1 else ''} on {devices}" for devices, runs in facts.hardware.items()]
+    return "Hardware: " + ", ".join(listed) if listed else ""
+
+
+def _data(facts: Footnotes) -> str:
+    """The beginning of each hash, which is enough to distinguish versions of the data."""
+    if not facts.data:
+        return ""
+    listed = " and ".join(digest[:12] for digest in facts.data)
+    return f"Data: content hash {listed}" + (" (runs differ)" if len(facts.data) > 1 else "")
+
+
+def _sentence(text: str) -> str:
+    """One line, with a capital if it begins with a lower-case word, and a full stop."""
+    line = " ".join(text.split())
+    line = line[:1].upper() + line[1:] if line[:2].isalpha() and line[:2].islower() else line
+    return line if line.endswith((".", "!", "?")) else line + "."

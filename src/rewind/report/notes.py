@@ -1,0 +1,354 @@
+"""The notes below each kind of table: plain sentences without markup.
+
+The short notes of a paper's LaTeX tables are in :mod:`rewind.report.short_notes`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from rewind.config.report import SEARCH_DIRECTIONS
+from rewind.metrics import METRICS, metric_of_column
+from rewind.report import gap_table, seed_table
+from rewind.report.footnotes import (
+    Footnotes,
+    confidence_percent,
+    finish_sentences,
+    pair_count,
+    procedure_sentence,
+    seed_caution,
+    seed_sentence,
+    study_sentences,
+)
+from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS, Results, evaluated_directions, short_direction
+from rewind.report.setting_table import SETTING_TITLES, SettingTable, metric_decimals, reduced_family_size
+from rewind.report.sheet import format_number
+
+# ---- What searches what in a setting, and how many queries and items there are -------------------------------------
+
+
+def queries_sentence(facts: Footnotes, setting: str, directions: tuple[str, ...]) -> str:
+    """What searches what in a setting, with numbers of queries and items; empty where nothing is known."""
+    counts = facts.settings.get(setting, {})
+    if not counts:
+        return ""
+    title, queries, items = SETTING_TITLES[setting], counts.get("queries"), counts.get("items")
+    clusters = counts.get("clusters")
+    gallery = f"{items:,} {facts.items}" if items is not None else facts.items
+    clusters_text = f" (in {_cluster_count(clusters)})" if clusters and clusters != queries else ""
+    if setting == "binary":
+        searches = f"{queries:,} queries{clusters_text} on {gallery}" if queries is not None else gallery
+        choice = "each a choice between two (a clip or its reverse, or their captions)"
+        return f"{title}: {searches}, {choice}; chance is 50%"
+    if queries is None:
+        return f"{title}: {gallery}"
+    if directions == ("item_to_text",):
+        return f"{title}: {gallery} search {queries:,} captions"
+    reverse = ", and vice versa" if len(directions) > 1 else ""
+    return f"{title}: {queries:,} captions{clusters_text} search {gallery}{reverse}"
+
+
+def direction_names_sentence(facts: Footnotes, directions: Sequence[str]) -> str:
+    """What the short names of search directions mean: ``T2V: text→video``."""
+    item = facts.items.removesuffix("s")
+    names = {"text_to_item": f"text→{item}", "item_to_text": f"{item}→text"}
+    return "; ".join(f"{short_direction(direction, facts.items)}: {names[direction]}" for direction in directions)
+
+
+def _cluster_count(count: int) -> str:
+    return f"{count:,} {'cluster' if count == 1 else 'clusters'}"
+
+
+# ---- Notes by kind of table ----------------------------------------------------------------------------------------
+
+MARKS_KEY = (
+    "* best, or not significantly worse than the best and ahead of all that are; (a) significantly better than method a"
+)
+TERMINAL_WIDTH = 120  # characters
+MIN_QUERIES_FROM_LIMIT = 5  # queries right, or wrong, below which the coverage of an interval is only approximate
+
+
+def setting_sentences(facts: Footnotes, table: SettingTable) -> list[str]:
+    """The notes of a setting's table."""
+    return finish_sentences(
+        [
+            queries_sentence(facts, table.setting, table.directions),
+            direction_names_sentence(facts, table.directions) if any(column.group for column in table.columns) else "",
+            _metrics_sentence(table),
+            *table.said,
+            missing_methods_sentence(table),
+            _spread_sentence(table),
+            _intervals_sentence(table),
+            _near_limit_sentence(facts, table),
+            _marks_sentence(facts, table),
+            few_clusters_sentence(table),
+            bold_caution_sentence(table),
+            holm_families_sentence(table),
+            procedure_sentence(facts, table.tested),
+            seed_caution(table.seeds),
+            *study_sentences(facts),
+        ]
+    )
+
+
+def pair_sentences(facts: Footnotes, results: Results, setting: str) -> list[str]:
+    """The notes of a setting's table of pairs."""
+    counts, directions = _seed_counts(results), tuple(evaluated_directions(results, setting))
+    metric = results.deciding(setting)
+    unit = (
+        "accuracy in percent"
+        if setting == "binary"
+        else f"{metric} in percent"
+        if metric_of_column(metric).percent
+        else metric
+    )
+    level = f"{1 - results.confidence:.3g}"
+    family_size = reduced_family_size(results, setting) or facts.family
+    family = f" over {pair_count(family_size)}" if family_size else ""
+    tested = bool(results.pairs.loc[results.pairs["setting"] == setting, "p"].notna().any())
+    return finish_sentences(
+        [
+            queries_sentence(facts, setting, directions),
+            direction_names_sentence(facts, directions) if len(directions) > 1 else "",
+            f"Difference: the first method minus the second, {unit}; in brackets its "
+            f"{confidence_percent(results.confidence)} interval, not adjusted for multiple comparisons",
+            f"Holm’s p: adjusted{family}, separately for each search direction; bold: below {level}" if tested else "",
+            "Detectable: the smallest true difference that this comparison would find significant in 80% of studies, "
+            "at the strictest level of Holm’s correction"
+            if tested
+            else "",
+            "Effect: the share of queries on which the first method does better minus the share on which it does "
+            "worse, −1 to 1",
+            procedure_sentence(facts, tested),
+            _bootstrap_sentence(facts, results),
+            seed_caution(counts),
+            seed_sentence(facts),
+        ]
+    )
+
+
+def gap_sentences(facts: Footnotes, results: Results) -> list[str]:
+    """The notes of the table of gaps."""
+    directions = [direction for direction in SEARCH_DIRECTIONS if direction in set(results.gaps["direction"])]
+    return finish_sentences(
+        [
+            direction_names_sentence(facts, directions) if len(directions) > 1 else "",
+            "Gap: the result of Origin’s queries in Origin’s gallery minus their result in the gallery with the "
+            "time-reversed twins added, in the same runs",
+            _gap_sign_sentence(gap_table.metrics(results)),
+            f"In brackets {confidence_percent(results.confidence)} intervals, not adjusted for multiple comparisons",
+            procedure_sentence(facts, tested=False),
+            seed_caution(_seed_counts(results)),
+            seed_sentence(facts),
+        ]
+    )
+
+
+def seed_sentences(facts: Footnotes, results: Results, setting: str) -> list[str]:
+    """The notes of the appendix of runs."""
+    reading = (
+        "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
+        if setting == "binary"
+        else f"{metric_units(seed_table.columns(results, setting).values())}; expected values when tied items are "
+        "ordered at random; strict counts every tie as a miss"
+    )
+    directions = tuple(evaluated_directions(results, setting))
+    return finish_sentences(
+        [
+            queries_sentence(facts, setting, directions),
+            direction_names_sentence(facts, directions) if len(directions) > 1 else "",
+            reading,
+        ]
+    )
+
+
+def metric_units(metrics: Iterable[str]) -> str:
+    """``R@k in percent, MdR and MnR in ranks``."""
+    names_by_unit: dict[str, dict[str, None]] = {}
+    for metric in map(metric_of_column, metrics):
+        names_by_unit.setdefault(metric.unit.said, {})[metric.family or metric.name] = None
+    return ", ".join(f"{' and '.join(names)} {unit}" for unit, names in names_by_unit.items())
+
+
+def _gap_sign_sentence(metrics: list[str]) -> str:
+    """What the sign of a gap means."""
+    higher_better, lower_better = (
+        [m for m in metrics if METRICS[m].lower_is_better is lower] for lower in (False, True)
+    )
+    sentences = []
+    if higher_better:
+        sentences.append(f"{metric_units(higher_better)}, 0 means that twins cost nothing and above 0 that they do")
+    if lower_better:
+        zero = "" if higher_better else "0 means that twins cost nothing and "
+        sentences.append(f"{metric_units(lower_better)}, {zero}below 0 that they do")
+    return "; ".join(sentences)
+
+
+def _seed_counts(results: Results) -> list[int]:
+    rows = results.metrics[results.metrics["method"].isin(results.trained())]
+    return sorted(set(rows.groupby("method")["seed"].nunique()))
+
+
+def _bootstrap_sentence(facts: Footnotes, results: Results) -> str:
+    if not facts.bootstrap:
+        return ""
+    return (
+        f"Bootstrap: {confidence_percent(results.confidence)} interval, {facts.bootstrap}; it says nothing about other "
+        "training seeds"
+    )
+
+
+def _metrics_sentence(table: SettingTable) -> str:
+    if table.setting == "binary":
+        return "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
+    several = max(table.seeds, default=1) > 1
+    shown = dict.fromkeys(metric_of_column(column.metric) for column in table.metrics)
+    sentences = [m.sentence + (" over the queries of all seeds" if m.pooled and several else "") for m in shown]
+    return (
+        f"{'; '.join(dict.fromkeys(sentences))}; ↑ higher is better, ↓ lower is better; metrics are expected values "
+        "when tied items are ordered at random"
+    )
+
+
+def _spread_sentence(table: SettingTable) -> str:
+    position = table.columns.index(table.metrics[0])
+    first = [row.cells[position] for row in table.evaluated]
+    counts = {cell.seeds for cell in first if cell.std == cell.std}
+    if not counts:
+        return ""
+    number = str(counts.pop()) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+    single = any(cell.std != cell.std for cell in first)
+    tail = "; a row without ± is a single run or a closed-form method" if single else ""
+    return f"Mean ± standard deviation over {number} seeds{tail}"
+
+
+def _intervals_sentence(table: SettingTable) -> str:
+    shown = [column.metric for column in table.metrics if column.interval]
+    if not shown:
+        return ""
+    return f"In brackets {confidence_percent(table.confidence)} intervals, not adjusted for multiple comparisons"
+
+
+def _near_limit_sentence(facts: Footnotes, table: SettingTable) -> str:
+    """Where a handful of queries decides, the coverage of intervals is only approximate (docs/calibration.md)."""
+    queries = facts.settings.get(table.setting, {}).get("queries") or 0
+    bracketed = [column in table.metrics and column.interval for column in table.columns]
+    positions = [i for i, c in enumerate(table.columns) if bracketed[i] and metric_of_column(c.metric).percent]
+    values = [row.cells[position].estimate for row in table.rows if not row.baseline for position in positions]
+    near = [value for value in values if 0 < queries * min(value, 100 - value) / 100 < MIN_QUERIES_FROM_LIMIT]
+    if not near:
+        return ""
+    return f"Within {MIN_QUERIES_FROM_LIMIT} queries of 0% or 100%, the coverage of an interval is only approximate"
+
+
+def _marks_sentence(facts: Footnotes, table: SettingTable) -> str:
+    if table.few is not None:
+        return ""
+    if not table.tested:
+        return "No differences between methods were tested, so nothing is bold" if facts.procedures else ""
+    metric = "accuracy" if table.setting == "binary" else table.deciding
+    level = f"p < {1 - table.confidence:.3g} after Holm’s correction"
+    family = table.family or facts.family
+    level += f" over {pair_count(family)}" if family else ""
+    if not table.marked:
+        return f"No two methods differ significantly in {metric} ({level}), so nothing is bold"
+    return (
+        f"Only the deciding metric, {metric}, has letters and bold. A raised letter marks a value that is "
+        f"significantly better than that of the method with this letter ({level}); bold: the best value of a column, "
+        "and values that were tested against it, are not significantly worse and are ahead of all that are"
+    )
+
+
+def missing_methods_sentence(table: SettingTable) -> str:
+    """Which methods have no numbers in a table, and why."""
+    absent = [f"{row.label} ({row.absent})" for row in table.rows if row.absent]
+    absent += [f"{row.label} in {direction} ({reason})" for row in table.rows for direction, reason in row.lacking]
+    return f"Without numbers here: {', '.join(absent)}" if absent else ""
+
+
+def table_key(table: SettingTable) -> str:
+    """What the marks and dashes of a table mean and what they do not, for a terminal."""
+    return _wrapped_lines([*_marks_explained(table), *finish_sentences([missing_methods_sentence(table)])])
+
+
+def summary_table_key(table: SettingTable) -> str:
+    """The key of a table without other notes: it also says how rows are ordered."""
+    return _wrapped_lines([*_marks_explained(table), *finish_sentences([*table.said, missing_methods_sentence(table)])])
+
+
+def _marks_explained(table: SettingTable) -> list[str]:
+    if table.few is not None:
+        return [few_clusters_sentence(table)]
+    if not table.marked:
+        return []
+    return [MARKS_KEY, bold_caution_sentence(table).replace("Bold", "*", 1).replace("a bold", "a marked")]
+
+
+def _wrapped_lines(sentences: list[str]) -> str:
+    return "\n".join(wrap_line(sentence) for sentence in sentences if sentence)
+
+
+def study_notes(facts: Footnotes, seeds: list[int]) -> str:
+    """What applies to every table of a study, as a list for a terminal; empty where nothing is known.
+
+    ``seeds`` are the numbers of seeds of trained methods.
+    """
+    sentences = finish_sentences([*study_sentences(facts), seed_caution(seeds)])
+    return "\n".join(["Of all tables:", *(wrap_line(text, "- ") for text in sentences)]) + "\n" if sentences else ""
+
+
+def wrap_line(text: str, bullet: str = "") -> str:
+    """Lines of a terminal; the bullet is before the first, and the others are indented by its width."""
+    return textwrap.fill(text, TERMINAL_WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet))
+
+
+def few_clusters_sentence(table: SettingTable) -> str:
+    """Why there are no letters, and what a study of this size could detect."""
+    if table.few is None:
+        return ""
+    text = f"No letters: they need {MIN_CLUSTERS_FOR_LETTERS} clusters of queries, and there are {table.few:,}"
+    return f"{text}. {_detectable_sentence(table, 'two methods')}" if table.blind else text
+
+
+def bold_caution_sentence(table: SettingTable) -> str:
+    """What bold does not mean: how large a difference it may hide."""
+    if table.few is not None or not table.blind or not table.marked:
+        return ""
+    return f"Bold does not mean equal to the best. {_detectable_sentence(table, 'a bold value and the best')}"
+
+
+def detectable_range(table: SettingTable) -> str:
+    """``9.1 to 14.2 points of R@1``: the detectable differences of a table."""
+    assert table.blind is not None
+    return difference_range(table.setting, table.deciding, table.blind)
+
+
+def difference_range(setting: str, deciding: str, ends: tuple[float, float]) -> str:
+    """Two differences in the deciding metric of a setting, smaller first, with their unit."""
+    metric = "accuracy" if setting == "binary" else deciding
+    is_percent = metric_of_column(deciding).percent
+    points = f"points of {metric}" if is_percent else f"in {metric}"
+    low, high = (
+        "more than 100" if is_percent and end > 100 else format_number(end, metric_decimals(deciding)) for end in ends
+    )
+    return f"{low} {points}" if low == high else f"{low} to {high} {points}"
+
+
+def _detectable_sentence(table: SettingTable, between: str) -> str:
+    return (
+        f"Between {between}, this study would detect a true difference of {detectable_range(table)} in 80% of cases, "
+        "and smaller differences less often"
+    )
+
+
+def holm_families_sentence(table: SettingTable) -> str:
+    """That a table's letters come from two families, one per search direction."""
+    columns = {column.direction for column in table.columns if column.metric == table.deciding}
+    if not table.tested or len(columns) < 2:
+        return ""
+    level = f"{100 * (1 - table.confidence):g}%"
+    return (
+        f"Holm’s correction is applied to each search direction separately: equal methods get a false letter in at "
+        f"most {level} of studies in one direction, and in at most {2 * 100 * (1 - table.confidence):g}% in either"
+    )

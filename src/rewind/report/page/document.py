@@ -1,0 +1,291 @@
+"""The HTML document of a study's page: its parts, captions, tables, style and script.
+
+Start at :func:`render_page`. Everything is embedded, so that the page opens from a disk and needs no network. Functions
+that take plain text escape it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import pandas as pd
+
+from rewind.config import Study, comparing
+from rewind.config.pretraining import pretraining_condition, pretraining_seeds, pretrains_per_seed
+
+# ---- Templates, style sheets and scripts of the page ---------------------------------------------------------------
+
+ASSETS_FOLDER = Path(__file__).parent
+STYLE_FILES = ("page.css", "explorer.css")
+SCRIPT_FILES = ("data.js", "clips.js", "tables.js", "order.js", "list.js", "link.js", "detail.js", "explorer.js")
+
+
+def read_asset(name: str) -> str:
+    """The text of one of the page's templates, style sheets or scripts."""
+    return (ASSETS_FOLDER / name).read_text(encoding="utf-8")
+
+
+def assets_hash() -> str:
+    """Content hash (16 hex digits) of all of them, because the hash of Python code does not include them."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in ASSETS_FOLDER.iterdir() if path.suffix in (".html", ".css", ".js")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+# ---- Building blocks of HTML ---------------------------------------------------------------------------------------
+
+PNG_DPI = 200  # of pictures as PNG
+PIXELS_PER_INCH = 110  # of the page for an inch of a picture
+MAX_SVG_BYTES = 150_000  # a picture with a larger SVG is shown as PNG
+_SVG_SIZE = re.compile(rb'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
+
+
+def html_section(key: str, title: str, *content: str) -> str:
+    """A part of the page with a heading and an anchor."""
+    heading = f'<h2 id="{escape(key)}-title">{escape(title)}</h2>'
+    body = "\n".join(part for part in content if part)
+    return f'<section id="{escape(key)}" aria-labelledby="{escape(key)}-title">\n{heading}\n{body}\n</section>'
+
+
+def html_paragraph(text: str) -> str:
+    """A paragraph of plain text."""
+    return f"<p>{escape(text)}</p>"
+
+
+def html_figure(path: Path, caption: str) -> str:
+    """An embedded picture with its caption: the SVG next to the PNG ``path`` if it is small, else the PNG."""
+    drawing = Path(path).with_suffix(".svg")
+    use_svg = drawing.is_file() and drawing.stat().st_size < MAX_SVG_BYTES
+    if use_svg and (size_in_points := _SVG_SIZE.search(drawing.read_bytes())):
+        content, kind = drawing.read_bytes(), "svg+xml"
+        width, height = (round(float(size) * PIXELS_PER_INCH / 72) for size in size_in_points.groups())
+    else:
+        content, kind = Path(path).read_bytes(), "png"
+        sizes = struct.unpack(">II", content[16:24])  # the PNG's first chunk has width and height
+        width, height = (round(size * PIXELS_PER_INCH / PNG_DPI) for size in sizes)
+    data = base64.b64encode(content).decode("ascii")
+    size = f'width="{width}" height="{height}"'
+    image = f'<img alt="{escape(caption)}" {size} src="data:image/{kind};base64,{data}">'
+    below = f"<figcaption>{escape(caption)}</figcaption>"
+    return f'<figure id="figure-{escape(Path(path).stem)}"><div class="wide">{image}</div>{below}</figure>'
+
+
+def table_fragment(table: str, folded: bool = False) -> str:
+    """A table that is HTML already, with its notes folded away; if ``folded``, the whole table is, under its caption.
+
+    The notes move out of the table's foot, in which a long paragraph would make the table as wide as the page.
+    """
+    title = re.search(r"<caption>(.*?)</caption>", table, re.S)
+    name = title[1].strip() if title else "Table"
+    notes = re.search(r'<ul class="notes">.*?</ul>', table, re.S)
+    body = re.sub(r"<tfoot>.*?</tfoot>\s*", "", table, flags=re.S) if notes else table
+    below = f'<details class="below"><summary>Notes</summary>\n{notes[0]}</details>' if notes else ""
+    label = name.replace('"', "&quot;")
+    scrollable = f'<div class="wide" tabindex="0" role="group" aria-label="{label}">{body}</div>\n{below}'
+    if folded:
+        return f"<details><summary>{name}</summary>\n{scrollable}</details>"
+    return f'<div class="sheet">{scrollable}</div>'
+
+
+def text_table(rows: pd.DataFrame, caption: str, numbers: Sequence[str] = ()) -> str:
+    """A table of plain values with its caption; the columns in ``numbers`` are aligned to the right."""
+    attributes = {column: ' class="number"' if column in numbers else "" for column in rows.columns}
+    head = "".join(f'<th scope="col"{attributes[column]}>{escape(str(column))}</th>' for column in rows.columns)
+    body = "\n".join(
+        "<tr>"
+        + "".join(f"<td{attributes[c]}>{escape(_cell_text(v))}</td>" for c, v in zip(rows.columns, row, strict=True))
+        + "</tr>"
+        for row in rows.itertuples(index=False, name=None)
+    )
+    title = f"<caption>{escape(caption)}</caption>"
+    table = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    return f'<div class="wide" tabindex="0" role="group" aria-label="{escape(caption)}">{table}</div>'
+
+
+def json_script(key: str, value: Any) -> str:
+    """JSON in a script element; escaping ``<`` keeps its text from ending the element or beginning a comment."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{escape(key)}">{text}</script>'
+
+
+def _cell_text(value: Any) -> str:
+    if value is None or (isinstance(value, float) and value != value):
+        return "–"
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# ---- Captions of the figures ---------------------------------------------------------------------------------------
+
+PROJECTION_PHRASES = {"pca": "the first two principal components", "tsne": "t-SNE", "umap": "UMAP"}
+
+
+def interval_scope(study: Study) -> str:
+    """What the primary intervals of a study generalise to."""
+    trained = study.trained()
+    if not trained and not pretrains_per_seed(study):
+        what = "only the backbone" if study.pretraining else "nothing"
+        return f"other queries ({what} is trained, so there are no training seeds)"
+    if not trained and len(pretraining_seeds(study)) > 1:
+        return "other seeds of the pre-training and other queries"
+    if all(len(study.methods[method].seeds or study.seeds) == 1 for method in trained):
+        return "other queries only (one training seed)"
+    return "other training seeds and other queries"
+
+
+def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
+    """File name of a picture, without suffix → its caption."""
+    method, seed = study.pictured()
+    run = f"{labels[method]}, seed {seed}" if method in study.trained() else labels[method]
+    confidence = f"{100 * study.statistics.confidence:g}%"
+    condition, metric = pretraining_condition(study), comparing.figure_metric(study)
+    captions = {
+        "intervals": f"{metric} of every method. Broad bar: {confidence} interval over {interval_scope(study)}; thin "
+        "line: bootstrap over queries with these checkpoints fixed. Numbers: the estimates.",
+        "pairs": f"Difference in {metric} of every declared pair, with the same two intervals. Filled squares are "
+        "significant after Holm's correction over the declared pairs; the intervals are not adjusted.",
+        "gap": "Left: R@1 of the same queries in Origin's gallery and in Hard's, which includes the reversed twins. "
+        "Right: the mean difference within runs, with its intervals.",
+        "cosine_gap": "Cosines of test captions with their own clips (pairs) and with those of other clusters "
+        "(others), all seeds together, each scaled to the same height. Bars: the means; their distance is the cosine "
+        "gap. Pair-conditioned vectors have seen the answer.",
+        "training_curves": "Validation recall and training loss, mean over seeds; the band spans the seeds.",
+        "batches": "Left: share of batches drawn from one topic. Middle: share of the most frequent cluster in an "
+        "average batch. Right: number of captions in the largest cluster; clusters follow the current text vectors.",
+        "rank_curve": "Share of test queries whose true item is among the first k (expected value over ties).",
+        "ranks": "Compared methods from best to worst in the deciding metric of each setting. Bar: the interval of a "
+        f"place, {confidence} for all places at once; it leaves out methods that are shown to be better or worse. Dot: "
+        "the place by the mean, filled where the interval is that place alone.",
+        "examples": f"What captions found with {run}. They are chosen by outcome, as stated in the figure.",
+        "heatmap": f"Similarities of {run}. Every row is a caption, standardised over all test items. The true item "
+        "is on the diagonal; a frame marks a clip and its twin.",
+        "embedding": f"Captions and items of {run} in {PROJECTION_PHRASES[study.figures.embedding]} of their vectors.",
+    }
+    line = f"{confidence} interval over {interval_scope(study)}, not adjusted for the number of groups"
+    for setting in study.evaluation.settings:
+        chance_note = (
+            " Dashed: chance. * and †: shown to be above and below it, after Holm's correction over all methods and "
+            "groups that were tested."
+            if setting == "binary"
+            else ""
+        )
+        name = "Accuracy" if chance_note else comparing.primary_metric_by_setting(study)[setting]
+        captions[f"groups_{setting}"] = f"{name} in each group of captions. Line: {line}.{chance_note}"
+    return {name: f"{text} {condition.capitalize()}." if condition else text for name, text in captions.items()}
+
+
+# ---- Tables of the page --------------------------------------------------------------------------------------------
+# They are the HTML files that the workflow wrote; the page also has the other markups of each table, to be copied.
+
+TABLE_ORDER = (
+    *("table_A", "table_B", "table_test", "table_binary", "table_cosine_gap", "table_verdict", "table_zero_shot"),
+    *("table_gap", "table_groups", "table_pairs", "table_seeds"),
+)
+"""Beginnings of the names of tables, in reading order."""
+
+COPY_SUFFIXES = {"LaTeX": ".tex", "Markdown": ".md", "CSV": ".csv"}
+
+
+def table_section(folder: Path, prefix: str) -> tuple[list[str], dict[str, dict[str, str]]]:
+    """Fragments in reading order, tables of every run folded away; and stem → markup → the file's text.
+
+    Args:
+        folder: where the tables are.
+        prefix: of their file names, as the key ``tables.prefix``.
+    """
+
+    def name(path: Path) -> str:
+        return path.stem.removeprefix(prefix)
+
+    def place(path: Path) -> int:
+        return next((i for i, start in enumerate(TABLE_ORDER) if name(path).startswith(start)), len(TABLE_ORDER))
+
+    paths = sorted(folder.glob("*.html"), key=lambda path: (place(path), path.stem))
+    fragments, copies = [], {}
+    for path in paths:
+        files = {title: path.with_suffix(suffix) for title, suffix in COPY_SUFFIXES.items()}
+        copies[path.stem] = {title: file.read_text(encoding="utf-8") for title, file in files.items() if file.is_file()}
+        table = re.sub(r"<table ", f'<table data-copies="{path.stem}" ', path.read_text(encoding="utf-8"), count=1)
+        fragments.append(table_fragment(table, folded=name(path).startswith("table_seeds")))
+    return fragments, copies
+
+
+# ---- The whole document --------------------------------------------------------------------------------------------
+
+SECTIONS_BEFORE_EXPLORER = ("answer", "tables", "figures")
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is on the page.
+
+    Attributes:
+        title: of the study.
+        subtitle: a line below it.
+        sections: HTML by key, in order; the keys are anchors.
+        names: key → its name in the contents.
+        explorer: the explorer's data, see :meth:`rewind.report.explorer.Explorer.data`.
+        strips: see :meth:`rewind.report.page.strips.PageStrips.content`.
+        beside: whether the explorer's data has files beside the page.
+        clips: a sentence that says which clips play in the page and which are linked.
+        copies: name of a table → markup → its text, see :func:`table_section`.
+
+    Example:
+        >>> sections = {"tables": html_section("tables", "Tables", html_paragraph("R@1 < 50%"))}
+        >>> page = Page("Demo", "3 methods", sections, {}, explorer={}, strips={}, clips="No clips.")
+        >>> html = render_page(page)
+        >>> "<p>R@1 &lt; 50%</p>" in html
+        True
+    """
+
+    title: str
+    subtitle: str
+    sections: Mapping[str, str]
+    names: Mapping[str, str]
+    explorer: Mapping[str, Any]
+    strips: Mapping[str, Any]
+    clips: str
+    beside: bool = False
+    copies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def render_page(page: Page) -> str:
+    """The document. It needs no network and opens from a disk."""
+    explorer = Template(read_asset("explorer.html")).substitute(clips=escape(page.clips))
+    keys = [*page.sections]
+    before = "\n".join(page.sections[key] for key in keys if key in SECTIONS_BEFORE_EXPLORER)
+    after = "\n".join(page.sections[key] for key in keys if key not in SECTIONS_BEFORE_EXPLORER)
+    return Template(read_asset("page.html")).substitute(
+        title=escape(page.title),
+        subtitle=escape(page.subtitle),
+        style="\n".join(read_asset(name) for name in STYLE_FILES),
+        contents=_table_of_contents(keys, page.names),
+        before=before,
+        explorer=explorer,
+        after=after,
+        beside=" 'self' file:" if page.beside else "",
+        data="\n".join(json_script(key, value) for key, value in _script_data(page).items()),
+        script="\n".join(read_asset(name) for name in SCRIPT_FILES),
+    )
+
+
+def _script_data(page: Page) -> dict[str, Any]:
+    """What the script reads, by the id of its element."""
+    return {"explorer-data": page.explorer, "explorer-strips": page.strips, "table-copies": page.copies}
+
+
+def _table_of_contents(keys: Sequence[str], names: Mapping[str, str]) -> str:
+    before = sum(key in SECTIONS_BEFORE_EXPLORER for key in keys)
+    ordered = [*keys[:before], "explorer", *keys[before:]]
+    links = (f'<li><a href="#{escape(key)}">{escape(names.get(key, key.capitalize()))}</a></li>' for key in ordered)
+    return "<ul>" + "".join(links) + "</ul>"

@@ -1,0 +1,124 @@
+"""One-line notes for the LaTeX tables of a paper (``tables.notes: short``).
+
+The full notes then move to the appendix, below the table of every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rewind.report.footnotes import Footnotes, confidence_percent, pair_count
+from rewind.report.published import PublishedTable
+from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS, Results
+from rewind.report.setting_table import SettingTable, reduced_family_size
+
+FULL_NOTES_POINTER = "all notes are with the table of every run"
+
+
+def with_latex_notes(tables: Sequence[PublishedTable], notes: str) -> list[PublishedTable]:
+    """The tables with the notes of their LaTeX files.
+
+    Args:
+        tables: of a study, in reading order.
+        notes: ``tables.notes``. ``full``: as in the other markups. ``short``: one line; ``none``: nothing. What is left
+            out moves below the table of every run in the same setting, or in the first setting for tables of no
+            setting; without such a table nothing is left out.
+    """
+    appendix_stems = {table.setting: table.stem for table in tables if table.appendix}
+    if notes == "full" or not appendix_stems:
+        return list(tables)
+    first = next(iter(appendix_stems.values()))
+    moved_notes: dict[str, list[str]] = {stem: [] for stem in appendix_stems.values()}
+    for table in tables:
+        if not table.appendix:
+            prefix = f"{table.sheet.number}: " if table.sheet.number else ""
+            moved_notes[appendix_stems.get(table.setting, first)] += _prefixed_notes(prefix, table.notes)
+    return [
+        replace(table, latex=table.notes + moved_notes[table.stem] if table.appendix else _kept_notes(table, notes))
+        for table in tables
+    ]
+
+
+def _kept_notes(table: PublishedTable, notes: str) -> list[str]:
+    return [table.line] if notes == "short" and table.line else []
+
+
+def _prefixed_notes(prefix: str, notes: list[str]) -> list[str]:
+    """The notes of a table, of which the first begins with the table's name."""
+    return [f"{prefix}{notes[0]}", *notes[1:]] if notes else []
+
+
+def join_short_notes(parts: Sequence[str]) -> str:
+    """``Mean ± s.d. over 3 seeds; …; all notes are with …``, one sentence."""
+    text = "; ".join(part for part in (*parts, FULL_NOTES_POINTER) if part)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def setting_line(facts: Footnotes, table: SettingTable, detectable: str) -> str:
+    """Short notes of a setting's table; ``detectable``: differences that could be detected, or empty."""
+    pairs = table.family or facts.family
+    family = f" over {pair_count(pairs)}" if pairs else ""
+    marks = f"letters, bold: {'accuracy' if table.setting == 'binary' else table.deciding}, " if table.marked else ""
+    if table.few is not None:
+        tested = f"too few clusters of queries for letters ({table.few:,} of {MIN_CLUSTERS_FOR_LETTERS})"
+    elif not table.tested:
+        tested = ""
+    else:
+        outcome = marks or "no two methods differ, "
+        tested = f"{outcome}p < {1 - table.confidence:.3g} over seeds and queries, Holm{family}"
+    return join_short_notes(
+        [
+            _sizes(facts, table),
+            _seeds(table),
+            f"brackets: {confidence_percent(table.confidence)} intervals"
+            if any(column.interval for column in table.metrics)
+            else "",
+            tested,
+            f"80% power at {detectable}" if detectable else "",
+            "a tie counts one half" if table.setting == "binary" else "",
+        ]
+    )
+
+
+def pair_line(facts: Footnotes, results: Results, setting: str) -> str:
+    """Short notes of a table of pairs."""
+    family_size = reduced_family_size(results, setting) or facts.family
+    tested = bool(results.pairs.loc[results.pairs["setting"] == setting, "p"].notna().any())
+    family = f" over {pair_count(family_size)}" if family_size else ""
+    return join_short_notes(
+        [
+            f"first minus second, {confidence_percent(results.confidence)} intervals",
+            f"p after Holm’s correction{family}, bold below {1 - results.confidence:.3g}" if tested else "",
+            "detectable: in 80% of studies" if tested else "",
+        ]
+    )
+
+
+def gap_line(results: Results) -> str:
+    """Short notes of the table of gaps."""
+    return join_short_notes(
+        ["the same queries and runs in both galleries", f"{confidence_percent(results.confidence)} intervals"]
+    )
+
+
+def intervals_line(confidence: float) -> str:
+    """Short notes of any other table with intervals."""
+    return join_short_notes([f"brackets: {confidence_percent(confidence)} intervals"])
+
+
+def _sizes(facts: Footnotes, table: SettingTable) -> str:
+    counts = facts.settings.get(table.setting, {})
+    if not counts or counts.get("queries") is None:
+        return ""
+    clusters = counts.get("clusters")
+    clusters_text = f" in {clusters:,} clusters" if clusters and clusters != counts["queries"] else ""
+    return f"{counts['queries']:,} queries{clusters_text}, {counts['items']:,} {facts.items}"
+
+
+def _seeds(table: SettingTable) -> str:
+    counts = [count for count in table.seeds if count > 1]
+    if not counts:
+        return ""
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"mean ± s.d. over {number} seeds"

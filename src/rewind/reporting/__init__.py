@@ -1,1 +1,0 @@
-"""Tables and figures: what a study publishes."""

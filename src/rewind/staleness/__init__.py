@@ -1,1 +1,0 @@
-"""What would run again and why, and edits that are accepted as changing nothing."""

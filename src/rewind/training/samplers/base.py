@@ -1,0 +1,104 @@
+"""The interface of samplers, and how `training.batch.sampler` becomes one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rewind.config.training import Batch
+from rewind.errors import RewindError
+from rewind.models.registry import with_default_hooks
+from rewind.models.retriever import find_component
+
+if TYPE_CHECKING:
+    from rewind.loading.run_data import TrainingData
+
+SamplerState = Mapping[str, np.ndarray]
+"""Arrays of numbers on which the order depends; saved with the run. Rank 0 makes them, other processes get copies."""
+
+
+class Sampler:
+    """Which captions share a batch. ``batches`` is enough; everything else has a default.
+
+    Attributes:
+        refresh_every: epochs after which :meth:`refresh` is called; None: never.
+
+    >>> class InOrder(Sampler):
+    ...     def batches(self, item_of_caption, cluster_of_item, keys, seed, epoch, state):
+    ...         rows = np.arange(len(item_of_caption))
+    ...         return [rows[start : start + keys.size] for start in range(0, len(rows), keys.size)]
+    >>> [rows.tolist() for rows in InOrder().batches(np.zeros(4), np.zeros(1), Batch(size=2), 0, 0, {})]
+    [[0, 1], [2, 3]]
+    """
+
+    refresh_every: int | None = None
+
+    def batches(
+        self,
+        item_of_caption: np.ndarray,
+        cluster_of_item: np.ndarray,
+        keys: Batch,
+        seed: int,
+        epoch: int,
+        state: SamplerState,
+    ) -> list[np.ndarray]:
+        """Caption rows of every batch of an epoch; every epoch has the same number of batches.
+
+        A pure function of its arguments, so that a resumed run and every process see the same order.
+
+        Args:
+            item_of_caption: (n,) item of each caption.
+            cluster_of_item: (m,) cluster of each item.
+            keys: ``training.batch``.
+            seed: of the run.
+            epoch: counted from 0.
+            state: what :meth:`prepare` or the last :meth:`refresh` returned.
+        """
+        raise NotImplementedError
+
+    def check(self, keys: Batch) -> None:
+        """Refuse keys of ``training.batch`` that do not fit. Called before a study's first job.
+
+        Raises:
+            RewindError: naming the key.
+        """
+
+    def prepare(self, data: TrainingData, keys: Batch, seed: int) -> SamplerState:
+        """The state that a run begins with. Called once, before its first step, and not when it is resumed."""
+        return {}
+
+    def refresh(self, epoch: int, text_vectors: np.ndarray, state: SamplerState) -> SamplerState:
+        """The next state, made from the former one every ``refresh_every`` epochs.
+
+        Args:
+            epoch: the one that begins, counted from 0.
+            text_vectors: unit vectors (n, D) of all captions under the current weights.
+            state: the former state.
+        """
+        return state
+
+    def describe(self, batches: list[np.ndarray], state: SamplerState) -> dict[str, float]:
+        """Columns of ``history.csv`` about an epoch's batches. Called at the end of every epoch."""
+        return {}
+
+
+def make_sampler(keys: Batch) -> Sampler:
+    """The sampler that ``training.batch.sampler`` names, with its options.
+
+    What its module's ``build(options)`` returns need not be a :class:`Sampler`: an object with the same methods will
+    do.
+
+    Raises:
+        RewindError: if there is no such sampler, or it has no such option.
+
+    >>> type(make_sampler(Batch(sampler="pk"))).__name__
+    'PK'
+    """
+    module = find_component(keys.sampler, "rewind.training.samplers", "training.batch.sampler")
+    if not hasattr(module, "build"):
+        raise RewindError(
+            f"training.batch.sampler: {keys.sampler} has no `build(options)` function, which makes a sampler."
+        )
+    return with_default_hooks(module.build(dict(keys.sampler_options)), Sampler)

@@ -1,0 +1,1 @@
+"""The frame around jobs: code hashes, configuration, preflight checks, checksums, logs, GPUs, memory."""

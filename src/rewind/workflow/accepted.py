@@ -1,0 +1,153 @@
+"""Code edits that somebody declared to change no number (``rewind accept``): outputs keep the hash they were made with.
+
+``accepted.json`` is stored beside the results of a study or data set and is copied with them. ``rewind accept`` writes
+it, the rules read it, and every table mentions it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rewind.io.files import reading_user_file, write_json
+
+ACCEPTED_FILE = "accepted.json"
+_END_BYTES = 1 << 16  # bytes at either end of a file that, with its size, tell whether it is still the same
+DISPLAY_STAGES = frozenset({"tables", "figures", "cosine_gap_figure", "group_figure", "examples", "page"})
+"""Stages that show numbers and compute none: they are always made again, and no table mentions their edits."""
+
+
+@dataclass(frozen=True)
+class AcceptedEdit:
+    """One accepted edit of one job's code.
+
+    Attributes:
+        stage, rule, job: whose code; ``job`` are its wildcards, for example ``method=meanP, seed=0, study=demo``.
+        recorded: the code hash that its outputs were made with, which they keep.
+        accepted: the code hash that counts as the same.
+        changed: what differs between the two, in words.
+        who, when: who accepted it (the account's name), and the day.
+        output: one of its outputs.
+        state: :func:`hash_size_and_ends` of that file when the edit was accepted. An output that was made anew since
+            is not of the old code.
+    """
+
+    stage: str
+    rule: str
+    job: str
+    recorded: str
+    accepted: str
+    changed: list[str]
+    who: str
+    when: str
+    output: str
+    state: str
+
+    def holds(self) -> bool:
+        """Whether the output is still the one that was made with the older code."""
+        return hash_size_and_ends(self.output) == self.state
+
+
+class AcceptedEditStore:
+    """The accepted edits of all studies and data sets; each file is read once.
+
+    Args:
+        results: folder of all results.
+
+    >>> AcceptedEditStore(Path("results")).file({"study": "demo", "method": "meanP"}).as_posix()
+    'results/demo/accepted.json'
+    """
+
+    def __init__(self, results: Path = Path("results")) -> None:
+        self.results = results
+        self._read: dict[Path, dict[tuple[str, str], AcceptedEdit]] = {}
+
+    def recorded(self, stage: str, wildcards: Mapping[str, str], code_hash: str) -> str:
+        """The code hash that a job's rule passes: its own, or that of its outputs where its own was accepted."""
+        entry = self.entries(self.file(wildcards)).get((stage, job_name(wildcards)))
+        return entry.recorded if entry and entry.accepted == code_hash else code_hash
+
+    def counted(self, wildcards: Mapping[str, str], code_hash: str) -> str:
+        """The code hash that was last accepted for outputs of a job made with ``code_hash``; else ``code_hash``."""
+        name = job_name(wildcards)
+        entries = self.entries(self.file(wildcards)).values()
+        return next(
+            (entry.accepted for entry in entries if (entry.job, entry.recorded) == (name, code_hash)), code_hash
+        )
+
+    def file(self, wildcards: Mapping[str, str]) -> Path:
+        """``accepted.json`` of the study or data set that a job belongs to."""
+        folder = wildcards["study"] if "study" in wildcards else Path("data") / wildcards["dataset"]
+        return self.results / folder / ACCEPTED_FILE
+
+    def entries(self, path: Path) -> dict[tuple[str, str], AcceptedEdit]:
+        """Stage and job → what was accepted for it.
+
+        Raises:
+            RewindError: if the file exists and cannot be read: without it finished runs would be made again.
+        """
+        if path not in self._read:
+            self._read[path] = {(entry.stage, entry.job): entry for entry in _load_edits(path)}
+        return self._read[path]
+
+    def add(self, path: Path, new: Iterable[AcceptedEdit]) -> None:
+        """Write further entries; the last one for a stage and job replaces earlier ones."""
+        entries = self.entries(path) | {(entry.stage, entry.job): entry for entry in new}
+        write_json(path, [asdict(entry) for entry in entries.values()])
+        self._read[path] = entries
+
+    def sentences(self, study: str, dataset: str) -> list[str]:
+        """Sentences for tables: each edit with the stages it was accepted for, while their outputs are unchanged."""
+        groups: dict[tuple[str, str, str], list[str]] = {}
+        for folder in (Path("data") / dataset, Path(study)):
+            for entry in self.entries(self.results / folder / ACCEPTED_FILE).values():
+                if entry.stage not in DISPLAY_STAGES and entry.holds():
+                    changed = ", ".join(entry.changed)
+                    groups.setdefault((changed, entry.who, entry.when), []).append(entry.stage)
+        return [
+            f"Accepted by {who} on {when} as changing no number, after results were made: {changed} (stages: "
+            f"{', '.join(dict.fromkeys(stages))})"
+            for (changed, who, when), stages in groups.items()
+        ]
+
+
+def job_name(wildcards: Mapping[str, str]) -> str:
+    """A job's wildcards as one text, in alphabetical order.
+
+    >>> job_name({"study": "demo", "seed": "0"})
+    'seed=0, study=demo'
+    """
+    return ", ".join(f"{name}={wildcards[name]}" for name in sorted(wildcards))
+
+
+def hash_size_and_ends(path: str | Path) -> str:
+    """A short hash of a file's size, first and last bytes; ``folder`` for a folder, empty where there is no file."""
+    path = Path(path)
+    if path.is_dir():
+        return "folder"
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            ends = stream.read(_END_BYTES)
+            stream.seek(max(0, size - _END_BYTES))
+            ends += stream.read()
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{size}\0".encode() + ends).hexdigest()[:16]
+
+
+def _load_edits(path: Path) -> list[AcceptedEdit]:
+    if not path.exists():
+        return []
+    remedy = (
+        "without it finished results count as stale: put back the file as `rewind accept` wrote it, or delete it, and "
+        "what it kept is made again"
+    )
+    with reading_user_file(path, "list of accepted edits", remedy):
+        edits = [AcceptedEdit(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        if not all(isinstance(value, str) for edit in edits for value in (edit.stage, edit.job, edit.recorded)):
+            raise TypeError("a stage, a job or a sum is no text")
+        return edits

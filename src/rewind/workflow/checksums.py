@@ -1,0 +1,385 @@
+"""Checksums of outputs, written when a job ends and verified before the next job reads them.
+
+They are stored beside the results, ``results/<study>/.seals/<path>.json``, and are copied with them. A file without
+one (made by an earlier version, or in a bucket) is checked for its structure alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import re
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rewind.errors import RewindError
+from rewind.io.files import crc32_of, non_file_kind, reraise_system_error, sha256_of, write_text
+from rewind.workflow.job import Job
+
+# ---- Structure of the files between stages -------------------------------------------------------------------------
+# The rows of the two tables below are the contract that results/README.md describes in words.
+
+TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    r".*/items\.csv": ("item_id",),
+    r"(.*/)?results/data/[^/]+/items\.csv": ("item_id", "path", "split", "cluster_id", "reversed", "status"),
+    r".*/captions/[^/]+\.csv": ("video_id", "caption", "caption_id"),
+    r".*/videos/inventory\.csv": ("item_id", "split", "source", "reversed_source", "twin", "shard"),
+    r".*/videos/report\.csv": ("item_id", "status", "reason"),
+    r".*/videos/shards/[^/.]+\.csv": ("item_id", "status", "reason", "sha256"),
+    r".*/videos/shards/[^/]+\.index\.csv": ("name", "offset", "bytes", "sha256"),
+    r".*/videos/clips\.csv": ("name", "shard", "offset", "bytes", "sha256"),
+    r".*/videos/shards\.csv": ("shard", "files", "bytes", "sha256"),
+    r".*/ranks/[^/]+/seed\d+\.parquet": ("query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id"),
+    r"(.*/)?results/[^/]+/metrics\.csv": ("method", "seed", "setting", "direction", "queries", "gallery"),
+    r".*/statistics/intervals\.csv": ("method", "setting", "direction", "metric", "estimate", "low", "high"),
+    r".*/statistics/pairs\.csv": ("first", "second", "setting", "direction", "metric", "difference", "p"),
+    r".*/statistics/gaps\.csv": ("method", "direction", "metric", "gap", "low", "high"),
+    r".*/statistics/ranks\.csv": ("method", "setting", "direction", "metric", "rank", "low", "high"),
+    r".*/similarity/[^/]+/seed\d+\.npz": ("similarity", "query_ids", "item_ids"),
+    r".*/features.*/frames\d+\.npz": ("item_ids", "frames", "mask"),
+    r".*/embedding/[^/]+\.npz": ("text", "items", "space", "query_ids", "item_ids"),
+    r".*/zero_shot/[^/]+/seed\d+\.npz": ("credits", "sha256", "alike"),
+}
+"""Path → columns of a table, or entries of an npz, that must be there."""
+
+JSON_KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    r".*/sweep/best\.json": {"max_frames": int},
+    r".*/run\.json": {"seed": int, "max_frames": int, "spec": dict, "best": dict, "code": str, "packages": dict},
+    r".*/sweep/frames\d+\.json": {"max_frames": int, "spec": dict, "best": dict},
+    r".*/captions/report\.json": {"digest": str, "splits": dict},
+    r".*/ranks/[^/]+/seed\d+\.json": {"metrics": list},
+    r".*/sanity\.json": {"method": str, "clips": int},
+    r".*/frames/frames\d+/index\.json": {"max_frames": int, "shards": (list, int, dict)},
+    r".*/source/embeddings\.json": {"text_width": int, "item_width": int},
+}
+"""Path → keys of a JSON object, and their types."""
+
+
+def structural_fault(path: Path, thoroughly: bool = False) -> str:
+    """What is wrong with a file's structure, as the end of a sentence; empty for a sound file or an unknown suffix.
+
+    Args:
+        path: relative to the working folder.
+        thoroughly: read all of it, and not only its header or index.
+    """
+    if path.is_dir():
+        return "a folder, where a file is needed" if path.suffix in _STRUCTURE_CHECKS else ""
+    check = _STRUCTURE_CHECKS.get(path.suffix)
+    if check is None:
+        return ""
+    if kind := non_file_kind(path):  # opening a named pipe would block for ever
+        return f"{kind}, where a file is needed"
+    try:
+        return check(path, thoroughly)
+    except Exception as error:  # each format and library raises kinds of its own
+        reraise_system_error(error, path)
+        return f"no {_KIND_NAMES[path.suffix]} that can be read, it was cut or changed ({_first_line(error)})"
+
+
+def how_to_remake(path: str | Path) -> str:
+    """A sentence with the command that makes an output again."""
+    return f"To make it again: `snakemake --cores all --force {path}`."
+
+
+def _check_csv(path: Path, thoroughly: bool) -> str:
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = csv.reader(stream, strict=True)
+        header = next(rows, [])
+        if fault := _missing_column(path, header):
+            return fault
+        if thoroughly:
+            for number, row in enumerate(rows, 2):
+                if len(row) != len(header):
+                    return f"row {number} has {len(row)} fields where the header names {len(header)}"
+    return ""
+
+
+def _check_json(path: Path, thoroughly: bool) -> str:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for pattern, keys in JSON_KEYS.items():
+        if not re.fullmatch(pattern, path.as_posix()):
+            continue
+        if not isinstance(content, dict):
+            return "no JSON object"
+        for name, kind in keys.items():
+            if name not in content:
+                return f"the key {name!r} is missing"
+            if not isinstance(content[name], kind) or isinstance(content[name], bool):
+                return f"{name!r} is {content[name]!r:.60}, which cannot be"
+    return ""
+
+
+def _check_parquet(path: Path, thoroughly: bool) -> str:
+    import pyarrow.parquet as parquet  # late: importing it takes half a second, and most jobs read none
+
+    if thoroughly:
+        parquet.read_table(path)
+    return _missing_column(path, parquet.read_schema(path).names)
+
+
+def _check_npz(path: Path, thoroughly: bool) -> str:
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as archive:
+        if fault := _missing_column(path, archive.files):
+            return fault
+        for name in archive.files if thoroughly else ():
+            archive[name]
+    return ""
+
+
+def _check_npy(path: Path, thoroughly: bool) -> str:
+    import numpy as np
+
+    np.load(path, mmap_mode="r", allow_pickle=False)
+    return ""
+
+
+def _check_safetensors(path: Path, thoroughly: bool) -> str:
+    from safetensors import safe_open
+
+    with safe_open(path, "np") as file:
+        file.keys()
+    return ""
+
+
+def _check_tar(path: Path, thoroughly: bool) -> str:
+    with tarfile.open(path) as archive:
+        if thoroughly:
+            archive.getmembers()
+    return ""
+
+
+_STRUCTURE_CHECKS: Mapping[str, Callable[[Path, bool], str]] = {
+    ".csv": _check_csv,
+    ".json": _check_json,
+    ".parquet": _check_parquet,
+    ".npz": _check_npz,
+    ".npy": _check_npy,
+    ".safetensors": _check_safetensors,
+    ".tar": _check_tar,
+}
+_KIND_NAMES = {suffix: f"{suffix[1:]} file" for suffix in _STRUCTURE_CHECKS} | {
+    ".csv": "CSV table",
+    ".json": "JSON file",
+}
+
+
+def _missing_column(path: Path, names: list[str]) -> str:
+    """Which needed column or entry is missing, in words; empty if none is."""
+    for pattern, required in TABLE_COLUMNS.items():
+        if re.fullmatch(pattern, path.as_posix()):
+            for name in required:
+                if name not in names:
+                    kind = "column" if path.suffix in (".csv", ".parquet") else "entry"
+                    return f"the {kind} {name!r} is missing"
+    return ""
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+# ---- Checksums of outputs ------------------------------------------------------------------------------------------
+
+CHECKSUM_FOLDER = ".seals"
+MIN_CRC_BYTES = 2**28
+"""Size from which a file is compared by CRC-32 where its size and time are unchanged.
+
+Only a failing disk damages a file without changing its time, and CRC-32 finds that, about three times as fast as
+SHA-256.
+"""
+
+# Each clip and each row of a frame store has a checksum of its own, which is compared when it is read.
+_CHECKED_WHEN_READ = re.compile(r".*/videos/shards/[^/]+\.tar|.*/frames/frames\d+/shards")
+_FOLDER_MARKERS = frozenset({"ready.json", "embeddings.json"})
+"""Outputs that stand for all files beside them, which the same job wrote."""
+
+
+class FileChecksum(NamedTuple):
+    """A file as its job left it: size, time of modification in nanoseconds, digests.
+
+    >>> list(FileChecksum(5, 1700000000000000000, "2cf24d…"))
+    [5, 1700000000000000000, '2cf24d…', None]
+    """
+
+    bytes: int
+    time: int
+    sha256: str
+    crc32: int | None = None  # of files from MIN_CRC_BYTES on; earlier versions wrote none
+
+
+def verify_inputs(job: Job) -> None:
+    """Verify every input of a job that an earlier job made.
+
+    Raises:
+        RewindError: naming the first that is not as it was made, what differs, and how to make it again.
+    """
+    for path in dict.fromkeys(job.input):
+        verify_file(path)
+
+
+def verify_file(path: str | Path) -> None:
+    """Verify one file, or all files of a folder that is an output.
+
+    Raises:
+        RewindError: if it is not as it was made.
+    """
+    checksum_file = _checksum_path(path)
+    if checksum_file is None or not Path(path).exists():
+        return  # the code that reads a missing file reports it
+    content = _read_checksums(checksum_file)
+    if content is None:
+        if difference := structural_fault(Path(path)):
+            raise RewindError(f"{path}: {difference}. {how_to_remake(path)}")
+        return
+    for name, checksum in content["files"].items():
+        file = _member_path(Path(path), name)
+        if difference := _difference(file, FileChecksum(*checksum)):
+            origin = f"the job {content['rule']}{_in_brackets(content['job'])} wrote on {content['when']}"
+            raise RewindError(
+                f"{file}: not the file that {origin}: {difference}. {how_to_remake(path)} If it is there on purpose, "
+                f"delete {checksum_file}, and it is taken as it is."
+            )
+
+
+def verify_files_below(folder: str | Path, *patterns: str) -> None:
+    """Verify the files that a command is about to read; those without a checksum are left to the command itself.
+
+    Raises:
+        RewindError: if one is not as it was made.
+    """
+    for pattern in patterns:
+        for path in sorted(Path(folder).glob(pattern)):
+            if (checksum_file := _checksum_path(path)) and _read_checksums(checksum_file):
+                verify_file(path)
+
+
+def explain_failure(job: Job, error: Exception) -> RewindError | None:
+    """The error to raise where a job failed with an unexpected exception because an input cannot be read.
+
+    Returns:
+        None if all inputs can be read: then the failure is a defect of the program.
+    """
+    for path in dict.fromkeys(job.input):
+        checksum_file = _checksum_path(path)
+        if checksum_file is None or not Path(path).exists() or _read_checksums(checksum_file) is not None:
+            continue
+        if fault := structural_fault(Path(path), thoroughly=True):
+            return RewindError(f"{path}: {fault}. {how_to_remake(path)} (What failed: {type(error).__name__}: {error})")
+    return None
+
+
+def clear_checksums(job: Job) -> None:
+    """Remove the checksums of a job's outputs before it makes them anew, so that a killed job leaves no stale ones."""
+    for path in job.output:
+        if checksum_file := _checksum_path(path):
+            temporary = checksum_file.parent.glob(f".{checksum_file.stem}.*.part*")  # of a killed attempt
+            for old in (checksum_file, *temporary):
+                old.unlink(missing_ok=True)
+
+
+def write_checksums(job: Job) -> None:
+    """Write the checksums of a job's outputs; in a read-only folder they go without."""
+    wildcards = ", ".join(f"{name}={value}" for name, value in job.wildcards.items())
+    header = {"rule": job.rule, "job": wildcards, "when": time.strftime("%Y-%m-%d %H:%M")}
+    for path in job.output:
+        checksum_file = _checksum_path(path)
+        if checksum_file is None or not Path(path).exists() or _CHECKED_WHEN_READ.fullmatch(str(path)):
+            continue
+        files = {name: list(_file_checksum(_member_path(Path(path), name))) for name in _file_names(Path(path))}
+        with contextlib.suppress(OSError):
+            write_text(checksum_file, json.dumps(header | {"files": files}, indent=1) + "\n")
+
+
+def _checksum_path(path: str | Path) -> Path | None:
+    """The checksum file of a result; None for files outside ``results/``."""
+    parts = Path(path).parts
+    if "results" not in parts or ".snakemake" in parts:  # the latter: a local copy of a file in a bucket
+        return None
+    # The folder is that of a study, results/<study>, or of a data set, results/data/<dataset>.
+    at = len(parts) - 1 - parts[::-1].index("results")
+    below = at + (3 if parts[at + 1 : at + 2] == ("data",) else 2)
+    if len(parts) <= below:
+        return None
+    return Path(*parts[:below], CHECKSUM_FOLDER, *parts[below:-1], f"{parts[-1]}.json")
+
+
+def _read_checksums(path: Path) -> dict[str, Any] | None:
+    """The content of a checksum file; None where it is missing or damaged: the output then counts as one without."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        [FileChecksum(*checksum) for checksum in content["files"].values()]
+        return content if {"rule", "job", "when"} <= content.keys() else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _file_names(path: Path) -> Iterator[str]:
+    """Names of the files that an output consists of, relative to it; those beside it begin with ``../``."""
+    if path.is_dir():
+        yield from sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
+        return
+    yield ""
+    if path.name in _FOLDER_MARKERS:
+        siblings = sorted(file.name for file in path.parent.iterdir() if file.is_file() and file.name[0] != ".")
+        yield from (f"../{name}" for name in siblings if name not in _FOLDER_MARKERS)
+
+
+def _member_path(path: Path, name: str) -> Path:
+    if name.startswith("../"):
+        return path.with_name(Path(name).name)
+    return path / name if name else path
+
+
+def _file_checksum(path: Path) -> FileChecksum:
+    stat = path.stat()
+    large = stat.st_size >= MIN_CRC_BYTES
+    return FileChecksum(stat.st_size, stat.st_mtime_ns, sha256_of(path), crc32_of(path) if large else None)
+
+
+def _difference(path: Path, known: FileChecksum) -> str:
+    """How a file differs from what its job wrote, in words; empty if it does not."""
+    if not path.is_file():
+        return "it is a folder" if path.is_dir() else "it is not there"
+    stat = path.stat()
+    if stat.st_size == known.bytes:
+        quickly = known.crc32 is not None and stat.st_mtime_ns == known.time
+        if quickly and crc32_of(path) == known.crc32:
+            return ""
+        digest = sha256_of(path)
+        if digest == known.sha256:
+            return ""
+    else:
+        digest = sha256_of(path)
+    changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime))
+    if original := _find_original(path, digest):
+        return f"it is a copy of {original} (since {changed})"
+    if stat.st_size < known.bytes:
+        return f"it has {stat.st_size:,} bytes where there were {known.bytes:,} (since {changed})"
+    return f"its content is another one (since {changed})"
+
+
+def _find_original(path: Path, digest: str) -> Path | None:
+    """Another result of the same suffix that was written with this content: two files were swapped or copied."""
+    checksum_file = _checksum_path(path)
+    if checksum_file is None:
+        return None
+    root = next(folder for folder in checksum_file.parents if folder.name == CHECKSUM_FOLDER)
+    for candidate in root.rglob(f"*{path.suffix}.json"):
+        content = _read_checksums(candidate)
+        if (
+            content
+            and candidate != checksum_file
+            and any(checksum[2] == digest for checksum in content["files"].values())
+        ):
+            return root.parent / candidate.relative_to(root).with_suffix("")
+    return None
+
+
+def _in_brackets(job: str) -> str:
+    return f" ({job})" if job else ""

@@ -1,0 +1,439 @@
+"""The code hash of a stage: a hash of all definitions that its output depends on, passed by rules as ``code``.
+
+From the roots of a stage (:mod:`rewind.workflow.stages`), names are followed through the syntax trees of the library
+and of the user's own modules; nothing is imported. The hash and the definitions behind it are stored, so that
+``rewind why`` can say which of them changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import json
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rewind.errors import RewindError
+from rewind.io.files import read_cached_json, stable_hash, write_json, write_text
+from rewind.packaged import WHEEL_FOLDER
+from rewind.workflow.normalise import IMPORT_EFFECTS, Definition, ParsedModule, parse_module
+from rewind.workflow.stages import NON_SEMANTIC, STAGES
+
+LIBRARY = "rewind"
+
+DefinitionHashes = dict[str, str]
+"""``module:name`` → hash of the definition's normalised source: what a code hash is made of."""
+
+# ---- Hashes of stages, and the store of the definitions behind them ------------------------------------------------
+
+CODE_HASH_FOLDER = Path(".snakemake/rewind/identity")
+"""Where the definitions behind each hash are kept: beside Snakemake's own record of what was made with which hash."""
+
+
+class StageCode:
+    """Finds the definitions that stages depend on; each file is parsed once.
+
+    Args:
+        library: folder of the package ``rewind``; None: the one that this module is in.
+        memory: see :class:`ModuleReader`.
+
+    >>> definitions = StageCode().parts("sweep")
+    >>> "rewind.jobs.sweep:choose_frames" in definitions, "rewind.errors:RewindError" in definitions
+    (True, False)
+    >>> len(compute_code_hash("sweep", definitions))
+    16
+    """
+
+    def __init__(self, library: Path | None = None, memory: Path | None = None) -> None:
+        self.reader = ModuleReader(library or Path(__file__).parents[1], NON_SEMANTIC, memory)
+
+    def parts(
+        self, stage: str, named: Iterable[str] = (), dynamic: Mapping[str, Iterable[str]] | None = None
+    ) -> DefinitionHashes:
+        """The definitions that a stage depends on, each with its hash.
+
+        Args:
+            stage: of :data:`rewind.workflow.stages.STAGES`.
+            named: modules that the stage finds by name at run time, of the library or of the user's own.
+            dynamic: see :func:`rewind.workflow.stages.dynamic_dependencies`.
+        """
+        replacements = sorted((name, tuple(roots)) for name, roots in (dynamic or {}).items())
+        return dict(self._parts(stage, tuple(dict.fromkeys(named)), tuple(replacements)))
+
+    # Every job of a rule asks for the same few combinations while the workflow is read.
+    @functools.cache  # noqa: B019 - one object lives as long as the process
+    def _parts(
+        self, stage: str, named: tuple[str, ...], dynamic: tuple[tuple[str, tuple[str, ...]], ...]
+    ) -> DefinitionHashes:
+        return reachable_definitions(self.reader, (*STAGES[stage].roots, *named), dict(dynamic))
+
+
+def compute_code_hash(stage: str, definitions: DefinitionHashes) -> str:
+    """The code hash of a stage, 16 hex digits."""
+    return stable_hash(stage, definitions)
+
+
+def store_code_hash(stage: str, definitions: DefinitionHashes, store: Path = CODE_HASH_FOLDER) -> str:
+    """The code hash of a stage, whose definitions are stored so that ``rewind why`` can say what changed since."""
+    code_hash = compute_code_hash(stage, definitions)
+    path = store / f"{code_hash}.json"
+    if not path.is_file():
+        with contextlib.suppress(OSError):  # a read-only checkout can still be looked at
+            write_json(path, {"stage": stage, "parts": definitions})
+    return code_hash
+
+
+def load_code_hash(code_hash: str, store: Path = CODE_HASH_FOLDER) -> tuple[str, DefinitionHashes] | None:
+    """The stage and the definitions of a code hash, if they were stored."""
+    try:
+        content = read_cached_json(store / f"{code_hash}.json")
+        return content["stage"], content["parts"]
+    except (KeyError, TypeError):
+        return None
+
+
+@functools.cache
+def library_hash() -> str:
+    """Content hash of all files of the library, comments included: for what is cheap to do again.
+
+    A wheel and a checkout of the same code have the same hash: the workflow, which only a wheel holds inside the
+    package, is left out.
+    """
+    root, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] != WHEEL_FOLDER:
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+# ---- Following names from the roots of a stage ---------------------------------------------------------------------
+# Methods of an object are code of its class, and a class is reached where an object is created. So following plain
+# names, and taking classes whole, finds all that runs, except what is looked up by a string at run time: that is named
+# in the table of stages, and a test runs the stages and compares. A name that cannot be resolved inside a module makes
+# the whole module count: too much code in a hash costs a run, too little hides an edit.
+
+WHOLE_MODULE = "*"
+QualifiedName = tuple[str, str]
+"""Module and name in it; the name is ``*`` for the whole module, empty where an import names a module."""
+
+_DYNAMIC_IMPORTS = {"importlib", "import_module", "__import__", "pkgutil"}  # they import modules known at run time only
+
+
+def reachable_definitions(
+    reader: ModuleReader, roots: Iterable[str], dynamic: Mapping[str, Iterable[str]]
+) -> DefinitionHashes:
+    """The definitions that are reached from roots, each with its hash.
+
+    Args:
+        reader: of modules.
+        roots: ``module:name``, ``module:table[key]`` for one entry of a table (a dict literal), or ``module`` for all
+            of it. A dotted path of the user's own is a module or an attribute of one: all of the module counts.
+        dynamic: ``module:name`` → the roots that are followed in its place where it is reached: the dependencies that
+            a string chooses at run time.
+
+    Raises:
+        RewindError: for a root of the library that does not exist.
+    """
+    return _ReferenceWalk(reader, dynamic).definitions(roots)
+
+
+class _ReferenceWalk:
+    """A depth-first walk over names: ``pending`` are to be visited, ``hashes`` are of the definitions reached."""
+
+    def __init__(self, reader: ModuleReader, dynamic: Mapping[str, Iterable[str]]) -> None:
+        self.reader, self.dynamic = reader, dynamic
+        self.pending: list[QualifiedName] = []
+        self.visited: set[QualifiedName] = set()
+        self.hashes: DefinitionHashes = {}
+
+    def definitions(self, roots: Iterable[str]) -> DefinitionHashes:
+        for root in roots:
+            self._add_root(root)
+        while self.pending:
+            name = self.pending.pop()
+            if name not in self.visited:
+                self.visited.add(name)
+                self._visit(*name)
+        return dict(sorted(self.hashes.items()))
+
+    def _add_root(self, root: str) -> None:
+        module, _, name = root.partition(":")
+        if top_package(module) != LIBRARY:
+            if module := self.reader.own(module):
+                self.pending.append((module, WHOLE_MODULE))
+            return
+        parsed, table = self.reader.module(module), name.partition("[")[0]
+        if parsed is None or (table and table not in parsed.units and table not in parsed.imports):
+            raise RewindError(f"the table of stages names {root}, which is not there.")
+        self.pending.append((module, name or WHOLE_MODULE))
+
+    def _visit(self, module: str, name: str) -> None:
+        if module in self.reader.non_semantic or f"{module}:{name}" in self.reader.non_semantic:
+            return
+        if (replacements := self.dynamic.get(f"{module}:{name}")) is not None:
+            for root in replacements:
+                self._add_root(root)
+            return
+        parsed = self.reader.module(module)
+        if parsed is None:
+            return
+        table, _, key = name.removesuffix("]").partition("[")
+        if key and table not in parsed.imports:
+            if key in parsed.entries.get(table, {}):
+                self._visit_definition(module, parsed, parsed.entries[table][key])
+            else:
+                self.pending.append((module, table))
+            return
+        # Importing a module runs its top-level statements and those of the packages that it is in.
+        self.pending.append((module, IMPORT_EFFECTS))
+        self.pending += [(package, IMPORT_EFFECTS) for package in _parent_packages(module)]
+        if name == WHOLE_MODULE:
+            self._visit_whole_module(module, parsed)
+        elif name in parsed.units:
+            self._visit_definition(module, parsed, parsed.units[name])
+        elif table in parsed.imports:
+            source, attribute = parsed.imports[table]
+            self._follow_import(source, f"{attribute}[{key}]" if key and attribute else attribute)
+        elif stars := [star for star in parsed.stars if self.reader.file(star)]:
+            self.pending += [(star, name) for star in stars]
+        elif name != IMPORT_EFFECTS:
+            self.pending.append((module, WHOLE_MODULE))  # created at run time, so it can be anything
+
+    def _visit_whole_module(self, module: str, parsed: ParsedModule) -> None:
+        self.pending += [(module, name) for name in parsed.units]
+        self.pending += [(star, WHOLE_MODULE) for star in parsed.stars]
+        if top_package(module) != LIBRARY:  # the user's own code may import a module for what its import does
+            for imports in [parsed.imports, *(unit.imports for unit in parsed.units.values())]:
+                for target in imports.values():
+                    self._follow_import(*target)
+            if any(top_package(name) in _DYNAMIC_IMPORTS for unit in parsed.units.values() for name in unit.reads):
+                self.pending += [(sibling, WHOLE_MODULE) for sibling in self.reader.beside(module)]
+
+    def _visit_definition(self, module: str, parsed: ParsedModule, definition: Definition) -> None:
+        self.hashes |= {f"{module}:{part}": source_hash for part, source_hash in definition.parts.items()}
+        for name in definition.reads:
+            self._follow_name(module, parsed, name, definition.imports)
+
+    def _follow_name(
+        self, module: str, parsed: ParsedModule, dotted: str, local_imports: Mapping[str, QualifiedName]
+    ) -> None:
+        """Follow a dotted name that code of a module reads."""
+        dotted, bracket, key = dotted.partition("[")
+        first, *rest = dotted.split(".")
+        if first in local_imports or first in parsed.imports:
+            source, attribute = local_imports.get(first) or parsed.imports[first]
+            self._follow_import(source, attribute + bracket + key if attribute and not rest else attribute, *rest)
+        elif first in parsed.units:
+            self.pending.append((module, first + bracket + key if not rest else first))
+        else:  # a local variable, a builtin, or of a module that is imported with a star
+            self.pending += [(star, first) for star in parsed.stars if self._defines(star, first)]
+
+    def _follow_import(self, module: str, attribute: str, *rest: str) -> None:
+        """Follow what an import names, and attributes of it as long as they are modules."""
+        module, attribute = self.reader.target(module, attribute)
+        names = list(rest)
+        while not attribute and names and self.reader.file(module):
+            module, attribute = self.reader.target(module, names.pop(0))
+        if not self.reader.file(module):
+            return
+        is_own = top_package(module) != LIBRARY
+        self.pending.append((module, WHOLE_MODULE if is_own or not attribute else attribute))
+
+    def _defines(self, module: str, name: str) -> bool:
+        parsed = self.reader.module(module)
+        return parsed is not None and (name in parsed.units or name in parsed.imports)
+
+
+def _parent_packages(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))]
+
+
+# ---- Finding and parsing modules without importing them ------------------------------------------------------------
+
+
+class ModuleReader:
+    """Parses modules of the library and of the user's own, without importing any.
+
+    Args:
+        library: folder of the package ``rewind``; that of another checkout may be read.
+        non_semantic: modules, or ``module:name``, that no result depends on: they are not followed, and texts that
+            are passed to them are messages.
+        memory: cache file of parsed modules; None: each module is parsed anew.
+
+    >>> reader = ModuleReader(Path(__file__).parents[1])
+    >>> sorted(reader.module("rewind.workflow.torch_setup").units)
+    ['(import)', 'keep_freed_memory', 'set_deterministic']
+    >>> reader.module("torch") is None
+    True
+    """
+
+    def __init__(self, library: Path, non_semantic: frozenset[str] = frozenset(), memory: Path | None = None) -> None:
+        self.library, self.non_semantic = library, non_semantic
+        self.memory = ModuleCache(memory, non_semantic)
+        self.own_folders: set[Path] = set()
+        self.own_packages: set[str] = {LIBRARY}
+        self._read: dict[str, ParsedModule | None] = {}
+        self._files: dict[str, Path | None] = {}
+        self._import_folders: dict[str, Path | None] = {}
+
+    def own(self, name: str) -> str:
+        """Module of a dotted name of the user's own (a module, or an attribute of one); empty where there is none.
+
+        From now on the modules of its package, and those beside it if it is not an installed package, count as the
+        user's own too.
+        """
+        package = top_package(name)
+        if package != LIBRARY:
+            self.own_packages.add(package)
+            if (folder := self._import_folder(package)) and not _is_installed(folder):
+                self.own_folders.add(folder)
+            self._files.clear()  # modules that were nobody's may be the user's own now
+        parts = name.split(".")
+        return next((module for n in range(len(parts), 0, -1) if self.file(module := ".".join(parts[:n]))), "")
+
+    def file(self, name: str) -> Path | None:
+        """File of a module of the library or the user's own; None for all others."""
+        if name not in self._files:
+            self._files[name] = self._find_file(name)
+        return self._files[name]
+
+    def _find_file(self, name: str) -> Path | None:
+        package, *rest = name.split(".")
+        if package == LIBRARY:
+            return _module_file(self.library.joinpath(*rest))
+        if package in self.own_packages:
+            folders = [folder] if (folder := self._import_folder(package)) else []
+        else:
+            folders = [folder for folder in self.own_folders if package not in sys.stdlib_module_names]
+        return next((path for folder in folders if (path := _module_file(folder.joinpath(package, *rest)))), None)
+
+    def beside(self, name: str) -> list[str]:
+        """All modules of the package that one of the user's own is in."""
+        folder = (self._import_folder(top_package(name)) or Path()) / top_package(name)
+        files = sorted(folder.rglob("*.py")) if folder.is_dir() else []
+        stems = [path.relative_to(folder.parent).with_suffix("").parts for path in files]
+        return [".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in stems]
+
+    def _import_folder(self, package: str) -> Path | None:
+        if package not in self._import_folders:
+            self._import_folders[package] = _find_import_folder(package)
+        return self._import_folders[package]
+
+    def module(self, name: str) -> ParsedModule | None:
+        """A module of the library or of the user's own; None for one that is neither."""
+        if name not in self._read:
+            path = self.file(name)
+            self._read[name] = self.memory.module(name, path) if path else None
+        return self._read[name]
+
+    def target(self, module: str, attribute: str) -> tuple[str, str]:
+        """What ``from module import attribute`` names: a module (with an empty attribute), or an attribute of one."""
+        if attribute and self.file(f"{module}.{attribute}"):
+            parsed = self.module(module)
+            if parsed is None or (attribute not in parsed.units and attribute not in parsed.imports):
+                return f"{module}.{attribute}", ""
+        return module, attribute
+
+
+def top_package(name: str) -> str:
+    """The top-level package of a dotted name.
+
+    >>> top_package("rewind.jobs.train")
+    'rewind'
+    """
+    return name.partition(".")[0]
+
+
+def _module_file(stem: Path) -> Path | None:
+    for path in (stem / "__init__.py", stem.with_name(stem.name + ".py")):
+        if path.is_file():
+            return path
+    return None
+
+
+def _find_import_folder(package: str) -> Path | None:
+    """The folder that a top-level package or module would be imported from; it is not imported here."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).parent
+    return Path(spec.origin).parent if spec.origin and Path(spec.origin).is_file() else None
+
+
+def _is_installed(folder: Path) -> bool:
+    return str(folder) in {sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib", "platstdlib")}
+
+
+# ---- Cache of parsed modules, by the content of their files --------------------------------------------------------
+
+_MAX_CACHED_MODULES = 2000
+
+
+class ModuleCache:
+    """Parsed modules by the content of their files, kept in a JSON file between two readings of the workflow.
+
+    Args:
+        path: the JSON file; None: nothing is kept.
+        non_semantic: see :func:`rewind.workflow.normalise.parse_module`.
+    """
+
+    def __init__(self, path: Path | None, non_semantic: frozenset[str]) -> None:
+        self.path, self.non_semantic, self.changed = path, non_semantic, False
+        # How a module is parsed is part of the key: an edit of normalise.py makes every entry invalid.
+        parser = Path(__file__).with_name("normalise.py").read_bytes()
+        self._key_prefix = [parser, repr(sorted(non_semantic)).encode()]
+        self._entries = _load_cache(path)
+
+    def module(self, name: str, path: Path) -> ParsedModule:
+        """A module, parsed or from the cache."""
+        digest = hashlib.sha256(b"\0".join([*self._key_prefix, name.encode(), path.name.encode(), path.read_bytes()]))
+        key = digest.hexdigest()[:32]
+        if key in self._entries:
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # a damaged entry is parsed anew
+                return _module_from_json(self._entries[key])
+        module = parse_module(name, path, self.non_semantic)
+        self._entries[key] = asdict(module)
+        self.changed = True
+        return module
+
+    def keep(self) -> None:
+        """Write the cache if modules were parsed; a read-only folder is no error."""
+        if self.path is None or not self.changed:
+            return
+        newest = dict(list(self._entries.items())[-_MAX_CACHED_MODULES:])
+        with contextlib.suppress(OSError):
+            write_text(self.path, json.dumps(newest, default=sorted))  # sorted: sets of names become lists
+        self.changed = False
+
+
+def _load_cache(path: Path | None) -> dict[str, dict[str, Any]]:
+    content = read_cached_json(path)
+    return content if isinstance(content, dict) else {}
+
+
+def _module_from_json(content: dict[str, Any]) -> ParsedModule:
+    return ParsedModule(
+        units={name: _definition_from_json(unit) for name, unit in content["units"].items()},
+        imports={name: tuple(target) for name, target in content["imports"].items()},
+        stars=list(content["stars"]),
+        entries={
+            name: {key: _definition_from_json(entry) for key, entry in table.items()}
+            for name, table in content["entries"].items()
+        },
+    )
+
+
+def _definition_from_json(content: dict[str, Any]) -> Definition:
+    imports = {name: tuple(target) for name, target in content["imports"].items()}
+    return Definition(dict(content["parts"]), frozenset(content["reads"]), imports)

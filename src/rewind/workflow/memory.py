@@ -1,0 +1,117 @@
+"""How much memory (MB) a job requests from a scheduler, from counts that are known when jobs are planned.
+
+The numbers for annotations, and for jobs that read a matrix, are above what ``benchmarks/annotations.py`` and
+``benchmarks/brought.py`` measured (docs/cluster.md). A job that needs more nevertheless is killed, and requests as much
+again on its next attempt, where a profile has ``retries``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from rewind.config import Dataset, Study
+from rewind.errors import RewindError
+from rewind.workflow.layout import annotation_files
+
+# ---- Memory sizes of AWS Batch -------------------------------------------------------------------------------------
+# Its Snakemake plugin would replace any other size by the smallest one.
+
+BATCH_MEMORY = {
+    1: range(2048, 8193, 1024),
+    2: range(4096, 16385, 1024),
+    4: range(8192, 30721, 1024),
+    8: range(16384, 61441, 4096),
+    16: range(32768, 122881, 8192),
+}
+"""Cores → sizes in MB, as snakemake-executor-plugin-aws-batch 0.2.1 has them."""
+
+
+def batch_memory(cores: int, wanted: int) -> int:
+    """The smallest size, in MB, that holds what a job requests.
+
+    Raises:
+        RewindError: if there is none for this number of cores.
+
+    >>> batch_memory(2, 5000)
+    5120
+    """
+    sizes = [size for size in BATCH_MEMORY.get(cores, ()) if size >= wanted]
+    if sizes:
+        return sizes[0]
+    available = "; ".join(f"{n}: up to {options[-1]:,} MB" for n, options in BATCH_MEMORY.items())
+    raise RewindError(
+        f"AWS Batch has no {wanted:,} MB for a job of {cores} cores. Cores and the most memory of each: {available}. "
+        "Change threads and mem_mb (--set-threads, --set-resources, or `resources` of the study)."
+    )
+
+
+# ---- Memory of a job -----------------------------------------------------------------------------------------------
+
+BASE_MB = 1500
+"""Memory of a process with Rewind's packages imported, and of small tables."""
+
+DEFAULT_TEST_ROWS = 2000  # test captions, and test items, of a data set that has not been counted yet
+_MAX_WHOLE_MATRIX_MB = 256  # larger matrices are read in blocks, see rewind.evaluation.matrix
+_MAX_BLOCKS_MB = 1000  # temporaries of one block; a small matrix needs about 6 times its size
+_BYTES_PER_MB = 2**20
+
+
+def annotation_job_mb(dataset: Dataset) -> int:
+    """Memory of jobs that read annotations: their columns take about three times the size of the files."""
+    return BASE_MB + 4 * sum(_file_size(path) for path in annotation_files(dataset)) // _BYTES_PER_MB
+
+
+def matrix_job_mb(dataset: Dataset, results: Path) -> int:
+    """Memory of jobs that read one similarity matrix at a time, in blocks."""
+    queries, items = count_test_split(dataset, results)
+    whole = 4 * queries * items / _BYTES_PER_MB  # float32
+    return BASE_MB + int(min(whole, _MAX_WHOLE_MATRIX_MB) + min(6 * whole, _MAX_BLOCKS_MB))
+
+
+def scoring_job_mb(dataset: Dataset, study: Study, results: Path) -> int:
+    """Memory of jobs that compute a matrix: the study's own ``mem_mb``, and the float32 matrix with a copy."""
+    queries, items = count_test_split(dataset, results)
+    return study.resources.mem_mb + int(8 * queries * items / _BYTES_PER_MB)
+
+
+def ranks_job_mb(dataset: Dataset, study: Study, results: Path) -> int:
+    """Memory of jobs that read the rank tables of all runs, in every setting and direction: 600 bytes per row."""
+    queries, _ = count_test_split(dataset, results)
+    views = len(study.evaluation.settings) * len(study.evaluation.directions)
+    return BASE_MB + int(queries * views * len(study.runs()) * 600 / _BYTES_PER_MB)
+
+
+def count_test_split(dataset: Dataset, results: Path) -> tuple[int, int]:
+    """Captions and items of the test split: rows of the prepared table, or else :data:`DEFAULT_TEST_ROWS` of each.
+
+    Args:
+        dataset: the data set.
+        results: folder of all results.
+    """
+    folder = results / "data" / dataset.name
+    captions = _count_rows(folder / "captions" / f"{dataset.name}_test.csv")
+    # Items of all splits share one table, so captions are counted: nearly every test item has one, hardly any is extra.
+    return (captions, captions) if captions else (DEFAULT_TEST_ROWS, DEFAULT_TEST_ROWS)
+
+
+def _file_size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _count_rows(path: Path) -> int:
+    try:
+        state = path.stat()
+    except OSError:
+        return 0
+    return _count_rows_cached(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache
+def _count_rows_cached(path: Path, changed: int, size: int) -> int:
+    """Lines below the header; an unchanged file is not read again."""
+    with path.open("rb") as stream:
+        return max(0, sum(block.count(b"\n") for block in iter(lambda: stream.read(2**20), b"")) - 1)

@@ -1,0 +1,155 @@
+"""Checks annotation files before the first job: whether they can be read, and which splits they leave empty.
+
+Reading may take seconds, so counts are cached by size and time of the files. Files that are too large for that, or of a
+format of the user's own, are first read by a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rewind.config import Dataset, Study
+from rewind.config.checks import TWIN_SETTINGS, needed_splits, training_blocks
+from rewind.config.dataset import Split
+from rewind.data.annotations import SPLITS, Annotations, read_annotations
+from rewind.data.groups import group_file, read_groups
+from rewind.data.splits import check_split_overlap, shared_clusters
+from rewind.errors import RewindError
+from rewind.io.files import read_cached_json, stable_hash, write_json
+from rewind.workflow.code_hash import library_hash
+from rewind.workflow.layout import annotation_files
+from rewind.workflow.preflight.files import absent_sources
+from rewind.workflow.preflight.models import file_stamp
+from rewind.workflow.queries import known_annotations
+
+MAX_ANNOTATION_BYTES = 200 * 10**6  # larger annotation files are left to a job
+READ_KEYS = {"name", "source", "reverse", "clips", "only", "groups", "allow_overlap"}  # keys that counts depend on
+RESULTS = Path("results")
+MAX_CACHED_COUNTS = 1000  # the newest are kept
+SplitCounts = dict[str, list[int]]
+"""Split → number of originals and of twins."""
+
+
+class AnnotationCounts:
+    """Counts items of data sets by split, where that is possible before any job.
+
+    Args:
+        memory: JSON cache file of earlier counts; None: nothing is cached.
+    """
+
+    def __init__(self, memory: Path | None = None) -> None:
+        self.memory, self.known = memory, _load_counts(memory)
+        self._code = library_hash() if memory else ""
+
+    def counts(self, dataset: Dataset) -> SplitCounts | None:
+        """Originals and twins of every split; None where only a job can tell.
+
+        Raises:
+            RewindError: for annotations that the format refuses, overlapping splits or faulty groups.
+        """
+        if dataset.made_here or "." in dataset.source.format or absent_sources(dataset):
+            return None
+        files = [*annotation_files(dataset), *filter(None, [group_file(dataset)])]
+        if sum(Path(path).stat().st_size for path in files) > MAX_ANNOTATION_BYTES:
+            return None
+        keys = dataset.model_dump(mode="json", include=READ_KEYS)
+        cache_key = stable_hash(self._code, keys, [file_stamp(path) for path in files])
+        if cache_key not in self.known:
+            annotations = read_annotations(dataset, "")
+            if not dataset.allow_overlap:
+                check_split_overlap(dataset, shared_clusters(annotations.items))
+            if group_file(dataset):
+                read_groups(dataset, annotations)
+            self.known[cache_key] = _count_splits(annotations)
+            if self.memory:
+                write_json(self.memory, dict(list(self.known.items())[-MAX_CACHED_COUNTS:]))
+        return self.known[cache_key]
+
+
+_LAST_READ: dict[str, Annotations | None] = {}
+
+
+def cached_annotations(dataset: Dataset) -> Annotations | None:
+    """Items and captions of a data set before any job; None where only a job can tell.
+
+    Those that were read last are kept in memory for further methods of the same study.
+
+    Raises:
+        RewindError: for annotations that the format refuses.
+    """
+    if "." in dataset.source.format or absent_sources(dataset):
+        return None
+    files = annotation_files(dataset)
+    if sum(Path(path).stat().st_size for path in files if Path(path).is_file()) > MAX_ANNOTATION_BYTES:
+        return None
+    cache_key = stable_hash(dataset.model_dump(mode="json"), list(map(file_stamp, files)))
+    if cache_key not in _LAST_READ:
+        _LAST_READ.clear()
+        _LAST_READ[cache_key] = known_annotations(dataset, RESULTS)
+    return _LAST_READ[cache_key]
+
+
+def missing_splits(study: Study, dataset: Dataset, counts: SplitCounts) -> Iterator[str]:
+    """Splits and twins that a study needs and the annotations lack, as lines under the study's file."""
+    where = f"dataset: config/datasets/{dataset.name}.yaml: {', '.join(annotation_files(dataset))}"
+    for split, reason in needed_splits(study).items():
+        if not counts[split][0]:
+            yield f"{where}: no item is in the split {split!r}, but {reason}: add some, or remove what needs them"
+    checks: list[tuple[Split, str, list[str]]] = [
+        ("test", "evaluation.settings", [s for s in study.evaluation.settings if s in TWIN_SETTINGS])
+    ]
+    for block in training_blocks(study):
+        if (chosen := block.training.select_setting) in TWIN_SETTINGS:
+            checks.append(("valid", block.path(study, "select_setting"), [chosen]))
+    for split, key, settings in checks:
+        if settings and counts[split][0] and not counts[split][1]:
+            yield (
+                f"{where}: no item of the split {split!r} has a reverse caption, but {key} names "
+                f"{', '.join(settings)}, which are about time-reversed twins; without them use test"
+            )
+
+
+def annotation_faults(
+    studies: Mapping[str, Study], datasets: Mapping[str, Dataset], memory: Path | None = None
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Study → what its data set's annotations lack; data set → why its annotations cannot be read.
+
+    Args:
+        studies, datasets: those whose keys are valid.
+        memory: see :class:`AnnotationCounts`.
+    """
+    annotated = AnnotationCounts(memory)
+    of_studies: dict[str, list[str]] = {}
+    of_datasets: dict[str, list[str]] = {}
+    for name, dataset in datasets.items():
+        try:
+            counts = annotated.counts(dataset)
+        except RewindError as error:
+            of_datasets[name] = [str(error).removeprefix(f"config/datasets/{name}.yaml: ")]
+            continue
+        if counts is None:
+            continue
+        for study in studies.values():
+            if study.dataset == name and (lines := list(missing_splits(study, dataset, counts))):
+                of_studies[study.name] = lines
+    return of_studies, of_datasets
+
+
+def _count_splits(annotations: Annotations) -> SplitCounts:
+    items = annotations.items
+    return {
+        split: [int(((items["split"] == split) & (items["reversed"] == twin)).sum()) for twin in (0, 1)]
+        for split in SPLITS
+    }
+
+
+def _load_counts(memory: Path | None) -> dict[str, SplitCounts]:
+    try:
+        content = read_cached_json(memory) or {}
+        return {
+            cache_key: {split: [int(n) for n in counts[split]] for split in SPLITS}
+            for cache_key, counts in content.items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}

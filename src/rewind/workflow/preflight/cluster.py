@@ -1,0 +1,96 @@
+"""Checks that a Slurm cluster can run the studies, before anything is submitted to it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+
+from rewind.config import Study
+from rewind.errors import ConfigErrors
+
+FIRST_STATUS_CHECK_SECONDS = 40
+"""Seconds after which Snakemake's Slurm plugin first asks for the state of its jobs, by default."""
+
+
+def cluster_faults(studies: Mapping[str, Study], status_command: str | None, first_check: int | None) -> str:
+    """Why a run on this cluster would wait for ever, or fail job by job, in words; empty if nothing is wrong.
+
+    Args:
+        studies: those that are to run.
+        status_command: how the plugin learns the state of jobs, ``sacct`` or ``squeue``; None: the plugin's default.
+        first_check: seconds before it does so first; None: the plugin's default.
+    """
+    return _status_fault(status_command or "sacct", first_check or FIRST_STATUS_CHECK_SECONDS) or _gpu_faults(studies)
+
+
+def _status_fault(status_command: str, first_check: int) -> str:
+    """By default the plugin asks ``sacct``; where that has no accounting data, it would wait for ever."""
+    works, message = _run_command("sacct", "-X", "-n", "--starttime", "now-1hours", "--format", "JobID")
+    if works or message is None:  # without the program sacct the plugin takes squeue by itself
+        return ""
+    if status_command != "squeue":
+        return (
+            f"sacct does not work on this cluster ({message}), and Snakemake would wait for ever to hear from it how "
+            "jobs ended. Add `--slurm-status-command squeue` to the command, or `slurm-status-command: squeue` to "
+            "profiles/slurm/config.yaml."
+        )
+    age = _min_job_age()
+    # Where squeue forgets jobs so soon after their end, the plugin takes sacct in spite of the option.
+    if age is not None and age < 3 * first_check:
+        return (
+            f"sacct does not work on this cluster ({message}), and squeue forgets jobs {age} s after their end "
+            f"(MinJobAge), sooner than Snakemake's plugin allows. Add `--slurm-init-seconds-before-status-checks "
+            f"{max(1, age // 3)}` to the command."
+        )
+    return ""
+
+
+def _gpu_faults(studies: Mapping[str, Study]) -> str:
+    """Studies whose jobs request more GPUs than any node has, in words: a job runs on one node."""
+    _, gres = _run_command("sinfo", "-h", "-o", "%G")
+    maximum = max_gpus_per_node(gres or "")
+    requests = {name: study.resources.gpus for name, study in studies.items() if study.resources.gpus > maximum}
+    if not maximum or not requests:
+        return ""
+    lines = {
+        f"config/studies/{name}.yaml": [
+            f"resources.gpus: {count}, but no node of this cluster has more than {maximum}, and a run is on one node: "
+            "lower the number"
+        ]
+        for name, count in requests.items()
+    }
+    return str(ConfigErrors(lines))
+
+
+def max_gpus_per_node(listed: str) -> int:
+    """The largest number of GPUs of one node; 0 if there are none.
+
+    Args:
+        listed: generic resources of nodes as ``sinfo -o %G`` prints them, one node type per line.
+
+    >>> max_gpus_per_node("gpu:a100:4(S:0-1),gpu:v100:2")
+    6
+    """
+    counts = [
+        sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[^,():]+)?:(\d+)", line)) for line in listed.splitlines()
+    ]
+    return max(counts, default=0)
+
+
+def _min_job_age() -> int | None:
+    """Seconds for which ``squeue`` still lists a job that has ended; None if unknown."""
+    _, settings = _run_command("scontrol", "show", "config")
+    match = re.search(r"^MinJobAge\s*=\s*(\d+)", settings or "", re.M)
+    return int(match[1]) if match else None
+
+
+def _run_command(*command: str) -> tuple[bool, str | None]:
+    """Whether a command succeeded, and its output; None instead of the output if it is missing or does not answer."""
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return False, None
+    return process.returncode == 0, (
+        process.stdout if process.returncode == 0 else process.stderr or process.stdout
+    ).strip()

