@@ -60,7 +60,7 @@ def test_the_main_grid_prints_its_tables_and_another_file_is_refused(tmp_path):
 
 def test_stored_figures_are_laid_out_by_their_design(tools):
     _, tables = tools
-    row = {"group": "few clusters", "procedure": tables.OURS, "measure": "type I", "metric": "R@1", "seed_sd": "0"}
+    row = {"group": "few clusters", "procedure": tables.OUR_TEST, "measure": "type I", "metric": "R@1", "seed_sd": "0"}
     sizes = [(3, 5, "3", 0.01), (3, 5, "10", 0.02), (20, 1, "3", 0.03), (100, 1, "3", 0.04), (100, 1, "3", 0.06)]
     rows = [row | {"queries": q * c, "cluster": c, "seeds": s, "rate": r} for q, c, s, r in sizes]
     text = tables.crossed(pd.DataFrame(rows), "few clusters", "type I", "R@1", ("cluster", "clusters"), ("seeds",))
@@ -92,7 +92,7 @@ def test_only_what_is_surely_outside_is_listed(tools):
             "group": "g",
             "cell": f"cell {at}",
             "metric": "R@1",
-            "procedure": tables.OURS,
+            "procedure": tables.OUR_TEST,
             "measure": m,
             "rate": r,
             "error": e,

@@ -613,7 +613,7 @@ def test_a_folder_near_the_root_is_no_run(tmp_path: Path) -> None:
     assert "/etc: no run: model.safetensors and run.json are missing; name a run" in done.stderr
 
 
-GUARDS = {"reading_user_file", "npz", "decoding"}
+GUARDS = {"reading_user_file", "open_npz", "refuse_decode_errors"}
 LIBRARIES = {
     *("np.load", "pd.read_parquet", "pd.read_csv", "safe_open", "load_file", "torch.load", "torch.jit.load"),
     *("zipfile.ZipFile", "tarfile.open", "gzip.open", "csv.DictReader", "Image.open", "open_image"),
@@ -626,7 +626,7 @@ INSIDE = {
     "models/weights.py:_read_torchscript": "read_state",
     "models/weights.py:_read_pickle": "read_state",
     "data/formats/photos.py:open_image": "hands the image on",
-    "cli/init/look.py:_moves": "catches whatever Pillow raises",
+    "cli/init/look.py:_is_animated": "catches whatever Pillow raises",
     "training/checkpoint.py:StateFile.load": "catches whatever torch raises",
     "workflow/checksums.py": "catches whatever libraries raise",
     "io/files.py:require_intact_archive": "is a guard itself",
