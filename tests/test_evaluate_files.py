@@ -48,6 +48,8 @@ def test_what_is_refused_leaves_no_file_behind(snakemake: SimpleNamespace, capsy
     assert "gone.npz: no such file" in capsys.readouterr().err and not snakemake.calls
     assert not STUDY.exists() and not DATASET.exists()
     assert main([*ARGUMENTS, "--settings", "hart", "-n"]) == 1
+    assert main([*ARGUMENTS, "--label", "My \x1b[31mmodel", "-n"]) == 1
+    assert "the control character \\x1b" in capsys.readouterr().err
     assert not STUDY.exists() and not DATASET.exists()
     assert main([*ARGUMENTS, "-n"]) == 0, "the corrected command"
     assert STUDY.exists() and DATASET.exists()

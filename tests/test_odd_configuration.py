@@ -65,6 +65,7 @@ def test_as_it_is_the_study_is_sound(checkout):
         (DEMO + 'x: "a\0"\n', f"row {LAST}, character 6 is a NUL character"),
         (DEMO + 'x: "\\0"\n', f"line {LAST}: a text with a zero character"),
         (DEMO + 'x: "\\ud800"\n', f"line {LAST}: half of a character"),
+        (DEMO + 'x: "\\e[31m"\n', f"line {LAST}: a text with the control character \\x1b"),
         (DEMO + "\tx: 1\n", f"line {LAST}: not valid YAML: while scanning for the next token"),
         ("", "the file is empty."),
         ("a word", "a mapping of keys is expected at the top."),

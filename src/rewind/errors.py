@@ -69,6 +69,9 @@ _BIDI_CHARACTERS = r"\u200e\u200f\u2028-\u202e\u2066-\u2069"
 # Lone surrogates: bytes of file names that are not UTF-8 (PEP 383), which no stream could encode.
 _UNPRINTABLE = re.compile(rf"[{_CONTROL_CHARACTERS}{_BIDI_CHARACTERS}\ud800-\udfff]")
 
+CONTROL_CHARACTER = re.compile(f"[{_CONTROL_CHARACTERS}]")
+"""What a terminal obeys instead of showing it; tabs and ends of lines are none of these."""
+
 
 def printable(text: str) -> str:
     r"""The text with control characters and bytes that are not UTF-8 written out: ``\x1b``, ``\u202e``, ``\xff``.

@@ -22,7 +22,7 @@ from rewind.config.dataset import BUILT_IN_SOURCES, Dataset
 from rewind.config.encoders import with_encoded_files
 from rewind.config.pretraining import uses_study_backbone
 from rewind.config.study import Method, Study, Sweep
-from rewind.errors import ConfigErrors, RewindError
+from rewind.errors import CONTROL_CHARACTER, ConfigErrors, RewindError, printable
 from rewind.io.files import require_regular_file
 from rewind.io.strict import read_user_text
 
@@ -182,6 +182,9 @@ def _read_yaml_text(path: Path) -> str:
 def _check_yaml_text(text: str, node: yaml.Node) -> None:
     if "\0" in text:
         raise _yaml_error(node, r"a text with a zero character (\0); remove it")
+    # Labels and titles reach tables, and a table that is shown with `cat` must not move the cursor or the title bar.
+    if found := CONTROL_CHARACTER.search(text):
+        raise _yaml_error(node, f"a text with the control character {printable(found[0])}; remove it")
     try:
         text.encode()
     except UnicodeEncodeError:
