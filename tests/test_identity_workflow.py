@@ -130,7 +130,7 @@ def test_what_changed_is_said_by_its_name(study):
     study.edit("config/studies/tiny.yaml", "training: {freeze: []}", "training: {freeze: [], lr: 2.0e-3}")
     (study.folder / "results/tiny/statistics/gaps.csv").unlink()
     lines = study.rewind("why", TABLES).splitlines()
-    assert "train tiny/seqTransf/seed0: models/temporal.py changed (SeqTransf.forward)" in lines
+    assert "train tiny/seqTransf/seed0: models/heads/clip4clip.py changed (SeqTransf.forward)" in lines
     assert "train tiny/seqLSTM/seed0: method.training.lr: 0.001 → 0.002" in lines
     assert any(line.startswith("statistics tiny: results/tiny/statistics/gaps.csv is not there") for line in lines)
     assert lines[-1].startswith("and what is made from these: ") and len(lines) == 4
@@ -145,13 +145,13 @@ def test_an_accepted_edit_runs_nothing_and_is_said_below_tables(study):
     edit_head(study, "x + frames", "frames + x")
     assert study.stale(TABLES)["train"] == 1
     said = study.rewind("accept", TABLES)
-    assert "train tiny/seqTransf/seed0: models/temporal.py changed (SeqTransf.forward)" in said
+    assert "train tiny/seqTransf/seed0: models/heads/clip4clip.py changed (SeqTransf.forward)" in said
     assert study.stale(TABLES) == {"tables": 1}, "which say it"
     study.run(TABLES)
     assert study.stale(TABLES) == {} and model.read_bytes() == before
     table = (study.folder / TABLES / "table_A_origin.md").read_text()
     assert "as changing no number, after results were made: " in table
-    assert "models/temporal.py changed (SeqTransf.forward) (stages: train, similarity)" in table
+    assert "models/heads/clip4clip.py changed (SeqTransf.forward) (stages: train, similarity)" in table
     kept = json.loads((study.folder / "results/tiny/accepted.json").read_text())
     assert {entry["job"] for entry in kept} == {"method=seqTransf, seed=0, study=tiny"}
     assert all(entry["who"] and entry["when"] and entry["recorded"] != entry["accepted"] for entry in kept)

@@ -230,8 +230,8 @@ def test_comments_make_nothing_stale_and_editing_tables_renders_tables_again(wor
 
 @pytest.mark.slow
 def test_editing_how_a_job_reads_its_parameters_reruns_it_and_editing_what_runs_jobs_nothing(workflow):
-    workflow.edit("workflow/scripts/job.py", "run(Given.of(snakemake))", "run(Given.of(snakemake), None)")
-    workflow.edit("src/rewind/workflow/runner.py", "do(given)\n\n", "do(given, None)\n\n")
+    workflow.edit("workflow/scripts/job.py", "run_job(Job.of(snakemake))", "run_job(Job.of(snakemake), None)")
+    workflow.edit("src/rewind/workflow/runner.py", "execute_job(job)\n\n", "execute_job(job, None)\n\n")
     assert workflow.stale() == {}
     workflow.edit("src/rewind/jobs/examples.py", "params.setting, keys,", "str(params.setting), keys,")
     assert workflow.stale() == {"examples": 1, "page": 1}

@@ -36,6 +36,11 @@ CHECKS_OF_ROWS = frozenset(
         "publish_row_checksums",
         "check_row",
         "verify_row_checksums",
+        "_load_row_checksums",
+        "_row_checksums",
+        "_write_checksum_file",
+        "_read_checksum_file",
+        "_items_of_row",
         "ROW_CHECKSUM_SUFFIX",
     )
 )

@@ -28,15 +28,11 @@ NON_SEMANTIC = (
             "rewind.registry",  # where code is that a study names; the rule names that code
             "rewind.config.base",  # how keys are declared and refused
             "rewind.config.load",  # how configuration files are read
-            "rewind.config.study:study_faults",  # which keys are refused together
             "rewind.config.checks",  # refuses a study, or lets it pass unchanged
             "rewind.workflow.preflight.splits",  # refuses a run, or lets it pass unchanged
             "rewind.data.formats.rtime:has_groups",  # which jobs there are, not what they compute
             "rewind.data.formats.shapes:has_groups",  # likewise
             "rewind.data.formats.table:has_groups",  # likewise
-            "rewind.video.sources:ignores_case",  # refuses a data set, or lets it pass unchanged
-            "rewind.video.sources:ignores_unicode_form",  # likewise
-            "rewind.video.sources:refuse_name_clashes",  # likewise
             "rewind.workflow.launch",  # starts processes; what they do together is rewind.distributed
             "rewind.training.checkpoint_store",  # where a training state is stored, not what is in it
             "rewind.jobs.train:_run_record",  # run.json, around the scores
@@ -50,6 +46,24 @@ NON_SEMANTIC = (
     )
     | CHECKS_OF_CLIPS
     | CHECKS_OF_ROWS
+    | {  # which keys are refused together
+        f"rewind.config.study:{name}"
+        for name in (
+            "study_faults",
+            "_named_method_faults",
+            "_pair_faults",
+            "_unknown_method",
+            "_training_faults",
+            "_fixed_model_faults",
+            "_precomputed_faults",
+            "_column_faults",
+            "_text_faults",
+        )
+    }
+    | {  # a data set is refused, or goes on as it is
+        f"rewind.video.sources:{name}"
+        for name in ("ignores_case", "ignores_unicode_form", "refuse_name_clashes", "_are_one_file")
+    }
 )
 """Modules, and functions of modules, that compute nothing: no result depends on them."""
 
