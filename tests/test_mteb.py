@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from box_runs import COLOURS, make_boxes, spec_of, train_boxes
+from rewind import optional_packages
 from rewind.cli.main import main
 from rewind.data.captions import load_split
 from rewind.evaluation.ranking import compute_metrics, rank_table
@@ -184,8 +185,8 @@ def test_a_twin_mirrors_its_original_for_any_choice_of_frames(module):
 
 @needs_mteb
 def test_the_random_baseline_runs_to_the_end(module, monkeypatch):
-    import mteb
-    from mteb.models.model_implementations import random_baseline
+    mteb = optional_packages.mteb()  # torchvision's operators first, whatever was imported before
+    random_baseline = optional_packages.mteb("models.model_implementations.random_baseline")
 
     # It asks for torchaudio because a clip could have sound; these have none.
     monkeypatch.setattr(random_baseline, "requires_audio_dependencies", lambda: None)
