@@ -23,6 +23,7 @@ from rewind.io.files import read_csv
 from rewind.jobs.metrics import ranks_path, read_not_evaluated, read_ranks
 from rewind.statistics.blocks import RankBlock, rank_blocks
 from rewind.statistics.calibration import calibrate
+from rewind.statistics.inference import significance_level
 from rewind.statistics.power import (
     CORRELATION_RANGE,
     SEED_SPREAD_RANGE,
@@ -284,7 +285,7 @@ def power_report(study: Study, options: PowerOptions, folders: PowerFolders | No
     known = collect_known_values(study, setting, options, folders or PowerFolders())
     cases = _possible_designs(known)
     seeds = shared_number(cases[0].seeds)
-    level, pairs = round(1 - study.statistics.confidence, 12), max(len(study.pairs()), 1)
+    level, pairs = significance_level(study.statistics.confidence), max(len(study.pairs()), 1)
     title = f"{study.name}, {setting}, {_count_text(seeds, 'seed')}, {cases[0].queries:,} queries"
     if known["queries"].source.startswith(ASSUMED):
         title += " (assumed)"
