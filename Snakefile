@@ -11,36 +11,21 @@ include: "workflow/rules/readable.smk"
 configfile: "config/config.yaml"
 
 
-include: "workflow/rules/command.smk"
+include: "workflow/rules/startup.smk"
 include: "workflow/rules/common.smk"
-include: "workflow/rules/identity.smk"
-include: "workflow/rules/resources.smk"
-include: "workflow/rules/inputs.smk"
-include: "workflow/rules/extras.smk"
-include: "workflow/rules/videos.smk"
-include: "workflow/rules/embeddings.smk"
-include: "workflow/rules/captions.smk"
-include: "workflow/rules/encoders.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/features.smk"
 include: "workflow/rules/train.smk"
-include: "workflow/rules/frames.smk"
-include: "workflow/rules/sweep.smk"
 include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/zero_shot.smk"
-include: "workflow/rules/cosine_gap.smk"
 include: "workflow/rules/statistics.smk"
-include: "workflow/rules/verdict.smk"
-include: "workflow/rules/translator.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/extras.smk"
 
 
 # Last, so that they can use what stands above: rules of the user's own.
 for path in CUSTOM_RULES:
 
     include: path
-
-
-mirror_gpus()
-fit_memory()
 
 
 report: "workflow/report/workflow.rst"
@@ -55,7 +40,7 @@ rule all:
     """Tables and figures of every study in config/config.yaml."""
     default_target: True
     input:
-        [targets(name) for name in STUDIES],
+        plan.targets(),
 
 
 rule prepared:

@@ -21,9 +21,9 @@ import pandas as pd
 
 from rewind.config.dataset import Dataset
 from rewind.io.files import read_csv, write_csv
-from rewind.jobs.data import make_captions, make_inventory
 from rewind.platform import processor_name
 from rewind.provenance import environment
+from rewind.video.dataset import make_captions, make_inventory
 from rewind.video.prepare import REPORT_COLUMNS
 
 WORDS = ("a", "person", "slowly", "opens", "the", "wooden", "door", "and", "walks", "into", "bright", "room", "while")

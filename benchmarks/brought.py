@@ -1,4 +1,4 @@
-"""Seconds and peak memory of the stages behind a similarity matrix: `python benchmarks/brought.py 1000 6000 10000`.
+"""Seconds and peak memory of stages on similarity matrices of vectors: `python benchmarks/brought.py 1000 6000 10000`.
 
 Writes a data set of so many captioned clips and their twins (no clip is there), vectors for it, and runs `rewind
 evaluate` on them in a copy of the workflow's files: two runs, the vectors' and chance. Then each stage's job is done
@@ -25,7 +25,7 @@ from rewind.provenance import environment
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "clips"  # of data set and study
 STAGES = {
-    "ranks": "ranks/items/seed0.parquet",
+    "untrained_run": "ranks/items/seed0.parquet",  # the vectors checked, the matrix, its ranks
     "metrics": "metrics.csv",
     "statistics": "statistics/intervals.csv",
     "tables": "tables",

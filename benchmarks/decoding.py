@@ -29,12 +29,12 @@ import torch
 from PIL import Image
 
 from rewind.config import Frames, Video
-from rewind.jobs.frames import make_frame_store
 from rewind.loading.frame_source import ClipFrames, FrameSource, StoredFrames, load_batches
 from rewind.optional_packages import torchvision
 from rewind.video.frame_store import FrameView
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
 from rewind.video.prepare import prepare_report
+from rewind.video.store_frames import make_frame_store
 from video_stage import UPSTREAM_SCALE, command, make_sources
 
 try:

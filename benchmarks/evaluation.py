@@ -27,7 +27,7 @@ from rewind.loading.frame_source import CachedFrames
 from rewind.models.backbone import Backbone
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.heads import HEADS
-from rewind.workflow.torch_setup import keep_freed_memory
+from rewind.torch_setup import keep_freed_memory
 
 WIDTH, FRAMES, BLOCK, WORDS = 512, 12, 16, 32
 PART = {"tightTransf": 200}  # captions, and clips, of which the rest is extrapolated

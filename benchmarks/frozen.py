@@ -19,7 +19,7 @@ import torch
 
 from rewind.config import load_study
 from rewind.io.files import read_json
-from rewind.jobs.train import TrainingJob, train_run
+from rewind.training.run import TrainingJob, train_run
 
 STUDY = Path("results/demo")
 

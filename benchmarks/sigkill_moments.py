@@ -12,7 +12,7 @@ KINDS = {
     "named": "the last output has just got its name",
     "between": "one output has its name, the next has not",
     "writing": "something else has just been written, a training state or a clip",
-    "beginning": "the job's function is about to begin",
+    "beginning": "the job is about to begin",
     "end": "the job is done, and Snakemake does not know yet",
 }
 """Kind of a moment → what it is."""

@@ -29,6 +29,8 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+import yaml
+
 from failed_jobs import reasons
 from rewind.errors import RewindError
 from slurm_cluster import Cluster, install, lacking
@@ -152,12 +154,21 @@ def half_busy(check: Check, cluster: Cluster) -> dict[str, str]:
     return taken
 
 
+def limits(folder: Path) -> list[str]:
+    """The profile's own limits with ours: an option of the command line takes the place of the profile's list."""
+    profile = yaml.safe_load((folder / "profiles/slurm/config.yaml").read_text(encoding="utf-8"))
+    its = [
+        f"{rule}:{name}={value}" for rule, asked in profile["set-resources"].items() for name, value in asked.items()
+    ]
+    return its + LIMITS
+
+
 def on_slurm(check: Check, cluster: Cluster, folder: Path) -> None:
     """The same through the profile, disturbed."""
     taken = half_busy(check, cluster)
     watch = Watch(cluster, folder, taken, folder / LONG, check.say)
     began = time.monotonic()
-    words = command("--workflow-profile", "profiles/slurm", "--set-resources", *LIMITS, *TOGETHER)
+    words = command("--workflow-profile", "profiles/slurm", "--set-resources", *limits(folder), *TOGETHER)
     words[3:3] = ["--slurm-init-seconds-before-status-checks", "5"]
     with (folder / "run.log").open("w") as log:
         process = subprocess.Popen(

@@ -27,14 +27,14 @@ import torch
 from rewind.config import Dataset, load_study
 from rewind.data.captions import load_split
 from rewind.data.formats.embeddings import make_sources, read
-from rewind.jobs.data import make_captions, report_vectors
 from rewind.loading.run_data import EmbeddingFiles, PreparedSplit, TrainingData
 from rewind.losses.base import make_objective
 from rewind.models.translator import make_translator
+from rewind.torch_setup import seed_everything
 from rewind.training.grad_cache import exact_step
-from rewind.training.loop import seed_everything
 from rewind.training.optim import make_optimiser
 from rewind.training.samplers.base import make_sampler
+from rewind.video.dataset import make_captions, report_vectors
 
 CAPTIONS, IMAGES, TEXT_WIDTH, IMAGE_WIDTH = 125_000, 25_000, 1024, 1536
 NAME, DATA = "synthetic", Path("results/data/synthetic")

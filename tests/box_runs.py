@@ -13,7 +13,7 @@ from rewind.config import Backbone, Frames, Method, RunSpec, Text
 from rewind.config.evaluation import Evaluation
 from rewind.config.training import Batch, Training
 from rewind.io.files import write_csv
-from rewind.jobs.train import TrainingJob, train_run
+from rewind.training.run import TrainingJob, train_run
 from rewind.video import ffmpeg
 
 COLOURS = ["red", "lime", "blue", "yellow", "black"]

@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import importlib
 import io
 import json
 import os
 import random
 import re
+import runpy
 import shutil
 import sys
 import tempfile
@@ -29,10 +29,10 @@ from pathlib import Path
 
 import numpy as np
 
+from rewind.packaged import workflow_home
 from rewind.workflow import checksums
-from rewind.workflow.job import Job
-from rewind.workflow.runner import JOB_RECORDS, execute_job
-from rewind.workflow.stages import RULES
+from rewind.workflow import job as frame
+from rewind.workflow.job import JOB_RECORDS, Job, run_script
 
 NUMBERS = {".csv", ".json", ".npz", ".parquet", ".safetensors", ".npy"}
 TIMED = re.compile(r"history\.csv|run\.json|frames\d+\.(csv|json)")
@@ -171,7 +171,12 @@ def once(given: Job, folder: Path) -> tuple[int, str]:
     moved = given.below(folder)
     for name in moved.output:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
-    return in_a_process(lambda: execute_job(moved))
+
+    def act() -> None:
+        frame.JOB_RECORDS = folder / "records"  # not among those of what Snakemake started, which are the cases here
+        run_script(moved)
+
+    return in_a_process(act)
 
 
 def verdict(code: int, said: str, path: str, same: bool) -> str:
@@ -220,9 +225,8 @@ def main() -> None:
     parser.add_argument("--sample", type=float, default=1.0, help="share of the cases")
     options = parser.parse_args()
     os.chdir(options.folder)
-    for rule in {given.rule for given in records()}:
-        with contextlib.suppress(KeyError):
-            importlib.import_module(RULES[rule].roots[0].partition(":")[0])
+    for script in sorted((workflow_home() / "workflow/scripts").glob("*.py")):
+        runpy.run_path(str(script))  # its imports alone: here once, and not in every process that is forked
     for given in records():
         checksums.clear_checksums(given) if options.unsealed else checksums.write_checksums(given)
     counts: Counter[str] = Counter()

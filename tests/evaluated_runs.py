@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rewind.jobs.metrics import compute_ranks, join_metrics, ranks_path
+from rewind.evaluation.run_metrics import compute_ranks, join_metrics
+from rewind.statistics.rank_files import ranks_path
 
 
 def evaluate(folder, dataset, settings, directions, similarity, ranks, table) -> None:

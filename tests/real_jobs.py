@@ -14,8 +14,7 @@ from rewind.config import RunSpec
 
 SCRIPT = """
 import json, os, signal, sys
-from rewind.workflow.job import Job
-from rewind.workflow.runner import run_job
+from rewind.workflow.job import Job, run_script
 from rewind.training.checkpoint import StateFile
 
 saves, save = [], StateFile.save
@@ -28,7 +27,7 @@ def save_and_die(self, state):
 
 if int(sys.argv[2]):
     StateFile.save = save_and_die
-run_job(Job.read(json.loads(sys.argv[1])))
+run_script(Job.read(json.loads(sys.argv[1])))
 """
 
 

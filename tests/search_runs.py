@@ -17,10 +17,10 @@ from rewind.config import Frames, Method, RunSpec, Text
 from rewind.config.evaluation import Evaluation
 from rewind.config.training import Batch, Training
 from rewind.io.files import write_csv
-from rewind.jobs.similarity import compute_features
-from rewind.jobs.train import TrainingJob, train_run
+from rewind.loading.features import compute_features
 from rewind.loading.run_data import RunData
 from rewind.models.backbone import Backbone
+from rewind.training.run import TrainingJob, train_run
 from rewind.video import ffmpeg
 
 COLOURS = ["red", "lime", "blue", "yellow", "white", "black"]

@@ -10,8 +10,8 @@ import pytest
 
 from rewind.config import Method, Study
 from rewind.errors import RewindError
-from rewind.jobs.batches import BATCH_COLUMNS, batches, report_batches
-from rewind.workflow.job import Job, NamedList
+from rewind.report.batches import BATCH_COLUMNS, report_batches
+from rewind.workflow.job import Job, NamedList, Outputs, run_script
 from test_workflow import Workflow
 
 STUDY = Study(
@@ -60,12 +60,13 @@ def test_histories_that_say_nothing_are_refused(tmp_path):
         report_batches(STUDY, histories(tmp_path, ()), tmp_path / "batches.csv", tmp_path / "batches")
 
 
-def test_the_job_writes_the_files_that_its_rule_declares(tmp_path):
+def test_the_job_writes_the_files_that_its_rule_declares(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     found = histories(tmp_path)
     files = [str(tmp_path / name) for name in ("batches.csv", "figures/batches.png", "figures/batches.pdf")]
     params = {"runs": list(found), "study": STUDY.model_dump(mode="json")}
     given = Job(
-        "batches", NamedList(found.values(), {}), NamedList(files, {}), NamedList([], params), {}, 1, {}, "batches.log"
+        "batches", NamedList(found.values(), {}), Outputs(files, {}), NamedList([], params), {}, 1, {}, "batches.log"
     )
-    batches(given)
+    run_script(given)
     assert all(Path(path).stat().st_size for path in files)

@@ -20,7 +20,6 @@ from rewind.data.formats import rtime, shapes, table
 from rewind.data.groups import dataset_has_groups, read_groups
 from rewind.errors import ConfigErrors, RewindError
 from rewind.io.files import read_json, read_spreadsheet, write_json
-from rewind.jobs.statistics import group_of_queries
 from rewind.report import group_table
 from rewind.report.figures.groups import MAX_GROUPS, group_intervals
 from rewind.report.footnotes import Footnotes
@@ -29,6 +28,7 @@ from rewind.report.tables import published_tables
 from rewind.statistics.bounds import wilson_interval, wilson_p_value
 from rewind.statistics.groups import MIN_TESTED_CLUSTERS, results_by_group
 from rewind.statistics.pairs import RandomFactors
+from rewind.statistics.study import group_of_queries
 from rewind.workflow.config import load_checked_config
 from rewind.workflow.preflight import annotations
 from table_numbers import FACTS, VALUES, results

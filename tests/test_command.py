@@ -54,9 +54,14 @@ def test_only_the_first_process_says_what_was_typed(monkeypatch):
     assert user_command() == redacted_command(sys.argv)
 
 
+# What the files between set, and what is looked at before the first job.
+STARTUP = f"""
+STUDIES, LOST, start_faults = {{}}, [], lambda *_: ""
+include: "{ROOT}/workflow/rules/startup.smk"
+"""
 SNAKEFILE = f"""
 import json
-include: "{ROOT}/workflow/rules/command.smk"
+{STARTUP}
 
 rule all:
     input: "out.json"

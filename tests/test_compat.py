@@ -62,7 +62,7 @@ Path("items.csv").write_text("item_id,path,split,cluster_id,reversed,status\\na,
 for split, item in (("test", "a"), ("train", "b")):
     Path(f"captions/shapes_{split}.csv").write_text(f"video_id,caption,caption_id\\n{item},a red ring turns,{item}1\\n")
 Path("captions/report.json").write_text("{}")
-from rewind.jobs.report import _data_notes
+from rewind.report.study import _data_notes
 from rewind.config import Dataset, Study
 study = Study.model_validate({"name": "s", "dataset": "shapes", "methods": {"a": {}}, "text": {"max_words": 4}})
 dataset = Dataset.model_validate({"name": "shapes", "source": {"format": "shapes"}})

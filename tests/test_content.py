@@ -19,15 +19,15 @@ from rewind.config import Image, Video
 from rewind.config.load import load_dataset, load_study
 from rewind.data.captions import clips_digest, embeddings_digest
 from rewind.io.files import read_csv, write_csv, write_json
-from rewind.jobs.report import _decoding_facts, _hardware_counts
-from rewind.jobs.train import TrainingJob
 from rewind.report.footnotes import Footnotes, finish_sentences, study_sentences
+from rewind.report.study import _decoding_facts, _hardware_counts
+from rewind.training.run import TrainingJob
 from rewind.video.prepare import prepare_report
 
 SHARD = """
 import sys
 import tarfile
-from rewind.jobs.data import make_shard
+from rewind.video.dataset import make_shard
 from rewind.config import Image
 make_shard(sys.argv[1], 0, Image(short_side=24), "code", 1, sys.argv[2])
 """

@@ -15,7 +15,8 @@ from rewind.models.clip4clip import build
 from rewind.config import Backbone, Method, Text, Training
 from rewind.training.checkpoint import StateFile
 from rewind.loading.frame_source import CachedFrames
-from rewind.training.loop import TrainingData, seed_everything, train_model
+from rewind.training.loop import TrainingData, train_model
+from rewind.torch_setup import seed_everything
 
 wanted, state = sys.argv[1] == "True", sys.argv[2]
 captions = [f"a {{colour}} {{shape}}" for colour in ("red", "blue") for shape in ("ring", "star", "box", "disc")]

@@ -24,9 +24,10 @@ from rewind.loading.run_data import TrainingData
 from rewind.losses.base import make_objective
 from rewind.models.heads.base import Head
 from rewind.models.retriever import Retriever, find_component
+from rewind.torch_setup import seed_everything
 from rewind.training.checkpoint import StateFile
 from rewind.training.grad_cache import exact_step
-from rewind.training.loop import seed_everything, train_model
+from rewind.training.loop import train_model
 from test_grad_cache import CAPTIONS, CPU, batch_of, error, gradients
 
 BLOCK = re.compile(r"`((?:mylab|config)/[\w/]+\.(?:py|yaml))`:\n\n```(?:python|yaml)\n(.*?)```", re.DOTALL)

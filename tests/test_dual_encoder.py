@@ -26,9 +26,9 @@ from rewind.models.backbone import Backbone, scatter_frames
 from rewind.models.checkpoint import load_model, save_model
 from rewind.models.dual_encoder import CrossAttention, DualEncoder
 from rewind.models.zero_shot import ZeroShotHooks
+from rewind.torch_setup import seed_everything
 from rewind.training.batches import epoch_batches
 from rewind.training.grad_cache import exact_step
-from rewind.training.loop import seed_everything
 from rewind.training.optim import parameter_groups
 
 WIDTH = 8

@@ -19,20 +19,20 @@ from rewind.config.encoders import encoding_of_side
 from rewind.config.report import Figures
 from rewind.data.captions import ITEM_COLUMNS
 from rewind.data.formats.embeddings import make_sources, read
-from rewind.encoders import builtin
+from rewind.encoders import builtin, encode_vectors
+from rewind.encoders.encode_dataset import challenge_arrays, make_dataset_vectors
 from rewind.errors import RewindError
+from rewind.evaluation.embedding import write_run_vectors
+from rewind.evaluation.similarity import compute_similarity
+from rewind.evaluation.submission import write_submission
 from rewind.io.files import write_csv, write_json
-from rewind.jobs import encode_vectors
-from rewind.jobs.data import make_captions, report_vectors
-from rewind.jobs.encode_dataset import challenge_arrays, make_dataset_vectors
-from rewind.jobs.examples import ShownRun, blank_picture, make_pictures
-from rewind.jobs.report import _vectors_note
-from rewind.jobs.similarity import compute_similarity, write_run_vectors
-from rewind.jobs.submission import write_submission
-from rewind.jobs.train import TrainingJob, train_run
 from rewind.loading.run_data import RunData
+from rewind.report.run_pictures import ShownRun, blank_picture, make_pictures
+from rewind.report.study import _vectors_note
 from rewind.search.run import open_run
 from rewind.search.searcher import QueryEncoder, load_searcher
+from rewind.training.run import TrainingJob, train_run
+from rewind.video.dataset import make_captions, report_vectors
 from rewind.workflow.preflight.files import dataset_faults
 
 CHALLENGE = Path(__file__).parent / "golden" / "challenge"
@@ -133,7 +133,7 @@ def test_several_vectors_of_an_input_are_refused(pictures, monkeypatch):
 
 
 def test_a_large_label_matrix_is_left_out(monkeypatch):
-    monkeypatch.setattr("rewind.jobs.encode_dataset.MAX_LABEL_BYTES", 5)
+    monkeypatch.setattr("rewind.encoders.encode_dataset.MAX_LABEL_BYTES", 5)
     made = challenge_arrays(np.ones((3, 2)), np.ones((2, 2)), np.array(["a", "b"]), pd.Series(list("xyz")), np.zeros(3))
     assert "captions/label" not in made
 

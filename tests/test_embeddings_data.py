@@ -19,8 +19,8 @@ from rewind.data.formats.embeddings import make_sources, read, split_embedded_im
 from rewind.data.readers import NpzArchive
 from rewind.errors import RewindError
 from rewind.io.files import read_json
-from rewind.jobs.data import make_captions, report_vectors
 from rewind.loading.run_data import EmbeddingFiles
+from rewind.video.dataset import make_captions, report_vectors
 from rewind.workflow.config import check_sources, load_config
 
 GOLDEN = Path(__file__).parent / "golden"

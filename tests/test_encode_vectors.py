@@ -18,11 +18,11 @@ from conftest import ROOT
 from encoder_data import NAMES, keys, open_clip_folder, prepared
 from rewind.data.captions import load_split
 from rewind.distributed import World
+from rewind.encoders import encode_vectors as job
 from rewind.encoders import shards
+from rewind.encoders.encode_vectors import make_test_vectors
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json, write_csv
-from rewind.jobs import encode_vectors as job
-from rewind.jobs.encode_vectors import make_test_vectors
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from encoder_data import keys
-from rewind.jobs import encode_vectors as job
+from rewind.encoders import encode_vectors as job
 from rewind.data.captions import load_split
 from rewind.distributed import World
 from rewind.encoders import shards

@@ -17,12 +17,12 @@ from encoder_data import OPEN_CLIP, SQUASH, keys, moving, prepared
 from encoder_families import CAPTIONS, CONTEXT, FAMILIES, FRAMES, T5, unigram_tokenizer
 from rewind import optional_packages
 from rewind.config.methods import VectorOptions
+from rewind.encoders import encode_vectors as job
 from rewind.encoders import frames, padding, transformers
 from rewind.encoders.base import build_encoder, check_encoder
+from rewind.encoders.encode_vectors import make_test_vectors
 from rewind.errors import RewindError
 from rewind.io.files import read_json
-from rewind.jobs import encode_vectors as job
-from rewind.jobs.encode_vectors import make_test_vectors
 
 SCORELESS = ("flava", "blip2")
 VIDEO = ("xclip", "videoprism")

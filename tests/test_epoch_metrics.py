@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from golden_numbers import agree, load
 from rewind.config.evaluation import Evaluation
 from rewind.io.files import write_csv
-from rewind.jobs.train import make_validator
 from rewind.loading.frame_source import CachedFrames
 from rewind.loading.run_data import PreparedSplit
 from rewind.models.retriever import Retriever
 from rewind.training.epoch_metrics import epoch_metrics
+from rewind.training.run import make_validator
 from test_grad_cache import CPU
 
 GOLDEN = load("sanw.npz")

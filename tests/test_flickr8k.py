@@ -16,7 +16,7 @@ from rewind.data.captions import load_split
 from rewind.data.formats import flickr8k
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json
-from rewind.jobs.data import join_reports, make_captions, make_inventory, make_shard
+from rewind.video.dataset import join_reports, make_captions, make_inventory, make_shard
 from rewind.workflow.config import check_sources
 
 NAMES = [f"{n:03d}_ab.jpg" for n in range(20)]

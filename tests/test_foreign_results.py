@@ -15,8 +15,8 @@ from conftest import ROOT
 from rewind.cli.main import main
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json, write_csv, write_json, write_npz
-from rewind.jobs.examples import item_picture
 from rewind.provenance import file_hash
+from rewind.report.run_pictures import item_picture
 from rewind.search.render import StripReader
 from rewind.search.run import open_run
 from rewind.search.searcher import load_searcher

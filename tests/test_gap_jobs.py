@@ -13,23 +13,18 @@ import torch
 from conftest import ROOT
 from rewind.config import Study, comparing, load_study
 from rewind.config.study import RunSpec
+from rewind.evaluation.cosine_gap import compute_cosines
 from rewind.io.files import read_csv
-from rewind.jobs.cosine_gap import compute_cosine_gap, compute_cosines
-from rewind.jobs.report import (
-    GapFiles,
-    _repeated_frames_note,
-    gap_files,
-    make_cosine_gap_figure,
-    make_cosine_gap_tables,
-)
-from rewind.jobs.train import TrainingJob, train_run
 from rewind.models.retriever import Retriever
 from rewind.models.viclip import TextSize, ViclipArchitecture, VisionSize
 from rewind.report.cosine_gap import CosineGapResults, cosine_gap_sheet
 from rewind.report.figures.gaps import cosine_densities
 from rewind.report.footnotes import Footnotes
 from rewind.report.published import write_table
+from rewind.report.study import GapFiles, _repeated_frames_note, make_cosine_gap_figure, make_cosine_gap_tables
+from rewind.statistics.cosine_gaps import compute_cosine_gap
 from rewind.statistics.pairs import RandomFactors
+from rewind.training.run import TrainingJob, train_run
 from search_runs import make_data
 
 SIZE = ViclipArchitecture(
@@ -167,7 +162,7 @@ def test_tables_and_the_picture(walls, tmp_path) -> None:
     pairs = (tmp_path / "table_cosine_gap_pairs.md").read_text()
     assert "HNAC + cross-attention − InfoNCE" in pairs and "Holm" in pairs
     assert {path.suffix for path in tmp_path.glob("table_cosine_gap.*")} == {".md", ".tex", ".html", ".csv"}
-    make_cosine_gap_figure(study, files, tmp_path / "cosine_gap.png")
+    make_cosine_gap_figure(study, files.counts, tmp_path / "cosine_gap.png")
     sizes = [(tmp_path / f"cosine_gap.{kind}").stat().st_size for kind in ("png", "pdf")]
     assert min(sizes) > 5_000
 
@@ -244,4 +239,3 @@ def test_the_studies_in_config_are_valid(name: str, monkeypatch) -> None:
         )
     else:
         assert study.run_spec("hnac_noise").frames.noise and not study.run_spec("hnac").frames.noise
-    assert gap_files({"gap_runs": "a"}) is None

@@ -17,8 +17,8 @@ from rewind.losses.infonce import infonce
 from rewind.models.clip4clip import build
 from rewind.models.heads.clip4clip import PAIRS_AT_ONCE
 from rewind.models.retriever import Retriever
+from rewind.torch_setup import seed_everything
 from rewind.training.grad_cache import exact_step
-from rewind.training.loop import seed_everything
 
 HEADS = ["meanP", "seqLSTM", "seqTransf", "tightTransf"]
 COLOURS, SHAPES, MOVES = ("red", "blue"), ("ring", "star"), ("up", "down", "in", "out")

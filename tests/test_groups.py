@@ -42,7 +42,7 @@ def test_short_jobs_share_a_submission_and_no_other_does(workflow):
     for rules in found.values():
         for rule, resources in rules.items():
             assert "gpu=" not in resources, rule
-            assert "runtime=60" in resources or rule == "video_shard", (rule, resources)
+            assert "runtime=" not in resources, (rule, "what takes as long as the method decides runs alone")
 
 
 def test_the_jobs_of_many_clips_run_side_by_side(workflow):

@@ -44,12 +44,12 @@ from rewind.evaluation.matrix import open_scores
 from rewind.exports.mteb import import_predictions
 from rewind.io import strict
 from rewind.io.files import read_csv, read_json, reading_user_file, require_regular_file
-from rewind.jobs.metrics import read_ranks
 from rewind.models import architectures, viclip
 from rewind.models.checkpoint import load_model
 from rewind.models.miniclip_checkpoint import read_vocabulary_captions
 from rewind.models.viclip import read_viclip
 from rewind.models.weights import config_family_beside, read_state
+from rewind.statistics.rank_files import read_ranks
 from rewind.system_errors import user_message
 from rewind.training.checkpoint import StateFile
 from rewind.video.images import upright_rgb
@@ -638,9 +638,9 @@ INSIDE = {
     "cli/rehearse/stages.py:_read_job": "own state",
     "video/sources.py": "own state",
     # Of stages of the workflow, whose inputs are looked at by workflow/checksums.py before the job.
-    "jobs/batches.py": "a stage's output",
-    "jobs/cosine_gap.py": "a stage's output",
-    "jobs/report.py:_read_histories": "a stage's output",
+    "report/batches.py": "a stage's output",
+    "statistics/cosine_gaps.py:_read_matrices": "a stage's output",
+    "report/study.py:_read_histories": "a stage's output",
     "video/frames.py:_PackedImage.__init__": "a stage's output",
     "video/shards.py": "a stage's output",
     "publishing": "the project's own documents",

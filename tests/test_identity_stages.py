@@ -14,35 +14,36 @@ from conftest import ROOT
 from rewind.config import Backbone, Frames, Method, RunSpec, Text
 from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
-from rewind.jobs.train import TrainingJob
 from rewind.training.checkpoint import StateFile
+from rewind.training.run import TrainingJob
 from rewind.workflow.code_hash import StageCode, compute_code_hash
-from rewind.workflow.job import Job, NamedList
-from rewind.workflow.runner import job_function, resolve_job_name
-from rewind.workflow.stages import NON_SEMANTIC, RULES, STAGES, dynamic_dependencies, strip_rule_prefix
+from rewind.workflow.job import Job, NamedList, Outputs, run_script
+from rewind.workflow.stages import NON_SEMANTIC, RULES, SUB_STAGES, CodeDependencies, code_roots, strip_rule_prefix
 
 RUN = ("rewind.models.clip4clip", "rewind.models.clip", "rewind.losses.infonce", "rewind.training.samplers.uniform")
 MODEL = RUN[:2]
 SHAPES = ("rewind.data.formats.shapes",)
+INHERITING = {rule for rule, stage in RULES.items() if stage.script}  # their code is that of another rule
 CLIPS = {"sources", "inventory", "video_shard", "captions"}
 TRAINED = {"train seqTransf", "train meanP", "train zero-shot", "sanity", "step_time"}
+RUNS = {"untrained_run"}  # does in one job what trains, scores and ranks others
 
 
 def identities(identity: StageCode) -> dict[str, dict[str, str]]:
     """Every stage as a study on clips has it; training and scoring of two heads, and with zero-shot validation."""
-    seq, mean = (dynamic_dependencies([head]) for head in ("seqTransf", "meanP"))
     found = {
-        "train seqTransf": identity.parts("train", RUN, seq),
-        "train meanP": identity.parts("train", RUN, mean),
-        "train zero-shot": identity.parts("train", RUN, dynamic_dependencies(["meanP"], zero_shot=True)),
-        "similarity seqTransf": identity.parts("similarity", MODEL, seq),
-        "similarity meanP": identity.parts("similarity", MODEL, mean),
+        "train seqTransf": identity.parts("train", CodeDependencies(RUN, ["seqTransf"])),
+        "train meanP": identity.parts("train", CodeDependencies(RUN, ["meanP"])),
+        "train zero-shot": identity.parts("train", CodeDependencies(RUN, ["meanP"], zero_shot=True)),
+        "similarity seqTransf": identity.parts("similarity", CodeDependencies(MODEL, ["seqTransf"])),
+        "similarity meanP": identity.parts("similarity", CodeDependencies(MODEL, ["meanP"])),
     }
-    for stage in STAGES.keys() - {"train", "similarity", "gallery"}:
+    for stage in {*RULES, *SUB_STAGES} - {"train", "similarity", "gallery", *INHERITING}:
         named = SHAPES if stage in CLIPS - {"video_shard"} else RUN if stage in ("sanity", "step_time") else ()
         named = MODEL if stage in ("features", "cosines", "zero_shot", "export_vectors", "efficiency") else named
-        chosen = dynamic_dependencies(["meanP"], items="videos" if stage == "video_shard" else "")
-        found[stage] = identity.parts(stage, named, chosen)
+        named = ("rewind.models.baselines", *RUN[1:]) if stage == "untrained_run" else named
+        chosen = CodeDependencies(named, ["meanP"], items="videos" if stage == "video_shard" else "")
+        found[stage] = identity.parts(stage, chosen)
     return found
 
 
@@ -51,13 +52,14 @@ class Checkout:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-        self.identity = StageCode(self.folder / "src/rewind")
+        for name in ("src", "workflow"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        self.identity = StageCode(library=self.folder / "src/rewind")
         self.before = identities(self.identity)
 
     def now(self, edited: str = "") -> dict[str, dict[str, str]]:
         """Identities in a fresh reading of an edited module, or of all."""
-        fresh = StageCode(self.folder / "src/rewind")
+        fresh = StageCode(library=self.folder / "src/rewind")
         if edited:
             name = ".".join(Path(edited).relative_to("src").with_suffix("").parts)
             fresh.reader._read = {known: read for known, read in self.identity.reader._read.items() if known != name}
@@ -105,7 +107,9 @@ def new_source(text: str) -> str:
 
 @pytest.mark.parametrize("edit", [comment, docstring])
 def test_comments_and_docstrings_make_nothing_stale(checkout, edit):
-    files = sorted((checkout.folder / "src/rewind").rglob("*.py"))
+    files = sorted(
+        path for name in ("src/rewind", "workflow/scripts") for path in (checkout.folder / name).rglob("*.py")
+    )
     texts = {path: path.read_text() for path in files}
     for path, text in texts.items():
         if path.name != "__init__.py":
@@ -129,12 +133,12 @@ def test_comments_and_docstrings_make_nothing_stale(checkout, edit):
         ("src/rewind/progress.py", replaced("every: float = 5.0", "every: float = 1.0")),
         ("src/rewind/provenance.py", replaced('"torchvision",', "")),
         (
-            "src/rewind/jobs/train.py",
+            "src/rewind/training/run.py",
             replaced('"run": training_job.name,', '"run": training_job.name, "mood": "good",'),
         ),
-        ("src/rewind/workflow/preflight/splits.py", replaced("def check_splits(", "def check_splits_(")),
+        ("src/rewind/loading/splits.py", replaced("def check_splits(", "def check_splits_(")),
         ("src/rewind/gpu.py", replaced("def lease_gpus(", "def lease_gpus_(")),
-        ("src/rewind/workflow/runner.py", replaced("def execute_job(", "def execute_job_(")),
+        ("src/rewind/workflow/job.py", replaced("def requested_resources(", "def requested_resources_(")),
         ("src/rewind/workflow/job.py", replaced("def get(", "def get_(")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -145,8 +149,8 @@ def test_keys_messages_and_plumbing_make_nothing_stale(checkout, path, edit):
 
 def test_what_trains_makes_training_stale(checkout):
     edit = replaced("falling = 0.5 *", "falling = 0.4 *")
-    assert checkout.stale("src/rewind/training/optim.py", edit) == TRAINED
-    assert checkout.stale("src/rewind/losses/infonce.py", replaced("/ 2)", "/ 3)")) == TRAINED
+    assert checkout.stale("src/rewind/training/optim.py", edit) == TRAINED | RUNS
+    assert checkout.stale("src/rewind/losses/infonce.py", replaced("/ 2)", "/ 3)")) == TRAINED | RUNS
 
 
 def test_an_edit_of_a_head_retrains_that_head_alone(checkout):
@@ -179,7 +183,7 @@ REPORTS = {"tables", "figures", "page", "group_results", "group_figure"}
 def test_a_further_metric_is_computed_and_trains_nothing(checkout):
     edit = replaced('    Metric("MRR"', ENTRY + '    Metric("MRR"')
     stale = checkout.stale("src/rewind/metrics.py", edit)
-    assert stale == {"ranks", "statistics", "control", *REPORTS} and not stale & (TRAINED | SCORED)
+    assert stale == {"ranks", *RUNS, "statistics", "control", *REPORTS} and not stale & (TRAINED | SCORED)
     trained = {part for stage in TRAINED for part in checkout.before[stage] if part.startswith("rewind.metrics:")}
     assert trained == {
         f"rewind.metrics:{name}"
@@ -211,7 +215,7 @@ def test_words_of_tables_are_what_tables_are(checkout):
 
 def test_a_job_that_reads_another_parameter_is_stale(checkout):
     edit = replaced("params.dataset, run, params.setting, keys", "params.dataset, run, params.settings, keys")
-    assert checkout.stale("src/rewind/jobs/examples.py", edit) == {"examples"}
+    assert checkout.stale("workflow/scripts/examples.py", edit) == {"examples"}
 
 
 def test_a_state_goes_on_over_edits_that_do_not_count_and_over_no_others(checkout, tmp_path):
@@ -247,20 +251,42 @@ def rules() -> dict[str, str]:
     return dict(zip(begun[1::2], begun[2::2], strict=True))
 
 
-def test_every_rule_finds_the_function_of_its_name_and_no_job_is_left_over():
-    found = set()
+def test_every_rule_runs_its_script_under_its_own_name_and_under_a_modules_prefix(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = []
+    monkeypatch.setattr("runpy.run_path", lambda path, **_: ran.append(Path(path)))
+    assert rules().keys() == RULES.keys()
     for rule, text in rules().items():
         act = re.search(r"^        act=\"(\w+)\"", text, re.M)
-        assert (act is None) == (rule in RULES), f"{rule}: says whose job it runs, if it has none of its own"
+        assert (act[1] if act else "") == RULES[rule].script, f"{rule}: says whose code it runs, if not its own"
+        script = f"{RULES[rule].script or rule}.py"
+        assert f'"../scripts/{script}"' in text or act, rule
         for name in (rule, f"a_module_{rule}"):
-            given = Job(name, *[NamedList([], {})] * 2, NamedList([], {"act": act[1]} if act else {}), {}, 1, {}, "log")
-            assert job_function(given).__name__ == resolve_job_name(given) == (act[1] if act else rule)
-        found.add(resolve_job_name(given))
-    assert found == set(RULES) and all(RULES[name].why for name in RULES)
-    clash = [(one, other) for one in RULES for other in RULES if other.endswith(f"_{one}")]
-    assert clash == [], "a prefix would turn one into the other"
-    with pytest.raises(RewindError, match=r"rule mine: no job is called 'mine'.*`params: act="):
-        resolve_job_name(Job("mine", *[NamedList([], {})] * 3, {}, 1, {}, "log"))
+            run_script(Job(name, NamedList([], {}), Outputs([], {}), NamedList([], {}), {}, 1, {}, "log"))
+            assert ran[-1] == ROOT / "workflow/scripts" / script, name
+        assert code_roots(rule)[0] == f"rewind.scripts.{script.removesuffix('.py')}"
+    assert {path.name for path in (ROOT / "workflow/scripts").glob("*.py")} == {path.name for path in ran}
+    own = RULES.keys() - INHERITING  # others say whose code they run
+    assert not [(one, other) for one in own for other in RULES if other.endswith(f"_{one}")], (
+        "a prefix would mix them up"
+    )
+    used = Job("mine", NamedList([], {}), Outputs([], {}), NamedList([], {"act": "train"}), {}, 1, {}, "log")
+    run_script(used)
+    assert ran[-1].name == "train.py"
+    with pytest.raises(RewindError, match=r"rule mine: no rule of Rewind's is called so; .*`params: act="):
+        run_script(Job("mine", NamedList([], {}), Outputs([], {}), NamedList([], {}), {}, 1, {}, "log"))
+
+
+def test_a_script_does_its_job_and_nothing_when_it_is_read_again():
+    """As each further process of a job on several GPUs does."""
+    for path in (ROOT / "workflow/scripts").glob("*.py"):
+        docstring, *imports, job = ast.parse(path.read_text()).body
+        assert isinstance(docstring, ast.Expr) and isinstance(job, ast.If), path
+        assert all(isinstance(line, ast.Import | ast.ImportFrom) for line in imports), path
+        assert ast.unparse(job.test) == "__name__ == '__main__'" and not job.orelse, path
+        (frame,) = job.body
+        assert isinstance(frame, ast.With), path
+        assert [ast.unparse(item) for item in frame.items] == ["start_job(globals().get('snakemake')) as job"], path
 
 
 def test_nothing_of_the_library_runs_when_it_is_imported():

@@ -25,6 +25,7 @@ training: {epochs: 1, lr: 1.0e-3, freeze: [visual], batch: {size: 4}}
 methods:
   seqTransf: {head: seqTransf, head_layers: 1, head_start: random}
   seqLSTM: {head: seqLSTM, training: {freeze: []}}
+  chance: {model: chance}
 seeds: [0]
 sanity: null
 statistics: {resamples: 100}
@@ -84,7 +85,7 @@ def test_what_a_stage_ran_is_in_its_identity(finished):
     ran: dict[str, set[str]] = {}
     for path in finished.ran.iterdir():
         ran.setdefault(path.name.split(".")[0], set()).update(json.loads(path.read_text()))
-    wanted = {"sources", "inventory", "video_shard", "captions", "train", "features", "similarity"}
+    wanted = {"sources", "inventory", "video_shard", "captions", "train", "features", "similarity", "untrained_run"}
     assert wanted | {"metrics", "statistics", "tables"} <= ran.keys()
     missing = {}
     for stage, functions in ran.items():

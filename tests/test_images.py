@@ -14,7 +14,7 @@ from rewind.config import Image as Keys
 from rewind.data.annotations import Annotations
 from rewind.errors import RewindError
 from rewind.io.files import read_csv
-from rewind.jobs.data import join_reports, make_shard
+from rewind.video.dataset import join_reports, make_shard
 from rewind.video.frames import open_file_frames, sample_clip
 from rewind.video.images import normalise_image
 from rewind.video.prepare import check_coverage, prepare_report

@@ -12,8 +12,8 @@ from rewind.config import Dataset, load_dataset
 from rewind.data.annotations import read_annotations
 from rewind.data.formats.internvid import split_rows
 from rewind.errors import RewindError
+from rewind.video.sources import annotation_files, videos_folder
 from rewind.workflow.config import check_sources
-from rewind.workflow.layout import annotation_files, videos_folder
 
 
 def written(folder: Path, text: str, **keys) -> Dataset:

@@ -48,10 +48,19 @@ def test_a_job_is_done_again_elsewhere_and_snakemake_knows_nothing_of_it(checkou
     assert checkout.stale(BEST) == {}
 
 
+def test_a_script_runs_by_hand_for_the_job_that_its_wildcards_name(checkout, tmp_path):
+    said = python(checkout, "workflow/scripts/sweep.py", "--mock", "tiny", "--out", str(tmp_path))
+    assert said.startswith("sweep, as Snakemake started it on 20") and f"{tmp_path / BEST}\n" in said
+    assert (tmp_path / BEST).read_bytes() == (checkout.folder / BEST).read_bytes()
+    said = python(checkout, "workflow/scripts/sweep.py", "--mock", "other", "7", ok=False)
+    assert "no job of sweep.py with other 7 was ever started here" in said and "started were: tiny" in said
+    assert "Traceback" not in said
+
+
 def test_a_debugger_steps_into_it(checkout, tmp_path):
-    lines = (checkout.folder / "src/rewind/jobs/sweep.py").read_text().splitlines()
+    lines = (checkout.folder / "src/rewind/training/sweep.py").read_text().splitlines()
     at = next(number for number, line in enumerate(lines, 1) if "trials = [" in line)
-    begin = ["-m", "pdb", "-c", f"break src/rewind/jobs/sweep.py:{at}", "-c", "continue", "-m", "rewind"]
+    begin = ["-m", "pdb", "-c", f"break src/rewind/training/sweep.py:{at}", "-c", "continue", "-m", "rewind"]
     said = python(checkout, *begin, "job", BEST, "--out", str(tmp_path), typed="p default * 1000\nquit\n")
     assert "choose_frames()" in said and "(Pdb) 12000" in said and not (tmp_path / BEST).exists()
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from sigkill_compare import DRAFT, compare_all, left_over
 from sigkill_moments import KINDS, Moment, by_kind, plan, targets
 
-# What workflow/scripts/job.py does with what Snakemake gives it.
-JOB = "import json, sys; from rewind.workflow.runner import *; run_job(Job.read(json.load(open(sys.argv[1]))))"
+# What Snakemake does: it runs the rule's script with what it gives it.
+JOB = "import json, sys; from rewind.workflow.job import *; run_script(Job.read(json.load(open(sys.argv[1]))))"
 DATA = "results/data/shapes"
 SHARD = f"{DATA}/videos/shards/0-of-1"
 SOURCE = {"format": "shapes", "seed": 0, "clips": {"train": 2, "valid": 1, "test": 1}, "size": 32, "paraphrases": 1}
@@ -173,9 +174,10 @@ def test_drafts_of_a_jobs_own_files_go_and_those_of_others_stay(tmp_path, monkey
     elsewhere = Path("states/demo/runs/.a.seed1.5.part.pt")
     elsewhere.parent.mkdir(parents=True)
     elsewhere.write_text("half")
-    remove_temporary_files(Job(**vars(job) | {"resources": {"state_folder": "states"}}))
-    assert not elsewhere.exists()
-    remove_temporary_files(Job(**vars(job) | {"resources": {"state_folder": "s3://bucket/states"}}))
+    for place in ("s3://bucket/states", "states"):
+        execution = {"execution": {"state_folder": place}}
+        remove_temporary_files(replace(job, params=NamedList(list(job.params), job.params.items() | execution)))
+        assert elsewhere.exists() == (place != "states"), "in a bucket there are no drafts"
 
 
 def test_drafts_of_records_go_once_nobody_can_be_at_work_on_them(tmp_path):

@@ -17,8 +17,8 @@ from rewind.config import Dataset
 from rewind.data import splits
 from rewind.errors import ConfigErrors, RewindError
 from rewind.io.files import read_csv, read_json
-from rewind.jobs.data import make_captions, make_inventory, report_vectors
 from rewind.video import sources
+from rewind.video.dataset import make_captions, make_inventory, report_vectors
 from rewind.video.prepare import REPORT_COLUMNS
 from rewind.workflow.config import load_checked_config
 

@@ -16,10 +16,10 @@ from conftest import ROOT
 from rewind.config import Dataset, Study
 from rewind.config.load import load_study
 from rewind.errors import RewindError
-from rewind.jobs.metrics import compute_ranks
-from rewind.jobs.similarity import compute_similarity
-from rewind.jobs.train import TrainingJob, train_run
+from rewind.evaluation.run_metrics import compute_ranks
+from rewind.evaluation.similarity import compute_similarity
 from rewind.loading.run_data import RunData, build_untrained_model
+from rewind.training.run import TrainingJob, train_run
 from rewind.video import ffmpeg
 from rewind.workflow.preflight.annotations import missing_splits
 

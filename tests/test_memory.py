@@ -10,34 +10,32 @@ import pytest
 from conftest import ROOT
 from rewind.config import load_dataset, load_study
 from rewind.workflow import memory
+from rewind.workflow.plan.rules import WorkflowPlan
 
-RULE = re.compile(r"^(?:rule|checkpoint) (\w+):\n(.*?)(?=^\S|\Z)", re.M | re.S)
-TEXTS = {path.name: path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk")}
-ASKED = {name: re.findall(r"\bmem_mb=(.*),\n", body) for text in TEXTS.values() for name, body in RULE.findall(text)}
+TEXT = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+ASKED = sorted(set(re.findall(r"\bmem_mb=plan\.(\w+),\n", TEXT)))
 
 
 @pytest.fixture
-def workflow():
-    """The functions of ``resources.smk`` with a study and its data set, which nobody has prepared."""
+def plan() -> WorkflowPlan:
+    """Of a study and its data set, which nobody has prepared."""
     study = load_study("demo", ROOT / "config/studies")
     dataset = load_dataset(study.dataset, ROOT / "config/datasets")
-    names = {"STUDIES": {"demo": study}, "DATASETS": {dataset.name: dataset}, "Path": type(ROOT)}
-    names |= {"study": lambda w: study, "dataset": lambda w: dataset, "encoding_resource": lambda w, name: 3000}
-    exec(compile(TEXTS["resources.smk"], "resources.smk", "exec"), names)
-    return names
+    return WorkflowPlan({"demo": study}, {dataset.name: dataset})
 
 
-def test_every_rule_asks_for_memory_by_a_function_and_more_at_the_second_attempt(workflow):
-    assert len(ASKED) > 30
-    wildcards = SimpleNamespace(study="demo")
-    for rule, functions in ASKED.items():
-        assert len(functions) == 1, f"{rule} says nothing of memory"
-        first, second = (workflow[functions[0]](wildcards, attempt) for attempt in (1, 2))
-        assert second == 2 * first >= 2000, rule
+def test_a_second_attempt_asks_for_twice_the_memory(plan, monkeypatch):
+    monkeypatch.setattr("rewind.workflow.plan.dataset.DatasetPlan._most", lambda self, encoding, key: 3000)
+    assert len(ASKED) > 8 and len(re.findall(r"\bmem_mb=", TEXT)) == len(re.findall(r"\bmem_mb=plan\.\w+,\n", TEXT))
+    for name in ASKED:
+        of_study = hasattr(plan.studies["demo"], name)
+        wildcards = SimpleNamespace(study="demo") if of_study else SimpleNamespace(dataset="shapes", encoding="x")
+        first, second = (getattr(plan, name)(wildcards, attempt=attempt) for attempt in (1, 2))
+        assert second == 2 * first >= 2000, name
 
 
-def test_memory_follows_the_counts_of_prepared_captions(workflow, tmp_path):
-    study, dataset = workflow["STUDIES"]["demo"], next(iter(workflow["DATASETS"].values()))
+def test_memory_follows_the_counts_of_prepared_captions(plan, tmp_path):
+    study, dataset = plan.studies["demo"].keys, plan.datasets["shapes"].keys
     floor = memory.matrix_job_mb(dataset, tmp_path), memory.ranks_job_mb(dataset, study, tmp_path)
     table = tmp_path / "data" / dataset.name / "captions" / f"{dataset.name}_test.csv"
     table.parent.mkdir(parents=True)

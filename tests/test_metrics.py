@@ -19,7 +19,6 @@ from rewind.config import Study, comparing
 from rewind.config.report import Statistics
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import compute_metrics, validation_scores
-from rewind.jobs.report import load_results
 from rewind.metrics import (
     FRACTION,
     METRICS,
@@ -39,6 +38,7 @@ from rewind.report.notes import gap_sentences, seed_sentences, setting_sentences
 from rewind.report.published import write_table
 from rewind.report.results import Results
 from rewind.report.setting_table import build_setting_table
+from rewind.report.study import load_results
 from rewind.report.tables import published_tables
 from rewind.statistics.bootstrap import Resamples
 from rewind.statistics.calibration import calibrate

@@ -21,8 +21,9 @@ from rewind.models.checkpoint import load_model, save_model
 from rewind.models.miniclip import TEXT_TOWERS, MiniClip, MiniclipTowers, build_miniclip
 from rewind.models.towers import ImageTower, ResNet18, load_image_tower
 from rewind.optional_packages import torchvision
+from rewind.torch_setup import seed_everything
 from rewind.training.checkpoint import StateFile
-from rewind.training.loop import freeze, seed_everything, train_model
+from rewind.training.loop import freeze, train_model
 from rewind.training.optim import lr_factor
 
 NUMBERS = load_json("miniclip.json")

@@ -20,9 +20,9 @@ from rewind import optional_packages
 from rewind.cli.main import main
 from rewind.data.captions import load_split
 from rewind.evaluation.ranking import compute_metrics, rank_table
+from rewind.evaluation.similarity import compute_similarity
 from rewind.exports import encoder
 from rewind.io.files import write_text
-from rewind.jobs.similarity import compute_similarity
 from rewind.loading.run_data import RunData
 
 needs_mteb = pytest.mark.skipif(

@@ -30,8 +30,9 @@ from rewind.losses.multi_positive import (
 from rewind.models.baselines import Chance
 from rewind.models.retriever import Retriever
 from rewind.models.translator import TranslatorOptions, make_translator
+from rewind.torch_setup import seed_everything
 from rewind.training.checkpoint import StateFile
-from rewind.training.loop import seed_everything, train_model
+from rewind.training.loop import train_model
 
 PLAIN = {"queue": [8], "queue_from": 1, "hard_negatives": 0, "cross_batch": 0, "cosine": 0, "moment": 0, "agreement": 0}
 

@@ -15,7 +15,7 @@ from rewind.config.encoders import Encoding
 from rewind.data.captions import load_split
 from rewind.encoders.frames import read_clip
 from rewind.io.files import read_csv, read_json
-from rewind.jobs.frames import group_twins
+from rewind.video.store_frames import group_twins
 from test_workflow import Workflow
 
 STUDY = """

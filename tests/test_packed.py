@@ -18,9 +18,9 @@ from rewind.cli.main import main
 from rewind.config import Image, Video
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, sha256_of, write_csv
-from rewind.jobs.data import join_reports, make_shard
 from rewind.video import ffmpeg, prepare, shards
 from rewind.video import prepare as shard
+from rewind.video.dataset import join_reports, make_shard
 from rewind.video.frames import open_file_frames, open_frames, sample_clip
 
 NAMES = ["b", "a", "d", "c"]

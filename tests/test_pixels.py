@@ -9,9 +9,9 @@ import torch
 
 from rewind.config import Backbone, Method, Text, Training
 from rewind.errors import RewindError
-from rewind.jobs.train import _fit_closed_form
 from rewind.loading.run_data import PreparedSplit
 from rewind.models.baselines import PIXELS_FRAMES, PixelBaseline, PixelFeatures, build_pixels, check_pixels
+from rewind.training.run import _fit_closed_form
 
 SIDE, LENGTH = 32, 6
 

@@ -6,6 +6,7 @@ What belongs to a plugin is looked up in the plugin itself, where it is installe
 from __future__ import annotations
 
 import importlib.util
+import re
 import types
 import typing
 
@@ -15,8 +16,7 @@ from snakemake.cli import get_argument_parser
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from conftest import ROOT
-from rewind.errors import RewindError
-from rewind.workflow.memory import BATCH_MEMORY, batch_memory
+from rewind.workflow.stages import RULES
 
 FOLDERS = sorted(path.parent for path in (ROOT / "profiles").glob("*/config.yaml"))
 ASKED = {"job_queue": "arn:aws:batch:queue", "job_role": "arn:aws:iam:role"}  # by environment variables
@@ -53,7 +53,16 @@ def faults(profile: dict) -> list[str]:
         elif isinstance(value, list):
             found += [] if action.nargs in ("+", "*") else [f"{name}: takes one value, not a list"]
             arguments += [f"--{name}", *map(str, value)]
-        elif isinstance(value, bool | dict):
+        elif isinstance(value, dict):  # as Snakemake flattens it: rule → resource → value, or rule → threads
+            flat = [
+                f"{rule}:{key}={one}"
+                for rule, keys in value.items()
+                if isinstance(keys, dict)
+                for key, one in keys.items()
+            ]
+            flat += [f"{rule}={one}" for rule, one in value.items() if not isinstance(one, dict)]
+            arguments += [f"--{name}", *flat]
+        elif isinstance(value, bool):
             found.append(f"{name}: {value!r} is no value")
         else:
             arguments += [f"--{name}", str(value)]
@@ -144,7 +153,17 @@ def test_a_required_setting_that_nobody_gives_is_found():
     assert faults(profile) == ["aws-batch-region: missing"]
 
 
-def test_memory_for_batch_is_a_size_that_its_plugin_takes():
+BATCH_MEMORY = {
+    1: range(2048, 8193, 1024),
+    2: range(4096, 16385, 1024),
+    4: range(8192, 30721, 1024),
+    8: range(16384, 61441, 4096),
+    16: range(32768, 122881, 8192),
+}
+"""Cores → sizes in MB, as snakemake-executor-plugin-aws-batch 0.2.1 has them; it replaces any other by the smallest."""
+
+
+def test_sizes_of_batch_are_those_that_its_plugin_takes():
     needs(read("aws-batch"))
     from snakemake_executor_plugin_aws_batch.constant import VALID_RESOURCES_MAPPING as TAKEN
 
@@ -152,14 +171,41 @@ def test_memory_for_batch_is_a_size_that_its_plugin_takes():
     assert {cores: list(rewind_sizes) for cores, rewind_sizes in BATCH_MEMORY.items()} == sizes
 
 
-@pytest.mark.parametrize(
-    "cores, wanted, given", [(1, 100, 2048), (2, 4000, 4096), (8, 32000, 32768), (8, 32768, 32768)]
-)
-def test_memory_for_batch_is_rounded_up(cores, wanted, given):
-    assert batch_memory(cores, wanted) == given
+LOCAL = {"sweep"}  # runs where Snakemake does
 
 
-@pytest.mark.parametrize("cores, wanted", [(1, 8193), (3, 4096), (16, 200000)])
-def test_what_batch_cannot_give_is_refused_in_words(cores, wanted):
-    with pytest.raises(RewindError, match=r"threads"):
-        batch_memory(cores, wanted)
+def test_every_rule_has_a_size_that_batch_has_for_its_cores():
+    profile = read("aws-batch")
+    threads, resources = profile["set-threads"], profile["set-resources"]
+    assert resources.keys() == RULES.keys() - LOCAL and threads.keys() <= resources.keys()
+    for rule, asked in resources.items():
+        assert asked["mem_mb"] in BATCH_MEMORY[threads.get(rule, 1)], rule
+
+
+def rule_texts() -> dict[str, str]:
+    """Rules with their text; one that uses another's with that of the other too."""
+    text = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    begun = re.split(r"^(?:rule|checkpoint) (\w+):$|^use rule (\w+) as (\w+) with:$", text, flags=re.M)
+    found, inherits = {}, {}
+    for name, other, own, body in zip(begun[1::4], begun[2::4], begun[3::4], begun[4::4], strict=True):
+        found[name or own] = body
+        inherits |= {own: other} if own else {}
+    return {rule: body + found.get(inherits.get(rule, ""), "") for rule, body in found.items()}
+
+
+def test_on_batch_the_rules_that_may_use_a_gpu_get_one():
+    texts = {rule: text for rule, text in rule_texts().items() if rule in RULES}
+    assert texts.keys() == RULES.keys()
+    asking = {rule for rule, text in texts.items() if re.search(r"^        gpu=(?!0,)", text, re.M)}
+    given = {rule for rule, asked in read("aws-batch")["set-resources"].items() if asked.get("_gpus")}
+    assert given == asking and len(asking) > 10
+
+
+def test_on_slurm_every_rule_that_only_reads_results_has_an_hour():
+    """The others train, encode or decode: they take the default, or say in their rule what the method decides."""
+    limits = {rule: asked["runtime"] for rule, asked in read("slurm")["set-resources"].items()}
+    assert {rule for rule, minutes in limits.items() if minutes == 1440} == {"pretrain", "sweep_trial"}
+    said = {rule for rule, text in rule_texts().items() if re.search(r"^        runtime=", text, re.M)}
+    long = {"video_shard", "frames", "encode_dataset", "encode_vectors", "features", "sanity", "step_time"}
+    long |= {"efficiency", "trec"}
+    assert limits.keys() == RULES.keys() - LOCAL - long - (said - {"pretrain", "sweep_trial"})

@@ -11,10 +11,10 @@ import pytest
 from evaluated_runs import evaluate
 from rewind.config.report import Statistics
 from rewind.errors import RewindError
-from rewind.jobs.metrics import read_not_evaluated, read_ranks
 from rewind.statistics.comparisons import compare_methods
 from rewind.statistics.inference import difference_inference, holm_adjusted
 from rewind.statistics.pairs import RandomFactors
+from rewind.statistics.rank_files import read_not_evaluated, read_ranks
 from rewind.statistics.ranks import METHOD_RANK_COLUMNS, method_ranks, rank_bounds, rank_by_mean
 from rewind.statistics.simulation import Design, cluster_totals, draw_ranks, metric_values, true_means
 from rewind.statistics.variance import stack_components, variance_components

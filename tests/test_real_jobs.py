@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,8 @@ from real_jobs import job, run_job
 from rewind.config import RunSpec, Study
 from rewind.config.pretraining import features_suffix
 from rewind.errors import RewindError
-from rewind.jobs.report import _random_feature_notes
-from rewind.workflow.job import Job
-from rewind.workflow.runner import job_function
+from rewind.report.study import _random_feature_notes
+from rewind.workflow.job import Job, run_script
 from search_runs import make_data, spec_of
 
 FROZEN = """
@@ -65,8 +65,9 @@ def train(study: str, seed: int, cache: str) -> dict:
 
 
 def do_here(content: dict) -> None:
-    given = Job.read(content)
-    job_function(given)(given)
+    for path in content["output"]["values"]:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)  # as Snakemake does
+    run_script(replace(Job.read(content), by_hand=True))
 
 
 def test_a_frozen_random_tower_is_that_of_its_seed_and_a_killed_run_keeps_every_epoch(root, monkeypatch):

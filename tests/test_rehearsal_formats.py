@@ -12,10 +12,9 @@ from rewind.config import Dataset
 from rewind.config.dataset import Source
 from rewind.data.annotations import read_annotations, select_originals
 from rewind.errors import RewindError
-from rewind.jobs.data import make_sources
-from rewind.video.sources import build_inventory
+from rewind.video.dataset import make_sources
+from rewind.video.sources import build_inventory, sources_folder, videos_folder
 from rewind.workflow.config import check_sources
-from rewind.workflow.layout import sources_folder, videos_folder
 
 SIZES = SplitSizes(8, 2, 3)
 SOURCES = {

@@ -59,7 +59,9 @@ def checkout(tmp_path_factory) -> Workflow:
 @pytest.fixture(scope="module")
 def broken(checkout) -> subprocess.CompletedProcess:
     """A rehearsal whose last stage breaks: all others are walked on the user's own clips."""
-    checkout.edit("src/rewind/jobs/page.py", "    inputs = job.input\n", "    raise KeyError(0)\n")
+    checkout.edit(
+        "workflow/scripts/page.py", "        data, page = ", "        raise KeyError(0)\n        data, page = "
+    )
     return rehearse(checkout, "mine", "--cores", "8", "--json", "told.json")
 
 

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 from box_runs import make_boxes, spec_of, train_boxes
 from rewind.data.captions import load_split
 from rewind.errors import RewindError
+from rewind.evaluation.similarity import compute_similarity
 from rewind.exports.encoder import load_encoder
-from rewind.jobs.similarity import compute_similarity
 from rewind.loading.run_data import RunData
 from search_runs import copy_study, make_study
 

@@ -15,14 +15,15 @@ from rewind.data.readers import MISSING_SCORE, read_score_file
 from rewind.errors import RewindError
 from rewind.evaluation.matrix import FileMatrix, fill_missing_scores, open_scores
 from rewind.evaluation.ranking import unscored_settings
+from rewind.evaluation.run_metrics import compute_ranks, join_metrics
+from rewind.evaluation.trec import export_trec
 from rewind.io.files import read_csv, write_npz
-from rewind.jobs.metrics import compute_ranks, join_metrics, read_not_evaluated
-from rewind.jobs.statistics import compute_statistics
-from rewind.jobs.trec import export_trec
 from rewind.models.precomputed import PrecomputedScores
 from rewind.report.results import Results
 from rewind.report.tables import summary_text
 from rewind.statistics.pairs import RandomFactors
+from rewind.statistics.rank_files import read_not_evaluated
+from rewind.statistics.study import compute_statistics
 from test_brought import data, tables  # noqa: F401 - a fixture
 
 SETTINGS, WAYS = ["origin", "hard", "binary"], ["text_to_item", "item_to_text"]

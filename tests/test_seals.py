@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rewind.errors import RewindError
+from rewind.video.sources import pack_sources, unpack_sources
 from rewind.workflow import checksums
 from rewind.workflow.job import Job, NamedList
-from rewind.workflow.layout import pack_sources, unpack_sources
 
 MODEL = "results/mini/runs/meanP/seed{}/model.safetensors"
 

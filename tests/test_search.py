@@ -15,8 +15,8 @@ from PIL import Image
 import search_runs
 from rewind.data.tokenizers import ClipTokenizer, MiniclipTokenizer
 from rewind.errors import RewindError
+from rewind.evaluation.similarity import compute_similarity
 from rewind.io.files import read_csv, write_csv
-from rewind.jobs.similarity import compute_similarity
 from rewind.loading.run_data import RunData
 from rewind.search.render import (
     StripReader,

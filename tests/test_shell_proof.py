@@ -12,8 +12,8 @@ import yaml
 from snakemake.cli import parse_config
 from snakemake_interface_executor_plugins.utils import format_cli_arg
 
-from conftest import ROOT
 from rewind.provenance import decode_config, encode_config
+from test_command import STARTUP
 
 SAY = "import json, sys; print(json.dumps(sys.argv[2:]))"
 TITLES = ["plain", "it's $HOME", "\"both\" of 'them'", "`date` $(date) \\n", "größer, 雪: x", "two\nlines"]
@@ -61,7 +61,7 @@ def test_keys_of_the_files_stay_beside_those_that_were_typed():
 def test_snakemake_hands_down_what_is_proof(tmp_path):
     """In a workflow of its own, whose job is a process of Snakemake's behind the shell that Snakemake starts."""
     (tmp_path / "Snakefile").write_text(
-        f'include: "{ROOT}/workflow/rules/command.smk"\n'
+        f"{STARTUP}\n"
         'rule all:\n    output: "out.yaml"\n    run:\n        import yaml\n'
         '        open(output[0], "w").write(yaml.safe_dump(config))\n'
     )

@@ -10,7 +10,7 @@ import pytest
 from rewind.config import Study
 from rewind.config.checks import needed_splits
 from rewind.errors import ConfigErrors
-from rewind.workflow.preflight.splits import check_splits
+from rewind.loading.splits import check_splits
 
 METHODS = {
     "net": {"head": "meanP"},

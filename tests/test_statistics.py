@@ -10,13 +10,13 @@ from scipy import stats
 from rewind.config.report import Statistics
 from rewind.errors import RewindError
 from rewind.io.files import write_parquet
-from rewind.jobs.metrics import ranks_path
-from rewind.jobs.statistics import compute_statistics
 from rewind.metrics import TESTED_METRICS
 from rewind.statistics.blocks import check_ranks
 from rewind.statistics.bootstrap import Resamples, bootstrap_p_value, percentile_interval
 from rewind.statistics.comparisons import GAP_COLUMNS, INTERVAL_COLUMNS, compare_methods
 from rewind.statistics.pairs import ALL_RANDOM, PAIR_COLUMNS
+from rewind.statistics.rank_files import ranks_path
+from rewind.statistics.study import compute_statistics
 from rewind.statistics.variance import Clusters
 
 KEYS = Statistics(resamples=2000)

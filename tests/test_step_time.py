@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
-from rewind.jobs.efficiency import WARM_UP_ROUNDS, Stepper, measure_step_times, summarise_times, time_interleaved
-from rewind.jobs.train import TrainingJob
 from rewind.training.batches import epoch_batches
 from rewind.training.checkpoint import StateFile
 from rewind.training.loop import train_model
+from rewind.training.run import TrainingJob
+from rewind.training.step_time import WARM_UP_ROUNDS, Stepper, measure_step_times, summarise_times, time_interleaved
 from search_runs import make_data, spec_of
 from slow_losses import WAIT
 from test_training import data, keys, retriever

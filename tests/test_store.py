@@ -23,11 +23,11 @@ import torch
 from rewind.config import Frames, Video
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, write_csv
-from rewind.jobs import frames as job
-from rewind.jobs.frames import make_frame_store
 from rewind.loading.frame_source import ClipFrames, StoredFrames
 from rewind.video import ffmpeg
+from rewind.video import store_frames as job
 from rewind.video.frame_store import FrameStore, FrameView, verify_store
+from rewind.video.store_frames import make_frame_store
 from rewind.video.transcode import transcode_clip
 
 SETTINGS = Video(fps=5, short_side=32)
@@ -126,7 +126,7 @@ def test_bytes_depend_on_neither_workers_nor_place_nor_time(data, index, tmp_pat
 
 KILLED = """
 import sys, time
-from rewind.jobs import frames
+from rewind.video import store_frames as frames
 from rewind.video import frame_store
 whole = frame_store.sample_clip
 def slow(*arguments, **named):
@@ -378,5 +378,5 @@ def test_loader_workers_read_the_same(data, index, start, workers):
 
 
 def test_the_job_needs_no_torch():
-    code = "import sys, rewind.jobs.frames; sys.exit('torch' in sys.modules)"
+    code = "import sys, rewind.video.store_frames; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from rewind.io.files import write_json
-from rewind.jobs.inputs import build_run_data
 from rewind.loading.frame_source import ClipFrames, StoredFrames
 from rewind.provenance import file_hash
 from rewind.video.frame_store import FrameView, write_store_index
+from rewind.workflow.job_inputs import run_data
 from test_workflow import Workflow
 
 STUDY = """
@@ -127,9 +127,9 @@ def test_a_job_takes_the_store_of_the_sweeps_choice(tmp_path, frames):
         write_store_index(index.parent, FrameView(n, 16, "uniform", None), [])
     inputs = {"item_table": str(tmp_path / "items.csv"), "best": str(tmp_path / "best.json")}
     rule = given({"spec": spec, "dataset": "mine"}, inputs | {"store": [str(index) for index in indices]})
-    found = build_run_data(rule).inputs(pd.DataFrame({"item_id": [], "path": [], "reversed": []}))
+    found = run_data(rule).inputs(pd.DataFrame({"item_id": [], "path": [], "reversed": []}))
     assert isinstance(found, StoredFrames) and found.store.view.max_frames == frames
-    without = build_run_data(given({"spec": spec, "dataset": "mine"}, inputs | {"store": []}))
+    without = run_data(given({"spec": spec, "dataset": "mine"}, inputs | {"store": []}))
     assert isinstance(without.inputs(pd.DataFrame({"item_id": [], "path": [], "reversed": []})), ClipFrames)
 
 
@@ -140,4 +140,5 @@ class Named(dict):
 
 
 def given(params: dict, inputs: dict) -> SimpleNamespace:
-    return SimpleNamespace(params=Named(params), input=Named(inputs), resources=Named(workers=0, keep_in_memory=0))
+    execution = {"workers": 0, "keep_in_memory": False}
+    return SimpleNamespace(params=Named(params, execution=execution), input=Named(inputs))

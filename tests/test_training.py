@@ -16,16 +16,17 @@ from broken_runs import BreakingFile, Interrupt
 from conftest import ROOT
 from rewind.config import Backbone, Method, Text, Training
 from rewind.errors import RewindError
-from rewind.jobs.train import infonce_of_scores
 from rewind.loading.frame_source import CachedFrames, cached_frames
 from rewind.loading.run_data import TrainingData
 from rewind.losses.infonce import infonce
 from rewind.models.checkpoint import load_model, save_model
 from rewind.models.clip4clip import build
 from rewind.models.heads import HEADS
+from rewind.torch_setup import seed_everything
 from rewind.training.checkpoint import StateFile
-from rewind.training.loop import seed_everything, train_model
+from rewind.training.loop import train_model
 from rewind.training.optim import lr_factor, make_optimiser, parameter_groups
+from rewind.training.run import infonce_of_scores
 
 CAPTIONS = [
     f"a {colour} {shape} {verb}" for colour in ("red", "blue") for shape in ("ring", "star") for verb in ("up", "down")

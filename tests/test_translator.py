@@ -17,15 +17,16 @@ from rewind.data.readers import NpzArchive
 from rewind.errors import RewindError
 from rewind.evaluation.efficiency import model_size, query_costs
 from rewind.evaluation.embedding import compute_embeddings
-from rewind.jobs.submission import check_submission_rows, translate_captions, write_submission_rows
+from rewind.evaluation.submission import check_submission_rows, translate_captions, write_submission_rows
 from rewind.loading.run_data import EmbeddingFrames, TrainingData, _with_widths
 from rewind.losses.infonce import infonce
 from rewind.models.embeddings import build as build_towers
 from rewind.models.translator import GeometryTranslator, build, make_translator
 from rewind.report.efficiency_table import EFFICIENCY_COLUMNS, efficiency_notes, efficiency_sheet
 from rewind.report.published import MARKUPS
+from rewind.torch_setup import seed_everything
 from rewind.training.checkpoint import StateFile
-from rewind.training.loop import seed_everything, train_model
+from rewind.training.loop import train_model
 from rewind.training.optim import lr_factor
 
 CHALLENGE = Path(__file__).parent / "golden" / "challenge"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rewind.errors import RewindError
 from rewind.evaluation import trec
 from rewind.evaluation.ranking import compute_metrics, rank_table
-from rewind.jobs.trec import export_trec, write_trec_tables
+from rewind.evaluation.trec import export_trec, write_trec_tables
 
 WAYS = ["text_to_item", "item_to_text"]
 SETTINGS = ["origin", "hard", "binary"]

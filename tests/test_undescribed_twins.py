@@ -13,7 +13,7 @@ import pytest
 from evaluated_runs import evaluate
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import count_binary_left_out, rank_table
-from rewind.jobs.trec import export_trec
+from rewind.evaluation.trec import export_trec
 from rewind.report.explorer import ScoredSplit, make_query_view
 
 ITEMS = pd.DataFrame(

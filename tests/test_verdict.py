@@ -12,14 +12,14 @@ from rewind.config import Study
 from rewind.config.report import Statistics, Verdict
 from rewind.errors import RewindError
 from rewind.io.files import write_parquet
-from rewind.jobs.metrics import ranks_path
-from rewind.jobs.statistics import compute_control
 from rewind.report import tables
 from rewind.report.footnotes import Footnotes
 from rewind.report.published import write_table
 from rewind.report.verdict import judge_methods, verdict_outcomes
 from rewind.statistics.comparisons import compare_methods, gap_shrinkage
 from rewind.statistics.pairs import spread_ratio
+from rewind.statistics.rank_files import ranks_path
+from rewind.statistics.study import compute_control
 from test_statistics import ranks
 from verdict_numbers import CONTROL, VALUES, control, results
 

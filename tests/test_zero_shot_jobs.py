@@ -14,11 +14,12 @@ from labelled_images import write_cifar10
 from rewind.config import Backbone, Study, Text
 from rewind.config.evaluation import ZeroShot
 from rewind.errors import RewindError
+from rewind.evaluation.zero_shot import compute_zero_shot
 from rewind.io.files import write_npz
-from rewind.jobs.train import TrainingJob, train_run
-from rewind.jobs.zero_shot import compute_zero_shot, join_zero_shot
 from rewind.loading.run_data import RunData
 from rewind.statistics.pairs import ACCURACY_PAIR_COLUMNS, RandomFactors, accuracy_interval, accuracy_pairs
+from rewind.statistics.zero_shot import join_zero_shot
+from rewind.training.run import TrainingJob, train_run
 from rewind.workflow.config import zero_shot_file
 from search_runs import make_data, spec_of
 

@@ -3,12 +3,13 @@
 Python imports a module of this name before anything else, if the folder is on ``PYTHONPATH``; the library knows nothing
 of it. Where ``MOMENTS`` names a folder, every job writes the moments that it passes to ``passed`` there. At one that
 ``plan.json`` holds for it, it writes ``reached.json`` and waits for its end. Moments are ``beginning`` and ``end`` of
-the job's function, ``before output 2`` and ``after output 2`` (its second output gets its name), and ``other 5`` (the
-fifth of other files in the checkout, such as a training state, has got its name). What is computed stays the same.
+the job, ``before output 2`` and ``after output 2`` (its second output gets its name), and ``other 5`` (the fifth of
+other files in the checkout, such as a training state, has got its name). What is computed stays the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -16,7 +17,7 @@ import sys
 import time
 from importlib.machinery import PathFinder
 
-RUNNER = "rewind.workflow.runner"  # its function ``execute_job`` does a job
+FRAME = "rewind.workflow.job"  # every script does its job inside of its ``start_job``
 LINK = os.link
 
 
@@ -28,6 +29,7 @@ class Job:
         self.outputs = [os.path.abspath(path) for path in given.output]
         self.home = os.getcwd() + os.sep
         self.logs = os.path.dirname(os.path.abspath(given.log))
+        self.records = os.path.join(self.home, ".snakemake", "")  # what the frame writes down of a job is no work of it
         self.count = {"output": 0, "other": 0}
         with open(os.path.join(folder, "plan.json"), encoding="utf-8") as stream:
             self.awaited = json.load(stream).get(self.name, [])
@@ -53,7 +55,7 @@ class Job:
     def names(self, act, old, new, *rest, **more):
         """Give a file its name by ``act``, a function of ``os``."""
         path = os.path.abspath(new)
-        if os.path.dirname(path) == self.logs or not path.startswith(self.home):
+        if os.path.dirname(path) == self.logs or path.startswith(self.records) or not path.startswith(self.home):
             return act(old, new, *rest, **more)
         kind = "output" if any(path == out or path.startswith(out + os.sep) for out in self.outputs) else "other"
         self.count[kind] += 1
@@ -65,34 +67,38 @@ class Job:
         return done
 
 
-def watched(do, folder):
-    """The runner's function, with a look at what it passes."""
+def watched(module, folder):
+    """The frame of a job, with a look at what it passes."""
+    start = module.start_job
 
-    def watched_do(given):
+    @contextlib.contextmanager
+    def watched_start(snakemake):
+        given = snakemake if isinstance(snakemake, module.Job) else module.Job.of(snakemake)
         job = Job(folder, given)
         for name in ("replace", "link"):
             setattr(os, name, functools.partial(job.names, getattr(os, name)))
         job.pass_by("beginning")
-        do(given)
+        with start(given) as started:
+            yield started
         job.pass_by("end")
 
-    return watched_do
+    return watched_start
 
 
 class Finder:
-    """Watches the runner as soon as a process imports it."""
+    """Watches the frame of jobs as soon as a process imports it."""
 
     def __init__(self, folder):
         self.folder = folder
 
     def find_spec(self, name, path=None, target=None):
-        spec = PathFinder.find_spec(name, path) if name == RUNNER else None
+        spec = PathFinder.find_spec(name, path) if name == FRAME else None
         if spec is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module):
                 execute(module)
-                module.execute_job = watched(module.execute_job, self.folder)
+                module.start_job = watched(module, self.folder)
 
             spec.loader.exec_module = exec_module
         return spec

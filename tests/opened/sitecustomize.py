@@ -7,12 +7,13 @@ Python imports a module of this name at its start, so jobs are those of a user, 
 ``tests/undeclared.py`` compares the files with what rules declare.
 """
 
+import contextlib
 import json
 import os
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -135,14 +136,13 @@ def _watch_job(folder: str) -> None:
     """From where the job itself begins: what its frame does before (records, seals) reads what rules declare."""
     watches: list[Watch] = []
     sys.meta_path.insert(0, _Compiled(lambda use, path: [watch.note(use, path) for watch in watches] and None))
-    from rewind.workflow import runner
+    from rewind.workflow import job
 
-    find = runner.job_function
+    start = job.start_job
 
-    def found(given: Any) -> Callable[[Any], None]:
-        act = find(given)
-
-        def watched(given: Any) -> None:
+    @contextlib.contextmanager
+    def watched(snakemake: Any) -> Iterator[Any]:
+        with start(snakemake) as given:
             root = os.getcwd()
             file = os.path.join(folder, f"{given.rule}.{os.getpid()}.{time.time_ns()}.jsonl")
             watch = _watch(file, root)
@@ -150,17 +150,15 @@ def _watch_job(folder: str) -> None:
             watch.line({"folder": root, "given": given.content()})
             os.environ[_BY] = json.dumps([file, root])
             try:
-                act(given)
+                yield given
             finally:
                 watch.on = False
 
-        return watched
-
-    runner.job_function = found
+    job.start_job = watched
 
 
 if by := os.environ.get(_BY):  # a process that a job started
     _child = _watch(*json.loads(by))
     sys.meta_path.insert(0, _Compiled(_child.note))
-elif (folder := os.environ.get("REWIND_OPENED")) and any(part.endswith(".job.py") for part in sys.orig_argv):
+elif (folder := os.environ.get("REWIND_OPENED")) and any("/.snakemake/scripts/tmp" in part for part in sys.orig_argv):
     _watch_job(folder)

@@ -13,11 +13,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import CodeType, FrameType
+from typing import Any
 
 _SEEN: dict[int, CodeType] = {}  # by identity: the hash of a code object looks at all of its bytes each time
 _COUNTS: dict[int, tuple[bool, CodeType]] = {}
 _NEVER = set(filter(None, os.environ.get("REWIND_NEVER", "").split(",")))
-_STARTS = {"rewind.workflow.runner", "rewind.workflow.job", "rewind.workflow.launch"}
+_STARTS = {"rewind.workflow.job", "rewind.workflow.launch"}
 _FUNCTION = 0x1  # CO_OPTIMIZED: bodies of modules and classes have it not
 
 
@@ -51,9 +52,12 @@ def _place(code: CodeType) -> tuple[str, str]:
     return ".".join(["rewind", *path.removesuffix(".py").split("/")]).removesuffix(".__init__"), code.co_qualname
 
 
-def _write(stages: list[str], folder: str) -> None:
+def _write(jobs: list[Any], folder: str) -> None:
+    from rewind.workflow.stages import strip_rule_prefix
+
     sys.setprofile(None)
-    (stage,) = stages
+    (job,) = jobs
+    stage = strip_rule_prefix(job.params.get("act") or job.rule)
     found = {":".join(place) for code in list(_SEEN.values()) if (place := _place(code))[0]}
     with open(os.path.join(folder, f"{stage}.{os.getpid()}.json"), "w") as stream:
         json.dump(sorted(found), stream)
@@ -61,14 +65,16 @@ def _write(stages: list[str], folder: str) -> None:
 
 def _watch(folder: str) -> None:
     """Begin where the job's session does: its imports before are many, and compute nothing."""
-    from rewind.workflow import runner
+    from rewind.workflow import job
 
-    begin, find = runner.job_session, runner.job_function
-    stages = []
+    begin, start = job.job_session, job.start_job
+    jobs = []
 
-    def named(given: object) -> object:
-        stages.append(runner.resolve_job_name(given))
-        return find(given)
+    @contextlib.contextmanager
+    def named(snakemake: object) -> Iterator[object]:
+        with start(snakemake) as given:
+            jobs.append(given)
+            yield given
 
     @contextlib.contextmanager
     def watched(*arguments: object) -> Iterator[None]:
@@ -77,9 +83,9 @@ def _watch(folder: str) -> None:
             sys.setprofile(_note)
             yield
 
-    runner.job_session, runner.job_function = watched, named
-    atexit.register(_write, stages, folder)
+    job.job_session, job.start_job = watched, named
+    atexit.register(_write, jobs, folder)
 
 
-if (folder := os.environ.get("REWIND_RAN")) and any(part.endswith(".job.py") for part in sys.orig_argv):
+if (folder := os.environ.get("REWIND_RAN")) and any("/.snakemake/scripts/tmp" in part for part in sys.orig_argv):
     _watch(folder)

@@ -1,85 +1,83 @@
-"""Configuration of the selected studies, and the few functions that rules share."""
+"""Configuration of the selected studies, and the plan that answers for their rules.
 
+Rules name their files themselves. What a study decides they ask of ``plan`` (src/rewind/workflow/plan),
+where ``plan.train_inputs`` is a function of a job's wildcards, answered by ``StudyPlan.train_inputs``.
+"""
+
+import atexit
 import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from rewind.config import comparing
 from rewind.errors import RewindError
+from rewind.io.files import read_json
 from rewind.system_errors import user_message
-from rewind.video.shards import how_to_restore_shards, missing_shards
-from rewind.workflow.config import (
-    custom_rules,
-    load_checked_config,
-    load_config,
-    source_digest,
-    weights_file,
-    zero_shot_file,
-)
-from rewind.workflow.layout import annotation_files
-from rewind.workflow.preflight.cluster import cluster_faults
-from rewind.workflow.preflight.files import gpu_faults
-from rewind.workflow.temporary_files import remove_old_temporary_files
-
-# Where this workflow is a module of another one, files of keys that are not there are its own.
-HOME = Path(str(workflow.current_basedir)).parents[1]
-
-# What the command line gave, as opposed to config/config.yaml.
-TYPED = workflow.config_settings.overwrite_config
+from rewind.video.shards import how_to_restore_shards
+from rewind.workflow.accepted import AcceptedEditStore
+from rewind.workflow.code_hash import StageCode
+from rewind.workflow.config import custom_rules, load_checked_config, load_config
+from rewind.workflow.plan.files import Unwatched, UserFile
+from rewind.workflow.plan.rules import CodeHashes, WorkflowPlan
+from rewind.workflow.plan.study import DRAWN_OF_A_RUN, PICTURES, PICTURES_OF_A_RUN
+from rewind.workflow.preflight.start import lost_shards, start_faults
+from rewind.workflow.user_inputs import UserInputs
 
 # Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for is there. Jobs
 # that read the workflow anew on another machine need only the keys.
 try:
-    if workflow.is_main_process:
-        remove_old_temporary_files(Path(".snakemake/rewind"))
+    if FIRST_PROCESS:
         STUDIES, DATASETS = load_checked_config(
             config, Path(".snakemake/rewind/sound.json"), sys.argv[1:], HOME, TYPED
         )
     else:
         STUDIES, DATASETS = load_config(config, HOME, TYPED)
     CUSTOM_RULES = custom_rules(config)
+    CODE = StageCode(scripts=HOME / "workflow/scripts", memory=Path(".snakemake/rewind/modules.json"))
+    SEEN = UserInputs(Path(".snakemake/rewind/brought.csv"), writes=FIRST_PROCESS)
+    ACCEPTED = AcceptedEditStore()
+    ACCEPTED.check(STUDIES, DATASETS)
 except Exception as error:
     if sentence := user_message(error):
         raise WorkflowError(sentence) from None
     raise
+LOST = lost_shards(DATASETS)
+if FIRST_PROCESS:
+    atexit.register(CODE.reader.memory.keep)
+    atexit.register(SEEN.keep)
+    if LOST:
+        print(f"note: {how_to_restore_shards(LOST)}", file=sys.stderr)
 
 
-LOST = [path for name in DATASETS for path in missing_shards(Path(f"results/data/{name}/videos"))]
-if LOST and workflow.is_main_process:
-    print(f"note: {how_to_restore_shards(LOST)}", file=sys.stderr)
+def chosen_frames(name):
+    """The sweep's choice, once it is up to date: until then Snakemake puts off what asks for it."""
+    return read_json(checkpoints.sweep.get(study=name).output.best)["max_frames"]
 
 
-onstart:
-    # Only now is it known that jobs run on this machine, and not on nodes that may have more GPUs.
-    if workflow.local_exec and (faults := gpu_faults(STUDIES)):
-        raise WorkflowError(faults)
-    planned = list(workflow.dag.needrun_jobs())
-    outputs = {str(path) for job in planned for path in job.output}
-    if outputs.intersection(LOST) and not all(job.rule.name.endswith("video_shard") for job in planned):
-        raise WorkflowError(how_to_restore_shards(LOST))
-    if getattr(workflow.executor_plugin, "name", "") == "slurm":
-        settings = workflow.executor_settings
-        if faults := cluster_faults(
-            STUDIES, settings.status_command, settings.init_seconds_before_status_checks
-        ):
-            raise WorkflowError(faults)
-        # Jobs of a group run one after another: side by side they would ask for a node each, and for all their memory.
-        workflow.global_resources["nodes"] = 1
+def as_input(files):
+    """Files of the plan with Snakemake's flags."""
+    if isinstance(files, dict):
+        return {name: as_input(value) for name, value in files.items()}
+    if isinstance(files, list):
+        return [as_input(value) for value in files]
+    return (
+        ancient(str(files))
+        if isinstance(files, Unwatched)
+        else (local(str(files)) if isinstance(files, UserFile) else files)
+    )
 
 
-# The process that a submission starts adds up its group's jobs anew.
-if not workflow.is_main_process:
-    workflow.global_resources["nodes"] = 1
+plan = WorkflowPlan(
+    STUDIES, DATASETS, chosen_frames, as_input, CodeHashes(CODE, SEEN, ACCEPTED), WorkflowError
+)
 
 
-# A limit for each submission, not for all of them at once.
-resource_scopes:
-    nodes="local",
+# Of all studies, where a rule that inherits from another one would inherit its constraint.
+STUDY = "|".join(STUDIES)
 
 
 wildcard_constraints:
-    study="|".join(STUDIES),
+    study=STUDY,
     dataset="|".join(DATASETS),
     seed=r"\d+",
     frames=r"\d+",
@@ -88,73 +86,11 @@ wildcard_constraints:
     part=r"(?:/seed\d+)?",
 
 
-def of_kind(vectors):
-    """Names of the data sets that hold vectors, or of those that hold clips and images, as a pattern."""
-    return one_of(name for name, chosen in DATASETS.items() if chosen.vectors == vectors)
-
-
-def with_clips(here):
-    """Names of the data sets whose clips or images are normalised, or of those that have none here, as a pattern."""
-    return one_of(name for name, chosen in DATASETS.items() if (chosen.clips and not chosen.vectors) == here)
-
-
-def one_of(names):
-    return "|".join(names) or "(?!)"
-
-
-def filled(path, **wildcards):
-    """A path with its wildcards, where it may be a rule's output that is kept in a bucket: that has no ``format``."""
-    if hasattr(path, "apply_wildcards"):
-        return path.apply_wildcards({name: str(value) for name, value in wildcards.items()})
-    return path.format(**wildcards)
-
-
-def shard_files(name, suffix):
-    """Files of the shards of a data set's clips, by their suffix."""
-    parts = DATASETS[name].media.shards
-    return [f"results/data/{name}/videos/shards/{n}-of-{parts}.{suffix}" for n in range(parts)]
-
-
-def clip_files(name):
-    """What a job reads that opens clips of a data set; of one that has none, nothing.
-
-    Only the small table of what shards hold decides whether outputs are stale. The shards are there to be read: one
-    that was lost and made again, with the same bytes, is newer, but changes nothing.
-    """
-    chosen = DATASETS[name]
-    if chosen.vectors:
-        made = chosen.source.made_from
-        return clip_files(made.dataset) if made else {}
-    if not chosen.clips:
-        return {}
-    folder = f"results/data/{name}/videos"
-    return {
-        "shards": f"{folder}/shards.csv",
-        "clips": [ancient(path) for path in (f"{folder}/clips.csv", *shard_files(name, "tar"))],
-    }
-
-
-OWN = set()
-
-
-def own(paths):
-    """Files that the user brings: at the same path on every machine, also where those of rules are in a bucket.
-
-    Some of what a key names is made by rules: vectors of a model by name, or of one data set from another.
-    """
-    paths = list(paths)
-    OWN.update(str(path) for path in paths if not str(path).startswith("results/"))
-    return [local(path) if str(path) in OWN else path for path in paths]
-
-
 def study(wildcards):
+    """The study of a job, for rules of the user's own (``custom_rules``)."""
     return STUDIES[wildcards.study]
 
 
-def dataset(wildcards):
-    return DATASETS[wildcards.dataset]
-
-
-def data_folder(name):
-    """Folder of the data set that a study uses."""
-    return f"results/data/{STUDIES[name].dataset}"
+def per_run(name, pattern):
+    """A path for every (method, seed) of a study, for rules of the user's own."""
+    return [pattern.format(study=name, method=method, seed=seed) for method, seed in STUDIES[name].runs()]

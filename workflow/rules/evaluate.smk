@@ -1,42 +1,43 @@
-"""Evaluation: one similarity matrix per run, ranks and metrics in every setting.
+"""Evaluation: what each run's model scores, and the ranks and metrics that follow.
 
-Requires: a run's model and the test split.
-Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.{parquet,json}, metrics.csv; trec/ where asked for.
+Requires: a run's model and the test split; for cosine gaps the validation split; for zero-shot the images' file.
+Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.{parquet,json}, metrics.csv; where a study asks for them
+cosines/<method>/seed<k>.npz and zero_shot/<method>/seed<k>.npz.
 """
 
 
 rule similarity:
     """Score every test caption against every test clip."""
     input:
-        unpack(lambda w: model_inputs(w, "train", "test")),
+        unpack(plan.scored_inputs),
     output:
         "results/{study}/similarity/{method}/seed{seed}.npz",
     log:
         "results/{study}/logs/similarity/{method}.seed{seed}.log",
     benchmark:
         "results/{study}/benchmarks/similarity/{method}.seed{seed}.tsv"
-    threads: lambda w: study(w).resources.threads
+    wildcard_constraints:
+        study=plan.studies_with(untrained=False),
+    threads: plan.key("resources.threads")
     resources:
-        gpu=lambda w: sharing_gpus(w.study, w.method),
-        runtime=lambda w: encoding_minutes(w.study, w.method),
-        require_gpu=lambda w: int(study(w).resources.require_gpu),
-        workers=lambda w: study(w).frames.workers,
-        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        mem_mb=scoring_mb,
+        gpu=plan.sharing_gpus,
+        runtime=plan.encoding_minutes,
+        mem_mb=plan.scoring_memory,
     params:
-        spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
-        dataset=lambda w: study(w).dataset,
-        code=lambda w: model_code(w, "similarity", w.method),
+        spec=plan.evaluation_spec,
+        dataset=plan.key("dataset"),
+        execution=plan.untracked("execution"),
+        code=plan.code("similarity"),
     script:
-        "../scripts/job.py"
+        "../scripts/similarity.py"
 
 
 rule ranks:
     """Ranks with honest ties for every query of one run, and its metrics."""
     input:
-        item_table=item_table,
-        captions=lambda w: captions_of(w.study, "test")["test"],
-        similarity=rules.similarity.output[0],
+        item_table=plan.item_table,
+        captions=plan.test_captions,
+        similarity="results/{study}/similarity/{method}/seed{seed}.npz",
     output:
         ranks="results/{study}/ranks/{method}/seed{seed}.parquet",
         said="results/{study}/ranks/{method}/seed{seed}.json",
@@ -44,25 +45,66 @@ rule ranks:
         "results/{study}/logs/ranks/{method}.seed{seed}.log",
     benchmark:
         "results/{study}/benchmarks/ranks/{method}.seed{seed}.tsv"
+    wildcard_constraints:
+        study=plan.studies_with(untrained=False),
     group:
         "report_{study}"
     resources:
-        runtime=SHORT,
-        mem_mb=matrix_mb,
+        mem_mb=plan.matrix_memory,
     params:
-        dataset=lambda w: study(w).dataset,
-        settings=lambda w: study(w).evaluation.settings,
-        directions=lambda w: study(w).evaluation.directions,
-        item_to_text=lambda w: study(w).evaluation.item_to_text,
-        code=lambda w: code(w, "ranks"),
+        dataset=plan.key("dataset"),
+        settings=plan.key("evaluation.settings"),
+        directions=plan.key("evaluation.directions"),
+        item_to_text=plan.key("evaluation.item_to_text"),
+        code=plan.code("ranks"),
     script:
-        "../scripts/job.py"
+        "../scripts/ranks.py"
+
+
+rule untrained_run:
+    """All of a run that learns nothing and encodes nothing: precomputed vectors and scores, and chance.
+
+    One short job in the place of `train`, `similarity` and `ranks`: each would start Python for less than a second's work.
+    """
+    input:
+        unpack(plan.untrained_inputs),
+    output:
+        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        history="results/{study}/runs/{method}/seed{seed}/history.csv",
+        record="results/{study}/runs/{method}/seed{seed}/run.json",
+        metrics="results/{study}/runs/{method}/seed{seed}/metrics.csv",
+        similarity="results/{study}/similarity/{method}/seed{seed}.npz",
+        ranks="results/{study}/ranks/{method}/seed{seed}.parquet",
+        said="results/{study}/ranks/{method}/seed{seed}.json",
+    log:
+        "results/{study}/logs/untrained_run/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/untrained_run/{method}.seed{seed}.tsv"
+    wildcard_constraints:
+        study=plan.studies_with(untrained=True),
+    threads: plan.key("resources.threads")
+    resources:
+        gpu=0,
+        mem_mb=plan.scoring_memory,
+    params:
+        spec=plan.run_spec,
+        name="{method}/seed{seed}",
+        dataset=plan.key("dataset"),
+        seed=lambda w: int(w.seed),
+        state="results/{study}/.state/runs/{method}.seed{seed}.pt",
+        settings=plan.key("evaluation.settings"),
+        directions=plan.key("evaluation.directions"),
+        item_to_text=plan.key("evaluation.item_to_text"),
+        execution=plan.untracked("execution"),
+        code=plan.code("untrained_run"),
+    script:
+        "../scripts/untrained_run.py"
 
 
 rule metrics:
     """One table of the metrics of all runs."""
     input:
-        said=lambda w: per_run(w.study, rules.ranks.output.said),
+        said=plan.run_metrics,
     output:
         table=report("results/{study}/metrics.csv", category="Results", caption="../report/metrics.rst"),
     log:
@@ -71,36 +113,61 @@ rule metrics:
         "results/{study}/benchmarks/metrics.tsv"
     group:
         "report_{study}"
-    resources:
-        runtime=SHORT,
-        mem_mb=least_mb,
     params:
-        runs=lambda w: study(w).runs(),
-        settings=lambda w: study(w).evaluation.settings,
-        code=lambda w: code(w, "metrics"),
+        runs=plan.runs,
+        settings=plan.key("evaluation.settings"),
+        code=plan.code("metrics"),
     script:
-        "../scripts/job.py"
+        "../scripts/metrics.py"
 
 
-rule trec:
-    """Files for other evaluation tools, up to gigabytes, so only where asked: `snakemake results/demo/trec`."""
+rule cosines:
+    """Cosines of captions and clips of validation and test, each by itself and after cross-attention of its pair."""
     input:
-        item_table=item_table,
-        captions=lambda w: captions_of(w.study, "test")["test"],
-        similarity=lambda w: per_run(w.study, rules.similarity.output[0]),
+        unpack(plan.cosine_inputs),
     output:
-        files=directory("results/{study}/trec"),
+        "results/{study}/cosines/{method}/seed{seed}.npz",
     log:
-        "results/{study}/logs/trec.log",
+        "results/{study}/logs/cosines/{method}.seed{seed}.log",
     benchmark:
-        "results/{study}/benchmarks/trec.tsv"
+        "results/{study}/benchmarks/cosines/{method}.seed{seed}.tsv"
+    threads: plan.key("resources.threads")
     resources:
-        mem_mb=matrix_mb,
+        gpu=plan.encoding_gpus,
+        runtime=plan.encoding_minutes,
+        mem_mb=plan.scoring_memory,
     params:
-        runs=lambda w: study(w).runs(),
-        dataset=lambda w: study(w).dataset,
-        settings=lambda w: study(w).evaluation.settings,
-        directions=lambda w: study(w).evaluation.directions,
-        code=lambda w: code(w, "trec"),
+        spec=plan.evaluation_spec,
+        dataset=plan.key("dataset"),
+        execution=plan.untracked("execution"),
+        code=plan.code("cosines"),
     script:
-        "../scripts/job.py"
+        "../scripts/cosines.py"
+
+
+rule zero_shot:
+    """Classify labelled images by prompts with one run's model."""
+    input:
+        unpack(plan.captions("train")),
+        item_table=plan.item_table,
+        best="results/{study}/sweep/best.json",
+        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        images=plan.zero_shot_images,
+    output:
+        "results/{study}/zero_shot/{method}/seed{seed}.npz",
+    log:
+        "results/{study}/logs/zero_shot/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/zero_shot/{method}.seed{seed}.tsv"
+    threads: plan.key("resources.threads")
+    resources:
+        gpu=plan.sharing_gpus,
+        runtime=plan.encoding_minutes,
+        mem_mb=plan.model_memory,
+    params:
+        spec=plan.zero_shot_spec,
+        dataset=plan.key("dataset"),
+        execution=plan.untracked("execution"),
+        code=plan.code("zero_shot"),
+    script:
+        "../scripts/zero_shot.py"

@@ -1,20 +1,22 @@
 """Report: tables, figures, and the page that holds them.
 
 Requires: metrics, statistics, and the provenance of every run; for pictures of one run its model.
-Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf,svg}, embedding/*.npz, report.html, report_data/; where
-batches are topical, batches.csv.
+Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf,svg}, embedding/*.npz, report.html,
+report_data/; where batches are topical, batches.csv.
 """
+
+FIGURE = "results/{{study}}/figures/{name}.{suffix}"
 
 
 rule tables:
     """Tables per setting, of pairs, gaps and runs, as Markdown, LaTeX, HTML and CSV; the console shows the first."""
     input:
-        unpack(lambda w: report_inputs(w.study)),
-        unpack(lambda w: table_inputs(w.study)),
-        unpack(lambda w: captions_of(w.study, "train", "test")),
-        described=lambda w: described(w.study),
-        item_table=item_table,
-        records=lambda w: per_run(w.study, rules.train.output.record),
+        unpack(plan.result_files),
+        unpack(plan.table_files),
+        unpack(plan.captions("train", "test")),
+        described=plan.described,
+        item_table=plan.item_table,
+        records=plan.run_records,
     output:
         tables=report(
             directory("results/{study}/tables"),
@@ -29,26 +31,29 @@ rule tables:
     group:
         "report_{study}"
     resources:
-        runtime=SHORT,
-        mem_mb=ranks_mb,
+        mem_mb=plan.ranks_memory,
     params:
-        study=lambda w: study(w).fingerprint(),
-        dataset=lambda w: DATASETS[study(w).dataset].fingerprint(),
-        accepted=lambda w: accepted(w.study),
-        code=lambda w: code(w, "tables"),
+        study=plan.study_keys,
+        dataset=plan.dataset_keys,
+        accepted=plan.accepted,
+        code=plan.code("tables"),
     script:
-        "../scripts/job.py"
+        "../scripts/tables.py"
 
 
 rule figures:
     """Intervals, pairs, ranks, the gap between Origin and Hard, training curves, cumulative rank curve."""
     input:
-        unpack(lambda w: report_inputs(w.study)),
-        records=lambda w: per_run(w.study, rules.train.output.record),
-        histories=lambda w: per_run(w.study, rules.train.output.history),
+        unpack(plan.result_files),
+        records=plan.run_records,
+        histories=plan.run_histories,
     output:
-        report(pictures(PICTURES), category="Figures", caption="../report/figures.rst"),
-        drawings(PICTURES),
+        report(
+            expand(FIGURE, name=PICTURES, suffix=["png", "pdf"]),
+            category="Figures",
+            caption="../report/figures.rst",
+        ),
+        expand(FIGURE, name=PICTURES, suffix="svg"),
     log:
         "results/{study}/logs/figures.log",
     benchmark:
@@ -56,80 +61,129 @@ rule figures:
     group:
         "report_{study}"
     resources:
-        runtime=SHORT,
-        mem_mb=ranks_mb,
+        mem_mb=plan.ranks_memory,
     params:
-        study=lambda w: study(w).fingerprint(),
-        dataset=lambda w: DATASETS[study(w).dataset].fingerprint(),
-        code=lambda w: code(w, "figures"),
+        study=plan.study_keys,
+        dataset=plan.dataset_keys,
+        code=plan.code("figures"),
     script:
-        "../scripts/job.py"
+        "../scripts/figures.py"
+
+
+rule group_figure:
+    """Results by group in one setting."""
+    input:
+        group_results="results/{study}/statistics/groups.csv",
+    output:
+        report(
+            multiext("results/{study}/figures/groups_{setting}", ".png", ".pdf"),
+            category="Figures",
+            caption="../report/group_figure.rst",
+        ),
+        "results/{study}/figures/groups_{setting}.svg",
+    log:
+        "results/{study}/logs/group_figure/{setting}.log",
+    benchmark:
+        "results/{study}/benchmarks/group_figure/{setting}.tsv"
+    group:
+        "report_{study}"
+    params:
+        study=plan.study_keys,
+        setting="{setting}",
+        code=plan.code("group_figure"),
+    script:
+        "../scripts/group_figure.py"
+
+
+rule cosine_gap_figure:
+    """Densities of cosines of pairs and of non-pairs, a row per method."""
+    input:
+        unpack(plan.gap_files),
+    output:
+        report(
+            multiext("results/{study}/figures/cosine_gap", ".png", ".pdf"),
+            category="Figures",
+            caption="../report/cosine_gap_figure.rst",
+        ),
+        "results/{study}/figures/cosine_gap.svg",
+    log:
+        "results/{study}/logs/cosine_gap_figure.log",
+    benchmark:
+        "results/{study}/benchmarks/cosine_gap_figure.tsv"
+    group:
+        "report_{study}"
+    params:
+        study=plan.study_keys,
+        code=plan.code("cosine_gap_figure"),
+    script:
+        "../scripts/cosine_gap_figure.py"
 
 
 rule batches:
     """Epoch by epoch: the share of topical batches, their spill, and the clusters."""
     input:
-        lambda w: [
-            f"results/{w.study}/runs/{method}/seed{seed}/history.csv"
-            for method, seed in topical_runs(w.study)
-        ],
+        plan.topical_histories,
     output:
         "results/{study}/batches.csv",
-        report(pictures(["batches"]), category="Figures", caption="../report/batches.rst"),
-        drawings(["batches"]),
+        report(
+            multiext("results/{study}/figures/batches", ".png", ".pdf"),
+            category="Figures",
+            caption="../report/batches.rst",
+        ),
+        "results/{study}/figures/batches.svg",
     log:
         "results/{study}/logs/batches.log",
     benchmark:
         "results/{study}/benchmarks/batches.tsv"
     group:
         "report_{study}"
-    resources:
-        runtime=SHORT,
-        mem_mb=least_mb,
     params:
-        runs=lambda w: topical_runs(w.study),
-        study=lambda w: study(w).fingerprint(),
-        code=lambda w: code(w, "batches"),
+        runs=plan.topical_runs,
+        study=plan.study_keys,
+        code=plan.code("batches"),
     script:
-        "../scripts/job.py"
+        "../scripts/batches.py"
 
 
 rule export_vectors:
     """Vectors of test captions and items: of the run that pictures show, or of any other by name."""
     input:
-        unpack(lambda w: model_inputs(w, "train", "test")),
+        unpack(plan.scored_inputs),
     output:
         "results/{study}/embedding/{method}.seed{seed}.npz",
     log:
         "results/{study}/logs/export_vectors/{method}.seed{seed}.log",
     benchmark:
         "results/{study}/benchmarks/export_vectors/{method}.seed{seed}.tsv"
-    threads: lambda w: study(w).resources.threads
+    threads: plan.key("resources.threads")
     resources:
-        gpu=lambda w: encoding_gpus(w.study, w.method),
-        runtime=lambda w: encoding_minutes(w.study, w.method),
-        require_gpu=lambda w: int(study(w).resources.require_gpu),
-        workers=lambda w: study(w).frames.workers,
-        mem_mb=study_mb,
+        gpu=plan.encoding_gpus,
+        runtime=plan.encoding_minutes,
+        mem_mb=plan.model_memory,
     params:
-        spec=lambda w: evaluation_spec(w.study, w.method, w.seed),
-        dataset=lambda w: study(w).dataset,
-        code=lambda w: model_code(w, "export_vectors", w.method),
+        spec=plan.evaluation_spec,
+        dataset=plan.key("dataset"),
+        execution=plan.untracked("execution"),
+        code=plan.code("export_vectors"),
     script:
-        "../scripts/job.py"
+        "../scripts/export_vectors.py"
 
 
 rule examples:
     """What one run found, a corner of its similarities, its space of captions and items."""
     input:
-        unpack(lambda w: clip_files(study(w).dataset)),
-        captions=lambda w: captions_of(w.study, "test")["test"],
-        item_table=item_table,
-        similarity=lambda w: example_file(w.study, rules.similarity.output[0]),
-        embedding=lambda w: example_file(w.study, rules.export_vectors.output[0]),
+        unpack(plan.clip_files),
+        captions=plan.test_captions,
+        item_table=plan.item_table,
+        similarity=plan.pictured_similarity,
+        embedding=plan.pictured_vectors,
     output:
-        report(pictures(PICTURES_OF_A_RUN), category="Figures", caption="../report/examples.rst"),
-        drawings(DRAWN_OF_A_RUN),
+        report(
+            expand(FIGURE, name=PICTURES_OF_A_RUN, suffix=["png", "pdf"]),
+            category="Figures",
+            caption="../report/examples.rst",
+        ),
+        expand(FIGURE, name=DRAWN_OF_A_RUN, suffix="svg"),
     log:
         "results/{study}/logs/examples.log",
     benchmark:
@@ -137,62 +191,57 @@ rule examples:
     group:
         "report_{study}"
     resources:
-        runtime=SHORT,
-        mem_mb=matrix_mb,
+        mem_mb=plan.matrix_memory,
     params:
-        dataset=lambda w: study(w).dataset,
-        run=lambda w: pictured_run(w.study),
-        figures=lambda w: study(w).figures.fingerprint(),
-        size=lambda w: min(study(w).frames.size, 112),
-        setting=lambda w: example_setting(w.study),
-        code=lambda w: code(w, "examples"),
+        dataset=plan.key("dataset"),
+        run=plan.pictured_run,
+        figures=plan.key("figures"),
+        size=plan.thumbnail_size,
+        setting=plan.pictured_setting,
+        code=plan.code("examples"),
     script:
-        "../scripts/job.py"
+        "../scripts/examples.py"
 
 
 use rule examples as examples_of_method with:
-    input:
-        unpack(lambda w: clip_files(study(w).dataset)),
-        captions=lambda w: captions_of(w.study, "test")["test"],
-        item_table=item_table,
-        similarity=lambda w: example_file(w.study, rules.similarity.output[0], w.method),
-        embedding=lambda w: example_file(w.study, rules.export_vectors.output[0], w.method),
     output:
         report(
-            pictures([f"{{method}}/{name}" for name in PICTURES_OF_A_RUN]),
+            expand(
+                "results/{{study}}/figures/{{method}}/{name}.{suffix}",
+                name=PICTURES_OF_A_RUN,
+                suffix=["png", "pdf"],
+            ),
             category="Figures",
             caption="../report/examples.rst",
         ),
-        drawings([f"{{method}}/{name}" for name in DRAWN_OF_A_RUN]),
+        expand("results/{{study}}/figures/{{method}}/{name}.svg", name=DRAWN_OF_A_RUN),
     log:
         "results/{study}/logs/examples/{method}.log",
     benchmark:
         "results/{study}/benchmarks/examples/{method}.tsv"
     params:
         act="examples",
-        dataset=lambda w: study(w).dataset,
-        run=lambda w: pictured_run(w.study, w.method),
-        figures=lambda w: study(w).figures.fingerprint(),
-        size=lambda w: min(study(w).frames.size, 112),
-        setting=lambda w: example_setting(w.study),
-        code=lambda w: code(w, "examples"),
+        dataset=plan.key("dataset"),
+        run=plan.pictured_run,
+        figures=plan.key("figures"),
+        size=plan.thumbnail_size,
+        setting=plan.pictured_setting,
+        code=plan.code("examples_of_method", "examples"),
 
 
 rule page:
     """One page that opens from a disk: tables, figures, what ran on what, and every query to look into."""
     input:
-        unpack(lambda w: report_inputs(w.study)),
-        unpack(lambda w: clip_files(study(w).dataset)),
-        captions=lambda w: captions_of(w.study, "test")["test"],
-        item_table=item_table,
-        similarity=lambda w: per_run(w.study, rules.similarity.output[0]),
-        records=lambda w: per_run(w.study, rules.train.output.record),
+        unpack(plan.result_files),
+        unpack(plan.clip_files),
+        captions=plan.test_captions,
+        item_table=plan.item_table,
+        similarity=plan.similarity_files,
+        records=plan.run_records,
         tables="results/{study}/tables",
-        pictures=lambda w: [
-            f"results/{w.study}/figures/{name}.png" for name in study_pictures(w.study) + PICTURES_OF_A_RUN
-        ],
-        gap_pictures=lambda w: gap_pictures(w.study),
-        drawings=lambda w: page_drawings(w.study),
+        pictures=plan.page_pictures,
+        gap_pictures=plan.gap_pictures,
+        drawings=plan.page_drawings,
         sweep="results/{study}/sweep/max_frames.csv",
     output:
         page=report("results/{study}/report.html", category="Report", caption="../report/page.rst"),
@@ -205,12 +254,11 @@ rule page:
     group:
         "report_{study}"
     resources:
-        runtime=SHORT,
-        mem_mb=page_mb,
+        mem_mb=plan.page_memory,
     params:
-        study=lambda w: study(w).fingerprint(),
-        dataset=lambda w: DATASETS[study(w).dataset].fingerprint(),
-        assets=assets_hash(),
-        code=lambda w: code(w, "page"),
+        study=plan.study_keys,
+        dataset=plan.dataset_keys,
+        assets=plan.page_assets,
+        code=plan.code("page"),
     script:
-        "../scripts/job.py"
+        "../scripts/page.py"

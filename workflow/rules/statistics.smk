@@ -1,8 +1,9 @@
-"""Statistics: intervals and ranks of methods, comparisons of declared pairs, gaps between Origin and Hard.
+"""Statistics: intervals and ranks of methods, comparisons of declared pairs, gaps; and what tables show beside them.
 
-Requires: ranks of every run.
-Produces: statistics/intervals.csv, statistics/pairs.csv, statistics/gaps.csv and statistics/ranks.csv; where captions are
-in groups, statistics/groups.csv.
+Requires: ranks of every run; where a study asks for them its cosines, zero-shot classifications, groups of captions.
+Produces: statistics/{intervals,pairs,gaps,ranks}.csv; where captions are in groups statistics/groups.csv; cosine_gap.csv,
+cosine_counts.csv and statistics/cosine_gap{,_pairs}.csv; zero_shot.csv and statistics/zero_shot{,_pairs}.csv; for a
+verdict (`tables.verdict`) step_time.csv and statistics/control.csv.
 """
 
 
@@ -10,8 +11,8 @@ rule statistics:
     """Error over training seeds and queries, with a bootstrap over queries beside it; Holm's correction over pairs."""
     input:
         metrics="results/{study}/metrics.csv",
-        ranks=lambda w: rank_files(w.study),
-        said=lambda w: per_run(w.study, rules.ranks.output.said),
+        ranks=plan.rank_files,
+        said=plan.run_metrics,
     output:
         intervals=report(
             "results/{study}/statistics/intervals.csv", category="Results", caption="../report/intervals.rst"
@@ -28,27 +29,26 @@ rule statistics:
     group:
         "report_{study}"
     resources:
-        runtime=SHORT,
-        mem_mb=ranks_mb,
+        mem_mb=plan.ranks_memory,
     params:
-        runs=lambda w: study(w).runs(),
-        settings=lambda w: study(w).statistics.fingerprint(),
-        pairs=lambda w: study(w).pairs(),
-        compared=lambda w: comparing.compared_methods(study(w)),
-        random=lambda w: comparing.random_factors(study(w)),
-        code=lambda w: code(w, "statistics"),
+        runs=plan.runs,
+        settings=plan.key("statistics"),
+        pairs=plan.pairs,
+        compared=plan.compared_methods,
+        random=plan.random_factors,
+        code=plan.code("statistics"),
     script:
-        "../scripts/job.py"
+        "../scripts/statistics.py"
 
 
 rule group_results:
     """The deciding metric of every method in every group of captions."""
     input:
-        ranks=lambda w: rank_files(w.study),
-        said=lambda w: per_run(w.study, rules.ranks.output.said),
-        item_table=item_table,
-        captions=lambda w: captions_of(w.study, "test")["test"],
-        groups=lambda w: filled(rules.groups.output[0], dataset=study(w).dataset),
+        ranks=plan.rank_files,
+        said=plan.run_metrics,
+        item_table=plan.item_table,
+        captions=plan.test_captions,
+        groups=plan.group_table,
     output:
         "results/{study}/statistics/groups.csv",
     log:
@@ -58,43 +58,121 @@ rule group_results:
     group:
         "report_{study}"
     resources:
-        runtime=SHORT,
-        mem_mb=ranks_mb,
+        mem_mb=plan.ranks_memory,
     params:
-        runs=lambda w: study(w).runs(),
-        dataset=lambda w: study(w).dataset,
-        deciding=lambda w: comparing.primary_metric_by_setting(study(w)),
-        confidence=lambda w: study(w).statistics.confidence,
-        compared=lambda w: comparing.compared_methods(study(w)),
-        random=lambda w: comparing.random_factors(study(w)),
-        code=lambda w: code(w, "group_results"),
+        runs=plan.runs,
+        dataset=plan.key("dataset"),
+        deciding=plan.primary_metrics,
+        confidence=plan.key("statistics.confidence"),
+        compared=plan.compared_methods,
+        random=plan.random_factors,
+        code=plan.code("group_results"),
     script:
-        "../scripts/job.py"
+        "../scripts/group_results.py"
 
 
-rule group_figure:
-    """Results by group in one setting."""
+rule cosine_gap:
+    """How much closer captions are to their own clips than to others: every run, intervals, tests, counts."""
     input:
-        group_results=rules.group_results.output[0],
+        item_table=plan.item_table,
+        captions=plan.gap_captions,
+        cosines=plan.cosine_files,
     output:
-        report(
-            pictures(["groups_{setting}"]),
-            category="Figures",
-            caption="../report/group_figure.rst",
-        ),
-        drawings(["groups_{setting}"]),
+        table=report("results/{study}/cosine_gap.csv", category="Results", caption="../report/cosine_gap.rst"),
+        intervals="results/{study}/statistics/cosine_gap.csv",
+        pairs="results/{study}/statistics/cosine_gap_pairs.csv",
+        counts="results/{study}/cosine_counts.csv",
     log:
-        "results/{study}/logs/group_figure/{setting}.log",
+        "results/{study}/logs/cosine_gap.log",
     benchmark:
-        "results/{study}/benchmarks/group_figure/{setting}.tsv"
+        "results/{study}/benchmarks/cosine_gap.tsv"
     group:
         "report_{study}"
     resources:
-        runtime=SHORT,
-        mem_mb=least_mb,
+        mem_mb=plan.ranks_memory,
     params:
-        study=lambda w: study(w).fingerprint(),
-        setting="{setting}",
-        code=lambda w: code(w, "group_figure"),
+        runs=plan.runs,
+        dataset=plan.key("dataset"),
+        settings=plan.key("statistics"),
+        pairs=plan.pairs,
+        random=plan.random_factors,
+        code=plan.code("cosine_gap"),
     script:
-        "../scripts/job.py"
+        "../scripts/cosine_gap.py"
+
+
+rule zero_shot_table:
+    """A row per run, an interval per method over training seeds and images, a test per declared pair."""
+    input:
+        plan.zero_shot_files,
+    output:
+        runs="results/{study}/zero_shot.csv",
+        intervals="results/{study}/statistics/zero_shot.csv",
+        pairs="results/{study}/statistics/zero_shot_pairs.csv",
+    log:
+        "results/{study}/logs/zero_shot.log",
+    benchmark:
+        "results/{study}/benchmarks/zero_shot.tsv"
+    group:
+        "report_{study}"
+    params:
+        runs=plan.zero_shot_runs,
+        settings=plan.key("evaluation.zero_shot"),
+        confidence=plan.key("statistics.confidence"),
+        random=plan.random_factors,
+        pairs=plan.pairs,
+        code=plan.code("zero_shot_table"),
+    script:
+        "../scripts/zero_shot_table.py"
+
+
+rule control:
+    """Gaps to the baseline, and how much smaller they are between the methods' counterparts."""
+    input:
+        ranks=plan.rank_files,
+    output:
+        "results/{study}/statistics/control.csv",
+    log:
+        "results/{study}/logs/control.log",
+    benchmark:
+        "results/{study}/benchmarks/control.tsv"
+    group:
+        "report_{study}"
+    resources:
+        mem_mb=plan.ranks_memory,
+    params:
+        runs=plan.controlled_runs,
+        verdict=plan.key("tables.verdict"),
+        setting=plan.verdict_setting,
+        confidence=plan.key("statistics.confidence"),
+        code=plan.code("control"),
+    script:
+        "../scripts/control.py"
+
+
+rule step_time:
+    """Training steps of the verdict's methods, in turn on the same batches, in one process."""
+    input:
+        unpack(plan.step_time_inputs),
+    output:
+        "results/{study}/step_time.csv",
+    log:
+        "results/{study}/logs/step_time.log",
+    benchmark:
+        "results/{study}/benchmarks/step_time.tsv"
+    # All of the machine, so that no other job slows the steps; torch takes as many threads as training does.
+    threads: lambda w: workflow.cores or study(w).resources.threads
+    resources:
+        gpu=plan.one_gpu,
+        mem_mb=plan.model_memory,
+    params:
+        specs=plan.timed_specs,
+        baseline=plan.key("tables.verdict.baseline"),
+        rounds=plan.key("tables.verdict.rounds"),
+        threads=plan.key("resources.threads"),
+        dataset=plan.key("dataset"),
+        seed=plan.first_seed,
+        execution=plan.untracked("execution"),
+        code=plan.code("step_time"),
+    script:
+        "../scripts/step_time.py"

@@ -1,16 +1,46 @@
-"""Training: one job per (method, seed), resumable at any moment.
+"""Training: the over-fitting check, pre-training, the sweep that fixes max_frames, and one job per (method, seed).
 
-Requires: prepared data, sanity.json, sweep/best.json, where used the pre-trained backbone and cached features.
-Produces: runs/<method>/seed<k>/{model.safetensors,history.csv,run.json,metrics.csv}; before them, where a study
-pre-trains, pretrained/seed<k>/{model.safetensors,history.csv,run.json} and features/seed<k>/frames<n>.npz, or, where the
-pre-training is shared or there is none, the same without seed<k>. Features of a tower without weights have seed<k> too.
+Every job resumes, killed at any moment.
+Requires: prepared data; where used frame stores and cached features.
+Produces: sanity.json; pretrained/seed<k>/{model.safetensors,history.csv,run.json}, without seed<k> where all runs share
+one pre-training; sweep/{max_frames.csv,best.json}; runs/<method>/seed<k>/{model.safetensors,history.csv,run.json,metrics.csv}.
 """
+
+
+rule sanity:
+    """A tiny subset must be over-fitted before real runs start."""
+    input:
+        unpack(plan.captions("train", "valid")),
+        unpack(plan.sanity_items),
+        described=plan.described,
+        item_table=plan.item_table,
+        weights=plan.weights,
+    output:
+        "results/{study}/sanity.json",
+    log:
+        "results/{study}/logs/sanity.log",
+    benchmark:
+        "results/{study}/benchmarks/sanity.tsv"
+    threads: plan.key("resources.threads")
+    resources:
+        gpu=plan.key("resources.gpus"),
+        mem_mb=plan.model_memory,
+    params:
+        settings=plan.key("sanity"),
+        spec=plan.sanity_spec,
+        dataset=plan.key("dataset"),
+        max_frames=plan.key("frames.max_frames"),
+        state="results/{study}/.state/sanity.pt",
+        execution=plan.untracked("execution"),
+        code=plan.code("sanity"),
+    script:
+        "../scripts/sanity.py"
 
 
 rule train:
     """Train one method with one seed; the best checkpoint on validation is kept."""
     input:
-        unpack(lambda w: run_inputs(w.study, w.method, w.seed)),
+        unpack(plan.train_inputs),
     output:
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
         history="results/{study}/runs/{method}/seed{seed}/history.csv",
@@ -20,35 +50,34 @@ rule train:
         "results/{study}/logs/train/{method}.seed{seed}.log",
     benchmark:
         "results/{study}/benchmarks/train/{method}.seed{seed}.tsv"
-    threads: lambda w: study(w).resources.threads
+    wildcard_constraints:
+        study=plan.studies_with(untrained=False),
+    threads: plan.key("resources.threads")
     resources:
-        gpu=lambda w: training_gpus(w.study, w.method),
-        runtime=lambda w: training_minutes(w.study, w.method),
-        require_gpu=lambda w: int(study(w).resources.require_gpu),
-        workers=lambda w: study(w).frames.workers,
-        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        state_folder=lambda w: study(w).resources.state_folder or "",
-        mem_mb=study_mb,
+        gpu=plan.training_gpus,
+        runtime=plan.training_minutes,
+        mem_mb=plan.model_memory,
     params:
-        spec=lambda w: study(w).run_spec(w.method, seed=w.seed).fingerprint(),
+        spec=plan.run_spec,
         name="{method}/seed{seed}",
-        dataset=lambda w: study(w).dataset,
+        dataset=plan.key("dataset"),
         seed=lambda w: int(w.seed),
         max_frames=None,
         state="results/{study}/.state/runs/{method}.seed{seed}.pt",
-        code=lambda w: run_code(w, "train", w.method),
+        execution=plan.untracked("execution"),
+        code=plan.code("train"),
     script:
-        "../scripts/job.py"
+        "../scripts/train.py"
 
 
 use rule train as pretrain with:
     input:
-        unpack(lambda w: captions_of(w.study, "train", "valid")),
-        unpack(lambda w: pixel_files(w.study, pretraining_frames(w.study))),
-        item_table=item_table,
-        described=lambda w: described(w.study),
-        weights=lambda w: weights_of(w.study),
-        sanity=lambda w: filled(rules.sanity.output[0], study=w.study) if study(w).sanity else [],
+        unpack(plan.captions("train", "valid")),
+        unpack(plan.pretraining_items),
+        item_table=plan.item_table,
+        described=plan.described,
+        weights=plan.weights,
+        sanity=plan.sanity_file,
     output:
         model="results/{study}/pretrained{part}/model.safetensors",
         history="results/{study}/pretrained{part}/history.csv",
@@ -57,60 +86,65 @@ use rule train as pretrain with:
         "results/{study}/logs/pretrain{part}.log",
     benchmark:
         "results/{study}/benchmarks/pretrain{part}.tsv"
-    threads: lambda w: study(w).pretraining.threads or study(w).resources.threads
+    wildcard_constraints:
+        study=STUDY,
+    threads: plan.pretraining_threads
     resources:
-        gpu=lambda w: study(w).resources.gpus,
-        runtime=TRAINING,
-        require_gpu=lambda w: int(study(w).resources.require_gpu),
-        workers=lambda w: study(w).frames.workers,
-        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        state_folder=lambda w: study(w).resources.state_folder or "",
-        mem_mb=study_mb,
+        gpu=plan.key("resources.gpus"),
+        mem_mb=plan.model_memory,
     params:
-        spec=lambda w: pretraining_spec(w.study),
+        spec=plan.pretraining_spec,
         act="train",
         name="pre-training{part}",
-        dataset=lambda w: study(w).dataset,
-        seed=lambda w: pretraining_seed(w),
-        max_frames=lambda w: study(w).pretraining.max_frames or study(w).frames.max_frames,
+        dataset=plan.key("dataset"),
+        seed=plan.pretraining_seed,
+        max_frames=plan.pretraining_frames,
         state="results/{study}/.state/pretrained{part}.pt",
-        code=lambda w: trial_code(w, "train", study(w).pretraining.method, study(w).pretraining.training),
+        execution=plan.untracked("execution"),
+        code=plan.code("pretrain", "train"),
 
 
-rule features:
-    """Frame features of a frozen visual tower, computed once for all runs that start from the same weights."""
+use rule train as sweep_trial with:
     input:
-        unpack(lambda w: captions_of(w.study, "train", "valid", "test")),
-        unpack(lambda w: pixel_files(w.study, int(w.frames))),
-        item_table=item_table,
-        pretrained=lambda w: features_weights(w),
+        unpack(plan.sweep_trial_inputs),
     output:
-        "results/{study}/features{part}/frames{frames}.npz",
+        model=temp("results/{study}/sweep/frames{frames}.safetensors"),
+        history="results/{study}/sweep/frames{frames}.csv",
+        record="results/{study}/sweep/frames{frames}.json",
     log:
-        "results/{study}/logs/features{part}/frames{frames}.log",
+        "results/{study}/logs/sweep/frames{frames}.log",
     benchmark:
-        "results/{study}/benchmarks/features{part}/frames{frames}.tsv"
-    threads: lambda w: study(w).resources.feature_threads or study(w).resources.threads
+        "results/{study}/benchmarks/sweep/frames{frames}.tsv"
+    wildcard_constraints:
+        study=STUDY,
     resources:
-        gpu=lambda w: min(1, study(w).resources.gpus),
-        require_gpu=lambda w: int(study(w).resources.require_gpu),
-        workers=lambda w: study(w).frames.workers,
-        keep_in_memory=lambda w: int(study(w).frames.keep_in_memory),
-        mem_mb=study_mb,
+        gpu=plan.key("resources.gpus"),
+        mem_mb=plan.model_memory,
     params:
-        spec=lambda w: features_spec(w.study),
-        dataset=lambda w: study(w).dataset,
+        spec=plan.sweep_trial_spec,
+        act="train",
+        name="sweep/frames{frames}",
+        dataset=plan.key("dataset"),
+        seed=plan.key("sweep.seed"),
         max_frames=lambda w: int(w.frames),
-        code=lambda w: code(
-            w,
-            "features",
-            "rewind.models.clip4clip",
-            full_name(MODELS, study(w).backbone.kind),
-            files=[
-                *own(json_files([study(w).backbone.architecture])),
-                *([] if study(w).pretraining else weights_of(w.study)),
-            ],
-            heads=["meanP"],
-        ),
+        state="results/{study}/.state/sweep/frames{frames}.pt",
+        execution=plan.untracked("execution"),
+        code=plan.code("sweep_trial", "train"),
+
+
+checkpoint sweep:
+    """Choose max_frames on validation; without a sweep the study's own value is written down."""
+    input:
+        plan.sweep_trials,
+    output:
+        table="results/{study}/sweep/max_frames.csv",
+        best="results/{study}/sweep/best.json",
+    log:
+        "results/{study}/logs/sweep.log",
+    benchmark:
+        "results/{study}/benchmarks/sweep.tsv"
+    params:
+        default=plan.key("frames.max_frames"),
+        code=plan.code("sweep"),
     script:
-        "../scripts/job.py"
+        "../scripts/sweep.py"

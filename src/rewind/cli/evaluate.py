@@ -24,6 +24,9 @@ from rewind.data.formats.table import read_table_rows
 from rewind.errors import RewindError
 from rewind.io.files import write_text
 from rewind.workflow.config import MAIN_CONFIG, load_checked_config
+from rewind.workflow.job import PRINT_TABLES
+from rewind.workflow.plan.rules import WorkflowPlan
+from rewind.workflow.plan.study import StudyPlan
 
 DATASETS_FOLDER, STUDIES_FOLDER = Path("config/datasets"), Path("config/studies")
 TWIN_SETTINGS = ("origin", "hard", "binary")
@@ -100,21 +103,19 @@ def evaluate_models(options: EvaluateOptions) -> int:
             "figures": {"method": next(iter(methods))},
         }
         texts[study_file] = _file_text(study, f"snakemake {' '.join(command)}")
-    backups = _write_checked(texts, name, replaced=[study_file] if options.add else [])
+    plan, backups = _write_checked(texts, name, replaced=[study_file] if options.add else [])
     quiet = ["-n"] if options.dry else ["--quiet", "host", "reason", "rules"]
-    summary = Path(f"results/{name}/tables/summary.txt")
-    printed_at = summary.stat().st_mtime_ns if summary.is_file() else None
-    code = subprocess.run([sys.executable, "-m", "snakemake", *command, *quiet], check=False).returncode
-    if code and backups and (options.add or not Path(f"results/{name}/metrics.csv").is_file()):
+    environment = os.environ | {PRINT_TABLES: "no"}  # they are printed below, last
+    code = subprocess.run(
+        [sys.executable, "-m", "snakemake", *command, *quiet], env=environment, check=False
+    ).returncode
+    if code and backups and (options.add or not Path(plan.metrics_file).is_file()):
         _restore_files(backups)
         print(f"{', '.join(map(str, backups))}: as before this command, which can be corrected; finished jobs are kept")
     if code or options.dry:
         return code
-    if (
-        summary.stat().st_mtime_ns == printed_at
-    ):  # nothing was stale; where the job ran it has printed the tables itself
-        print(summary.read_text(encoding="utf-8"))
-    print(f"Study: {study_file}   Tables: results/{name}/tables   Every query: results/{name}/report.html")
+    print(Path(plan.summary_file).read_text(encoding="utf-8"))
+    print(f"Study: {study_file}   Tables: {Path(plan.summary_file).parent}   Every query: {plan.page_file}")
     return 0
 
 
@@ -250,7 +251,9 @@ def _add_methods(path: Path, options: EvaluateOptions, dataset: str, methods: di
     raise RewindError(f"{path}: its methods do not stand below one another, so add them by hand:\n{_dump_yaml(new)}")
 
 
-def _write_checked(texts: dict[Path, str], name: str, replaced: Collection[Path]) -> dict[Path, str | None]:
+def _write_checked(
+    texts: dict[Path, str], name: str, replaced: Collection[Path]
+) -> tuple[StudyPlan, dict[Path, str | None]]:
     """Write configuration files, and keep them only if the workflow's checks accept them.
 
     A file that says the same already stays as it is, and a different one is never overwritten.
@@ -261,7 +264,7 @@ def _write_checked(texts: dict[Path, str], name: str, replaced: Collection[Path]
         replaced: paths of files that may be changed.
 
     Returns:
-        Path → previous text of every file that was written; None where there was no file.
+        The plan of the study; and path → previous text of every file that was written, None where there was no file.
 
     Raises:
         RewindError: if another file has one of the names, or the study is faulty; nothing is left behind.
@@ -276,13 +279,15 @@ def _write_checked(texts: dict[Path, str], name: str, replaced: Collection[Path]
             if old_text is None or (path in replaced and old_text != text):
                 backups[path] = old_text
                 write_text(path, text)
-        load_checked_config(_snakemake_config(name), Path(".snakemake/rewind/sound.json"), typed={"studies": [name]})
+        loaded = load_checked_config(
+            _snakemake_config(name), Path(".snakemake/rewind/sound.json"), typed={"studies": [name]}
+        )
     except BaseException:
         _restore_files(backups)
         raise
     for path, old_text in backups.items():
         print(f"{'wrote' if old_text is None else 'changed'} {path}")
-    return backups
+    return WorkflowPlan(*loaded).studies[name], backups
 
 
 def _snakemake_config(name: str) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _job(options: argparse.Namespace) -> int:
-    from rewind.workflow.runner import rerun_job
+    from rewind.workflow.job import rerun_job
 
     if options.out is not None:
         check_output_folder(options.out, "--out")

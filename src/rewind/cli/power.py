@@ -20,7 +20,6 @@ from scipy.special import chdtri
 from rewind.config import Study
 from rewind.errors import RewindError
 from rewind.io.files import read_csv
-from rewind.jobs.metrics import ranks_path, read_not_evaluated, read_ranks
 from rewind.statistics.blocks import RankBlock, rank_blocks
 from rewind.statistics.calibration import calibrate
 from rewind.statistics.inference import significance_level
@@ -33,6 +32,7 @@ from rewind.statistics.power import (
     query_limited_effect,
     with_seed_spread,
 )
+from rewind.statistics.rank_files import ranks_path, read_not_evaluated, read_ranks
 from rewind.statistics.simulation import Design, shared_number
 from rewind.workflow.checksums import verify_files_below
 from rewind.workflow.queries import query_clusters

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rewind.errors import RewindError
-from rewind.workflow.accepted import DISPLAY_STAGES, AcceptedEdit, AcceptedEditStore, hash_size_and_ends, job_name
-from rewind.workflow.stages import strip_rule_prefix
+from rewind.workflow.accepted import AcceptedEdit, AcceptedEditStore, hash_size_and_ends, job_name
+from rewind.workflow.stages import DISPLAY_STAGES, strip_rule_prefix
 from rewind.workflow.stale import (
     JobChange,
     PlannedJob,
@@ -51,7 +51,7 @@ def why(targets: Sequence[str]) -> int:
 def accept(targets: Sequence[str]) -> int:
     """Declare that edits of code change no result: existing outputs then count as made by the present code.
 
-    Tables, figures and pages are made again nevertheless (:data:`rewind.workflow.accepted.DISPLAY_STAGES`).
+    Tables, figures and pages are made again nevertheless (:data:`rewind.workflow.stages.DISPLAY_STAGES`).
 
     Raises:
         RewindError: where no output of these targets is stale because of an edit of code alone.

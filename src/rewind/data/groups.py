@@ -10,10 +10,10 @@ from pathlib import Path
 import pandas as pd
 
 from rewind.config.dataset import Dataset, ShapesSource
-from rewind.data.annotations import SPLITS, TWIN_SUFFIX, Annotations, format_module
+from rewind.data.annotations import SPLITS, TWIN_SUFFIX, Annotations, format_module, read_annotations
 from rewind.data.formats.shapes import compose_splits
 from rewind.errors import RewindError
-from rewind.io.files import require_regular_file
+from rewind.io.files import require_regular_file, write_csv
 from rewind.io.strict import CsvColumns, csv_header, read_user_csv
 
 # ---- Groups from annotations or from a CSV -------------------------------------------------------------------------
@@ -129,3 +129,11 @@ def legacy_groups(dataset: Dataset) -> dict[tuple[str, str], str]:
         for reverse in (False, True)
         for caption in entry.captions(reverse)
     }
+
+
+def make_groups(dataset: Dataset, path: str, sources: Path) -> None:
+    """Write the CSV table ``caption_id, group`` of all test captions; ``sources``: see ``read_annotations``."""
+    annotations = read_annotations(dataset, str(sources))
+    table = read_groups(dataset, annotations)
+    print(f"{dataset.name}: {len(table):,} test captions in {table['group'].nunique():,} groups")
+    write_csv(path, table)

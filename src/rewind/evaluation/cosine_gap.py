@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from rewind.config.evaluation import Evaluation
+from rewind.data.captions import load_split
 from rewind.errors import RewindError
+from rewind.io.files import write_npz
 from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
-from rewind.loading.run_data import PreparedText
+from rewind.loading.run_data import PreparedText, RunData, job_device, load_trained_model
 from rewind.models.retriever import Retriever
 
 INDEPENDENT, PAIR_CONDITIONED = "independent", "pair_conditioned"
@@ -125,3 +128,33 @@ def cosine_matrices(
 
 def _cosine_matrix(left: Tensor, right: Tensor) -> np.ndarray:
     return (left.float() @ right.float().T).clamp(-1, 1).cpu().numpy()
+
+
+# ---- Cosines of a trained model ------------------------------------------------------------------------------------
+
+
+GAP_SPLITS = ("valid", "test")
+
+
+def compute_cosines(data: RunData, model: str, result: str) -> None:
+    """Write an npz: ``<split>_<scoring>`` float32 (captions, items), ``<split>_query_ids`` and ``<split>_item_ids``.
+
+    Items without a caption are left out. A method that compares no vectors gets ids alone.
+    """
+    retriever = load_trained_model(data, model)
+    data.check_tower(retriever)
+    arrays: dict[str, np.ndarray] = {}
+    for split_name in GAP_SPLITS:
+        items, captions, _ = load_split(data.folder, data.dataset, split_name)
+        items = items[items["item_id"].isin(captions["video_id"])].reset_index(drop=True)
+        split = data.prepare(items, captions, retriever)
+        row = pd.Series(np.arange(len(items)), index=items["item_id"])
+        item_of_caption = row[captions["video_id"]].to_numpy()
+        keys = data.spec.evaluation
+        matrices = cosine_matrices(
+            retriever, split.text, split.inputs, item_of_caption, keys, job_device(), split.workers
+        )
+        arrays |= {f"{split_name}_{scoring}": matrix for scoring, matrix in matrices.items()}
+        arrays[f"{split_name}_query_ids"] = captions["caption_id"].to_numpy(dtype=str)
+        arrays[f"{split_name}_item_ids"] = items["item_id"].to_numpy(dtype=str)
+    write_npz(result, **arrays)

@@ -8,15 +8,22 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from rewind.config import RunSpec
 from rewind.loading.encode import encode_all_items
 from rewind.loading.frame_source import FrameSource
-from rewind.loading.run_data import PreparedText, take_text
+from rewind.loading.run_data import (
+    PreparedText,
+    RunData,
+    load_trained_model,
+    take_text,
+)
 from rewind.models.retriever import Features, Retriever
 
 TOP_RESULTS = 10  # best items that a search returns
@@ -116,3 +123,53 @@ def _median_seconds(work: Callable[[], object], device: torch.device) -> tuple[f
 def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+# ---- Finished runs -------------------------------------------------------------------------------------------------
+
+QUERY_BATCH_SIZES = [1, 512]
+
+
+class MeasuredRun(NamedTuple):
+    """A finished run: its method, name in tables, keys and model file."""
+
+    method: str
+    label: str
+    spec: RunSpec
+    model: str
+
+
+def measure_runs(runs: list[MeasuredRun], data: RunData) -> list[dict[str, Any]]:
+    """What each run costs: rows of ``efficiency.csv``, on the CPU, and on the GPU too where this job has one.
+
+    Runs are measured one after the other, so nothing else should run on the machine.
+
+    Args:
+        runs: the runs.
+        data: data of any of them: folder, data set, frames, cached features.
+    """
+    return [row for run in runs for row in _measure_run(run, data)]
+
+
+def _measure_run(run: MeasuredRun, data: RunData) -> list[dict[str, Any]]:
+    run_data = RunData(data.folder, data.dataset, run.spec, data.max_frames, data.cache)
+    retriever = load_trained_model(run_data, run.model)
+    split = run_data.split("test", retriever)
+    parameters, megabytes = model_size(retriever)
+    rows = []
+    for device, name in _available_devices():
+        for cost in query_costs(
+            retriever, split.text, split.inputs, QUERY_BATCH_SIZES, device, name, data.spec.frames.workers
+        ):
+            timings = asdict(cost)
+            timings |= {"forward_ms": timings.pop("forward"), "search_ms": timings.pop("search")}
+            run_columns = {"method": run.method, "label": run.label, "parameters": parameters, "mb": megabytes}
+            rows.append(run_columns | {"threads": torch.get_num_threads()} | timings)
+    return rows
+
+
+def _available_devices() -> list[tuple[torch.device, str]]:
+    devices = [(torch.device("cpu"), "CPU")]
+    if torch.cuda.is_available():
+        devices.append((torch.device("cuda"), torch.cuda.get_device_name(0)))
+    return devices

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from rewind.config.evaluation import Evaluation
+from rewind.io.files import write_npz
 from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
-from rewind.loading.run_data import PreparedText
+from rewind.loading.run_data import PreparedText, RunData, job_device, load_trained_model
 from rewind.models.retriever import Features, Retriever, masked_mean
 
 
@@ -92,3 +93,21 @@ def _single_vector(features: Features) -> Tensor | None:
     # Integers are not vectors: retrievers that look something up give row numbers.
     are_vectors = len(values) == 1 and values[0].dim() == 2 and values[0].is_floating_point()
     return values[0] if are_vectors else None
+
+
+def write_run_vectors(data: RunData, model: str, result: str) -> None:
+    """Write vectors of the test split as npz: ``text``, ``items``, ``space``, ``query_ids`` and ``item_ids``."""
+    retriever = load_trained_model(data, model)
+    data.check_tower(retriever)
+    split = data.split("test", retriever)
+    embeddings = compute_embeddings(
+        retriever, split.text, split.inputs, data.spec.evaluation, job_device(), split.workers
+    )
+    write_npz(
+        result,
+        text=embeddings.text,
+        items=embeddings.items,
+        space=embeddings.space,
+        query_ids=split.captions["caption_id"].to_numpy(dtype=str),
+        item_ids=split.items["item_id"].to_numpy(dtype=str),
+    )

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from rewind.config.evaluation import Evaluation
-from rewind.distributed import SINGLE_PROCESS, World
+from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
+from rewind.io.files import write_npz
 from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
-from rewind.loading.run_data import PreparedText
+from rewind.loading.run_data import PreparedText, RunData, job_device, load_trained_model
 from rewind.models.retriever import Features, Retriever
 
 
@@ -103,3 +104,30 @@ def _distinct_rows(features: Features, count: int) -> tuple[Tensor, Tensor]:
             first_rows.append(row)
         indices.append(index_of_hash[digest])
     return torch.tensor(first_rows), torch.tensor(indices)
+
+
+# ---- Similarity matrix of a trained model --------------------------------------------------------------------------
+
+
+def compute_similarity(data: RunData, model: str, result: str) -> None:
+    """Score every test caption against every test item: one matrix serves Origin, Hard and Binary.
+
+    Started by ``torchrun``, its processes share the work, and rank 0 writes the file.
+    """
+    with join_process_group() as world:
+        _compute_similarity(data, model, result, world)
+
+
+def _compute_similarity(data: RunData, model: str, result: str, world: World) -> None:
+    retriever = load_trained_model(data, model)
+    data.check_tower(retriever)
+    split = data.split("test", retriever)
+    keys = data.spec.evaluation
+    scores = similarity_matrix(retriever, split.text, split.inputs, keys, job_device(), world, split.workers)
+    if world.rank == 0:
+        write_npz(
+            result,
+            similarity=scores,
+            query_ids=split.captions["caption_id"].to_numpy(dtype=str),
+            item_ids=split.items["item_id"].to_numpy(dtype=str),
+        )

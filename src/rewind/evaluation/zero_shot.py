@@ -13,12 +13,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rewind.config.evaluation import Evaluation
-from rewind.distributed import SINGLE_PROCESS, World
+from rewind.config import RunSpec
+from rewind.config.evaluation import Evaluation, ZeroShot
+from rewind.data.formats.cifar10 import find_cifar10, read_cifar10
+from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
+from rewind.io.files import write_npz
 from rewind.loading.encode import encode_all_items, encode_all_texts, to_main_memory, tower_features
 from rewind.loading.frame_source import CachedFrames, FrameSource
+from rewind.loading.run_data import RunData, job_device, load_trained_model
 from rewind.models.backbone import Backbone
 from rewind.models.embeddings import EmbeddingTowers
 from rewind.models.retriever import Features, Retriever
@@ -205,3 +209,51 @@ def _top1_credits(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         raise RewindError("evaluation.zero_shot: some scores are not numbers; the model's weights are broken.")
     best = scores == scores.max(axis=0)  # (C, n): ties are exact
     return best[labels, np.arange(len(labels))] / best.sum(axis=0)
+
+
+# ---- The task of a study: in every validation of a run, and of its finished model -----------------------------------
+
+
+def validation_file(keys: Evaluation) -> str | None:
+    """The file of labelled images that every validation of a run classifies, if the study asks for it."""
+    zero_shot_keys = keys.zero_shot
+    return (
+        str(find_cifar10(zero_shot_keys.folder)) if zero_shot_keys and zero_shot_keys.validation_images != 0 else None
+    )
+
+
+def validation_task(spec: RunSpec) -> ZeroShotTask | None:
+    """The images that every validation of a run classifies, if any; a frozen visual tower encodes them only once."""
+    keys = spec.evaluation.zero_shot
+    if keys is None or validation_file(spec.evaluation) is None:
+        return None
+    return _make_task(spec, keys, keys.validation_images, "visual" in spec.method.training.freeze)[0]
+
+
+def _make_task(spec: RunSpec, keys: ZeroShot, count: int | None, frozen: bool) -> tuple[ZeroShotTask, str]:
+    """The task on the first ``count`` images (None: all), and the SHA-256 of its file."""
+    data = read_cifar10(keys.folder, keys.sha256).first(count)
+    images, labels, classes = data.images, data.labels, data.classes
+    size = spec.frames.size
+    return ZeroShotTask(images, labels, classes, keys.templates, size, spec.evaluation, frozen), data.sha256
+
+
+def compute_zero_shot(data: RunData, model: str, result: str) -> None:
+    """Classify all images with a run's model and write an npz: ``credits`` float64 (n,), ``labels`` (n,), ``sha256`` of
+    the images' file, and ``alike``, the number of classes whose names read alike to the text tower.
+
+    Started by ``torchrun``, its processes share the work, and rank 0 writes the file.
+    """
+    with join_process_group() as world:
+        _classify(data, model, result, world)
+
+
+def _classify(data: RunData, model: str, result: str, world: World) -> None:
+    retriever, keys = load_trained_model(data, model), data.spec.evaluation.zero_shot
+    assert keys is not None  # the rule is of studies that ask for it
+    task, sha256 = _make_task(data.spec, keys, None, False)
+    credits = task.credits(retriever, job_device(), world, data.spec.frames.workers)
+    if world.rank == 0:
+        alike = f"; {task.alike} classes read alike: their names are no words of this vocabulary" if task.alike else ""
+        print(f"zero-shot: {100 * credits.mean():.2f}% of {len(credits):,} images{alike}")
+        write_npz(result, credits=credits, labels=task.labels, alike=np.array(task.alike), sha256=np.array(sha256))

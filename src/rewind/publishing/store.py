@@ -23,8 +23,8 @@ from rewind.config.load import read_yaml
 from rewind.config.report import RANK_COLUMN, split_column
 from rewind.errors import RewindError
 from rewind.io.files import check_id, read_csv, read_json, write_csv, write_json, write_text
-from rewind.jobs.metrics import read_not_evaluated
 from rewind.provenance import environment, hardware
+from rewind.statistics.rank_files import read_not_evaluated
 from rewind.workflow.checksums import verify_files_below
 from rewind.workflow.config import MAIN_CONFIG, load_config, selected_studies
 

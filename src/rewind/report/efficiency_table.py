@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from rewind.io.files import write_csv, write_text
+from rewind.report.published import MARKUPS
 from rewind.report.sheet import ColumnHead, RowGroup, Sheet, SheetCell, format_number, slug
 
 EFFICIENCY_COLUMNS = (
@@ -60,3 +63,20 @@ def _line(row: dict[str, Any]) -> tuple[SheetCell, ...]:
 def _threads(rows: pd.DataFrame) -> str:
     count = int(rows["threads"].iloc[0])
     return f"{count} CPU {'thread' if count == 1 else 'threads'}"
+
+
+def write_efficiency(costs: list[dict[str, Any]], dataset: str, folder: Path, prefix: str = "") -> None:
+    """Write ``efficiency.csv`` and the table in every markup.
+
+    Args:
+        costs: rows with the columns :data:`EFFICIENCY_COLUMNS`.
+        dataset: title of the data.
+        folder: where the files go.
+        prefix: put before the name of every table.
+    """
+    table = pd.DataFrame(costs, columns=list(EFFICIENCY_COLUMNS))
+    write_csv(folder / "efficiency.csv", table)
+    sheet, notes = efficiency_sheet(table, dataset), efficiency_notes(table)
+    for suffix, render in MARKUPS.items():
+        write_text(folder / f"{prefix}table_efficiency{suffix}", render(sheet, notes))
+    print(table.to_string(index=False))

@@ -45,7 +45,7 @@ from rewind.search.trust import refuse_code, refuse_encoders
 from rewind.video.shards import clip_identity
 from rewind.workflow.checksums import verify_files_below
 from rewind.workflow.code_hash import StageCode, compute_code_hash
-from rewind.workflow.stages import dynamic_dependencies
+from rewind.workflow.stages import CodeDependencies
 
 # ---- Checking a query: words that are unknown or cut off -----------------------------------------------------------
 
@@ -209,13 +209,13 @@ def index_fingerprint(run: FinishedRun, items: pd.DataFrame, cache: Path | None)
         _model_module(run.spec.backbone.kind),
         *[method.head] * ("." in method.head),
     ]
-    dependencies = dynamic_dependencies(None if "." in method.model else [method.head])
+    dependencies = CodeDependencies(modules, None if "." in method.model else [method.head])
     rows = items[["item_id", "path", "reversed"]].to_numpy().tolist()
     return {
         "model": file_hash(run.model),
         "data": stable_hash(rows, file_hash(cache) if cache else _clip_identities(run.data, items)),
         "keys": _config_digest(run),
-        "code": compute_code_hash("gallery", StageCode().parts("gallery", modules, dependencies)),
+        "code": compute_code_hash("gallery", StageCode().parts("gallery", dependencies)),
     }
 
 

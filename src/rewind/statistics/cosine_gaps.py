@@ -7,13 +7,26 @@ Hoeffding, 1948); the rest is :mod:`rewind.statistics.inference`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rewind.evaluation.cosine_gap import CosineGap
+from rewind.config.report import Statistics
+from rewind.data.captions import load_split
+from rewind.evaluation.cosine_gap import (
+    COSINE_BIN_EDGES,
+    GAP_SPLITS,
+    INDEPENDENT,
+    PAIR_CONDITIONED,
+    CosineGap,
+    measure_cosine_gap,
+)
+from rewind.evaluation.ranking import RECALL_CUTOFFS, rank_table, validation_scores
+from rewind.evaluation.run_metrics import RunKey
+from rewind.io.files import write_csv
 from rewind.statistics import labels
 from rewind.statistics.inference import holm_adjusted, mean_inference
 from rewind.statistics.pairs import ALL_RANDOM, RandomFactors, compare_pair
@@ -130,3 +143,107 @@ def _pair_rows(
         | {"family": len(pairs), "df": float(result.df)}
         for at, ((a, b), (result, procedure)) in enumerate(zip(pairs, results, strict=True))
     ]
+
+
+# ---- Gaps of a study's runs, from their cosines --------------------------------------------------------------------
+
+
+RUN_COLUMNS = (
+    "method",
+    "seed",
+    "split",
+    "scoring",
+    "captions",
+    "items",
+    "gap",
+    "positive",
+    "negative",
+    *RECALL_CUTOFFS,
+)
+
+
+COUNT_COLUMNS = ("method", "seed", "split", "scoring", "low", "high", "positives", "negatives")
+
+
+def compute_cosine_gap(
+    folder: Path,
+    dataset: str,
+    files: dict[RunKey, str],
+    pairs: list[tuple[str, str]],
+    keys: Statistics,
+    random: RandomFactors,
+    table: str,
+    intervals: str,
+    pair_table: str,
+    counts: str,
+) -> None:
+    """Write the gap of every run, intervals of every method, differences of every declared pair, and counts of cosines.
+
+    Each row of a run also has R@k: captions search all items of the split by the same cosines.
+
+    Args:
+        folder, dataset: the data set's results folder and name.
+        files: the run's npz of :func:`compute_cosines`, by method and seed.
+        pairs: methods that are compared.
+        keys: ``statistics`` of the study.
+        random: over which factors (seeds, clips) intervals generalise.
+        table, intervals, pair_table, counts: CSV files that are written.
+    """
+    run_rows, histograms = [], []
+    gaps: dict[tuple[str, str], dict[str, list[CosineGap]]] = {}  # (split, scoring) → method → a gap for each seed
+    clusters = {}
+    for split in GAP_SPLITS:
+        items, captions, _ = load_split(folder, dataset, split)
+        items, captions = items.set_index("item_id", drop=False), captions.set_index("caption_id", drop=False)
+        for run, path, scoring, matrix, queries, gallery in _read_matrices(files, split):
+            split_captions, split_items = captions.loc[queries], items.loc[gallery]
+            item_of_caption, cluster_of_item = _item_clusters(split_captions, split_items)
+            clusters[split] = cluster_of_item[item_of_caption], cluster_of_item
+            gap = measure_cosine_gap(matrix, item_of_caption, cluster_of_item, f"{path}: {split}, {scoring}")
+            gaps.setdefault((split, scoring), {}).setdefault(run[0], []).append(gap)
+            run_columns = {"method": run[0], "seed": run[1], "split": split, "scoring": scoring}
+            run_rows.append(run_columns | _gap_row(gap, matrix, split_captions, split_items, path))
+            histograms.append(_cosine_histogram(gap, run_columns))
+    intervals_table, pairs_table = compare_gaps(gaps, clusters, pairs, keys.confidence, random)
+    write_csv(table, pd.DataFrame(run_rows, columns=list(RUN_COLUMNS)))
+    write_csv(intervals, intervals_table)
+    write_csv(pair_table, pairs_table)
+    write_csv(counts, pd.concat(histograms) if histograms else pd.DataFrame(columns=list(COUNT_COLUMNS)))
+
+
+def _read_matrices(files: dict[RunKey, str], split: str) -> Iterator[tuple[Any, ...]]:
+    """Every run's matrices of a split, with its query and item ids; one at a time in memory."""
+    for scoring in (INDEPENDENT, PAIR_CONDITIONED):
+        for run, path in files.items():
+            with np.load(path, allow_pickle=False) as archive:
+                if f"{split}_{scoring}" in archive.files:
+                    names = (f"{split}_{scoring}", f"{split}_query_ids", f"{split}_item_ids")
+                    yield run, path, scoring, *(archive[name] for name in names)
+
+
+def _item_clusters(captions: pd.DataFrame, items: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Row of each caption's item, and cluster of each item counted from 0."""
+    row = pd.Series(np.arange(len(items)), index=items["item_id"])
+    return row[captions["video_id"]].to_numpy(), pd.factorize(items["cluster_id"])[0]
+
+
+def _gap_row(
+    gap: CosineGap, matrix: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, path: str
+) -> dict[str, Any]:
+    ranks = rank_table(matrix, captions, items, ["test"], ["text_to_item"], path)
+    scores = validation_scores(ranks)
+    means = {"gap": gap.gap, "positive": gap.positive.mean(), "negative": gap.negative.mean()}
+    return {"captions": len(captions), "items": len(items)} | means | {name: scores[name] for name in RECALL_CUTOFFS}
+
+
+def _cosine_histogram(gap: CosineGap, run_columns: dict[str, Any]) -> pd.DataFrame:
+    table = pd.DataFrame(
+        {
+            "low": COSINE_BIN_EDGES[:-1],
+            "high": COSINE_BIN_EDGES[1:],
+            "positives": gap.counts[0],
+            "negatives": gap.counts[1],
+        }
+    )
+    table = table[(table["positives"] > 0) | (table["negatives"] > 0)].round({"low": 2, "high": 2})
+    return table.assign(**run_columns)[list(COUNT_COLUMNS)]

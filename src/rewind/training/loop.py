@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -136,29 +135,6 @@ def training_step(learner: Learner, batch: Features, keys: Training, world: Worl
 
 Validate = Callable[[Retriever], dict[str, float]]
 """A model's scores on the validation split, as columns of the history (``valid_sum``, …)."""
-
-
-def seed_everything(seed: int, deterministic: bool = True) -> None:
-    """Seed every source of random numbers; with ``deterministic`` also ask for kernels with reproducible bits.
-
-    Data order and the choice of captions have generators of their own, made from the same seed.
-
-    >>> seed_everything(1)
-    >>> first = torch.rand(2)
-    >>> seed_everything(1)
-    >>> torch.equal(first, torch.rand(2))
-    True
-    """
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    # Not use_deterministic_algorithms: it does the same, but first imports torch's compiler, a second or two.
-    torch.set_deterministic_debug_mode("warn" if deterministic else "default")
-    # Deterministic mode would also fill all memory that torch.empty hands out, every batch's included. Nothing here
-    # reads memory that was not written.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # set by its module class
-    torch.backends.cudnn.deterministic = deterministic
-    torch.backends.cudnn.benchmark = not deterministic
 
 
 def freeze(retriever: Retriever, towers: Sequence[str]) -> None:

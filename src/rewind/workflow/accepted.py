@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rewind.io.files import reading_user_file, write_json
+from rewind.workflow.stages import DISPLAY_STAGES
 
 ACCEPTED_FILE = "accepted.json"
 _END_BYTES = 1 << 16  # bytes at either end of a file that, with its size, tell whether it is still the same
-DISPLAY_STAGES = frozenset({"tables", "figures", "cosine_gap_figure", "group_figure", "examples", "page"})
-"""Stages that show numbers and compute none: they are always made again, and no table mentions their edits."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,15 @@ class AcceptedEditStore:
         if path not in self._read:
             self._read[path] = {(entry.stage, entry.job): entry for entry in _load_edits(path)}
         return self._read[path]
+
+    def check(self, studies: Iterable[str], datasets: Iterable[str]) -> None:
+        """Read the files of studies and data sets.
+
+        Raises:
+            RewindError: as :meth:`entries`.
+        """
+        for folder in (*studies, *(f"data/{name}" for name in datasets)):
+            self.entries(self.results / folder / ACCEPTED_FILE)
 
     def add(self, path: Path, new: Iterable[AcceptedEdit]) -> None:
         """Write further entries; the last one for a stage and job replaces earlier ones."""

@@ -14,11 +14,13 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rewind.errors import RewindError
 from rewind.io.files import crc32_of, non_file_kind, reraise_system_error, sha256_of, write_text
-from rewind.workflow.job import Job
+
+if TYPE_CHECKING:
+    from rewind.workflow.job import Job
 
 # ---- Structure of the files between stages -------------------------------------------------------------------------
 # The rows of the two tables below are the contract that results/README.md describes in words.

@@ -23,7 +23,7 @@ from rewind.errors import RewindError
 from rewind.io.files import read_cached_json, stable_hash, write_json, write_text
 from rewind.packaged import WHEEL_FOLDER
 from rewind.workflow.normalise import IMPORT_EFFECTS, Definition, ParsedModule, parse_module
-from rewind.workflow.stages import NON_SEMANTIC, STAGES
+from rewind.workflow.stages import NON_SEMANTIC, SCRIPTS, CodeDependencies, code_roots
 
 LIBRARY = "rewind"
 
@@ -40,38 +40,37 @@ class StageCode:
     """Finds the definitions that stages depend on; each file is parsed once.
 
     Args:
+        scripts: folder of the workflow's scripts; None: that of the checkout or wheel that this module is in.
         library: folder of the package ``rewind``; None: the one that this module is in.
         memory: see :class:`ModuleReader`.
 
     >>> definitions = StageCode().parts("sweep")
-    >>> "rewind.jobs.sweep:choose_frames" in definitions, "rewind.errors:RewindError" in definitions
+    >>> "rewind.training.sweep:choose_frames" in definitions, "rewind.errors:RewindError" in definitions
     (True, False)
     >>> len(compute_code_hash("sweep", definitions))
     16
     """
 
-    def __init__(self, library: Path | None = None, memory: Path | None = None) -> None:
-        self.reader = ModuleReader(library or Path(__file__).parents[1], NON_SEMANTIC, memory)
+    def __init__(self, *, scripts: Path | None = None, library: Path | None = None, memory: Path | None = None) -> None:
+        self.reader = ModuleReader(library or Path(__file__).parents[1], NON_SEMANTIC, memory, scripts)
 
-    def parts(
-        self, stage: str, named: Iterable[str] = (), dynamic: Mapping[str, Iterable[str]] | None = None
-    ) -> DefinitionHashes:
+    def parts(self, stage: str, dependencies: CodeDependencies | None = None) -> DefinitionHashes:
         """The definitions that a stage depends on, each with its hash.
 
         Args:
-            stage: of :data:`rewind.workflow.stages.STAGES`.
-            named: modules that the stage finds by name at run time, of the library or of the user's own.
-            dynamic: see :func:`rewind.workflow.stages.dynamic_dependencies`.
+            stage: a rule, or a part of one (:data:`rewind.workflow.stages.SUB_STAGES`).
+            dependencies: what keys name.
         """
-        replacements = sorted((name, tuple(roots)) for name, roots in (dynamic or {}).items())
-        return dict(self._parts(stage, tuple(dict.fromkeys(named)), tuple(replacements)))
+        dependencies = dependencies or CodeDependencies()
+        replacements = sorted((name, tuple(roots)) for name, roots in dependencies.dynamic().items())
+        return dict(self._parts(stage, tuple(dict.fromkeys(dependencies.modules)), tuple(replacements)))
 
     # Every job of a rule asks for the same few combinations while the workflow is read.
     @functools.cache  # noqa: B019 - one object lives as long as the process
     def _parts(
         self, stage: str, named: tuple[str, ...], dynamic: tuple[tuple[str, tuple[str, ...]], ...]
     ) -> DefinitionHashes:
-        return reachable_definitions(self.reader, (*STAGES[stage].roots, *named), dict(dynamic))
+        return reachable_definitions(self.reader, (*code_roots(stage), *named), dict(dynamic))
 
 
 def compute_code_hash(stage: str, definitions: DefinitionHashes) -> str:
@@ -266,16 +265,24 @@ class ModuleReader:
         non_semantic: modules, or ``module:name``, that no result depends on: they are not followed, and texts that
             are passed to them are messages.
         memory: cache file of parsed modules; None: each module is parsed anew.
+        scripts: folder of the workflow's scripts; None: that of the library's checkout or wheel.
 
     >>> reader = ModuleReader(Path(__file__).parents[1])
-    >>> sorted(reader.module("rewind.workflow.torch_setup").units)
-    ['(import)', 'keep_freed_memory', 'set_deterministic']
+    >>> sorted(reader.module("rewind.torch_setup").units)
+    ['(import)', 'keep_freed_memory', 'seed_everything', 'set_deterministic']
     >>> reader.module("torch") is None
     True
     """
 
-    def __init__(self, library: Path, non_semantic: frozenset[str] = frozenset(), memory: Path | None = None) -> None:
+    def __init__(
+        self,
+        library: Path,
+        non_semantic: frozenset[str] = frozenset(),
+        memory: Path | None = None,
+        scripts: Path | None = None,
+    ) -> None:
         self.library, self.non_semantic = library, non_semantic
+        self.scripts = scripts or _scripts_folder(library)
         self.memory = ModuleCache(memory, non_semantic)
         self.own_folders: set[Path] = set()
         self.own_packages: set[str] = {LIBRARY}
@@ -306,6 +313,8 @@ class ModuleReader:
 
     def _find_file(self, name: str) -> Path | None:
         package, *rest = name.split(".")
+        if name.startswith(f"{SCRIPTS}."):
+            return _module_file(self.scripts / rest[-1])
         if package == LIBRARY:
             return _module_file(self.library.joinpath(*rest))
         if package in self.own_packages:
@@ -345,7 +354,7 @@ class ModuleReader:
 def top_package(name: str) -> str:
     """The top-level package of a dotted name.
 
-    >>> top_package("rewind.jobs.train")
+    >>> top_package("rewind.training.run")
     'rewind'
     """
     return name.partition(".")[0]
@@ -437,3 +446,9 @@ def _module_from_json(content: dict[str, Any]) -> ParsedModule:
 def _definition_from_json(content: dict[str, Any]) -> Definition:
     imports = {name: tuple(target) for name, target in content["imports"].items()}
     return Definition(dict(content["parts"]), frozenset(content["reads"]), imports)
+
+
+def _scripts_folder(library: Path) -> Path:
+    """Scripts of the checkout or wheel that a library is in."""
+    wheel = library / WHEEL_FOLDER
+    return (wheel if wheel.is_dir() else library.parents[1]) / "workflow/scripts"

@@ -1,26 +1,35 @@
 """One job of the workflow: its files and parameters as plain values, and the process around it.
 
-:class:`Job` is made from the ``snakemake`` object of a script, or from a stored record of one. :func:`job_session` tees
-output into the log, sets thread counts, leases GPUs and ends with a readable message where the job fails.
+Every script of ``workflow/scripts`` does its work inside of :func:`start_job`, which makes a :class:`Job` of the object
+that Snakemake hands to a script, writes the log, sets thread counts, leases GPUs, verifies checksums, and ends with a
+readable message where the job fails. What it was given is recorded, so that the script can be run again by hand.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import difflib
 import json
 import os
+import runpy
 import socket
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, overload
 
 from rewind import system_errors
 from rewind.errors import RewindError, printable
-from rewind.workflow.torch_setup import set_deterministic
+from rewind.io.files import read_json, stable_hash, write_json
+from rewind.packaged import workflow_home
+from rewind.workflow import checksums
+from rewind.workflow.stages import RULES, strip_rule_prefix
+from rewind.workflow.temporary_files import remove_temporary_files
 
 # ---- A job as plain values -----------------------------------------------------------------------------------------
 
@@ -82,7 +91,7 @@ class Outputs(NamedList):
 
 @dataclass(frozen=True)
 class Job:
-    """One job of the workflow: what a rule's function gets as its only argument.
+    """One job of the workflow: what a script gets from :func:`start_job`.
 
     Attributes:
         rule: name of its rule; in a workflow that uses this one as a module it may have a prefix.
@@ -93,6 +102,7 @@ class Job:
         threads: cores that it was granted.
         resources: name → number or text; jobs that may use GPUs have ``gpu``.
         log: its log file.
+        by_hand: whether somebody runs it again, and not Snakemake.
 
     >>> output = Outputs(["results/demo/metrics.csv"], {"table": "results/demo/metrics.csv"})
     >>> job = Job("metrics", NamedList([], {}), output, NamedList([], {}), {"study": "demo"}, 1, {}, "logs/metrics.log")
@@ -110,6 +120,7 @@ class Job:
     threads: int
     resources: dict[str, Any]
     log: str
+    by_hand: bool = False
 
     @classmethod
     def of(cls, snakemake: Any) -> Job:
@@ -139,7 +150,7 @@ class Job:
         """The job as values that JSON can hold."""
         parts = {"input": self.input, "output": self.output, "params": self.params}
         lists = {name: {"values": list(part), "names": part.items()} for name, part in parts.items()}
-        return {**vars(self), **lists}
+        return {name: value for name, value in vars(self).items() if name != "by_hand"} | lists
 
     def below(self, folder: Path) -> Job:
         """The same job with everything that it writes (outputs, log, the state that it resumes from) below a folder."""
@@ -148,12 +159,12 @@ class Job:
         params = self.params.items()
         if "state" in params:
             params["state"] = _below_folder(params["state"], folder)
-        resources = {name: value for name, value in self.resources.items() if name != "state_folder"}
+        if execution := params.get("execution"):
+            params["execution"] = {name: value for name, value in execution.items() if name != "state_folder"}
         return replace(
             self,
             output=Outputs([_below_folder(path, folder) for path in self.output], moved),
             params=NamedList(list(self.params), params),
-            resources=resources,
             log=_below_folder(self.log, folder),
         )
 
@@ -174,6 +185,181 @@ def _below_folder(value: Any, folder: Path) -> Any:
         return [_below_folder(path, folder) for path in value]
     path = Path(value)
     return str(folder / path.relative_to(path.anchor))
+
+
+# ---- The frame of a script -----------------------------------------------------------------------------------------
+
+JOB_RECORDS = Path(".snakemake/rewind/jobs")
+"""Where inputs and parameters of jobs are recorded, beside Snakemake's own records, for those who run one by hand."""
+
+
+PRINT_TABLES = "REWIND_PRINT_TABLES"
+"""Environment variable: ``no`` where the command that runs the workflow prints its tables itself, last."""
+
+
+@contextlib.contextmanager
+def start_job(snakemake: Any) -> Iterator[Job]:
+    """The process of a job: its log, its threads, the GPUs that its rule requests, and its checksums.
+
+    Inputs are verified before outputs' checksums are removed, and checksums are written last: a job that is refused or
+    killed never leaves checksums of files that it did not finish.
+
+    Args:
+        snakemake: the object of that name in a script; None where Snakemake did not start it. The command line then
+            says which job is run again: ``python workflow/scripts/train.py --mock demo meanP 0``.
+    """
+    if snakemake is None:
+        with exit_on_error():
+            snakemake = _job_of_command(Path(sys.argv[0]).stem, sys.argv[1:])
+    with exit_on_error():
+        job = snakemake if isinstance(snakemake, Job) else Job.of(snakemake)
+    if job.by_hand:  # messages go to the console alone, and exceptions are for a debugger
+        with acquire_resources(*requested_resources(job)):
+            yield job
+        print("\n".join(job.output))
+        return
+    with exit_on_error():
+        with contextlib.suppress(OSError):  # only those who run it by hand need the record
+            write_json(job_record_path(job.rule, job.output), job.content())
+        remove_temporary_files(job)
+    with job_session(job.log, *requested_resources(job)):
+        checksums.verify_inputs(job)
+        checksums.clear_checksums(job)
+        try:
+            yield job
+        except RewindError:
+            raise
+        except Exception as error:
+            if explanation := checksums.explain_failure(job, error):
+                raise explanation from error
+            raise
+        checksums.write_checksums(job)
+
+
+def requested_resources(job: Job) -> tuple[int, int | None, bool]:
+    """Threads, GPUs, and whether a GPU is required: see :func:`job_session`."""
+    # A rule may reserve more cores than torch is to use, so that nothing else runs beside it.
+    threads = job.params.get("threads", job.threads)
+    execution = job.params.get("execution") or {}
+    return threads, job.resources.get("gpu"), bool(execution.get("require_gpu"))
+
+
+def job_record_path(rule: str, outputs: Iterable[str]) -> Path:
+    """The file that records a job; jobs of one rule differ in their outputs."""
+    return JOB_RECORDS / f"{rule}-{stable_hash(list(outputs))}.json"
+
+
+# ---- A job again, by hand ------------------------------------------------------------------------------------------
+# The job runs alone and in this process, so that a debugger can step in. It writes below another folder: results, logs
+# and Snakemake's records stay as they are.
+
+
+def rerun_job(target: str, out: Path | None = None) -> int:
+    """Run the job that makes a file again, with the inputs and parameters of when Snakemake last started it.
+
+    Messages go to the console alone, and exceptions are not caught. Of several GPUs it takes one, since more need more
+    processes.
+
+    Args:
+        target: an output of the job, a file in one that is a folder, or the job's log.
+        out: folder of its files; a new temporary one if None.
+
+    Raises:
+        RewindError: where no such job was started here, or an input is missing.
+    """
+    run_script(_job_by_hand(_record_of_file(target), out))
+    return 0
+
+
+def run_script(job: Job) -> None:
+    """Run the script of a job's rule in this process."""
+    script = workflow_home() / "workflow/scripts" / f"{_script_name(job)}.py"
+    runpy.run_path(str(script), init_globals={"snakemake": job}, run_name="__main__")
+
+
+def _script_name(job: Job) -> str:
+    """The script of a rule, whose name may have the prefix of a Snakemake module.
+
+    Raises:
+        RewindError: for a rule that is none of Rewind's.
+    """
+    rule = strip_rule_prefix(str(job.params.get("act") or job.rule))
+    if not rule:
+        raise RewindError(
+            f"rule {job.rule}: no rule of Rewind's is called so; a rule that uses one under another name says which by "
+            '`params: act="train"`.'
+        )
+    return RULES[rule].script or rule
+
+
+def _job_of_command(script: str, arguments: Sequence[str]) -> Job:
+    """The job that ``--mock STUDY [METHOD [SEED …]]`` names, of a rule that runs this script."""
+    parser = argparse.ArgumentParser(prog=f"{script}.py", description="Run a job again that Snakemake once started.")
+    parser.add_argument("--mock", nargs="+", required=True, metavar="WILDCARD", help="for example demo meanP 0")
+    parser.add_argument("--out", type=Path, help="folder of its outputs; a new temporary one by default")
+    options = parser.parse_args(arguments)
+    started: dict[str, Path] = {}  # wildcards as they are typed → the latest record
+    for path in _records():
+        job = Job.read(read_json(path))
+        with contextlib.suppress(RewindError):  # a rule of the user's own
+            if _script_name(job) == script:
+                started[" ".join(_typed_wildcards(job))] = path
+    if record := started.get(" ".join(options.mock)):
+        return _job_by_hand(record, options.out)
+    known = ", ".join(sorted(started)) or "none"
+    raise RewindError(
+        f"no job of {script}.py with {' '.join(options.mock)} was ever started here, so its inputs are not recorded; "
+        f"started were: {known}."
+    )
+
+
+def _typed_wildcards(job: Job) -> list[str]:
+    """Values of a job's wildcards: its study or data set, its method, then the others."""
+    order = ("study", "dataset", "method", "seed")
+    names = sorted(job.wildcards, key=lambda name: order.index(name) if name in order else len(order))
+    return [value.strip("/") for name in names if (value := job.wildcards[name])]
+
+
+def _job_by_hand(record: Path, out: Path | None) -> Job:
+    """A recorded job with everything that it writes below another folder."""
+    job = Job.read(read_json(record))
+    missing = [name for name in job.input if not Path(name).exists()]
+    if missing:
+        raise RewindError(
+            f"{missing[0]}: an input of this job is missing; run `snakemake --cores 1 {missing[0]}` first."
+        )
+    checksums.verify_inputs(job)
+    folder = Path(out or tempfile.mkdtemp(prefix="rewind-job-"))
+    job = job.below(folder)
+    for name in job.output:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.stat().st_mtime))
+    print(f"{job.rule}, as Snakemake started it on {began}; outputs go to {folder}", flush=True)
+    resources = {**job.resources, "gpu": 1} if job.resources.get("gpu") else job.resources
+    return replace(job, resources=resources, by_hand=True)
+
+
+def _records() -> list[Path]:
+    """Records of jobs, the latest last."""
+    return sorted(JOB_RECORDS.glob("*.json"), key=lambda path: path.stat().st_mtime)
+
+
+def _record_of_file(target: str) -> Path:
+    """The latest record of a job that makes a file."""
+    target_path = Path(os.path.relpath(target))
+    records: dict[str, Path] = {}
+    for path in _records():
+        content = read_json(path)
+        records |= dict.fromkeys([*content["output"]["values"], content["log"]], path)
+    for name in map(str, (target_path, *target_path.parents)):
+        if name in records:
+            return records[name]
+    near = difflib.get_close_matches(str(target_path), records, n=1)
+    raise RewindError(
+        f"{target}: no job that makes this file was ever started here, so its inputs are not recorded. Run `snakemake "
+        f"--cores 1 {target_path}` once (with --forcerun if the file exists already); it does not matter if that run "
+        "fails." + (f" Did you mean {near[0]}?" if near else "")
+    )
 
 
 # ---- Log, resources and error messages of a job --------------------------------------------------------------------
@@ -320,6 +506,7 @@ def acquire_resources(threads: int, gpus: int | None, require_gpu: bool) -> Iter
         yield
         return
     from rewind.gpu import lease_gpus
+    from rewind.torch_setup import set_deterministic
 
     with lease_gpus(gpus) as devices:
         import torch  # late: jobs without GPUs need none, and CUDA must not start before CUDA_VISIBLE_DEVICES is set

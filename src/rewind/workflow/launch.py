@@ -14,8 +14,8 @@ from typing import Any, TypeVarTuple
 import torch
 
 from rewind.errors import RewindError
+from rewind.torch_setup import set_deterministic
 from rewind.workflow.job import exit_on_error, tee_output
-from rewind.workflow.torch_setup import set_deterministic
 
 Arguments = TypeVarTuple("Arguments")
 

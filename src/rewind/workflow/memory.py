@@ -11,42 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rewind.config import Dataset, Study
-from rewind.errors import RewindError
-from rewind.workflow.layout import annotation_files
-
-# ---- Memory sizes of AWS Batch -------------------------------------------------------------------------------------
-# Its Snakemake plugin would replace any other size by the smallest one.
-
-BATCH_MEMORY = {
-    1: range(2048, 8193, 1024),
-    2: range(4096, 16385, 1024),
-    4: range(8192, 30721, 1024),
-    8: range(16384, 61441, 4096),
-    16: range(32768, 122881, 8192),
-}
-"""Cores → sizes in MB, as snakemake-executor-plugin-aws-batch 0.2.1 has them."""
-
-
-def batch_memory(cores: int, wanted: int) -> int:
-    """The smallest size, in MB, that holds what a job requests.
-
-    Raises:
-        RewindError: if there is none for this number of cores.
-
-    >>> batch_memory(2, 5000)
-    5120
-    """
-    sizes = [size for size in BATCH_MEMORY.get(cores, ()) if size >= wanted]
-    if sizes:
-        return sizes[0]
-    available = "; ".join(f"{n}: up to {options[-1]:,} MB" for n, options in BATCH_MEMORY.items())
-    raise RewindError(
-        f"AWS Batch has no {wanted:,} MB for a job of {cores} cores. Cores and the most memory of each: {available}. "
-        "Change threads and mem_mb (--set-threads, --set-resources, or `resources` of the study)."
-    )
-
-
-# ---- Memory of a job -----------------------------------------------------------------------------------------------
+from rewind.video.sources import annotation_files
 
 BASE_MB = 1500
 """Memory of a process with Rewind's packages imported, and of small tables."""

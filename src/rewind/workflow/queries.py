@@ -20,7 +20,7 @@ from rewind.data.formats.embeddings import plan_rows, raw_embedding_files
 from rewind.data.readers import NpzArchive
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import setting_selection
-from rewind.workflow.layout import READY_FILE, annotation_files, sources_folder
+from rewind.video.sources import READY_FILE, annotation_files, sources_folder
 
 
 class QueryClusters(NamedTuple):

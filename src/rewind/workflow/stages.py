@@ -1,15 +1,14 @@
-"""The stages of the workflow: which function runs each, and from which roots its code hash is computed.
+"""The stages of the workflow: the order of rules, what their time grows with, and the code that counts as theirs.
 
-A rule runs the function that bears its name (:mod:`rewind.workflow.runner`), the first root of its line here. All code
-that the roots reach by name is part of the hash (:mod:`rewind.workflow.code_hash`). Configuration values are no code:
-they are parameters of rules. What a study chooses by a string (a head, a loss, a data format) is named by the rule, see
-``workflow/rules/identity.smk``. A test runs the stages and fails where code ran that no line covers.
+All code that a rule's script reaches by name is part of its hash (:mod:`rewind.workflow.code_hash`). Values of keys are
+no code: they are parameters of rules. What a study chooses by a string (a head, a loss, a data format) is named by its
+plan (:class:`CodeDependencies`). A test runs the stages and fails where code ran that no hash covers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rewind.workflow.normalise import CHECKS_OF_CLIPS, CHECKS_OF_ROWS
 
@@ -29,18 +28,17 @@ NON_SEMANTIC = (
             "rewind.config.base",  # how keys are declared and refused
             "rewind.config.load",  # how configuration files are read
             "rewind.config.checks",  # refuses a study, or lets it pass unchanged
-            "rewind.workflow.preflight.splits",  # refuses a run, or lets it pass unchanged
+            "rewind.loading.splits",  # refuses a run, or lets it pass unchanged
             "rewind.data.formats.rtime:has_groups",  # which jobs there are, not what they compute
             "rewind.data.formats.shapes:has_groups",  # likewise
             "rewind.data.formats.table:has_groups",  # likewise
             "rewind.workflow.launch",  # starts processes; what they do together is rewind.distributed
             "rewind.training.checkpoint_store",  # where a training state is stored, not what is in it
-            "rewind.jobs.train:_run_record",  # run.json, around the scores
+            "rewind.training.run:_run_record",  # run.json, around the scores
             "rewind.workflow.job",  # files and parameters of a job as plain values; its log, leases and messages
-            "rewind.workflow.runner",  # finds the function of a rule
             "rewind.workflow.checksums",  # refuses inputs, or lets a job go on unchanged
             "rewind.workflow.temporary_files",  # removes what killed processes left behind
-            "rewind.workflow.torch_setup:keep_freed_memory",  # speed alone
+            "rewind.torch_setup:keep_freed_memory",  # speed alone
             "rewind.workflow.code_hash",  # computes these hashes
         }
     )
@@ -68,88 +66,124 @@ NON_SEMANTIC = (
 """Modules, and functions of modules, that compute nothing: no result depends on them."""
 
 HEADS_TABLE = "rewind.models.heads:HEADS"
-ZERO_SHOT_VALIDATION = ("rewind.jobs.zero_shot:validation_task", "rewind.jobs.zero_shot:validation_file")
+ZERO_SHOT_VALIDATION = ("rewind.evaluation.zero_shot:validation_task", "rewind.evaluation.zero_shot:validation_file")
 TRANSCODE_CLIP, NORMALISE_IMAGE = "rewind.video.transcode:transcode_clip", "rewind.video.images:normalise_image"
-# Called by the session around a job that computes with torch.
-_TORCH_SETUP = "rewind.workflow.torch_setup:set_deterministic"
+# Called around a job that computes with torch, by code that is no part of a hash.
+_TORCH_SETUP = "rewind.torch_setup:set_deterministic"
 # Methods come as attributes of a study, so no function names their class.
 _METHOD_CLASS = "rewind.config.study:Method"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The roots of a stage's code, and why these.
+    """What there is to know of a rule besides its files and parameters.
 
-    >>> RULES["train"].roots[0]
-    'rewind.jobs.train:train'
+    Attributes:
+        level: rules of a lower level finish first; rules of one level run side by side.
+        grows: the quantity that the time inside its jobs is proportional to, see ``rewind rehearse``; empty: none.
+        script: whose code it is, of ``workflow/scripts``, if it is not called like the rule.
+        roots: code that its script reaches by no name.
+        per_run: whether there is a job for every run.
+        trains: whether its jobs consist of training steps.
+        per_pretraining: whether there are jobs for every pre-training of a study that has any.
+        shows: whether it shows numbers and computes none: it is always made again, and no table mentions its edits.
+        on_request: whether only those get it who ask for it.
+
+    >>> RULES["ranks"].grows, RULES["ranks"].per_run, RULES["pretrain"].script
+    ('pairs', True, 'train')
     """
 
-    roots: tuple[str, ...]
-    why: str
+    level: int
+    grows: str = ""
+    script: str = ""
+    roots: tuple[str, ...] = ()
+    per_run: bool = False
+    trains: bool = False
+    per_pretraining: bool = False
+    shows: bool = False
+    on_request: bool = False
 
+
+_TORCH = (_TORCH_SETUP,)
 
 RULES: Mapping[str, Stage] = {
     # Data
-    "sources": Stage(("rewind.jobs.data:sources",), "calls the data format, which makes or fetches the files"),
-    "inventory": Stage(("rewind.jobs.data:inventory",), "reads annotations and pairs them with files"),
-    "video_shard": Stage(("rewind.jobs.data:video_shard",), "makes clips or images, whichever the data set holds"),
-    "videos": Stage(("rewind.jobs.data:videos",), "joins the shards' reports"),
-    "vector_report": Stage(("rewind.jobs.data:vector_report",), "reports vectors as usable items"),
-    "captions": Stage(("rewind.jobs.data:captions",), "writes items.csv and the captions of every split"),
-    "encode_dataset": Stage(
-        ("rewind.jobs.encode_dataset:encode_dataset", "rewind.models.clip", _TORCH_SETUP),
-        "encodes; `clip` is found by its name",
-    ),
-    "frames": Stage(("rewind.jobs.frames:frames",), "decodes clips and lays frames out in shards"),
-    "encode_vectors": Stage(
-        ("rewind.jobs.encode_vectors:encode_vectors", _TORCH_SETUP),
-        "encodes with a model by name, which the rule names",
-    ),
-    # Models
-    "sanity": Stage(("rewind.jobs.train:sanity", _TORCH_SETUP), "trains on a handful, as a run is trained"),
-    "train": Stage(("rewind.jobs.train:train", _TORCH_SETUP), "feeds, steps, validates, and keeps the best weights"),
-    "sweep": Stage(("rewind.jobs.sweep:sweep",), "chooses by validation scores"),
-    "features": Stage(("rewind.jobs.similarity:features", _TORCH_SETUP), "runs frozen towers over all items"),
-    "similarity": Stage(("rewind.jobs.similarity:similarity", _TORCH_SETUP), "scores all pairs with a run's model"),
-    "cosines": Stage(("rewind.jobs.cosine_gap:cosines", _TORCH_SETUP), "cosines of pairs with a run's model"),
-    "zero_shot": Stage(("rewind.jobs.zero_shot:zero_shot", _TORCH_SETUP), "classifies images with a run's model"),
-    "export_vectors": Stage(("rewind.jobs.similarity:export_vectors", _TORCH_SETUP), "vectors of a run's model"),
-    "submission": Stage(("rewind.jobs.submission:submission", _TORCH_SETUP), "vectors of a run's model, as a file"),
-    "efficiency": Stage(("rewind.jobs.efficiency:efficiency", _TORCH_SETUP), "what it times is what it runs"),
-    "step_time": Stage(("rewind.jobs.efficiency:step_time", _TORCH_SETUP), "what it times is a training step"),
-    # Numbers
-    "ranks": Stage(("rewind.jobs.metrics:ranks",), "ranks and metrics from a run's similarities"),
-    "metrics": Stage(("rewind.jobs.metrics:metrics",), "joins the runs' metrics"),
-    "trec": Stage(("rewind.jobs.trec:trec",), "the same as files for other tools"),
-    "statistics": Stage(("rewind.jobs.statistics:statistics",), "intervals, tests and gaps from ranks"),
-    "groups": Stage(("rewind.jobs.statistics:groups",), "writes which group each test caption is in"),
-    "group_results": Stage(("rewind.jobs.statistics:group_results",), "computes intervals and tests of every group"),
-    "group_figure": Stage(("rewind.jobs.report:group_figure",), "draws results by group"),
-    "control": Stage(("rewind.jobs.statistics:control",), "gaps between methods from ranks"),
-    "cosine_gap": Stage(("rewind.jobs.cosine_gap:cosine_gap",), "gaps of cosines, their intervals and tests"),
-    "zero_shot_table": Stage(("rewind.jobs.zero_shot:zero_shot_table",), "accuracies and their intervals"),
-    "batches": Stage(("rewind.jobs.batches:batches",), "what batches were, drawn"),
-    # What people read
-    "tables": Stage(("rewind.jobs.report:tables", _METHOD_CLASS), "words count here: they are the output"),
-    "figures": Stage(("rewind.jobs.report:figures", _METHOD_CLASS), "draws what tables say"),
-    "cosine_gap_figure": Stage(("rewind.jobs.report:cosine_gap_figure",), "draws cosines"),
-    "examples": Stage(("rewind.jobs.examples:examples",), "draws what one run found"),
-    "page": Stage(("rewind.jobs.page:page", _METHOD_CLASS), "writes the page; its assets are a parameter"),
+    "sources": Stage(0, "originals"),
+    "inventory": Stage(1),
+    "video_shard": Stage(2, "originals"),
+    "videos": Stage(3),
+    # `clip` is found by its name.
+    "encode_dataset": Stage(5, "items", roots=("rewind.models.clip", *_TORCH)),
+    "vectors": Stage(6, "items", script="sources"),
+    "vector_report": Stage(7),
+    "captions": Stage(8),
+    "groups": Stage(18),
+    # Features
+    "frames": Stage(9, "frames"),
+    "encode_vectors": Stage(9, "test", roots=_TORCH),
+    "features": Stage(12, "frames", roots=_TORCH, per_pretraining=True),
+    # Training
+    "sanity": Stage(10, roots=_TORCH, trains=True),
+    "pretrain": Stage(11, script="train", roots=_TORCH, trains=True, per_pretraining=True),
+    "sweep_trial": Stage(13, script="train", roots=_TORCH, trains=True),
+    "sweep": Stage(14),
+    "train": Stage(15, roots=_TORCH, per_run=True, trains=True),
+    # Evaluation
+    "similarity": Stage(17, "test", roots=_TORCH, per_run=True),
+    "cosines": Stage(17, "valid_test", roots=_TORCH, per_run=True),
+    "zero_shot": Stage(17, "labelled", roots=_TORCH, per_run=True),
+    "ranks": Stage(18, "pairs", per_run=True),
+    "untrained_run": Stage(18, "pairs", roots=_TORCH, per_run=True),
+    "metrics": Stage(18),
+    # Statistics
+    "statistics": Stage(19, "test"),
+    "group_results": Stage(19, "test"),
+    "control": Stage(19, "test"),
+    "cosine_gap": Stage(18),
+    "zero_shot_table": Stage(18),
+    "step_time": Stage(16, "rounds", roots=_TORCH),
+    # Report; words count here: they are the output
+    "tables": Stage(20, roots=(_METHOD_CLASS,), shows=True),
+    "figures": Stage(20, roots=(_METHOD_CLASS,), shows=True),
+    "group_figure": Stage(20, shows=True),
+    "cosine_gap_figure": Stage(19, shows=True),
+    "batches": Stage(19),
+    "export_vectors": Stage(17, "test", roots=_TORCH),
+    "examples": Stage(20, shows=True),
+    "examples_of_method": Stage(20, script="examples", shows=True),
+    "page": Stage(21, "test", roots=(_METHOD_CLASS,), shows=True),  # its assets are a parameter
+    # On request
+    "trec": Stage(18, "pairs", on_request=True),
+    "submission": Stage(17, roots=_TORCH, on_request=True),
+    "efficiency": Stage(18, roots=_TORCH, on_request=True),
 }
-"""Name of a rule → its stage; the first root is the function that is run."""
+"""Name of a rule → its stage."""
 
-SUB_STAGES: Mapping[str, Stage] = {
-    "clip": Stage((TRANSCODE_CLIP,), "what makes a clip: other edits of the stage keep clips that are there"),
-    "image": Stage((NORMALISE_IMAGE,), "what makes an image, likewise"),
-    "frame": Stage(("rewind.video.frames",), "what decides the pixels of a stored frame"),
-    "gallery": Stage(
-        ("rewind.search.searcher:encode_items", "rewind.loading.run_data:RunData"),
-        "what makes the features of a search index",
-    ),
+SUB_STAGES: Mapping[str, tuple[str, ...]] = {
+    "clip": (TRANSCODE_CLIP,),  # what makes a clip: other edits of the stage keep clips that are there
+    "image": (NORMALISE_IMAGE,),  # what makes an image, likewise
+    "frame": ("rewind.video.frames",),  # what decides the pixels of a stored frame
+    # What makes the features of a search index.
+    "gallery": ("rewind.search.searcher:encode_items", "rewind.loading.run_data:RunData"),
 }
 """Parts of stages with a hash of their own, which says what can be resumed or kept after other edits of the stage."""
 
-STAGES: Mapping[str, Stage] = {**RULES, **SUB_STAGES}
+DISPLAY_STAGES = frozenset(rule for rule, stage in RULES.items() if stage.shows)
+LAST_LEVEL = max(stage.level for stage in RULES.values())
+
+SCRIPTS = "rewind.scripts"
+"""Scripts as modules: ``rewind.scripts.train`` is ``workflow/scripts/train.py``."""
+
+
+def code_roots(stage: str) -> tuple[str, ...]:
+    """The roots of the code of a rule or of a part of one: all of its script, and what that reaches by no name.
+
+    >>> code_roots("pretrain")
+    ('rewind.scripts.train', 'rewind.torch_setup:set_deterministic')
+    """
+    if stage in SUB_STAGES:
+        return SUB_STAGES[stage]
+    return (f"{SCRIPTS}.{RULES[stage].script or stage}", *RULES[stage].roots)
 
 
 def strip_rule_prefix(rule: str) -> str:
@@ -163,24 +197,37 @@ def strip_rule_prefix(rule: str) -> str:
     return rule
 
 
-def dynamic_dependencies(
-    heads: Iterable[str] | None = None, zero_shot: bool = False, items: str = ""
-) -> dict[str, tuple[str, ...]]:
-    """Name of code that depends on a string or a key → the roots that stand for it in a code hash.
+@dataclass(frozen=True)
+class CodeDependencies:
+    """What the code of a stage depends on besides what its script names.
 
-    Args:
+    Attributes:
+        modules: found by name at run time, of the library or of the user's own.
         heads: the temporal heads that are looked up in ``HEADS``; None: any may be.
         zero_shot: whether validation also classifies images.
         items: ``videos`` or ``images`` where only one of them is made.
+        files: files whose content counts as code where another took their place.
 
-    >>> dynamic_dependencies(["meanP"], zero_shot=True)
+    >>> CodeDependencies(heads=["meanP"], zero_shot=True).dynamic()
     {'rewind.models.heads:HEADS': ('rewind.models.heads:HEADS[meanP]',)}
     """
-    replacements: dict[str, tuple[str, ...]] = {}
-    if heads is not None:
-        replacements[HEADS_TABLE] = tuple(f"{HEADS_TABLE}[{head}]" for head in heads)
-    if not zero_shot:
-        replacements |= dict.fromkeys(ZERO_SHOT_VALIDATION, ())
-    if items:
-        replacements[TRANSCODE_CLIP if items == "images" else NORMALISE_IMAGE] = ()
-    return replacements
+
+    modules: Sequence[str] = ()
+    heads: Sequence[str] | None = None
+    zero_shot: bool = False
+    items: str = ""
+    files: Sequence[str] = ()
+
+    def with_files(self, files: Sequence[str]) -> CodeDependencies:
+        return replace(self, files=files)
+
+    def dynamic(self) -> dict[str, tuple[str, ...]]:
+        """Name of code that depends on a string or a key → the roots that stand for it in a code hash."""
+        replacements: dict[str, tuple[str, ...]] = {}
+        if self.heads is not None:
+            replacements[HEADS_TABLE] = tuple(f"{HEADS_TABLE}[{head}]" for head in self.heads)
+        if not self.zero_shot:
+            replacements |= dict.fromkeys(ZERO_SHOT_VALIDATION, ())
+        if self.items:
+            replacements[TRANSCODE_CLIP if self.items == "images" else NORMALISE_IMAGE] = ()
+        return replacements

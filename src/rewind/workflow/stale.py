@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rewind.errors import RewindError
 from rewind.io.files import read_cached_json, read_json, sha256_of, write_text
 from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.code_hash import DefinitionHashes, load_code_hash
+from rewind.workflow.job import job_record_path
 from rewind.workflow.user_inputs import FILE_CONTENT
 
 # ---- Jobs of a dry run, and Snakemake's records of outputs ---------------------------------------------------------
@@ -284,8 +287,8 @@ def find_changes(job: PlannedJob, accepted: AcceptedEditStore | None = None) -> 
     }
     code = list(_code_changes(accepted_hashes, [value for value in new if _is_code_hash(value)]))
     explained = {code_hash for change in code for code_hash in (change.old, change.new)}
-    rest = ([value for value in values if not (_is_code_hash(value) and value in explained)] for values in (old, new))
-    return JobChange(code, list(_key_changes(*rest)), list(_file_changes(job)))
+    old, new = ([one for one in values if not (_is_code_hash(one) and one in explained)] for values in (old, new))
+    return JobChange(code, list(_key_changes(old, new, _recorded_names(job))), list(_file_changes(job)))
 
 
 def _is_code_hash(value: Any) -> bool:
@@ -345,17 +348,33 @@ def _module_path(module: str) -> str:
     return module.removeprefix("rewind.").replace(".", "/") + ".py"
 
 
-def _key_changes(old: list[Any], new: list[Any]) -> Iterator[str]:
-    """Differences of parameters. Snakemake prints values without names, so each is paired with the most similar one."""
+def _recorded_names(job: PlannedJob) -> list[tuple[str, Any]]:
+    """Name and value of every parameter that the outputs were made with, as far as the job was recorded here."""
+    record = read_cached_json(job_record_path(job.rule, job.outputs))
+    try:
+        return list(record["params"]["names"].items()) if record else []
+    except (KeyError, TypeError, AttributeError):
+        return []
+
+
+def _key_changes(old: list[Any], new: list[Any], names: list[tuple[str, Any]]) -> Iterator[str]:
+    """Differences of parameters. Snakemake prints values without names, so each is paired with the most similar one.
+
+    Args:
+        old, new: values that differ.
+        names: see :func:`_recorded_names`; a block of keys needs none.
+    """
     remaining = list(new)
     for old_value in old:
+        as_recorded = json.loads(json.dumps(old_value))  # tuples became lists
+        name = next((name for name, value in names if value == as_recorded), "")
         new_value = max(remaining, key=lambda value: _match_score(old_value, value), default=None)
         if new_value is None or not _match_score(old_value, new_value):
-            yield f"key: {_shorten(old_value)} was removed"
+            yield f"{name or 'a key'} was {_in_words(old_value)} and is no longer given"
             continue
         remaining.remove(new_value)
-        yield from _value_changes(old_value, new_value, "")
-    yield from (f"key: {_shorten(value)} is new" for value in remaining)
+        yield from _value_changes(old_value, new_value, "" if isinstance(old_value, dict) else name)
+    yield from (f"a key is given now: {_in_words(value)}" for value in remaining)
 
 
 def _match_score(first: Any, second: Any) -> int:
@@ -374,11 +393,25 @@ def _value_changes(old: Any, new: Any, where: str) -> Iterator[str]:
                 path = f"{where}.{name}" if where else str(name)
                 yield from _value_changes(old.get(name), new.get(name), path)
     else:
-        yield f"{where or 'key'}: {_shorten(old)} → {_shorten(new)}"
+        yield f"{where or 'a key'}: {_in_words(old)} → {_in_words(new)}"
 
 
-def _shorten(value: Any) -> str:
-    text = repr(value)
+def _in_words(value: Any) -> str:
+    """A value as configuration files have it, cut where it is long.
+
+    >>> _in_words(None), _in_words(True), _in_words(["origin", "hard"]), _in_words({"epochs": 8})
+    ('nothing', 'true', 'origin, hard', 'epochs: 8')
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, list | tuple) and not any(isinstance(part, list | tuple | dict) for part in value):
+        text = ", ".join(map(_in_words, value)) or "an empty list"
+    elif isinstance(value, str):
+        text = value or "an empty text"
+    else:
+        flow = yaml.safe_dump(json.loads(json.dumps(value)), default_flow_style=True, allow_unicode=True, width=10_000)
+        text = flow.removesuffix("\n").removesuffix("\n...")
+        text = text[1:-1] if text.startswith("{") else text
     return text if len(text) <= 60 else text[:57] + "…"
 
 

@@ -12,9 +12,12 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rewind.training.checkpoint_store import is_url, state_path
-from rewind.workflow.job import Job
+
+if TYPE_CHECKING:
+    from rewind.workflow.job import Job
 
 _TEMPORARY_NAME = re.compile(r"\..+\.\d+\.part(\.[^.]*)?")
 _MAX_WRITE_SECONDS = 60
@@ -43,7 +46,7 @@ def remove_old_temporary_files(folder: Path) -> None:
 def _resume_files(job: Job) -> Iterator[Path]:
     """Files besides outputs: the state of a training, and the packed clips that a shard is resumed from."""
     if state := job.params.get("state"):
-        address = state_path(state, job.resources.get("state_folder"))
+        address = state_path(state, (job.params.get("execution") or {}).get("state_folder"))
         if not is_url(address):
             yield Path(address).expanduser()
     if job.output.get("index") and (tar := job.output.get("clips")):

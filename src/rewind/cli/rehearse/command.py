@@ -39,6 +39,7 @@ from rewind.io.files import read_csv, read_json, write_text
 from rewind.platform import usable_cores
 from rewind.progress import format_duration
 from rewind.workflow.config import MAIN_CONFIG, load_config, parse_overrides
+from rewind.workflow.plan.rules import WorkflowPlan
 
 # ---- The working folder: configuration, raw files, weights, results ------------------------------------------------
 
@@ -351,9 +352,9 @@ def _rehearse_study(
         print(f"  {note}", file=sys.stderr, flush=True)
     # Without a GPU the resource gpu must not make jobs wait: as many as all jobs at once could ask for.
     gpus = visible_gpus or options.cores * max(1, study.resources.gpus)
-    outcome = run_snakemake(
-        prepared.folder, cwd, options.cores, gpus, snakemake_targets(study, datasets[study.dataset], prepared)
-    )
+    # A rehearsal keeps the first seeds, so its files have the names that the whole study's have.
+    targets = ["all", *WorkflowPlan({name: study}, datasets).studies[name].targets_on_request()]
+    outcome = run_snakemake(prepared.folder, cwd, options.cores, gpus, targets)
     results = prepared.results(name)
     folders = {dataset: prepared.folder / "results/data" / dataset for dataset in datasets}
     jobs = [job for folder in (*folders.values(), results) for job in finished_jobs(folder)]
@@ -365,19 +366,6 @@ def _rehearse_study(
         for model in results.rglob("*.safetensors"):
             model.unlink()
     return Rehearsal(name, prepared, outcome, jobs, cost, sanity)
-
-
-def snakemake_targets(study: Study, dataset: Dataset, prepared: PreparedRehearsal) -> list[str]:
-    """Targets for Snakemake: ``all``, and what the workflow makes only on request."""
-    folder = f"results/{study.name}"
-    targets = ["all", f"{folder}/trec"]
-    translators = [method for method in study.trained() if study.methods[method].model == "translator"]
-    if translators:
-        targets.append(f"{folder}/efficiency")
-    if translators and dataset.vectors and dataset.source.test:
-        seed = prepared.study["methods"][translators[0]]["seeds"] or prepared.study["seeds"]
-        targets.append(f"{folder}/submission/{translators[0]}.seed{seed[0]}.csv")
-    return targets
 
 
 def price_full_study(

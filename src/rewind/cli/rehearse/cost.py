@@ -16,7 +16,7 @@ from typing import NamedTuple
 from rewind.cli.rehearse import stages, weights
 from rewind.cli.rehearse.data import DatasetCounts
 from rewind.cli.rehearse.shrink import REHEARSED_SEEDS
-from rewind.cli.rehearse.stages import FinishedJob, StepTimes, folder_bytes, stage_profile
+from rewind.cli.rehearse.stages import FinishedJob, StepTimes, folder_bytes, rule_stage
 from rewind.config import Dataset, Method, Study, Training
 from rewind.config.pretraining import has_random_features, own_backbone, pretraining_seeds
 from rewind.models.heads import HEADS
@@ -306,9 +306,9 @@ def estimate_cost(
     """
     rows, planned, rehearsed = [], [], []
     for part in parts:
-        for rule in sorted({job.rule for job in part.jobs}, key=lambda name: (stage_profile(name).level, name)):
+        for rule in sorted({job.rule for job in part.jobs}, key=lambda name: (rule_stage(name).level, name)):
             jobs = [job for job in part.jobs if job.rule == rule]
-            rehearsed += [ScheduledJob(stage_profile(rule).level, job.seconds, 1, 0) for job in jobs]
+            rehearsed += [ScheduledJob(rule_stage(rule).level, job.seconds, 1, 0) for job in jobs]
             full_jobs = _full_study_jobs(rule, jobs, study, part, rates, frames)
             planned += full_jobs
             memory = max((job.memory for job in jobs if job.memory is not None), default=None)
@@ -333,9 +333,9 @@ def _full_study_jobs(
     rule: str, jobs: list[FinishedJob], study: Study, part: MeasuredFolder, rates: TrainingRates, frames: int
 ) -> list[ScheduledJob]:
     """The jobs of a rule in the whole study."""
-    if rule in stages.ON_REQUEST_RULES:
+    if rule_stage(rule).on_request:
         return []
-    stage = stage_profile(rule)
+    stage = rule_stage(rule)
     threads, gpus = _requested_cores_gpus(rule, study, part.dataset)
 
     def plan(seconds: float, trained: bool = True) -> ScheduledJob:
@@ -384,10 +384,10 @@ def _run_seconds(
                 seconds.append(rates.training(job, method, keys, frames, rows, valid))
             elif rule == "train":
                 seconds.append(job.seconds)
-            elif rule == "ranks":
+            elif rule in ("ranks", "untrained_run"):
                 seconds.append(rates.ranking(job, part.whole["pairs"], part.rehearsed["pairs"]))
             else:
-                grows = stage_profile(rule).grows
+                grows = rule_stage(rule).grows
                 seconds.append(rates.scoring(job, int(part.whole[grows]), int(part.rehearsed[grows]), frames))
         result.append((method, sum(seconds) / len(seconds)))
     return result
@@ -413,7 +413,7 @@ def _trial_seconds(rule: str, job: FinishedJob, study: Study, rates: TrainingRat
 
 def _requested_cores_gpus(rule: str, study: Study, dataset: Dataset) -> tuple[int, int]:
     """Cores and GPUs of a job of the whole study."""
-    stage = stage_profile(rule)
+    stage = rule_stage(rule)
     if rule in ("sources", "video_shard"):
         return dataset.media.workers, 0
     if rule == "encode_dataset":
@@ -469,13 +469,13 @@ def _folder_growth_factor(name: str, study: Study, part: MeasuredFolder) -> floa
     if name in FOLDER_GROWTH:
         quantity = FOLDER_GROWTH[name]
         return copies * part.whole[quantity] / max(1.0, part.rehearsed[quantity])
-    if name in stages.ON_REQUEST_RULES:
+    if rule_stage(name).on_request:
         return 0.0
     if name in ("similarity", "cosines"):
-        runs = len(study.runs()) / max(1, sum(job.rule == "similarity" for job in part.jobs))
+        runs = len(study.runs()) / max(1, sum(job.rule in ("similarity", "untrained_run") for job in part.jobs))
         return runs * part.whole["pairs"] / max(1.0, part.rehearsed["pairs"])
     if name == "runs":
-        return len(study.runs()) / max(1, sum(job.rule == "train" for job in part.jobs))
+        return len(study.runs()) / max(1, sum(job.rule in ("train", "untrained_run") for job in part.jobs))
     if name == "frames":
         return 0.0  # computed, not scaled
     return copies

@@ -20,9 +20,8 @@ from rewind.data.formats.photos import IMAGE_SUFFIXES
 from rewind.data.groups import AUTO_GROUPS, group_file
 from rewind.errors import RewindError
 from rewind.io.files import write_csv, write_text
-from rewind.video.sources import VIDEO_SUFFIXES, SourceFinder
+from rewind.video.sources import VIDEO_SUFFIXES, SourceFinder, sources_folder, videos_folder
 from rewind.workflow.config import check_sources
-from rewind.workflow.layout import sources_folder, videos_folder
 from rewind.workflow.preflight.files import dataset_faults
 
 MAX_REHEARSED_SHARDS = 2

@@ -27,8 +27,8 @@ from rewind.data.formats.emoji import CLIP_PACKAGE, EMOJIBASE_PACKAGE, npm_packa
 from rewind.data.formats.shapes import CaptionedScene, compose_splits, random_style, render_scene, rtime_entry
 from rewind.data.formats.stamps import STAMPS_FOLDER
 from rewind.data.readers import NpzArchive
+from rewind.encoders.encode_dataset import write_challenge_files
 from rewind.io.files import write_json, write_npz, write_text
-from rewind.jobs.encode_dataset import write_challenge_files
 from rewind.models.registry import with_default_hooks
 
 # ---- Dummy items: drawn clips and pictures with captions that are true of them -------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewind.cli.rehearse.cost import Machine, StudyCost
-from rewind.cli.rehearse.stages import FinishedJob, stage_profile
+from rewind.cli.rehearse.stages import FinishedJob, rule_stage
 from rewind.io.files import write_json
 from rewind.progress import format_duration
 
@@ -68,7 +68,7 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _jobs_by_rule(jobs: list[FinishedJob]) -> list[tuple[str, list[FinishedJob]]]:
-    rules = sorted({job.rule for job in jobs}, key=lambda rule: (stage_profile(rule).level, rule))
+    rules = sorted({job.rule for job in jobs}, key=lambda rule: (rule_stage(rule).level, rule))
     return [(rule, [job for job in jobs if job.rule == rule]) for rule in rules]
 
 

@@ -1,20 +1,17 @@
-"""The workflow's rules in the order in which they run, what the time of each grows with, and how long jobs took.
-
-:data:`STAGE_PROFILES` has one line per rule; a rule without a line counts as one job that takes as long as rehearsed.
-"""
+"""What the time of each rule grows with, and how long its jobs took."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
 from rewind.cli.rehearse.data import DatasetCounts
 from rewind.config import Dataset
 from rewind.io.files import read_csv, read_json
+from rewind.workflow.stages import LAST_LEVEL, RULES, Stage
 
 # ---- Rules, and the quantity that the time of each grows with ------------------------------------------------------
 
@@ -23,75 +20,9 @@ REHEARSED_IMAGES = 20
 REHEARSED_ROUNDS = 5  # rounds of step times (tables.verdict.rounds) in a rehearsal
 
 
-class StageProfile(NamedTuple):
-    """How the cost of a rule depends on the study.
-
-    Attributes:
-        level: rules of a lower level finish first; rules of one level run side by side.
-        grows: quantity (see :func:`growth_quantities`) to which the time inside its jobs is proportional; empty: none.
-        per_run: whether there is a job for every run.
-        trains: whether its jobs consist of training steps.
-        per_pretraining: whether there are jobs for every pre-training of a study that has any.
-
-    >>> stage_profile("ranks")
-    StageProfile(level=18, grows='pairs', per_run=True, trains=False, per_pretraining=False)
-    """
-
-    level: int
-    grows: str = ""
-    per_run: bool = False
-    trains: bool = False
-    per_pretraining: bool = False
-
-
-STAGE_PROFILES = {
-    "sources": StageProfile(0, "originals"),
-    "inventory": StageProfile(1),
-    "video_shard": StageProfile(2, "originals"),
-    "videos": StageProfile(3),
-    "encode_dataset": StageProfile(5, "items"),
-    "vectors": StageProfile(6, "items"),
-    "vector_report": StageProfile(7),
-    "captions": StageProfile(8),
-    "frames": StageProfile(9, "frames"),
-    "encode_vectors": StageProfile(9, "test"),
-    "sanity": StageProfile(10, trains=True),
-    "pretrain": StageProfile(11, trains=True, per_pretraining=True),
-    "features": StageProfile(12, "frames", per_pretraining=True),
-    "sweep_trial": StageProfile(13, trains=True),
-    "sweep": StageProfile(14),
-    "train": StageProfile(15, per_run=True, trains=True),
-    "step_time": StageProfile(16, "rounds"),
-    "similarity": StageProfile(17, "test", per_run=True),
-    "cosines": StageProfile(17, "valid_test", per_run=True),
-    "zero_shot": StageProfile(17, "labelled", per_run=True),
-    "export_vectors": StageProfile(17, "test"),
-    "submission": StageProfile(17),
-    "ranks": StageProfile(18, "pairs", per_run=True),
-    "metrics": StageProfile(18),
-    "cosine_gap": StageProfile(18),
-    "zero_shot_table": StageProfile(18),
-    "trec": StageProfile(18, "pairs"),
-    "efficiency": StageProfile(18),
-    "groups": StageProfile(18),
-    "statistics": StageProfile(19, "test"),
-    "group_results": StageProfile(19, "test"),
-    "control": StageProfile(19, "test"),
-    "batches": StageProfile(19),
-    "cosine_gap_figure": StageProfile(19),
-    "figures": StageProfile(20),
-    "group_figure": StageProfile(20),
-    "examples": StageProfile(20),
-    "tables": StageProfile(20),
-    "page": StageProfile(21, "test"),
-}
-ON_REQUEST_RULES = ("trec", "submission", "efficiency")  # rehearsed too, but no part of a study's cost
-LAST_LEVEL = max(stage.level for stage in STAGE_PROFILES.values())
-
-
-def stage_profile(rule: str) -> StageProfile:
-    """The line of a rule; one without a line is of the last level."""
-    return STAGE_PROFILES.get(rule, StageProfile(LAST_LEVEL))
+def rule_stage(rule: str) -> Stage:
+    """The line of a rule; one of the user's own is of the last level, and takes as long as rehearsed."""
+    return RULES.get(rule, Stage(LAST_LEVEL))
 
 
 def growth_quantities(counts: DatasetCounts, frames: int, labelled: int, rounds: int) -> dict[str, float]:

@@ -19,7 +19,7 @@ from rewind.io.files import require_regular_file
 from rewind.io.strict import read_user_json, read_user_text
 from rewind.packaged import docs_page
 from rewind.training.checkpoint_store import state_folder_problems
-from rewind.workflow.layout import annotation_files, videos_folder
+from rewind.video.sources import annotation_files, videos_folder
 
 TEXT_KEYS = ("architecture", "vocabulary")  # keys that may name a JSON or text file
 

@@ -30,8 +30,8 @@ from rewind.errors import RewindError
 from rewind.io.files import read_cached_json, stable_hash, write_json
 from rewind.provenance import file_hash
 from rewind.system_errors import is_system_error
+from rewind.video.sources import READY_FILE, annotation_files, sources_folder
 from rewind.workflow.code_hash import library_hash
-from rewind.workflow.layout import READY_FILE, annotation_files, sources_folder
 
 # ---- Encoders that methods name (key ``encoder``) ------------------------------------------------------------------
 

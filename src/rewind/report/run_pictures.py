@@ -1,0 +1,172 @@
+"""Figures of one run: retrieval examples, a corner of its similarity matrix, its embedding space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from rewind.config.report import Figures
+from rewind.data.captions import load_split
+from rewind.errors import RewindError
+from rewind.evaluation.matrix import fill_missing_scores, open_scores
+from rewind.evaluation.ranking import rank_table, setting_without_twins
+from rewind.io.files import reading_user_file
+from rewind.report.examples import (
+    OUTCOME_TITLES,
+    choice_sentence,
+    choose_examples,
+    classify_outcomes,
+    retrieval_examples,
+)
+from rewind.report.explorer import ScoredSplit, make_query_view, top_candidates, twin_margins
+from rewind.report.figures import style
+from rewind.report.figures.embedding import embedding_space, similarity_heatmap
+from rewind.video.frames import sample_clip
+from rewind.video.shards import refuse_outside
+
+STRIP_FRAMES = 3  # frames shown of a clip
+TOP_HITS = 5
+
+
+@dataclass(frozen=True)
+class ShownRun:
+    """The run that is shown: its name for titles, its similarity matrix, its vectors (npz files).
+
+    >>> ShownRun("meanP, seed 0", "similarity.npz", "embedding.npz").name
+    'meanP, seed 0'
+    """
+
+    name: str
+    similarity: str
+    embedding: str
+
+
+def make_pictures(
+    data: Path, dataset: str, run: ShownRun, setting: str, keys: Figures, size: int, folder: Path
+) -> None:
+    """Write ``examples``, ``heatmap`` and ``embedding``, each as PNG and PDF, those of numbers also as SVG.
+
+    Args:
+        data: the data set's results folder.
+        dataset: its name.
+        run: what is shown.
+        setting: gallery that the examples search.
+        keys: the study's ``figures``.
+        size: side of a thumbnail frame in pixels.
+        folder: where the pictures go.
+    """
+    scores, split = read_similarity(data, dataset, run.similarity)
+    if setting == "hard" and not (split.items["reversed"] == 1).any():
+        setting = "origin"  # a run without twins was not evaluated in Hard
+    style.save(
+        _draw_examples(data, scores, split, setting, keys.examples, size, run), folder / "examples", ("png", "pdf")
+    )
+    style.save(_draw_heatmap(scores, split, keys.heatmap, run.name), folder / "heatmap")
+    style.save(_draw_embedding(split, keys.embedding, run), folder / "embedding")
+
+
+def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, ScoredSplit]:
+    """A similarity matrix (n_captions, n_items), and its captions and items in its own order.
+
+    Missing scores are filled for drawing, see :func:`rewind.evaluation.matrix.fill_missing_scores`.
+
+    Raises:
+        RewindError: if the test split lacks one of its captions or items.
+    """
+    items, captions, _ = load_split(data, dataset, "test")
+    scores, queries, gallery = open_scores(path)
+    captions, items = captions.set_index("caption_id", drop=False), items.set_index("item_id", drop=False)
+    for ids, table, kind in ((queries, captions, "caption"), (gallery, items, "item")):
+        missing = [name for name in ids.tolist() if name not in table.index]
+        if missing:
+            raise RewindError(f"{path}: {kind} {missing[0]!r} is not in the test split; evaluate the run again.")
+    return fill_missing_scores(scores), ScoredSplit.of(captions.loc[queries], items.loc[gallery])
+
+
+def _draw_examples(
+    data: Path, scores: np.ndarray, split: ScoredSplit, setting: str, count: int, size: int, run: ShownRun
+) -> Any:
+    view = make_query_view(split, setting, "text_to_item")
+    ranked_setting = setting if (split.items["reversed"] == 1).any() else setting_without_twins(setting)
+    ranks = rank_table(scores, split.captions, split.items, [ranked_setting], ["text_to_item"], run.similarity)
+    ranks = ranks.set_index("query_id").loc[view.ids]
+    kinds = classify_outcomes(ranks["higher"].to_numpy(), ranks["ties"].to_numpy(), twin_margins(view, scores, split))
+    chosen_rows = choose_examples(kinds, count)
+    best = top_candidates(view, scores, TOP_HITS)
+    drawn = []
+    for query_row in chosen_rows:
+        header = {"kind": OUTCOME_TITLES[kinds[query_row]], "rank": float(ranks["rank"].iloc[query_row])}
+        caption = split.captions.iloc[view.queries[query_row]]["caption"]
+        hits = [_describe_hit(data, split, view, query_row, item, scores, size) for item in best[query_row]]
+        drawn.append(header | {"caption": caption, "hits": hits})
+    return retrieval_examples(
+        drawn, TOP_HITS, note=f"{run.name}, {setting}. {choice_sentence(kinds, chosen_rows)}" if chosen_rows else ""
+    )
+
+
+def _describe_hit(
+    data: Path, split: ScoredSplit, view: Any, query_row: int, item: int, scores: np.ndarray, size: int
+) -> dict[str, Any]:
+    row = split.items.iloc[item]
+    return {
+        "image": item_picture(data, row["path"], bool(row["reversed"] == 1), STRIP_FRAMES, size),
+        "score": float(scores[view.queries[query_row], item]),
+        "truth": item == view.truth[query_row],
+        "twin": item == view.rival[query_row],
+    }
+
+
+def item_picture(data: Path, path: str, reversed_clip: bool, count: int, size: int) -> np.ndarray:
+    """The frames of an item, uint8 (t, size, size, 3); :func:`blank_picture` where a data set of vectors has none."""
+    refuse_outside(path, data.parent, data / "items.csv")
+    return clip_frames(data / path, reversed_clip, count, size) if path else blank_picture(size)
+
+
+def blank_picture(size: int) -> np.ndarray:
+    """A grey picture with the words “no picture”, uint8 (1, size, size, 3)."""
+    tile = Image.new("RGB", (size, size), (232, 232, 232))
+    draw = ImageDraw.Draw(tile)
+    draw.text((size / 2, size / 2), "no\npicture", fill=(110, 110, 110), anchor="mm", align="center")
+    return np.asarray(tile)[None]
+
+
+def clip_frames(path: Path, reversed_clip: bool, count: int, size: int) -> np.ndarray:
+    """At most ``count`` frames of a clip, spread evenly, uint8 (t, size, size, 3), as a model sees them."""
+    pixels, mask = sample_clip(path, count, size, "uniform", None, reversed=reversed_clip)
+    return np.ascontiguousarray(pixels[mask.astype(bool)].transpose(0, 2, 3, 1))
+
+
+def _draw_heatmap(scores: np.ndarray, split: ScoredSplit, count: int, name: str) -> Any:
+    """Scores of the first captioned items, twins adjacent, against the first caption of each, standardised by row."""
+    caption_of_item: dict[int, int] = {}
+    for caption, item in enumerate(split.own):
+        caption_of_item.setdefault(int(item), caption)
+    originals = [item for item in sorted(caption_of_item) if not 0 <= split.twin[item] < item]
+    order = [
+        item for original in originals for item in (original, int(split.twin[original])) if item in caption_of_item
+    ][:count]
+    rows = scores[[caption_of_item[item] for item in order]].astype(float)
+    spread = rows.std(axis=1, keepdims=True)
+    standard = (rows - rows.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1)
+    pair_of_item = np.where(
+        split.twin >= 0, np.minimum(np.arange(len(split.twin)), split.twin), np.arange(len(split.twin))
+    )
+    note = f"{name}: the first {len(order)} items of the test split"
+    return similarity_heatmap(standard[:, order], pair_of_item[order], note, bool((split.twin >= 0).any()))
+
+
+def _draw_embedding(split: ScoredSplit, kind: str, run: ShownRun) -> Any:
+    with reading_user_file(run.embedding, "npz", "run again"), np.load(run.embedding, allow_pickle=False) as archive:
+        text, items, space = archive["text"], archive["items"], str(archive["space"])
+        same = split.captions["caption_id"].tolist() == archive["query_ids"].tolist()
+        same &= split.items["item_id"].tolist() == archive["item_ids"].tolist()
+    if not same:
+        raise RewindError(
+            f"{run.embedding}: its captions and items differ from those of {run.similarity}; delete it and run again."
+        )
+    reversed_ = split.items["reversed"].to_numpy() == 1
+    return embedding_space(text, items, split.own, split.twin, reversed_, kind, space, run.name)

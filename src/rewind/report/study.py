@@ -1,0 +1,596 @@
+"""Tables and figures of a study, made from its CSV files and run records; no model is read.
+
+:class:`ReportFiles` names the inputs, :func:`load_results` reads the numbers, :func:`make_footnotes` says from the
+records of runs what a reader must know to trust the tables.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rewind.config import Dataset, Method, Study, comparing
+from rewind.config.methods import PRECOMPUTED_MODELS
+from rewind.config.pretraining import (
+    MODELS_WITHOUT_BACKBONE,
+    has_random_features,
+    pretraining_condition,
+    pretrains_per_seed,
+    uses_study_backbone,
+)
+from rewind.data.captions import load_split
+from rewind.data.splits import overlap_sentence
+from rewind.data.tokenizers import count_truncated, make_tokenizer
+from rewind.evaluation.ranking import count_binary_left_out
+from rewind.io.files import read_csv, read_json, write_json, write_text
+from rewind.models.miniclip_checkpoint import read_vocabulary_captions
+from rewind.report import cosine_gap, plain_text
+from rewind.report.cosine_gap import CosineGapResults
+from rewind.report.figures import style
+from rewind.report.figures.curves import training_curves
+from rewind.report.figures.forest import interval_forest, pair_forest
+from rewind.report.figures.gaps import cosine_densities, gap_slope
+from rewind.report.figures.groups import group_intervals
+from rewind.report.figures.ranks import rank_curve, rank_intervals
+from rewind.report.footnotes import Footnotes, describe_coverage
+from rewind.report.method_json import method_metrics
+from rewind.report.published import PublishedTable, write_table
+from rewind.report.results import Results, evaluated_directions, trusted_ranks
+from rewind.report.short_notes import intervals_line, with_latex_notes
+from rewind.report.tables import published_tables, summary_text
+from rewind.statistics.rank_files import read_near_ties, read_not_evaluated, read_ranks
+
+# ---- Inputs that tables and figures share --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GapFiles:
+    """CSV files of the rule ``cosine_gap``."""
+
+    runs: str
+    intervals: str
+    pairs: str
+    counts: str
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """The files that a report is made from.
+
+    Attributes:
+        metrics, intervals, pairs, gaps: the study's CSV files.
+        records: ``run.json`` of every run, by method and seed.
+        best: JSON file of the sweep's choice.
+        videos: the data set's video report.
+        pretrained: ``run.json`` of every pre-training, by seed; empty without pre-training.
+        zero_shot, zero_shot_pairs, step_time, control: CSV files of studies that have them.
+        places: CSV file of ranks of methods; published results may lack it.
+        groups: CSV file of results by group, where captions have groups.
+        ranks: folder of the runs' ranks, which also says in which settings a method was not evaluated.
+        gap: cosine gaps, where the study computes them.
+        accepted: sentences on edits of code that somebody declared to change no number.
+    """
+
+    metrics: str
+    intervals: str
+    pairs: str
+    gaps: str
+    records: Mapping[tuple[str, int], str]
+    best: str
+    videos: str
+    pretrained: Mapping[int, str] = field(default_factory=dict)
+    zero_shot: str | None = None
+    zero_shot_pairs: str | None = None
+    step_time: str | None = None
+    control: str | None = None
+    places: str | None = None
+    groups: str | None = None
+    ranks: str | None = None
+    gap: GapFiles | None = None
+    accepted: list[str] = field(default_factory=list)
+
+
+def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
+    """The study's numbers, and the names of methods in tables."""
+    methods = study.methods
+    return Results(
+        metrics=read_csv(files.metrics),
+        intervals=read_csv(files.intervals),
+        pairs=read_csv(files.pairs, text=("first", "second")),
+        labels=method_labels(study),
+        train={name: _training_text(method, dataset, bool(study.pretraining)) for name, method in methods.items()},
+        baselines=[name for name in methods if name not in comparing.compared_methods(study)],
+        fixed=comparing.fixed_methods(study),
+        primary=comparing.primary_metric(study),
+        confidence=study.statistics.confidence,
+        columns=study.tables.columns,
+        gaps=read_csv(files.gaps),
+        seeds={name: method.seeds or study.seeds for name, method in methods.items()},
+        items=dataset.items,
+        zero_shot=_read_optional(files.zero_shot),
+        zero_shot_pairs=_read_optional(files.zero_shot_pairs, ("first", "second")),
+        verdict=study.tables.verdict if files.step_time else None,
+        step_time=_read_optional(files.step_time, ("baseline",)),
+        control=_read_optional(files.control, ("baseline", "control", "control_baseline")),
+        places=_read_optional(files.places),
+        groups=_read_optional(files.groups, ("group",)),
+        order=study.tables.order,
+        not_evaluated=read_not_evaluated(study.runs(), files.ranks) if files.ranks else {},
+        given=pretraining_condition(study),
+    )
+
+
+def _read_optional(path: str | None, text: tuple[str, ...] = ()) -> pd.DataFrame:
+    return read_csv(path, text) if path else pd.DataFrame()
+
+
+def method_labels(study: Study) -> dict[str, str]:
+    """Method → its name in tables and figures."""
+    return {name: method.label or name for name, method in study.methods.items()}
+
+
+MODELS_WITHOUT_TRAINING = tuple(
+    model for model in (*MODELS_WITHOUT_BACKBONE, *comparing.ZERO_SHOT_MODELS) if model != "pixels"
+)
+"""Models that learn nothing from a data set's training split; those in closed form are fitted on it."""
+
+
+def _training_text(method: Method, dataset: Dataset, pretrained: bool) -> str:
+    if method.train:
+        return method.train
+    learns_from_data = method.model not in MODELS_WITHOUT_TRAINING and not method.scored_as_it_is
+    learns_from_data = learns_from_data or (
+        pretrained and method.model in comparing.ZERO_SHOT_MODELS and uses_study_backbone(method)
+    )
+    return dataset.title or dataset.name if learns_from_data else "–"
+
+
+def seeded_methods(study: Study) -> list[str]:
+    """Methods whose rows vary over training seeds: their own, or those of the towers that they start from."""
+    towers = [
+        name for name, method in study.methods.items() if pretrains_per_seed(study) and uses_study_backbone(method)
+    ]
+    return study.trained() or towers
+
+
+def setting_sizes(results: Results) -> dict[str, dict[str, int]]:
+    """Setting → numbers of caption queries, searched items and clusters.
+
+    The files count queries and gallery by direction; in a study without text→item search the two are swapped.
+    """
+    clusters = results.intervals.groupby("setting")["clusters"].first()
+    sizes = {}
+    for setting, rows in results.metrics.groupby("setting"):
+        forward = rows[rows["direction"] == "text_to_item"]
+        row = (forward if len(forward) else rows).iloc[0]
+        captions, items = (row["queries"], row["gallery"]) if len(forward) else (row["gallery"], row["queries"])
+        if setting == "binary":  # each query has a gallery of its own: the clip and its twin
+            captions, items = row["queries"], 2 * row["queries"]
+        sizes[setting] = {"queries": int(captions), "items": int(items), "clusters": int(clusters[setting])}
+    return sizes
+
+
+# ---- Tables and figure of cosine gaps ------------------------------------------------------------------------------
+
+
+def make_cosine_gap_figure(study: Study, counts: str, result: Path) -> None:
+    """Draw densities of cosines, as PNG, PDF and SVG under the name of ``result``."""
+    figure = cosine_densities(read_csv(counts), method_labels(study))
+    style.save(style.with_condition(figure, pretraining_condition(study)), result.with_suffix(""))
+
+
+def load_gap_results(study: Study, files: GapFiles) -> CosineGapResults:
+    """The numbers of cosine gaps, and the names of methods in tables."""
+    return CosineGapResults(
+        runs=read_csv(files.runs),
+        intervals=read_csv(files.intervals),
+        pairs=read_csv(files.pairs, text=("first", "second")),
+        labels=method_labels(study),
+        baselines=[name for name, method in study.methods.items() if method.baseline],
+        confidence=study.statistics.confidence,
+    )
+
+
+def make_cosine_gap_tables(
+    study: Study, facts: Footnotes, files: GapFiles, dataset: str
+) -> tuple[list[PublishedTable], str]:
+    """The tables of gaps and of their differences, and the first as plain text; both empty without gaps."""
+    results = load_gap_results(study, files)
+    if results.runs.empty:
+        return [], ""
+    noise = [label for name, label in method_labels(study).items() if study.methods[name].noise or study.frames.noise]
+    condition, line = pretraining_condition(study), intervals_line(results.confidence)
+    sheet = cosine_gap.cosine_gap_sheet(results, dataset).given(condition)
+    sentences = cosine_gap.cosine_gap_sentences(facts, results, noise)
+    published = [PublishedTable("table_cosine_gap", sheet, sentences, cosine_gap.cosine_gap_csv_rows(results), line)]
+    if len(results.pairs):
+        pairs = cosine_gap.cosine_gap_pair_sheet(results, dataset).given(condition)
+        sentences = cosine_gap.cosine_gap_pair_sentences(facts, results)
+        published.append(
+            PublishedTable(
+                "table_cosine_gap_pairs", pairs, sentences, cosine_gap.cosine_gap_pair_csv_rows(results), line
+            )
+        )
+    return published, plain_text.render_text(cosine_gap.terminal_columns(sheet))
+
+
+# ---- Tables, with footnotes made from provenance -------------------------------------------------------------------
+
+NO_SEEDS_NOTE = ": there are no training seeds, and intervals generalise to other queries only"
+PRECOMPUTED_ORIGINS = {
+    "vectors": "Scored with vectors from files",
+    "scores": "Scored by somebody else, read from files",
+}
+IMAGE_NETWORKS = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-Lite0"}
+
+
+def make_tables(study: Study, dataset: Dataset, files: ReportFiles, folder: str | Path, overview: str | Path) -> str:
+    """Write every table, and an overview as plain text, which is also returned.
+
+    Where the study trains MiniCLIP, also ``metrics_<method>.json`` with the fields of MiniCLIP's own file.
+    """
+    results = load_results(study, dataset, files)
+    facts = make_footnotes(study, dataset, files, results)
+    title = dataset.title or dataset.name
+    published = list(published_tables(results, study.evaluation.settings, facts, title))
+    gap_tables, gap_text = make_cosine_gap_tables(study, facts, files.gap, title) if files.gap else ([], "")
+    for table in with_latex_notes([*published, *gap_tables], study.tables.notes):
+        write_table(folder, table, study.tables.prefix)
+    for method in results.trained():
+        if study.methods[method].model == "miniclip":
+            records = {run: read_json(path) for run, path in files.records.items()}
+            write_json(
+                Path(folder) / f"{study.tables.prefix}metrics_{method}.json",
+                method_metrics(study, results, records, method),
+            )
+    text = summary_text(results, study.evaluation.settings, dataset.items, title, facts, gap_text)
+    write_text(overview, text)
+    return text
+
+
+def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: Results) -> Footnotes:
+    """What a reader must know to trust the tables, from the records of runs."""
+    records = {run: read_json(path) for run, path in files.records.items()}
+    sweep = read_json(files.best)
+    trained_records = [record for (method, _), record in records.items() if method in results.trained()] or list(
+        records.values()
+    )
+    candidates = sweep.get("tried")
+    images = dataset.items == "images"
+    return Footnotes(
+        settings=setting_sizes(results),
+        items=dataset.items,
+        backbone=_vectors_note(dataset, bool(results.trained())) if dataset.vectors else _backbone_note(study),
+        pretraining=_pretraining_note(study, files),
+        max_frames=None if images or dataset.vectors or not _uses_backbone(study) else sweep["max_frames"],
+        frames_chosen=f"{sweep['chosen']} from {', '.join(map(str, candidates))}" if candidates else "",
+        decoding=_decoding_facts(study, dataset, [record["packages"] for record in trained_records]),
+        hardware=_hardware_counts(trained_records),
+        seeds={results.labels[name]: study.methods[name].seeds or study.seeds for name in seeded_methods(study)},
+        procedures=_interval_procedures(results),
+        bootstrap=results.intervals["boot_procedure"].iloc[0],
+        family=len(study.pairs()),
+        coverage=_coverage_note(read_csv(files.videos), "source images" if images else "source clips")
+        if dataset.clips
+        else "",
+        data=list(dict.fromkeys(found for record in trained_records if (found := record.get("data_digest")))),
+        notes=[
+            *_data_notes(study, dataset, Path(files.videos).parents[1]),
+            *precomputed_notes(study, records),
+            *_near_tie_notes(study, files),
+            *_same_start_notes(records, results),
+            *files.accepted,
+        ],
+    )
+
+
+def _decoding_facts(study: Study, dataset: Dataset, packages: list[dict[str, str]]) -> dict[str, Any]:
+    """How clips become frames; ``packages``: versions in each run, since decoders may differ between runs."""
+    if dataset.vectors or not _uses_backbone(study):
+        return {}
+    square = {"square": study.frames.size} if study.frames.fit == "stretch" else {}
+    if dataset.items == "images":
+        return square or {"short_side": study.frames.size}
+    return square | {
+        "fps": dataset.video.fps,
+        "short_side": dataset.video.short_side,
+        "sampling": study.frames.sampling,
+        "decoders": {
+            name: " and ".join(dict.fromkeys(str(versions[name]) for versions in packages if name in versions))
+            for name in dict.fromkeys(name for versions in packages for name in versions if name.startswith("decord"))
+        },
+    }
+
+
+def _interval_procedures(results: Results) -> dict[str, list[str]]:
+    """How intervals were computed → names of the compared methods; of all methods where none are compared."""
+    rows = results.intervals[results.intervals["metric"] == "R@1"].drop_duplicates("method").set_index("method")
+    labels_by_procedure: dict[str, list[str]] = {}
+    for method in results.compared() or results.ordered():
+        labels_by_procedure.setdefault(rows.loc[method, "procedure"], []).append(results.labels[method])
+    return labels_by_procedure
+
+
+def _vectors_note(dataset: Dataset, trained: bool = True) -> str:
+    made = dataset.source.made_from
+    origin = f", made by {made.text.name} (captions) and {made.image.name} ({dataset.items})" if made else ""
+    what_is_trained = "only the map between them is trained" if trained else "nothing is trained"
+    return f"none; the dataset consists of vectors{origin}, and {what_is_trained}"
+
+
+def _backbone_note(study: Study) -> str:
+    keys = study.backbone
+    if keys.kind == "towers":
+        projections = f" under trained projections of width {keys.width}" if study.trained() else ""
+        return f"frozen EfficientNet-Lite0 (ImageNet) and all-MiniLM-L6-v2{projections}"
+    weights = (
+        f"weights {keys.weights or keys.pretrained}" if keys.weights or keys.pretrained else "random initial weights"
+    )
+    if not study.trained():
+        return f"{keys.kind} {keys.architecture}, {weights}" if _uses_backbone(study) else ""
+    frozen = study.training.freeze
+    if keys.kind == "miniclip_towers":
+        weights = "packaged ImageNet weights" if keys.architecture == "efficientnet_lite0" else weights
+        network = IMAGE_NETWORKS.get(keys.architecture, keys.architecture)
+        trained_part = "the last third of its tensors is trained" if "visual" in frozen else "all of it is trained"
+        return f"{network} with {weights}, {trained_part}; text towers start from random weights"
+    freezing = f"; frozen while heads train: {' and '.join(frozen)} tower" if frozen else ""
+    return f"{keys.kind} {keys.architecture}, {weights}{freezing}"
+
+
+def _pretraining_note(study: Study, files: ReportFiles) -> str:
+    keys = study.pretraining
+    if keys is None or not files.pretrained:
+        return ""
+    best_epochs = {seed: read_json(path)["best"]["epoch"] for seed, path in files.pretrained.items()}
+    sentence = f"backbone trained with {keys.method.head} for {keys.training.epochs} epochs on the training split, "
+    epochs = "; ".join(f"seed {seed}: best epoch {epoch}" for seed, epoch in best_epochs.items())
+    if keys.shared:
+        sentence += f"once for all runs ({epochs}): everything is {pretraining_condition(study)}, "
+        return sentence + "whose variation the spread over seeds does not include"
+    return sentence + f"once for each seed ({epochs}); all methods with that seed start from it"
+
+
+def _hardware_counts(records: list[dict[str, Any]]) -> dict[str, int]:
+    """Hardware of a run, as ``4 × NVIDIA A10G`` → number of runs on it; other instance types are counted apart.
+
+    Runs of one table may have had different numbers of devices: changing ``resources.gpus`` makes no run stale.
+
+    >>> dict(_hardware_counts([{"hardware": {"devices": ["NVIDIA A10G"] * 4}}]))
+    {'4 × NVIDIA A10G': 1}
+    """
+    return Counter(
+        " and ".join(f"{count} × {name}" for name, count in sorted(Counter(_device_names(record)).items()))
+        for record in records
+    )
+
+
+def _device_names(record: dict[str, Any]) -> list[str]:
+    instance = record.get("instance")
+    return [f"{name} ({instance})" if instance else name for name in record["hardware"]["devices"]]
+
+
+def _coverage_note(report: pd.DataFrame, items: str) -> str:
+    unusable = report[report["status"] != "ok"]
+    reasons = Counter(
+        "not found" if row.status == "missing" else str(row.reason).split(":")[0] for row in unusable.itertuples()
+    )
+    return describe_coverage(len(report), reasons, items)
+
+
+def _data_notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
+    test = load_split(folder, dataset.name, "test")
+    captions = test.captions["caption"].tolist()
+    training_captions = load_split(folder, dataset.name, "train").captions["caption"].tolist()
+    training_captions = read_vocabulary_captions(study.text.vocabulary) if study.text.vocabulary else training_captions
+    notes = [
+        *_untrained_notes(study),
+        *_random_feature_notes(study),
+        overlap_sentence(read_json(folder / "captions/report.json").get("annotations", {})),
+    ]
+    if "item_to_text" in study.evaluation.directions and test.captions["video_id"].duplicated().any():
+        subject, noun = ("An image", "image") if dataset.items == "images" else ("A clip", "clip")
+        notes.append(_ITEM_TO_TEXT_NOTES[study.evaluation.item_to_text].format(subject, noun))
+    if "binary" in study.evaluation.settings and (count := count_binary_left_out(test.captions, test.items)):
+        notes.append(f"Binary leaves out {count:,} captions of clips whose time-reversed twin has no caption")
+    notes += (
+        [_repeated_frames_note(study, read_csv(folder / "videos/report.csv"))]
+        if study.frames.sampling == "stride"
+        else []
+    )
+    if study.backbone.kind not in ("clip", "viclip", "miniclip_towers") or not _uses_backbone(study):
+        return notes
+    keys, max_words = study.text, study.text.max_words
+    tokenizer = make_tokenizer(keys.tokenizer, training_captions, keys.max_vocabulary)
+    number = count_truncated(tokenizer.count(captions), max_words)
+    share = number / max(1, len(captions))
+    cut_note = f"{number:,} of {len(captions):,} test captions ({100 * share:.1f}%) are cut at {max_words} tokens"
+    notes += [
+        cut_note if number else f"No test caption is longer than the {max_words} tokens that the text tower reads"
+    ]
+    if study.text.tokenizer == "miniclip":
+        ids = tokenizer.encode(captions, max_words)
+        unknown = 100 * (ids == 1).sum() / max(1, (ids > 0).sum())
+        notes.append(f"{unknown:.1f}% of the words of test captions occur in no training caption and share one token")
+    return notes
+
+
+def _same_start_notes(records: dict[tuple[str, int], dict[str, Any]], results: Results) -> list[str]:
+    """A note on methods whose seeds all start from equal weights, as CLIP4Clip's with heads without random weights."""
+    starts: dict[str, list[str | None]] = {}
+    for (method, _), record in records.items():
+        if method in results.trained():
+            starts.setdefault(method, []).append(record.get("start"))
+    same_start = [
+        m for m, hashes in starts.items() if len(hashes) > 1 and hashes[0] is not None and len(set(hashes)) == 1
+    ]
+    names = ", ".join(results.labels[method] for method in same_start)
+    sentence = "all seeds start from the same weights, so that they differ in the order of batches and in dropout alone"
+    return [f"Of {names}: {sentence}"] if same_start else []
+
+
+_ITEM_TO_TEXT_NOTES = {
+    "all_captions": "{} searches all captions, and its rank is that of its own best one",
+    "best_caption": "{} searches the best caption of each {}, as in CLIP4Clip",
+}
+
+
+def precomputed_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]]) -> list[str]:
+    """Notes on which rows are precomputed files, and what their runs recorded about them."""
+    labels_by_origin: dict[str, list[str]] = {}
+    for name, method in study.methods.items():
+        if method.model in PRECOMPUTED_MODELS:
+            labels_by_origin.setdefault(PRECOMPUTED_ORIGINS[method.model], []).append(method.label or name)
+    notes = [f"{origin}: {', '.join(labels)}" for origin, labels in labels_by_origin.items()]
+    owners: dict[str, dict[str, None]] = {}
+    for (name, seed), record in records.items():
+        method = study.methods[name]
+        seeded = f", seed {seed}" if len(method.seeds or study.seeds) > 1 else ""
+        for note in record.get("notes", []):
+            owners.setdefault(note, {})[f"{method.label or name}{seeded}"] = None
+    return notes + [f"Of {', '.join(labels)}: {note}" for note, labels in owners.items()]
+
+
+def _near_tie_notes(study: Study, files: ReportFiles) -> list[str]:
+    """Notes on rows in which rounding, and not the order of frames, may tell a clip from its twin."""
+    shares = read_near_ties(study.runs(), files.ranks) if files.ranks else {}
+    largest: dict[str, float] = {}
+    for (name, _), share in shares.items():
+        largest[name] = max(share, largest.get(name, 0.0))
+    return [
+        f"Of {study.methods[name].label or name}: the scores of a clip and its twin differ by less than 1e-5 of their "
+        f"size for {100 * share:.0f}% of Binary’s queries; there rounding decides, not what the model sees"
+        for name, share in largest.items()
+    ]
+
+
+def _uses_backbone(study: Study) -> bool:
+    """Whether any method uses the study's own backbone."""
+    return any(map(uses_study_backbone, study.methods.values()))
+
+
+def _untrained_notes(study: Study) -> list[str]:
+    """Notes on methods that were not trained."""
+    notes, zero_shot_methods = [], {name: m for name, m in study.methods.items() if m.model == "zero_shot"}
+    if not study.trained():
+        trained_part = "Only the backbone is" if study.pretraining else "Nothing is"
+        notes.append(
+            f"{trained_part} trained by gradient descent" + ("" if pretrains_per_seed(study) else NO_SEEDS_NOTE)
+        )
+    random = [method.label or name for name, method in zero_shot_methods.items() if method.options.get("untrained")]
+    if random:
+        notes.append(f"{', '.join(random)}: a network with random weights, on purpose (untrained: true), for reference")
+    return notes
+
+
+def _random_feature_notes(study: Study) -> list[str]:
+    """A note on rows whose visual tower is frozen with random weights, so that its features were never trained."""
+    keys = study.backbone
+    part = "lower part of the image network" if keys.kind == "miniclip_towers" else "visual tower"
+    lower = keys.kind == "miniclip_towers" and keys.architecture == "resnet18" and not keys.weights
+    if not (has_random_features(study) or lower):
+        return []
+    rows = [
+        method.label or name
+        for name, method in study.methods.items()
+        if name in study.trained() and uses_study_backbone(method) and "visual" in method.training.freeze
+    ]
+    how_drawn = "drawn once for all runs" if lower else "drawn anew for each seed"
+    sentence = f"random features: the {part} has random weights, {how_drawn}, and is frozen"
+    return [f"Of {', '.join(rows)}: {sentence}"] if rows else []
+
+
+def _repeated_frames_note(study: Study, report: pd.DataFrame) -> str:
+    """A note on how many clips have fewer frames than a model samples."""
+    lengths, max_frames = report.loc[report["status"] == "ok", "frames"], study.frames.max_frames
+    short = int((lengths < max_frames).sum())
+    if not short:
+        return f"No clip has fewer than {max_frames} frames"
+    return (
+        f"{short:,} of {len(lengths):,} clips have fewer than {max_frames} frames, so some of their frames are repeated"
+    )
+
+
+# ---- Figures -------------------------------------------------------------------------------------------------------
+
+
+def make_figures(
+    study: Study,
+    dataset: Dataset,
+    files: ReportFiles,
+    histories: Mapping[tuple[str, int], str],
+    rank_folder: str,
+    folder: Path,
+) -> None:
+    """Draw intervals, pairs, the gap, training curves, rank curve and ranks of methods: each as PNG, PDF and SVG.
+
+    Where a study searches in both directions, the figures show captions searching items.
+    """
+    results = load_results(study, dataset, files)
+    direction = evaluated_directions(results, study.evaluation.settings[0])[0]
+    labels, baselines, confidence = results.labels, results.baselines, results.confidence
+    selected = f"valid_{study.training.select_metric}"
+    metric = comparing.figure_metric(study)
+    rendered = {
+        "intervals": interval_forest(results.intervals, labels, baselines, metric, direction, confidence),
+        "pairs": pair_forest(results.pairs, labels, metric, direction, confidence),
+        "gap": gap_slope(
+            results.intervals, results.gaps, labels, baselines, direction=direction, confidence=confidence
+        ),
+        "training_curves": training_curves(_read_histories(histories), labels, baselines, (selected, "loss")),
+        "rank_curve": rank_curve(
+            _read_all_ranks(study, rank_folder),
+            _gallery_sizes(results.metrics, direction),
+            labels,
+            baselines,
+            direction,
+        ),
+        "ranks": rank_intervals(
+            trusted_ranks(results),
+            labels,
+            {s: results.deciding(s) for s in study.evaluation.settings},
+            direction,
+            confidence,
+        ),
+    }
+    for name, figure in rendered.items():
+        style.save(style.with_condition(figure, results.given), folder / name)
+
+
+def _read_histories(histories: Mapping[tuple[str, int], str]) -> pd.DataFrame:
+    histories_table = [
+        pd.read_csv(path).assign(method=method, seed=seed)
+        for (method, seed), path in histories.items()
+        if Path(path).read_text().strip()  # closed-form methods have no epochs
+    ]
+    return pd.concat(histories_table) if histories_table else pd.DataFrame()
+
+
+def _read_all_ranks(study: Study, folder: str) -> pd.DataFrame:
+    rank_tables = read_ranks(study.runs(), folder)
+    return pd.concat(
+        table.assign(method=method, seed=seed) for method, seeds in rank_tables.items() for seed, table in seeds.items()
+    )
+
+
+def _gallery_sizes(metrics: pd.DataFrame, direction: str) -> dict[str, int]:
+    return metrics[metrics["direction"] == direction].groupby("setting")["gallery"].max().to_dict()
+
+
+# ---- Figure of results by group ------------------------------------------------------------------------------------
+
+
+def make_group_figure(study: Study, setting: str, table: str, result: Path) -> None:
+    """Draw intervals of every method in every group, as PNG, PDF and SVG under the name of ``result``."""
+    labels = method_labels(study)
+    baselines = [name for name in labels if name not in comparing.compared_methods(study)]
+    direction = study.evaluation.directions[0]
+    figure = group_intervals(
+        read_csv(table, text=("group",)), labels, baselines, setting, direction, study.statistics.confidence
+    )
+    style.save(style.with_condition(figure, pretraining_condition(study)), result.with_suffix(""))

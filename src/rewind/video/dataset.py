@@ -1,0 +1,136 @@
+"""The data stages: source files, inventory, normalised clips or images, captions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from rewind.config.dataset import Dataset, Image, Video
+from rewind.data import splits
+from rewind.data.annotations import format_module, read_annotations
+from rewind.data.captions import USABLE_STATUS, clips_digest, embeddings_digest, write_captions
+from rewind.data.formats.embeddings import INDEX_FILE
+from rewind.io.files import read_csv, read_json, write_csv, write_json
+from rewind.video.prepare import REPORT_COLUMNS, check_coverage, file_suffix, remove_outdated_shards
+from rewind.video.prepare import make_shard as make_packed_shard
+from rewind.video.shards import read_members, write_clip_index, write_members
+from rewind.video.sources import (
+    build_inventory,
+    pack_sources,
+    refuse_name_clashes,
+    sources_folder,
+    videos_folder,
+)
+
+
+def make_sources(dataset: Dataset, code: str, ready: str) -> None:
+    """Make or fetch source files; each format resumes an interrupted call and removes files of other settings."""
+    format_module(dataset).make_sources(dataset, Path(ready).parent)
+    if not dataset.vectors:
+        pack_sources(Path(ready).parent)
+    write_json(ready, {"dataset": dataset.name, "source": dataset.source.fingerprint(), "code": code})
+
+
+def make_inventory(dataset: Dataset, path: str, source_folder: Path | None = None) -> None:
+    """Write the inventory: the items of the annotations and the source file of each.
+
+    Args:
+        dataset: the data set.
+        path: CSV file that is written.
+        source_folder: folder of source files that the workflow makes; None: its usual place.
+
+    Raises:
+        RewindError: for ids that clash on this file system, or clips that are in several splits.
+    """
+    annotations = read_annotations(dataset, str(source_folder or sources_folder(dataset.name)))
+    refuse_name_clashes(annotations.items["item_id"], Path(path).parent, f"config/datasets/{dataset.name}.yaml")
+    clusters = splits.shared_clusters(annotations.items)
+    if not dataset.allow_overlap:
+        splits.check_split_overlap(dataset, clusters)  # from annotations alone, before any file is read
+    rows = build_inventory(dataset, annotations, videos_folder(dataset, source_folder))
+    duplicates = splits.shared_sources(rows)
+    splits.check_split_overlap(dataset, [*clusters, *duplicates.values()])
+    if dataset.allow_overlap:
+        rows = rows.assign(**{splits.SAME_AS_COLUMN: rows["item_id"].map(duplicates).fillna("")})
+    count = int((rows["source"] != "").sum())
+    print(f"{dataset.name}: {count:,} of {len(rows):,} source {_items_noun(dataset.items)} found")
+    write_csv(path, rows)
+
+
+def make_shard(path: str, shard: int, settings: Video | Image, code: str, workers: int, result: str) -> None:
+    """Normalise the items of one shard and pack them; those already made by the same code from the same source stay.
+
+    Beside the report ``<n>-of-<N>.csv`` are the shard, ``.tar``, and its index, ``.index.csv``.
+    """
+    rows = read_csv(path)
+    rows = rows[rows["shard"] == shard].reset_index(drop=True)
+    report, members = make_packed_shard(rows, Path(result).with_suffix(".tar"), settings, code, workers)
+    write_members(_index_path(result), members)
+    write_csv(result, report)
+
+
+def join_reports(shards: list[str], max_missing: float, how_to_get: str, items: str, result: str) -> None:
+    """Write one report and one index over all shards, in the order of ``shards``.
+
+    Raises:
+        RewindError: if a larger share of items than ``max_missing`` is unusable. ``report.all.csv`` and the index are
+            written before that is checked, so that they can be read then, too.
+    """
+    reports = [read_csv(path) for path in shards]
+    reports = [part for part in reports if len(part)] or reports[:1]
+    report = pd.concat(reports, ignore_index=True).sort_values("item_id", kind="stable")
+    folder = Path(result).parent
+    write_csv(folder / "report.all.csv", report)
+    write_clip_index(folder, [(f"shards/{Path(path).stem}.tar", read_members(_index_path(path))) for path in shards])
+    remove_outdated_shards(folder, len(shards))
+    name = folder.parent.name
+    usable = int((report["status"] == "ok").sum())
+    print(f"{name}: {usable:,} of {len(report):,} {_items_noun(items)} usable")
+    check_coverage(report, max_missing, name, how_to_get, _items_noun(items))
+    (folder / "report.all.csv").replace(result)
+
+
+def _index_path(report: str) -> Path:
+    return Path(report).with_suffix(".index.csv")
+
+
+def report_vectors(dataset: Dataset, result: str, source_folder: Path | None = None) -> None:
+    """Write the report of a data set of vectors, or without clips: nothing is normalised, every item is usable."""
+    items = read_annotations(dataset, str(source_folder or sources_folder(dataset.name))).items
+    splits.check_split_overlap(dataset, [*splits.shared_clusters(items), *splits.shared_paths(items)])
+    items = items[items["reversed"] == 0].reset_index(drop=True)
+    table = pd.DataFrame("", index=range(len(items)), columns=list(REPORT_COLUMNS))
+    write_csv(result, table.assign(item_id=items["item_id"], split=items["split"], status=USABLE_STATUS))
+
+
+def make_captions(
+    dataset: Dataset, report: str, items: str, source_folder: Path | None = None, listing: str | None = None
+) -> None:
+    """Write ``items.csv`` and the captions of every split; ``listing``: the inventory, where splits may overlap."""
+    source_folder = source_folder or sources_folder(dataset.name)
+    annotations = read_annotations(dataset, str(source_folder))
+    rows, suffix = read_csv(report), file_suffix(dataset.media)
+    if not dataset.clips:
+        annotations = replace(annotations, items=annotations.items.assign(path=""))
+    if dataset.allow_overlap:
+        overlap_notes = splits.overlap_notes(
+            annotations.items, read_csv(listing, text=(splits.SAME_AS_COLUMN,)) if listing else None
+        )
+        annotations = replace(annotations, notes=annotations.notes | overlap_notes)
+    digest = _content_digest(dataset, rows, source_folder)
+    content = write_captions(annotations, rows, Path(items).parent, dataset.name, suffix, digest)
+    for split, counts in content["splits"].items():
+        print(f"{dataset.name} {split}: " + ", ".join(f"{v:,} {k}" for k, v in counts.items() if isinstance(v, int)))
+
+
+def _content_digest(dataset: Dataset, report: pd.DataFrame, source_folder: Path) -> str | None:
+    if dataset.vectors:
+        hashes = read_json(source_folder / INDEX_FILE).get("hashes")
+        return embeddings_digest(hashes) if hashes else None
+    return clips_digest(report) if dataset.clips else None
+
+
+def _items_noun(items: str) -> str:
+    return "images" if items == "images" else "clips"

@@ -1,0 +1,194 @@
+"""What a job's script needs of its inputs and parameters: runs, pairs, keys, and the data that a model computes on.
+
+What is imported inside of functions takes torch seconds to load; jobs without a model need not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rewind.config import RunSpec, Study
+from rewind.config.pretraining import pretraining_seeds
+from rewind.io.files import read_json
+from rewind.workflow.job import Job, NamedList
+
+if TYPE_CHECKING:
+    from rewind.evaluation.efficiency import MeasuredRun
+    from rewind.loading.run_data import RunData
+    from rewind.report.study import ReportFiles
+    from rewind.training.run import TrainingJob
+
+RunKey = tuple[str, int]
+"""Method and seed."""
+
+# ---- Runs and pairs ------------------------------------------------------------------------------------------------
+
+
+def job_runs(job: Job) -> list[RunKey]:
+    """Method and seed of every run of a rule, in the order of the study."""
+    return [(method, seed) for method, seed in job.params.runs]
+
+
+def files_by_run(job: Job, files: Iterable[str]) -> dict[RunKey, str]:
+    """Files of all runs, by method and seed."""
+    return dict(zip(job_runs(job), files, strict=True))
+
+
+def study_files_by_run(job: Job, name: str) -> dict[RunKey, str]:
+    """Input files of all runs of the study that is a parameter, by method and seed."""
+    return dict(zip(Study.model_validate(job.params.study).runs(), job.input.get(name), strict=True))
+
+
+def job_pairs(job: Job) -> list[tuple[str, str]]:
+    """Pairs of methods that a study compares."""
+    return [(first, second) for first, second in job.params.pairs]
+
+
+# ---- A model and its data ------------------------------------------------------------------------------------------
+
+
+def run_spec(job: Job) -> RunSpec:
+    """The run's keys, with how frames are read, on which no result depends."""
+    spec = RunSpec.model_validate({"evaluation": {}, "method": {}} | job.params.spec)
+    execution = job.params.get("execution") or {}
+    reading = {
+        "workers": execution.get("workers", 0),
+        "keep_in_memory": bool(execution.get("keep_in_memory")),
+    }
+    return spec.model_copy(update={"frames": spec.frames.model_copy(update=reading)})
+
+
+def max_frames(job: Job) -> int:
+    """Frames per clip: a parameter, or else the sweep's choice; 0 for a model that sees no frames."""
+    value, best = job.params.get("max_frames"), job.input.get("best")
+    return value if value is not None else read_json(best)["max_frames"] if best else 0
+
+
+def cached_input(inputs: NamedList, frames: int) -> Path | None:
+    """The cached features, or else the frame store, for a number of frames, among those of all candidates of a sweep.
+
+    A data set of vectors has one file for any number.
+    """
+    if vectors := _input_paths(inputs, "vectors"):
+        return vectors[0]
+    features = {path.stem: path for path in _input_paths(inputs, "features")}
+    stores = {path.parent.name: path for path in _input_paths(inputs, "store")}
+    paths = features or stores
+    return paths[f"frames{frames}"] if paths else None
+
+
+def _input_paths(inputs: NamedList, name: str) -> list[Path]:
+    value = inputs.get(name) or []
+    return [Path(path) for path in ([value] if isinstance(value, str) else value)]
+
+
+def optional_input(inputs: NamedList, name: str) -> Path | None:
+    """An input file that only some studies have."""
+    value = inputs.get(name)
+    return Path(value) if value else None
+
+
+def run_data(job: Job) -> RunData:
+    """The data of a job that computes features or similarities.
+
+    Weights of the study's own pre-training, if it is an input, take the place of the backbone's.
+    """
+    from rewind.loading.run_data import RunData
+
+    spec = run_spec(job)
+    pretrained = optional_input(job.input, "pretrained")
+    if pretrained is not None:
+        spec = spec.model_copy(update={"backbone": spec.backbone.model_copy(update={"weights": str(pretrained)})})
+    folder, frames = Path(job.input.item_table).parent, max_frames(job)
+    return RunData(folder, job.params.dataset, spec, frames, cached_input(job.input, frames))
+
+
+def measured_runs(job: Job) -> list[MeasuredRun]:
+    """The runs whose costs are measured."""
+    from rewind.evaluation.efficiency import MeasuredRun
+
+    return [
+        MeasuredRun(name, label, RunSpec(**spec), model)
+        for (name, label, spec), model in zip(job.params.methods, job.input.models, strict=True)
+    ]
+
+
+# ---- Training ------------------------------------------------------------------------------------------------------
+
+
+def training_job(job: Job) -> TrainingJob:
+    """What a training job learns from and resumes from."""
+    from rewind.training.checkpoint_store import state_path
+    from rewind.training.run import TrainingJob
+
+    params, inputs = job.params, job.input
+    frames, best = max_frames(job), inputs.get("best")
+    return TrainingJob(
+        name=params.get("name", "sanity"),
+        spec=run_spec(job),
+        seed=params.get("seed", 0),
+        data=Path(inputs.item_table).parent,
+        dataset=params.dataset,
+        max_frames=frames,
+        state=state_path(params.state, (params.get("execution") or {}).get("state_folder")),
+        code=params.code,
+        cache=cached_input(inputs, frames),
+        pretrained=optional_input(inputs, "pretrained"),
+        max_frames_tried=read_json(best).get("tried") if best else None,
+    )
+
+
+def training_jobs(job: Job) -> dict[str, TrainingJob]:
+    """Training jobs of a rule with ``specs``, a spec for each method, for the same data and seed."""
+    from rewind.training.run import TrainingJob
+
+    inputs, params = job.input, job.params
+    frames = max_frames(job)
+    return {
+        name: TrainingJob(
+            name=name,
+            spec=RunSpec.model_validate(spec),
+            seed=params.seed,
+            data=Path(inputs.item_table).parent,
+            dataset=params.dataset,
+            max_frames=frames,
+            state=Path(job.output[0]).with_suffix(".state"),  # never written: timing jobs are not resumed
+            code=params.code,
+            cache=cached_input(inputs, frames),
+            pretrained=optional_input(inputs, "pretrained"),
+        )
+        for name, spec in params.specs.items()
+    }
+
+
+# ---- The report ----------------------------------------------------------------------------------------------------
+
+
+def report_files(job: Job) -> ReportFiles:
+    """The inputs of tables, figures and the page."""
+    from rewind.report.study import GapFiles, ReportFiles
+    from rewind.statistics.rank_files import ranks_folder
+
+    inputs, study = job.input, Study.model_validate(job.params.study)
+    gap = [inputs.get(name) for name in ("gap_runs", "gap_intervals", "gap_pairs", "gap_counts")]
+    return ReportFiles(
+        metrics=inputs.metrics,
+        intervals=inputs.intervals,
+        pairs=inputs.pairs,
+        gaps=inputs.gaps,
+        records=study_files_by_run(job, "records"),
+        best=inputs.best,
+        videos=inputs.videos,
+        pretrained=dict(zip(pretraining_seeds(study), inputs.get("pretraining", ()), strict=True)),
+        zero_shot=inputs.get("zero_shot"),
+        zero_shot_pairs=inputs.get("zero_shot_pairs"),
+        step_time=inputs.get("step_time"),
+        control=inputs.get("control"),
+        places=inputs.places,
+        groups=inputs.get("group_results"),
+        ranks=ranks_folder(inputs.ranks),
+        gap=GapFiles(*gap) if all(gap) else None,
+        accepted=list(job.params.get("accepted") or ()),
+    )

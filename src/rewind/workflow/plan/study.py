@@ -1,0 +1,802 @@
+"""The stages of a study: runs, their evaluation, statistics and report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rewind.config import Method, Study, comparing, pretraining
+from rewind.config.dataset import EmbeddingsSource
+from rewind.config.methods import PRECOMPUTED_MODELS, precomputed_files
+from rewind.config.report import Verdict
+from rewind.config.study import MODELS_WITHOUT_TOWERS
+from rewind.config.training import Training
+from rewind.errors import RewindError
+from rewind.io.files import read_json
+from rewind.registry import LOSSES, MODELS, SAMPLERS, full_name
+from rewind.report.page.document import assets_hash
+from rewind.workflow import memory
+from rewind.workflow.config import weights_file, zero_shot_file
+from rewind.workflow.plan.dataset import DatasetPlan
+from rewind.workflow.plan.files import Files, Unwatched, json_files, user_files
+from rewind.workflow.stages import CodeDependencies
+
+# Minutes, for schedulers, where they depend on the study; fixed ones stand in the profiles.
+TRAINING_MINUTES, ENCODING_MINUTES, SHORT_MINUTES = 1440, 720, 60
+
+PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve", "ranks")
+PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
+DRAWN_OF_A_RUN = ("heatmap", "embedding")  # also as SVG
+
+Run = tuple[str, int]
+"""Method and seed."""
+
+
+class StudyPlan:
+    """The stages of one study.
+
+    Args:
+        study: its keys.
+        dataset: the plan of its data set.
+        chosen_frames: the sweep's choice of ``max_frames``; it may raise where the sweep is not up to date.
+        results: folder of all results.
+
+    >>> from rewind.config import Dataset
+    >>> shapes = Dataset(name="shapes", source={"format": "shapes"})
+    >>> study = Study(name="demo", dataset="shapes", methods={"meanP": {}}, sanity={"clips": 4})
+    >>> plan = StudyPlan(study, DatasetPlan(shapes, {"shapes": shapes}))
+    >>> plan.per_run("ranks/{method}/seed{seed}.parquet")[0]
+    'results/demo/ranks/meanP/seed0.parquet'
+    >>> plan.train_inputs("meanP", 0)["sanity"]
+    'results/demo/sanity.json'
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        dataset: DatasetPlan,
+        chosen_frames: Callable[[], int] | None = None,
+        results: str = "results",
+    ) -> None:
+        self.keys, self.name, self.dataset = study, study.name, dataset
+        self.folder = f"{results}/{study.name}"
+        self._chosen_frames = chosen_frames or (lambda: int(read_json(self.best_file)["max_frames"]))
+
+    # What it is for
+
+    def targets(self) -> list[str]:
+        """Its tables, its pictures, and the page that holds them."""
+        folder = self.folder
+        return [f"{folder}/batches.csv"] * bool(self.topical_runs()) + [
+            f"{folder}/tables",
+            f"{folder}/figures/intervals.png",
+            f"{folder}/figures/examples.png",
+            *(f"{folder}/figures/{method}/examples.png" for method in self.keys.also_pictured()),
+            f"{folder}/report.html",
+            *self.gap_pictures(),
+            *(f"{folder}/figures/groups_{setting}.png" for setting in self.group_settings()),
+        ]
+
+    def targets_on_request(self) -> list[str]:
+        """What only those get who ask for it by name: files for TREC's tools, costs, a submission."""
+        targets = [f"{self.folder}/trec"]
+        translators = [name for name in self.keys.trained() if self.method(name).model == "translator"]
+        if translators:
+            targets.append(f"{self.folder}/efficiency")
+        if translators and self.submission_captions():
+            seed = next(seed for method, seed in self.keys.runs() if method == translators[0])
+            targets.append(f"{self.folder}/submission/{translators[0]}.seed{seed}.csv")
+        return targets
+
+    @property
+    def summary_file(self) -> str:
+        """All tables as plain text."""
+        return f"{self.folder}/tables/summary.txt"
+
+    @property
+    def metrics_file(self) -> str:
+        return f"{self.folder}/metrics.csv"
+
+    @property
+    def page_file(self) -> str:
+        return f"{self.folder}/report.html"
+
+    @property
+    def best_file(self) -> str:
+        """The sweep's choice."""
+        return f"{self.folder}/sweep/best.json"
+
+    # Runs, and slices of keys that results depend on
+
+    def runs(self) -> list[Run]:
+        return self.keys.runs()
+
+    def per_run(self, pattern: str) -> list[str]:
+        """A path below the study's folder for every run, in the order of the study."""
+        return [f"{self.folder}/{pattern.format(method=method, seed=seed)}" for method, seed in self.runs()]
+
+    def method(self, name: str) -> Method:
+        return self.keys.methods[name]
+
+    def is_precomputed(self, method: str) -> bool:
+        """Whether a method is files: vectors or scores that the user brings, or that are made by name."""
+        return self.method(method).model in PRECOMPUTED_MODELS
+
+    def study_keys(self) -> dict[str, Any]:
+        return self.keys.fingerprint()
+
+    def dataset_keys(self) -> dict[str, Any]:
+        return self.dataset.keys.fingerprint()
+
+    def pairs(self) -> list[tuple[str, str]]:
+        return self.keys.pairs()
+
+    def compared_methods(self) -> list[str]:
+        return comparing.compared_methods(self.keys)
+
+    def primary_metrics(self) -> dict[str, str]:
+        """Setting → the metric that decides in it."""
+        return comparing.primary_metric_by_setting(self.keys)
+
+    def random_factors(self) -> dict[str, Any]:
+        return comparing.random_factors(self.keys)
+
+    def run_spec(self, method: str, seed: int) -> dict[str, Any]:
+        return self.keys.run_spec(method, seed=seed).fingerprint()
+
+    def evaluation_spec(self, method: str, seed: int | None = None) -> dict[str, Any]:
+        """What a similarity matrix depends on besides the model: not how it was trained."""
+        spec = self.keys.run_spec(method, seed=seed).fingerprint()
+        scored = {
+            "method": ("model", "head", "head_layers", "head_start", "options"),
+            "evaluation": ("batch_size", "pair_batch_size"),
+        }
+        return spec | {
+            block: {key: spec[block][key] for key in keys if key in spec[block]} for block, keys in scored.items()
+        }
+
+    def execution(self) -> dict[str, Any]:
+        """How jobs compute, whatever comes out: nothing is stale where these keys change."""
+        frames, resources = self.keys.frames, self.keys.resources
+        return {
+            "require_gpu": resources.require_gpu,
+            "workers": frames.workers,
+            "keep_in_memory": frames.keep_in_memory,
+            "state_folder": resources.state_folder,
+        }
+
+    # Captions, items and what is read of them
+
+    def captions(self, *splits: str) -> dict[str, str]:
+        return self.dataset.captions(*splits)
+
+    def test_captions(self) -> str:
+        return self.captions("test")["test"]
+
+    def gap_captions(self) -> list[str]:
+        return list(self.captions("valid", "test").values())
+
+    def item_table(self) -> str:
+        return self.dataset.item_table
+
+    def clip_files(self) -> Files:
+        return self.dataset.clip_files()
+
+    def described(self) -> list[str]:
+        """What is said of the data set, and the digest of its content: read, but no reason to run again."""
+        return [Unwatched(f"{self.dataset.folder}/captions/report.json")]
+
+    def group_table(self) -> str:
+        return f"{self.dataset.folder}/captions/groups.csv"
+
+    def uses_features(self, method: str) -> bool:
+        """Whether a method's visual tower is frozen, so that its features are computed once."""
+        return "visual" in self.method(method).training.freeze
+
+    def cached_items(self, method: str, seed: int | None = None, frames: int | None = None) -> Files:
+        """What a run reads of items: vectors, features of a frozen tower, a frame store, or else clips."""
+        if vectors := self._vectors():
+            return {"vectors": vectors}
+        if self.uses_features(method):
+            trial = self.keys.sweep.seed if frames and self.keys.sweep else None
+            return {"features": self._features(method, seed, frames, trial)}
+        return self.pixel_files(*([frames] if frames else self.frame_candidates(method, seed)))
+
+    def _vectors(self) -> list[str]:
+        """The index of a data set of vectors; of other data sets nothing."""
+        return [f"{self.dataset.folder}/source/embeddings.json"] if self.dataset.keys.vectors else []
+
+    def _features(
+        self, method: str, seed: int | None = None, frames: int | None = None, trial: int | None = None
+    ) -> list[str]:
+        """Caches for a frozen visual tower: of one number of frames, or of all that the sweep may choose."""
+        if not self.uses_features(method):
+            return []
+        folder = f"{self.folder}/features{pretraining.features_suffix(self.keys, method, seed, trial)}"
+        numbers = [frames] if frames else self.frame_candidates(method, seed)
+        return [f"{folder}/frames{n}.npz" for n in numbers]
+
+    def pixel_files(self, *numbers: int) -> Files:
+        """Where frames are read from: the stores for these numbers of them, or clips."""
+        # Other jobs read too few clips to be worth a store, but read what is there.
+        wanted = self._stored_numbers() if self.keys.frames.store else []
+        stores = [f"{self.folder}/frames/frames{n}" for n in numbers if n in wanted]
+        if not stores:
+            return self.clip_files()
+        # As with clips: the index alone decides what is stale.
+        parts = [Unwatched(f"{store}/{part}") for store in stores for part in ("items.csv", "shards")]
+        return {"store": [f"{store}/index.json" for store in stores], "frames": parts}
+
+    def _stored_numbers(self) -> list[int]:
+        """Numbers of frames at which something learns from pixels, or features of them are computed more than once."""
+        study = self.keys
+        learning = [method for method in study.trained() if not self.uses_features(method)]
+        again = len(pretraining.pretraining_suffixes(study)) > 1 if study.pretraining else False
+        numbers = list(self.frame_candidates()) if learning or (again and study.trained()) else []
+        return numbers + ([self.pretraining_frames()] if study.pretraining else [])
+
+    def frame_candidates(self, method: str = "", seed: int | None = None) -> list[int]:
+        """Values of max_frames that it may end up with; of a run that keeps its own, those that were tried for it."""
+        if not self.keys.sweep:
+            return [self.keys.frames.max_frames]
+        made = self._made_with(method, seed)
+        if made and made["max_frames"] == self._chosen_frames():
+            return list(made["max_frames_tried"])
+        return list(self.keys.sweep.max_frames)
+
+    def _made_with(self, method: str, seed: int | None) -> dict[str, Any] | None:
+        """``run.json`` of a finished run of a study with a sweep, if it says what was tried; else nothing."""
+        if seed is None or not self.keys.sweep:
+            return None
+        try:
+            made = read_json(f"{self.folder}/runs/{method}/seed{seed}/run.json")
+            return made if {"max_frames", "max_frames_tried"} <= made.keys() else None
+        except (RewindError, OSError, AttributeError):  # not trained yet, or kept in a bucket
+            return None
+
+    def _best_of_run(self, method: str, seed: int | None) -> str:
+        """The file with the sweep's choice: a finished run is stale only where that is another than its own."""
+        made = self._made_with(method, seed)
+        return Unwatched(self.best_file) if made and made["max_frames"] == self._chosen_frames() else self.best_file
+
+    def frame_view(self, frames: int) -> dict[str, Any]:
+        """Which frames a store holds."""
+        keys = self.keys.frames.fingerprint(include={"size", "sampling", "rate", "fit"})
+        return {"max_frames": frames, **keys}
+
+    def decoding_workers(self) -> int:
+        return max(1, self.keys.frames.workers)
+
+    def weights(self) -> list[str]:
+        """The backbone's weights file, if the study names one."""
+        return user_files(weights_file(self.keys))
+
+    # Before real runs: the over-fitting check, pre-training, features, the sweep
+
+    def sanity_method(self) -> str:
+        """The method that is over-fitted."""
+        assert self.keys.sanity  # the rule is of studies that have the check
+        return self.keys.sanity.method or self.keys.trained()[0]
+
+    def sanity_items(self) -> Files:
+        """What the check reads of items: as a run, but a study may pre-train towers that are frozen later."""
+        if vectors := self._vectors():
+            return {"vectors": vectors}
+        most = self.keys.frames.max_frames
+        if not self.keys.pretraining and (features := self._features(self.sanity_method(), frames=most, trial=0)):
+            return {"features": features}
+        return self.pixel_files(most)
+
+    def sanity_spec(self) -> dict[str, Any]:
+        assert self.keys.sanity
+        keys = self.keys.sanity.training
+        if self.keys.pretraining:
+            keys = keys.model_copy(update={"freeze": []})
+        return self.keys.run_spec(self.sanity_method(), keys).fingerprint()
+
+    def sanity_file(self) -> str | list[str]:
+        """What says that the over-fitting check was passed, of studies that have it."""
+        return f"{self.folder}/sanity.json" if self.keys.sanity else []
+
+    def pretraining_frames(self) -> int:
+        assert self.keys.pretraining
+        return self.keys.pretraining.max_frames or self.keys.frames.max_frames
+
+    def pretraining_items(self) -> Files:
+        return self.pixel_files(self.pretraining_frames())
+
+    def pretraining_spec(self) -> dict[str, Any]:
+        keys = self.keys.pretraining
+        assert keys
+        method = keys.method.model_copy(update={"training": keys.training})
+        first = next(iter(self.keys.methods))
+        return self.keys.run_spec(first, keys.training).model_copy(update={"method": method}).fingerprint()
+
+    def pretraining_seed(self, part: str) -> int:
+        return pretraining.seed_of_suffix(self.keys, self._checked_part(part, pretraining.pretrains_per_seed))
+
+    def pretraining_threads(self) -> int:
+        assert self.keys.pretraining
+        return self.keys.pretraining.threads or self.keys.resources.threads
+
+    def pretraining_records(self) -> list[str]:
+        """``run.json`` of every pre-training, in the order of their seeds."""
+        return [
+            f"{self.folder}/pretrained{part}/run.json"
+            for part in (pretraining.pretraining_suffixes(self.keys) if self.keys.pretraining else [])
+        ]
+
+    def _pretrained_weights(self, part: str) -> str:
+        return f"{self.folder}/pretrained{part}/model.safetensors"
+
+    def _checked_part(self, part: str, by_seed: Callable[[Study], bool]) -> str:
+        """The part of a path that names a seed's towers, where the study has such."""
+        if bool(part) != by_seed(self.keys):
+            towers, how = ("the same towers for all seeds", "without") if part else ("towers of each seed", "with")
+            raise RewindError(f"{self.name} has {towers}: ask for the file {how} seed<k>/ in its path.")
+        return part
+
+    def feature_items(self, frames: int) -> Files:
+        return self.pixel_files(frames)
+
+    def features_weights(self, part: str) -> str | list[str]:
+        """Weights of the pre-training that features of a path are of, if the study has any."""
+        part = self._checked_part(
+            part, lambda study: pretraining.pretrains_per_seed(study) or pretraining.has_random_features(study)
+        )
+        return self._pretrained_weights(part) if self.keys.pretraining else []
+
+    def features_spec(self) -> dict[str, Any]:
+        """What the features of a frozen tower depend on: no method, no training key."""
+        spec = self.keys.run_spec(next(iter(self.keys.methods))).fingerprint()
+        return {key: spec[key] for key in ("backbone", "frames", "text")}
+
+    def feature_threads(self) -> int:
+        return self.keys.resources.feature_threads or self.keys.resources.threads
+
+    def sweep_trial_inputs(self, frames: int) -> Files:
+        assert self.keys.sweep
+        return self._learning_inputs(self.keys.sweep.method, frames=frames)
+
+    def sweep_trial_spec(self) -> dict[str, Any]:
+        assert self.keys.sweep
+        return self.keys.run_spec(self.keys.sweep.method, self.keys.sweep.training).fingerprint()
+
+    def sweep_trials(self) -> list[str]:
+        """``run.json`` of every trial."""
+        numbers = self.keys.sweep.max_frames if self.keys.sweep else []
+        return [f"{self.folder}/sweep/frames{n}.json" for n in numbers]
+
+    # Runs
+
+    def train_inputs(self, method: str, seed: int) -> Files:
+        """What a run learns from; for precomputed vectors and scores, what is checked of them."""
+        if not self.is_precomputed(method):
+            return self._learning_inputs(method, seed)
+        # Ids of all splits are known ids; what made the vectors says what tables must tell of them.
+        files = self._precomputed_inputs(method, seed) | self.captions("valid")
+        return files | {"encoded": self._encoding_records(files["brought"])}
+
+    def _learning_inputs(self, method: str, seed: int | None = None, frames: int | None = None) -> Files:
+        """Without a number of frames it reads the sweep's choice; without a seed, the study's first pre-training."""
+        files: Files = {
+            "item_table": self.item_table(),
+            **self.captions("train", "valid"),
+            "described": self.described(),
+            **self.cached_items(method, seed, frames),
+        }
+        if not frames:
+            files["best"] = self._best_of_run(method, seed)
+            if self._validates_zero_shot(method):
+                files["zero_shot"] = self.zero_shot_images()
+        files["weights"] = self.weights()
+        if self.keys.sanity:
+            files["sanity"] = self.sanity_file()
+        if self.keys.pretraining:
+            starts_there = pretraining.uses_study_backbone(self.method(method))
+            part = pretraining.pretraining_suffix(self.keys, method, seed)
+            files["pretrained"] = self._pretrained_weights(part) if starts_there else []
+        return files
+
+    def _precomputed_inputs(self, method: str, seed: int) -> Files:
+        """What such a run is made of: no sweep, no pre-training, no over-fitting check comes before it."""
+        return {
+            "item_table": self.item_table(),
+            **self.captions("train", "test"),
+            "described": self.described(),
+            "brought": user_files(precomputed_files(self.method(method), seed)),
+        }
+
+    def _encoding_records(self, paths: Iterable[str]) -> list[str]:
+        """The records beside vectors that rules make by name."""
+        made = f"{self.dataset.folder}/vectors/"
+        folders = dict.fromkeys(path.rpartition("/")[0] for path in paths if path.startswith(made))
+        return [f"{folder}/record.json" for folder in folders]
+
+    def model_inputs(self, method: str, seed: int, *splits: str) -> Files:
+        """What a job reads that runs the model of one run over splits."""
+        model = {"model": f"{self.folder}/runs/{method}/seed{seed}/model.safetensors"}
+        if self.is_precomputed(method):
+            return self._precomputed_inputs(method, seed) | model
+        return {
+            **self.captions(*splits),
+            **self.cached_items(method, seed),
+            "item_table": self.item_table(),
+            "best": self._best_of_run(method, seed),
+            **model,
+        }
+
+    def scored_inputs(self, method: str, seed: int) -> Files:
+        """What a job reads that runs a model over the test split."""
+        return self.model_inputs(method, seed, "train", "test")
+
+    def cosine_inputs(self, method: str, seed: int) -> Files:
+        return self.model_inputs(method, seed, "train", "valid", "test")
+
+    def submission_inputs(self, method: str, seed: int) -> Files:
+        return self.model_inputs(method, seed, "train")
+
+    # Results of all runs
+
+    def similarity_files(self) -> list[str]:
+        return self.per_run("similarity/{method}/seed{seed}.npz")
+
+    def rank_files(self) -> list[str]:
+        return self.per_run("ranks/{method}/seed{seed}.parquet")
+
+    def run_metrics(self) -> list[str]:
+        return self.per_run("ranks/{method}/seed{seed}.json")
+
+    def run_records(self) -> list[str]:
+        return self.per_run("runs/{method}/seed{seed}/run.json")
+
+    def run_histories(self) -> list[str]:
+        return self.per_run("runs/{method}/seed{seed}/history.csv")
+
+    def cosine_files(self) -> list[str]:
+        return self.per_run("cosines/{method}/seed{seed}.npz")
+
+    def topical_runs(self) -> list[Run]:
+        """Runs whose histories say what their batches were."""
+        chosen = [m for m in self.keys.trained() if self.method(m).training.batch.sampler == "topical"]
+        return [(method, seed) for method, seed in self.runs() if method in chosen]
+
+    def topical_histories(self) -> list[str]:
+        return [f"{self.folder}/runs/{method}/seed{seed}/history.csv" for method, seed in self.topical_runs()]
+
+    def group_settings(self) -> list[str]:
+        """Settings whose results are shown by group: all, where captions are in groups."""
+        return list(self.keys.evaluation.settings) if self.dataset.has_groups else []
+
+    # Zero-shot classification
+
+    def zero_shot_images(self) -> list[str]:
+        """The file of labelled images, if the study names one."""
+        return user_files(zero_shot_file(self.keys))
+
+    def _validates_zero_shot(self, method: str) -> bool:
+        """Whether every validation of a method also classifies labelled images."""
+        return self._zero_shot_in_training() and method in self.keys.trained()
+
+    def _zero_shot_in_training(self) -> bool:
+        keys = self.keys.evaluation.zero_shot
+        return keys is not None and keys.validation_images != 0
+
+    def zero_shot_spec(self, method: str) -> dict[str, Any]:
+        """What a run's zero-shot accuracy depends on besides the model."""
+        assert self.keys.evaluation.zero_shot
+        spec = self.evaluation_spec(method)
+        keys = self.keys.evaluation.zero_shot.fingerprint(exclude={"validation_images"})
+        return spec | {"evaluation": spec["evaluation"] | {"zero_shot": keys}}
+
+    def zero_shot_runs(self) -> list[Run]:
+        """Every run that has towers."""
+        return [(method, seed) for method, seed in self.runs() if method in self.keys.encoding()]
+
+    def zero_shot_files(self) -> list[str]:
+        return [f"{self.folder}/zero_shot/{method}/seed{seed}.npz" for method, seed in self.zero_shot_runs()]
+
+    # The verdict
+
+    def _verdict(self) -> Verdict:
+        assert self.keys.tables.verdict  # the rules are of studies that have one
+        return self.keys.tables.verdict
+
+    def timed_methods(self) -> list[str]:
+        """Methods whose steps are timed: the verdict's baseline, then those that are to beat it."""
+        return [self._verdict().baseline, *self._verdict().methods]
+
+    def step_time_inputs(self) -> Files:
+        return self._learning_inputs(self._verdict().baseline)
+
+    def timed_specs(self) -> dict[str, Any]:
+        return {
+            name: self.keys.run_spec(name, self.method(name).training).fingerprint() for name in self.timed_methods()
+        }
+
+    def verdict_setting(self) -> str:
+        return self._verdict().where(self.keys.evaluation.settings)
+
+    def first_seed(self) -> int:
+        return self.keys.seeds[0]
+
+    def controlled_runs(self) -> list[Run]:
+        """Runs of the verdict's methods and of their counterparts."""
+        control = self._verdict().control
+        methods = [*self.timed_methods(), *(control.values() if control else ())]
+        return [run for run in self.runs() if run[0] in methods]
+
+    # The translator
+
+    def submission_captions(self) -> str | list[str]:
+        """The npz of captions of a submission; where there is none, it was refused when it was asked for."""
+        source = self.dataset.keys.source
+        return (source.test or []) if isinstance(source, EmbeddingsSource) else []
+
+    def measured_runs(self) -> list[Run]:
+        """The first run of those methods that read what the first method reads."""
+        first = next(iter(self.keys.methods))
+        seeds = dict(reversed(self.runs()))
+        # What is read of another pre-training has the same shape, and shapes are all that is timed.
+        wanted = self.cached_items(first)
+        return [(name, seeds[name]) for name in self.keys.methods if self.cached_items(name) == wanted]
+
+    def efficiency_inputs(self) -> Files:
+        return {
+            **self.captions("train", "test"),
+            **self.cached_items(*self.measured_runs()[0]),
+            "item_table": self.item_table(),
+            "best": self.best_file,
+            "models": [f"{self.folder}/runs/{method}/seed{k}/model.safetensors" for method, k in self.measured_runs()],
+        }
+
+    def measured_spec(self) -> dict[str, Any]:
+        return self.evaluation_spec(self.measured_runs()[0][0])
+
+    def measured_methods(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """Name, name in tables and keys of each."""
+        return [(name, self.method(name).label or name, self.evaluation_spec(name)) for name, _ in self.measured_runs()]
+
+    def data_title(self) -> str:
+        """The title of its data, with what all its runs were given."""
+        return ", ".join(filter(None, [self.dataset.keys.title, pretraining.pretraining_condition(self.keys)]))
+
+    # The report
+
+    def result_files(self) -> Files:
+        """What tables, figures and the page are all made from."""
+        files = {
+            "metrics": self.metrics_file,
+            "ranks": self.rank_files(),
+            "said": self.run_metrics(),
+            "intervals": f"{self.folder}/statistics/intervals.csv",
+            "pairs": f"{self.folder}/statistics/pairs.csv",
+            "gaps": f"{self.folder}/statistics/gaps.csv",
+            "places": f"{self.folder}/statistics/ranks.csv",
+            "best": self.best_file,
+            "videos": f"{self.dataset.folder}/videos/report.csv",
+        }
+        if self.keys.pretraining:
+            files["pretraining"] = self.pretraining_records()
+        return files | self.gap_files()
+
+    def gap_files(self) -> Files:
+        """Files of the cosine gap, where the study asks for it."""
+        if not self.keys.evaluation.cosine_gap:
+            return {}
+        return {
+            "gap_runs": f"{self.folder}/cosine_gap.csv",
+            "gap_intervals": f"{self.folder}/statistics/cosine_gap.csv",
+            "gap_pairs": f"{self.folder}/statistics/cosine_gap_pairs.csv",
+            "gap_counts": f"{self.folder}/cosine_counts.csv",
+        }
+
+    def table_files(self) -> Files:
+        """What only some studies' tables show."""
+        verdict, files = self.keys.tables.verdict, {}
+        if self.group_settings():
+            files["group_results"] = f"{self.folder}/statistics/groups.csv"
+        if self.keys.evaluation.zero_shot:
+            files["zero_shot"] = f"{self.folder}/statistics/zero_shot.csv"
+            files["zero_shot_pairs"] = f"{self.folder}/statistics/zero_shot_pairs.csv"
+        if verdict:
+            files["step_time"] = f"{self.folder}/step_time.csv"
+        if verdict and verdict.control:
+            files["control"] = f"{self.folder}/statistics/control.csv"
+        return files
+
+    def gap_pictures(self) -> list[str]:
+        return [f"{self.folder}/figures/cosine_gap.png"] if self.keys.evaluation.cosine_gap else []
+
+    def _pictures(self) -> tuple[str, ...]:
+        """Names of the pictures of all runs."""
+        groups = tuple(f"groups_{setting}" for setting in self.group_settings())
+        return PICTURES + ("batches",) * bool(self.topical_runs()) + groups
+
+    def page_pictures(self) -> list[str]:
+        return [f"{self.folder}/figures/{name}.png" for name in self._pictures() + PICTURES_OF_A_RUN]
+
+    def page_drawings(self) -> list[str]:
+        """Pictures of the page as SVG."""
+        drawn = [f"{self.folder}/figures/{name}.svg" for name in self._pictures() + DRAWN_OF_A_RUN]
+        return drawn + [path.removesuffix(".png") + ".svg" for path in self.gap_pictures()]
+
+    def page_assets(self) -> str:
+        """A hash of the page's style and script."""
+        return assets_hash()
+
+    def pictured_similarity(self, method: str | None = None) -> str:
+        """The matrix of the run that pictures show, or of a method's first seed."""
+        name, seed = self.keys.pictured(method)
+        return f"{self.folder}/similarity/{name}/seed{seed}.npz"
+
+    def pictured_vectors(self, method: str | None = None) -> str:
+        name, seed = self.keys.pictured(method)
+        return f"{self.folder}/embedding/{name}.seed{seed}.npz"
+
+    def pictured_run(self, method: str | None = None) -> str:
+        """What pictures of one run call it."""
+        name, seed = self.keys.pictured(method)
+        return ", ".join([name, f"seed {seed}", *filter(None, [pretraining.pretraining_condition(self.keys)])])
+
+    def pictured_setting(self) -> str:
+        """The gallery that examples search: with twins where there are any."""
+        settings = list(self.keys.evaluation.settings)
+        return ([setting for setting in ("hard", "origin", "test") if setting in settings] or settings)[0]
+
+    def thumbnail_size(self) -> int:
+        return min(self.keys.frames.size, 112)
+
+    # Threads, GPUs and minutes
+
+    def one_gpu(self) -> int:
+        """Of a job that is one process, which uses one GPU."""
+        return min(1, self.keys.resources.gpus)
+
+    def training_gpus(self, method: str) -> int:
+        """GPUs that share the batches of a run; what learns nothing by gradient descent needs none."""
+        return 0 if self.method(method).baseline else self.keys.resources.gpus
+
+    def training_minutes(self, method: str) -> int:
+        return SHORT_MINUTES if self.method(method).baseline else TRAINING_MINUTES
+
+    def learns_nothing(self, method: str) -> bool:
+        """Precomputed vectors and scores, and chance: one short job checks, scores and ranks them."""
+        return self.is_precomputed(method) or self.method(method).model == "chance"
+
+    def untrained_inputs(self, method: str, seed: int) -> Files:
+        """What such a job reads: what it is made of, and the test split."""
+        files = self.train_inputs(method, seed) | self.scored_inputs(method, seed)
+        return {name: paths for name, paths in files.items() if name != "model"}
+
+    def _encodes_nothing(self, method: str) -> bool:
+        """Chance, word counts and closed forms on vectors."""
+        keys = self.method(method)
+        return keys.model in MODELS_WITHOUT_TOWERS or bool(keys.model == "translator" and keys.baseline)
+
+    def sharing_gpus(self, method: str) -> int:
+        """GPUs of a job that encodes test data in as many processes."""
+        return 0 if self._encodes_nothing(method) else self.keys.resources.gpus
+
+    def encoding_gpus(self, method: str) -> int:
+        """The same of a job that is one process."""
+        return min(1, self.sharing_gpus(method))
+
+    def encoding_minutes(self, method: str) -> int:
+        return SHORT_MINUTES if self._encodes_nothing(method) else ENCODING_MINUTES
+
+    # Memory in MB; an attempt after the first asks for as much again
+
+    def model_memory(self, attempt: int) -> int:
+        """Of jobs that run a model: what the study says."""
+        return attempt * self.keys.resources.mem_mb
+
+    def decoding_memory(self, attempt: int) -> int:
+        return attempt * (2000 + 500 * self.keys.frames.workers)
+
+    def matrix_memory(self, attempt: int) -> int:
+        return attempt * memory.matrix_job_mb(self.dataset.keys, self._results)
+
+    def scoring_memory(self, attempt: int) -> int:
+        return attempt * memory.scoring_job_mb(self.dataset.keys, self.keys, self._results)
+
+    def ranks_memory(self, attempt: int) -> int:
+        return attempt * memory.ranks_job_mb(self.dataset.keys, self.keys, self._results)
+
+    def page_memory(self, attempt: int) -> int:
+        """Of jobs that read all ranks and every matrix, one after the other."""
+        both = memory.ranks_job_mb(self.dataset.keys, self.keys, self._results) - memory.BASE_MB
+        return self.matrix_memory(attempt) + attempt * both
+
+    @property
+    def _results(self) -> Path:
+        return Path(self.folder).parent
+
+    # Code
+
+    def code_dependencies(self, rule: str, method: str = "", seed: int | None = None) -> CodeDependencies:
+        """What a stage's code depends on besides its script: what keys name, and files of the user's."""
+        study = self.keys
+        match rule:
+            case "train" | "untrained_run":
+                return self._trained([self.method(method)], seed, self._zero_shot_in_training())
+            case "step_time":
+                methods = [self.method(name) for name in self.timed_methods()]
+                return self._trained(methods, seed, self._zero_shot_in_training())
+            case "sanity":
+                assert study.sanity
+                return self._trained([self._with_training(self.sanity_method(), study.sanity.training)], seed)
+            case "sweep_trial":
+                assert study.sweep
+                return self._trained([self._with_training(study.sweep.method, study.sweep.training)], seed)
+            case "pretrain":
+                assert study.pretraining
+                trained = study.pretraining.method.model_copy(update={"training": study.pretraining.training})
+                return self._trained([trained], seed)
+            case "features":
+                backbone = full_name(MODELS, study.backbone.kind)
+                files = user_files(json_files([study.backbone.architecture]))
+                files += [] if study.pretraining else self.weights()
+                return CodeDependencies(["rewind.models.clip4clip", backbone], ["meanP"], files=files)
+            case "zero_shot":
+                return self._scored([method], seed, self.zero_shot_images())
+            case "similarity" | "cosines" | "export_vectors" | "submission":
+                return self._scored([method], seed)
+            case "efficiency":
+                return self._scored([name for name, _ in self.measured_runs()], seed)
+        return CodeDependencies()
+
+    def _with_training(self, method: str, training: Training) -> Method:
+        return self.method(method).model_copy(update={"training": training})
+
+    def _trained(self, methods: Sequence[Method], seed: int | None, zero_shot: bool = False) -> CodeDependencies:
+        """Of a stage that trains methods."""
+        modules = [module for method in methods for module in self._trained_modules(method)]
+        files = [*self._model_files(methods, seed), *self.weights()]
+        files += self.zero_shot_images() if zero_shot else []
+        return CodeDependencies(modules, _heads(methods), zero_shot, files=files)
+
+    def _scored(self, names: Sequence[str], seed: int | None, files: Sequence[str] = ()) -> CodeDependencies:
+        """Of a stage that runs models of methods; how they were trained is no part of it."""
+        methods = [self.method(name) for name in names]
+        modules = [module for method in methods for module in self._model_modules(method)]
+        return CodeDependencies(modules, _heads(methods), files=[*files, *self._model_files(methods, seed)])
+
+    def _model_modules(self, method: Method) -> list[str]:
+        """Modules of a method's model."""
+        modules = [full_name(MODELS, method.model), full_name(MODELS, self.keys.backbone.kind)]
+        own = pretraining.own_backbone(method)
+        if isinstance(own, dict):
+            modules.append(full_name(MODELS, own.get("kind", "clip")))
+        return modules + [method.head] * ("." in method.head)
+
+    def _trained_modules(self, method: Method) -> list[str]:
+        """The same, with its loss and its sampler."""
+        training = method.training
+        return [
+            *self._model_modules(method),
+            full_name(LOSSES, training.objective),
+            full_name(SAMPLERS, training.batch.sampler),
+        ]
+
+    def _model_files(self, methods: Sequence[Method], seed: int | None) -> list[str]:
+        """Files that models are made of: vectors or scores, weights of their own, captions of a vocabulary.
+
+        JSON files of sizes are among them, though no inputs of rules: in a fresh checkout all of them are new, and
+        nothing is to run again for that.
+        """
+        backbones = [keys for keys in map(pretraining.own_backbone, methods) if isinstance(keys, dict)]
+        files = [keys.get("weights") for keys in backbones]
+        files += [path for method in methods for path in precomputed_files(method, seed)]
+        architectures = [keys.get("architecture") for keys in backbones]
+        if any(map(pretraining.uses_study_backbone, methods)):
+            architectures.append(self.keys.backbone.architecture)
+        return user_files([*files, *json_files(architectures), self.keys.text.vocabulary])
+
+
+def _heads(methods: Iterable[Method]) -> list[str] | None:
+    """Heads that methods look up by name; None where a model of the user's own may look up any."""
+    if any("." in method.model for method in methods):
+        return None
+    return [method.head for method in methods if method.model == "clip4clip" and "." not in method.head]

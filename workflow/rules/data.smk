@@ -1,0 +1,235 @@
+"""Data: from source files to normalised clips or images, to items.csv and the captions of every split.
+
+Requires: annotation files and a folder of clips or images; a data set that is made here; or files of vectors.
+Produces, in results/data/<dataset>: videos/shards/<n>-of-<N>.tar with `<id>.mp4` and the reversed `<id>_rev.mp4`, or
+images; videos/{clips.csv,shards.csv,report.csv}; for vectors source/{text,images}.npy and source/embeddings.json instead;
+items.csv, captions/<dataset>_{train,valid,test,test_origin}.csv, captions/report.json and, where captions are in groups,
+captions/groups.csv.
+"""
+
+
+rule sources:
+    """Make or fetch the source files of a data set that brings its own."""
+    input:
+        plan.annotations,
+    output:
+        ready="results/data/{dataset}/source/ready.json",
+        files="results/data/{dataset}/source.tar",
+    log:
+        "results/data/{dataset}/logs/sources.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/sources.tsv"
+    wildcard_constraints:
+        dataset=plan.names(vectors=False),
+    group:
+        plan.preparation_group
+    threads: plan.key("media.workers")
+    resources:
+        mem_mb=plan.annotation_memory,
+    params:
+        dataset=plan.source_keys,
+        workers=plan.key("media.workers"),
+        code=plan.code("sources"),
+    script:
+        "../scripts/sources.py"
+
+
+use rule sources as vectors with:
+    output:
+        index="results/data/{dataset}/source/embeddings.json",
+        ready="results/data/{dataset}/source/ready.json",
+    log:
+        "results/data/{dataset}/logs/vectors.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/vectors.tsv"
+    wildcard_constraints:
+        dataset=plan.names(vectors=True),
+    params:
+        act="sources",
+        dataset=plan.source_keys,
+        workers=plan.key("media.workers"),
+        code=plan.code("vectors", "sources"),
+
+
+rule encode_dataset:
+    """Encode captions and pictures of a prepared data set with frozen networks, into the challenge's files."""
+    input:
+        unpack(plan.encode_dataset_inputs),
+    output:
+        vectors="results/data/{dataset}/made/train.npz",
+        captions="results/data/{dataset}/made/captions.txt",
+        splits="results/data/{dataset}/made/splits.csv",
+    log:
+        "results/data/{dataset}/logs/encode_dataset.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/encode_dataset.tsv"
+    wildcard_constraints:
+        dataset=plan.names(vectors=True),
+    threads: plan.key("source.made_from.threads")
+    resources:
+        mem_mb=plan.encode_dataset_memory,
+        gpu=plan.encode_dataset_gpus,
+    params:
+        made_from=plan.made_from_keys,
+        code=plan.code("encode_dataset"),
+    script:
+        "../scripts/encode_dataset.py"
+
+
+rule inventory:
+    """List every clip or image that the annotations name, and where its source is."""
+    input:
+        plan.source_files,
+    output:
+        "results/data/{dataset}/videos/inventory.csv",
+    log:
+        "results/data/{dataset}/logs/inventory.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/inventory.tsv"
+    group:
+        plan.preparation_group
+    resources:
+        mem_mb=plan.annotation_memory,
+    params:
+        dataset=plan.inventory_keys,
+        listing=plan.source_listing,
+        code=plan.code("inventory"),
+    script:
+        "../scripts/inventory.py"
+
+
+rule video_shard:
+    """Normalise one shard of the clips, and reverse them; or of the images; and pack them.
+
+    A killed job goes on where it was.
+    """
+    input:
+        inventory="results/data/{dataset}/videos/inventory.csv",
+        sources=plan.packed_sources,
+    output:
+        report="results/data/{dataset}/videos/shards/{shard}-of-{shards}.csv",
+        index="results/data/{dataset}/videos/shards/{shard}-of-{shards}.index.csv",
+        clips="results/data/{dataset}/videos/shards/{shard}-of-{shards}.tar",
+    log:
+        "results/data/{dataset}/logs/videos/{shard}-of-{shards}.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/videos/{shard}-of-{shards}.tsv"
+    group:
+        plan.shard_group
+    threads: plan.key("media.workers")
+    resources:
+        mem_mb=plan.clip_memory,
+    params:
+        kind=plan.key("items"),
+        media=plan.media_keys,
+        # An edit of the stage runs the shard again, but only an edit of what makes a clip remakes clips.
+        clip_code=plan.clip_code,
+        code=plan.code("video_shard"),
+    script:
+        "../scripts/video_shard.py"
+
+
+rule videos:
+    """One report and one index over all shards; fails where more clips are missing than `max_missing` allows."""
+    input:
+        reports=plan.shard_reports,
+        indexes=plan.shard_indexes,
+    output:
+        report="results/data/{dataset}/videos/report.csv",
+        clips="results/data/{dataset}/videos/clips.csv",
+        shards="results/data/{dataset}/videos/shards.csv",
+    log:
+        "results/data/{dataset}/logs/videos.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/videos.tsv"
+    wildcard_constraints:
+        dataset=plan.names(clips=True),
+    group:
+        plan.captions_group
+    resources:
+        mem_mb=plan.annotation_memory,
+    params:
+        max_missing=plan.key("max_missing"),
+        how_to_get=plan.key("how_to_get"),
+        kind=plan.key("items"),
+        code=plan.code("videos"),
+    script:
+        "../scripts/videos.py"
+
+
+rule vector_report:
+    """The report that other data sets have of their clips: of vectors, and where no clip is here."""
+    input:
+        plan.source_files,
+    output:
+        "results/data/{dataset}/videos/report.csv",
+    log:
+        "results/data/{dataset}/logs/vector_report.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/vector_report.tsv"
+    wildcard_constraints:
+        dataset=plan.names(clips=False),
+    group:
+        plan.preparation_group
+    resources:
+        mem_mb=plan.annotation_memory,
+    params:
+        dataset=plan.vector_report_keys,
+        code=plan.code("vector_report"),
+    script:
+        "../scripts/vector_report.py"
+
+
+rule captions:
+    """Join annotations with the video report; nothing disappears without a count."""
+    input:
+        plan.source_files,
+        report="results/data/{dataset}/videos/report.csv",
+        inventory=plan.overlap_inventory,
+    output:
+        item_table="results/data/{dataset}/items.csv",
+        captions=multiext(
+            "results/data/{dataset}/captions/{dataset}_",
+            "train.csv",
+            "valid.csv",
+            "test.csv",
+            "test_origin.csv",
+        ),
+        report=report(
+            "results/data/{dataset}/captions/report.json", category="Data", caption="../report/captions.rst"
+        ),
+    log:
+        "results/data/{dataset}/logs/captions.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/captions.tsv"
+    group:
+        plan.captions_group
+    resources:
+        mem_mb=plan.annotation_memory,
+    params:
+        dataset=plan.caption_keys,
+        code=plan.code("captions"),
+    script:
+        "../scripts/captions.py"
+
+
+rule groups:
+    """Which group each test caption is in; what is trained on captions does not depend on it."""
+    input:
+        plan.source_files,
+        plan.group_files,
+    output:
+        "results/data/{dataset}/captions/groups.csv",
+    log:
+        "results/data/{dataset}/logs/groups.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/groups.tsv"
+    group:
+        plan.captions_group
+    resources:
+        mem_mb=plan.annotation_memory,
+    params:
+        dataset=plan.group_keys,
+        code=plan.code("groups"),
+    script:
+        "../scripts/groups.py"

@@ -1,0 +1,87 @@
+"""Features: what is computed once of a data set's items, for all runs that read it.
+
+Requires: items.csv and its clips; the captions; where used the pre-trained backbone.
+Produces: frames/frames<n>/{index.json,items.csv,shards}, every clip decoded once, where a study says `frames.store: true`
+and learns from pixels; features/frames<n>.npz of a frozen tower, with seed<k>/ before frames<n> where each seed has a
+tower of its own; results/data/<dataset>/vectors/<encoding>/{captions.npz,items.npz,record.json} by models that studies
+name, for `model: vectors`.
+"""
+
+
+rule frames:
+    """Decode every usable clip once, for all runs of the study."""
+    input:
+        unpack(plan.clip_files),
+        item_table=plan.item_table,
+    output:
+        index="results/{study}/frames/frames{frames}/index.json",
+        places="results/{study}/frames/frames{frames}/items.csv",
+        shards=directory("results/{study}/frames/frames{frames}/shards"),
+    log:
+        "results/{study}/logs/frames/frames{frames}.log",
+    benchmark:
+        "results/{study}/benchmarks/frames/frames{frames}.tsv"
+    threads: plan.decoding_workers
+    resources:
+        mem_mb=plan.decoding_memory,
+    params:
+        view=plan.frame_view,
+        # An edit of the stage runs the job again, but only an edit of how frames are read decodes again.
+        frame_code=plan.code("frame"),
+        code=plan.code("frames"),
+    script:
+        "../scripts/frames.py"
+
+
+rule features:
+    """Frame features of a frozen visual tower, computed once for all runs that start from the same weights."""
+    input:
+        unpack(plan.captions("train", "valid", "test")),
+        unpack(plan.feature_items),
+        item_table=plan.item_table,
+        pretrained=plan.features_weights,
+    output:
+        "results/{study}/features{part}/frames{frames}.npz",
+    log:
+        "results/{study}/logs/features{part}/frames{frames}.log",
+    benchmark:
+        "results/{study}/benchmarks/features{part}/frames{frames}.tsv"
+    threads: plan.feature_threads
+    resources:
+        gpu=plan.one_gpu,
+        mem_mb=plan.model_memory,
+    params:
+        spec=plan.features_spec,
+        dataset=plan.key("dataset"),
+        max_frames=lambda w: int(w.frames),
+        execution=plan.untracked("execution"),
+        code=plan.code("features"),
+    script:
+        "../scripts/features.py"
+
+
+rule encode_vectors:
+    """Encode test captions and items once with a model that is named, for every study that names it."""
+    input:
+        unpack(plan.encode_vectors_inputs),
+    output:
+        captions="results/data/{dataset}/vectors/{encoding}/captions.npz",
+        item_vectors="results/data/{dataset}/vectors/{encoding}/items.npz",
+        record="results/data/{dataset}/vectors/{encoding}/record.json",
+    log:
+        "results/data/{dataset}/logs/vectors/{encoding}.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/vectors/{encoding}.tsv"
+    wildcard_constraints:
+        encoding=plan.encodings(),
+    threads: plan.encoding_threads
+    resources:
+        gpu=plan.encoding_gpus,
+        mem_mb=plan.encoding_memory,
+    params:
+        encoding=plan.encoding_keys,
+        dataset="{dataset}",
+        execution=plan.untracked("encoding_execution"),
+        code=plan.code("encode_vectors"),
+    script:
+        "../scripts/encode_vectors.py"

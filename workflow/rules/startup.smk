@@ -1,0 +1,56 @@
+"""What happens before and around all jobs; the one file that asks Snakemake for what it has no documented interface to.
+
+Sets HOME, the workflow's own folder; TYPED, what the command line gave, as opposed to config/config.yaml; and
+FIRST_PROCESS, whether the user started this process, and not Snakemake for one of its jobs.
+"""
+
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from rewind.provenance import decode_config, encode_config, record_command
+from rewind.workflow.temporary_files import remove_old_temporary_files
+
+# Where this workflow is a module of another one, files of keys that are not there are its own.
+HOME = Path(str(workflow.current_basedir)).parents[1]
+TYPED = workflow.config_settings.overwrite_config
+FIRST_PROCESS = workflow.is_main_process
+
+# What the user typed, for every job. Never a parameter: another way to call makes nothing stale.
+record_command(sys.argv, first=FIRST_PROCESS)
+
+# Overrides with quotes or `$` would not pass the shells between this process and its jobs.
+if FIRST_PROCESS and isinstance(workflow.config_settings.config_args, list):
+    workflow.config_settings.config_args = encode_config(workflow.config_settings.config_args, config)
+else:
+    decode_config(config)
+
+if FIRST_PROCESS:
+    remove_old_temporary_files(Path(".snakemake/rewind"))
+else:
+    # The process that a submission starts adds up its group's jobs anew, see onstart.
+    workflow.global_resources["nodes"] = 1
+
+
+# Schedulers that start jobs with an environment of their own are told to pass it on.
+envvars:
+    "REWIND_COMMAND",
+
+
+# A limit for each submission, not for all of them at once.
+resource_scopes:
+    nodes="local",
+
+
+onstart:
+    # Only now is it known that jobs run on this machine, and not on nodes that may have more GPUs.
+    settings = (
+        workflow.executor_settings if getattr(workflow.executor_plugin, "name", "") == "slurm" else None
+    )
+    planned = [(job.rule.name, list(map(str, job.output))) for job in workflow.dag.needrun_jobs()]
+    if faults := start_faults(STUDIES, LOST, planned, workflow.local_exec, settings):
+        raise WorkflowError(faults)
+    if settings:
+        # Jobs of a group run one after another: side by side they would ask for a node each, and for all their memory.
+        workflow.global_resources["nodes"] = 1

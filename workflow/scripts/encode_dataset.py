@@ -1,0 +1,13 @@
+"""Encode captions and pictures of a data set with frozen networks."""
+
+from pathlib import Path
+
+from rewind.config.dataset import MadeFrom
+from rewind.encoders.encode_dataset import make_dataset_vectors
+from rewind.workflow.job import start_job
+
+if __name__ == "__main__":
+    with start_job(globals().get("snakemake")) as job:
+        data, folder = Path(job.input.item_table).parent, Path(job.output.vectors).parent
+        workers = job.threads - 1  # one thread is left to the encoder
+        make_dataset_vectors(MadeFrom(**job.params.made_from), data, folder, workers)

@@ -1,0 +1,25 @@
+"""The deciding metric of every method in every group of captions."""
+
+from pathlib import Path
+
+from rewind.statistics.pairs import RandomFactors
+from rewind.statistics.rank_files import ranks_folder
+from rewind.statistics.study import compute_group_results
+from rewind.workflow.job import start_job
+from rewind.workflow.job_inputs import job_runs
+
+if __name__ == "__main__":
+    with start_job(globals().get("snakemake")) as job:
+        params, data = job.params, Path(job.input.item_table).parent
+        compute_group_results(
+            job_runs(job),
+            ranks_folder(job.input.ranks),
+            data,
+            params.dataset,
+            job.input.groups,
+            dict(params.deciding),
+            params.confidence,
+            RandomFactors.of(params.random),
+            list(params.compared),
+            job.output[0],
+        )
