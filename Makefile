@@ -18,7 +18,7 @@ STUDIES := heads_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime,$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo test test-workflows golden rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo test test-workflows golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo 'make published   check that README.md and docs/ agree with docs/published'
 	@echo 'make s3-check   a miniature study through a bucket, from one empty checkout to another'
 	@echo 'make s3-check-short   a smaller one, in two minutes'
+	@echo 'make rulegraphs   draw which rule follows which, per kind of study (graphviz)'
 	@echo 'make docs     write config/README.md  make format   format the code'
 	@echo 'make site     these documents and the API as pages in site/   make hooks   checks before every commit'
 
@@ -115,6 +116,15 @@ s3-check: $(S3)/.ready
 s3-check-short: $(S3)/.ready $(VENV)/.ready-dev
 	$(S3)/bin/python benchmarks/s3_check.py --short
 	OMP_NUM_THREADS=1 $(S3)/bin/python -m pytest tests/test_state_places.py
+
+# Which rule follows which, per kind of study: an arrow that follows from others is left out. Needs graphviz.
+RULEGRAPHS := demo cosine_gap_demo sanw_stamps translator_stamps models_demo
+rulegraphs: $(VENV)/.ready-models
+	$(BIN)/python -m rewind.encoders.tiny data/tiny_models
+	for study in $(RULEGRAPHS); do \
+		$(BIN)/snakemake --rulegraph --config "studies=[$$study]" | tred \
+			| dot -Granksep=0.2 -Gnodesep=0.15 -Tsvg -o docs/images/rules_$$study.svg || exit 1; \
+	done
 
 docs: $(VENV)/.ready
 	$(BIN)/python -m rewind.config.docs > config/README.md

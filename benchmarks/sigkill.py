@@ -36,7 +36,7 @@ from sigkill_study import TARGETS, Checkout, at_work
 
 PLANNED = 0.75
 """Share of the kills that fall at moments of every stage."""
-STARTED = re.compile(r"^(?:local)?rule (\w+):")
+STARTED = re.compile(r"^(?:local)?(?:rule|checkpoint) (\w+):")
 KEY = re.compile(r"^    (output|log|jobid): (.*)")
 FINISHED = re.compile(r"^Finished jobid: (\d+) \(Rule: \w+\)")
 EARLIEST, LATEST = 2, 25
