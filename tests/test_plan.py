@@ -205,4 +205,4 @@ def test_rules_are_plain():
     scripts = {path.stem: path.read_text() for path in (ROOT / "workflow/scripts").glob("*.py")}
     assert scripts.keys() == {stage.script or rule for rule, stage in RULES.items()}
     assert set(re.findall(r'"\.\./scripts/(\w+)\.py"', text)) == scripts.keys()
-    assert all("with start_job(" in script and len(script.splitlines()) <= 25 for script in scripts.values())
+    assert all("with start_job(" in script and len(script.splitlines()) <= 20 for script in scripts.values())

@@ -11,15 +11,7 @@ from rewind.workflow.job_inputs import job_runs
 if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:
         params, data = job.params, Path(job.input.item_table).parent
-        compute_group_results(
-            job_runs(job),
-            ranks_folder(job.input.ranks),
-            data,
-            params.dataset,
-            job.input.groups,
-            dict(params.deciding),
-            params.confidence,
-            RandomFactors.of(params.random),
-            list(params.compared),
-            job.output[0],
-        )
+        ranks, groups, deciding = ranks_folder(job.input.ranks), job.input.groups, dict(params.deciding)
+        compared_by = params.confidence, RandomFactors.of(params.random), list(params.compared)
+        files = data, params.dataset, groups, deciding
+        compute_group_results(job_runs(job), ranks, *files, *compared_by, job.output[0])
