@@ -141,4 +141,4 @@ class Named(dict):
 
 def given(params: dict, inputs: dict) -> SimpleNamespace:
     execution = {"workers": 0, "keep_in_memory": False}
-    return SimpleNamespace(params=Named(params, execution=execution), input=Named(inputs))
+    return SimpleNamespace(params=Named(params), execution=execution, input=Named(inputs))

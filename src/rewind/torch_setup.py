@@ -18,8 +18,6 @@ def set_deterministic(threads: int) -> None:
     TF32 rounds the factors of a product to 10 bits of mantissa and sums in float32, many times as fast. It is used on
     GPUs alone, and ``NVIDIA_TF32_OVERRIDE=0``, NVIDIA's own switch, forbids it; ``run.json`` says which it was.
     """
-    import torch  # late: importing it takes seconds, which jobs without torch need not wait for
-
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     keep_freed_memory()
@@ -62,3 +60,9 @@ def seed_everything(seed: int, deterministic: bool = True) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # set by its module class
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = not deterministic
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for a GPU: its kernels run asynchronously, so a clock would stop before they end."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -45,7 +45,7 @@ use rule sources as vectors with:
     wildcard_constraints:
         dataset=plan.names(vectors=True),
     params:
-        act="sources",
+        act="sources",  # whose script it is; finished jobs have it among their parameters
         dataset=plan.source_keys,
         workers=plan.key("media.workers"),
         code=plan.code("vectors", "sources"),

@@ -220,7 +220,7 @@ use rule examples as examples_of_method with:
     benchmark:
         "results/{study}/benchmarks/examples/{method}.tsv"
     params:
-        act="examples",
+        act="examples",  # whose script it is; finished jobs have it among their parameters
         dataset=plan.key("dataset"),
         run=plan.pictured_run,
         figures=plan.key("figures"),

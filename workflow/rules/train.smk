@@ -94,7 +94,7 @@ use rule train as pretrain with:
         mem_mb=plan.model_memory,
     params:
         spec=plan.pretraining_spec,
-        act="train",
+        act="train",  # whose script it is; finished jobs have it among their parameters
         name="pre-training{part}",
         dataset=plan.key("dataset"),
         seed=plan.pretraining_seed,
@@ -122,7 +122,7 @@ use rule train as sweep_trial with:
         mem_mb=plan.model_memory,
     params:
         spec=plan.sweep_trial_spec,
-        act="train",
+        act="train",  # whose script it is; finished jobs have it among their parameters
         name="sweep/frames{frames}",
         dataset=plan.key("dataset"),
         seed=plan.key("sweep.seed"),

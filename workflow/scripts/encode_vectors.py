@@ -10,7 +10,7 @@ from rewind.workflow.launch import run_on_all_gpus
 if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:
         params = job.params
-        keys = Encoding(**params.encoding, batch_size=params.execution["batch_size"])
+        keys = Encoding(**params.encoding, batch_size=job.execution["batch_size"])
         data, folder = Path(job.input.item_table).parent, Path(job.output.record).parent
         work = (make_test_vectors, keys, data, params.dataset, folder, params.code, job.threads)
         run_on_all_gpus(*work, log=job.log)

@@ -12,7 +12,7 @@ if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:
         study, dataset, inputs = Study(**job.params.study), Dataset(**job.params.dataset), job.input
         pictures = [Path(path) for path in [*inputs.pictures, *inputs.get("gap_pictures", [])]]
-        similarity, ranks = study_files_by_run(job, "similarity"), ranks_folder(inputs.ranks)
+        similarity, ranks = study_files_by_run(study, inputs.similarity), ranks_folder(inputs.ranks)
         page_inputs = PageInputs(Path(inputs.tables), pictures, ranks, similarity, inputs.sweep)
         data, page = Path(inputs.item_table).parent, Path(job.output.page)
-        make_page(study, dataset, report_files(job), page_inputs, data, page, Path(job.output.data))
+        make_page(study, dataset, report_files(job, study), page_inputs, data, page, Path(job.output.data))

@@ -12,6 +12,6 @@ if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:
         study, dataset = Study(**job.params.study), Dataset(**job.params.dataset)
         folder = Path(job.output.tables)
-        text = make_tables(study, dataset, report_files(job), folder, folder / "summary.txt")
+        text = make_tables(study, dataset, report_files(job, study), folder, folder / "summary.txt")
         if os.environ.get(PRINT_TABLES) != "no":
             print(text)

@@ -37,6 +37,8 @@ from rewind.config.methods import (
 from rewind.config.report import Figures, Statistics, Tables, split_column
 from rewind.config.training import Training
 
+RunKey = tuple[str, int]
+"""A run of a study: its method and seed."""
 MODELS_WITHOUT_TOWERS = ("ridge", "pixels", "chance", "bow", *PRECOMPUTED_MODELS)
 """Models that cannot encode a text or picture of one's own."""
 BASELINES = (*MODELS_WITHOUT_TOWERS, *comparing.ZERO_SHOT_MODELS)
@@ -359,11 +361,11 @@ class Study(ConfigModel):
             raise ValueError("\n".join(faults))
         return self
 
-    def runs(self) -> list[tuple[str, int]]:
+    def runs(self) -> list[RunKey]:
         """Every (method, seed), in the order of the study file."""
         return [(name, seed) for name, method in self.methods.items() for seed in method.seeds or self.seeds]
 
-    def pictured(self, method: str | None = None) -> tuple[str, int]:
+    def pictured(self, method: str | None = None) -> RunKey:
         """Method and seed of the run that figures of a single run show.
 
         It is the first run of ``method``, else of ``figures.method``, else of the first trained method, else of the

@@ -25,6 +25,7 @@ from rewind.loading.run_data import (
     take_text,
 )
 from rewind.models.retriever import Features, Retriever
+from rewind.torch_setup import synchronise
 
 TOP_RESULTS = 10  # best items that a search returns
 WARM_UP_CALLS, MIN_ROUNDS, MIN_SECONDS = 5, 20, 0.5  # of each measurement
@@ -109,20 +110,15 @@ def _median_seconds(work: Callable[[], object], device: torch.device) -> tuple[f
     """Median seconds of a call, and the number of measured calls: at least MIN_ROUNDS, for at least MIN_SECONDS."""
     for _ in range(WARM_UP_CALLS):
         work()
-    _synchronise(device)
+    synchronise(device)
     durations: list[float] = []
     began = time.perf_counter()
     while len(durations) < MIN_ROUNDS or time.perf_counter() - began < MIN_SECONDS:
         start = time.perf_counter()
         work()
-        _synchronise(device)  # CUDA's kernels run on after the call has returned
+        synchronise(device)  # CUDA's kernels run on after the call has returned
         durations.append(time.perf_counter() - start)
     return statistics.median(durations), len(durations)
-
-
-def _synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 # ---- Finished runs -------------------------------------------------------------------------------------------------

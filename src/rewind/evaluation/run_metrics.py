@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rewind.config.study import RunKey
 from rewind.data.captions import load_split
 from rewind.errors import RewindError
 from rewind.evaluation import ranking
 from rewind.evaluation.matrix import open_scores
 from rewind.evaluation.ranking import count_binary_left_out, setting_without_twins, unscored_reason, unscored_settings
 from rewind.io.files import read_json, write_csv, write_json, write_parquet
-
-RunKey = tuple[str, int]
-"""Method and seed."""
 
 MIN_NEAR_TIE_SHARE = 0.01  # share of queries from which near ties are worth a note
 NO_TWINS_REASON = "its vectors have no time-reversed twins"

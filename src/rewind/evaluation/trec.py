@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv
 
+from rewind.config.study import RunKey
 from rewind.data.captions import load_split
 from rewind.data.readers import MISSING_SCORE
 from rewind.errors import RewindError
@@ -28,7 +29,7 @@ from rewind.evaluation.ranking import (
     unscored_reason,
     unscored_settings,
 )
-from rewind.evaluation.run_metrics import RunKey, not_evaluated
+from rewind.evaluation.run_metrics import not_evaluated
 from rewind.evaluation.twins import binary_candidates
 from rewind.io.files import atomic_write, reading_user_file, require_regular_file
 

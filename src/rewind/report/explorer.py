@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rewind.config.study import RunKey
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import SCORES_PER_BLOCK, row_blocks, setting_selection, setting_without_twins
 from rewind.evaluation.twins import binary_candidates, twin_columns
@@ -206,8 +207,6 @@ MAX_BYTES_IN_PAGE = 1_000_000
 
 DATA_FILE_PARTS = {"ranks": ("rank", "margin"), "top": ("top",)}
 """Contents of a run's files: the page shows ranks of all runs together, but first results of one run at a time."""
-
-RunKey = tuple[str, int]
 
 
 class Explorer:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.config.report import Statistics
+from rewind.config.study import RunKey
 from rewind.data.captions import load_split
 from rewind.evaluation.cosine_gap import (
     COSINE_BIN_EDGES,
@@ -25,7 +26,6 @@ from rewind.evaluation.cosine_gap import (
     measure_cosine_gap,
 )
 from rewind.evaluation.ranking import RECALL_CUTOFFS, rank_table, validation_scores
-from rewind.evaluation.run_metrics import RunKey
 from rewind.io.files import write_csv
 from rewind.statistics import labels
 from rewind.statistics.inference import holm_adjusted, mean_inference

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from rewind.config.study import RunKey
 from rewind.errors import RewindError
-from rewind.evaluation.run_metrics import RunKey
 from rewind.io.files import read_json, reading_user_file, require_regular_file
 from rewind.statistics.blocks import RunRanks, check_ranks
 

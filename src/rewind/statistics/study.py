@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from rewind.config.report import Statistics, Verdict
+from rewind.config.study import RunKey
 from rewind.data.captions import load_split
-from rewind.evaluation.run_metrics import RunKey
 from rewind.io.files import read_csv, write_csv
 from rewind.statistics.comparisons import compare_methods, gap_shrinkage
 from rewind.statistics.groups import results_by_group

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from rewind.config.evaluation import ZeroShot
+from rewind.config.study import RunKey
 from rewind.errors import RewindError
-from rewind.evaluation.run_metrics import RunKey
 from rewind.io.files import reading_user_file, write_csv
 from rewind.statistics.pairs import accuracy_interval
 

@@ -16,7 +16,7 @@ from rewind.losses.base import make_objective
 from rewind.models.retriever import Features, Retriever
 from rewind.progress import Progress
 from rewind.provenance import hardware
-from rewind.torch_setup import seed_everything
+from rewind.torch_setup import seed_everything, synchronise
 from rewind.training.batches import epoch_batches
 from rewind.training.grad_cache import MicroBatch
 from rewind.training.loop import freeze, speed_up, training_step
@@ -135,17 +135,11 @@ def _draw_batches(data: TrainingData, keys: Training, seed: int, count: int) -> 
 
 
 def _time_step(stepper: Stepper, batch: Features, device: torch.device) -> float:
-    _synchronise(device)
+    synchronise(device)
     began = time.perf_counter()
     stepper(batch)
-    _synchronise(device)
+    synchronise(device)
     return time.perf_counter() - began
-
-
-def _synchronise(device: torch.device) -> None:
-    """Wait for the GPU: its kernels run asynchronously, so the clock would stop before they end."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 # ---- Parameters, memory and query time of finished runs ------------------------------------------------------------

@@ -269,7 +269,7 @@ class ModuleReader:
 
     >>> reader = ModuleReader(Path(__file__).parents[1])
     >>> sorted(reader.module("rewind.torch_setup").units)
-    ['(import)', 'keep_freed_memory', 'seed_everything', 'set_deterministic']
+    ['(import)', 'keep_freed_memory', 'seed_everything', 'set_deterministic', 'synchronise']
     >>> reader.module("torch") is None
     True
     """

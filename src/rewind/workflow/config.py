@@ -352,11 +352,6 @@ def check_sources(dataset: Dataset) -> None:
         raise ConfigErrors({DATASET_CONFIG.format(dataset.name): lines})
 
 
-def weights_file(study: Study) -> list[str]:
-    """The study's weights file, if it names one."""
-    return [study.backbone.weights] if study.backbone.weights else []
-
-
 def zero_shot_file(study: Study) -> list[str]:
     """The file of labelled images, if the study names one.
 

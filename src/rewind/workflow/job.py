@@ -122,6 +122,11 @@ class Job:
     log: str
     by_hand: bool = False
 
+    @property
+    def execution(self) -> Mapping[str, Any]:
+        """Keys of the study on which no result depends: a parameter that Snakemake does not compare."""
+        return self.params.get("execution") or {}
+
     @classmethod
     def of(cls, snakemake: Any) -> Job:
         """From the object that Snakemake hands to a script.
@@ -159,8 +164,8 @@ class Job:
         params = self.params.items()
         if "state" in params:
             params["state"] = _below_folder(params["state"], folder)
-        if execution := params.get("execution"):
-            params["execution"] = {name: value for name, value in execution.items() if name != "state_folder"}
+        if self.execution:
+            params["execution"] = {name: value for name, value in self.execution.items() if name != "state_folder"}
         return replace(
             self,
             output=Outputs([_below_folder(path, folder) for path in self.output], moved),
@@ -240,8 +245,7 @@ def requested_resources(job: Job) -> tuple[int, int | None, bool]:
     """Threads, GPUs, and whether a GPU is required: see :func:`job_session`."""
     # A rule may reserve more cores than torch is to use, so that nothing else runs beside it.
     threads = job.params.get("threads", job.threads)
-    execution = job.params.get("execution") or {}
-    return threads, job.resources.get("gpu"), bool(execution.get("require_gpu"))
+    return threads, job.resources.get("gpu"), bool(job.execution.get("require_gpu"))
 
 
 def job_record_path(rule: str, outputs: Iterable[str]) -> Path:

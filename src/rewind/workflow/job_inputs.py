@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rewind.config import RunSpec, Study
 from rewind.config.pretraining import pretraining_seeds
+from rewind.config.study import RunKey
 from rewind.io.files import read_json
 from rewind.workflow.job import Job, NamedList
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from rewind.loading.run_data import RunData
     from rewind.report.study import ReportFiles
     from rewind.training.run import TrainingJob
-
-RunKey = tuple[str, int]
-"""Method and seed."""
 
 # ---- Runs and pairs ------------------------------------------------------------------------------------------------
 
@@ -36,9 +34,9 @@ def files_by_run(job: Job, files: Iterable[str]) -> dict[RunKey, str]:
     return dict(zip(job_runs(job), files, strict=True))
 
 
-def study_files_by_run(job: Job, name: str) -> dict[RunKey, str]:
-    """Input files of all runs of the study that is a parameter, by method and seed."""
-    return dict(zip(Study.model_validate(job.params.study).runs(), job.input.get(name), strict=True))
+def study_files_by_run(study: Study, files: Iterable[str]) -> dict[RunKey, str]:
+    """Files of all runs of a study, by method and seed."""
+    return dict(zip(study.runs(), files, strict=True))
 
 
 def job_pairs(job: Job) -> list[tuple[str, str]]:
@@ -52,10 +50,9 @@ def job_pairs(job: Job) -> list[tuple[str, str]]:
 def run_spec(job: Job) -> RunSpec:
     """The run's keys, with how frames are read, on which no result depends."""
     spec = RunSpec.model_validate({"evaluation": {}, "method": {}} | job.params.spec)
-    execution = job.params.get("execution") or {}
     reading = {
-        "workers": execution.get("workers", 0),
-        "keep_in_memory": bool(execution.get("keep_in_memory")),
+        "workers": job.execution.get("workers", 0),
+        "keep_in_memory": bool(job.execution.get("keep_in_memory")),
     }
     return spec.model_copy(update={"frames": spec.frames.model_copy(update=reading)})
 
@@ -132,7 +129,7 @@ def training_job(job: Job) -> TrainingJob:
         data=Path(inputs.item_table).parent,
         dataset=params.dataset,
         max_frames=frames,
-        state=state_path(params.state, (params.get("execution") or {}).get("state_folder")),
+        state=state_path(params.state, job.execution.get("state_folder")),
         code=params.code,
         cache=cached_input(inputs, frames),
         pretrained=optional_input(inputs, "pretrained"),
@@ -166,19 +163,19 @@ def training_jobs(job: Job) -> dict[str, TrainingJob]:
 # ---- The report ----------------------------------------------------------------------------------------------------
 
 
-def report_files(job: Job) -> ReportFiles:
-    """The inputs of tables, figures and the page."""
+def report_files(job: Job, study: Study) -> ReportFiles:
+    """The inputs of tables, figures and the page of a study."""
     from rewind.report.study import GapFiles, ReportFiles
     from rewind.statistics.rank_files import ranks_folder
 
-    inputs, study = job.input, Study.model_validate(job.params.study)
+    inputs = job.input
     gap = [inputs.get(name) for name in ("gap_runs", "gap_intervals", "gap_pairs", "gap_counts")]
     return ReportFiles(
         metrics=inputs.metrics,
         intervals=inputs.intervals,
         pairs=inputs.pairs,
         gaps=inputs.gaps,
-        records=study_files_by_run(job, "records"),
+        records=study_files_by_run(study, inputs.records),
         best=inputs.best,
         videos=inputs.videos,
         pretrained=dict(zip(pretraining_seeds(study), inputs.get("pretraining", ()), strict=True)),

@@ -46,7 +46,7 @@ def remove_old_temporary_files(folder: Path) -> None:
 def _resume_files(job: Job) -> Iterator[Path]:
     """Files besides outputs: the state of a training, and the packed clips that a shard is resumed from."""
     if state := job.params.get("state"):
-        address = state_path(state, (job.params.get("execution") or {}).get("state_folder"))
+        address = state_path(state, job.execution.get("state_folder"))
         if not is_url(address):
             yield Path(address).expanduser()
     if job.output.get("index") and (tar := job.output.get("clips")):

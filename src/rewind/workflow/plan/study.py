@@ -10,14 +10,14 @@ from rewind.config import Method, Study, comparing, pretraining
 from rewind.config.dataset import EmbeddingsSource
 from rewind.config.methods import PRECOMPUTED_MODELS, precomputed_files
 from rewind.config.report import Verdict
-from rewind.config.study import MODELS_WITHOUT_TOWERS
+from rewind.config.study import MODELS_WITHOUT_TOWERS, RunKey
 from rewind.config.training import Training
 from rewind.errors import RewindError
 from rewind.io.files import read_json
 from rewind.registry import LOSSES, MODELS, SAMPLERS, full_name
 from rewind.report.page.document import assets_hash
 from rewind.workflow import memory
-from rewind.workflow.config import weights_file, zero_shot_file
+from rewind.workflow.config import zero_shot_file
 from rewind.workflow.plan.dataset import DatasetPlan
 from rewind.workflow.plan.files import Files, Unwatched, json_files, user_files
 from rewind.workflow.stages import CodeDependencies
@@ -28,9 +28,6 @@ TRAINING_MINUTES, ENCODING_MINUTES, SHORT_MINUTES = 1440, 720, 60
 PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve", "ranks")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
 DRAWN_OF_A_RUN = ("heatmap", "embedding")  # also as SVG
-
-Run = tuple[str, int]
-"""Method and seed."""
 
 
 class StudyPlan:
@@ -109,12 +106,13 @@ class StudyPlan:
 
     # Runs, and slices of keys that results depend on
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunKey]:
         return self.keys.runs()
 
-    def per_run(self, pattern: str) -> list[str]:
-        """A path below the study's folder for every run, in the order of the study."""
-        return [f"{self.folder}/{pattern.format(method=method, seed=seed)}" for method, seed in self.runs()]
+    def per_run(self, pattern: str, runs: Iterable[RunKey] | None = None) -> list[str]:
+        """A path below the study's folder for each of some runs, or for every run, in the order of the study."""
+        chosen = self.runs() if runs is None else runs
+        return [f"{self.folder}/{pattern.format(method=method, seed=seed)}" for method, seed in chosen]
 
     def method(self, name: str) -> Method:
         return self.keys.methods[name]
@@ -270,7 +268,7 @@ class StudyPlan:
 
     def weights(self) -> list[str]:
         """The backbone's weights file, if the study names one."""
-        return user_files(weights_file(self.keys))
+        return user_files([self.keys.backbone.weights])
 
     # Before real runs: the over-fitting check, pre-training, features, the sweep
 
@@ -457,13 +455,13 @@ class StudyPlan:
     def cosine_files(self) -> list[str]:
         return self.per_run("cosines/{method}/seed{seed}.npz")
 
-    def topical_runs(self) -> list[Run]:
+    def topical_runs(self) -> list[RunKey]:
         """Runs whose histories say what their batches were."""
         chosen = [m for m in self.keys.trained() if self.method(m).training.batch.sampler == "topical"]
         return [(method, seed) for method, seed in self.runs() if method in chosen]
 
     def topical_histories(self) -> list[str]:
-        return [f"{self.folder}/runs/{method}/seed{seed}/history.csv" for method, seed in self.topical_runs()]
+        return self.per_run("runs/{method}/seed{seed}/history.csv", self.topical_runs())
 
     def group_settings(self) -> list[str]:
         """Settings whose results are shown by group: all, where captions are in groups."""
@@ -490,12 +488,12 @@ class StudyPlan:
         keys = self.keys.evaluation.zero_shot.fingerprint(exclude={"validation_images"})
         return spec | {"evaluation": spec["evaluation"] | {"zero_shot": keys}}
 
-    def zero_shot_runs(self) -> list[Run]:
+    def zero_shot_runs(self) -> list[RunKey]:
         """Every run that has towers."""
         return [(method, seed) for method, seed in self.runs() if method in self.keys.encoding()]
 
     def zero_shot_files(self) -> list[str]:
-        return [f"{self.folder}/zero_shot/{method}/seed{seed}.npz" for method, seed in self.zero_shot_runs()]
+        return self.per_run("zero_shot/{method}/seed{seed}.npz", self.zero_shot_runs())
 
     # The verdict
 
@@ -521,7 +519,7 @@ class StudyPlan:
     def first_seed(self) -> int:
         return self.keys.seeds[0]
 
-    def controlled_runs(self) -> list[Run]:
+    def controlled_runs(self) -> list[RunKey]:
         """Runs of the verdict's methods and of their counterparts."""
         control = self._verdict().control
         methods = [*self.timed_methods(), *(control.values() if control else ())]
@@ -534,7 +532,7 @@ class StudyPlan:
         source = self.dataset.keys.source
         return (source.test or []) if isinstance(source, EmbeddingsSource) else []
 
-    def measured_runs(self) -> list[Run]:
+    def measured_runs(self) -> list[RunKey]:
         """The first run of those methods that read what the first method reads."""
         first = next(iter(self.keys.methods))
         seeds = dict(reversed(self.runs()))
@@ -543,12 +541,13 @@ class StudyPlan:
         return [(name, seeds[name]) for name in self.keys.methods if self.cached_items(name) == wanted]
 
     def efficiency_inputs(self) -> Files:
+        measured = self.measured_runs()
         return {
             **self.captions("train", "test"),
-            **self.cached_items(*self.measured_runs()[0]),
+            **self.cached_items(*measured[0]),
             "item_table": self.item_table(),
             "best": self.best_file,
-            "models": [f"{self.folder}/runs/{method}/seed{k}/model.safetensors" for method, k in self.measured_runs()],
+            "models": self.per_run("runs/{method}/seed{seed}/model.safetensors", measured),
         }
 
     def measured_spec(self) -> dict[str, Any]:
