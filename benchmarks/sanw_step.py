@@ -25,7 +25,7 @@ from torch import nn
 from rewind.config import Backbone, Method, Text
 from rewind.io.files import write_csv
 from rewind.losses import infonce
-from rewind.losses.sanw import build as sanw
+from rewind.losses.base import make_loss
 from rewind.models.architectures import load_architecture
 from rewind.models.clip4clip import build
 from rewind.models.retriever import Retriever
@@ -36,9 +36,9 @@ ALONE = "loss alone"
 SUBJECTS = ["a dog", "two boats", "a red car", "the sea", "a child", "an old house", "some trees", "a white bird"]
 LOSSES = {
     "InfoNCE": infonce.infonce,
-    "SANW vanilla": sanw({"mode": "vanilla"}),
-    "SANW debias": sanw({"mode": "debias"}),
-    "SANW bandpass": sanw({"mode": "bandpass"}),
+    "SANW vanilla": make_loss("sanw", {"mode": "vanilla"}),
+    "SANW debias": make_loss("sanw", {"mode": "debias"}),
+    "SANW bandpass": make_loss("sanw", {"mode": "bandpass"}),
 }
 
 

@@ -20,7 +20,7 @@ import time
 import torch
 
 from rewind.data.tokenizers import ClipTokenizer
-from rewind.losses.infonce import build
+from rewind.losses.base import make_loss
 from rewind.models.dual_encoder import DualEncoder
 from rewind.models.viclip import ViClip, load_viclip_architecture
 from rewind.training.grad_cache import exact_step
@@ -40,7 +40,7 @@ def measure(size: str, batch: int, frames: int, mask: float, steps: int, threads
     seconds, busy = [], []
     for _ in range(steps + 1):
         began, used = time.perf_counter(), time.process_time()
-        exact_step(model, build({"temperature": 0.07}), given)
+        exact_step(model, make_loss("infonce", {"temperature": 0.07}), given)
         seconds.append(time.perf_counter() - began)
         busy.append(time.process_time() - used)
     vision = sum(p.numel() for p in model.backbone.visual_parameters())

@@ -20,8 +20,8 @@ from rewind.models.backbone import Backbone
 from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.clip4clip_checkpoint import CLIP4CLIP_HEADS
-from rewind.models.heads import HEADS
 from rewind.optional_packages import open_clip
+from rewind.registry import HEADS
 from rewind.training.loop import train_model
 from rewind.training.optim import BertAdam, bert_lr_factor, make_optimiser, parameter_groups
 
@@ -37,7 +37,7 @@ def model(head: str = "seqTransf", blocks: int = 3) -> Clip4Clip:
     vision = {"image_size": 16, "layers": blocks, "width": 64, "patch_size": 8}
     text = {"context_length": 8, "vocab_size": 40, "width": 64, "heads": 1, "layers": blocks}
     towers = open_clip("model").CLIP(embed_dim=64, quick_gelu=True, vision_cfg=vision, text_cfg=text)
-    return Clip4Clip(ClipTowers(towers, Tokens(), 8), HEADS[head](64, layers=2, positions=8))
+    return Clip4Clip(ClipTowers(towers, Tokens(), 8), HEADS.find(head)(64, layers=2, positions=8))
 
 
 @pytest.fixture

@@ -24,10 +24,10 @@ from rewind.models.checkpoint import load_model, save_model
 from rewind.models.clip import ClipTowers
 from rewind.models.clip import build as build_clip
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.heads import HEADS
 from rewind.models.registry import build_model
 from rewind.models.towers import freeze_as_buffers
 from rewind.models.zero_shot import build_clip_zero_shot as zero_shot
+from rewind.registry import HEADS
 
 GOLDEN = load_json("miniclip.json")["bow_baseline"]
 CPU = torch.device("cpu")
@@ -124,7 +124,7 @@ def test_clip_zero_shot_is_zero_shot_with_a_backbone_of_its_own(tiny: tuple[Clip
     """Bit for bit what the former model computed: meanP over frames, CLIP's own tokens."""
     options = {"backbone": tiny[1], "text": {"tokenizer": "clip"}, "unit_frames": True}
     towers = build_clip(Backbone(**tiny[1]), Text(tokenizer="clip", max_words=24), [])
-    former = freeze_as_buffers(Clip4Clip(towers, HEADS["meanP"](towers.width, layers=1, positions=77)))
+    former = freeze_as_buffers(Clip4Clip(towers, HEADS.find("meanP")(towers.width, layers=1, positions=77)))
     named = Method(model="clip_zero_shot", options=tiny[1]), Method(model="zero_shot", options=options)
     models = [build_model(method, Backbone(kind="towers"), Text(tokenizer="words"), []) for method in named]
     pixels = torch.randint(0, 256, (4, 3, 3, 32, 32), dtype=torch.uint8)

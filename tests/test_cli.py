@@ -25,7 +25,7 @@ from rewind.models.checkpoint import save_model
 from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.clip4clip_checkpoint import CLIP4CLIP_HEADS, read_clip4clip
-from rewind.models.heads import HEADS
+from rewind.models.heads import head_class
 from rewind.optional_packages import open_clip
 from rewind.provenance import environment, hardware
 
@@ -185,7 +185,7 @@ def run(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tiny.json").write_text(json.dumps(config))
         clip = open_clip("model").CLIP(**config)
-        retriever = Clip4Clip(ClipTowers(clip, Tokens(), 8), HEADS[head](64, layers=2, positions=77))
+        retriever = Clip4Clip(ClipTowers(clip, Tokens(), 8), head_class(head)(64, layers=2, positions=77))
         save_model(folder / "model.safetensors", retriever, {})
         spec = RunSpec(
             backbone=Backbone(kind=kind, architecture=str(tmp_path / "tiny.json")),

@@ -11,8 +11,8 @@ from rewind.errors import RewindError
 from rewind.losses.infonce import infonce
 from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.heads import HEADS
 from rewind.optional_packages import open_clip
+from rewind.registry import HEADS
 from rewind.training.grad_cache import exact_step
 
 FILES = ["open_meanP", "open_seqLSTM", "open_seqTransf", "open_tightTransf", "open2_seqTransf", "open2_tightTransf"]
@@ -64,7 +64,7 @@ def upstream_model(golden) -> Clip4Clip:
         },
     )
     backbone = ClipTowers(towers, TokensAsGiven(number["vocab"]), number["max_words"])
-    head = HEADS[str(meta["sim_header"])](
+    head = HEADS.find(str(meta["sim_header"]))(
         number["embed_dim"], layers=number["head_layers"], positions=number["context_length"]
     )
     model = Clip4Clip(backbone, head).eval()
@@ -177,7 +177,7 @@ def test_a_head_starts_from_what_upstreams_starts_from(name):
     model, layers = upstream_model(golden), int(golden["meta/head_layers"]) if "meta/head_layers" in golden else 4
     torch.manual_seed(0)
     width, positions = int(golden["meta/embed_dim"]), int(golden["meta/context_length"])
-    head = HEADS[wanted["sim_header"]](width, layers=layers, positions=positions)
+    head = HEADS.find(wanted["sim_header"])(width, layers=layers, positions=positions)
     blocks = model.backbone.text_blocks()
     if head.copies_text:
         head.start_from(blocks)
@@ -202,7 +202,9 @@ def tiny(head: str, positions: int = 77) -> Clip4Clip:
     vision = {"image_size": 16, "layers": 1, "width": 64, "patch_size": 8}
     text = {"context_length": 8, "vocab_size": 40, "width": 64, "heads": 1, "layers": 1}
     towers = open_clip("model").CLIP(embed_dim=64, quick_gelu=True, vision_cfg=vision, text_cfg=text)
-    return Clip4Clip(ClipTowers(towers, TokensAsGiven(40), 8), HEADS[head](64, layers=1, positions=positions)).eval()
+    return Clip4Clip(
+        ClipTowers(towers, TokensAsGiven(40), 8), HEADS.find(head)(64, layers=1, positions=positions)
+    ).eval()
 
 
 def random_batch(frames: int) -> dict[str, torch.Tensor]:
@@ -213,7 +215,7 @@ def random_batch(frames: int) -> dict[str, torch.Tensor]:
     return {"text": text, "pixels": pixels, "mask": torch.ones(6, frames), "items": torch.arange(6)}
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", HEADS.names())
 def test_under_autocast_features_and_logits_are_single_precision(head):
     model, batch = tiny(head), random_batch(3)
     seen = {}

@@ -13,8 +13,8 @@ from rewind.errors import RewindError
 from rewind.models import clip4clip
 from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip_checkpoint import CLIP4CLIP_HEADS, read_clip4clip, write_clip4clip
-from rewind.models.heads import HEADS
 from rewind.optional_packages import open_clip
+from rewind.registry import HEADS
 
 GOLDEN = ["open_meanP", "open_seqLSTM", "open_seqTransf", "open_tightTransf", "open2_seqTransf", "open2_tightTransf"]
 CONFIG = {
@@ -32,7 +32,7 @@ class Tokens:
 def model(head: str, seed: int = 0, **changes) -> clip4clip.Clip4Clip:
     torch.manual_seed(seed)
     towers = ClipTowers(open_clip("model").CLIP(**(CONFIG | changes)), Tokens(), 8)
-    return clip4clip.Clip4Clip(towers, HEADS[head](64, layers=2, positions=77))
+    return clip4clip.Clip4Clip(towers, HEADS.find(head)(64, layers=2, positions=77))
 
 
 def equal(a: dict, b: dict) -> bool:
@@ -81,7 +81,7 @@ def test_upstreams_own_states_come_back_as_they_were(tmp_path, name, capsys):
     }
     layers, positions = number.get("head_layers", 4), number["context_length"]
     towers = ClipTowers(open_clip("model").CLIP(**config), Tokens(), 8)
-    retriever = clip4clip.Clip4Clip(towers, HEADS[head](number["embed_dim"], layers=layers, positions=positions))
+    retriever = clip4clip.Clip4Clip(towers, HEADS.find(head)(number["embed_dim"], layers=layers, positions=positions))
     retriever.load_state_dict(ours)
     write_clip4clip(retriever, tmp_path / "ours.bin")
     exported = torch.load(tmp_path / "ours.bin", weights_only=True)
@@ -111,7 +111,7 @@ def test_parameters_at_full_width_are_as_many_as_upstreams(tmp_path):
         towers = open_clip("model").CLIP(
             **CONFIG | {"embed_dim": 512, "vision_cfg": vision, "text_cfg": CONFIG["text_cfg"] | {"context_length": 77}}
         )
-        retriever = clip4clip.Clip4Clip(ClipTowers(towers, Tokens(), 8), HEADS[head](512, layers=4, positions=77))
+        retriever = clip4clip.Clip4Clip(ClipTowers(towers, Tokens(), 8), HEADS.find(head)(512, layers=4, positions=77))
         write_clip4clip(retriever, tmp_path / "model.bin")
         state = torch.load(tmp_path / "model.bin", weights_only=True)
         assert sum(value.numel() for name, value in state.items() if not name.startswith("clip.")) == count

@@ -18,9 +18,8 @@ from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.loading.frame_source import CachedFrames
 from rewind.loading.run_data import TrainingData
-from rewind.losses.base import Loss
+from rewind.losses.base import Loss, make_loss
 from rewind.losses.infonce import infonce
-from rewind.losses.sanw import build
 from rewind.training.checkpoint import StateFile
 from rewind.training.grad_cache import MicroBatch, exact_step
 from rewind.training.loop import train_model
@@ -48,8 +47,15 @@ def one_step(world: World, head: str, micro_batch: int | None, dropout: bool) ->
 def weighted_step(world: World) -> tuple[float, dict, dict]:
     """A loss that needs the vectors of the global batch, and logs."""
     model = tiny("meanP")
-    loss = exact_step(model, build({"mode": "bandpass"}), share(world, batch_of(model)), 3, world=world)
+    loss = exact_step(model, make_loss("sanw", {"mode": "bandpass"}), share(world, batch_of(model)), 3, world=world)
     return loss.value, loss.logs, gradients(model)
+
+
+def biased_step(world: World) -> tuple[float, dict, torch.Tensor]:
+    """A loss with a parameter of its own: its gradient is that of the global batch, once."""
+    model, loss = tiny("tightTransf"), make_loss("sigmoid").double()
+    value = exact_step(model, loss, share(world, batch_of(model)), 3, world=world).value
+    return value, gradients(model), loss.bias.grad
 
 
 def topical_rows(world: World, folder: Path) -> list[np.ndarray]:
@@ -195,6 +201,7 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
             "world": (world.rank, world.size),
             "steps": {case: one_step(world, *case) for case in CASES},
             "weighted": weighted_step(world),
+            "biased": biased_step(world),
             "topical": topical_rows(world, folder),
             "draws": [draws(world, infonce), draws(world, squares)],  # a loss that draws, and one that does not
             "given": given(world),
@@ -237,6 +244,14 @@ def test_weighted_negatives_and_their_statistics_are_of_the_global_batch(two):
     for value, found, grads in (one["weighted"] for one in two):
         assert value == pytest.approx(loss, rel=1e-12) and error(grads, wanted) < 1e-11
         assert found == pytest.approx(logs, rel=1e-9) and found["n"] == ROWS * (ROWS - 1) - 2
+
+
+def test_the_parameter_of_a_loss_has_the_gradient_of_the_global_batch(two):
+    value, wanted, bias = biased_step(World())
+    for found, grads, own in (one["biased"] for one in two):
+        assert found == pytest.approx(value, rel=1e-12) and error(grads, wanted) < 1e-11
+        torch.testing.assert_close(own, bias, rtol=1e-12, atol=0)
+    assert torch.equal(two[0]["biased"][2], two[1]["biased"][2])
 
 
 def test_topical_batches_of_two_processes_are_those_of_one(two, tmp_path):

@@ -23,7 +23,8 @@ from rewind.loading.frame_source import CachedFrames
 from rewind.loading.run_data import TrainingData
 from rewind.losses.base import make_objective
 from rewind.models.heads.base import Head
-from rewind.models.retriever import Retriever, find_component
+from rewind.models.registry import model_hooks
+from rewind.models.retriever import Retriever
 from rewind.torch_setup import seed_everything
 from rewind.training.checkpoint import StateFile
 from rewind.training.grad_cache import exact_step
@@ -31,7 +32,7 @@ from rewind.training.loop import train_model
 from test_grad_cache import CAPTIONS, CPU, batch_of, error, gradients
 
 BLOCK = re.compile(r"`((?:mylab|config)/[\w/]+\.(?:py|yaml))`:\n\n```(?:python|yaml)\n(.*?)```", re.DOTALL)
-METHODS = ("meanP", "attention", "looking", "closest", "margin", "shuffled")
+METHODS = ("meanP", "attention", "looking", "closest", "margin", "weighed", "shuffled")
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +53,7 @@ def study_of(page: Path) -> Study:
 def built(study: Study, method: Method) -> Retriever:
     seed_everything(0)
     backbone = study.backbone.model_copy(update={"architecture": str(ROOT / study.backbone.architecture)})
-    model = find_component(method.model, "rewind.models", "methods.*.model").build(
-        method, backbone, study.text, CAPTIONS
-    )
+    model = model_hooks(method.model).build(method, backbone, study.text, CAPTIONS)
     return model.double()
 
 
@@ -112,6 +111,7 @@ def test_the_page_names_every_method(page: Path, monkeypatch: pytest.MonkeyPatch
         "pairs.py",
         "closest.py",
         "margin.py",
+        "weighed.py",
         "shuffled.py",
     }
     head = built(study, study.methods["looking"]).head

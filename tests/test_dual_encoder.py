@@ -20,12 +20,12 @@ from rewind.distributed import World, join_process_group
 from rewind.errors import RewindError
 from rewind.evaluation.cosine_gap import cosine_matrices, measure_cosine_gap
 from rewind.loading.frame_source import CachedFrames
-from rewind.losses import hnac, infonce
+from rewind.losses.base import make_loss
 from rewind.models import dual_encoder
 from rewind.models.backbone import Backbone, scatter_frames
 from rewind.models.checkpoint import load_model, save_model
 from rewind.models.dual_encoder import CrossAttention, DualEncoder
-from rewind.models.zero_shot import ZeroShotHooks
+from rewind.models.registry import model_hooks
 from rewind.torch_setup import seed_everything
 from rewind.training.batches import epoch_batches
 from rewind.training.grad_cache import exact_step
@@ -92,14 +92,17 @@ def test_its_weights_are_in_the_optimiser_and_learn() -> None:
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     assert all(rates[id(p)] == 1e-2 for p in model.attention.parameters())
     text, inputs = data(6)
-    exact_step(model, hnac.build({}), batch(text, inputs, np.arange(6)))
+    exact_step(model, make_loss("hnac", {}), batch(text, inputs, np.arange(6)))
     moved = {name: p.grad.abs().max().item() for name, p in model.attention.named_parameters()}
     assert moved["attn.out_proj.weight"] > 1e-4 and moved["ln.weight"] > 1e-4
     own, partner = model.attention.attn.in_proj_weight.grad.split([2 * WIDTH, WIDTH])
     assert own.abs().max() < 1e-6 and partner.abs().max() > 1e-4, "one key: query and key projections cannot learn"
 
 
-@pytest.mark.parametrize("objective", [infonce.build({}), infonce.build({"temperature": 0.07}), hnac.build({})])
+LOSSES = [make_loss("infonce"), make_loss("infonce", {"temperature": 0.07}), make_loss("hnac")]
+
+
+@pytest.mark.parametrize("objective", LOSSES)
 def test_a_loss_in_micro_batches_is_the_whole_batchs(objective) -> None:
     text, inputs = data(7)
     grads = []
@@ -124,7 +127,7 @@ def one_step(world: World) -> tuple[float, dict[str, Tensor]]:
     model, (text, inputs) = built(cross_attention=True).double().train(), data(8)
     given = {n: v.double() if v.is_floating_point() else v for n, v in batch(text, inputs, np.arange(8)).items()}
     share = {name: value[world.share(8)] for name, value in given.items()}
-    loss = exact_step(model, hnac.build({}), share, 3, world=world).value
+    loss = exact_step(model, make_loss("hnac", {}), share, 3, world=world).value
     return loss, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -202,7 +205,7 @@ def test_on_noise_the_independent_gap_is_nought_and_the_pair_conditioned_is_not(
     keys = Training(batch={"size": 24}).batch
     for epoch in range(20):
         for rows in epoch_batches(np.arange(240), np.arange(240), keys, 0, epoch):
-            exact_step(model, infonce.build({"temperature": 0.07}), batch(text, inputs, rows))
+            exact_step(model, make_loss("infonce", {"temperature": 0.07}), batch(text, inputs, rows))
             optimiser.step()
     one = np.arange(120)
     found = cosine_matrices(model, held_text, held, one, EVALUATION, torch.device("cpu"))
@@ -211,10 +214,10 @@ def test_on_noise_the_independent_gap_is_nought_and_the_pair_conditioned_is_not(
 
 
 def test_zero_shot_learns_nothing_and_is_kept_in_its_file(tmp_path) -> None:
-    model = built(3, ZeroShotHooks)
+    model = built(3, model_hooks("zero_shot"))
     assert not list(model.parameters())
     save_model(tmp_path / "model.safetensors", model, {})
-    other = built(4, ZeroShotHooks)
+    other = built(4, model_hooks("zero_shot"))
     text, inputs = data(5)
     before = cosine_matrices(other, text, inputs, np.arange(5), EVALUATION, torch.device("cpu"))["independent"]
     load_model(tmp_path / "model.safetensors", other)
@@ -243,7 +246,7 @@ def test_bad_options_are_told(options: dict, match: str) -> None:
     with pytest.raises(RewindError, match=match):
         built(**options)
     with pytest.raises(RewindError, match="zero_shot only has backbone, text, unit_frames, untrained\."):
-        built(0, ZeroShotHooks, heads=2)
+        built(0, model_hooks("zero_shot"), heads=2)
 
 
 def test_rows_that_are_no_pairs_and_cached_features_of_other_towers_are_refused() -> None:

@@ -139,7 +139,7 @@ def test_open_clip_refuses_before_the_first_job(name: str, options: dict, words:
 
 def test_what_is_no_encoder_is_refused() -> None:
     refused(keys("no_such", "x"), "no_such")
-    refused(keys("base", "x"), "build")
+    refused(keys("rewind.encoders.base", "x"), "build")
     refused(keys("open_clip", "RN50", frames="model", encoder_options={"untrained": True}), "frames: model")
 
 

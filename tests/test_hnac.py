@@ -13,8 +13,7 @@ from golden_numbers import agree, load
 from rewind.config import Training
 from rewind.data.tokenizers import same_text_labels
 from rewind.errors import RewindError
-from rewind.losses import hnac, infonce
-from rewind.losses.base import make_objective
+from rewind.losses.base import make_loss, make_objective
 from rewind.models.baselines import Chance
 from rewind.models.retriever import Retriever
 from rewind.training.order import count_doubtful_negatives
@@ -46,7 +45,7 @@ def scored(objective, batch: int, dtype: torch.dtype):
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_hnac_is_the_originals_loss_and_gradient(batch: int, temperature: float, weight: float, reduction: str) -> None:
     options = {"temperature": temperature, "hard_negative_weight": weight, "reduction": reduction}
-    objective, name = hnac.build(options), f"{batch}/hnac_t{temperature}_w{weight}_{reduction}"
+    objective, name = make_loss("hnac", options), f"{batch}/hnac_t{temperature}_w{weight}_{reduction}"
     agree("HNAC", "loss", scored(objective, batch, torch.float64)[0], GOLDEN[f"ref64/{name}"], rtol=1e-9)
     loss, video, text = scored(objective, batch, torch.float32)
     agree("HNAC", "loss", np.float32(loss), GOLDEN[f"out/{name}"], rtol=1e-5)
@@ -59,7 +58,7 @@ def test_hnac_is_the_originals_loss_and_gradient(batch: int, temperature: float,
 @pytest.mark.parametrize("batch", [0, 1, 2])
 @pytest.mark.parametrize("temperature", [0.07, 0.2])
 def test_infonce_at_a_fixed_temperature_is_the_originals(batch: int, temperature: float) -> None:
-    objective, name = infonce.build({"temperature": temperature}), f"{batch}/clip_loss_t{temperature}"
+    objective, name = make_loss("infonce", {"temperature": temperature}), f"{batch}/clip_loss_t{temperature}"
     agree("HNAC, InfoNCE", "loss", scored(objective, batch, torch.float64)[0], GOLDEN[f"ref64/{name}"], rtol=1e-9)
     loss, video, text = scored(objective, batch, torch.float32)
     agree("HNAC, InfoNCE", "loss", np.float32(loss), GOLDEN[f"out/{name}"], rtol=1e-5)
@@ -72,12 +71,12 @@ def test_another_pair_of_the_same_item_is_no_negative() -> None:
     text, video = torch.randn(3, 6), torch.randn(3, 6)
     text, video = text[[0, 1, 2, 0]], video[[0, 1, 2, 0]]  # the last pair shows the first item again
     index = torch.tensor([0, 1, 2, 0])
-    for objective in (hnac.build({}), infonce.build({"temperature": 0.07})):
+    for objective in (make_loss("hnac", {}), make_loss("infonce", {"temperature": 0.07})):
         found = objective(Raw(), {"v": text}, {"v": video}, {"items": index}).value
         counted = objective(Raw(), {"v": text}, {"v": video}, {"items": torch.arange(4)}).value
         assert found < counted - 0.1 and torch.isfinite(found)
     alone = torch.zeros(2, dtype=torch.long)  # nothing but one item: nothing to learn, and no loss
-    nothing = hnac.build({})(Raw(), {"v": text[[0, 0]]}, {"v": video[[0, 0]]}, {"items": alone}).value
+    nothing = make_loss("hnac", {})(Raw(), {"v": text[[0, 0]]}, {"v": video[[0, 0]]}, {"items": alone}).value
     assert nothing.item() == pytest.approx(0, abs=1e-6)
 
 
@@ -87,8 +86,8 @@ def test_a_harder_negative_counts_less_than_in_infonce() -> None:
     for closeness in (0.0, 0.9):
         video = torch.tensor([[1.0, 0, 0], [closeness, (1 - closeness**2) ** 0.5, 0]], dtype=torch.float64)
         index = {"items": torch.arange(2)}
-        pair = [o(Raw(), {"v": text}, {"v": video}, index).value for o in (infonce.build({"temperature": 1.0}),)]
-        pair.append(hnac.build({"temperature": 1.0})(Raw(), {"v": text}, {"v": video}, index).value)
+        pair = [o(Raw(), {"v": text}, {"v": video}, index).value for o in (make_loss("infonce", {"temperature": 1.0}),)]
+        pair.append(make_loss("hnac", {"temperature": 1.0})(Raw(), {"v": text}, {"v": video}, index).value)
         losses[closeness] = (pair[0] - pair[1]).item()
     assert losses[0.9] > losses[0.0] > 0
 
@@ -112,7 +111,7 @@ def test_options_are_checked_by_key() -> None:
 
 def test_a_retriever_without_vectors_is_named() -> None:
     with pytest.raises(RewindError, match=r"hnac needs the cosines .*but Chance"):
-        hnac.build({})(Chance(), {}, {}, {"items": torch.arange(2)})
+        make_loss("hnac", {})(Chance(), {}, {}, {"items": torch.arange(2)})
 
 
 def test_infonce_leaves_out_what_it_is_told_to() -> None:
@@ -125,7 +124,7 @@ def test_infonce_leaves_out_what_it_is_told_to() -> None:
     logits = vectors @ vectors.flip(0).T / 0.5
     pairs = {"same_text": [(0, 1)], "twins": [(2, 3)]}
     for exclude in ([], ["same_text"], ["twins"], ["same_text", "twins"]):
-        objective = infonce.build({"temperature": 0.5, "exclude": exclude})
+        objective = make_loss("infonce", {"temperature": 0.5, "exclude": exclude})
         objective.prepare(Raw(), data, torch.device("cpu"))
         found = objective(Raw(), {"v": vectors}, {"v": vectors.flip(0)}, batch).value
         left = logits.clone()
@@ -135,7 +134,7 @@ def test_infonce_leaves_out_what_it_is_told_to() -> None:
         wanted = (F.cross_entropy(left, truth) + F.cross_entropy(left.T, truth)) / 2
         assert found.item() == pytest.approx(wanted.item(), rel=1e-6), exclude
     with pytest.raises(RewindError, match=r"training\.objective_options\.exclude"):
-        infonce.build({"exclude": ["twin"]})
+        make_loss("infonce", {"exclude": ["twin"]})
 
 
 def test_doubtful_negatives_of_an_epoch_are_counted() -> None:

@@ -14,15 +14,19 @@ from conftest import ROOT
 from rewind.config import Backbone, Frames, Method, RunSpec, Text
 from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
+from rewind.registry import BACKBONES, FORMATS, HEADS, LOSSES, MODELS, SAMPLERS
 from rewind.training.checkpoint import StateFile
 from rewind.training.run import TrainingJob
 from rewind.workflow.code_hash import StageCode, compute_code_hash
 from rewind.workflow.job import Job, NamedList, Outputs, run_script
 from rewind.workflow.stages import NON_SEMANTIC, RULES, SUB_STAGES, CodeDependencies, code_roots, strip_rule_prefix
 
-RUN = ("rewind.models.clip4clip", "rewind.models.clip", "rewind.losses.infonce", "rewind.training.samplers.uniform")
+RUN = (
+    *(MODELS.full_name("clip4clip"), BACKBONES.full_name("clip")),
+    *(LOSSES.full_name("infonce"), SAMPLERS.full_name("uniform")),
+)
 MODEL = RUN[:2]
-SHAPES = ("rewind.data.formats.shapes",)
+SHAPES = (FORMATS.full_name("shapes"),)
 INHERITING = {rule for rule, stage in RULES.items() if stage.script}  # their code is that of another rule
 CLIPS = {"sources", "inventory", "video_shard", "captions"}
 TRAINED = {"train seqTransf", "train meanP", "train zero-shot", "sanity", "step_time"}
@@ -32,17 +36,18 @@ RUNS = {"untrained_run"}  # does in one job what trains, scores and ranks others
 def identities(identity: StageCode) -> dict[str, dict[str, str]]:
     """Every stage as a study on clips has it; training and scoring of two heads, and with zero-shot validation."""
     found = {
-        "train seqTransf": identity.parts("train", CodeDependencies(RUN, ["seqTransf"])),
-        "train meanP": identity.parts("train", CodeDependencies(RUN, ["meanP"])),
-        "train zero-shot": identity.parts("train", CodeDependencies(RUN, ["meanP"], zero_shot=True)),
-        "similarity seqTransf": identity.parts("similarity", CodeDependencies(MODEL, ["seqTransf"])),
-        "similarity meanP": identity.parts("similarity", CodeDependencies(MODEL, ["meanP"])),
+        "train seqTransf": identity.parts("train", CodeDependencies([*RUN, HEADS.full_name("seqTransf")])),
+        "train meanP": identity.parts("train", CodeDependencies([*RUN, HEADS.full_name("meanP")])),
+        "train zero-shot": identity.parts("train", CodeDependencies([*RUN, HEADS.full_name("meanP")], zero_shot=True)),
+        "similarity seqTransf": identity.parts("similarity", CodeDependencies([*MODEL, HEADS.full_name("seqTransf")])),
+        "similarity meanP": identity.parts("similarity", CodeDependencies([*MODEL, HEADS.full_name("meanP")])),
     }
     for stage in {*RULES, *SUB_STAGES} - {"train", "similarity", "gallery", *INHERITING}:
         named = SHAPES if stage in CLIPS - {"video_shard"} else RUN if stage in ("sanity", "step_time") else ()
         named = MODEL if stage in ("features", "cosines", "zero_shot", "export_vectors", "efficiency") else named
-        named = ("rewind.models.baselines", *RUN[1:]) if stage == "untrained_run" else named
-        chosen = CodeDependencies(named, ["meanP"], items="videos" if stage == "video_shard" else "")
+        named = (MODELS.full_name("chance"), *RUN[1:]) if stage == "untrained_run" else named
+        heads = [HEADS.full_name("meanP")] if set(named) & set(MODEL) else []
+        chosen = CodeDependencies([*named, *heads], items="videos" if stage == "video_shard" else "")
         found[stage] = identity.parts(stage, chosen)
     return found
 

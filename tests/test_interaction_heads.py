@@ -17,16 +17,15 @@ from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.evaluation.similarity import similarity_matrix
-from rewind.losses import cdcr
+from rewind.losses.base import make_loss
 from rewind.losses.infonce import infonce
 from rewind.models.backbone import Backbone
 from rewind.models.clip4clip import Clip4Clip
-from rewind.models.heads import HEADS, head_class, make_head
+from rewind.models.heads import make_head
 from rewind.models.heads.base import sort_by_content, with_head_defaults
-from rewind.models.heads.wti import Options as WtiOptions
-from rewind.models.heads.wti import Wti
-from rewind.models.heads.xpool import Options as XPoolOptions
-from rewind.models.heads.xpool import XPool
+from rewind.models.heads.wti import Wti, WtiOptions
+from rewind.models.heads.xpool import XPool, XPoolOptions
+from rewind.registry import HEADS
 
 CASES = {"xpool": ["one_head", "two_heads"], "wti": ["arch1", "arch2", "ti"]}
 EXACT, SINGLE = 1e-10, 1e-5  # absolute, in double and in single precision
@@ -207,7 +206,7 @@ def test_cdcr_equals_upstream(case, variant, dtype, kind, limit):
     text, video = golden["in/text"].requires_grad_(), golden["in/video"].requires_grad_()
     captions, items = sides(model, text, golden["in/text_mask"], video, golden["in/video_mask"])
     _, diagonal, off_diagonal, strength = golden[f"in/{variant}"].tolist()
-    objective = cdcr.build({"diagonal": diagonal, "off_diagonal": off_diagonal, "strength": strength})
+    objective = make_loss("cdcr", {"diagonal": diagonal, "off_diagonal": off_diagonal, "strength": strength})
     loss = objective(model, captions, items, {"items": torch.arange(len(text))})
     agree("WTI, CDCR", "regulariser", loss.logs["cdcr"], golden[f"{kind}/{variant}_regulariser"], atol=limit)
     agree("WTI, CDCR", "loss", loss.value, golden[f"{kind}/{variant}_loss"], atol=limit)
@@ -232,7 +231,7 @@ def test_cdcr_is_a_number_where_all_frames_meet_the_token_that_begins_every_capt
     captions = head.of_captions({"text": text, "words": torch.ones(count, 4)})
     items = head.of_clips({"frames": frames, "mask": torch.ones(count, 3)})
     assert not head.matches(captions, items)[1].any(), "every frame meets the first token"
-    loss = cdcr.build({"off_diagonal": 0.1}).regulariser(head, captions, items)
+    loss = make_loss("cdcr", {"off_diagonal": 0.1}).regulariser(head, captions, items)
     loss.backward()
     assert 0 < float(loss.detach()) < 1e3
     assert all(0 < float(given.grad.abs().max()) < 1e3 for given in (text, frames))
@@ -240,7 +239,7 @@ def test_cdcr_is_a_number_where_all_frames_meet_the_token_that_begins_every_capt
 
 def test_cdcr_asks_for_a_head_that_matches_tokens_with_frames():
     with pytest.raises(RewindError, match=r"training\.objective: cdcr .* set methods\.\*\.head: wti"):
-        cdcr.build({}).check(drawn("xpool", 64), None)
+        make_loss("cdcr", {}).check(drawn("xpool", 64), None)
 
 
 BLIND = {"meanP": {}, "xpool": {}, "wti": {}, "wti, uniform": {"weights": "uniform"}, "wti, zero": {"padding": "zero"}}
@@ -369,7 +368,7 @@ def test_a_head_that_is_no_subclass_gets_the_defaults_of_what_it_lacks():
     assert list(made.state_dict()) == ["scale"]
     text, items = {"text": torch.randn(3, 4)}, {"frames": torch.randn(2, 5, 4), "mask": torch.ones(2, 5)}
     assert made.scores(made.of_captions(text), made.of_clips(items), slice(1, 3)).shape == (2, 2)
-    assert [head_class(name) for name in HEADS] == list(HEADS.values())
+    assert set(HEADS.names()) == {"meanP", "seqLSTM", "seqTransf", "tightTransf", "xpool", "wti"}
 
 
 def test_frames_in_order_of_content_keep_padding_last_and_break_ties_by_the_next_feature():

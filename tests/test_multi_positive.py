@@ -16,11 +16,11 @@ from rewind.config import Training
 from rewind.config.docs import _render_model
 from rewind.errors import RewindError
 from rewind.loading.run_data import EmbeddingFrames, TrainingData
+from rewind.losses.base import make_loss
 from rewind.losses.multi_positive import (
+    MultiPositiveOptions,
     NegativeQueue,
-    Options,
     PositiveMemory,
-    build,
     epoch_queue_length,
     epoch_temperature,
     hardest_negatives,
@@ -54,7 +54,7 @@ def step(loss, left: torch.Tensor, right: torch.Tensor, ids: list[int], rows: li
 
 def test_the_own_image_in_the_queue_is_no_negative():
     vectors, later = torch.eye(4), torch.eye(4) + 0.1
-    masked, seed = build(PLAIN), build(PLAIN | {"mask_ids": False})
+    masked, seed = make_loss("multi_positive", PLAIN), make_loss("multi_positive", PLAIN | {"mask_ids": False})
     for loss in (masked, seed):
         loss.start_epoch(0)
         step(loss, vectors, vectors, [0, 1, 2, 3], [0, 1, 2, 3])
@@ -66,7 +66,7 @@ def test_the_own_image_in_the_queue_is_no_negative():
 
 def test_other_images_of_the_queue_count():
     vectors = torch.eye(4)
-    loss = build(PLAIN)
+    loss = make_loss("multi_positive", PLAIN)
     alone = step(loss, vectors + 0.1, vectors, [0, 1, 2, 3], [0, 1, 2, 3]).value
     assert step(loss, vectors + 0.1, vectors, [4, 5, 6, 7], [4, 5, 6, 7]).value > alone
 
@@ -74,7 +74,7 @@ def test_other_images_of_the_queue_count():
 def test_earlier_captions_are_positives_of_their_image_alone():
     torch.manual_seed(0)
     left, right, ids = torch.randn(4, 6), torch.randn(3, 6)[[0, 1, 2, 0]], [0, 1, 2, 0]
-    loss = build(PLAIN | {"queue": [], "cross_batch": 2, "tau_epochs": 1})
+    loss = make_loss("multi_positive", PLAIN | {"queue": [], "cross_batch": 2, "tau_epochs": 1})
     step(loss, left, right, ids, [0, 1, 2, 3])
     found = step(loss, left + 0.1, right, ids, [4, 5, 6, 7]).value
     one, two, past = F.normalize(left + 0.1, dim=1), F.normalize(right, dim=1), F.normalize(left, dim=1)
@@ -160,7 +160,7 @@ def test_a_queue_goes_on_as_it_was():
 
 
 def test_a_step_that_is_tried_again_is_remembered_once():
-    loss = build(PLAIN)
+    loss = make_loss("multi_positive", PLAIN)
     for _ in range(3):
         step(loss, torch.eye(4), torch.eye(4), [0, 1, 2, 3])
     assert len(loss.state_dict()["queue"]["ids"]) == 4
@@ -170,7 +170,7 @@ def test_the_loss_is_the_same_under_autocast():
     torch.manual_seed(0)
     values = []
     for enabled in (False, True):
-        loss = build(PLAIN | {"cross_batch": 2, "cosine": 0.5, "agreement": 0.05, "moment": 0.02})
+        loss = make_loss("multi_positive", PLAIN | {"cross_batch": 2, "cosine": 0.5, "agreement": 0.05, "moment": 0.02})
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             generator = torch.Generator().manual_seed(3)
             for turn in range(3):
@@ -181,10 +181,15 @@ def test_the_loss_is_the_same_under_autocast():
 
 
 def test_schedules_end():
-    assert epoch_temperature(Options(tau_epochs=1), 0) == 0.06
-    assert epoch_temperature(Options(tau_epochs=5), 99) == pytest.approx(0.06)
-    assert epoch_queue_length(Options(queue=[]), 7) == 0
-    assert [epoch_queue_length(Options(queue=[4, 9], queue_from=2), epoch) for epoch in range(4)] == [0, 4, 9, 9]
+    assert epoch_temperature(MultiPositiveOptions(tau_epochs=1), 0) == 0.06
+    assert epoch_temperature(MultiPositiveOptions(tau_epochs=5), 99) == pytest.approx(0.06)
+    assert epoch_queue_length(MultiPositiveOptions(queue=[]), 7) == 0
+    assert [epoch_queue_length(MultiPositiveOptions(queue=[4, 9], queue_from=2), epoch) for epoch in range(4)] == [
+        0,
+        4,
+        9,
+        9,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -199,20 +204,20 @@ def test_schedules_end():
 )
 def test_bad_options_are_refused(options, said):
     with pytest.raises(RewindError, match=said):
-        build(options)
+        make_loss("multi_positive", options)
 
 
 def test_a_queue_smaller_than_a_batch_is_refused():
     with pytest.raises(RewindError, match=r"objective_options\.queue: 3 is less than a batch of 4"):
-        step(build(PLAIN | {"queue": [3, 8]}), torch.eye(4), torch.eye(4), [0, 1, 2, 3])
+        step(make_loss("multi_positive", PLAIN | {"queue": [3, 8]}), torch.eye(4), torch.eye(4), [0, 1, 2, 3])
 
 
 def test_a_retriever_without_vectors_is_named():
     with pytest.raises(RewindError, match="Chance scores them differently"):
-        build({})(Chance(), {}, {}, batch([0, 1]))
+        make_loss("multi_positive", {})(Chance(), {}, {}, batch([0, 1]))
 
 
-@pytest.mark.parametrize("model", [Options, TranslatorOptions])
+@pytest.mark.parametrize("model", [MultiPositiveOptions, TranslatorOptions])
 def test_the_documentation_has_every_option_as_it_is(model):
     table = "\n".join(_render_model(model, "", set())[1:]).strip()
     assert table in (ROOT / "docs/translator.md").read_text(encoding="utf-8")

@@ -20,15 +20,17 @@ from test_grad_cache import CPU, batch_of, tiny
 from test_training import data, keys, retriever, same
 
 
-class Options(ConfigModel):
+class RecorderOptions(ConfigModel):
     scale: float = config_field(1.0, "Multiplies the loss.", gt=0)
 
 
 class Recorder:
     """InfoNCE that remembers what it was told, and draws random numbers wherever it may."""
 
-    def __init__(self, options) -> None:
-        self.scale = read_options(Options, options, "training.objective_options", "Recorder").scale
+    Options = RecorderOptions
+
+    def __init__(self, options: RecorderOptions) -> None:
+        self.scale = options.scale
         self.steps, self.told = 0, []
 
     def prepare(self, retriever, data, device) -> None:
@@ -56,15 +58,22 @@ class Recorder:
         self.steps = state["steps"]
 
 
-class Made:
-    """A module, as the loop sees it."""
+class Made(Recorder):
+    """The same; a test can ask what the last one was told."""
 
     made: Recorder | None = None
 
-    @classmethod
-    def build(cls, options) -> Recorder:
-        cls.made = Recorder(options)
-        return cls.made
+    def __init__(self, options: RecorderOptions) -> None:
+        super().__init__(options)
+        Made.made = self
+
+
+class Former:
+    """A module with `build(options)`, as losses were named up to version 0.9."""
+
+    @staticmethod
+    def build(options) -> Recorder:
+        return Recorder(read_options(RecorderOptions, options, "training.objective_options", "Recorder"))
 
 
 def run(path, stop_after=None, training=None, validate=None, change=lambda model: None):
@@ -120,13 +129,13 @@ def test_options_reach_the_loss_and_unknown_ones_are_refused_by_their_path(tmp_p
     _, history = run(tmp_path / "a.pt", training=recorded(objective_options={"scale": 3.0}))
     _, plain = run(tmp_path / "b.pt")
     assert history[0]["loss"] > 2 * plain[0]["loss"]
-    with pytest.raises(RewindError, match=r"^training\.objective_options\.size: Recorder has no such.*are scale\.$"):
+    with pytest.raises(RewindError, match=r"objective_options\.size: objective: \S+\.Made has no such.*are scale\.$"):
         make_objective(recorded(objective_options={"size": 3}))
     with pytest.raises(RewindError, match=r"^training\.objective_options\.scale: .*greater than 0 \(given: -1\)"):
         make_objective(recorded(objective_options={"scale": -1}))
     with pytest.raises(RewindError, match=r"objective_options\.scale: objective: infonce has no such option"):
         make_objective(Training(objective_options={"scale": 1}))
-    with pytest.raises(RewindError, match=r"training\.objective: rewind\.errors is a module without"):
+    with pytest.raises(RewindError, match=r"training\.objective: rewind\.errors is a module: name"):
         make_objective(Training(objective="rewind.errors"))
 
 
@@ -214,3 +223,9 @@ def test_a_loss_of_cosines_names_the_method_that_has_none():
         unit_vectors(SharedPairScores(model, SINGLE_PROCESS, text, items), text, items, "hnac")
     with pytest.raises(RewindError, match=r"hnac needs the cosines.*but Chance scores them differently"):
         unit_vectors(SharedPairScores(make_chance(), SINGLE_PROCESS, {"text": torch.zeros(2, 0)}, {}), {}, {}, "hnac")
+
+
+def test_a_module_with_build_works_for_one_more_release_and_says_so():
+    with pytest.warns(FutureWarning, match=r"\S+Former has `build\(options\)`, which the next"):
+        loss = make_objective(Training(objective=f"{__name__}.Former", objective_options={"scale": 2.0}))
+    assert loss.function.scale == 2.0

@@ -15,9 +15,9 @@ from rewind.losses.infonce import infonce
 from rewind.models import clip4clip, towers
 from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip_checkpoint import CLIP4CLIP_HEADS, read_clip4clip, write_clip4clip
-from rewind.models.heads import HEADS
 from rewind.models.patches import TEMPORAL_KERNEL, add_temporal_patches
 from rewind.optional_packages import open_clip
+from rewind.registry import HEADS
 from rewind.training.grad_cache import exact_step
 from rewind.training.optim import make_optimiser
 
@@ -48,7 +48,7 @@ def model(head: str = "meanP") -> clip4clip.Clip4Clip:
     torch.manual_seed(0)
     clip = open_clip("model").CLIP(**CONFIG)
     add_temporal_patches(clip, "tiny")
-    return clip4clip.Clip4Clip(ClipTowers(clip, Tokens(), 8), HEADS[head](64, layers=2, positions=8))
+    return clip4clip.Clip4Clip(ClipTowers(clip, Tokens(), 8), HEADS.find(head)(64, layers=2, positions=8))
 
 
 def waves(retriever: torch.nn.Module) -> None:

@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 
 from rewind.config.training import Batch
 from rewind.errors import RewindError
-from rewind.training.samplers.pk import build
+from rewind.training.samplers.base import make_sampler
+
+
+def made(options):
+    return make_sampler(Batch(sampler="pk", sampler_options=options))
 
 
 def batches(sizes: list[int], size: int, k: int, epoch: int = 0, seed: int = 0) -> list[np.ndarray]:
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    return build({"captions": k}).batches(owner, np.arange(len(sizes)), Batch(size=size), seed, epoch, {})
+    return made({"captions": k}).batches(owner, np.arange(len(sizes)), Batch(size=size), seed, epoch, {})
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,6 +55,6 @@ def test_bad_sizes_are_refused():
     with pytest.raises(RewindError, match=r"sampler_options\.captions: 4 does not divide training\.batch\.size 6"):
         batches([4] * 4, 6, 4)
     with pytest.raises(RewindError, match="cannot share a batch if an epoch has only one per image"):
-        build({"captions": 2}).batches(np.arange(4), np.arange(4), Batch(size=2, captions="one"), 0, 0, {})
+        made({"captions": 2}).batches(np.arange(4), np.arange(4), Batch(size=2, captions="one"), 0, 0, {})
     with pytest.raises(RewindError, match=r"sampler_options\.k: .* no such option"):
-        build({"k": 2})
+        made({"k": 2})

@@ -11,7 +11,7 @@ from conftest import ROOT
 from rewind.config import Backbone, Method, Text
 from rewind.errors import RewindError
 from rewind.models.clip4clip import build
-from rewind.models.retriever import find_component
+from rewind.registry import MODELS, import_path
 
 HEAD = """
 from torch import nn
@@ -49,10 +49,10 @@ def test_a_head_by_dotted_path(mylab):
 
 
 def test_a_module_itself_can_be_named(mylab):
-    assert find_component("mylab_for_tests.heads", "rewind.models", "model").First
+    assert import_path("mylab_for_tests.heads", "model").First
 
 
 @pytest.mark.parametrize("name", ["nowhere", "mylab_for_tests.heads.Last", "mylab_for_tests.tails.First"])
 def test_what_is_not_there_is_named_with_its_key(mylab, name):
     with pytest.raises(RewindError, match=rf"methods\.\*\.model: cannot find '{name}'"):
-        find_component(name, "rewind.models", "methods.*.model")
+        MODELS.find(name)

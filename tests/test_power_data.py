@@ -117,7 +117,7 @@ def test_annotations_are_enough(folder):
 
 def test_what_cannot_be_counted_is_assumed_aloud(folder):
     assert sizes_of("emoji", "test", folder) == (None, "the dataset emoji is not here yet")
-    assert "cannot import 'nowhere.to_be_found'" in sizes_of("own", "test", folder).source
+    assert "cannot find 'nowhere.to_be_found'" in sizes_of("own", "test", folder).source
     assert sizes_of("none", "test", folder).source.endswith("none.yaml is missing")
     write_text(folder / "config/studies/mini.yaml", "{dataset: emoji, methods: {a: {head: meanP}}}")
     known = collect_known_values(load_study("mini", folder / "config/studies"), "test", PowerOptions(), PowerFolders())

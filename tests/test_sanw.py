@@ -11,9 +11,9 @@ import torch
 from golden_numbers import agree, load
 from rewind.config import Training
 from rewind.errors import RewindError
-from rewind.losses.base import make_objective
+from rewind.losses.base import make_loss, make_objective
 from rewind.losses.infonce import infonce
-from rewind.losses.sanw import Options, build, negative_weights, normalise_rows
+from rewind.losses.sanw import SanwOptions, negative_weights, normalise_rows
 from rewind.models.retriever import Retriever
 from rewind.training.grad_cache import exact_step
 from rewind.training.optim import lr_factor
@@ -44,7 +44,7 @@ def step(n: int, options: dict, items: list[int] | None = None):
     """Loss, and gradients of images, texts and scale, of a golden batch."""
     image, text = (torch.from_numpy(GOLDEN[f"b{n}/{side}_features"]).requires_grad_() for side in ("image", "text"))
     model = Cosine(float(GOLDEN[f"b{n}/logit_scale"]))
-    objective = build(options)
+    objective = make_loss("sanw", options)
     loss = objective(model, {"text": text}, {"video": image}, {"items": torch.tensor(items or list(range(len(image))))})
     loss.value.backward()
     return objective, loss, {"image": image.grad, "text": text.grad, "logit_scale": model.scale.grad}
@@ -81,7 +81,7 @@ def test_weights_are_upstreams(n, mode):
     s = HYPER["alpha"] * text @ text.T + (1 - HYPER["alpha"]) * image @ image.T
     off = ~np.eye(len(s), dtype=bool)
     agree(f"SANW, {mode}", "pair similarity", s[off], GOLDEN[f"b{n}/s"][off], **CLOSE)
-    found = negative_weights(torch.from_numpy(s), Options(**HYPER, mode=mode)).numpy()
+    found = negative_weights(torch.from_numpy(s), SanwOptions(**HYPER, mode=mode)).numpy()
     # Upstream adds 1 to the diagonal, and so do only the numbers of its own weights.
     for wanted in ("w", "w_upstream"):
         agree(f"SANW, {mode}", "weights", found[off], GOLDEN[f"b{n}/{mode}/{wanted}"][off], **CLOSE)
@@ -168,7 +168,7 @@ def test_pairs_of_one_item_are_never_negatives(mode):
 def test_the_exact_global_batch_holds(options):
     model = tiny("meanP")
     batch = batch_of(model)
-    objective = build(options)
+    objective = make_loss("sanw", options)
     whole = exact_step(model, objective, batch)
     wanted = gradients(model)
     for micro_batch in (3, 8):
@@ -228,7 +228,7 @@ def test_a_teacher_keeps_the_similarity_of_the_first_weights():
     rows = torch.randperm(16)
     batch = {name: value[rows] for name, value in batch.items()} | {"rows": rows, "items": rows}
     inverse = {name: value[rows.argsort()] for name, value in batch.items()}
-    live, frozen = build({"delta": -0.5}), build({"delta": -0.5, "similarity": "teacher"})
+    live, frozen = make_loss("sanw", {"delta": -0.5}), make_loss("sanw", {"delta": -0.5, "similarity": "teacher"})
     frozen.prepare(model.train(), Split(inverse), CPU)
     assert model.training
     model.eval()
@@ -247,13 +247,13 @@ def test_a_teacher_keeps_the_similarity_of_the_first_weights():
 def test_one_pair_has_no_negatives():
     with pytest.raises(RewindError, match="a batch of 1 pair has none"):
         one = {"text": torch.ones(1, 2)}, {"video": torch.ones(1, 2)}
-        build({})(Cosine(1.0), *one, {"items": torch.zeros(1)})
+        make_loss("sanw", {})(Cosine(1.0), *one, {"items": torch.zeros(1)})
 
 
 def test_a_head_that_scores_pairs_is_refused():
     model = tiny("tightTransf")
     with pytest.raises(RewindError, match="TightTransf scores pairs"):
-        exact_step(model, build({}), batch_of(model), 3)
+        exact_step(model, make_loss("sanw", {}), batch_of(model), 3)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_wrong_options_are_named(options, message):
 
 def test_weights_fall_above_delta_and_pass_a_band():
     s = torch.linspace(-1, 1, 201, dtype=torch.float64)
-    debias, band = negative_weights(s, Options()), negative_weights(s, Options(mode="bandpass"))
+    debias, band = negative_weights(s, SanwOptions()), negative_weights(s, SanwOptions(mode="bandpass"))
     assert (debias[s <= 0.6] == 1).all() and (debias.diff()[s[1:] > 0.61] < 0).all()
     assert debias[-1].item() == pytest.approx(math.exp(-1.6))
     assert 0.295 < s[band > 0.5].min() < 0.315 and 0.785 < s[band > 0.5].max() < 0.805 and band.min() == 1e-3

@@ -13,13 +13,16 @@ from rewind.errors import RewindError
 from rewind.loading.run_data import TrainingData
 from rewind.training.loop import train_model
 from rewind.training.samplers.base import make_sampler
-from rewind.training.samplers.topical import build
 from test_grad_cache import CPU
 from test_micro_batch import later_is_better
 from test_training import data, keys, retriever, same
 
 TOPICS = {"sea": "wave boat fish shore", "sky": "cloud bird plane wind", "town": "street car shop roof"}
 TOPIC = [name for name in TOPICS for _ in range(40)]
+
+
+def sampler_of(options):
+    return make_sampler(Batch(sampler="topical", sampler_options=options))
 
 
 def captions() -> list[str]:
@@ -37,7 +40,7 @@ def plan(cluster, size, epoch=0, seed=0, per_item=1, over=None, **options):
     items = np.arange(len(cluster)) // per_item
     state = {"cluster": cluster, "count": np.array(cluster.max() + 1)}
     batch = Batch(size=size, sampler="topical", **over or {})
-    sampler = build(options)
+    sampler = sampler_of(options)
     made = sampler.batches(items, np.unique(items), batch, seed, epoch, state)
     return made, sampler.describe(made, state)
 
@@ -120,7 +123,7 @@ def test_uniform_batches_spread_the_captions_of_an_item():
 
 
 def test_topics_are_found_in_the_words_and_then_in_the_vectors(capsys):
-    sampler = build({"clusters": 3})
+    sampler = sampler_of({"clusters": 3})
     state = sampler.prepare(split(captions()), Batch(size=8), 0)
     assert len({(name, label) for name, label in zip(TOPIC, state["cluster"], strict=True)}) == 3
     assert np.array_equal(sampler.prepare(split(captions()), Batch(size=8), 5)["cluster"], state["cluster"])
@@ -161,7 +164,7 @@ def test_a_broken_run_goes_on_with_the_same_batches(tmp_path):
 
 
 def test_more_clusters_than_captions_can_fill_are_reduced(capsys):
-    state = build({"clusters": 500}).prepare(split(captions()), Batch(size=30), 0)
+    state = sampler_of({"clusters": 500}).prepare(split(captions()), Batch(size=30), 0)
     assert state["cluster"].max() == 3 and int(state["count"]) == 4
     said = capsys.readouterr().out
     assert (
@@ -172,7 +175,7 @@ def test_more_clusters_than_captions_can_fill_are_reduced(capsys):
 
 def test_small_clusters_are_told_with_their_share(capsys):
     rare = captions() + ["a lonely lighthouse keeper"] * 3
-    build({"clusters": 4}).prepare(split(rare), Batch(size=30), 0)
+    sampler_of({"clusters": 4}).prepare(split(rare), Batch(size=30), 0)
     assert (
         "1 of 4 clusters are too small for a batch of 30 with at most 10% from elsewhere: 2% of the"
         in capsys.readouterr().out
@@ -180,7 +183,7 @@ def test_small_clusters_are_told_with_their_share(capsys):
 
 
 def test_what_topical_batches_cannot_be_made_of_is_refused():
-    sampler = build({})
+    sampler = sampler_of({})
     with pytest.raises(RewindError, match=r"twins_together: cannot be combined with sampler: topical"):
         sampler.prepare(split(captions()), Batch(twins_together=True), 0)
     with pytest.raises(RewindError, match="no words that distinguish captions"):

@@ -21,7 +21,7 @@ from rewind.loading.run_data import TrainingData
 from rewind.losses.infonce import infonce
 from rewind.models.checkpoint import load_model, save_model
 from rewind.models.clip4clip import build
-from rewind.models.heads import HEADS
+from rewind.registry import HEADS
 from rewind.torch_setup import seed_everything
 from rewind.training.checkpoint import StateFile
 from rewind.training.loop import train_model
@@ -259,7 +259,7 @@ def test_a_head_deeper_than_the_text_tower_does_not_start_from_it():
 
 
 def test_padding_never_reaches_the_similarity():
-    for head in HEADS:
+    for head in HEADS.names():
         model = retriever(head).eval()
         text = model.encode_text({"text": model.backbone.prepare_text(CAPTIONS)})
         frames = torch.randn(3, 5, 96)
@@ -272,7 +272,7 @@ def test_padding_never_reaches_the_similarity():
 def test_mean_pooling_is_blind_to_order_and_the_others_are_not():
     frames, mask = torch.randn(4, 6, 96), torch.ones(4, 6, dtype=torch.uint8)
     seeing = {"seqLSTM", "seqTransf", "tightTransf"}
-    for head, blind in ((head, head not in seeing) for head in HEADS):
+    for head, blind in ((head, head not in seeing) for head in HEADS.names()):
         model = retriever(head).eval()
         text = model.encode_text({"text": model.backbone.prepare_text(CAPTIONS)})
         forward, backward = (

@@ -12,8 +12,8 @@ from golden_numbers import Numbers, agree, load, load_json
 from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.losses.multi_positive import (
     MultiPositive,
+    MultiPositiveOptions,
     NegativeQueue,
-    Options,
     PositiveMemory,
     epoch_queue_length,
     epoch_temperature,
@@ -246,12 +246,12 @@ def test_positives_are_counted_as_they_are_held(golden):
 
 @pytest.mark.golden
 def test_schedules(golden):
-    options = Options(queue_from=3)
+    options = MultiPositiveOptions(queue_from=3)
     found = [epoch_temperature(options, epoch) for epoch in range(25)]
     agree("Translator", "schedules", found, golden["sched/tau_at_epoch"], atol=1e-12)
     lengths = [epoch_queue_length(options, epoch) for epoch in range(25)]
     agree("Translator", "schedules", lengths, golden["sched/queue_recent_limit_at_epoch"])
-    assert {epoch_temperature(Options(tau=0.07), epoch) for epoch in range(30)} == {0.07}
+    assert {epoch_temperature(MultiPositiveOptions(tau=0.07), epoch) for epoch in range(30)} == {0.07}
     loss = MultiPositive(options)
     loss.start_epoch(3)
     assert (loss.tau, loss.recent) == (found[3], 32_000)

@@ -6,8 +6,8 @@ probability. Most metrics define what one rank is *worth*: the value of a query 
 run the mean over queries. The others, such as the median rank, are properties of a whole run.
 
 Validation during training computes its scores from the functions below and not from the registry
-(``rewind.evaluation.ranking.scores``), so that adding a metric does not make trained models stale. To add a metric,
-see docs/add-a-metric.md.
+(``rewind.evaluation.ranking.validation_scores``), so that adding a metric does not make trained models stale. To add a
+metric, see docs/add-a-metric.md.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def metrics_by_name(*entries: Metric) -> dict[str, Metric]:
     return registry
 
 
-METRICS = metrics_by_name(
+METRICS: dict[str, Metric] = metrics_by_name(
     *metric_family(
         (1, 5, 10),
         lambda k: Metric(f"R@{k}", "R@k in percent", PERCENT, hits(k), bounds=True, usual=True, family="R@k"),
@@ -270,10 +270,35 @@ METRICS = metrics_by_name(
         ),
     ),
 )
-"""Name → entry, in the order of files and messages."""
+"""Name → entry, in the order of files and messages; a study's own (``metrics``) follow, see :func:`add_metric`."""
 
-TESTED_METRICS = tuple(name for name, entry in METRICS.items() if entry.tested)
-METRICS_WITH_INTERVAL = tuple(name for name, entry in METRICS.items() if entry.interval)
+
+def add_metric(entry: Metric) -> None:
+    """Make a metric known to this process, behind those that are there.
+
+    Raises:
+        ValueError: for what :func:`metrics_by_name` refuses, or another metric of this name.
+    """
+    known = METRICS.get(entry.name)
+    if known is not None and known is not entry:
+        raise ValueError(f"metric {entry.name!r}: there is another one of this name")
+    METRICS.update(metrics_by_name(entry))
+
+
+def tested_metrics() -> tuple[str, ...]:
+    """Names of the metrics in which pairs of methods are compared.
+
+    >>> tested_metrics()
+    ('R@1', 'R@5', 'R@10', 'MnR', 'MRR', 'nDCG@10')
+    """
+    return tuple(name for name, entry in METRICS.items() if entry.tested)
+
+
+def metrics_with_interval() -> tuple[str, ...]:
+    """Names of the metrics that have an interval: those that are tested, and the median rank."""
+    return tuple(name for name, entry in METRICS.items() if entry.interval)
+
+
 MEDIAN_RANK_METRIC = next(name for name, entry in METRICS.items() if entry.pooled)
 ACCURACY_METRIC = "R@1"
 """The accuracy of Binary, whose galleries have two items."""

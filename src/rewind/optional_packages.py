@@ -5,8 +5,8 @@ sentence_transformers and mteb are optional installs.
 
 torchvision's wheel for Linux on PyPI is built for CUDA. Beside a CPU build of torch its compiled operators do not
 load, and its Python part then fails when it registers fake kernels for two operators that nobody has defined.
-Defining their schemas first is enough; neither operator is ever called here. The functions below do that, so that
-the order of imports does not matter.
+Defining their schemas first is enough; neither operator is ever called here. :func:`make_torchvision_importable` does
+that whenever torchvision is imported afterwards, by whomever: a plug-in imports it as usual.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder, ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -27,13 +30,11 @@ _OPERATOR_SCHEMAS = tuple(
 
 def open_clip(part: str = "") -> ModuleType:
     """The package ``open_clip``, or its module ``open_clip.<part>``."""
-    _define_torchvision_operators()  # it imports torchvision
     return _import_part("open_clip", part)
 
 
 def torchvision(part: str = "") -> ModuleType:
     """The package ``torchvision``, or its module ``torchvision.<part>``."""
-    _define_torchvision_operators()
     return _import_part("torchvision", part)
 
 
@@ -43,7 +44,6 @@ def transformers(part: str = "") -> ModuleType:
     Raises:
         ImportError: if it is not installed.
     """
-    _define_torchvision_operators()
     return _import_part("transformers", part)
 
 
@@ -53,7 +53,6 @@ def sentence_transformers(part: str = "") -> ModuleType:
     Raises:
         ImportError: if it is not installed.
     """
-    _define_torchvision_operators()
     return _import_part("sentence_transformers", part)
 
 
@@ -63,7 +62,6 @@ def mteb(part: str = "") -> ModuleType:
     Raises:
         ImportError: if it is not installed.
     """
-    _define_torchvision_operators()
     return _import_part("mteb", part)
 
 
@@ -86,6 +84,7 @@ def open_clip_folder() -> Path:
 
 
 def _import_part(package: str, part: str) -> ModuleType:
+    make_torchvision_importable()  # all of these packages import it
     return importlib.import_module(f"{package}.{part}" if part else package)
 
 
@@ -94,6 +93,32 @@ def _folder_of_package(package: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(f"No module named {package!r}", name=package)
     return Path(spec.submodule_search_locations[0])
+
+
+class _TorchvisionFinder(MetaPathFinder):
+    """Finds torchvision as Python would, and defines its operators right before its own code runs."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "torchvision":
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def define_and_run(module: ModuleType) -> None:
+                _define_torchvision_operators()
+                run(module)
+
+            spec.loader.exec_module = define_and_run  # type: ignore[method-assign]
+        return spec
+
+
+def make_torchvision_importable() -> None:
+    """Let ``import torchvision`` work beside a CPU build of torch, in this process from now on."""
+    if not any(isinstance(finder, _TorchvisionFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _TorchvisionFinder())
 
 
 @functools.cache

@@ -56,6 +56,7 @@ rule ranks:
         settings=plan.key("evaluation.settings"),
         directions=plan.key("evaluation.directions"),
         item_to_text=plan.key("evaluation.item_to_text"),
+        metrics=plan.untracked("own_metrics"),
         code=plan.code("ranks"),
     script:
         "../scripts/ranks.py"
@@ -96,6 +97,7 @@ rule untrained_run:
         directions=plan.key("evaluation.directions"),
         item_to_text=plan.key("evaluation.item_to_text"),
         execution=plan.untracked("execution"),
+        metrics=plan.untracked("own_metrics"),
         code=plan.code("untrained_run"),
     script:
         "../scripts/untrained_run.py"

@@ -36,6 +36,7 @@ rule statistics:
         pairs=plan.pairs,
         compared=plan.compared_methods,
         random=plan.random_factors,
+        metrics=plan.untracked("own_metrics"),
         code=plan.code("statistics"),
     script:
         "../scripts/statistics.py"
@@ -66,6 +67,7 @@ rule group_results:
         confidence=plan.key("statistics.confidence"),
         compared=plan.compared_methods,
         random=plan.random_factors,
+        metrics=plan.untracked("own_metrics"),
         code=plan.code("group_results"),
     script:
         "../scripts/group_results.py"
@@ -145,6 +147,7 @@ rule control:
         verdict=plan.key("tables.verdict"),
         setting=plan.verdict_setting,
         confidence=plan.key("statistics.confidence"),
+        metrics=plan.untracked("own_metrics"),
         code=plan.code("control"),
     script:
         "../scripts/control.py"

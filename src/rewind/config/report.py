@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import field_validator
 
 from rewind.config.base import SEED_BOUNDS, ConfigModel, config_field, require_unique, required_field
-from rewind.metrics import METRICS, TESTED_METRICS
+from rewind.errors import RewindError
+from rewind.metrics import METRICS, Metric, add_metric, tested_metrics
+from rewind.registry import import_path
 
 # ---- Statistics, tables and figures --------------------------------------------------------------------------------
 
 SEARCH_DIRECTIONS = ("text_to_item", "item_to_text")
 RANK_COLUMN = "Rank"
 """The column of a method's rank among the compared methods."""
+
+
+def load_metrics(paths: Iterable[str]) -> None:
+    """Make a study's own metrics known to this process, by their dotted paths.
+
+    Raises:
+        RewindError: if there is no such module or attribute, it is no :class:`rewind.metrics.Metric`, or another metric
+            has its name.
+    """
+    for path in paths:
+        metric = import_path(path, "metrics")
+        if not isinstance(metric, Metric):
+            raise RewindError(f"metrics: {path} is a {type(metric).__name__}, not a rewind.metrics.Metric.")
+        try:
+            add_metric(metric)
+        except ValueError as error:
+            raise RewindError(f"metrics: {path}: {error}.") from error
 
 
 class Statistics(ConfigModel):
@@ -33,17 +52,25 @@ class Statistics(ConfigModel):
         le=1_000_000,
     )
     seed: int = config_field(0, "Seed of that bootstrap.", **SEED_BOUNDS)
-    primary: Literal[TESTED_METRICS] | None = config_field(  # type: ignore[valid-type]
+    primary: str | None = config_field(
         None,
         "The deciding metric, named before anything is run: only its column has letters and bold in tables (in "
         "Binary: accuracy). Other metrics have intervals, and tests in `statistics/pairs.csv`. None: R@1 or, if no "
-        "column shows it, the first column that is tested.",
+        "column shows it, the first column that is tested. One of "
+        f"{', '.join(tested_metrics())}, or of the study's own `metrics`.",
     )
     pairs: list[tuple[str, str]] | None = config_field(
         None,
         "Pairs of methods to compare; they are the family of Holm's correction. None: all pairs of trained methods "
         "and fixed models (`zero_shot`, `fixed: true`).",
     )
+
+    @field_validator("primary")
+    @classmethod
+    def _tested(cls, primary: str | None) -> str | None:
+        if primary is not None and primary not in tested_metrics():
+            raise ValueError(f"a metric that is tested decides: one of {', '.join(tested_metrics())}")
+        return primary
 
     @field_validator("pairs")
     @classmethod

@@ -34,8 +34,9 @@ from rewind.config.methods import (
     restore_seed_numbers,
     seeds_with_files,
 )
-from rewind.config.report import Figures, Statistics, Tables, split_column
+from rewind.config.report import Figures, Statistics, Tables, load_metrics, split_column
 from rewind.config.training import Training
+from rewind.errors import RewindError
 
 RunKey = tuple[str, int]
 """A run of a study: its method and seed."""
@@ -327,6 +328,13 @@ class Study(ConfigModel):
         "runs stay as they are.",
     )
     evaluation: Evaluation = config_field(Evaluation(), "Which queries search which gallery.")
+    # Before the blocks that name metrics: pydantic checks keys in this order.
+    metrics: list[str] = config_field(
+        [],
+        "Metrics of your own beside the built-in ones, each the dotted path of a `rewind.metrics.Metric`, for example "
+        "`mylab.metrics.RBP`; docs/add-a-metric.md.",
+        legacy_default=[],
+    )
     statistics: Statistics = config_field(Statistics(), "Intervals and comparisons.")
     tables: Tables = config_field(Tables(), "What the tables show.")
     figures: Figures = config_field(Figures(), "Figures.")
@@ -336,6 +344,15 @@ class Study(ConfigModel):
     @classmethod
     def _seeds(cls, seeds: list[int]) -> list[int]:
         return require_valid_seeds(seeds)
+
+    @field_validator("metrics")
+    @classmethod
+    def _known(cls, metrics: list[str]) -> list[str]:
+        try:
+            load_metrics(metrics)
+        except RewindError as error:
+            raise ValueError(str(error).removeprefix("metrics: ")) from error
+        return require_unique(metrics)
 
     @field_validator("name")
     @classmethod

@@ -54,14 +54,16 @@ class Training(ConfigModel):
     batch: Batch = config_field(Batch(), "How captions and clips are put into batches.")
     objective: str = config_field(
         "infonce",
-        "Loss: `infonce`, `cdcr`, `hnac`, `sanw`, `multi_positive`, or the dotted path of your own function or module.",
+        "Loss: `infonce`, `sigmoid`, `cdcr`, `hnac`, `sanw`, `multi_positive`, or the dotted path of your own function "
+        "or class.",
     )
     objective_options: dict[str, Any] = config_field(
         {},
         "Options of the loss. All: exclude (same_text, twins), pairs of a batch that are no negatives of each other, "
         "docs/rtime.md. `sanw`: mode (vanilla, debias, bandpass), alpha (0.5), lambda (4), delta (0.6), m1 "
         "(0.3), m2 (0.8), gamma (0.05), floor (0.001), similarity (live, teacher), row_normalise, seed_compatible. "
-        "`infonce`, `hnac`: docs/cosine-gap.md. `cdcr`: docs/heads.md. `multi_positive`: docs/translator.md.",
+        "`infonce`, `hnac`: docs/cosine-gap.md. `sigmoid`: initial_bias (-10), temperature. `cdcr`: docs/heads.md. "
+        "`multi_positive`: docs/translator.md.",
     )
     lr: float = config_field(1e-4, "Learning rate of the new parameters (the head).", gt=0, le=1)
     backbone_lr_multiplier: float = config_field(

@@ -6,11 +6,9 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from rewind.data.readers import id_fault
 from rewind.errors import RewindError, printable
 from rewind.io.files import check_id
 from rewind.io.strict import read_user_text
+from rewind.registry import FORMATS
 
 SPLITS = ("train", "valid", "test")
 TWIN_SUFFIX = "_rev"
@@ -81,25 +80,24 @@ def read_annotations(dataset: Dataset, sources: str) -> Annotations:
     Raises:
         RewindError: for what the format refuses, or where ``only`` names an item that does not exist.
     """
-    annotations = format_module(dataset).read(dataset, sources)
+    annotations = dataset_format(dataset)(dataset, sources)
     return annotations if dataset.only is None else select_originals(annotations, dataset.only)
 
 
-def format_module(dataset: Dataset) -> ModuleType:
-    """The module that reads the dataset's format: ``rewind.data.formats.<format>`` or the user's own dotted path.
+def dataset_format(dataset: Dataset) -> Any:
+    """The reader of a dataset's format, ``read(dataset, sources) -> Annotations``; other hooks are its attributes.
+
+    A format of the user's own is named by the dotted path of the function, or of a module that has it.
 
     Raises:
-        RewindError: if it cannot be imported.
+        RewindError: if it cannot be imported, or the module has no ``read``.
     """
-    name = dataset.source.format
-    path = name if "." in name else f"rewind.data.formats.{name}"
-    try:
-        return importlib.import_module(path)
-    except ImportError as error:
-        raise RewindError(
-            f"config/datasets/{dataset.name}.yaml: source.format: cannot import {path!r} ({error}); "
-            "put the module on PYTHONPATH or correct the name."
-        ) from error
+    key = f"config/datasets/{dataset.name}.yaml: source.format"
+    found = FORMATS.find(dataset.source.format, key)
+    reader = getattr(found, "read", found)
+    if not callable(reader):
+        raise RewindError(f"{key}: {dataset.source.format} is a module without `read(dataset, sources)`.")
+    return reader
 
 
 def select_originals(annotations: Annotations, path: str) -> Annotations:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from rewind.config.dataset import Dataset, ShapesSource
-from rewind.data.annotations import SPLITS, TWIN_SUFFIX, Annotations, format_module, read_annotations
+from rewind.data.annotations import SPLITS, TWIN_SUFFIX, Annotations, dataset_format, read_annotations
 from rewind.data.formats.shapes import compose_splits
 from rewind.errors import RewindError
 from rewind.io.files import require_regular_file, write_csv
@@ -31,7 +31,7 @@ def dataset_has_groups(dataset: Dataset) -> bool:
         return dataset.groups != NO_GROUPS
     if dataset.vectors or "." in dataset.source.format:
         return False
-    has_groups = getattr(format_module(dataset), "has_groups", None)
+    has_groups = getattr(dataset_format(dataset), "has_groups", None)
     return has_groups is not None and has_groups(dataset)
 
 

@@ -22,7 +22,7 @@ from rewind import optional_packages
 from rewind.config.encoders import Encoding
 from rewind.errors import RewindError
 from rewind.io.files import reraise_system_error
-from rewind.models.retriever import find_component
+from rewind.registry import ENCODERS
 
 # ---- Encoders: interface and lookup --------------------------------------------------------------------------------
 
@@ -104,16 +104,19 @@ class FileEncoder(Protocol):
         ...
 
 
-def find_encoder_module(encoder: str) -> Any:
-    """The module of an encoder, which has ``build(encoding) -> Encoder`` and may have ``check(encoding)``.
+def find_encoder(name: str) -> Any:
+    """What makes an encoder, called with an :class:`Encoding`; it may have ``check(encoding)``.
+
+    Outside of the package it is a class that is constructed with the encoding, a function, or a module (or class) with
+    ``build(encoding)``.
 
     Raises:
-        RewindError: if there is no such module, or it has no ``build``.
+        RewindError: if there is no such encoder.
     """
-    module = find_component(encoder, "rewind.encoders", "encoder")
-    if not hasattr(module, "build"):
-        raise RewindError(f"encoder: {encoder} has no `build(encoding)`, which makes the encoder.")
-    return module
+    encoder = ENCODERS.find(name)
+    if not callable(encoder) and not hasattr(encoder, "build"):
+        raise RewindError(f"encoder: {name} has no `build(encoding)`, which makes the encoder.")
+    return encoder
 
 
 def build_encoder(encoding: Encoding) -> Encoder:
@@ -122,7 +125,8 @@ def build_encoder(encoding: Encoding) -> Encoder:
     Raises:
         RewindError: for what its module refuses, or ``frames: model`` if the model has no sampler of its own.
     """
-    encoder = find_encoder_module(encoding.encoder).build(encoding)
+    make = find_encoder(encoding.encoder)
+    encoder: Encoder = getattr(make, "build", make)(encoding)
     if encoding.frames == "model" and not hasattr(encoder, "encode_files"):
         raise RewindError(
             f"frames: model: {encoding.encoder} gives {encoding.name} frames that Rewind chose; set frames: rewind."
@@ -136,9 +140,9 @@ def check_encoder(encoding: Encoding) -> None:
     Raises:
         RewindError: naming the key, the package or the file, and what to do.
     """
-    module = find_encoder_module(encoding.encoder)
-    if hasattr(module, "check"):
-        module.check(encoding)
+    encoder = find_encoder(encoding.encoder)
+    if hasattr(encoder, "check"):
+        encoder.check(encoding)
 
 
 def local_model_folder(encoding: Encoding) -> Path | None:

@@ -22,8 +22,10 @@ from rewind.encoders.frames import batched, group_families, read_families_ahead
 from rewind.errors import RewindError
 from rewind.models import towers
 from rewind.models.backbone import Backbone as BackboneTowers
-from rewind.models.retriever import find_component, masked_mean
+from rewind.models.registry import build_backbone
+from rewind.models.retriever import masked_mean
 from rewind.progress import track
+from rewind.registry import import_path
 from rewind.video.frame_store import ClipToStore
 
 # ---- Built-in frozen networks, and functions of the user's own -----------------------------------------------------
@@ -92,9 +94,8 @@ def _clip_backbone(keys: EncoderConfig, side: str) -> BackboneTowers:
     backbone = Backbone(
         kind="clip", **keys.model_dump(include={"architecture", "weights", "family", "allow_torchscript"})
     )
-    build = find_component("clip", "rewind.models", f"source.made_from.{side}.name").build
     with _translate_key_names(side):
-        return build(backbone, Text(tokenizer="clip", max_words=CLIP_CONTEXT_LENGTH), []).eval()
+        return build_backbone(backbone, Text(tokenizer="clip", max_words=CLIP_CONTEXT_LENGTH), []).eval()
 
 
 @contextlib.contextmanager
@@ -113,7 +114,7 @@ def _user_encoder(
     key = f"source.made_from.{side}.name"
     if "." not in keys.name:
         raise RewindError(f"{key}: no encoder {keys.name!r}; available: {packaged}, clip, or a dotted path.")
-    return find_component(keys.name, "rewind.models", key)
+    return import_path(keys.name, key)
 
 
 # ---- One side of a data set, captions or images, by a built-in network or a model by name --------------------------

@@ -23,6 +23,7 @@ from rewind.encoders import base, padding
 from rewind.encoders.base import Encoder, EncoderOutput
 from rewind.encoders.frames import default_device, resample_symmetric
 from rewind.errors import RewindError
+from rewind.registry import ENCODERS
 from rewind.video.frames import open_frames
 
 OWN_CODE_NOTE = "clips are encoded by the model's own code, so that one blind to their order ties to rounding only"
@@ -43,12 +44,6 @@ class Options(ConfigModel):
     frames_per_second: float = config_field(
         1.0, "Speed that the model is told of the frames that it is given.", gt=0, le=1000
     )
-
-
-def build(encoding: Encoding) -> Mteb:
-    """The encoder of the model that ``encoding.name`` names."""
-    check(encoding)
-    return Mteb(encoding)
 
 
 def check(encoding: Encoding) -> None:
@@ -86,6 +81,13 @@ def check(encoding: Encoding) -> None:
             ["config.json", "model.safetensors", "README.md"],
             "copy the hub's cache of another machine there",
         )
+
+
+@ENCODERS.register("mteb", check=check)
+def build(encoding: Encoding) -> Mteb:
+    """The encoder of the model that ``encoding.name`` names."""
+    check(encoding)
+    return Mteb(encoding)
 
 
 class Mteb(Encoder):

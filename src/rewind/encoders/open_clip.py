@@ -36,6 +36,7 @@ from rewind.encoders.frames import (
 )
 from rewind.errors import RewindError
 from rewind.io.files import read_json
+from rewind.registry import ENCODERS
 
 # ---- Options, and checks before the first job (nothing is loaded or fetched) ---------------------------------------
 
@@ -269,6 +270,7 @@ def _join_tags(tags: list[str]) -> str:
 # ---- The encoder ---------------------------------------------------------------------------------------------------
 
 
+@ENCODERS.register("open_clip", check=check)
 def build(encoding: Encoding) -> OpenClip:
     """The encoder of the model that ``encoding`` names, with its weights."""
     check(encoding)

@@ -17,6 +17,7 @@ from rewind.encoders import base, padding, transformers
 from rewind.encoders.base import Encoder, EncoderOutput, local_model_folder
 from rewind.encoders.frames import FRAMES_AVERAGED_NOTE, batched, default_device, mean_frame_features, torch_dtype
 from rewind.errors import RewindError
+from rewind.registry import ENCODERS
 
 CONFIG_FILES = ["modules.json", "config.json"]
 DEFAULT_FRAMES_PER_SECOND = 1.0
@@ -41,12 +42,6 @@ class Options(ConfigModel):
     frames_per_second: float | None = config_field(
         None, "Speed that a model of video is told of the frames that it is given; 1 if empty.", gt=0, le=1000
     )
-
-
-def build(encoding: Encoding) -> SentenceTransformers:
-    """The encoder of the model that ``encoding.name`` names."""
-    check(encoding)
-    return SentenceTransformers(encoding)
 
 
 def check(encoding: Encoding) -> None:
@@ -78,6 +73,13 @@ def check(encoding: Encoding) -> None:
         )
     elif not (folder / CONFIG_FILES[0]).is_file():
         transformers.read_supported_config(encoding, folder / CONFIG_FILES[1])
+
+
+@ENCODERS.register("sentence_transformers", check=check)
+def build(encoding: Encoding) -> SentenceTransformers:
+    """The encoder of the model that ``encoding.name`` names."""
+    check(encoding)
+    return SentenceTransformers(encoding)
 
 
 class SentenceTransformers(Encoder):

@@ -36,6 +36,7 @@ from rewind.encoders.frames import (
 from rewind.encoders.padding import PROBE_CAPTIONS, TokenizerOptions
 from rewind.errors import RewindError
 from rewind.io.files import read_json
+from rewind.registry import ENCODERS
 
 # ---- The encoder ---------------------------------------------------------------------------------------------------
 
@@ -55,12 +56,6 @@ class Options(ConfigModel):
     """
 
     text_prefix: str = config_field("", "Words before every caption, for example `a video of `.")
-
-
-def build(encoding: Encoding) -> Transformers:
-    """The encoder of the model that ``encoding.name`` names."""
-    check(encoding)
-    return Transformers(encoding)
 
 
 def check(encoding: Encoding) -> None:
@@ -87,6 +82,13 @@ def check(encoding: Encoding) -> None:
     if not any(path for pattern in ("*.safetensors", "*.bin") for path in folder.glob(pattern)):
         raise RewindError(f"name: {folder}: has no weights; put model.safetensors there.")
     _check_config(encoding, folder / CONFIG_FILE)
+
+
+@ENCODERS.register("transformers", check=check)
+def build(encoding: Encoding) -> Transformers:
+    """The encoder of the model that ``encoding.name`` names."""
+    check(encoding)
+    return Transformers(encoding)
 
 
 class Transformers(PairEncoder):

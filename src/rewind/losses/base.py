@@ -9,21 +9,22 @@ Shapes: B pairs in the global batch, n texts, m items, D the width of the vector
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rewind.config import Training
-from rewind.config.base import config_field
+from rewind.config.base import ConfigModel, config_field
 from rewind.data.tokenizers import same_text_labels
 from rewind.errors import RewindError
 from rewind.loading.run_data import TrainingData
-from rewind.models.registry import with_default_hooks
-from rewind.models.retriever import Features, Retriever, at_least_float32, find_component, is_overridden
+from rewind.models.registry import make_component, with_default_hooks
+from rewind.models.retriever import Features, Retriever, at_least_float32, is_overridden
+from rewind.registry import LOSSES
 
 # ---- The interface, and construction from a study's keys -----------------------------------------------------------
 
@@ -46,7 +47,15 @@ class Loss:
 class Objective:
     """A callable is enough; what a loss offers beside its value has a default here.
 
+    A loss whose parameters learn is an ``nn.Module`` as well, named first: ``class Mine(nn.Module, Objective)``, with
+    ``forward`` in the place of ``__call__``. Its parameters are made by its constructor, are trained at
+    ``training.lr`` and are saved with the run's state; scores after training do not see them.
+
     On several processes all of them see the same features and make the same calls.
+
+    Attributes:
+        Options: a :class:`rewind.config.base.ConfigModel` that declares ``training.objective_options``, of which the
+            constructor gets an instance; None: it has none, and its constructor no arguments.
 
     >>> class MeanDistance(Objective):
     ...     def __call__(self, retriever, text, items, batch):
@@ -55,6 +64,8 @@ class Objective:
     >>> MeanDistance()(None, {"text": torch.ones(2, 4)}, {"frames": torch.zeros(2, 4)}, pairs).value.item()
     1.0
     """
+
+    Options: ClassVar[type[ConfigModel] | None] = None
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """The loss of a global batch, row i of ``text`` and row i of ``items`` a pair.
@@ -110,6 +121,18 @@ class Objective:
         """Continue from :meth:`state_dict`. Called when a run is resumed whose loss had memory."""
 
 
+def loss_module(objective: Callable[..., Loss]) -> nn.Module | None:
+    """The module whose parameters are trained beside the retriever's; None of a loss that is no ``nn.Module``.
+
+    >>> loss_module(make_objective(Training(objective="infonce"))) is None
+    True
+    >>> [name for name, _ in loss_module(make_objective(Training(objective="sigmoid"))).named_parameters()]
+    ['bias']
+    """
+    loss = getattr(objective, "function", objective)
+    return loss if isinstance(loss, nn.Module) else None
+
+
 class _FunctionObjective(Objective):
     """A loss that is not an :class:`Objective`: a function, or an object with some of its methods."""
 
@@ -122,26 +145,31 @@ class _FunctionObjective(Objective):
 def make_objective(keys: Training) -> Objective:
     """The loss that ``training.objective`` and ``training.objective_options`` describe.
 
-    A module (or class) offers either ``build(options)``, or ``objective``, a callable without options; a dotted path
-    may also name a callable itself.
-
     Raises:
         RewindError: if there is no such loss, or it has no such option.
 
     >>> make_objective(Training(objective="hnac", objective_options={"temperature": 0.05})).temperature
     0.05
     """
-    module = find_component(keys.objective, "rewind.losses", "training.objective")
-    if hasattr(module, "build"):
-        return _as_objective(module.build(dict(keys.objective_options)))
-    if keys.objective_options:
-        raise RewindError(
-            f"{OPTIONS_KEY}.{next(iter(keys.objective_options))}: {keys.objective} has no options; remove it."
-        )
-    function = getattr(module, "objective", module)
-    if not callable(function):
-        raise RewindError(f"training.objective: {keys.objective} is a module without `objective` or `build(options)`.")
-    return _as_objective(function)
+    return make_loss(keys.objective, keys.objective_options)
+
+
+def make_loss(name: str, options: Mapping[str, Any] | None = None) -> Objective:
+    """The loss of a name or a dotted path, with its options; see :func:`rewind.models.registry.make_component`.
+
+    Raises:
+        RewindError: if there is no such loss, or it has no such option.
+
+    >>> make_loss("infonce", {"temperature": 0.07}).temperature
+    0.07
+    """
+    loss = LOSSES.find(name)
+    if not callable(loss) and hasattr(loss, "objective"):  # a module of the user's own, as up to version 0.1
+        loss = loss.objective
+    loss = make_component(loss, LOSSES, name, options or {}, OPTIONS_KEY)
+    if not callable(loss):
+        raise RewindError(f"training.objective: {name} is a module: name the class or the function in it.")
+    return _as_objective(loss)
 
 
 def _as_objective(loss: Any) -> Objective:

@@ -12,27 +12,27 @@ the loss is NaN. That happens if all frames of a batch are matched with the toke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rewind.config import Training
-from rewind.config.base import ConfigModel, config_field, read_options
+from rewind.config.base import ConfigModel, config_field
 from rewind.errors import RewindError
-from rewind.losses.base import OPTIONS_KEY, Exclude, Exclusions, Loss, Objective, exclude_field
+from rewind.losses.base import Exclude, Exclusions, Loss, Objective, exclude_field
 from rewind.losses.infonce import symmetric_cross_entropy
 from rewind.models.heads.wti import Wti
 from rewind.models.retriever import Features, Retriever
+from rewind.registry import LOSSES
 
 MIN_STD = 1e-6  # standard deviation of a channel of unit vectors below which only rounding varies
 
 
-class Options(ConfigModel):
+class CdcrOptions(ConfigModel):
     """Options of the loss.
 
-    >>> Options().strength, Options(diagonal=0.06).diagonal
+    >>> CdcrOptions().strength, CdcrOptions(diagonal=0.06).diagonal
     (0.001, 0.06)
     """
 
@@ -42,16 +42,19 @@ class Options(ConfigModel):
     exclude: list[Exclude] = exclude_field()
 
 
+@LOSSES.register("cdcr")
 class Cdcr(Objective):
     """InfoNCE, plus how far the channels of tokens and of the frames they match are from being the same.
 
     Each token of a caption is matched with the closest frame of its own clip, and each frame with the closest token.
 
-    >>> Cdcr(Options(strength=0.01)).options.strength
+    >>> Cdcr(CdcrOptions(strength=0.01)).options.strength
     0.01
     """
 
-    def __init__(self, options: Options) -> None:
+    Options = CdcrOptions
+
+    def __init__(self, options: CdcrOptions) -> None:
         self.options, self.exclusions = options, Exclusions(options.exclude)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
@@ -100,15 +103,6 @@ class Cdcr(Objective):
             diagonal = correlation.diagonal()
             off_diagonal = correlation.square().sum() - diagonal.square().sum()
             return self.options.diagonal * (diagonal - 1).square().sum() + self.options.off_diagonal * off_diagonal
-
-
-def build(options: Mapping[str, Any]) -> Objective:
-    """InfoNCE and the regulariser.
-
-    Raises:
-        RewindError: for another option.
-    """
-    return Cdcr(read_options(Options, options, OPTIONS_KEY, "objective: cdcr"))
 
 
 def _require_wti_head(retriever: Retriever) -> Wti:

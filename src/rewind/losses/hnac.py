@@ -10,16 +10,14 @@ with h the option ``hard_negative_weight``; no gradient flows through w.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from rewind.config import Training
-from rewind.config.base import ConfigModel, config_field, read_options
+from rewind.config.base import ConfigModel, config_field
 from rewind.losses.base import (
-    OPTIONS_KEY,
     Exclude,
     Exclusions,
     Loss,
@@ -29,15 +27,16 @@ from rewind.losses.base import (
     unit_vectors,
 )
 from rewind.models.retriever import Features, Retriever
+from rewind.registry import LOSSES
 
 SIGMOID_SLOPE = 5.0  # the 5 in σ(5 · cos)
 TERM_FLOOR = 1e-8  # the original adds it to each of the B terms of a row's sum, so B · 1e-8 in all
 
 
-class Options(ConfigModel):
+class HnacOptions(ConfigModel):
     """Options of the loss.
 
-    >>> Options().hard_negative_weight, Options(temperature=0.05).temperature
+    >>> HnacOptions().hard_negative_weight, HnacOptions(temperature=0.05).temperature
     (0.5, 0.05)
     """
 
@@ -49,6 +48,7 @@ class Options(ConfigModel):
     exclude: list[Exclude] = exclude_field()
 
 
+@LOSSES.register("hnac")
 class Hnac(Objective):
     """The loss with its options.
 
@@ -56,12 +56,15 @@ class Hnac(Objective):
     ...     compares_vectors = True
     ...     def vectors(self, text, items):
     ...         return text["text"], items["frames"]
-    >>> loss = Hnac(Options())(Cosines(), {"text": torch.eye(3)}, {"frames": torch.eye(3)}, {"items": torch.arange(3)})
+    >>> hnac, pairs = Hnac(HnacOptions()), {"items": torch.arange(3)}
+    >>> loss = hnac(Cosines(), {"text": torch.eye(3)}, {"frames": torch.eye(3)}, pairs)
     >>> round(loss.logs["negative_weight"], 2)  # 1 − 0.5 · σ(0)
     0.75
     """
 
-    def __init__(self, options: Options) -> None:
+    Options = HnacOptions
+
+    def __init__(self, options: HnacOptions) -> None:
         self.hard_negative_weight, self.temperature = options.hard_negative_weight, options.temperature
         self.reduction, self.exclusions = options.reduction, Exclusions(options.exclude)
 
@@ -105,12 +108,3 @@ class Hnac(Objective):
         terms = torch.where(own, truth.unsqueeze(1), weighted)
         floor = torch.full_like(truth, math.log(len(truth) * TERM_FLOOR)).unsqueeze(1)  # one more term, B · 1e-8
         return torch.cat([terms, floor], dim=1).logsumexp(dim=1) - truth
-
-
-def build(options: Mapping[str, Any]) -> Hnac:
-    """The loss with ``options: {hard_negative_weight: 0.5, temperature: 0.07, reduction: mean}``.
-
-    Raises:
-        RewindError: for another option, a weight outside 0 to 1, or a temperature that is not above 0.
-    """
-    return Hnac(read_options(Options, options, OPTIONS_KEY, "objective: hnac"))

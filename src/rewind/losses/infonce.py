@@ -6,7 +6,6 @@ caption finds its item among those of the batch, and each item its caption.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,9 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rewind.config import Training
-from rewind.config.base import ConfigModel, config_field, read_options
+from rewind.config.base import ConfigModel, config_field
 from rewind.losses.base import (
-    OPTIONS_KEY,
     Exclude,
     Exclusions,
     Loss,
@@ -27,14 +25,13 @@ from rewind.losses.base import (
     unit_vectors,
 )
 from rewind.models.retriever import Features, Retriever
+from rewind.registry import LOSSES
 
-__all__ = ["Loss", "build", "infonce"]
 
-
-class Options(ConfigModel):
+class InfonceOptions(ConfigModel):
     """Options of the loss.
 
-    >>> Options(temperature=0.07).exclude
+    >>> InfonceOptions(temperature=0.07).exclude
     []
     """
 
@@ -59,10 +56,13 @@ def infonce(retriever: Retriever, text: Features, items: Features, batch: Featur
     return symmetric_cross_entropy(retriever.similarity(text, items), same_item_mask(batch["items"]))
 
 
+@LOSSES.register("infonce")
 class Infonce(Objective):
     """InfoNCE at a fixed temperature, or without some negatives."""
 
-    def __init__(self, options: Options) -> None:
+    Options = InfonceOptions
+
+    def __init__(self, options: InfonceOptions) -> None:
         self.temperature, self.exclusions = options.temperature, Exclusions(options.exclude)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
@@ -100,13 +100,3 @@ def symmetric_cross_entropy(logits: Tensor, excluded: Tensor) -> Loss:
         logits = logits.masked_fill(excluded, torch.finfo(logits.dtype).min)
     truth = torch.arange(len(logits), device=logits.device)
     return Loss((F.cross_entropy(logits, truth) + F.cross_entropy(logits.T, truth)) / 2)
-
-
-def build(options: Mapping[str, Any]) -> Callable[..., Loss]:
-    """InfoNCE on the retriever's own logits, or with ``temperature`` on cosines divided by that fixed number.
-
-    Raises:
-        RewindError: for another option, or a temperature that is not above 0.
-    """
-    checked = read_options(Options, options, OPTIONS_KEY, "objective: infonce")
-    return Infonce(checked) if checked.temperature is not None or checked.exclude else infonce

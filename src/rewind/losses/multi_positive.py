@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rewind.config import Training
-from rewind.config.base import ConfigModel, config_field, read_options
+from rewind.config.base import ConfigModel, config_field
 from rewind.errors import RewindError
 from rewind.losses.base import (
     OPTIONS_KEY,
@@ -34,6 +34,7 @@ from rewind.losses.base import (
     unit_vectors,
 )
 from rewind.models.retriever import Features, Retriever
+from rewind.registry import LOSSES
 
 # ---- The terms of the loss, as functions of vectors without state --------------------------------------------------
 
@@ -352,10 +353,10 @@ class PositiveMemory:
 # ---- The loss ------------------------------------------------------------------------------------------------------
 
 
-class Options(ConfigModel):
+class MultiPositiveOptions(ConfigModel):
     """Options of ``objective: multi_positive``.
 
-    >>> Options(tau=0.07, queue=[]).hard_negatives
+    >>> MultiPositiveOptions(tau=0.07, queue=[]).hard_negatives
     64
     """
 
@@ -397,12 +398,13 @@ class Options(ConfigModel):
     exclude: list[Exclude] = exclude_field()
 
     @model_validator(mode="after")
-    def _require_positive_sizes(self) -> Options:
+    def _require_positive_sizes(self) -> MultiPositiveOptions:
         if any(size < 1 for size in self.queue):
             raise ValueError("queue: sizes are 1 or more; an empty list is no queue")
         return self
 
 
+@LOSSES.register("multi_positive")
 class MultiPositive(Objective):
     """The loss with its memory. Only captions search items; there is no loss in the other direction.
 
@@ -412,11 +414,13 @@ class MultiPositive(Objective):
     Args:
         options: terms and their weights.
 
-    >>> MultiPositive(Options()).state_dict()
+    >>> MultiPositive(MultiPositiveOptions()).state_dict()
     {'queue': {}, 'positives': {}}
     """
 
-    def __init__(self, options: Options) -> None:
+    Options = MultiPositiveOptions
+
+    def __init__(self, options: MultiPositiveOptions) -> None:
         self.options, self.exclusions = options, Exclusions(options.exclude)
         self.queue = NegativeQueue(max(options.queue)) if options.queue else None
         self.positives = (
@@ -565,10 +569,11 @@ class MultiPositive(Objective):
         return logits, positive, negative
 
 
-def epoch_temperature(options: Options, epoch: int) -> float:
+def epoch_temperature(options: MultiPositiveOptions, epoch: int) -> float:
     """τ of an epoch counted from 0: ``tau``, or from ``tau_start`` half a cosine down (or up) to ``tau_end``.
 
-    >>> epoch_temperature(Options(tau_epochs=3), 0), epoch_temperature(Options(tau_epochs=3), 2)
+    >>> options = MultiPositiveOptions(tau_epochs=3)
+    >>> epoch_temperature(options, 0), epoch_temperature(options, 2)
     (0.1, 0.06)
     """
     if options.tau is not None:
@@ -579,16 +584,11 @@ def epoch_temperature(options: Options, epoch: int) -> float:
     return options.tau_end + (options.tau_start - options.tau_end) / 2 * (1 + math.cos(math.pi * progress))
 
 
-def epoch_queue_length(options: Options, epoch: int) -> int:
+def epoch_queue_length(options: MultiPositiveOptions, epoch: int) -> int:
     """How many of the newest items are negatives in an epoch counted from 0.
 
-    >>> [epoch_queue_length(Options(queue=[10, 20], queue_from=2), epoch) for epoch in range(4)]
+    >>> [epoch_queue_length(MultiPositiveOptions(queue=[10, 20], queue_from=2), epoch) for epoch in range(4)]
     [0, 10, 20, 20]
     """
     turn = epoch + 1 - options.queue_from
     return options.queue[min(turn, len(options.queue) - 1)] if options.queue and turn >= 0 else 0
-
-
-def build(options: dict[str, Any]) -> MultiPositive:
-    """The loss under ``training.objective_options``."""
-    return MultiPositive(read_options(Options, options, OPTIONS_KEY, "objective: multi_positive"))

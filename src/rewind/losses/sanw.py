@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from rewind.config import Training
-from rewind.config.base import ConfigModel, config_field, read_options
+from rewind.config.base import ConfigModel, config_field
 from rewind.errors import RewindError
 from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.losses.base import (
@@ -34,6 +34,7 @@ from rewind.losses.base import (
     unit_vectors,
 )
 from rewind.models.retriever import Features, Retriever
+from rewind.registry import LOSSES
 
 # ---- The loss ------------------------------------------------------------------------------------------------------
 
@@ -41,10 +42,10 @@ _TEACHER_BATCH = 64  # captions or items that the teacher encodes at once
 WEIGHT_EPS = 1e-12  # upstream's, inside the logarithm of a weight
 
 
-class Options(ConfigModel):
+class SanwOptions(ConfigModel):
     """Options of the loss; upstream's symbols are their names.
 
-    >>> Options().mode, Options(**{"lambda": 2.0}).lambda_
+    >>> SanwOptions().mode, SanwOptions(**{"lambda": 2.0}).lambda_
     ('debias', 2.0)
     """
 
@@ -67,18 +68,18 @@ class Options(ConfigModel):
     exclude: list[Exclude] = exclude_field()
 
     @model_validator(mode="after")
-    def _require_band(self) -> Options:
+    def _require_band(self) -> SanwOptions:
         if self.m1 >= self.m2:
             raise ValueError(f"m1 ({self.m1}) must be below m2 ({self.m2})")
         return self
 
 
-def negative_weights(s: Tensor, options: Options) -> Tensor:
+def negative_weights(s: Tensor, options: SanwOptions) -> Tensor:
     """Weights of pairs of similarity ``s``, elementwise.
 
     ``vanilla``: 1. ``debias``: exp(−λ·relu(s − δ)). ``bandpass``: max(floor, σ((s − m1)/γ)·(1 − σ((s − m2)/γ))).
 
-    >>> negative_weights(torch.tensor([0.2, 0.6, 1.0]), Options(delta=0.6)).tolist()[:2]  # 1 up to δ
+    >>> negative_weights(torch.tensor([0.2, 0.6, 1.0]), SanwOptions(delta=0.6)).tolist()[:2]  # 1 up to δ
     [1.0, 1.0]
     """
     if options.mode == "vanilla":
@@ -100,6 +101,7 @@ def normalise_rows(w: Tensor, negative: Tensor) -> Tensor:
     return torch.where(total > WEIGHT_EPS, w * count / total.clamp(min=WEIGHT_EPS), w)
 
 
+@LOSSES.register("sanw")
 class Sanw(Objective):
     """The loss of a study's options.
 
@@ -108,11 +110,13 @@ class Sanw(Objective):
     (Pearson's r of w and s), the margins of items against texts, and w_empty_rows_pct, the share of pairs whose
     negatives all have weight 0.
 
-    >>> Sanw(Options(mode="bandpass")).options.m2
+    >>> Sanw(SanwOptions(mode="bandpass")).options.m2
     0.8
     """
 
-    def __init__(self, options: Options) -> None:
+    Options = SanwOptions
+
+    def __init__(self, options: SanwOptions) -> None:
         self.options, self.exclusions = options, Exclusions(options.exclude)
         self.teacher: tuple[Tensor, Tensor] | None = None
         self.last: dict[str, float] = {}
@@ -201,15 +205,6 @@ class Sanw(Objective):
         """Columns of the history, over all pairs of the epoch (``seed_compatible``: of its last batch)."""
         statistics = self.last if self.options.seed_compatible else weight_statistics(logs)
         return statistics | {"w_empty_rows_pct": logs["w_empty_rows_pct"]}
-
-
-def build(options: dict[str, Any]) -> Sanw:
-    """The loss with ``training.objective_options``.
-
-    Raises:
-        RewindError: for an unknown option or a wrong value.
-    """
-    return Sanw(read_options(Options, options, OPTIONS_KEY, "objective: sanw"))
 
 
 # ---- Statistics of the weights over an epoch -----------------------------------------------------------------------

@@ -4,8 +4,6 @@
 - ``bow`` finds an item by the word counts of its other captions.
 - ``ridge`` maps text features linearly to the time-averaged features of frozen towers, or the other way round.
 - ``pixels`` maps word counts linearly to the pixels of a few small frames.
-
-The classes ``…Hooks`` at the end of each part are what :mod:`rewind.registry` finds by these names.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from rewind.models.backbone import Backbone
 from rewind.models.closed_form import compute_moments, split_pairs
 from rewind.models.registry import build_backbone
 from rewind.models.retriever import Features, Retriever, masked_mean
+from rewind.registry import MODELS
 
 # ---- Shared: cosine of pooled features, checked options ------------------------------------------------------------
 
@@ -127,15 +126,10 @@ def make_chance(options: Mapping[str, Any] | None = None) -> Chance:
     return Chance()
 
 
+@MODELS.register("chance")
 def build_chance(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Chance:
     """``Chance``, which needs nothing of the study; options of the method are refused."""
     return make_chance(method.options)
-
-
-class ChanceHooks:
-    """Hooks of ``model: chance``, found through :mod:`rewind.registry`."""
-
-    build = staticmethod(build_chance)
 
 
 # ---- model: bow – bag of words, which looks at no image ------------------------------------------------------------
@@ -250,15 +244,10 @@ def make_bow(options: Mapping[str, Any] | None = None) -> BagOfWords:
     return BagOfWords()
 
 
+@MODELS.register("bow")
 def build_bow(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> BagOfWords:
     """``BagOfWords``, which needs nothing of the study; options of the method are refused."""
     return make_bow(method.options)
-
-
-class BowHooks:
-    """Hooks of ``model: bow``, found through :mod:`rewind.registry`."""
-
-    build = staticmethod(build_bow)
 
 
 # ---- model: ridge – ridge regression between text features and time-averaged features of frozen towers -------------
@@ -413,6 +402,7 @@ def make_ridge(text_width: int, item_width: int, options: Mapping[str, Any] | No
     return Ridge(text_width, item_width, None if alpha is None else float(alpha), direction)
 
 
+@MODELS.register("ridge")
 def build_ridge(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Ridge:
     """``Ridge`` for the widths of the study's backbone, which is built to learn them.
 
@@ -426,12 +416,6 @@ def build_ridge(method: Method, backbone: BackboneKeys, text: TextKeys, train_ca
             "kind: towers."
         )
     return make_ridge(towers.text_width, towers.feature_width, method.options)
-
-
-class RidgeHooks:
-    """Hooks of ``model: ridge``, found through :mod:`rewind.registry`."""
-
-    build = staticmethod(build_ridge)
 
 
 # ---- model: pixels – ridge regression from word counts to the pixels of a few small frames, without any network ----
@@ -521,13 +505,7 @@ def check_pixels(method: Method, backbone: BackboneKeys) -> None:
         )
 
 
+@MODELS.register("pixels", check=check_pixels)
 def build_pixels(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> PixelBaseline:
     """``PixelBaseline``, which needs only the study's training captions."""
     return PixelBaseline(train_captions)
-
-
-class PixelHooks:
-    """Hooks of ``model: pixels``, found through :mod:`rewind.registry`."""
-
-    build = staticmethod(build_pixels)
-    check = staticmethod(check_pixels)

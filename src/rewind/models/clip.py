@@ -18,6 +18,7 @@ from rewind.models.clip4clip_checkpoint import check_clip4clip_towers, clip4clip
 from rewind.models.patches import add_temporal_patches, encode_real_frames, has_temporal_patches
 from rewind.models.weights import load_weights
 from rewind.optional_packages import open_clip
+from rewind.registry import BACKBONES
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
 
 _BLOCK = re.compile(r"(?:visual\.)?transformer\.resblocks\.(\d+)\.")
@@ -161,6 +162,7 @@ class ClipTowers(Backbone):
         }
 
 
+@BACKBONES.register("clip")
 def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> ClipTowers:
     """Make the towers of a study.
 

@@ -17,6 +17,7 @@ from rewind.models.heads import make_head
 from rewind.models.heads.base import Head
 from rewind.models.registry import build_backbone
 from rewind.models.retriever import Features, Retriever, at_least_float32, is_overridden, masked_mean
+from rewind.registry import MODELS
 
 
 class Clip4Clip(Retriever):
@@ -118,6 +119,7 @@ class Clip4Clip(Retriever):
         self.backbone.logit_scale.clamp_(max=math.log(100))
 
 
+@MODELS.register("clip4clip")
 def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip4Clip:
     """The retriever of a method; every new parameter is drawn from torch's global generator.
 

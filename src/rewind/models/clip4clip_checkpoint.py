@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rewind.errors import RewindError
 from rewind.io.files import atomic_write
 from rewind.models.architectures import is_clip4clip
-from rewind.models.heads import HEADS
+from rewind.models.heads import head_class
 from rewind.models.patches import TEMPORAL_KERNEL
 from rewind.models.weights import read_state
 
@@ -90,7 +90,7 @@ def write_clip4clip(retriever: nn.Module, path: str | Path) -> None:
     Raises:
         RewindError: if CLIP4Clip could not compute its head or its towers.
     """
-    heads = [name for name in CLIP4CLIP_HEADS if type(getattr(retriever, "head", None)) is HEADS[name]]
+    heads = [name for name in CLIP4CLIP_HEADS if type(getattr(retriever, "head", None)) is head_class(name)]
     towers = getattr(getattr(retriever, "backbone", None), "clip", None)
     if not heads or towers is None:
         raise RewindError(
@@ -176,7 +176,7 @@ def _head_names(state: State, head: str) -> set[str]:
         1, *(len(_blocks(state, prefix, "")) // len(_BLOCK) for prefix in ("transformerClip.", "cross.transformer."))
     )
     with torch.device("meta"):  # only names are needed
-        module = HEADS[head](_HEAD_WIDTH, layers=layers, positions=1)
+        module = head_class(head)(_HEAD_WIDTH, layers=layers, positions=1)
     return {_rename(f"head.{name}", theirs) for name in module.state_dict()}
 
 

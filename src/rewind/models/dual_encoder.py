@@ -22,6 +22,7 @@ from rewind.models.clip4clip import Clip4Clip
 from rewind.models.heads.clip4clip import MeanP
 from rewind.models.registry import build_backbone
 from rewind.models.retriever import Features, at_least_float32, masked_mean
+from rewind.registry import MODELS
 
 # ---- Cross-attention between the vector of a caption and the vector of a clip --------------------------------------
 
@@ -127,6 +128,7 @@ class DualEncoder(Clip4Clip):
         return cast(CrossAttention, self.attention).pairs(text["text"], items["video"])
 
 
+@MODELS.register("dual_encoder")
 def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> DualEncoder:
     """The retriever with ``options: {cross_attention: false, heads: 4, backbone: {…}}``.
 

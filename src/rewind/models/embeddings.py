@@ -14,6 +14,7 @@ from rewind.config import Backbone as BackboneKeys
 from rewind.config import Text as TextKeys
 from rewind.errors import RewindError
 from rewind.models.backbone import Backbone
+from rewind.registry import BACKBONES
 
 NO_ENCODER_MESSAGE = (
     "this data set holds vectors, and no tower that made them is at hand: captions and pictures of one's own cannot be "
@@ -78,6 +79,7 @@ def embedding_widths(keys: BackboneKeys) -> tuple[int, int]:
     return keys.text_width, keys.item_width
 
 
+@BACKBONES.register("embeddings")
 def build(backbone: BackboneKeys, text: TextKeys, captions: list[str]) -> EmbeddingTowers:
     """The projections of a study's ``backbone`` block."""
     return EmbeddingTowers(*embedding_widths(backbone), backbone.width)

@@ -28,6 +28,7 @@ from rewind.models.lstm import Lstm
 from rewind.models.miniclip_checkpoint import is_miniclip, load_miniclip, read_vocabulary_captions, text_tower_kind
 from rewind.models.towers import ImageTower, load_image_tower
 from rewind.models.weights import SHAPES_ONLY, read_state
+from rewind.registry import BACKBONES, MODELS
 
 # ---- Text towers, on token ids that are 0 after the last word ------------------------------------------------------
 
@@ -261,6 +262,7 @@ def _vocabulary_hash(tokenizer: MiniclipTokenizer) -> Tensor:
     return torch.tensor(list(digest), dtype=torch.uint8)
 
 
+@BACKBONES.register("miniclip_towers")
 def build_miniclip_towers(
     keys: BackboneKeys,
     text: TextKeys,
@@ -302,12 +304,6 @@ def build_miniclip_towers(
     return towers
 
 
-class MiniClipTowersHooks:
-    """Hooks of ``backbone.kind: miniclip_towers``, found through :mod:`rewind.registry`."""
-
-    build = staticmethod(build_miniclip_towers)
-
-
 def _checkpoint(keys: BackboneKeys, tower: str | None) -> dict[str, Tensor] | None:
     """Tensors of a checkpoint of MiniCLIP; None if there are no weights, or only an image network's."""
     state = read_state(keys.weights) if keys.weights and keys.architecture == "resnet18" else {}
@@ -343,6 +339,7 @@ class MiniClip(Clip4Clip):
         self.backbone.check_vocabulary(state, "backbone.", where)
 
 
+@MODELS.register("miniclip")
 def build_miniclip(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> MiniClip:
     """The retriever of a method with ``options: {text: lstm | transformer, dropout: 0.2}``.
 
@@ -360,9 +357,3 @@ def build_miniclip(method: Method, backbone: BackboneKeys, text: TextKeys, train
     return MiniClip(
         build_miniclip_towers(backbone, text, train_captions, str(options.get("text", "lstm")), float(dropout))
     )
-
-
-class MiniClipHooks:
-    """Hooks of ``model: miniclip``, found through :mod:`rewind.registry`."""
-
-    build = staticmethod(build_miniclip)

@@ -32,6 +32,7 @@ from rewind.io.files import read_json
 from rewind.models.baselines import PooledBaseline, RowNumberSource
 from rewind.models.embeddings import embedding_widths
 from rewind.models.retriever import Features, Retriever
+from rewind.registry import MODELS
 
 # ---- What both have in common --------------------------------------------------------------------------------------
 
@@ -244,6 +245,7 @@ def notes_vectors(method: Method, retriever: PrecomputedEmbeddings | Precomputed
     return read_json(record).get("notes", []) if record.is_file() else []
 
 
+@MODELS.register("vectors", check=check_precomputed, notes=notes_vectors)
 def build_vectors(
     method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
 ) -> PrecomputedEmbeddings | PrecomputedScores:
@@ -253,14 +255,6 @@ def build_vectors(
         RewindError: for files that are missing, broken or do not fit together.
     """
     return load_precomputed(precomputed_options(method))
-
-
-class VectorHooks:
-    """Hooks of ``model: vectors``, found through :mod:`rewind.registry`."""
-
-    build = staticmethod(build_vectors)
-    check = staticmethod(check_precomputed)
-    notes = staticmethod(notes_vectors)
 
 
 def load_precomputed(keys: VectorOptions) -> PrecomputedEmbeddings | PrecomputedScores:
@@ -351,6 +345,7 @@ def notes_scores(method: Method, retriever: PrecomputedScores) -> list[str]:
     return [f"{retriever.missing:,} of {retriever.pairs:,} pairs have no score{none}; they rank below all others, tied"]
 
 
+@MODELS.register("scores", check=check_precomputed, notes=notes_scores)
 def build_scores(
     method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
 ) -> PrecomputedScores:
@@ -360,14 +355,6 @@ def build_scores(
         RewindError: for a file that is missing or broken.
     """
     return PrecomputedScores(read_score_file(str(precomputed_options(method).file)))
-
-
-class ScoreHooks:
-    """Hooks of ``model: scores``, found through :mod:`rewind.registry`."""
-
-    build = staticmethod(build_scores)
-    check = staticmethod(check_precomputed)
-    notes = staticmethod(notes_scores)
 
 
 # ---- Embeddings of a data set compared as they are: the zero-shot result of the networks that made them ------------

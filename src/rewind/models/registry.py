@@ -1,26 +1,30 @@
 """Find what a study names (``methods.*.model``, ``backbone.kind``) and build it.
 
-``model_hooks`` and ``backbone_module`` find a built-in module or a user's own by dotted path; ``build_model`` and
-``build_backbone`` build the untrained retriever and its towers. ``ModelHooks`` declares what such a module may define.
+``model_hooks`` and ``backbone_builder`` find what makes a built-in one or a user's own; ``build_model`` and
+``build_backbone`` build the untrained retriever and its towers. ``ModelHooks`` declares what a model may define beside.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from rewind.config import Backbone as BackboneKeys
 from rewind.config import Method
 from rewind.config import Text as TextKeys
+from rewind.config.base import read_options
 from rewind.errors import RewindError
 from rewind.models.backbone import Backbone
-from rewind.models.retriever import Retriever, find_component
+from rewind.models.retriever import Retriever
 from rewind.packaged import docs_page
+from rewind.registry import BACKBONES, MODELS, Registry
 
 Hooks = TypeVar("Hooks")
 
 
 class ModelHooks:
-    """What ``methods.*.model`` names: a module with these functions, or a class with these static or class methods.
+    """What ``methods.*.model`` names: a class with these static or class methods, or a function that is ``build``.
 
     >>> model_hooks("ridge").build.__name__
     'build_ridge'
@@ -65,15 +69,45 @@ def with_default_hooks(given: Any, declared: type[Hooks]) -> Hooks:
     return hooks
 
 
+def make_component(component: Any, registry: Registry, name: str, options: Mapping[str, Any], options_key: str) -> Any:
+    """An instance of a class that a study names together with free options: a loss, a sampler.
+
+    A class may declare its options as ``Options``, a :class:`rewind.config.base.ConfigModel`: it is then constructed
+    with an instance, else without arguments. What is no class is returned as it is.
+
+    Args:
+        component: what ``registry`` found.
+        registry: of its kind.
+        name: as the study writes it.
+        options: as the study gives them.
+        options_key: their path in the study.
+
+    Raises:
+        RewindError: with the path of an option that is unknown or has a wrong value.
+    """
+    if hasattr(component, "build"):
+        warnings.warn(
+            f"{registry.key}: {name} has `build(options)`, which the next version will not call: name a class that "
+            f"declares its `Options` ({docs_page('add-a-method.md')}).",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return component.build(dict(options))
+    declared = getattr(component, "Options", None) if isinstance(component, type) else None
+    if declared is not None:
+        return component(read_options(declared, options, options_key, f"{registry.key.rpartition('.')[2]}: {name}"))
+    if options:
+        raise RewindError(f"{options_key}.{next(iter(options))}: {name} has no options; remove it.")
+    return component() if isinstance(component, type) else component
+
+
 def model_hooks(model: str) -> ModelHooks:
-    """The module or class of a method's model.
+    """What makes a method's model.
 
     Raises:
         RewindError: if there is none, or it has no ``build``.
     """
-    component = find_component(model, "rewind.models", "methods.*.model")
-    _check_build(component, f"methods.*.model: {model}")
-    return with_default_hooks(component, ModelHooks)
+    return _builder(MODELS.find(model), f"methods.*.model: {model}")
 
 
 def build_model(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Retriever:
@@ -89,15 +123,13 @@ def build_model(method: Method, backbone: BackboneKeys, text: TextKeys, train_ca
     return retriever
 
 
-def backbone_module(kind: str) -> Any:
-    """The module or class of a backbone, which has ``build(backbone, text, train_captions)``.
+def backbone_builder(kind: str) -> Any:
+    """What makes a backbone: its ``build(backbone, text, train_captions)``.
 
     Raises:
         RewindError: if there is none, or it has no ``build``.
     """
-    component = find_component(kind, "rewind.models", "backbone.kind")
-    _check_build(component, f"backbone.kind: {kind}")
-    return component
+    return _builder(BACKBONES.find(kind), f"backbone.kind: {kind}").build
 
 
 def build_backbone(backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Backbone:
@@ -106,14 +138,20 @@ def build_backbone(backbone: BackboneKeys, text: TextKeys, train_captions: list[
     Raises:
         RewindError: for what they refuse, or a kind that is not a backbone.
     """
-    towers = backbone_module(backbone.kind).build(backbone, text, train_captions)
+    towers = backbone_builder(backbone.kind)(backbone, text, train_captions)
     _check_kind(towers, Backbone, f"backbone.kind: {backbone.kind}")
     return towers
 
 
-def _check_build(component: Any, where: str) -> None:
-    if not hasattr(component, "build"):
+def _builder(component: Any, where: str) -> ModelHooks:
+    """Its hooks: of a class or module with ``build``, or of a function, which is itself what builds."""
+    hooks = with_default_hooks(component, ModelHooks)
+    if hasattr(component, "build"):
+        return hooks
+    if isinstance(component, type) or not callable(component):
         raise RewindError(f"{where} has no `build(…)` function, which makes it ({docs_page('add-a-method.md')})")
+    hooks.build = component  # type: ignore[method-assign]
+    return hooks
 
 
 def _check_kind(value: Any, expected: type, where: str) -> None:

@@ -5,8 +5,6 @@ Every model of a study is a ``Retriever``: it encodes captions and items, and sc
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,6 @@ from torch import Tensor, nn
 
 from rewind.errors import RewindError
 from rewind.models.backbone import Backbone
-from rewind.registry import full_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -251,30 +248,3 @@ def masked_mean(frames: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32
 def at_least_float32(value: Tensor) -> Tensor:
     """Half precision as float32; float32 and float64 unchanged."""
     return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
-
-
-def find_component(name: str, package: str, key: str) -> Any:
-    """A built-in of ``package`` by its short name, or a module or an attribute of one by dotted path.
-
-    Raises:
-        RewindError: naming the configuration ``key`` if there is none.
-
-    >>> find_component("ridge", "rewind.models", "methods.*.model").__name__
-    'RidgeHooks'
-    """
-    module, _, attribute = name.rpartition(".")
-    try:
-        if not module:
-            built_in, _, hooks = full_name(package, name).partition(":")
-            component = importlib.import_module(built_in)
-            return getattr(component, hooks) if hooks else component
-        # An attribute first: a package may have a module and a function of one name.
-        if importlib.util.find_spec(module) and hasattr(parent := importlib.import_module(module), attribute):
-            return getattr(parent, attribute)
-        return importlib.import_module(name)
-    except (ImportError, AttributeError) as error:
-        advice = ""
-        if module:
-            advice = " Modules of your own are looked for in the folders of PYTHONPATH and among installed packages:"
-            advice += " start with `PYTHONPATH=<folder> snakemake …`."
-        raise RewindError(f"{key}: cannot find {name!r} ({error}).{advice}") from error

@@ -24,6 +24,7 @@ from rewind.models.backbone import Backbone
 from rewind.models.retriever import masked_mean
 from rewind.models.weights import SHAPES_ONLY, read_state
 from rewind.optional_packages import torchvision
+from rewind.registry import BACKBONES
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -306,6 +307,7 @@ class FrameEncoder(nn.Module):
         return self.network.extract_features((frames - 127) / 128).mean((2, 3))  # pixels as in its training
 
 
+@BACKBONES.register("towers")
 def build(
     backbone: config.Backbone, text: config.Text | None = None, captions: list[str] | None = None
 ) -> PackagedTowers:

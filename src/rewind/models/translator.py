@@ -24,6 +24,7 @@ from rewind.models import baselines
 from rewind.models.closed_form import EIGENVALUE_EPS, ROWS_AT_ONCE, compute_moments, split_pairs, whitened_procrustes
 from rewind.models.embeddings import NO_ENCODER_MESSAGE, embedding_widths
 from rewind.models.retriever import Features, Retriever, at_least_float32, masked_mean
+from rewind.registry import MODELS
 
 TEMPERATURE = 0.07  # of logits; it changes no rank, and losses with a temperature of their own ignore it
 
@@ -278,6 +279,7 @@ def make_translator(head: str, text_width: int, item_width: int, options: dict[s
     return Translator(TRAINED_HEADS[head](text_width, item_width, keys), keys)
 
 
+@MODELS.register("translator")
 def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Retriever:
     """The translator of a method, for the widths of the study's data set."""
     return make_translator(method.head, *embedding_widths(backbone), method.options)

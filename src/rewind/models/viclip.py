@@ -28,6 +28,7 @@ from rewind.io.files import reading_user_file, require_intact_archive, require_r
 from rewind.models.backbone import Backbone, trim_after_end_token
 from rewind.models.towers import IMAGENET_MEAN, IMAGENET_STD
 from rewind.models.weights import SHAPES_ONLY
+from rewind.registry import BACKBONES
 
 State = dict[str, Tensor]
 _OURS = "backbone."  # prefix of the towers in checkpoints of runs here
@@ -487,6 +488,7 @@ class ViClip(Backbone):
                 block.compile(dynamic=True)
 
 
+@BACKBONES.register("viclip")
 def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> ViClip:
     """The towers of a study with ``kind: viclip``; new parameters come from torch's global generator.
 

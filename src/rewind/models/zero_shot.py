@@ -23,6 +23,7 @@ from rewind.models.registry import build_backbone
 from rewind.models.retriever import Retriever
 from rewind.models.towers import ModuleT, freeze_as_buffers
 from rewind.models.weights import read_state
+from rewind.registry import MODELS
 
 # ---- model: zero_shot ----------------------------------------------------------------------------------------------
 
@@ -37,6 +38,29 @@ _UNTRAINED_PARTS = {
 }
 
 
+def check_zero_shot(method: Method, backbone: BackboneKeys) -> None:
+    """Refuse to score with random weights unless the method has ``untrained: true``.
+
+    Args:
+        method: its keys.
+        backbone: the study's, with the weights of its own pre-training if it has one.
+
+    Raises:
+        RewindError: if something is random and ``untrained: true`` is not set.
+    """
+    keys = method_backbone(method, backbone)
+    trained = bool(keys.weights or keys.pretrained)
+    why = "" if _is_whole_miniclip(keys) else _UNTRAINED_PARTS.get(keys.kind, "")
+    if keys.kind in ("clip", "viclip") and not trained:
+        why = "its backbone has no trained weights (backbone.weights, backbone.pretrained, or pretraining)"
+    if why and method.options.get("untrained") is not True:
+        raise RewindError(
+            f"methods.*.model: zero_shot: {why}, so its scores would say nothing. Name trained weights, use ridge, "
+            "which needs no training, or ask for a random network with options: {untrained: true}."
+        )
+
+
+@MODELS.register("zero_shot", check=check_zero_shot)
 def build_zero_shot(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Retriever:
     """The study's backbone, or that of ``options: {backbone: {…}}``, without any parameters.
 
@@ -66,35 +90,6 @@ def build_zero_shot(method: Method, backbone: BackboneKeys, text: TextKeys, trai
     if not options.get("unit_frames"):
         return _parameters_to_buffers(DualEncoder(towers))
     return _parameters_to_buffers(Clip4Clip(towers, MeanP(towers.width)))
-
-
-def check_zero_shot(method: Method, backbone: BackboneKeys) -> None:
-    """Refuse to score with random weights unless the method has ``untrained: true``.
-
-    Args:
-        method: its keys.
-        backbone: the study's, with the weights of its own pre-training if it has one.
-
-    Raises:
-        RewindError: if something is random and ``untrained: true`` is not set.
-    """
-    keys = method_backbone(method, backbone)
-    trained = bool(keys.weights or keys.pretrained)
-    why = "" if _is_whole_miniclip(keys) else _UNTRAINED_PARTS.get(keys.kind, "")
-    if keys.kind in ("clip", "viclip") and not trained:
-        why = "its backbone has no trained weights (backbone.weights, backbone.pretrained, or pretraining)"
-    if why and method.options.get("untrained") is not True:
-        raise RewindError(
-            f"methods.*.model: zero_shot: {why}, so its scores would say nothing. Name trained weights, use ridge, "
-            "which needs no training, or ask for a random network with options: {untrained: true}."
-        )
-
-
-class ZeroShotHooks:
-    """Hooks of ``model: zero_shot``, found through :mod:`rewind.registry`."""
-
-    build = staticmethod(build_zero_shot)
-    check = staticmethod(check_zero_shot)
 
 
 def _is_whole_miniclip(keys: BackboneKeys) -> bool:
@@ -138,6 +133,7 @@ def _parameters_to_buffers(model: ModuleT) -> ModuleT:
 # ---- model: clip_zero_shot – the earlier name; options are the keys of its backbone --------------------------------
 
 
+@MODELS.register("clip_zero_shot")
 def build_clip_zero_shot(
     method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
 ) -> Retriever:
@@ -159,9 +155,3 @@ def build_clip_zero_shot(
     except RewindError as error:
         raise RewindError(str(error).replace("options.backbone.", "options.")) from error
     return freeze_as_buffers(model)  # unlike the buffers of build_zero_shot, these are not saved
-
-
-class ClipZeroShotHooks:
-    """Hooks of ``model: clip_zero_shot``, found through :mod:`rewind.registry`."""
-
-    build = staticmethod(build_clip_zero_shot)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from rewind.config.report import RANK_COLUMN, SEARCH_DIRECTIONS, Tables, Verdict, split_column
 from rewind.errors import RewindError
-from rewind.metrics import ACCURACY_METRIC, METRICS_WITH_INTERVAL, STRICT_ACCURACY_COLUMN, metric_of_column
+from rewind.metrics import ACCURACY_METRIC, STRICT_ACCURACY_COLUMN, metric_of_column, metrics_with_interval
 from rewind.statistics.inference import significance_level
 
 # ---- Difference of two methods -------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class Results:
 
     def evaluated(self) -> list[str]:
         """Metrics with an interval that ``metrics.csv`` has; a file of an earlier version lacks later ones."""
-        return [metric for metric in METRICS_WITH_INTERVAL if metric in self.metrics]
+        return [metric for metric in metrics_with_interval() if metric in self.metrics]
 
     def shown(self) -> list[str]:
         """Metrics of the study's columns, each once."""
@@ -441,7 +441,12 @@ def metric_interval(results: Results, method: str, setting: str, direction: str,
     """
     rows = results.ends.get((method, setting, direction, metric), [])
     where = f"method {method!r}, {setting}, {direction}, {metric}"
-    if not rows and metric in METRICS_WITH_INTERVAL and method not in results.baselines and not results.intervals.empty:
+    if (
+        not rows
+        and metric in metrics_with_interval()
+        and method not in results.baselines
+        and not results.intervals.empty
+    ):
         raise RewindError(f"intervals.csv: no row for {where}; run the statistics again.")
     if len(rows) > 1:
         raise RewindError(f"intervals.csv, row {rows[1][0]}: {where} is there twice.")
@@ -520,7 +525,7 @@ def _check_seeds(rows: pd.DataFrame, results: Results, setting: str) -> None:
 
 
 def _check_values(rows: pd.DataFrame) -> None:
-    for metric in (name for name in (*METRICS_WITH_INTERVAL, STRICT_ACCURACY_COLUMN) if name in rows):
+    for metric in (name for name in (*metrics_with_interval(), STRICT_ACCURACY_COLUMN) if name in rows):
         bad = rows[~np.isfinite(rows[metric].astype(float))]
         if len(bad):
             row = bad.iloc[0]

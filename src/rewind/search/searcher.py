@@ -39,7 +39,7 @@ from rewind.models.registry import build_backbone
 from rewind.models.retriever import Features, Retriever, is_overridden
 from rewind.progress import Progress
 from rewind.provenance import file_hash
-from rewind.registry import MODELS, full_name
+from rewind.registry import BACKBONES, MODELS, head_modules
 from rewind.search.run import RECORD_FILE, FinishedRun
 from rewind.search.trust import refuse_code, refuse_encoders
 from rewind.video.shards import clip_identity
@@ -205,11 +205,11 @@ def index_fingerprint(run: FinishedRun, items: pd.DataFrame, cache: Path | None)
     """Hashes of everything that determines the features of ``items``: the model, data, configuration and code."""
     method = run.spec.method
     modules = [
-        _model_module(method.model),
-        _model_module(run.spec.backbone.kind),
-        *[method.head] * ("." in method.head),
+        MODELS.full_name(method.model),
+        BACKBONES.full_name(run.spec.backbone.kind),
+        *head_modules(method.model, method.head),
     ]
-    dependencies = CodeDependencies(modules, None if "." in method.model else [method.head])
+    dependencies = CodeDependencies(modules)
     rows = items[["item_id", "path", "reversed"]].to_numpy().tolist()
     return {
         "model": file_hash(run.model),
@@ -292,10 +292,6 @@ def _clip_identities(data: Path, items: pd.DataFrame) -> list[tuple[Any, ...]]:
         except OSError:
             identities.append(())
     return identities
-
-
-def _model_module(name: str) -> str:
-    return full_name(MODELS, name)
 
 
 # ---- Loading a run and ranking its gallery -------------------------------------------------------------------------

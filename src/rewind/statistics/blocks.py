@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.metrics import METRICS, TESTED_METRICS
+from rewind.metrics import METRICS, tested_metrics
 from rewind.statistics.variance import Clusters
 
 RunRanks = dict[str, dict[int, pd.DataFrame]]
@@ -60,16 +60,17 @@ class RankBlock:
 
     def range(self) -> tuple[np.ndarray, np.ndarray]:
         """Least and greatest possible value of each of the K tested metrics, (K,) each."""
-        least, most = zip(*(METRICS[metric].range(self.gallery) for metric in TESTED_METRICS), strict=True)
+        least, most = zip(*(METRICS[metric].range(self.gallery) for metric in tested_metrics()), strict=True)
         return np.array(least), np.array(most)
 
     def values(self, method: str, metric: str) -> np.ndarray:
         """(S, Q) values of a metric per query, R@k in percent."""
         return METRICS[metric].per_query(self.higher[method], self.ties[method])
 
-    def totals(self, method: str, metrics: tuple[str, ...] = TESTED_METRICS) -> np.ndarray:
-        """(K, S, C) sums of metrics over each cluster's queries."""
-        return self.clusters.totals(np.stack([self.values(method, metric) for metric in metrics]))
+    def totals(self, method: str, metrics: tuple[str, ...] | None = None) -> np.ndarray:
+        """(K, S, C) sums of metrics, those that are tested if None, over each cluster's queries."""
+        values = [self.values(method, metric) for metric in metrics or tested_metrics()]
+        return self.clusters.totals(np.stack(values))
 
 
 def check_ranks(table: pd.DataFrame, where: str) -> None:

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.special import stdtr
 
 from rewind.errors import RewindError
-from rewind.metrics import METRICS, TESTED_METRICS
+from rewind.metrics import METRICS, tested_metrics
 from rewind.statistics.bootstrap import draw_weights
 from rewind.statistics.inference import difference_inference, holm_adjusted, mean_inference, paired_inference
 from rewind.statistics.simulation import (
@@ -328,7 +328,7 @@ def _check_arguments(design: Design, metrics: tuple[str, ...], procedures: tuple
     if not 0 < design.r1 < 100 or not 0 < design.r1 + design.difference < 100:
         raise RewindError(f"simulation: R@1 of {design.r1} and a difference of {design.difference} go beyond 0–100%.")
     names = (
-        (metrics, TESTED_METRICS),
+        (metrics, tested_metrics()),
         (procedures, (OUR_TEST, *REFERENCE_TESTS)),
         ((design.pretraining,), (PRETRAINED_PER_SEED, PRETRAINED_ONCE)),
     )

@@ -15,7 +15,7 @@ import pandas as pd
 
 from rewind.config.report import CLAIMED_METRICS, Statistics
 from rewind.errors import RewindError
-from rewind.metrics import MEDIAN_RANK_METRIC, METRICS, TESTED_METRICS, median_rank_with_ties
+from rewind.metrics import MEDIAN_RANK_METRIC, METRICS, median_rank_with_ties, tested_metrics
 from rewind.statistics import bootstrap, labels
 from rewind.statistics.blocks import NotEvaluated, RankBlock, RunRanks, rank_blocks
 from rewind.statistics.bootstrap import Resamples, draw_weights, percentile_interval
@@ -79,8 +79,6 @@ def gap_shrinkage(
 
 # ---- Intervals, pairs, gaps and ranks of a study -------------------------------------------------------------------
 
-IS_SKEWED = np.array([METRICS[metric].skewed for metric in TESTED_METRICS])
-IS_LOWER_BETTER = np.array([METRICS[metric].lower_is_better for metric in TESTED_METRICS])
 INTERVAL_COLUMNS = (
     *("method", "setting", "direction", "metric", "seeds", "queries", "clusters", "estimate", "std", "low", "high"),
     *("procedure", "df", "seed_share", "boot_low", "boot_high", "boot_procedure"),
@@ -89,6 +87,16 @@ GAP_COLUMNS = (
     *("method", "direction", "metric", "seeds", "queries", "clusters", "gap", "low", "high", "procedure", "df"),
     *("boot_low", "boot_high"),
 )
+
+
+def is_skewed() -> np.ndarray:
+    """(K,) whether each of the tested metrics has a long right tail."""
+    return np.array([METRICS[metric].skewed for metric in tested_metrics()])
+
+
+def is_lower_better() -> np.ndarray:
+    """(K,) of which of the tested metrics lower values are better."""
+    return np.array([METRICS[metric].lower_is_better for metric in tested_metrics()])
 
 
 @dataclass(frozen=True)
@@ -172,7 +180,7 @@ def _interval_rows(
     random: RandomFactors,
 ) -> list[dict[str, Any]]:
     fixed = method in random.fixed
-    result = mean_inference(components, confidence, IS_SKEWED, *block.range())
+    result = mean_inference(components, confidence, is_skewed(), *block.range())
     # Chance is computed, not estimated: its interval is a point.
     low, high = (result.estimate,) * 2 if method in random.exact else (result.low, result.high)
     boot_low, boot_high = _bootstrap_means(totals, draws, confidence)
@@ -182,9 +190,9 @@ def _interval_rows(
         key
         | {"metric": metric, "estimate": result.estimate[k], "std": _seed_std(per_seed[k])}
         | {"low": low[k], "high": high[k], "df": result.df[k], "seed_share": result.seed_share[k]}
-        | {"procedure": labels.method(per_seed.shape[1], IS_SKEWED[k], fixed)}
+        | {"procedure": labels.method(per_seed.shape[1], is_skewed()[k], fixed)}
         | {"boot_low": boot_low[k], "boot_high": boot_high[k], "boot_procedure": bootstrap.PROCEDURE}
-        for k, metric in enumerate(TESTED_METRICS)
+        for k, metric in enumerate(tested_metrics())
     ]
     return [*rows, key | _median_row(block, method, draws, confidence, random)]
 
@@ -220,25 +228,25 @@ def _gap_rows(
     """
     positions = _positions_in_hard(origin, hard)
     least, most = hard.range()
-    signs = np.where(IS_LOWER_BETTER, -1, 1)
+    signs = np.where(is_lower_better(), -1, 1)
     ends = np.sort([0 * signs, signs * (most - least)], axis=0)
     rows = []
     for method in (name for name in origin.higher if name in hard.higher):
         differences = [
-            origin.values(method, metric) - hard.values(method, metric)[:, positions] for metric in TESTED_METRICS
+            origin.values(method, metric) - hard.values(method, metric)[:, positions] for metric in tested_metrics()
         ]
         totals = origin.clusters.totals(np.stack(differences))
         result = mean_inference(
-            variance_components(totals, origin.clusters.sizes, method in random.fixed), confidence, IS_SKEWED, *ends
+            variance_components(totals, origin.clusters.sizes, method in random.fixed), confidence, is_skewed(), *ends
         )
         low, high = (result.estimate,) * 2 if method in random.exact else (result.low, result.high)
         boot_low, boot_high = _bootstrap_means(totals, draws, confidence)
         key = {"method": method, "direction": origin.direction} | _sample_sizes(origin, method)
-        for k, metric in enumerate(TESTED_METRICS):
+        for k, metric in enumerate(tested_metrics()):
             rows.append(
                 key
                 | {"metric": metric, "gap": result.estimate[k], "low": low[k], "high": high[k]}
-                | {"procedure": labels.method(totals.shape[1], IS_SKEWED[k], method in random.fixed)}
+                | {"procedure": labels.method(totals.shape[1], is_skewed()[k], method in random.fixed)}
                 | {"df": result.df[k], "boot_low": boot_low[k], "boot_high": boot_high[k]}
             )
     return rows

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import fdtri, nctdtrinc, stdtrit
 
-from rewind.metrics import METRICS, TESTED_METRICS
+from rewind.metrics import METRICS, tested_metrics
 from rewind.statistics import bootstrap, labels
 from rewind.statistics.blocks import RankBlock
 from rewind.statistics.bootstrap import Resamples, bootstrap_p_value, percentile_interval
@@ -195,7 +195,7 @@ def pair_rows(
     )
     rows = []
     for i, (a, b) in enumerate(pairs):
-        for k, metric in enumerate(TESTED_METRICS):
+        for k, metric in enumerate(tested_metrics()):
             rows.append(
                 {"first": a, "second": b, "setting": block.setting, "direction": block.direction, "metric": metric}
                 | {"difference": stacked["estimate"][i, k]}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rewind.metrics import METRICS, TESTED_METRICS
+from rewind.metrics import METRICS, tested_metrics
 from rewind.statistics.inference import significance_level
 
 METHOD_RANK_COLUMNS = ("method", "setting", "direction", "metric", "rank", "low", "high", "compared", "confidence")
@@ -69,7 +69,7 @@ def method_ranks(
         results, where two of them were not compared with each other, or where no comparison has a p-value.
     """
     rows: list[dict[str, Any]] = []
-    means = intervals[intervals["metric"].isin(TESTED_METRICS) & intervals["method"].isin(list(compared))]
+    means = intervals[intervals["metric"].isin(tested_metrics()) & intervals["method"].isin(list(compared))]
     tests = dict(iter(pairs.groupby(_GROUP_BY, sort=False))) if len(pairs) else {}
     for key, rows_of_key in means.groupby(_GROUP_BY, sort=False):
         estimates = rows_of_key.set_index("method")["estimate"]

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from rewind.distributed import SINGLE_PROCESS, World
 from rewind.errors import RewindError
-from rewind.losses.base import Loss, Objective
+from rewind.losses.base import Loss, Objective, loss_module
 from rewind.models.retriever import Features, Retriever, concatenate
 
 # ---- Micro-batch size, halved when GPU memory runs out -------------------------------------------------------------
@@ -267,9 +267,9 @@ def exact_step(
     >>> torch.allclose(*gradients, atol=1e-6)
     True
     """
-    retriever.zero_grad(set_to_none=True)
     first = next(iter(batch.values()))
     step = _GradCacheStep(retriever, objective, first.device, precision, scaler or torch.amp.GradScaler(enabled=False))
+    step.clear_gradients()
     size = min(micro_batch or len(first), len(first))
     with _limit_pairs_at_once(retriever, size * len(first) * world.size, pairs):
         if world.size == 1 and size == len(first):
@@ -318,6 +318,13 @@ class _GradCacheStep:
     def __init__(self, retriever: Any, objective: Any, device: torch.device, precision: str, scaler: Any) -> None:
         self.retriever, self.objective, self.scaler = retriever, objective, scaler
         self.device, self.precision = device, precision
+        loss = loss_module(objective)
+        self.trained: list[nn.Module] = [retriever] if loss is None else [retriever, loss]
+
+    def clear_gradients(self) -> None:
+        """Drop the gradients of the retriever and of the loss."""
+        for module in self.trained:
+            module.zero_grad(set_to_none=True)
 
     def whole(self, batch: Features) -> StepLoss:
         """Without parts: the plain forward and backward pass of a batch that one process encodes at once."""
@@ -351,10 +358,11 @@ class _GradCacheStep:
                 loss = self.objective(pairs, text, items, entries)
             step_loss = self.backward(loss)
             if math.isfinite(step_loss.value):
-                # Every rank now has the same gradients of parameters that the loss itself uses (the logit scale). They
-                # are summed over ranks at the end and must count once. A head's parameters get theirs by rank, below.
+                # Every rank now has the same gradients of parameters that the loss itself uses (the logit scale, its
+                # own). They are summed over ranks at the end and must count once. A head's parameters get theirs by
+                # rank, below.
                 if world.rank:
-                    self.retriever.zero_grad(set_to_none=True)
+                    self.clear_gradients()
                 pairs.backward()
         if math.isfinite(step_loss.value):
             pairs.collect()
@@ -362,7 +370,8 @@ class _GradCacheStep:
             own = world.share(rows * world.size)
             with world.one_memory():
                 self.continue_backward(chunks, states, [_feature_gradients(text, own), _feature_gradients(items, own)])
-            world.sum_gradients(self.retriever)
+            for module in self.trained:
+                world.sum_gradients(module)
         if world.size > 1 and torch.equal(torch.get_rng_state(), before):
             # The loss drew nothing, so that the state is what it was before the step and the towers' numbers would be
             # the same in the next step. One draw on every rank moves it.

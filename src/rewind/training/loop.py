@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from rewind.config import Training
 from rewind.distributed import SINGLE_PROCESS, World
 from rewind.errors import RewindError
 from rewind.loading.run_data import TrainingData
-from rewind.losses.base import Objective, make_objective
+from rewind.losses.base import Objective, loss_module, make_objective
 from rewind.models.retriever import Features, Retriever, is_overridden
 from rewind.progress import Progress
 from rewind.training.checkpoint import RunState, StateFile
@@ -198,13 +198,18 @@ def train_model(
     retriever.to(device)
     freeze(retriever, keys.freeze)
     objective = make_objective(keys)
+    loss_parameters = loss_module(objective)
+    if loss_parameters is not None:
+        loss_parameters.to(device)
     saved = _load_state(state, world)
     order = BatchOrder(data, keys, seed, world, saved and saved["order"])
     steps = order.per_epoch * keys.epochs
-    optimiser, schedule = make_optimiser(retriever, keys, steps)
+    optimiser, schedule = make_optimiser(retriever, keys, steps, loss_parameters)
     speed_up(retriever, keys)
     retriever.prepare(data)
-    _prepare_objective(objective, retriever, data, device, world)
+    optimised = {id(parameter) for group in optimiser.param_groups for parameter in group["params"]}
+    optimised |= {id(parameter) for parameter in retriever.parameters()}  # whether they are trained is its own matter
+    _prepare_objective(objective, retriever, data, device, world, optimised)
     run = RunState(retriever, objective, order, optimiser, schedule, keys, device)
     run.restore(saved)
     world.copy_weights(retriever)
@@ -260,12 +265,24 @@ def _load_state(state: StateFile, world: World) -> dict[str, Any] | None:
 
 
 def _prepare_objective(
-    objective: Objective, retriever: Retriever, data: TrainingData, device: torch.device, world: World
+    objective: Objective,
+    retriever: Retriever,
+    data: TrainingData,
+    device: torch.device,
+    world: World,
+    optimised: Collection[int],
 ) -> None:
     world.copy_weights(retriever)  # rank 0's, so that all processes prepare the same
     before = random_state(device)
     objective.prepare(retriever, data, device)
     set_random_state(before, device)
+    loss = loss_module(objective)
+    for name, parameter in () if loss is None else loss.named_parameters():
+        if parameter.requires_grad and id(parameter) not in optimised:
+            raise RewindError(
+                f"training.objective: {type(loss).__name__} made or replaced its parameter {name!r} in prepare(), "
+                "where the optimiser does not see it: make it in the constructor, or give it requires_grad=False."
+            )
 
 
 def _keep_epoch(keep: Callable[[int], None] | None, every: int | None, epoch: int) -> None:

@@ -175,16 +175,40 @@ def freeze_layers(retriever: Retriever, count: int | None) -> None:
     retriever.backbone.freeze_layers(count)
 
 
+def loss_parameter_groups(loss: nn.Module | None, retriever: Retriever, keys: Training) -> list[dict[str, Any]]:
+    """A loss's own parameters at ``lr``: matrices are decayed, scalars and vectors (a bias, a temperature) are not.
+
+    Parameters of the retriever that the loss refers to are left to :func:`parameter_groups`.
+    """
+    if loss is None:
+        return []
+    known = {id(parameter) for parameter in retriever.parameters()}
+    own = [p for p in loss.parameters() if p.requires_grad and id(p) not in known]
+    return [
+        {"params": parameters, "lr": keys.lr, "weight_decay": keys.weight_decay if decay else 0.0}
+        for decay in (False, True)
+        if (parameters := [p for p in own if (p.ndim > 1) == decay])
+    ]
+
+
 def make_optimiser(
-    retriever: Retriever, keys: Training, steps: int
+    retriever: Retriever, keys: Training, steps: int, loss: nn.Module | None = None
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
     """Optimiser and schedule for a run of ``steps`` steps; ``freeze_layers`` is applied first.
 
     A retriever's own ``parameter_groups(keys)`` replaces :func:`parameter_groups`. AdamW is fused into one kernel if
-    all parameters are on a GPU, so move the retriever there before.
+    all parameters are on a GPU, so move the retriever and the loss there before.
+
+    Args:
+        retriever: the model.
+        keys: of the run.
+        steps: of the run.
+        loss: a loss with parameters of its own, see :func:`rewind.losses.base.loss_module`.
     """
     freeze_layers(retriever, keys.freeze_layers)
-    groups = retriever.parameter_groups(keys) or parameter_groups(retriever, keys)
+    groups = loss_parameter_groups(loss, retriever, keys)
+    # The retriever's groups come last: the console and history.csv show the learning rate of the last group.
+    groups += retriever.parameter_groups(keys) or parameter_groups(retriever, keys)
     bert = keys.optimiser == "bert_adam"
     # On the CPU the plain kernel stays: the fused one rounds differently.
     fused = {} if bert or not all(p.is_cuda for group in groups for p in group["params"]) else {"fused": True}

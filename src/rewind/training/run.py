@@ -88,7 +88,7 @@ def make_validator(
     if setting == "auto":
         setting = "hard" if (split.items["reversed"] == 1).any() else "test"
 
-    row_of_item = {item: text_to_item for text_to_item, item in enumerate(split.items["item_id"])}
+    row_of_item = {item: row for row, item in enumerate(split.items["item_id"])}
     item_of_caption = np.array([row_of_item[item] for item in split.captions["video_id"]])
 
     def validate(retriever: Retriever) -> dict[str, float]:

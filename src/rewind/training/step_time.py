@@ -12,7 +12,7 @@ import torch
 from rewind.config import Training
 from rewind.io.files import write_csv
 from rewind.loading.run_data import TrainingData, build_untrained_model, job_device
-from rewind.losses.base import make_objective
+from rewind.losses.base import loss_module, make_objective
 from rewind.models.retriever import Features, Retriever
 from rewind.progress import Progress
 from rewind.provenance import hardware
@@ -73,8 +73,11 @@ class Stepper:
         self.retriever, self.keys, self.device = retriever.to(device), keys, device
         freeze(retriever, keys.freeze)
         self.objective = make_objective(keys)
+        loss = loss_module(self.objective)
+        if loss is not None:
+            loss.to(device)
         per_epoch = max(1, len(data.item_of_caption) // keys.batch.size)
-        self.optimiser, self.schedule = make_optimiser(retriever, keys, per_epoch * keys.epochs)
+        self.optimiser, self.schedule = make_optimiser(retriever, keys, per_epoch * keys.epochs, loss)
         speed_up(retriever, keys)
         self.objective.prepare(retriever, data, device)
         retriever.start_epoch(0)

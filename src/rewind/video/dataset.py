@@ -9,7 +9,7 @@ import pandas as pd
 
 from rewind.config.dataset import Dataset, Image, Video
 from rewind.data import splits
-from rewind.data.annotations import format_module, read_annotations
+from rewind.data.annotations import dataset_format, read_annotations
 from rewind.data.captions import USABLE_STATUS, clips_digest, embeddings_digest, write_captions
 from rewind.data.formats.embeddings import INDEX_FILE
 from rewind.io.files import read_csv, read_json, write_csv, write_json
@@ -27,7 +27,7 @@ from rewind.video.sources import (
 
 def make_sources(dataset: Dataset, code: str, ready: str) -> None:
     """Make or fetch source files; each format resumes an interrupted call and removes files of other settings."""
-    format_module(dataset).make_sources(dataset, Path(ready).parent)
+    dataset_format(dataset).make_sources(dataset, Path(ready).parent)
     if not dataset.vectors:
         pack_sources(Path(ready).parent)
     write_json(ready, {"dataset": dataset.name, "source": dataset.source.fingerprint(), "code": code})

@@ -219,6 +219,7 @@ def start_job(snakemake: Any) -> Iterator[Job]:
     with exit_on_error():
         job = snakemake if isinstance(snakemake, Job) else Job.of(snakemake)
     if job.by_hand:  # messages go to the console alone, and exceptions are for a debugger
+        _load_own_metrics(job)
         with acquire_resources(*requested_resources(job)):
             yield job
         print("\n".join(job.output))
@@ -230,6 +231,7 @@ def start_job(snakemake: Any) -> Iterator[Job]:
     with job_session(job.log, *requested_resources(job)):
         checksums.verify_inputs(job)
         checksums.clear_checksums(job)
+        _load_own_metrics(job)
         try:
             yield job
         except RewindError:
@@ -239,6 +241,14 @@ def start_job(snakemake: Any) -> Iterator[Job]:
                 raise explanation from error
             raise
         checksums.write_checksums(job)
+
+
+def _load_own_metrics(job: Job) -> None:
+    """Make the metrics known that a study brings itself; the keys of a study, where a job has them, say them too."""
+    if paths := job.params.get("metrics"):
+        from rewind.config.report import load_metrics
+
+        load_metrics(paths)
 
 
 def requested_resources(job: Job) -> tuple[int, int | None, bool]:

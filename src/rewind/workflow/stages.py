@@ -65,7 +65,6 @@ NON_SEMANTIC = (
 )
 """Modules, and functions of modules, that compute nothing: no result depends on them."""
 
-HEADS_TABLE = "rewind.models.heads:HEADS"
 ZERO_SHOT_VALIDATION = ("rewind.evaluation.zero_shot:validation_task", "rewind.evaluation.zero_shot:validation_file")
 TRANSCODE_CLIP, NORMALISE_IMAGE = "rewind.video.transcode:transcode_clip", "rewind.video.images:normalise_image"
 # Called around a job that computes with torch, by code that is no part of a hash.
@@ -203,17 +202,15 @@ class CodeDependencies:
 
     Attributes:
         modules: found by name at run time, of the library or of the user's own.
-        heads: the temporal heads that are looked up in ``HEADS``; None: any may be.
         zero_shot: whether validation also classifies images.
         items: ``videos`` or ``images`` where only one of them is made.
         files: files whose content counts as code where another took their place.
 
-    >>> CodeDependencies(heads=["meanP"], zero_shot=True).dynamic()
-    {'rewind.models.heads:HEADS': ('rewind.models.heads:HEADS[meanP]',)}
+    >>> CodeDependencies(zero_shot=True, items="images").dynamic()
+    {'rewind.video.transcode:transcode_clip': ()}
     """
 
     modules: Sequence[str] = ()
-    heads: Sequence[str] | None = None
     zero_shot: bool = False
     items: str = ""
     files: Sequence[str] = ()
@@ -224,8 +221,6 @@ class CodeDependencies:
     def dynamic(self) -> dict[str, tuple[str, ...]]:
         """Name of code that depends on a string or a key → the roots that stand for it in a code hash."""
         replacements: dict[str, tuple[str, ...]] = {}
-        if self.heads is not None:
-            replacements[HEADS_TABLE] = tuple(f"{HEADS_TABLE}[{head}]" for head in self.heads)
         if not self.zero_shot:
             replacements |= dict.fromkeys(ZERO_SHOT_VALIDATION, ())
         if self.items:

@@ -19,7 +19,7 @@ from rewind.cli.rehearse.shrink import REHEARSED_SEEDS
 from rewind.cli.rehearse.stages import FinishedJob, StepTimes, folder_bytes, rule_stage
 from rewind.config import Dataset, Method, Study, Training
 from rewind.config.pretraining import has_random_features, own_backbone, pretraining_seeds
-from rewind.models.heads import HEADS
+from rewind.registry import HEADS
 
 # ---- When jobs would end on so many cores and GPUs -----------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class TrainingRates:
 
 def scores_pairs(method: Method) -> bool:
     """Whether a method's head scores pairs."""
-    return method.model == "clip4clip" and bool(getattr(HEADS.get(method.head), "pairwise", False))
+    return method.model == "clip4clip" and method.head in HEADS.names() and HEADS.find(method.head).pairwise
 
 
 def captions_per_epoch(keys: Training, counts: DatasetCounts) -> int:

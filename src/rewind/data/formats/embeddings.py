@@ -24,6 +24,7 @@ from rewind.errors import RewindError, first_lines
 from rewind.io.files import atomic_write, read_csv, read_json, write_csv, write_json
 from rewind.io.strict import CsvColumns, CsvRow, explain_csv_error, read_user_csv, read_user_text, split_lines
 from rewind.progress import Progress
+from rewind.registry import FORMATS
 
 # ---- Paths of the raw files ----------------------------------------------------------------------------------------
 # Rules of other datasets ask for them too.
@@ -392,6 +393,7 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     )
 
 
+@FORMATS.register("embeddings", make_sources=make_sources)
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Items and captions of what :func:`make_sources` wrote; an image is a cluster with all its captions.
 

@@ -31,6 +31,7 @@ from rewind.errors import RewindError
 from rewind.io.files import read_csv, reading_user_file, stable_hash, write_csv
 from rewind.io.strict import read_user_json
 from rewind.progress import track
+from rewind.registry import FORMATS
 
 # ---- npm packages as folders: the user's own, or downloaded --------------------------------------------------------
 
@@ -310,6 +311,7 @@ def _frame_on_white(image: Image.Image, number: int) -> tuple[bytes, int]:
     return Image.alpha_composite(white, frame).convert("RGB").tobytes(), int(image.info.get("duration", 0))
 
 
+@FORMATS.register("emoji", make_sources=make_sources)
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Items and captions of what :func:`make_sources` wrote into ``sources``.
 

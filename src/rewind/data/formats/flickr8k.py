@@ -17,6 +17,7 @@ from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, Annotations
 from rewind.data.formats.photos import IMAGE_SUFFIXES, annotate_images, captions_by_file, split_images
 from rewind.errors import RewindError
 from rewind.io.strict import csv_records, read_user_json, read_user_text, split_lines
+from rewind.registry import FORMATS
 
 # Karpathy's names of splits → ours.
 KARPATHY_SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
@@ -25,6 +26,7 @@ _CAPTION_HEADINGS = frozenset({"caption", "captions", "text", "sentence"})
 _CAPTION_NUMBER = re.compile(r"#\d+$")
 
 
+@FORMATS.register("flickr8k")
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Read ``source.captions``; ``sources`` is not used.
 

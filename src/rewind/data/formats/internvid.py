@@ -16,11 +16,13 @@ from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder
 from rewind.data.formats.photos import item_id_from_file
 from rewind.errors import RewindError, first_lines
 from rewind.io.strict import CsvColumns, read_user_csv
+from rewind.registry import FORMATS
 
 # The published lists have further columns (times and scores), which are not read.
 INTERNVID_COLUMNS = CsvColumns(("YoutubeID", "Caption"), others=True, ids=("YoutubeID",))
 
 
+@FORMATS.register("internvid")
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Read ``source.captions``; ``sources`` is not used. A video with several rows is one item with several captions.
 

@@ -20,6 +20,7 @@ from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, TWIN_SUFFIX, Anno
 from rewind.errors import RewindError, first_lines
 from rewind.io.files import stable_hash
 from rewind.io.strict import read_user_json
+from rewind.registry import FORMATS
 
 _IMAGE_EXTENSIONS = "avif bmp gif heic heif jfif jp2 jpe jpeg jpg pgm png ppm tga tif tiff webp"
 # Recognised by content, whatever the suffix is. Pillow's other formats are left out; for PostScript it would run a
@@ -35,6 +36,7 @@ def open_image(source: str | Path | IO[bytes]) -> Image.Image:
     return Image.open(source, formats=[kind for kind in _PILLOW_FORMATS if kind in Image.OPEN])
 
 
+@FORMATS.register("photos")
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Read ``source.captions``; ``sources`` is not used. See :func:`read_photos`."""
     source = dataset.source

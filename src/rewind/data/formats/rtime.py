@@ -25,6 +25,7 @@ from rewind.config.dataset import Dataset
 from rewind.data.annotations import MAX_NOTE_EXAMPLES, AnnotationBuilder, Annotations
 from rewind.errors import RewindError
 from rewind.io.strict import check_json_escapes, json_type_name, parse_json, read_user_text, strict_json_decoder
+from rewind.registry import FORMATS
 
 GROUP_KEYS = ("group", "category", "verb")  # the first that is text counts
 # JSON between the values of one object, so that the values can be decoded one by one.
@@ -34,6 +35,13 @@ _COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
 _ENTRY_END = re.compile(r"[ \t\n\r]*([,}])[ \t\n\r]*")
 
 
+def has_groups(dataset: Dataset) -> bool:
+    """Whether the test split's file names a group anywhere."""
+    text = read_user_text(dict(dataset.source.annotations).get("test", ""))
+    return any(re.search(rf'"{key}"\s*:\s*"\s*[^"\s]', text) for key in GROUP_KEYS)
+
+
+@FORMATS.register("rtime", has_groups=has_groups)
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Read the files named in ``source.annotations``; ``sources`` is not used.
 
@@ -42,12 +50,6 @@ def read(dataset: Dataset, sources: str) -> Annotations:
             given twice, or in two splits.
     """
     return read_rtime_files(dict(dataset.source.annotations), dataset.reverse)
-
-
-def has_groups(dataset: Dataset) -> bool:
-    """Whether the test split's file names a group anywhere."""
-    text = read_user_text(dict(dataset.source.annotations).get("test", ""))
-    return any(re.search(rf'"{key}"\s*:\s*"\s*[^"\s]', text) for key in GROUP_KEYS)
 
 
 def read_rtime_files(paths: dict[str, str], reverse: bool) -> Annotations:

@@ -26,6 +26,7 @@ from rewind.data.formats import rtime
 from rewind.errors import RewindError
 from rewind.io.files import read_json, stable_hash, write_json
 from rewind.progress import Progress
+from rewind.registry import FORMATS
 
 # ---- Scenes and captions: what happens in a clip, and sentences that are true of it in either direction of time ----
 
@@ -524,14 +525,15 @@ def write_annotations(source: ShapesSource, folder: Path) -> None:
         write_json(folder / f"{split}.json", {name: rtime_entry(entry) for name, entry in entries.items()})
 
 
-def read(dataset: Dataset, sources: str) -> Annotations:
-    """Read what :func:`make_sources` wrote into the folder ``sources``."""
-    return rtime.read_rtime_files({split: str(Path(sources) / f"{split}.json") for split in SPLITS}, dataset.reverse)
-
-
 def has_groups(dataset: Dataset) -> bool:
     """True: the group of a caption is the clip's event."""
     return True
+
+
+@FORMATS.register("shapes", make_sources=make_sources, has_groups=has_groups)
+def read(dataset: Dataset, sources: str) -> Annotations:
+    """Read what :func:`make_sources` wrote into the folder ``sources``."""
+    return rtime.read_rtime_files({split: str(Path(sources) / f"{split}.json") for split in SPLITS}, dataset.reverse)
 
 
 def _source_scenes(source: ShapesSource) -> dict[str, list[CaptionedScene]]:

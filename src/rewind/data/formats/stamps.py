@@ -22,6 +22,7 @@ from rewind.data.formats.photos import read_photos
 from rewind.errors import RewindError
 from rewind.io.files import atomic_write, read_csv, write_csv, write_json
 from rewind.progress import track
+from rewind.registry import FORMATS
 
 DEBIAN_PACKAGE = "tuxpaint-stamps-default"
 STAMPS_FOLDER = "usr/share/tuxpaint/stamps"
@@ -60,6 +61,7 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     print(f"stamps: {len(entries)} images; skipped: {dict(Counter(r for _, r in skipped))}", file=sys.stderr)
 
 
+@FORMATS.register("stamps", make_sources=make_sources)
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Items and captions of what :func:`make_sources` wrote into ``sources``; the notes also count skipped images."""
     folder = Path(sources)

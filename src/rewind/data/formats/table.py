@@ -15,6 +15,7 @@ from rewind.config.dataset import Dataset
 from rewind.data.annotations import SPLITS, AnnotationBuilder, Annotations
 from rewind.errors import RewindError
 from rewind.io.strict import CsvColumns, CsvRow, csv_header, read_user_csv
+from rewind.registry import FORMATS
 
 REQUIRED_COLUMNS = ("item_id", "caption")
 OPTIONAL_COLUMNS = ("path", "split", "cluster_id", "reverse_caption", "group")
@@ -36,6 +37,14 @@ class _TableItem:
     reverse_groups: list[str] = field(default_factory=list)
 
 
+def has_groups(dataset: Dataset) -> bool:
+    """Whether the CSV's column ``group`` names one for a caption of the test split."""
+    table = Path(dataset.source.table)
+    cells = (row.cells for row in read_table_rows(table)) if "group" in csv_header(table) else ()
+    return any(row["group"].strip() and row.get("split", "test") in ("test", "") for row in cells)
+
+
+@FORMATS.register("table", has_groups=has_groups)
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Read the CSV named in ``source.table``; ``sources`` is not used.
 
@@ -70,13 +79,6 @@ def read(dataset: Dataset, sources: str) -> Annotations:
             twin = builder.twin(name, item.path, item.split, item.cluster_id)
             builder.describe(twin, item.reverse, item.split, item.reverse_groups)
     return builder.annotations({split: {"file": str(table)} for split in SPLITS})
-
-
-def has_groups(dataset: Dataset) -> bool:
-    """Whether the CSV's column ``group`` names one for a caption of the test split."""
-    table = Path(dataset.source.table)
-    cells = (row.cells for row in read_table_rows(table)) if "group" in csv_header(table) else ()
-    return any(row["group"].strip() and row.get("split", "test") in ("test", "") for row in cells)
 
 
 def read_table_rows(table: Path, missing: str = "") -> Iterator[CsvRow]:

@@ -8,20 +8,8 @@ from rewind.config import Method
 from rewind.config.base import read_options
 from rewind.errors import RewindError
 from rewind.models.heads.base import Head, with_head_defaults
-from rewind.models.heads.clip4clip import MeanP, SeqLSTM, SeqTransf, TightTransf
-from rewind.models.heads.wti import Wti
-from rewind.models.heads.xpool import XPool
-from rewind.models.retriever import find_component
 from rewind.packaged import docs_page
-
-HEADS = {
-    "meanP": MeanP,
-    "seqLSTM": SeqLSTM,
-    "seqTransf": SeqTransf,
-    "tightTransf": TightTransf,
-    "xpool": XPool,
-    "wti": Wti,
-}
+from rewind.registry import HEADS
 
 POSITION_ROWS = 77  # rows of the heads' position tables, as many as CLIP's text tower has, from which they are copied
 
@@ -35,9 +23,7 @@ def head_class(name: str) -> type[Head]:
     >>> head_class("xpool").pairwise, head_class("meanP").pairwise
     (True, False)
     """
-    if name not in HEADS and "." not in name:
-        raise RewindError(f"methods.*.head: no head {name!r}; available: {', '.join(HEADS)}.")
-    kind = HEADS.get(name) or find_component(name, "rewind.models", "methods.*.head")
+    kind = HEADS.find(name)
     if not isinstance(kind, type):
         raise RewindError(f"methods.*.head: {name} is not a class ({docs_page('add-a-method.md')}).")
     return with_head_defaults(kind)

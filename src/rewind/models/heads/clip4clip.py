@@ -18,6 +18,7 @@ from rewind.errors import RewindError
 from rewind.models.heads.base import Head
 from rewind.models.lstm import Lstm
 from rewind.models.retriever import at_least_float32
+from rewind.registry import HEADS
 
 LN_EPS = 1e-12  # of the heads' layer norms; CLIP's own towers use 1e-5
 PAIRS_AT_ONCE = 4096  # of tightTransf in training, at most
@@ -81,6 +82,7 @@ class Transformer(nn.Module):
         self.resblocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
 
 
+@HEADS.register("meanP")
 class MeanP(Head):
     """Parameter-free (meanP): frames are averaged as they are.
 
@@ -97,6 +99,7 @@ class MeanP(Head):
         return frames
 
 
+@HEADS.register("seqLSTM")
 class SeqLSTM(Head):
     """One unidirectional LSTM layer over the real frames, plus a residual: ``x + LSTM(x)``.
 
@@ -115,6 +118,7 @@ class SeqLSTM(Head):
         return torch.where(mask.bool().unsqueeze(-1), hidden + frames, 2 * frames)
 
 
+@HEADS.register("seqTransf")
 class SeqTransf(Head):
     """Learned positions P and a small transformer over the frames, plus a residual: ``x + Transformer(x + P)``.
 
@@ -139,6 +143,7 @@ class SeqTransf(Head):
         _copy(text, self.frame_position_embeddings, self.transformerClip)
 
 
+@HEADS.register("tightTransf")
 class TightTransf(Head):
     """A cross encoder over one pooled text token and the frame tokens; it scores pairs, without a logit scale.
 

@@ -21,6 +21,7 @@ from rewind.config.base import ConfigModel, config_field
 from rewind.models.heads.base import Head, score_in_chunks, sort_by_content
 from rewind.models.heads.clip4clip import SeqLSTM, SeqTransf
 from rewind.models.retriever import Features, at_least_float32
+from rewind.registry import HEADS
 
 FRAME_HEADS: dict[str, type[SeqLSTM] | type[SeqTransf] | None] = {
     "none": None,
@@ -31,10 +32,10 @@ WEIGHT_INIT_STD = 0.02  # of the networks that compute the weights u and w
 PAIRS_AT_ONCE = 32768  # in training, at most
 
 
-class Options(ConfigModel):
+class WtiOptions(ConfigModel):
     """``methods.*.options`` of ``head: wti``.
 
-    >>> Options(frames="seqTransf").weights
+    >>> WtiOptions(frames="seqTransf").weights
     'learnt'
     """
 
@@ -52,6 +53,7 @@ class Options(ConfigModel):
     )
 
 
+@HEADS.register("wti")
 class Wti(Head):
     """Half the weighted mean of each token's best cosine with a frame, half that of each frame's with a token.
 
@@ -65,7 +67,7 @@ class Wti(Head):
     pairwise = True
     reads_words = True
     scaled = True
-    Options = Options
+    Options = WtiOptions
     pairs_at_once = PAIRS_AT_ONCE
 
     def __init__(
@@ -73,10 +75,10 @@ class Wti(Head):
         width: int,
         layers: int = 4,
         positions: int = 77,
-        options: Options | None = None,  # type: ignore[valid-type]  # mypy takes the class attribute of this name
+        options: WtiOptions | None = None,
     ) -> None:
         super().__init__()
-        options = options or Options()
+        options = options or WtiOptions()
         self.zero_padding = options.padding == "zero"
         kind = FRAME_HEADS[options.frames]
         self.under = kind(width, layers=layers, positions=positions) if kind else None

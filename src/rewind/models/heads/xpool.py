@@ -18,14 +18,15 @@ from rewind.config.base import ConfigModel, config_field
 from rewind.errors import RewindError
 from rewind.models.heads.base import Head, score_in_chunks, sort_by_content
 from rewind.models.retriever import Features, at_least_float32
+from rewind.registry import HEADS
 
 PAIRS_AT_ONCE = 16384  # in training, at most
 
 
-class Options(ConfigModel):
+class XPoolOptions(ConfigModel):
     """``methods.*.options`` of ``head: xpool``.
 
-    >>> Options(heads=2).dropout
+    >>> XPoolOptions(heads=2).dropout
     0.3
     """
 
@@ -45,6 +46,7 @@ class Attention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(width, width) for _ in range(4))
 
 
+@HEADS.register("xpool")
 class XPool(Head):
     """Cosine of a caption with the frames as it pools them; blind to their order.
 
@@ -59,7 +61,7 @@ class XPool(Head):
 
     pairwise = True
     scaled = True
-    Options = Options
+    Options = XPoolOptions
     pairs_at_once = PAIRS_AT_ONCE
 
     def __init__(
@@ -67,10 +69,10 @@ class XPool(Head):
         width: int,
         layers: int = 0,
         positions: int = 0,
-        options: Options | None = None,  # type: ignore[valid-type]  # mypy takes the class attribute of this name
+        options: XPoolOptions | None = None,
     ) -> None:
         super().__init__()
-        options = options or Options()
+        options = options or XPoolOptions()
         if width % options.heads:
             raise RewindError(
                 f"methods.*.options.heads: features of width {width} cannot be divided into {options.heads} heads."

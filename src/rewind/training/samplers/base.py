@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from rewind.config.base import ConfigModel
 from rewind.config.training import Batch
 from rewind.errors import RewindError
-from rewind.models.registry import with_default_hooks
-from rewind.models.retriever import find_component
+from rewind.models.registry import make_component, with_default_hooks
+from rewind.registry import SAMPLERS
 
 if TYPE_CHECKING:
     from rewind.loading.run_data import TrainingData
+
+OPTIONS_KEY = "training.batch.sampler_options"
 
 SamplerState = Mapping[str, np.ndarray]
 """Arrays of numbers on which the order depends; saved with the run. Rank 0 makes them, other processes get copies."""
@@ -23,6 +26,8 @@ class Sampler:
     """Which captions share a batch. ``batches`` is enough; everything else has a default.
 
     Attributes:
+        Options: a :class:`rewind.config.base.ConfigModel` that declares ``training.batch.sampler_options``, of which
+            the constructor gets an instance; None: it has none, and its constructor no arguments.
         refresh_every: epochs after which :meth:`refresh` is called; None: never.
 
     >>> class InOrder(Sampler):
@@ -33,6 +38,7 @@ class Sampler:
     [[0, 1], [2, 3]]
     """
 
+    Options: ClassVar[type[ConfigModel] | None] = None
     refresh_every: int | None = None
 
     def batches(
@@ -87,8 +93,7 @@ class Sampler:
 def make_sampler(keys: Batch) -> Sampler:
     """The sampler that ``training.batch.sampler`` names, with its options.
 
-    What its module's ``build(options)`` returns need not be a :class:`Sampler`: an object with the same methods will
-    do.
+    A class of the user's own need not be a subclass of :class:`Sampler`: one with the same methods will do.
 
     Raises:
         RewindError: if there is no such sampler, or it has no such option.
@@ -96,9 +101,7 @@ def make_sampler(keys: Batch) -> Sampler:
     >>> type(make_sampler(Batch(sampler="pk"))).__name__
     'PK'
     """
-    module = find_component(keys.sampler, "rewind.training.samplers", "training.batch.sampler")
-    if not hasattr(module, "build"):
-        raise RewindError(
-            f"training.batch.sampler: {keys.sampler} has no `build(options)` function, which makes a sampler."
-        )
-    return with_default_hooks(module.build(dict(keys.sampler_options)), Sampler)
+    sampler = make_component(SAMPLERS.find(keys.sampler), SAMPLERS, keys.sampler, keys.sampler_options, OPTIONS_KEY)
+    if not hasattr(sampler, "batches"):
+        raise RewindError(f"training.batch.sampler: {keys.sampler} has no `batches(…)`, which makes a sampler.")
+    return with_default_hooks(sampler, Sampler)

@@ -5,30 +5,27 @@ Every epoch holds every caption once (the original's sampler runs empty after tw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from rewind.config.base import ConfigModel, config_field, read_options
+from rewind.config.base import ConfigModel, config_field
 from rewind.config.training import Batch
 from rewind.errors import RewindError
+from rewind.registry import SAMPLERS
 from rewind.training.batches import cut_into_batches, group_by_item
-from rewind.training.samplers.base import Sampler, SamplerState
-
-OPTIONS_KEY = "training.batch.sampler_options"
+from rewind.training.samplers.base import OPTIONS_KEY, Sampler, SamplerState
 
 
-class Options(ConfigModel):
+class PKOptions(ConfigModel):
     """Options of ``sampler: pk``.
 
-    >>> Options().captions
+    >>> PKOptions().captions
     2
     """
 
     captions: int = config_field(2, "K: captions of one image in a batch; P is the batch size over K.", ge=1, le=64)
 
 
+@SAMPLERS.register("pk")
 class PK(Sampler):
     """K captions of each image in a batch.
 
@@ -36,12 +33,14 @@ class PK(Sampler):
         captions: K.
 
     >>> items = np.array([0, 0, 1, 1])
-    >>> [sorted(items[rows].tolist()) for rows in PK(2).batches(items, np.arange(2), Batch(size=2), 0, 0, {})]
+    >>> [sorted(items[rows].tolist()) for rows in PK(PKOptions()).batches(items, np.arange(2), Batch(size=2), 0, 0, {})]
     [[1, 1], [0, 0]]
     """
 
-    def __init__(self, captions: int) -> None:
-        self.captions = captions
+    Options = PKOptions
+
+    def __init__(self, options: PKOptions) -> None:
+        self.captions = options.captions
 
     def batches(
         self,
@@ -85,8 +84,3 @@ class PK(Sampler):
                 f"{OPTIONS_KEY}.captions: {self.captions} captions of an image cannot share a batch if an epoch has "
                 "only one per image: set training.batch.captions: all."
             )
-
-
-def build(options: Mapping[str, Any]) -> PK:
-    """The sampler under ``training.batch.sampler_options``."""
-    return PK(read_options(Options, options, OPTIONS_KEY, "sampler: pk").captions)

@@ -12,25 +12,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from rewind.config.base import SEED_BOUNDS, ConfigModel, config_field, read_options
+from rewind.config.base import SEED_BOUNDS, ConfigModel, config_field
 from rewind.config.training import Batch
 from rewind.errors import RewindError
 from rewind.loading.run_data import TrainingData
+from rewind.registry import SAMPLERS
 from rewind.training.batches import epoch_batches
-from rewind.training.samplers.base import Sampler, SamplerState
-
-OPTIONS_KEY = "training.batch.sampler_options"
+from rewind.training.samplers.base import OPTIONS_KEY, Sampler, SamplerState
 
 
-class Options(ConfigModel):
+class TopicalOptions(ConfigModel):
     """Options of the sampler.
 
-    >>> Options(clusters=20).refresh_every
+    >>> TopicalOptions(clusters=20).refresh_every
     2
     """
 
@@ -45,18 +43,21 @@ class Options(ConfigModel):
     random_state: int = config_field(0, "Seed of k-means, the same for all runs.", **SEED_BOUNDS)
 
 
+@SAMPLERS.register("topical")
 class Topical(Sampler):
     """Batches of one topic among uniform ones.
 
     Its state is ``cluster`` (n,), one per caption, and ``count`` (), the k of k-means.
 
-    >>> sampler, state = Topical(Options(p_topical=0.5)), {"cluster": np.array([0, 0, 0, 0, 1, 1, 1, 1])}
+    >>> sampler, state = Topical(TopicalOptions(p_topical=0.5)), {"cluster": np.array([0, 0, 0, 0, 1, 1, 1, 1])}
     >>> batches = sampler.batches(np.arange(8), np.arange(8), Batch(size=4), 0, 0, state)
     >>> [len(rows) for rows in batches], sorted(np.concatenate(batches).tolist()) == list(range(8))
     ([4, 4], True)
     """
 
-    def __init__(self, options: Options) -> None:
+    Options = TopicalOptions
+
+    def __init__(self, options: TopicalOptions) -> None:
         self.options, self.refresh_every = options, options.refresh_every
 
     def prepare(self, data: TrainingData, keys: Batch, seed: int) -> dict[str, np.ndarray]:
@@ -225,12 +226,3 @@ def _usable_clusters(clusters: int, captions: int, size: int) -> int:
             f"{captions / clusters:.1f} each on average, less than a batch of {size}: {most} are made."
         )
     return min(clusters, most)
-
-
-def build(options: Mapping[str, Any]) -> Topical:
-    """The sampler with ``training.batch.sampler_options``.
-
-    Raises:
-        RewindError: for an unknown option or a wrong value.
-    """
-    return Topical(read_options(Options, options, OPTIONS_KEY, "sampler: topical"))

@@ -5,21 +5,15 @@ See :func:`rewind.training.batches.epoch_batches`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from rewind.config.base import ConfigModel, read_options
 from rewind.config.training import Batch
+from rewind.registry import SAMPLERS
 from rewind.training.batches import epoch_batches
 from rewind.training.samplers.base import Sampler, SamplerState
 
 
-class Options(ConfigModel):
-    """There are no options."""
-
-
+@SAMPLERS.register("uniform")
 class Uniform(Sampler):
     """The order of :func:`epoch_batches`; it has no state.
 
@@ -39,9 +33,3 @@ class Uniform(Sampler):
     ) -> list[np.ndarray]:
         """Caption rows of every batch of one epoch."""
         return epoch_batches(item_of_caption, cluster_of_item, keys, seed, epoch)
-
-
-def build(options: Mapping[str, Any]) -> Uniform:
-    """The sampler; it has no options."""
-    read_options(Options, options, "training.batch.sampler_options", "sampler: uniform")
-    return Uniform()

@@ -12,7 +12,7 @@ from rewind.config.dataset import EmbeddingsSource, MadeFrom
 from rewind.config.encoders import Encoding, encoding_of_side, encodings_of
 from rewind.data.groups import dataset_has_groups, group_file
 from rewind.errors import RewindError
-from rewind.registry import ENCODERS, full_name
+from rewind.registry import ENCODERS, FORMATS
 from rewind.video.sources import annotation_files
 from rewind.workflow import memory
 from rewind.workflow.config import source_digest
@@ -248,7 +248,7 @@ class DatasetPlan:
 
     def code_dependencies(self, rule: str, encoding: str = "") -> CodeDependencies:
         """What a stage's code depends on besides its script: what keys name, and files of the user's."""
-        annotated = CodeDependencies([full_name("rewind.data.formats", self.keys.source.format)])
+        annotated = CodeDependencies([FORMATS.full_name(self.keys.source.format)])
         match rule:
             case "sources" | "vectors":
                 return annotated.with_files(self.annotations())
@@ -260,11 +260,11 @@ class DatasetPlan:
                 return CodeDependencies(items=self.keys.items)
             case "encode_dataset":
                 sides = self._made_from().sides.values()
-                by_name = [full_name(ENCODERS, side.encoder) for side in sides if side.encoder]
+                by_name = [ENCODERS.full_name(side.encoder) for side in sides if side.encoder]
                 own = [side.name for side in sides if not side.encoder and "." in side.name]
                 files = self._encoder_files() + json_files(side.architecture for side in sides)
                 return CodeDependencies(by_name + own, files=user_files(files))
             case "encode_vectors":
                 keys = self.encodings[encoding]
-                return CodeDependencies([full_name(ENCODERS, keys.encoder)], files=user_files(keys.files()))
+                return CodeDependencies([ENCODERS.full_name(keys.encoder)], files=user_files(keys.files()))
         return CodeDependencies()

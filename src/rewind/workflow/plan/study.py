@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rewind.config.study import MODELS_WITHOUT_TOWERS, RunKey
 from rewind.config.training import Training
 from rewind.errors import RewindError
 from rewind.io.files import read_json
-from rewind.registry import LOSSES, MODELS, SAMPLERS, full_name
+from rewind.registry import BACKBONES, HEADS, LOSSES, MODELS, SAMPLERS, head_modules
 from rewind.report.page.document import assets_hash
 from rewind.workflow import memory
 from rewind.workflow.config import zero_shot_file
@@ -28,6 +29,12 @@ TRAINING_MINUTES, ENCODING_MINUTES, SHORT_MINUTES = 1440, 720, 60
 PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve", "ranks")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
 DRAWN_OF_A_RUN = ("heatmap", "embedding")  # also as SVG
+
+
+METRIC_RULES = frozenset(
+    {"ranks", "metrics", "statistics", "group_results", "control", "tables", "figures", "group_figure", "page"}
+)
+"""Rules whose code depends on the metrics of a study, besides `untrained_run`."""
 
 
 class StudyPlan:
@@ -126,6 +133,10 @@ class StudyPlan:
 
     def dataset_keys(self) -> dict[str, Any]:
         return self.dataset.keys.fingerprint()
+
+    def own_metrics(self) -> list[str]:
+        """Dotted paths of the study's own metrics; a job loads them before its script's work begins."""
+        return list(self.keys.metrics)
 
     def pairs(self) -> list[tuple[str, str]]:
         return self.keys.pairs()
@@ -718,8 +729,11 @@ class StudyPlan:
         """What a stage's code depends on besides its script: what keys name, and files of the user's."""
         study = self.keys
         match rule:
-            case "train" | "untrained_run":
+            case "train":
                 return self._trained([self.method(method)], seed, self._zero_shot_in_training())
+            case "untrained_run":
+                run = self._trained([self.method(method)], seed, self._zero_shot_in_training())
+                return replace(run, modules=[*run.modules, *study.metrics])
             case "step_time":
                 methods = [self.method(name) for name in self.timed_methods()]
                 return self._trained(methods, seed, self._zero_shot_in_training())
@@ -734,17 +748,19 @@ class StudyPlan:
                 trained = study.pretraining.method.model_copy(update={"training": study.pretraining.training})
                 return self._trained([trained], seed)
             case "features":
-                backbone = full_name(MODELS, study.backbone.kind)
+                backbone = BACKBONES.full_name(study.backbone.kind)
                 files = user_files(json_files([study.backbone.architecture]))
                 files += [] if study.pretraining else self.weights()
-                return CodeDependencies(["rewind.models.clip4clip", backbone], ["meanP"], files=files)
+                return CodeDependencies(
+                    [MODELS.full_name("clip4clip"), HEADS.full_name("meanP"), backbone], files=files
+                )
             case "zero_shot":
                 return self._scored([method], seed, self.zero_shot_images())
             case "similarity" | "cosines" | "export_vectors" | "submission":
                 return self._scored([method], seed)
             case "efficiency":
                 return self._scored([name for name, _ in self.measured_runs()], seed)
-        return CodeDependencies()
+        return CodeDependencies(study.metrics if rule in METRIC_RULES else ())
 
     def _with_training(self, method: str, training: Training) -> Method:
         return self.method(method).model_copy(update={"training": training})
@@ -754,29 +770,29 @@ class StudyPlan:
         modules = [module for method in methods for module in self._trained_modules(method)]
         files = [*self._model_files(methods, seed), *self.weights()]
         files += self.zero_shot_images() if zero_shot else []
-        return CodeDependencies(modules, _heads(methods), zero_shot, files=files)
+        return CodeDependencies(modules, zero_shot, files=files)
 
     def _scored(self, names: Sequence[str], seed: int | None, files: Sequence[str] = ()) -> CodeDependencies:
         """Of a stage that runs models of methods; how they were trained is no part of it."""
         methods = [self.method(name) for name in names]
         modules = [module for method in methods for module in self._model_modules(method)]
-        return CodeDependencies(modules, _heads(methods), files=[*files, *self._model_files(methods, seed)])
+        return CodeDependencies(modules, files=[*files, *self._model_files(methods, seed)])
 
     def _model_modules(self, method: Method) -> list[str]:
         """Modules of a method's model."""
-        modules = [full_name(MODELS, method.model), full_name(MODELS, self.keys.backbone.kind)]
+        modules = [MODELS.full_name(method.model), BACKBONES.full_name(self.keys.backbone.kind)]
         own = pretraining.own_backbone(method)
         if isinstance(own, dict):
-            modules.append(full_name(MODELS, own.get("kind", "clip")))
-        return modules + [method.head] * ("." in method.head)
+            modules.append(BACKBONES.full_name(own.get("kind", "clip")))
+        return modules + head_modules(method.model, method.head)
 
     def _trained_modules(self, method: Method) -> list[str]:
         """The same, with its loss and its sampler."""
         training = method.training
         return [
             *self._model_modules(method),
-            full_name(LOSSES, training.objective),
-            full_name(SAMPLERS, training.batch.sampler),
+            LOSSES.full_name(training.objective),
+            SAMPLERS.full_name(training.batch.sampler),
         ]
 
     def _model_files(self, methods: Sequence[Method], seed: int | None) -> list[str]:
@@ -792,10 +808,3 @@ class StudyPlan:
         if any(map(pretraining.uses_study_backbone, methods)):
             architectures.append(self.keys.backbone.architecture)
         return user_files([*files, *json_files(architectures), self.keys.text.vocabulary])
-
-
-def _heads(methods: Iterable[Method]) -> list[str] | None:
-    """Heads that methods look up by name; None where a model of the user's own may look up any."""
-    if any("." in method.model for method in methods):
-        return None
-    return [method.head for method in methods if method.model == "clip4clip" and "." not in method.head]

@@ -10,7 +10,7 @@ from typing import Any
 from rewind.config import Dataset, Study
 from rewind.config.dataset import BUILT_IN_ENCODERS, MadeFrom
 from rewind.config.encoders import Encoding, encoding_of_side
-from rewind.data.annotations import format_module
+from rewind.data.annotations import dataset_format
 from rewind.data.formats.cifar10 import find_cifar10
 from rewind.data.groups import group_file
 from rewind.errors import ConfigErrors, RewindError
@@ -47,7 +47,7 @@ def dataset_faults(dataset: Dataset) -> list[str]:
         faults += ["these files are missing:", *(f"  - {path}" for path in missing), *instructions]
     if "." in dataset.source.format:
         try:
-            format_module(dataset)
+            dataset_format(dataset)
         except RewindError as error:
             faults.append(str(error).removeprefix(f"config/datasets/{dataset.name}.yaml: "))
     made_from: MadeFrom | None = dataset.source.made_from if dataset.vectors else None

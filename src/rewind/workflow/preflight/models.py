@@ -198,12 +198,12 @@ def _expected_ids(dataset: Dataset) -> Any:
 
 def _meta_retriever(spec: RunSpec) -> Any:
     """The retriever on meta tensors; None for a module of the user's own, which is imported but not built."""
-    from rewind.models.registry import backbone_module, build_model, model_hooks
+    from rewind.models.registry import backbone_builder, build_model, model_hooks
     from rewind.models.weights import shapes_only
 
     method = spec.method
     hooks = model_hooks(method.model)
-    backbone_module(spec.backbone.kind)
+    backbone_builder(spec.backbone.kind)
     hooks.check(method, spec.backbone)
     own_backbone = pretraining.own_backbone(method)
     kinds = (
