@@ -16,7 +16,7 @@ import torch
 from conftest import ROOT
 from rewind.cli import doctor
 from rewind.cli.doctor import Finding, format_findings
-from rewind.cli.main import _build_parser, main
+from rewind.cli.main import COMMAND_GROUPS, _build_parser, main
 from rewind.config import Backbone, Frames, Method, RunSpec, Text
 from rewind.config.evaluation import Evaluation
 from rewind.errors import RewindError
@@ -61,6 +61,44 @@ def test_no_option_takes_what_is_not_finite(capsys):
             with pytest.raises(SystemExit):
                 main([*command[:-1], f"{command[-1]}={value}"])
             assert f"argument {command[-1]}: '{value}' is not a finite number" in capsys.readouterr().err
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return commands.choices
+
+
+def test_help_lists_every_command_under_one_heading_with_a_sentence(capsys, monkeypatch):
+    grouped = [name for names in COMMAND_GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(_commands(_build_parser())) and len(set(grouped)) == len(grouped)
+    for columns in ("60", "120"):
+        monkeypatch.setenv("COLUMNS", columns)
+        with pytest.raises(SystemExit) as stopped:
+            main(["--help"])
+        page = capsys.readouterr().out
+        assert stopped.value.code == 0 and max(map(len, page.splitlines())) <= int(columns)
+        headings = [line[:-1] for line in page.splitlines() if re.fullmatch(r"[a-z]+:", line)]
+        assert headings == ["start", "run", "inspect", "share", "maintain", "options"]
+        listed = re.findall(r"^    ([a-z][\w-]*)(?:$\n {16}| +)([A-Z]\w+ )", page, re.M)
+        assert [name for name, _ in listed] == grouped, "each with the beginning of a sentence"
+    assert "    why         List what is stale, and which key, code or file changed\n" in page
+
+
+def test_every_command_describes_itself():
+    parsers = list(_commands(_build_parser()).items())
+    for name, parser in parsers:  # which grows by commands of commands
+        assert re.match(r"[A-Z].*\.$", parser.description, re.S), name
+        if any(isinstance(action, argparse._SubParsersAction) for action in parser._actions):
+            parsers += [(f"{name} {inner}", one) for inner, one in _commands(parser).items()]
+
+
+def test_help_of_accept_says_what_is_written_and_whose_claim_it_is(capsys):
+    with pytest.raises(SystemExit):
+        main(["accept", "--help"])
+    page = " ".join(capsys.readouterr().out.split())
+    assert "This is your claim: nothing is computed or compared." in page
+    assert "results/<study>/accepted.json" in page and ".snakemake/metadata" in page
+    assert "treated as made by the current code" in page and "delete accepted.json" in page
 
 
 def test_the_doctor_shows_what_a_run_records(capsys):

@@ -147,6 +147,7 @@ def test_an_accepted_edit_runs_nothing_and_is_said_below_tables(study):
     assert study.stale(TABLES)["train"] == 1
     said = study.rewind("accept", TABLES)
     assert "train tiny/seqTransf/seed0: models/heads/clip4clip.py changed (SeqTransf.forward)" in said
+    assert "results/tiny/accepted.json: 2 accepted\nThat these edits change no result is the claim of " in said
     assert study.stale(TABLES) == {"tables": 1}, "which say it"
     study.run(TABLES)
     assert study.stale(TABLES) == {} and model.read_bytes() == before

@@ -16,9 +16,18 @@ from rewind.io.files import check_output_folder, read_csv, require_regular_file
 
 def add_clip_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Add ``rewind clips`` and ``rewind verify``."""
-    clips = commands.add_parser("clips", help="take clips out of a dataset's shards")
+    clips = commands.add_parser(
+        "clips",
+        description="Take clips out of a dataset's shards. Prepared clips and images are stored in tar files; players "
+        "and other tools want them as single files.",
+    )
     actions = clips.add_subparsers(required=True, metavar="ACTION")
-    extract = actions.add_parser("extract", help="write clips or images as single files")
+    extract = actions.add_parser(
+        "extract",
+        help="write clips or images as single files",
+        description="Write clips or images as single files, by their ids or those of a whole split. The shards stay as "
+        "they are.",
+    )
     extract.add_argument("dataset", metavar="DATASET", help="name of a dataset or a study, or results/data/<dataset>")
     extract.add_argument("id", nargs="*", metavar="ID", help="items, for example v1 v1_rev (default: those of --split)")
     extract.add_argument("--split", choices=("train", "valid", "test"), help="all usable items of this split")
@@ -31,7 +40,11 @@ def add_clip_commands(commands: argparse._SubParsersAction[Any]) -> None:
         help="also take clips that items.csv names outside of results/data, or behind a link that leads out",
     )
     extract.set_defaults(command=_extract)
-    verify = commands.add_parser("verify", help="compare clips or a frame store with their checksums")
+    verify = commands.add_parser(
+        "verify",
+        description="Compare clips or a frame store with their checksums. Every byte is read; files that are not as "
+        "they were written are listed, and the exit code is then 1.",
+    )
     verify.add_argument(
         "what",
         metavar="DATASET|INDEX",

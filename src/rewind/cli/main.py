@@ -1,7 +1,8 @@
 """The command ``rewind``: tools around the Snakemake workflow, for a machine, a study or a finished run.
 
-Each command has two functions: ``_add_…`` describes its arguments, the one below it runs the command and returns the
-exit code. What a command needs (torch above all) is imported when it runs, so that ``rewind --help`` is fast.
+Each command has two functions: ``_add_…`` describes the command and its arguments, the one below it runs the command
+and returns the exit code. ``rewind --help`` shows the first sentence of each description. What a command needs (torch
+above all) is imported when it runs, so that ``rewind --help`` is fast.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import argparse
 import contextlib
 import math
 import os
+import re
+import shutil
 import signal
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from rewind.cli.new.command import add_new_command
 from rewind.errors import printable_output
 from rewind.exports.command import add_export_commands
 from rewind.io.files import archive_contains, check_output_file, check_output_folder, looks_like_json
+from rewind.packaged import installed_version
 from rewind.search.arguments import add_search_commands
 from rewind.system_errors import user_message
 
@@ -66,14 +71,26 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+COMMAND_GROUPS = {
+    "start": ("doctor", "new", "init"),
+    "run": ("rehearse", "power", "evaluate"),
+    "inspect": ("search", "serve", "why"),
+    "share": ("export", "import", "clips"),
+    "maintain": ("verify", "accept", "job", "export-clip4clip", "publish"),
+}
+"""Heading in ``rewind --help`` → its commands, in the order in which they are shown."""
+
+
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rewind",
-        description="Tools around the Snakemake workflow: check a machine, plan a study, search with a finished run.",
+        usage="rewind [-h] [--version] COMMAND ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    # `rewind --help` lists the commands in this order.
-    add_new_command(parser, commands)
+    parser.add_argument("--version", action="version", version=f"rewind {installed_version()}")
+    # argparse can only list all commands under one heading: the list is part of the description instead.
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", prog="rewind", help=argparse.SUPPRESS)
+    add_new_command(commands)
     _add_doctor(commands)
     _add_export_clip4clip(commands)
     add_export_commands(commands)
@@ -87,7 +104,28 @@ def _build_parser() -> argparse.ArgumentParser:
     add_search_commands(commands)
     _add_why(commands)
     _add_accept(commands)
+    parser.description = _overview(commands.choices)
     return parser
+
+
+def _overview(commands: Mapping[str, argparse.ArgumentParser]) -> str:
+    """Every command under its heading, with the first sentence of its description."""
+    width = shutil.get_terminal_size().columns - 2
+    intro = (
+        "Tools around the Snakemake workflow of Rewind, which benchmarks text-to-video retrieval. `snakemake --cores "
+        "all` runs studies; these commands prepare them, look at what they found, and pass it on. `rewind COMMAND "
+        "--help` describes a command."
+    )
+    lines = [textwrap.fill(intro, width)]
+    for heading, names in COMMAND_GROUPS.items():
+        lines += ["", f"{heading}:"]
+        for name in names:
+            sentence = re.split(r"\.\s|\.$", commands[name].description or "", maxsplit=1)[0]
+            head = f"    {name:<12}" if len(name) <= 10 else f"    {name}\n{'':16}"
+            lines.append(
+                head + textwrap.fill(sentence, width, initial_indent=" " * 16, subsequent_indent=" " * 16)[16:]
+            )
+    return "\n".join(lines)
 
 
 def finite_number(text: str) -> float:
@@ -115,7 +153,12 @@ def finite_number(text: str) -> float:
 
 
 def _add_doctor(commands: argparse._SubParsersAction[Any]) -> None:
-    doctor = commands.add_parser("doctor", help="list what this machine has, what is missing, and how to get it")
+    doctor = commands.add_parser(
+        "doctor",
+        description="List what this machine has, what is missing, and how to get it. It looks at Python packages, "
+        "ffmpeg, GPUs, memory and disk, and at the weights that the studies in config/studies ask for; exit code 1 "
+        "says that something needed is missing.",
+    )
     doctor.set_defaults(command=_doctor)
 
 
@@ -128,7 +171,11 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _add_export_clip4clip(commands: argparse._SubParsersAction[Any]) -> None:
-    export = commands.add_parser("export-clip4clip", help="export the model of a run as CLIP4Clip's pytorch_model.bin")
+    export = commands.add_parser(
+        "export-clip4clip",
+        description="Export the model of a run as a pytorch_model.bin of CLIP4Clip. The original authors' code loads "
+        "the file; runs that it cannot compute, such as those with another head or backbone, are refused.",
+    )
     export.add_argument("run", type=Path, help="folder of a run: results/<study>/runs/<method>/seed<k>")
     export.add_argument("out", type=Path, help="file to write")
     export.set_defaults(command=_export_clip4clip)
@@ -146,9 +193,9 @@ def _export_clip4clip(options: argparse.Namespace) -> int:
 def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
     job = commands.add_parser(
         "job",
-        help="run one job of the workflow again in this process: `python -m pdb -m rewind job FILE` steps into it",
-        description="Runs the job that makes FILE once more, with what Snakemake gave it the last time. It writes to "
-        "another folder; results and Snakemake's records are not changed.",
+        description="Run one job of the workflow again in this process, for a debugger. It is the job that makes "
+        "FILE, with what Snakemake gave it the last time; `python -m pdb -m rewind job FILE` steps into it. It writes "
+        "to another folder; results and Snakemake's records are not changed.",
     )
     job.add_argument("target", metavar="FILE", help="an output of the job, for example results/demo/metrics.csv")
     job.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: a new temporary folder)")
@@ -164,7 +211,12 @@ def _job(options: argparse.Namespace) -> int:
 
 
 def _add_power(commands: argparse._SubParsersAction[Any]) -> None:
-    power = commands.add_parser("power", help="estimate what difference of R@1 a study can detect")
+    power = commands.add_parser(
+        "power",
+        description="Estimate what difference of R@1 a study can detect. Seeds, queries, R@1 and the spread over "
+        "seeds come from the options, else from the study's results, else from the dataset, else they are assumed, "
+        "and the report says which; nothing is run.",
+    )
     power.add_argument("study", type=_study_path, help="a study's name, or its file")
     power.add_argument("--setting", help="evaluation setting (default: the study's first)")
     power.add_argument("--seeds", type=int, help="seeds per method (default: the study's)")
@@ -208,7 +260,9 @@ def _study_path(text: str) -> Path:
 
 def _add_publish(commands: argparse._SubParsersAction[Any]) -> None:
     publish = commands.add_parser(
-        "publish", help="store the results of a finished study and write them into README.md and docs/"
+        "publish",
+        description="Store the results of a finished study and write them into README.md and docs/. It belongs to "
+        "Rewind's own documents, and runs in the root of a checkout.",
     )
     publish.add_argument(
         "source", nargs="?", metavar="STUDY", help="a study or a benchmark (default: only update documents)"
@@ -239,8 +293,8 @@ def _publish(options: argparse.Namespace) -> int:
 def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
     evaluate = commands.add_parser(
         "evaluate",
-        help="evaluate vectors, scores or a model by name without writing a study file",
-        description="Writes config/studies/STUDY.yaml and, for a CSV, its dataset's file, runs it and prints tables.",
+        description="Evaluate vectors, scores or a model by name without writing a study file. It writes "
+        "config/studies/STUDY.yaml and, for a CSV, its dataset's file, runs the study and prints its tables.",
     )
     evaluate.add_argument("--data", required=True, help="a CSV item_id,caption[,reverse_caption], or a dataset's name")
     evaluate.add_argument("--videos", default="", metavar="FOLDER", help="clips of the CSV's items, if they are here")
@@ -300,7 +354,9 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _add_rehearse(commands: argparse._SubParsersAction[Any]) -> None:
     rehearse = commands.add_parser(
-        "rehearse", help="run every stage of a study on a handful of items, and estimate the cost of the full study"
+        "rehearse",
+        description="Run every stage of a study on a handful of items, and estimate the cost of the full study. "
+        "Made-up clips and weights stand in for those that are missing; all files go to results/rehearsal.",
     )
     rehearse.add_argument("study", nargs="+", help="names of files in config/studies")
     rehearse.add_argument(
@@ -332,7 +388,11 @@ def _rehearse(options: argparse.Namespace) -> int:
 
 
 def _add_why(commands: argparse._SubParsersAction[Any]) -> None:
-    why = commands.add_parser("why", help="list what is stale, and which key, code or file changed")
+    why = commands.add_parser(
+        "why",
+        description="List what is stale, and which key, code or file changed. What is listed is what `snakemake` would "
+        "make again; nothing is run.",
+    )
     why.add_argument("target", nargs="*", help="studies, result files, or rules (default: all studies in config.yaml)")
     why.set_defaults(command=_why)
 
@@ -343,8 +403,34 @@ def _why(options: argparse.Namespace) -> int:
     return why(options.target)
 
 
+# Paragraphs are wrapped here, since argparse would join them.
+ACCEPT_DESCRIPTION = """\
+Declare that an edit of code changes no result, so that nothing is made again.
+
+This is your claim: nothing is computed or compared. Finished results of the
+targets are treated as made by the current code from then on, until that code
+is edited once more, and every table that uses them says who accepted what,
+and when.
+
+Written are, for every job that is stale only because its code was edited:
+  results/<study>/accepted.json, or results/data/<dataset>/accepted.json for
+      clips and captions: the job, its old and its new code hash, what was
+      edited, your account's name, the day, and a checksum of one output
+  .snakemake/metadata: the paths of the inputs, where clips and frames are
+      stored elsewhere than before with the same content
+Results themselves are not touched. To take the claim back, delete
+accepted.json: what it kept is made again.
+
+Not accepted, and so made again: jobs with a changed key or input file;
+tables, figures and pages."""
+
+
 def _add_accept(commands: argparse._SubParsersAction[Any]) -> None:
-    accept = commands.add_parser("accept", help="declare that an edit of code changes no existing result")
+    accept = commands.add_parser(
+        "accept",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=ACCEPT_DESCRIPTION,
+    )
     accept.add_argument("target", nargs="+", help="studies, result files, or rules")
     accept.set_defaults(command=_accept)
 

@@ -51,7 +51,9 @@ def why(targets: Sequence[str]) -> int:
 def accept(targets: Sequence[str]) -> int:
     """Declare that edits of code change no result: existing outputs then count as made by the present code.
 
-    Tables, figures and pages are made again nevertheless (:data:`rewind.workflow.stages.DISPLAY_STAGES`).
+    The declaration is the user's claim, of which nothing is checked. It is recorded in ``accepted.json`` of the study
+    or data set; where clips and frames are stored elsewhere, their new paths go into Snakemake's records. Tables,
+    figures and pages are made again nevertheless (:data:`rewind.workflow.stages.DISPLAY_STAGES`).
 
     Raises:
         RewindError: where no output of these targets is stale because of an edit of code alone.
@@ -84,7 +86,12 @@ def accept(targets: Sequence[str]) -> int:
         if edits:
             print(f"{path}: {len(edits)} accepted")
     if moved_jobs:
-        print(f"{len(moved_jobs)} jobs read the same clips and frames from where they are now")
+        print(f"{len(moved_jobs)} jobs read the same clips and frames from where they are now (.snakemake/metadata)")
+    if any(new_edits.values()):
+        print(
+            f"That these edits change no result is the claim of {getpass.getuser()}; nothing was compared. Finished "
+            "results now count as made by the current code, and tables say who accepted what."
+        )
     return 0
 
 

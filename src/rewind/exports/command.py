@@ -11,9 +11,17 @@ from rewind.io.files import check_output_file
 
 def add_export_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Add ``rewind export`` and ``rewind import``."""
-    export = commands.add_parser("export", help="write data for other evaluation tools")
+    export = commands.add_parser(
+        "export",
+        description="Write data for other evaluation tools. Each format is a command of its own.",
+    )
     formats = export.add_subparsers(required=True, metavar="FORMAT")
-    mteb = formats.add_parser("mteb", help="write a Python module of MTEB tasks over a data set's test split")
+    mteb = formats.add_parser(
+        "mteb",
+        help="write a Python module of MTEB tasks over a data set's test split",
+        description="Write a Python module of MTEB tasks over a data set's test split. MTEB can then evaluate its own "
+        "models on your data; the module runs without Rewind.",
+    )
     mteb.add_argument("name", metavar="STUDY|DATASET", help="name of a file in config/studies or config/datasets")
     mteb.add_argument("out", type=Path, metavar="OUT", help="folder to write; Python imports it by its name")
     mteb.add_argument(
@@ -22,9 +30,18 @@ def add_export_commands(commands: argparse._SubParsersAction[Any]) -> None:
         help="put the clips into it too (default: beside the dataset, in results/data/<dataset>/clips)",
     )
     mteb.set_defaults(command=_export_mteb)
-    importer = commands.add_parser("import", help="read scores that other evaluation tools computed")
+    importer = commands.add_parser(
+        "import",
+        description="Read scores that other evaluation tools computed. They become a file that a study takes as a "
+        "method (`model: scores`). Each format is a command of its own.",
+    )
     formats = importer.add_subparsers(required=True, metavar="FORMAT")
-    mteb = formats.add_parser("mteb", help="read the predictions of a retrieval task that MTEB kept")
+    mteb = formats.add_parser(
+        "mteb",
+        help="read the predictions of a retrieval task that MTEB kept",
+        description="Read the predictions of a retrieval task that MTEB kept, and write them as a matrix or a TREC "
+        "run.",
+    )
     mteb.add_argument("predictions", type=Path, metavar="PREDICTIONS", help="<task>_predictions.json")
     mteb.add_argument("out", type=Path, metavar="OUT", help="matrix (.npz), or TREC run (.trec, .txt, .run) to write")
     mteb.set_defaults(command=_import_mteb)

@@ -14,7 +14,11 @@ from rewind.errors import RewindError
 
 def add_search_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Add ``rewind search`` and ``rewind serve``."""
-    search = commands.add_parser("search", help="search the items of a dataset with a finished run")
+    search = commands.add_parser(
+        "search",
+        description="Search the items of a dataset with a finished run. It prints the best items for a text; "
+        "without one it asks for texts at a prompt.",
+    )
     _add_gallery_arguments(search)
     search.add_argument("query", nargs="*", help="what to search for (default: ask at a prompt)")
     search.add_argument("--top", type=int, default=5, help="number of items to show (default: 5)")
@@ -23,7 +27,11 @@ def add_search_commands(commands: argparse._SubParsersAction[Any]) -> None:
     search.add_argument("--save", type=Path, metavar="FOLDER", help="write a picture and a JSON file for every answer")
     search.add_argument("--times", action="store_true", help="print how long encoding and ranking took")
     search.set_defaults(command=_search)
-    serve = commands.add_parser("serve", help="search with a finished run in the browser")
+    serve = commands.add_parser(
+        "serve",
+        description="Search with a finished run in the browser. A local web page plays the items that are found; it "
+        "needs Flask (`pip install 'rewind-bench[serve]'`) and runs until it is stopped with Ctrl-C.",
+    )
     _add_gallery_arguments(serve)
     serve.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"

@@ -11,9 +11,9 @@ def add_init_command(commands: argparse._SubParsersAction[Any]) -> None:
     """Add ``rewind init``."""
     init = commands.add_parser(
         "init",
-        help="write the dataset and study files for clips of your own",
-        description="Looks at the files, writes config/datasets/NAME.yaml and config/studies/NAME.yaml with comments "
-        "and with sizes for this machine, and says what it found and what to do next. It changes no file of yours.",
+        description="Write the dataset and study files for clips of your own. It looks at the files, writes "
+        "config/datasets/NAME.yaml and config/studies/NAME.yaml with comments and with sizes for this machine, and "
+        "says what it found and what to do next. It changes no file of yours.",
     )
     init.add_argument(
         "source",

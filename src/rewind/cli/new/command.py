@@ -1,4 +1,4 @@
-"""``rewind new`` and ``rewind --version``: arguments and messages."""
+"""``rewind new``: arguments and messages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from rewind.io.files import check_output_folder
 from rewind.packaged import installed_version, workflow_home
 
 
-def add_new_command(parser: argparse.ArgumentParser, commands: argparse._SubParsersAction[Any]) -> None:
-    """Add ``rewind new`` to the commands, and ``--version`` to ``rewind`` itself."""
-    parser.add_argument("--version", action="version", version=f"rewind {installed_version()}")
+def add_new_command(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add ``rewind new``."""
     new = commands.add_parser(
         "new",
-        help="lay down a working folder: a Snakefile that uses the installed workflow, configuration, profiles",
+        description="Create a working folder: a Snakefile that uses the installed workflow, configuration, profiles. "
+        "All files of your own live in it, and it works on after an upgrade of Rewind. A folder that is not empty is "
+        "refused.",
     )
     new.add_argument("folder", type=Path, metavar="FOLDER", help="a folder that is absent or empty")
     new.add_argument(
