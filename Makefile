@@ -97,6 +97,7 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/mypy tools/publish
 	$(BIN)/python workflow/lint.py
 
 # What is quick of it before every commit.
@@ -133,9 +134,9 @@ docs: $(VENV)/.ready
 site: $(VENV)/.ready-site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# What documents print of finished studies; `rewind publish STUDY` brings them up to date after a run.
+# What documents print of finished studies; `python tools/publish STUDY` brings them up to date after a run.
 published: $(VENV)/.ready
-	$(BIN)/rewind publish --check
+	$(BIN)/python tools/publish --check
 
 clean:
 	rm -rf .snakemake

@@ -132,7 +132,7 @@ def slim(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def published(table: pd.DataFrame) -> dict[str, str]:
-    """What documents print of the figures (``rewind publish calibration``): name → a table, or words in a sentence."""
+    """What documents print of the figures (``python tools/publish calibration``): name → a table, or some words."""
     table = tables.as_text(table)
     found = {"grid": tables.whole_grid(table)}
     for text in tables.beside_others(table):

@@ -1,4 +1,4 @@
-"""What documents print of the calibration's edges (``rewind publish calibration_edges``).
+"""What documents print of the calibration's edges (``python tools/publish calibration_edges``).
 
     python benchmarks/calibration.py --grid edges --out results/calibration_edges.csv
 

@@ -101,7 +101,7 @@ def heads(count: int, device: str) -> pd.DataFrame:
 
 
 def published(table: pd.DataFrame) -> dict[str, str]:
-    """What documents print of ``--heads`` (``rewind publish evaluation``): a table in Markdown."""
+    """What documents print of ``--heads`` (``python tools/publish evaluation``): a table in Markdown."""
     lines = ["| head | seconds | beside seqTransf | peak memory | scored |", "|---|---|---|---|---|"]
     base = float(table.set_index("head").loc["seqTransf", "seconds"])
     for row in table.itertuples():

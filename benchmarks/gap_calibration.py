@@ -70,7 +70,7 @@ def _unit(values: np.ndarray) -> np.ndarray:
 
 
 def published(table: pd.DataFrame) -> dict[str, str]:
-    """What documents print of the figures (``rewind publish gap_calibration``): name → a table in Markdown."""
+    """What documents print of the figures (``python tools/publish gap_calibration``): name → a table in Markdown."""
     heads = ["items", "seeds", "spread of seeds", "covers", "false difference", "covers, if items were no candidates"]
     rows = [
         [f"{row.items:.0f}", f"{row.seeds:.0f}", f"{row.seed_sd:g}", *map(_share, (row.covers, row.false, row.alone))]

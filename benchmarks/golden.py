@@ -78,7 +78,7 @@ def printed(table: pd.DataFrame) -> str:
 
 
 def published(table: pd.DataFrame) -> dict[str, str]:
-    """What documents print (``rewind publish golden``): a table in Markdown, and its sums."""
+    """What documents print (``python tools/publish golden``): a table in Markdown, and its sums."""
     found = by_precision(table, ["compared", "original"])
     lines = ["| model or loss | what is compared | with numbers from | " + " | ".join(HEADS) + " |"]
     lines.append("|---|---|---|" + "---:|" * len(HEADS))

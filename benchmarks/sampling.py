@@ -76,7 +76,7 @@ def figures(head: str) -> pd.DataFrame:
 
 
 def published(table: pd.DataFrame) -> dict[str, str]:
-    """What documents print of the figures (``rewind publish sampling``): a table in Markdown."""
+    """What documents print of the figures (``python tools/publish sampling``): a table in Markdown."""
     lines = ["| validation | " + " | ".join(KINDS) + " | ends − uniform | p |", "|---|---|---|---|---|"]
     for (setting, metric), rows in table.groupby(["setting", "metric"], sort=False):
         rows = rows.set_index("frames")

@@ -7,7 +7,7 @@ First the loss alone: 256 pairs of 512-d unit vectors, forward and backward to t
 turn within every round, so that other work on the machine falls on all alike. Then the whole step that a run makes of
 256 pairs, with random weights: the demo's tiny CLIP on a CPU, ViT-B/32 in bf16 on a GPU, or what is named. Medians, and
 the median ratio to InfoNCE's of the same round; the statistics for metrics.csv are part of every SANW step.
-All figures are saved (``--out``), and docs/sanw.md prints them (``rewind publish sanw_step``).
+All figures are saved (``--out``), and docs/sanw.md prints them (``python tools/publish sanw_step``).
 """
 
 from __future__ import annotations

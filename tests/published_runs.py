@@ -30,10 +30,10 @@ def make_checkout(folder: Path) -> Path:
     return folder
 
 
-def rewind(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
-    """The real command in a process of its own."""
+def publish(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    """The real program in a process of its own."""
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")} | variables
-    command = [sys.executable, "-m", "rewind", *arguments]
+    command = [sys.executable, str(ROOT / "tools/publish"), *arguments]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
 
 

@@ -9,6 +9,7 @@ import pkgutil
 import pytest
 
 import rewind
+from conftest import ROOT
 
 COMMANDS = {"rewind.__main__"}  # importing it runs the command line
 FOR_FOREIGN_TOOLS = {"rewind.exports.templates.mteb_tasks"}  # is copied to where MTEB and its data are
@@ -17,9 +18,10 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(rewind.__path__, "rewind.")
     if module.name not in COMMANDS | FOR_FOREIGN_TOOLS
 )
+TOOLS = sorted(path.stem for path in (ROOT / "tools/publish").glob("[a-z]*.py"))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [*MODULES, *TOOLS])
 def test_examples_print_what_they_say(name: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)

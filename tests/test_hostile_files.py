@@ -643,7 +643,6 @@ INSIDE = {
     "report/study.py:_read_histories": "a stage's output",
     "video/frames.py:_PackedImage.__init__": "a stage's output",
     "video/shards.py": "a stage's output",
-    "publishing": "the project's own documents",
 }
 """Readers outside of a guard, and why."""
 

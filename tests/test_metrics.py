@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT
+from library import _stored_config, _stored_files
 from rewind.config import Study, comparing
 from rewind.config.report import Statistics
 from rewind.errors import RewindError
@@ -30,7 +31,6 @@ from rewind.metrics import (
     reciprocal_rank,
     tested_metrics,
 )
-from rewind.publishing.library import _stored_config, _stored_files
 from rewind.report import gap_table, markdown
 from rewind.report.figures import forest
 from rewind.report.footnotes import Footnotes

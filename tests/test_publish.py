@@ -1,4 +1,4 @@
-"""rewind publish, as its user runs it: store, print documents, check them, compare machines."""
+"""``python tools/publish``, as its user runs it: store, print documents, check them, compare machines."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from published_runs import PNG, ROOT, make_checkout, make_results, rewind
-from rewind.cli.main import main
-from rewind.publishing.documents import marked_blocks
+from documents import marked_blocks
+from published_runs import PNG, ROOT, make_checkout, make_results, publish
 
 LINE = re.compile(r"^    [a-z]  (\w+) +Shapes +(.*)$", re.M)
 
@@ -28,7 +27,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     moved = (folder / "results/demo").rename(folder / "elsewhere")
     make_results(folder, "demo")
     for arguments in ((), ("--from", str(moved))):
-        done = rewind(folder, "publish", "demo", *arguments)
+        done = publish(folder, "demo", *arguments)
         assert done.returncode == 0, done.stderr
     return folder
 
@@ -105,14 +104,14 @@ def winners(pairs: pd.DataFrame, setting: str, title: str) -> set[tuple[str, str
 def test_an_edited_digit_and_another_picture_fail_the_check_which_says_where(checkout: Path) -> None:
     readme, picture = checkout / "README.md", checkout / "docs/images/demo_intervals.png"
     sound, drawn = readme.read_text(encoding="utf-8"), picture.read_bytes()
-    done = rewind(checkout, "publish", "--check")
+    done = publish(checkout, "--check")
     assert done.returncode == 0 and "documents print what is published" in done.stdout, done.stdout
     line = next(n for n, text in enumerate(sound.splitlines(), 1) if "published: demo table hard" in text)
     try:
         readme.write_text(re.sub(r"(b  seqLSTM +Shapes +\*?)24\.2", r"\g<1>24.3", sound), encoding="utf-8")
         assert readme.read_text(encoding="utf-8") != sound
         picture.write_bytes(PNG + b"another")
-        done = rewind(checkout, "publish", "--check")
+        done = publish(checkout, "--check")
     finally:
         readme.write_text(sound, encoding="utf-8")
         picture.write_bytes(drawn)
@@ -142,7 +141,7 @@ def test_what_is_stored_is_small_and_names_no_place(checkout: Path) -> None:
 
 
 def test_machines_are_compared_cell_by_cell(checkout: Path) -> None:
-    done = rewind(checkout, "publish", "demo", "--compare", "avx2", "avx512")
+    done = publish(checkout, "demo", "--compare", "avx2", "avx512")
     assert done.returncode == 0, done.stderr
     head = next(line for line in done.stdout.splitlines() if line.startswith("Method"))
     assert "avx2 R@1 ↑" in head and "avx512 R@1 ↑" in head
@@ -162,10 +161,10 @@ def test_what_cannot_be_done_is_said(checkout: Path, monkeypatch, capsys) -> Non
         (["gap_calibration"], "results/gap_calibration.csv: no such file"),
         (["emoji"], "results/emoji/runs/meanP/seed0/run.json: no such file"),
     ):
-        assert main(["publish", *arguments]) == 1
-        assert message in capsys.readouterr().err
-    monkeypatch.chdir(checkout / "docs")
-    assert main(["publish", "--check"]) == 1 and "in the root of a checkout" in capsys.readouterr().err
+        done = publish(checkout, *arguments)
+        assert done.returncode == 1 and message in done.stderr
+    done = publish(checkout / "docs", "--check")
+    assert done.returncode == 1 and "in the root of a checkout" in done.stderr
 
 
 def test_results_of_other_keys_are_refused(checkout: Path) -> None:
@@ -175,7 +174,7 @@ def test_results_of_other_keys_are_refused(checkout: Path) -> None:
     run["spec"]["method"]["training"]["epochs"] = 1
     try:
         file.write_text(json.dumps(run))
-        done = rewind(checkout, "publish", "demo")
+        done = publish(checkout, "demo")
     finally:
         file.write_text(sound)
     assert done.returncode == 1 and "seqLSTM/seed1/run.json" in done.stderr
@@ -189,9 +188,9 @@ def test_a_marker_that_cannot_be_understood_is_named_with_its_line(checkout: Pat
     lines = [f"<!-- published: {what} --><!-- end -->" for what in asked]
     try:
         page.write_text("\n".join(["# Search", *lines]), encoding="utf-8")
-        done = rewind(checkout, "publish", "--check")
+        done = publish(checkout, "--check")
         page.write_text("x\n<!-- published: demo made -->", encoding="utf-8")
-        open_ended = rewind(checkout, "publish")
+        open_ended = publish(checkout)
     finally:
         page.write_text(sound, encoding="utf-8")
     assert done.returncode == 1 and all(f"line {n}, {what}:" in done.stderr for n, what in enumerate(asked, 2))
@@ -211,7 +210,7 @@ def test_a_browser_on_path_takes_the_picture_of_the_explorer(checkout: Path, tmp
     program.chmod(0o755)
     page = checkout / "results/demo/report.html"
     page.write_text("<head></head><main><p>above</p><section id='explorer'></section></main>")
-    done = rewind(checkout, "publish", "demo", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    done = publish(checkout, "demo", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert done.returncode == 0 and "docs/images/demo_report.png: written" in done.stdout, done.stdout + done.stderr
     assert (checkout / "docs/images/demo_report.png").read_bytes() == b"\x89PNG of a page"
     asked = (tmp_path / "asked").read_text()

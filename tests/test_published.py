@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import documents
+import store
+from documents import BLOCK_PATTERN, compare_documents, document_files
+from library import read_stored
+from publish import PublishOptions, publish
 from published_runs import ROOT, make_checkout, make_results
-from rewind.publishing import documents, store
-from rewind.publishing.command import PublishOptions, publish
-from rewind.publishing.documents import BLOCK_PATTERN, compare_documents, document_files
-from rewind.publishing.library import read_stored
-from rewind.publishing.store import format_wall_time, wall_seconds
+from store import format_wall_time, wall_seconds
 
 # What only a measurement has: a spread, or an interval.
 MEASURED = re.compile(r"\d ?± ?\d|\[[−-]?\d*\.\d+, [−-]?\d*\.\d+\]")

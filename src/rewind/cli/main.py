@@ -32,20 +32,35 @@ from rewind.system_errors import user_message
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    An error that a user can act on, or a fault of the machine, is printed as one sentence and gives code 1; a defect of
-    Rewind itself is raised with its traceback.
+    """Run one command of ``rewind`` and return its exit code.
 
     Args:
         arguments: the command line without the program's name; None: that of the process.
     """
+    return run_command(_build_parser(), arguments)
+
+
+def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
+    """Run the command that a command line asks for and return its exit code.
+
+    An error that a user can act on, or a fault of the machine, is printed as one sentence and gives code 1; a bug in
+    Rewind is raised with its traceback.
+
+    Args:
+        parser: sets ``command``, a function from the options to the exit code.
+        arguments: the command line without the program's name; None: that of the process.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> parser.set_defaults(command=lambda options: 0)
+    >>> run_command(parser, [])
+    0
+    """
     with printable_output():
-        return _run_command(arguments)
+        return _run_command(parser, arguments)
 
 
-def _run_command(arguments: Sequence[str] | None) -> int:
-    options = _build_parser().parse_args(arguments)
+def _run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+    options = parser.parse_args(arguments)
     try:
         code = options.command(options)
         sys.stdout.flush()
@@ -55,7 +70,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         return 128 + signal.SIGPIPE
     except Exception as error:
         sentence = user_message(error)
-        if sentence is None:  # a defect of ours
+        if sentence is None:  # a bug in Rewind
             raise
         print(f"error: {sentence}", file=sys.stderr)
         try:
@@ -76,7 +91,7 @@ COMMAND_GROUPS = {
     "run": ("rehearse", "power", "evaluate"),
     "inspect": ("search", "serve", "why"),
     "share": ("export", "import", "clips"),
-    "maintain": ("verify", "accept", "job", "export-clip4clip", "publish"),
+    "maintain": ("verify", "accept", "job", "export-clip4clip"),
 }
 """Heading in ``rewind --help`` → its commands, in the order in which they are shown."""
 
@@ -98,7 +113,6 @@ def _build_parser() -> argparse.ArgumentParser:
     add_init_command(commands)
     _add_job(commands)
     _add_power(commands)
-    _add_publish(commands)
     _add_evaluate(commands)
     _add_rehearse(commands)
     add_search_commands(commands)
@@ -256,38 +270,6 @@ def _study_path(text: str) -> Path:
     """A path as it is; a name, which has neither folder nor dot, is that of a file in ``config/studies``."""
     path = Path(text)
     return path if path.suffix or len(path.parts) > 1 else Path("config/studies", text)
-
-
-def _add_publish(commands: argparse._SubParsersAction[Any]) -> None:
-    publish = commands.add_parser(
-        "publish",
-        description="Store the results of a finished study and write them into README.md and docs/. It belongs to "
-        "Rewind's own documents, and runs in the root of a checkout.",
-    )
-    publish.add_argument(
-        "source", nargs="?", metavar="STUDY", help="a study or a benchmark (default: only update documents)"
-    )
-    publish.add_argument(
-        "--from", dest="results", type=Path, metavar="PATH", help="its results (default: results/<study>)"
-    )
-    publish.add_argument(
-        "--name",
-        help="folder for this machine's results (default: named after its instruction set, such as avx512, or its GPU)",
-    )
-    publish.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a document is out of date")
-    publish.add_argument(
-        "--compare",
-        nargs="*",
-        metavar="NAME",
-        help="show the results of two machines side by side, and where they differ",
-    )
-    publish.set_defaults(command=_publish)
-
-
-def _publish(options: argparse.Namespace) -> int:
-    from rewind.publishing.command import PublishOptions, publish
-
-    return publish(PublishOptions(options.source, options.results, options.name, options.check, options.compare))
 
 
 def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:

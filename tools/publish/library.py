@@ -14,12 +14,12 @@ from pydantic import ValidationError
 from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json
-from rewind.publishing.store import BENCHMARK_FILE, EFFICIENCY_FILES, load_benchmark, machine_folders
 from rewind.report import cosine_gap, efficiency_table
 from rewind.report.footnotes import Footnotes
 from rewind.report.sheet import MISSING, ColumnHead, RowGroup, Sheet, SheetCell
 from rewind.report.study import GapFiles, ReportFiles, load_gap_results, load_results
 from rewind.report.tables import published_tables, table_stem
+from store import BENCHMARK_FILE, EFFICIENCY_FILES, load_benchmark, machine_folders
 
 # ---- One table of several machines: the first machine's numbers, and the marks on which all agree ------------------
 

@@ -23,11 +23,11 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from library import NotPublished, ResultsLibrary, StoredResults, has_letters
 from rewind.errors import RewindError
-from rewind.publishing.library import NotPublished, ResultsLibrary, StoredResults, has_letters
-from rewind.publishing.store import describe_record, format_wall_time
 from rewind.report import markdown, notes, plain_text
 from rewind.report.sheet import ColumnHead, RowGroup, Sheet, SheetCell
+from store import describe_record, format_wall_time
 
 # ---- Selecting rows and columns by their printed names -------------------------------------------------------------
 
@@ -142,7 +142,7 @@ def render_block(library: ResultsLibrary, what: str, body: str) -> str:
     counts = {"table": (1, 1), "markdown": (1, 1), "number": (1, 4), "made": (0, 0), "wall": (0, 0)}
     counts |= {claim: (number, number) for claim, number in CLAIM_ARGUMENTS.items()}
     if kind not in counts or not counts[kind][0] <= len(arguments) <= counts[kind][1]:
-        raise RewindError(f"write `<study> {'|'.join(counts)} …`, as src/rewind/publishing/blocks.py lists.")
+        raise RewindError(f"write `<study> {'|'.join(counts)} …`, as tools/publish/blocks.py lists.")
     stored = library.machines(source)
     if not stored:
         raise NotPublished(f"nothing of {source} is published")

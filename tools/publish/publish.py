@@ -1,4 +1,4 @@
-"""``rewind publish``: store a finished study's results and update the documents, or check that they are up to date."""
+"""Store a finished study's results and update the documents, or check that they are up to date."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pandas as pd
 
+import documents
+import store
+from documents import DocumentComparison, block_diff, compare_documents, rewrite_documents
+from library import StoredResults, check_same_rows, read_stored
 from rewind.errors import RewindError
 from rewind.io.files import read_json
-from rewind.publishing import documents, store
-from rewind.publishing.documents import DocumentComparison, block_diff, compare_documents, rewrite_documents
-from rewind.publishing.library import StoredResults, check_same_rows, read_stored
-from rewind.publishing.store import describe_record, load_benchmark
 from rewind.report import plain_text
 from rewind.report.sheet import RowGroup, Sheet, SheetCell, format_number
+from store import describe_record, load_benchmark
 
 # ---- The results of two machines side by side, and where they exclude one another ----------------------------------
 
@@ -132,7 +133,7 @@ def _mark_text(cell: SheetCell) -> str:
 
 @dataclass(frozen=True)
 class PublishOptions:
-    """The options of ``rewind publish``.
+    """The options of the command line.
 
     Attributes:
         source: a study or a benchmark; None: nothing new is stored.
@@ -163,7 +164,7 @@ def publish(options: PublishOptions, root: Path = Path()) -> int:
         RewindError: outside a checkout, for results that cannot be published, or for faulty markers.
     """
     if not (root / "README.md").is_file() or not (root / "docs").is_dir():
-        raise RewindError("README.md and docs/ are not here; run `rewind publish` in the root of a checkout.")
+        raise RewindError("README.md and docs/ are not here; run `python tools/publish` in the root of a checkout.")
     if options.compare is not None:
         print(_compare_machines(root, options.source, options.compare))
         return 0
@@ -205,7 +206,7 @@ def _check_documents(root: Path) -> int:
         print(line)
     _print_warnings(root, comparison)
     if comparison.changed or faults or comparison.untrue:
-        print("documents do not print what is published: `rewind publish` writes it")
+        print("documents do not print what is published: `python tools/publish` writes it")
         return 1
     print("documents print what is published")
     return 0
@@ -240,7 +241,7 @@ def _published_studies(root: Path) -> list[str]:
 
 def _compare_machines(root: Path, source: str | None, names: list[str]) -> str:
     if not source:
-        raise RewindError("name the study: rewind publish demo --compare avx2 avx512")
+        raise RewindError("name the study: python tools/publish demo --compare avx2 avx512")
     folders = {folder.name: folder for folder in store.machine_folders(root, source)}
     machines = names or list(folders)
     unknown = [name for name in machines if name not in folders]

@@ -14,12 +14,12 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from blocks import UntrueClaim, render_block
+from library import NotPublished, ResultsLibrary, UnreadableResults
 from rewind.errors import ConfigErrors, RewindError
 from rewind.io.files import atomic_write, read_json, write_json, write_text
 from rewind.provenance import file_hash
-from rewind.publishing.blocks import UntrueClaim, render_block
-from rewind.publishing.library import NotPublished, ResultsLibrary, UnreadableResults
-from rewind.publishing.store import machine_folders
+from store import machine_folders
 
 # ---- Marked blocks -------------------------------------------------------------------------------------------------
 
