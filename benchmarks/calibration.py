@@ -24,11 +24,12 @@ import pandas as pd
 
 import calibration_tables as tables
 from calibration_cells import KEYS, Cell, edges, main_grid
+from reference_tests import REFERENCE_TESTS, calibrate
 from rewind.errors import RewindError
 from rewind.io.files import write_csv
 from rewind.progress import Progress
 from rewind.report.sheet import slug
-from rewind.statistics.calibration import OUR_TEST, REFERENCE_TESTS, calibrate
+from rewind.statistics.calibration import OUR_TEST
 
 COLUMNS = [
     *("group", "cell", *KEYS, "replicates"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, fields
 from itertools import product
 
-from rewind.statistics.calibration import OUR_TEST, REFERENCE_TESTS, TABLE_METRICS
+from reference_tests import REFERENCE_TESTS
+from rewind.statistics.calibration import OUR_TEST, TABLE_METRICS
 from rewind.statistics.simulation import PRETRAINED_ONCE, PRETRAINED_PER_SEED, SIMULATED_METRICS, Design
 
 SLICE = (1000, 2)  # queries and cluster size where the other procedures and power are measured in the main grid

@@ -7,9 +7,10 @@ from pathlib import Path
 import pandas as pd
 
 from calibration_cells import SLICE
+from reference_tests import REFERENCE_TESTS
 from rewind.errors import RewindError
 from rewind.io.files import read_csv
-from rewind.statistics.calibration import OUR_TEST, REFERENCE_TESTS
+from rewind.statistics.calibration import OUR_TEST
 
 BANDS = {"type I": (0.033, 0.060), "coverage": (0.934, 0.968)}
 CROSSED = {"few clusters": ("cluster", "clusters"), "ceilings": ("cluster", "queries", "r1")}

@@ -18,7 +18,7 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(rewind.__path__, "rewind.")
     if module.name not in COMMANDS | FOR_FOREIGN_TOOLS
 )
-TOOLS = sorted(path.stem for path in (ROOT / "tools/publish").glob("[a-z]*.py"))
+TOOLS = ["reference_tests", *sorted(path.stem for path in (ROOT / "tools/publish").glob("[a-z]*.py"))]
 
 
 @pytest.mark.parametrize("name", [*MODULES, *TOOLS])

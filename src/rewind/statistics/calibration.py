@@ -1,21 +1,20 @@
 """Calibration: how often intervals cover and tests err, measured on simulated studies with known true values.
 
-Rewind's own procedure and reference tests (bootstraps, Fisher's randomisation test, paired t) get the same studies.
+``rewind power`` checks its formulas this way; ``benchmarks/calibration.py`` measures many designs, and other people's
+tests on the same studies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr
 
 from rewind.errors import RewindError
 from rewind.metrics import METRICS, tested_metrics
-from rewind.statistics.bootstrap import draw_weights
 from rewind.statistics.inference import difference_inference, holm_adjusted, mean_inference, paired_inference
 from rewind.statistics.simulation import (
     PRETRAINED_ONCE,
@@ -29,95 +28,17 @@ from rewind.statistics.simulation import (
 )
 from rewind.statistics.variance import stack_components, variance_components
 
-# ---- Reference tests, vectorised over studies ----------------------------------------------------------------------
-# All take one metric of R studies with M methods and S seeds each. They return whether the methods of a pair are called
-# different, (R, P), and, where the test has intervals, their ends for each method, (R, M).
-
-IntervalEnds = tuple[np.ndarray, np.ndarray]
-
-
-def query_bootstrap(
-    totals: np.ndarray, pairs: np.ndarray, weights: np.ndarray, queries: int, level: float
-) -> tuple[np.ndarray, IntervalEnds]:
-    """Percentile bootstrap over clusters of queries, seeds held fixed.
-
-    Args:
-        totals: (R, M, S, C) sums over each cluster's queries.
-        pairs: (P, 2) methods.
-        weights: (B, C) counts of the clusters in each resample; all clusters are of one size.
-        queries: Q.
-        level: of the tests; intervals have a confidence of 1 − level.
-    """
-    means = _resampled_sums(totals.mean(axis=2), weights) / queries  # (B, R, M)
-    return _percentile_tests(means, pairs, level)
-
-
-def multi_bootstrap(
-    totals: np.ndarray,
-    pairs: np.ndarray,
-    weights: np.ndarray,
-    queries: int,
-    level: float,
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, IntervalEnds]:
-    """The unpaired Multi-Bootstrap (Sellam et al., 2022): each method's seeds and the clusters of queries are redrawn.
-
-    Arguments as in :func:`query_bootstrap`; ``rng`` draws the seeds.
-    """
-    seeds = totals.shape[2]
-    means = _resampled_sums(totals, weights) / queries  # (B, R, M, S)
-    # How often each seed is drawn, by resample and method; the average over drawn seeds is then a weighted mean.
-    draws = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=(len(weights), totals.shape[1]))
-    means = np.einsum("brms,bms->brm", means, draws.astype(np.float32) / seeds)
-    return _percentile_tests(means, pairs, level)
-
-
-def fisher_randomisation_test(differences: np.ndarray, signs: np.ndarray, level: float) -> np.ndarray:
-    """Fisher's randomisation test as ranx computes it.
-
-    On each query the two methods are swapped or not, at random; p is the share of such draws whose mean difference is
-    as extreme as the observed one.
-
-    Args:
-        differences: (R, P, Q) of per-query values averaged over seeds.
-        signs: (N, Q) of −1 and 1.
-        level: of the test.
-    """
-    shape = differences.shape
-    sums = signs @ differences.reshape(-1, shape[-1]).T.astype(np.float32)  # (N, R·P)
-    observed = np.abs(differences.sum(axis=-1)).ravel()
-    # Sums of hits that are equally extreme differ by rounding.
-    return ((np.abs(sums) >= observed * (1 - 1e-6)).mean(axis=0) <= level).reshape(shape[:-1])
-
-
-def paired_t_test(differences: np.ndarray, level: float) -> np.ndarray:
-    """Student's paired t over queries, on per-query values averaged over seeds (R, P, Q)."""
-    queries = differences.shape[-1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = differences.mean(axis=-1) / (differences.std(axis=-1, ddof=1) / np.sqrt(queries))
-    # Without any difference t is 0/0, and p is 1.
-    return np.nan_to_num(2 * stdtr(queries - 1, -np.abs(t)), nan=1) <= level
-
-
-def _resampled_sums(totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(…, C) → (B, …) sums over the drawn clusters."""
-    flat = totals.reshape(-1, totals.shape[-1]).astype(np.float32)
-    return (weights @ flat.T).reshape(len(weights), *totals.shape[:-1])
-
-
-def _percentile_tests(means: np.ndarray, pairs: np.ndarray, level: float) -> tuple[np.ndarray, IntervalEnds]:
-    tails = [level / 2, 1 - level / 2]
-    low, high = np.quantile(means[..., pairs[:, 0]] - means[..., pairs[:, 1]], tails, axis=0)
-    ends = np.quantile(means, tails, axis=0)
-    return (low > 0) | (high < 0), (ends[0], ends[1])
-
-
-# ---- Calibration on simulated studies ------------------------------------------------------------------------------
-
 OUR_TEST = "seeds and queries"
-REFERENCE_TESTS = ("query bootstrap", "Multi-Bootstrap", "Fisher", "Student")
 TABLE_METRICS = ("R@1", "R@5", "R@10", "MnR")  # columns of a table, to see what letters in all of them would do
 _MAX_RANKS_PER_BATCH = 3_000_000  # ranks drawn at once
+_MAX_COMPARED_PER_BATCH = 200  # studies that other tests get at once: their resamples are arrays of many studies
+
+Outcome = dict[str, Any]
+"""What a test says of R simulated studies of M methods and P pairs: ``called``, significant pairs (R, P), and perhaps
+``ends`` of intervals, (R, M) each. Ours also has ``after Holm``, ``estimate``, ``p`` and ``apart``, the two ends of
+differences, all (R, P)."""
+ComparedTests = Callable[[np.ndarray, np.ndarray], Iterator[tuple[str, Outcome]]]
+"""From per-query values (R, M, S, Q) and their sums over clusters (R, M, S, C) to each test's name and outcome."""
 
 
 def calibrate(
@@ -125,20 +46,19 @@ def calibrate(
     replicates: int,
     seed: int = 0,
     metrics: tuple[str, ...] = SIMULATED_METRICS,
-    procedures: tuple[str, ...] = (OUR_TEST,),
     confidence: float = 0.95,
-    resamples: int = 1000,
+    compared: Callable[[Design, np.ndarray, float, np.random.Generator], ComparedTests] | None = None,
 ) -> pd.DataFrame:
-    """Measure procedures on simulated studies.
+    """Measure the intervals and tests of this package on simulated studies.
 
     Args:
         design: the studies.
         replicates: how many of them.
         seed: of the random numbers.
         metrics: tested ones of :mod:`rewind.metrics`.
-        procedures: :data:`OUR_TEST` and names of :data:`REFERENCE_TESTS`; all get the same studies.
         confidence: of intervals; tests have the level 1 − confidence.
-        resamples: of the reference tests. Their draws are shared by the studies of a batch.
+        compared: makes other tests, which get the same studies, of the design, the pairs of methods (P, 2), the level
+            and the generator of random numbers.
 
     Returns:
         Columns procedure, metric, measure, rate, error (its standard error over studies, whose methods and pairs are
@@ -160,102 +80,59 @@ def calibrate(
         >>> rates["measure"].tolist()[:2]
         ['coverage', 'type I']
     """
-    _check_arguments(design, metrics, procedures)
+    _check_arguments(design, metrics)
     rng = np.random.default_rng(seed)
     pairs = np.array(list(combinations(range(design.methods), 2)))
     counts: dict[tuple[str, str, str], np.ndarray] = {}
     truth = {metric: true_means(design, metric) for metric in metrics}
-    tested = _TestedProcedures(design, pairs, 1 - confidence, resamples, rng, procedures)
-    for size in _batch_sizes(design, replicates, procedures):
+    level = 1 - confidence
+    other_tests = compared(design, pairs, level, rng) if compared else None
+    for size in _batch_sizes(design, replicates, _MAX_COMPARED_PER_BATCH if compared else replicates):
         ranks = draw_ranks(design, size, rng)
         false_letters = []
         for metric in metrics:
-            for procedure, outcome in tested.run(metric_values(ranks, metric), metric):
+            per_query = metric_values(ranks, metric)
+            totals = cluster_totals(design, per_query)
+            own = _own_outcome(design, pairs, totals.astype(float), metric, level)
+            others = other_tests(per_query, totals) if other_tests else ()
+            for procedure, outcome in ((OUR_TEST, own), *others):
                 for measure, hits in _measure_hits(outcome, truth[metric], pairs):
                     _add_hits(counts, (procedure, metric, measure), hits)
-                if procedure == OUR_TEST and metric in TABLE_METRICS and _equal_pairs(truth[metric], pairs).all():
-                    false_letters.append(outcome["after Holm"].any(axis=1))
+            if metric in TABLE_METRICS and _equal_pairs(truth[metric], pairs).all():
+                false_letters.append(own["after Holm"].any(axis=1))
         if len(false_letters) == len(TABLE_METRICS):
             _add_hits(counts, (OUR_TEST, "any", "letter anywhere"), np.any(false_letters, axis=0))
     rows = [_rate_row(key, total) for key, total in counts.items()]
     return pd.DataFrame(rows, columns=["procedure", "metric", "measure", "rate", "error", "trials"])
 
 
-class _TestedProcedures:
-    """The procedures, with the random draws that all batches of a simulation share."""
-
-    def __init__(
-        self,
-        design: Design,
-        pairs: np.ndarray,
-        level: float,
-        resamples: int,
-        rng: np.random.Generator,
-        names: Sequence[str],
-    ) -> None:
-        self.design, self.pairs, self.level, self.rng, self.names = design, pairs, level, rng, names
-        if set(names) & {"query bootstrap", "Multi-Bootstrap"}:
-            self.weights = draw_weights(design.clusters, resamples, int(rng.integers(2**31)))
-        if "Fisher" in names:
-            self.signs = rng.choice(np.array([-1, 1], dtype=np.float32), size=(resamples, design.queries))
-
-    def run(self, per_query: np.ndarray, metric: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each procedure with its outcome.
-
-        That is ``called``, significant pairs (R, P), and perhaps ``ends`` of intervals, (R, M) each. Ours also has
-        ``after Holm``, ``estimate``, ``p`` and ``apart``, the two ends of differences, all (R, P).
-        """
-        totals = cluster_totals(self.design, per_query)
-        if OUR_TEST in self.names:
-            yield OUR_TEST, self._ours(totals.astype(float), metric)
-        queries = self.design.queries
-        if "query bootstrap" in self.names:
-            significant, ends = query_bootstrap(totals, self.pairs, self.weights, queries, self.level)
-            yield "query bootstrap", {"called": significant, "ends": ends}
-        if "Multi-Bootstrap" in self.names:
-            significant, ends = multi_bootstrap(totals, self.pairs, self.weights, queries, self.level, self.rng)
-            yield "Multi-Bootstrap", {"called": significant, "ends": ends}
-        if {"Fisher", "Student"} & set(self.names):
-            averaged = per_query.mean(axis=2)
-            differences = averaged[:, self.pairs[:, 0]] - averaged[:, self.pairs[:, 1]]
-            if "Fisher" in self.names:
-                yield "Fisher", {"called": fisher_randomisation_test(differences, self.signs, self.level)}
-            if "Student" in self.names:
-                yield "Student", {"called": paired_t_test(differences, self.level)}
-
-    def _ours(self, totals: np.ndarray, metric: str) -> dict[str, Any]:
-        sizes = np.full(self.design.clusters, self.design.whole_cluster)
-        seeds = self.design.seeds_each
-        least, most = METRICS[metric].unit.range(self.design.gallery)
-        method_totals = [totals[:, method, :n] for method, n in enumerate(seeds)]
-        components = stack_components(
-            [variance_components(part, sizes, fixed=n == 1) for part, n in zip(method_totals, seeds, strict=True)]
-        )  # (M, R)
-        means = mean_inference(components, 1 - self.level, METRICS[metric].skewed, least, most)
-        ends = means.low, means.high
-        # Seeds are paired, as in a study, if every seed has its own pre-training, which all methods start from.
-        if (
-            self.design.pretraining_sd
-            and self.design.pretraining == PRETRAINED_PER_SEED
-            and len(set(seeds)) == 1 < seeds[0]
-        ):
-            paired_components = stack_components(
-                [variance_components(method_totals[a] - method_totals[b], sizes) for a, b in self.pairs]
-            )
-            difference = paired_inference(paired_components, 1 - self.level, most - least)  # (P, R)
-        else:
-            difference = difference_inference(
-                components[self.pairs[:, 0]], components[self.pairs[:, 1]], 1 - self.level, most - least
-            )
-        p = difference.p.T
-        return {
-            "called": p <= self.level,
-            "after Holm": holm_adjusted(p) <= self.level,
-            "ends": tuple(end.T for end in ends),
-            "estimate": difference.estimate.T,
-            "apart": (difference.low.T, difference.high.T),
-            "p": p,
-        }
+def _own_outcome(design: Design, pairs: np.ndarray, totals: np.ndarray, metric: str, level: float) -> Outcome:
+    sizes = np.full(design.clusters, design.whole_cluster)
+    seeds = design.seeds_each
+    least, most = METRICS[metric].unit.range(design.gallery)
+    method_totals = [totals[:, method, :n] for method, n in enumerate(seeds)]
+    components = stack_components(
+        [variance_components(part, sizes, fixed=n == 1) for part, n in zip(method_totals, seeds, strict=True)]
+    )  # (M, R)
+    means = mean_inference(components, 1 - level, METRICS[metric].skewed, least, most)
+    ends = means.low, means.high
+    # Seeds are paired, as in a study, if every seed has its own pre-training, which all methods start from.
+    if design.pretraining_sd and design.pretraining == PRETRAINED_PER_SEED and len(set(seeds)) == 1 < seeds[0]:
+        paired_components = stack_components(
+            [variance_components(method_totals[a] - method_totals[b], sizes) for a, b in pairs]
+        )
+        difference = paired_inference(paired_components, 1 - level, most - least)  # (P, R)
+    else:
+        difference = difference_inference(components[pairs[:, 0]], components[pairs[:, 1]], 1 - level, most - least)
+    p = difference.p.T
+    return {
+        "called": p <= level,
+        "after Holm": holm_adjusted(p) <= level,
+        "ends": tuple(end.T for end in ends),
+        "estimate": difference.estimate.T,
+        "apart": (difference.low.T, difference.high.T),
+        "p": p,
+    }
 
 
 def _equal_pairs(truth: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -263,7 +140,7 @@ def _equal_pairs(truth: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     return np.isclose(truth[pairs[:, 0]], truth[pairs[:, 1]], rtol=1e-12)
 
 
-def _measure_hits(outcome: dict[str, Any], truth: np.ndarray, pairs: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _measure_hits(outcome: Outcome, truth: np.ndarray, pairs: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yield (measure, hits) of a batch; hits are bool, (R,) or (R, …)."""
     is_equal = _equal_pairs(truth, pairs)
     if "ends" in outcome:
@@ -298,15 +175,13 @@ def _rate_row(key: tuple[str, str, str], total: np.ndarray) -> tuple[Any, ...]:
     return (*key, hits / trials, float(np.sqrt(variance / studies)), int(trials))
 
 
-def _batch_sizes(design: Design, replicates: int, procedures: tuple[str, ...]) -> list[int]:
+def _batch_sizes(design: Design, replicates: int, largest: int) -> list[int]:
     per_study = design.methods * max(design.seeds_each) * design.queries
-    # A resampled array is (B, R, M, S), which bounds the studies of a batch too.
-    largest = 200 if set(procedures) & set(REFERENCE_TESTS) else replicates
     size = max(1, min(largest, _MAX_RANKS_PER_BATCH // per_study, replicates))
     return [min(size, replicates - start) for start in range(0, replicates, size)]
 
 
-def _check_arguments(design: Design, metrics: tuple[str, ...], procedures: tuple[str, ...]) -> None:
+def _check_arguments(design: Design, metrics: tuple[str, ...]) -> None:
     if design.queries % design.cluster or design.clusters < 3:
         raise RewindError(
             f"simulation: {design.queries} queries do not make 3 or more whole clusters of {design.cluster}; choose "
@@ -323,13 +198,10 @@ def _check_arguments(design: Design, metrics: tuple[str, ...], procedures: tuple
             "simulation: one seed means a fixed model: set seeds to 1 for every method, and seed_sd and pretraining_sd "
             "to 0."
         )
-    if set(procedures) & set(REFERENCE_TESTS) and len(set(seeds)) > 1:
-        raise RewindError(f"simulation: with unequal seeds the only procedure is {OUR_TEST!r}.")
     if not 0 < design.r1 < 100 or not 0 < design.r1 + design.difference < 100:
         raise RewindError(f"simulation: R@1 of {design.r1} and a difference of {design.difference} go beyond 0–100%.")
     names = (
         (metrics, tested_metrics()),
-        (procedures, (OUR_TEST, *REFERENCE_TESTS)),
         ((design.pretraining,), (PRETRAINED_PER_SEED, PRETRAINED_ONCE)),
     )
     for requested, available in names:
