@@ -43,7 +43,7 @@ def here(tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ROOT / "config/models", tmp_path / "config/models")
     shutil.copytree(clips, tmp_path / "mine/videos")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rewind.cli.init.scaffold.this_machine", lambda: LAPTOP)
+    monkeypatch.setattr("rewind.cli.init.command.this_machine", lambda: LAPTOP)
     return tmp_path
 
 

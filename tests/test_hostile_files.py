@@ -31,8 +31,8 @@ import torch
 from safetensors.torch import save_file
 
 import rewind
-from rewind.cli.init import models
-from rewind.cli.init.scaffold import _read_source as read_for_init
+from rewind.cli.init.command import _is_exported_run
+from rewind.cli.init.command import _read_source as read_for_init
 from rewind.config import Dataset
 from rewind.config.load import read_yaml
 from rewind.data import groups
@@ -346,7 +346,7 @@ READERS: dict[str, Reader] = {
         f"scores TREC {suffix}": Reader(f"s.run{suffix}", read_score_file, bytes_of(pack(RUN.encode())))
         for suffix, pack in ((".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress))
     },
-    "init --embeddings": Reader("v.npz", lambda path: models._is_exported_run(str(path)), npz_of(**BOTH)),
+    "init --embeddings": Reader("v.npz", lambda path: _is_exported_run(str(path)), npz_of(**BOTH)),
     "import mteb": Reader(
         "t_predictions.json",
         lambda path: import_predictions(path, path.with_name("out.run")),

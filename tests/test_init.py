@@ -174,7 +174,7 @@ def test_only_so_many_files_are_decoded(here, init):
 
 @pytest.mark.parametrize("machine, network", [(LAPTOP, "clip"), (PACKAGED, "towers"), (SERVER, "clip")])
 def test_sizes_suit_the_machine(here, init, monkeypatch, machine, network):
-    monkeypatch.setattr("rewind.cli.init.scaffold.this_machine", lambda: machine)
+    monkeypatch.setattr("rewind.cli.init.command.this_machine", lambda: machine)
     said = init(both_ways())
     study, dataset, _ = sound()
     assert study.backbone.kind == network and f"machine: {machine}" in said

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from init_room import CLIPS, PACKAGED, both_ways, files, sound, table, told
-from rewind.cli.init.models import guess_encoder
+from rewind.cli.init.command import guess_encoder
 from rewind.encoders.tiny import write_open_clip
 
 pytest_plugins = ["init_room"]
@@ -88,7 +88,7 @@ def test_pictures_that_stand_still_are_images_whatever_they_might_be(here, init)
 
 
 def test_images_search_without_time(here, init, monkeypatch):
-    monkeypatch.setattr("rewind.cli.init.scaffold.this_machine", lambda: PACKAGED)
+    monkeypatch.setattr("rewind.cli.init.command.this_machine", lambda: PACKAGED)
     Path("photos").mkdir()
     for number in range(CLIPS):
         Image.new("RGB", (20, 10), (20 * number, 99, 0)).save(f"photos/p {number}.png")

@@ -17,8 +17,8 @@ import pytest
 from conftest import ROOT
 from mini_study import Workflow
 from rewind import packaged
+from rewind.cli import new, scaffold
 from rewind.cli.main import main
-from rewind.cli.new import folder as starting
 from rewind.provenance import _commit_in_version, environment
 from rewind.workflow.code_hash import StageCode, library_hash
 from rewind.workflow.stages import RULES, SUB_STAGES
@@ -149,7 +149,7 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path, capsys):
 
 
 def test_a_folder_that_could_not_be_finished_stays_empty(tmp_path, capsys, monkeypatch):
-    write, count = starting.write_text, []
+    write, count = scaffold.write_text, []
 
     def full(path, text):
         count.append(path)
@@ -157,13 +157,13 @@ def test_a_folder_that_could_not_be_finished_stays_empty(tmp_path, capsys, monke
             raise OSError(28, "No space left on device", str(path))
         write(path, text)
 
-    monkeypatch.setattr(starting, "write_text", full)
+    monkeypatch.setattr(scaffold, "write_text", full)
     assert main(["new", str(tmp_path / "work")]) == 1
     assert "Traceback" not in capsys.readouterr().err and below(tmp_path, ".") == set()
 
 
 def test_an_update_rewrites_only_what_the_user_left_alone(tmp_path, capsys, monkeypatch):
-    work, before = tmp_path / "work", starting.initial_files()
+    work, before = tmp_path / "work", new.initial_files()
     main(["new", str(work)])
     capsys.readouterr()
     assert main(["new", "--update", str(work)]) == 0
@@ -180,7 +180,7 @@ def test_an_update_rewrites_only_what_the_user_left_alone(tmp_path, capsys, monk
         "config/studies/other.yaml": "another\n",
     }
     del now["config/studies/sanw.yaml"]
-    monkeypatch.setattr(starting, "initial_files", lambda: now)
+    monkeypatch.setattr(new, "initial_files", lambda: now)
     assert main(["new", "--update", str(work)]) == 0
     assert sorted(capsys.readouterr().out.splitlines()) == sorted(
         [

@@ -14,23 +14,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from rewind.cli.scaffold import (
+    DATASETS_FOLDER,
+    STUDIES_FOLDER,
+    Backups,
+    check_working_folder,
+    dump_yaml,
+    refuse_overwriting,
+    restore_files,
+    safe_file_name,
+    write_files,
+)
 from rewind.config import Dataset, load_dataset
-from rewind.config.checks import why_no_twins
+from rewind.config.checks import TWIN_SETTINGS, why_no_twins
 from rewind.config.load import parse_yaml, read_yaml
 from rewind.data.annotations import read_annotations
 from rewind.data.formats.table import read_table_rows
 from rewind.errors import RewindError
-from rewind.io.files import write_text
 from rewind.workflow.config import MAIN_CONFIG, load_checked_config
 from rewind.workflow.job import PRINT_TABLES
 from rewind.workflow.plan.rules import WorkflowPlan
 from rewind.workflow.plan.study import StudyPlan
 
-DATASETS_FOLDER, STUDIES_FOLDER = Path("config/datasets"), Path("config/studies")
-TWIN_SETTINGS = ("origin", "hard", "binary")
-MAX_NAME_CHARACTERS = 90  # of a name in files, to which a number may be added
 FILE_HEADER = "# Written by `rewind evaluate`; edit it as you like, and run it with:\n"
 
 
@@ -110,23 +115,13 @@ def evaluate_models(options: EvaluateOptions) -> int:
         [sys.executable, "-m", "snakemake", *command, *quiet], env=environment, check=False
     ).returncode
     if code and backups and (options.add or not Path(plan.metrics_file).is_file()):
-        _restore_files(backups)
+        restore_files(backups)
         print(f"{', '.join(map(str, backups))}: as before this command, which can be corrected; finished jobs are kept")
     if code or options.dry:
         return code
     print(Path(plan.summary_file).read_text(encoding="utf-8"))
     print(f"Study: {study_file}   Tables: {Path(plan.summary_file).parent}   Every query: {plan.page_file}")
     return 0
-
-
-def check_working_folder() -> None:
-    """Refuse to write a study where Snakemake could not run it.
-
-    Raises:
-        RewindError: if the current folder has no Snakefile.
-    """
-    if not Path("Snakefile").is_file():
-        raise RewindError(f"{Path.cwd()}: no Snakefile here; go to the folder in which you run snakemake.")
 
 
 def build_methods(options: EvaluateOptions) -> dict[str, Any]:
@@ -200,11 +195,7 @@ def _free_name(name: str, taken: Collection[str]) -> str:
 
 
 def _file_text(keys: dict[str, Any], command: str) -> str:
-    return FILE_HEADER + f"#   {command}\n" + _dump_yaml(keys)
-
-
-def _dump_yaml(keys: dict[str, Any]) -> str:
-    return yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
+    return FILE_HEADER + f"#   {command}\n" + dump_yaml(keys)
 
 
 def _add_methods(path: Path, options: EvaluateOptions, dataset: str, methods: dict[str, Any]) -> str:
@@ -241,22 +232,18 @@ def _add_methods(path: Path, options: EvaluateOptions, dataset: str, methods: di
     insert_at = next((at for at in range(start, end) if re.match(rf"{indent}chance:", lines[at])), end)
     if insert_at < end and any(re.match(rf"{indent}\S", line) for line in lines[insert_at + 1 : end]):
         insert_at = end  # other methods follow chance, so the new ones go to the end
-    lines[insert_at:insert_at] = textwrap.indent(_dump_yaml(new), indent).splitlines(keepends=True)
+    lines[insert_at:insert_at] = textwrap.indent(dump_yaml(new), indent).splitlines(keepends=True)
     new_text = "".join(lines)
     expected = keys | {"methods": present | new}
     # A study may be written in ways that lines cannot be inserted into, such as {…} on one line: check by reading it.
     with contextlib.suppress(RewindError):
         if parse_yaml(new_text, str(path)) == expected:
             return new_text
-    raise RewindError(f"{path}: its methods do not stand below one another, so add them by hand:\n{_dump_yaml(new)}")
+    raise RewindError(f"{path}: its methods do not stand below one another, so add them by hand:\n{dump_yaml(new)}")
 
 
-def _write_checked(
-    texts: dict[Path, str], name: str, replaced: Collection[Path]
-) -> tuple[StudyPlan, dict[Path, str | None]]:
+def _write_checked(texts: dict[Path, str], name: str, replaced: Collection[Path]) -> tuple[StudyPlan, Backups]:
     """Write configuration files, and keep them only if the workflow's checks accept them.
-
-    A file that says the same already stays as it is, and a different one is never overwritten.
 
     Args:
         texts: path → text to write.
@@ -264,27 +251,20 @@ def _write_checked(
         replaced: paths of files that may be changed.
 
     Returns:
-        The plan of the study; and path → previous text of every file that was written, None where there was no file.
+        The plan of the study, and what was there before.
 
     Raises:
         RewindError: if another file has one of the names, or the study is faulty; nothing is left behind.
     """
-    for path, text in texts.items():
-        if path not in replaced and (conflict := overwrite_conflict(path, text, "--study NAME")):
-            raise RewindError(f"{conflict} To put further models into the study of an earlier command: --add.")
-    backups: dict[Path, str | None] = {}
-    try:
-        for path, text in texts.items():
-            old_text = path.read_text(encoding="utf-8") if path.exists() else None
-            if old_text is None or (path in replaced and old_text != text):
-                backups[path] = old_text
-                write_text(path, text)
+    refuse_overwriting(
+        {path: text for path, text in texts.items() if path not in replaced},
+        "--study NAME",
+        "To put further models into the study of an earlier command: --add.",
+    )
+    with write_files(texts, replaced) as backups:
         loaded = load_checked_config(
             _snakemake_config(name), Path(".snakemake/rewind/sound.json"), typed={"studies": [name]}
         )
-    except BaseException:
-        _restore_files(backups)
-        raise
     for path, old_text in backups.items():
         print(f"{'wrote' if old_text is None else 'changed'} {path}")
     return WorkflowPlan(*loaded).studies[name], backups
@@ -294,41 +274,6 @@ def _snakemake_config(name: str) -> dict[str, Any]:
     """The configuration that Snakemake will be started with."""
     config = read_yaml(Path(MAIN_CONFIG)) if Path(MAIN_CONFIG).is_file() else {}
     return config | {"studies": [name]}
-
-
-def _restore_files(backups: dict[Path, str | None]) -> None:
-    for path, text in backups.items():
-        if text is None:
-            path.unlink(missing_ok=True)
-        else:
-            write_text(path, text)
-
-
-def overwrite_conflict(path: Path, text: str, option: str) -> str:
-    """Why a file must not be written: an existing one differs; empty where it may be written.
-
-    Args:
-        path: a ``.yaml``, of which the values are compared, or a file of any other text, compared byte by byte.
-        text: what would be written.
-        option: the command-line option by which the user chooses another name, for the message.
-    """
-    if not os.path.lexists(path):  # a broken link counts as a file: writing would follow it
-        return ""
-    if path.suffix == ".yaml":
-        with contextlib.suppress(RewindError):
-            if read_yaml(path) == parse_yaml(text, str(path)):
-                return ""
-    elif path.is_file() and path.read_bytes() == text.encode():
-        return ""
-    return f"{path}: there is another file with this name; choose one with {option}, or remove it."
-
-
-def write_if_absent(path: Path, text: str) -> bool:
-    """Write a file to which :func:`overwrite_conflict` has no objection; False if it existed already."""
-    if path.exists():
-        return False
-    write_text(path, text)
-    return True
 
 
 def _name_from_path(path: str) -> str:
@@ -344,12 +289,3 @@ def _parse_option(option: str) -> tuple[str, Any]:
     if not equals or not key:
         raise RewindError(f"--option {option!r}: write key=value, for example score=dot.")
     return key, parse_yaml(value, f"--option {key}")
-
-
-def safe_file_name(text: str) -> str:
-    """A name for files from any text: letters of ASCII, digits, ``_`` and ``-``.
-
-    >>> safe_file_name("ViT-B/32 (OpenAI)")
-    'ViT-B_32_OpenAI'
-    """
-    return re.sub(r"[^A-Za-z0-9_\-]+", "_", text).strip("_")[:MAX_NAME_CHARACTERS] or "model"

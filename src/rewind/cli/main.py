@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from rewind.cli.clips import add_clip_commands
-from rewind.cli.init.command import add_init_command
-from rewind.cli.new.command import add_new_command
 from rewind.errors import printable_output
 from rewind.exports.command import add_export_commands
 from rewind.io.files import archive_contains, check_output_file, check_output_folder, looks_like_json
@@ -105,13 +103,13 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"rewind {installed_version()}")
     # argparse can only list all commands under one heading: the list is part of the description instead.
     commands = parser.add_subparsers(required=True, metavar="COMMAND", prog="rewind", help=argparse.SUPPRESS)
-    add_new_command(commands)
     _add_doctor(commands)
     _add_export_clip4clip(commands)
     add_export_commands(commands)
     add_clip_commands(commands)
-    add_init_command(commands)
+    _add_init(commands)
     _add_job(commands)
+    _add_new(commands)
     _add_power(commands)
     _add_evaluate(commands)
     _add_rehearse(commands)
@@ -204,6 +202,59 @@ def _export_clip4clip(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_init(commands: argparse._SubParsersAction[Any]) -> None:
+    init = commands.add_parser(
+        "init",
+        description="Write the dataset and study files for clips of your own. It looks at the files, writes "
+        "config/datasets/NAME.yaml and config/studies/NAME.yaml with comments and with sizes for this machine, and "
+        "says what it found and what to do next. It changes no file of yours.",
+    )
+    init.add_argument(
+        "source",
+        type=Path,
+        metavar="SOURCE",
+        help="a CSV (item_id or path, caption[, reverse_caption][, split][, cluster_id]), a folder of clips or images "
+        "with their captions, or RTime's JSON",
+    )
+    init.add_argument("--videos", default="", metavar="FOLDER", help="folder of the clips (default: beside the source)")
+    init.add_argument("--name", default="", help="name of the study (default: from the source's)")
+    init.add_argument(
+        "--embeddings",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="vectors of captions and items; nothing is trained",
+    )
+    init.add_argument("--model", default="", metavar="NAME", help="a model by name or folder; nothing is trained")
+    init.add_argument(
+        "--encoder",
+        default="",
+        help="what loads it: open_clip, transformers, sentence_transformers, mteb or your own (default: by its name)",
+    )
+    init.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of model: vectors")
+    init.add_argument(
+        "--look", type=int, default=200, metavar="N", help="decode so many clips to their ends (default: 200)"
+    )
+    init.set_defaults(command=_init)
+
+
+def _init(options: argparse.Namespace) -> int:
+    from rewind.cli.init.command import InitOptions, write_first_study
+
+    return write_first_study(
+        InitOptions(
+            source=options.source,
+            videos=options.videos,
+            name=options.name,
+            embeddings=options.embeddings,
+            model=options.model,
+            encoder=options.encoder,
+            options=options.option,
+            look=options.look,
+        )
+    )
+
+
 def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
     job = commands.add_parser(
         "job",
@@ -222,6 +273,28 @@ def _job(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_output_folder(options.out, "--out")
     return rerun_job(options.target, options.out)
+
+
+def _add_new(commands: argparse._SubParsersAction[Any]) -> None:
+    new = commands.add_parser(
+        "new",
+        description="Create a working folder: a Snakefile that uses the installed workflow, configuration, profiles. "
+        "All files of your own live in it, and it works on after an upgrade of Rewind. A folder that is not empty is "
+        "refused.",
+    )
+    new.add_argument("folder", type=Path, metavar="FOLDER", help="a folder that is absent or empty")
+    new.add_argument(
+        "--update",
+        action="store_true",
+        help="bring up to date the files of such a folder that you have not changed, and list those that differ",
+    )
+    new.set_defaults(command=_new)
+
+
+def _new(options: argparse.Namespace) -> int:
+    from rewind.cli.new import make_working_folder
+
+    return make_working_folder(options.folder, options.update)
 
 
 def _add_power(commands: argparse._SubParsersAction[Any]) -> None:

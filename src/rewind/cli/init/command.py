@@ -1,61 +1,250 @@
-"""Arguments of ``rewind init``; :mod:`rewind.cli.init.scaffold` does the work, and is imported when it runs."""
+"""``rewind init``: read the user's files, write a dataset and a study file, check them as the workflow does."""
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rewind.cli.evaluate import EvaluateOptions, build_methods
+from rewind.cli.init import split
+from rewind.cli.init.look import inspect_media
+from rewind.cli.init.read import (
+    UserData,
+    keep_human_captions,
+    read_caption_csv,
+    read_caption_folder,
+    read_caption_json,
+    read_caption_jsonl,
+)
+from rewind.cli.init.report import describe_data, describe_test_power
+from rewind.cli.init.sizes import this_machine
+from rewind.cli.init.study_files import evaluation_settings, files_to_write
+from rewind.cli.scaffold import (
+    DATASETS_FOLDER,
+    check_working_folder,
+    refuse_overwriting,
+    safe_file_name,
+    write_files,
+)
+from rewind.data.annotations import twin_of
+from rewind.data.readers import EXPORTED_ARRAYS, open_npz, read_embedding_file
+from rewind.errors import RewindError
+from rewind.workflow.config import load_checked_config
 
-def add_init_command(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add ``rewind init``."""
-    init = commands.add_parser(
-        "init",
-        description="Write the dataset and study files for clips of your own. It looks at the files, writes "
-        "config/datasets/NAME.yaml and config/studies/NAME.yaml with comments and with sizes for this machine, and "
-        "says what it found and what to do next. It changes no file of yours.",
-    )
-    init.add_argument(
-        "source",
-        type=Path,
-        metavar="SOURCE",
-        help="a CSV (item_id or path, caption[, reverse_caption][, split][, cluster_id]), a folder of clips or images "
-        "with their captions, or RTime's JSON",
-    )
-    init.add_argument("--videos", default="", metavar="FOLDER", help="folder of the clips (default: beside the source)")
-    init.add_argument("--name", default="", help="name of the study (default: from the source's)")
-    init.add_argument(
-        "--embeddings",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="vectors of captions and items; nothing is trained",
-    )
-    init.add_argument("--model", default="", metavar="NAME", help="a model by name or folder; nothing is trained")
-    init.add_argument(
-        "--encoder",
-        default="",
-        help="what loads it: open_clip, transformers, sentence_transformers, mteb or your own (default: by its name)",
-    )
-    init.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of model: vectors")
-    init.add_argument(
-        "--look", type=int, default=200, metavar="N", help="decode so many clips to their ends (default: 200)"
-    )
-    init.set_defaults(command=_init)
+MAX_FAULTS_SHOWN = 50
+# File names that say nothing about their content: the study is then named after the folder.
+GENERIC_NAMES = ("captions", "metadata", "annotations", "train", "valid", "test")
 
 
-def _init(options: argparse.Namespace) -> int:
-    from rewind.cli.init.scaffold import InitOptions, write_first_study
+@dataclass(frozen=True)
+class InitOptions:
+    """The options of ``rewind init``.
 
-    return write_first_study(
-        InitOptions(
-            source=options.source,
-            videos=options.videos,
-            name=options.name,
-            embeddings=options.embeddings,
-            model=options.model,
-            encoder=options.encoder,
-            options=options.option,
-            look=options.look,
+    Attributes:
+        source: a CSV, a JSON file or a folder.
+        videos: folder of the clips; empty: beside the source.
+        name: of the study; empty: that of the source.
+        embeddings: files of precomputed embeddings.
+        model, encoder: a model by name, and the encoder that loads it.
+        options: further ``key=value`` of ``model: vectors``.
+        look: largest number of clips that are decoded.
+
+    >>> InitOptions(Path("captions.csv"), model="ViT-B-32").finished
+    True
+    """
+
+    source: Path
+    videos: str = ""
+    name: str = ""
+    embeddings: list[str] = field(default_factory=list)
+    model: str = ""
+    encoder: str = ""
+    options: list[str] = field(default_factory=list)
+    look: int = 200
+
+    @property
+    def finished(self) -> bool:
+        """Whether the models are finished ones, so that nothing is trained."""
+        return bool(self.embeddings or self.model)
+
+
+def write_first_study(options: InitOptions) -> int:
+    """Write the files of a first study, and print what was found and what to do next.
+
+    Raises:
+        RewindError: naming everything that is wrong with the user's files at once, or other files with the same names.
+    """
+    check_working_folder()
+    _check_options(options)
+    name = safe_file_name(options.name or _name_from_source(options.source))
+    machine, data = this_machine(), _read_source(options.source, trained=not options.finished)
+    if not data.items:
+        raise RewindError("\n".join(data.faults[:MAX_FAULTS_SHOWN]))
+    media = None
+    if options.videos or not options.embeddings:
+        media = inspect_media(data, options.videos, options.look, machine.cores)
+        split.join_clusters(data, media.same)
+    unusable = {*media.missing, *media.broken} if media else set()
+    split_changed = _ensure_splits(data, unusable, options, name)
+    if data.faults:
+        raise RewindError("\n".join(data.faults[:MAX_FAULTS_SHOWN]))
+    methods = _finished_methods(options, data) if options.finished else None
+    files = files_to_write(name, data, media, machine, methods, split_changed)
+    settings = evaluation_settings(data, media)
+    refuse_overwriting(files, "--name NAME")
+    for line in (*describe_data(data, media), *describe_test_power(data, unusable, settings[0]), f"machine: {machine}"):
+        print(line)
+    with write_files(files) as written:
+        load_checked_config({"studies": [name]})  # as the workflow does before its first job
+    for path in files:
+        print(f"{'wrote' if path in written else 'already there:'} {path}")
+    _print_next_steps(name, options)
+    return 0
+
+
+def _check_options(options: InitOptions) -> None:
+    if options.embeddings and options.model:
+        raise RewindError("--embeddings and --model: give one of the two; the other can be added to the study's file.")
+    for flag, value in (("--encoder", options.encoder), ("--option", options.options)):
+        if value and not options.finished:
+            raise RewindError(f"{flag} is about a finished model: name it with --model NAME, or remove {flag}.")
+    if options.look < 0:
+        raise RewindError(f"--look {options.look}: give a number of files, 0 or more.")
+
+
+def _name_from_source(source: Path) -> str:
+    path = source.absolute()
+    return path.parent.name if path.stem in GENERIC_NAMES and path.parent.name else path.stem
+
+
+def _read_source(source: Path, trained: bool) -> UserData:
+    if source.is_dir():
+        return read_caption_folder(source)
+    if source.suffix.lower() == ".json":
+        return read_caption_json(source, trained)
+    readers = {".csv": read_caption_csv, ".jsonl": read_caption_jsonl}
+    if source.suffix.lower() not in readers:
+        raise RewindError(f"{source}: name a .csv, .json or .jsonl file, or a folder with clips and their captions.")
+    return readers[source.suffix.lower()](source)
+
+
+def _ensure_splits(data: UserData, unusable: set[str], options: InitOptions, name: str) -> bool:
+    """Give every item a split; True if that differs from what the user's files say."""
+    if options.finished:
+        if data.splits <= {"", "test"} or "test" not in data.splits:
+            for item in data.items.values():
+                item.split = "test"
+        return False
+    if split.needs_split(data):
+        had_test = "test" in data.splits
+        split.assign_splits(data, unusable)
+        if data.annotations:
+            keep_human_captions(data)
+        reason = "all was of the test split" if had_test else "there was none"
+        data.notes.append(
+            f"split: {reason}, so one is made, copies together: {DATASETS_FOLDER}/{name}.*; {data.source} stays as it "
+            "is"
         )
+        return True
+    if moved := split.add_validation_split(data):
+        data.notes.append(
+            f"split: none was for validation, so {moved:,} of training are: {DATASETS_FOLDER}/{name}.*; {data.source} "
+            "stays as it is"
+        )
+        return True
+    split.add_split_faults(data)
+    return False
+
+
+def _print_next_steps(name: str, options: InitOptions) -> None:
+    print("the files were checked as the workflow checks them; next:")
+    if not options.embeddings:
+        print(f"  rewind rehearse {name}        # every stage on a few clips, and what the whole will cost")
+    print(f"  snakemake --cores all --config 'studies=[{name}]'")
+    print(f"  rewind power {name}        # what difference it can detect")
+
+
+# ---- Finished models -----------------------------------------------------------------------------------------------
+
+
+def _finished_methods(options: InitOptions, data: UserData) -> dict[str, dict[str, Any]]:
+    if options.embeddings:
+        return build_methods(
+            EvaluateOptions(data="", vectors=pair_embedding_files(options.embeddings, data), options=options.options)
+        )
+    encoder = options.encoder or guess_encoder(options.model)
+    return build_methods(EvaluateOptions(data="", encoder=encoder, model=options.model, options=options.options))
+
+
+def pair_embedding_files(paths: list[str], data: UserData) -> list[tuple[str, str]]:
+    """Sort files of embeddings into pairs (captions, items), one for each model.
+
+    Files of captions and of items may be mixed in any order; the n-th of one kind belongs to the n-th of the other.
+
+    Args:
+        paths: the files; one that a run of Rewind exported holds both sides.
+        data: the items that they must cover.
+
+    Raises:
+        RewindError: for a file whose ids belong neither to captions nor to items, one without its partner, or one
+            that lacks an id of the test split.
+    """
+    item_ids = {name for item in data.items.values() for name in (item.item_id, twin_of(item.item_id))}
+    sides: dict[str, list[str]] = {"captions": [], "items": []}
+    for path in paths:
+        is_exported = _is_exported_run(path)
+        for side in ("captions", "items") if is_exported else (_side_of_file(path, item_ids),):
+            sides[side].append(path)
+    if len(sides["captions"]) != len(sides["items"]):
+        missing_side = "items" if len(sides["captions"]) > len(sides["items"]) else "captions"
+        raise RewindError(
+            f"--embeddings: {len(sides['captions'])} files of captions and {len(sides['items'])} of items: name the "
+            f"file of {missing_side} too (ids of captions are <item_id>#<n>, docs/bring-your-model.md)."
+        )
+    test_items = [item for item in data.items.values() if item.split == "test"]
+    # Reading fails where an id of the test split is missing; embeddings of reversed twins may be left out.
+    for path in sides["items"]:
+        read_embedding_file(path, "items").of([item.item_id for item in test_items])
+    for path in sides["captions"]:
+        read_embedding_file(path, "captions").of(
+            [f"{item.item_id}#{n}" for item in test_items for n in range(len(item.forward))]
+        )
+    return list(zip(sides["captions"], sides["items"], strict=True))
+
+
+def _is_exported_run(path: str) -> bool:
+    """Whether a file was exported from a run of Rewind, with captions and items in it."""
+    if Path(path).suffix != ".npz" or not Path(path).exists():
+        return False  # a missing file is reported when it is read
+    with open_npz(Path(path)) as archive:
+        return set(archive.files) >= EXPORTED_ARRAYS
+
+
+def _side_of_file(path: str, item_ids: set[str]) -> str:
+    ids = read_embedding_file(path, "items").ids.tolist()
+    if any(name in item_ids for name in ids):
+        return "items"
+    if any(name.rpartition("#")[0] in item_ids for name in ids):
+        return "captions"
+    raise RewindError(
+        f"{path}: its ids ({', '.join(map(repr, ids[:3]))}, …) are ids neither of items nor of captions "
+        "(<item_id>#<n>, counted from 0); docs/bring-your-model.md shows both."
     )
+
+
+def guess_encoder(model: str) -> str:
+    """The encoder that loads a model, judged by its name or by the files of its folder.
+
+    >>> guess_encoder("ViT-B-32"), guess_encoder("google/siglip-base-patch16-224")
+    ('open_clip', 'transformers')
+    """
+    folder = Path(model)
+    if folder.is_dir():
+        marker_files = {"open_clip_config.json": "open_clip", "modules.json": "sentence_transformers"}
+        return next((encoder for file, encoder in marker_files.items() if (folder / file).is_file()), "transformers")
+    if model.startswith("hf-hub:"):
+        return "open_clip"
+    if model.startswith("sentence-transformers/"):
+        return "sentence_transformers"
+    return "transformers" if "/" in model else "open_clip"

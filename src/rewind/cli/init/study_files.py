@@ -1,67 +1,118 @@
-"""The text of ``config/datasets/<name>.yaml`` and ``config/studies/<name>.yaml``, with a comment on each value."""
+"""The files that ``rewind init`` writes: a dataset and a study file, with a comment on each value, and annotations."""
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rewind.cli.init.look import MediaReport
-from rewind.cli.init.read import UserData
-from rewind.cli.init.sizes import CLIPS_PER_JOB, Machine, StudySizes
+from rewind.cli.init.read import UserData, json_by_split
+from rewind.cli.init.sizes import CLIPS_PER_JOB, Machine, StudySizes, choose_sizes
+from rewind.cli.scaffold import (
+    DATASETS_FOLDER,
+    STUDIES_FOLDER,
+    YamlValue,
+    yaml_block,
+    yaml_comments,
+    yaml_line,
+)
+from rewind.config.checks import TWIN_SETTINGS
+from rewind.data.annotations import SPLITS
+from rewind.provenance import user_command
 
-# ---- YAML lines with comments --------------------------------------------------------------------------------------
-
-YamlValue = str | int | float | bool | None | Sequence[Any] | Mapping[str, Any]
-COMMENT_COLUMN = 42  # characters of a line before its comment
-_PLAIN_SCALAR = re.compile(r"[\w./ +-]+", re.ASCII)  # texts that may need no quotes in YAML
+# ---- All files -----------------------------------------------------------------------------------------------------
 
 
-def yaml_scalar(value: YamlValue) -> str:
-    """A value as YAML on one line.
+def evaluation_settings(data: UserData, media: MediaReport | None) -> tuple[str, ...]:
+    """Those that the test split allows."""
+    images = media is not None and media.items == "images"
+    twins = any(item.reverse and item.split == "test" for item in data.items.values())
+    return TWIN_SETTINGS if twins and not images else ("test",)
 
-    >>> yaml_scalar({"epochs": 5, "lr": 1e-4, "head": None, "name": "yes"})
-    '{epochs: 5, lr: 1.0e-04, head: null, name: "yes"}'
+
+def files_to_write(
+    name: str,
+    data: UserData,
+    media: MediaReport | None,
+    machine: Machine,
+    methods: dict[str, dict[str, Any]] | None,
+    split_changed: bool,
+) -> dict[Path, str]:
+    """Path → text of every file to write.
+
+    Args:
+        name: of the study and of its dataset.
+        data: the items, with their splits.
+        media: their files; None where no clips are here.
+        machine: for which sizes are chosen.
+        methods: finished models; None: methods are trained.
+        split_changed: whether the splits differ from what the user's files say.
     """
-    if isinstance(value, str):
-        # Quotes are left out only where YAML reads the same text again: `yes` and `1.5` need them.
-        is_plain = _PLAIN_SCALAR.fullmatch(value) and value == value.strip()
-        return value if is_plain and yaml.safe_load(value) == value else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    if isinstance(value, float):
-        # 1e-05 without a decimal point would be a text to YAML 1.1.
-        return f"{value:g}" if value == int(value) or abs(value) >= 1e-3 else f"{value:.1e}"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{yaml_scalar(str(name))}: {yaml_scalar(part)}" for name, part in value.items()) + "}"
-    if isinstance(value, Sequence):
-        return "[" + ", ".join(yaml_scalar(part) for part in value) + "]"
-    return str(value)
+    command = " ".join(user_command().split())
+    settings, no_media = evaluation_settings(data, media), MediaReport(Path())
+    sizes: StudySizes = choose_sizes(data, media or no_media, machine)
+    images = media is not None and media.items == "images"
+    twins = not images and any(item.reverse and item.split == "train" for item in data.items.values())
+    subject = StudySubject(name, "images" if images else "videos", settings, twins, command)
+    source, files = _source_keys(name, data, media, split_changed)
+    files[DATASETS_FOLDER / f"{name}.yaml"] = dataset_yaml(name, data, media, sizes, source, command)
+    text = finished_models_yaml(subject, methods, sizes) if methods else training_study_yaml(subject, sizes, machine)
+    files[STUDIES_FOLDER / f"{name}.yaml"] = text
+    return files
 
 
-def yaml_line(name: str, value: YamlValue, comment: str = "", depth: int = 0) -> str:
-    """A line ``name: value  # comment``, indented by two blanks per level of ``depth``."""
-    line = f"{'  ' * depth}{yaml_scalar(name)}: {yaml_scalar(value)}"
-    return _with_comment(line, comment)
+def _source_keys(
+    name: str, data: UserData, media: MediaReport | None, split_changed: bool
+) -> tuple[dict[str, YamlValue], dict[Path, str]]:
+    """The block ``source`` of the dataset file, and the annotation files that have to be written beside it.
+
+    The user's own annotations are named as they are, unless they lack a split or their rows have to be changed.
+    """
+    files: dict[Path, str] = {}
+    keys: dict[str, YamlValue] = {}
+    if data.annotations and split_changed:
+        texts = json_by_split(data)
+        files = {DATASETS_FOLDER / f"{name}.{split}.json": texts[split] for split in SPLITS}
+        keys = {
+            "format": "rtime",
+            "annotations": {split: str(DATASETS_FOLDER / f"{name}.{split}.json") for split in SPLITS},
+        }
+    elif data.annotations:
+        keys = {"format": "rtime", "annotations": {split or "test": path for split, path in data.annotations.items()}}
+    else:
+        needs_copy = not data.table or split_changed or (media is not None and media.same)
+        table = DATASETS_FOLDER / f"{name}.csv"
+        if needs_copy:
+            files[table] = _table_csv(data)
+        keys = {"format": "table", "table": str(table) if needs_copy else data.table}
+    if media is not None:
+        keys["videos"] = str(media.folder)
+        if media.items == "images":
+            keys["items"] = "images"
+    return keys, files
 
 
-def yaml_block(name: str, lines: Sequence[str], comment: str = "") -> list[str]:
-    """A block of keys; its lines are indented already."""
-    return [_with_comment(f"{yaml_scalar(name)}:", comment), *lines]
-
-
-def _with_comment(line: str, comment: str) -> str:
-    return f"{line:<{COMMENT_COLUMN - 2}}  # {comment}" if comment else line
-
-
-def yaml_comments(*sentences: str) -> list[str]:
-    """Lines that are only comments."""
-    return [f"# {sentence}" for sentence in sentences]
+def _table_csv(data: UserData) -> str:
+    """The items as a CSV that ``format: table`` reads."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    grouped = any(group for item in data.items.values() for group in item.groups)
+    head = ("item_id", "path", "split", "cluster_id", "caption", "reverse_caption")
+    writer.writerow((*head, "group") if grouped else head)
+    for item in data.items.values():
+        lines = max(len(item.forward), len(item.reverse))
+        for number in range(lines):
+            # A clip with more reverse captions than captions says its last caption again: a row needs one.
+            forward = item.forward[min(number, len(item.forward) - 1)]
+            reverse = item.reverse[number] if number < len(item.reverse) else ""
+            row = (item.item_id, item.path, item.split, item.cluster, forward, reverse)
+            writer.writerow((*row, item.groups[min(number, len(item.groups) - 1)]) if grouped else row)
+    return out.getvalue()
 
 
 # ---- The dataset file ----------------------------------------------------------------------------------------------

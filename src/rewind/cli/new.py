@@ -1,16 +1,18 @@
-"""The files of a new working folder: written once, later updated without touching what the user has edited."""
+"""``rewind new``: a working folder, written once and later updated without touching what the user has edited."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
+from rewind.cli.scaffold import write_files
 from rewind.errors import RewindError
-from rewind.io.files import read_json, write_json, write_text
+from rewind.io.files import check_output_folder, read_json, write_json
 from rewind.packaged import installed_version, workflow_home
 
 RECORD_FILE = ".rewind.json"
@@ -40,9 +42,42 @@ class UpdateReport:
     gone: list[str] = field(default_factory=list)
 
 
+def make_working_folder(folder: Path, update: bool = False) -> int:
+    """Create or update a working folder, and print what was written, kept or removed.
+
+    Raises:
+        RewindError: for a folder that is not empty, or to be updated and not made by ``rewind new``.
+    """
+    check_output_folder(folder, "FOLDER")
+    if update:
+        return _update(folder)
+    written = create_folder(folder)
+    parts = Counter(name.partition("/")[0] + "/" * ("/" in name) for name in written)  # files of each top-level entry
+    summary = [f"{part} ({count} files)" if count > 1 else part for part, count in parts.items()]
+    print(f"{folder}: wrote {', '.join(summary)}\nNext:")
+    is_current = folder.resolve() == Path.cwd()
+    for line in ("snakemake -n" if is_current else f"cd {shlex.quote(str(folder))}", "snakemake --cores all"):
+        print(f"    {line}")
+    return 0
+
+
+def _update(folder: Path) -> int:
+    report = update_folder(folder)
+    lines = [f"{name}: written anew" for name in report.written]
+    for name in report.kept:
+        newer = " (Rewind's has changed too)" if name in report.newer else ""
+        lines.append(f"{name}: differs from Rewind's, kept{newer}")
+    lines += [f"{name}: you removed it" for name in report.removed]
+    lines += [f"{name}: comes with Rewind no longer" for name in report.gone]
+    print("\n".join(lines or [f"{folder}: all files are those of Rewind {installed_version()}"]))
+    if any(name.startswith(("config/", "profiles/", "envs/")) for name in report.kept):
+        print(f"Rewind's own files are in {workflow_home()}")
+    return 0
+
+
 def initial_files() -> dict[str, str]:
     """Path → text of every file of a new working folder."""
-    templates = resources.files("rewind.cli.new") / "templates"
+    templates = resources.files("rewind.cli") / "templates"
     texts = {name: (templates / source).read_text(encoding="utf-8") for source, name in TEMPLATE_FILES.items()}
     home = workflow_home()
     for path_name in COPIED_PATHS:
@@ -65,17 +100,9 @@ def create_folder(folder: Path) -> list[str]:
             f"{folder}: not empty; name another folder, or add --update if `rewind new` made it and its files are to "
             "be brought up to date."
         )
-    files, started = initial_files(), []
-    try:
-        for name, text in files.items():
-            started.append(name)
-            write_text(folder / name, text)
+    files = initial_files()
+    with write_files({folder / name: text for name, text in files.items()}):  # half a folder would be refused next time
         _write_record(folder, {name: _hash_text(text) for name, text in files.items()})
-    except BaseException:  # half a folder would be refused the next time
-        for name in started:
-            with contextlib.suppress(OSError):
-                (folder / name).unlink()
-        raise
     return list(files)
 
 
@@ -89,6 +116,7 @@ def update_folder(folder: Path) -> UpdateReport:
         RewindError: if ``rewind new`` did not make this folder.
     """
     recorded, files, report = _read_record(folder), initial_files(), UpdateReport()
+    texts: dict[Path, str] = {}
     for name, text in files.items():
         path, new, old = folder / name, _hash_text(text), recorded.get(name)
         exists = path.exists() or path.is_symlink()  # a broken link is the user's too
@@ -98,7 +126,7 @@ def update_folder(folder: Path) -> UpdateReport:
         elif not exists and old:
             report.removed.append(name)
         elif not exists or (old and current == old):
-            write_text(path, text)
+            texts[path] = text
             recorded[name] = new
             report.written.append(name)
         else:
@@ -108,7 +136,8 @@ def update_folder(folder: Path) -> UpdateReport:
     for name in sorted(recorded.keys() - files.keys()):
         if _hash_file(folder / name) == recorded[name]:
             report.gone.append(name)
-    _write_record(folder, recorded)
+    with write_files(texts, replaced=texts):
+        _write_record(folder, recorded)
     return report
 
 

@@ -1,0 +1,184 @@
+"""Writing files into the user's folder: what ``rewind new``, ``rewind init`` and ``rewind evaluate`` have in common.
+
+Files of the user are never overwritten, several files are written or none, and each of them whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rewind.config.load import parse_yaml, read_yaml
+from rewind.errors import RewindError
+from rewind.io.files import write_text
+
+DATASETS_FOLDER, STUDIES_FOLDER = Path("config/datasets"), Path("config/studies")
+MAX_NAME_CHARACTERS = 90  # of a name in files, to which a number may be added
+
+
+def check_working_folder() -> None:
+    """Refuse to write a study where Snakemake could not run it.
+
+    Raises:
+        RewindError: if the current folder has no Snakefile.
+    """
+    if not Path("Snakefile").is_file():
+        raise RewindError(f"{Path.cwd()}: no Snakefile here; go to the folder in which you run snakemake.")
+
+
+def safe_file_name(text: str) -> str:
+    """A name for files from any text: letters of ASCII, digits, ``_`` and ``-``.
+
+    >>> safe_file_name("ViT-B/32 (OpenAI)")
+    'ViT-B_32_OpenAI'
+    """
+    return re.sub(r"[^A-Za-z0-9_\-]+", "_", text).strip("_")[:MAX_NAME_CHARACTERS] or "model"
+
+
+# ---- Writing -------------------------------------------------------------------------------------------------------
+
+Backups = dict[Path, str | None]
+"""Path → previous text of a file that was written; None where there was no file."""
+
+
+def refuse_overwriting(texts: Mapping[Path, str], option: str, advice: str = "") -> None:
+    """Refuse to write where other files have the same names.
+
+    Args:
+        texts: path → text. Of a ``.yaml`` the values are compared, of any other file the bytes.
+        option: the command-line option by which the user chooses another name, for the message.
+        advice: what else the user can do, added to the message.
+
+    Raises:
+        RewindError: naming every file that says something else.
+
+    >>> refuse_overwriting({Path("config/studies/doors.yaml"): "dataset: doors\\n"}, "--name NAME")
+    """
+    conflicts = [conflict for path, text in texts.items() if (conflict := _overwrite_conflict(path, text, option))]
+    if conflicts:
+        raise RewindError("\n".join(conflicts) + (f" {advice}" if advice else ""))
+
+
+def _overwrite_conflict(path: Path, text: str, option: str) -> str:
+    """Why a file must not be written; empty where it may be."""
+    if not os.path.lexists(path):  # a broken link counts as a file: writing would follow it
+        return ""
+    if path.suffix == ".yaml":
+        with contextlib.suppress(RewindError):
+            if read_yaml(path) == parse_yaml(text, str(path)):
+                return ""
+    elif path.is_file() and path.read_bytes() == text.encode():
+        return ""
+    return f"{path}: there is another file with this name; choose one with {option}, or remove it."
+
+
+@contextlib.contextmanager
+def write_files(texts: Mapping[Path, str], replaced: Collection[Path] = ()) -> Iterator[Backups]:
+    """Write files, and take all of them back if one cannot be written or the block fails, as a check of them may.
+
+    A file that exists stays as it is, unless it may be replaced.
+
+    Args:
+        texts: path → text.
+        replaced: paths of files that may be changed.
+
+    Yields:
+        What was there before, of every file that was written.
+
+    >>> with write_files({Path("study.yaml"): "dataset: doors\\n"}) as backups:
+    ...     print(Path("study.yaml").read_text(), list(backups.values()))
+    dataset: doors
+     [None]
+    """
+    backups: Backups = {}
+    try:
+        for path, text in texts.items():
+            if path.exists() and path not in replaced:
+                continue
+            old_text = path.read_text(encoding="utf-8") if path.exists() else None
+            if old_text != text:
+                backups[path] = old_text
+                write_text(path, text)
+        yield backups
+    except BaseException:
+        restore_files(backups)
+        raise
+
+
+def restore_files(backups: Backups) -> None:
+    """Make files what they were before :func:`write_files`.
+
+    >>> restore_files({Path("study.yaml"): None})
+    """
+    for path, text in backups.items():
+        if text is None:
+            with contextlib.suppress(OSError):  # what made this necessary is the error to be told
+                path.unlink()
+        elif path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+
+
+# ---- YAML: whole keys, or line by line with a comment on each ------------------------------------------------------
+
+
+def dump_yaml(keys: Mapping[str, Any]) -> str:
+    """Keys as YAML in their order, without comments.
+
+    >>> dump_yaml({"title": "Türen", "methods": {"chance": {"model": "chance"}}})
+    'title: Türen\\nmethods:\\n  chance:\\n    model: chance\\n'
+    """
+    return yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
+
+
+YamlValue = str | int | float | bool | None | Sequence[Any] | Mapping[str, Any]
+COMMENT_COLUMN = 42  # characters of a line before its comment
+_PLAIN_SCALAR = re.compile(r"[\w./ +-]+", re.ASCII)  # texts that may need no quotes in YAML
+
+
+def yaml_scalar(value: YamlValue) -> str:
+    """A value as YAML on one line.
+
+    >>> yaml_scalar({"epochs": 5, "lr": 1e-4, "head": None, "name": "yes"})
+    '{epochs: 5, lr: 1.0e-04, head: null, name: "yes"}'
+    """
+    if isinstance(value, str):
+        # Quotes are left out only where YAML reads the same text again: `yes` and `1.5` need them.
+        is_plain = _PLAIN_SCALAR.fullmatch(value) and value == value.strip()
+        return value if is_plain and yaml.safe_load(value) == value else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, float):
+        # 1e-05 without a decimal point would be a text to YAML 1.1.
+        return f"{value:g}" if value == int(value) or abs(value) >= 1e-3 else f"{value:.1e}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{yaml_scalar(str(name))}: {yaml_scalar(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(yaml_scalar(part) for part in value) + "]"
+    return str(value)
+
+
+def yaml_line(name: str, value: YamlValue, comment: str = "", depth: int = 0) -> str:
+    """A line ``name: value  # comment``, indented by two blanks per level of ``depth``."""
+    line = f"{'  ' * depth}{yaml_scalar(name)}: {yaml_scalar(value)}"
+    return _with_comment(line, comment)
+
+
+def yaml_block(name: str, lines: Sequence[str], comment: str = "") -> list[str]:
+    """A block of keys; its lines are indented already."""
+    return [_with_comment(f"{yaml_scalar(name)}:", comment), *lines]
+
+
+def _with_comment(line: str, comment: str) -> str:
+    return f"{line:<{COMMENT_COLUMN - 2}}  # {comment}" if comment else line
+
+
+def yaml_comments(*sentences: str) -> list[str]:
+    """Lines that are only comments."""
+    return [f"# {sentence}" for sentence in sentences]
