@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rewind.io.files import stable_hash
+from rewind.hashing import stable_hash
 from rewind.platform import processor_name
 from rewind.provenance import environment
 from rewind.video import ffmpeg, shards

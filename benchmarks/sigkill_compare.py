@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rewind.io.files import sha256_of
+from rewind.hashing import sha256_of
 from rewind.workflow.checksums import CHECKSUM_FOLDER
 
 CLOCKS = {"seconds", "clips_per_second", "examples_per_second", "peak_memory_mb", "date", "signature"}

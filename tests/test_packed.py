@@ -17,7 +17,8 @@ from conftest import ROOT
 from rewind.cli.main import main
 from rewind.config import Image, Video
 from rewind.errors import RewindError
-from rewind.io.files import read_csv, sha256_of, write_csv
+from rewind.hashing import sha256_of
+from rewind.io.files import read_csv, write_csv
 from rewind.video import ffmpeg, prepare, shards
 from rewind.video import prepare as shard
 from rewind.video.dataset import join_reports, make_shard

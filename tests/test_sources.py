@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as Picture
 
 from rewind.config import Dataset
-from rewind.io.files import stable_hash
+from rewind.hashing import stable_hash
 from rewind.video import sources
 from rewind.workflow.config import source_digest
 from test_packed import inventory, made, make  # noqa: F401  (a fixture among them)

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from rewind.errors import RewindError
-from rewind.io.files import sha256_of
+from rewind.hashing import SHORT_DIGITS, sha256_of
 from rewind.packaged import checkout_folder, installed_version
 from rewind.platform import ec2_instance_type, nvidia_driver_version, processor_name
 
@@ -165,7 +165,7 @@ RECORDED_PACKAGES = (
 
 def file_hash(path: str | Path) -> str:
     """The first 16 hex digits of a file's SHA-256."""
-    return sha256_of(path)[:16]
+    return sha256_of(path)[:SHORT_DIGITS]
 
 
 def environment() -> dict[str, Any]:

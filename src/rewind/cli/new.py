@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections import Counter
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from rewind.cli.scaffold import write_files
 from rewind.errors import RewindError
+from rewind.hashing import sha256_hex, sha256_of
 from rewind.io.files import check_output_folder, read_json, write_json
 from rewind.packaged import installed_version, workflow_home
 
@@ -161,9 +161,9 @@ def _read_record(folder: Path) -> dict[str, str]:
 
 
 def _hash_text(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256_hex(text.encode())
 
 
 def _hash_file(path: Path) -> str:
     """SHA-256 of a file; empty where there is none."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return sha256_of(path) if path.is_file() else ""

@@ -11,7 +11,7 @@ from rewind.config.base import ConfigModel, config_field, read_options, required
 from rewind.config.dataset import MadeFrom
 from rewind.config.study import Method, Study
 from rewind.errors import RewindError
-from rewind.io.files import stable_hash
+from rewind.hashing import stable_hash
 
 VECTORS_MODEL = "vectors"
 """``model`` of a method that scores vectors."""

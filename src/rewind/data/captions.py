@@ -6,7 +6,6 @@ part.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import pandas as pd
 
 from rewind.data.annotations import CAPTION_BLOCK_ROWS, MAX_NOTE_EXAMPLES, SPLITS, TWIN_SUFFIX, Annotations
 from rewind.errors import RewindError
+from rewind.hashing import sha256_hex
 from rewind.io.files import read_csv, write_csv, write_csv_parts, write_json
 
 # ---- Tables of items and captions ----------------------------------------------------------------------------------
@@ -217,7 +217,4 @@ def embeddings_digest(hashes: Mapping[str, str]) -> str:
 
 
 def _hash_pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    digest = hashlib.sha256()
-    for name, value in pairs:
-        digest.update(f"{name}\0{value}\n".encode())
-    return digest.hexdigest()
+    return sha256_hex(*(f"{name}\0{value}\n".encode() for name, value in pairs))

@@ -7,7 +7,6 @@ Overlap would let a method learn what it is tested on. It is refused unless the 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ import pandas as pd
 from rewind.config.dataset import Dataset
 from rewind.data.annotations import MAX_NOTE_EXAMPLES
 from rewind.errors import RewindError, first_lines
-from rewind.io.files import sha256_of
+from rewind.hashing import content_key, sha256_of
 
 SAME_AS_COLUMN = "same_as"  # column of the inventory that describes overlap where it is allowed
 END_BYTES = 2**16  # at either end of a file: enough to tell nearly all files of one size apart
@@ -207,4 +206,4 @@ def _hash_ends(path: str) -> bytes:
     with Path(path).open("rb") as stream:
         start = stream.read(END_BYTES)
         stream.seek(max(0, os.path.getsize(path) - END_BYTES))
-        return hashlib.sha256(start + stream.read()).digest()
+        return content_key(start, stream.read())

@@ -24,7 +24,8 @@ from rewind.encoders.base import Encoder, EncoderOutput, FileEncoder, PairEncode
 from rewind.encoders.frames import batched, count_mirrored_clips, group_families, read_families_ahead
 from rewind.encoders.shards import EncodedShard
 from rewind.errors import RewindError
-from rewind.io.files import stable_hash, write_json, write_npz
+from rewind.hashing import stable_hash
+from rewind.io.files import write_json, write_npz
 from rewind.progress import Progress
 from rewind.provenance import environment, hardware
 from rewind.video.shards import clip_identity

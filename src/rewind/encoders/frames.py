@@ -7,7 +7,6 @@ vectors.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ import torch
 from PIL import Image
 
 from rewind.config.encoders import Encoding
+from rewind.hashing import content_key
 from rewind.loading.frame_source import prefetch
 from rewind.video.frame_store import ClipToStore
 from rewind.video.frames import frame_indices, open_frames
@@ -53,17 +53,17 @@ def mean_frame_features(
     >>> vectors.shape, bool((vectors[0] == vectors[1]).all())
     ((2, 48), True)
     """
-    row_of_hash: dict[bytes, int] = {}  # a picture's hash → its row of `pictures`
+    row_of_content: dict[bytes, int] = {}  # a picture's content → its row of `pictures`
     pictures: list[np.ndarray] = []
     rows_of_clips = []
     for clip in clips:
         rows = []
         for picture in clip:
-            digest = hashlib.sha256(repr(picture.shape).encode() + picture.tobytes()).digest()
-            if digest not in row_of_hash:
-                row_of_hash[digest] = len(pictures)
+            key = content_key(repr(picture.shape).encode(), picture.tobytes())
+            if key not in row_of_content:
+                row_of_content[key] = len(pictures)
                 pictures.append(picture)
-            rows.append(row_of_hash[digest])
+            rows.append(row_of_content[key])
         rows_of_clips.append(rows)
     features = np.concatenate([l2_normalise(encode(batch)) for batch in batched(pictures, size)])
     return np.stack([_order_independent_mean(features[rows]) for rows in rows_of_clips]).astype(np.float32)

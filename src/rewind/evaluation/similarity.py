@@ -6,7 +6,6 @@ The result is float32 (n_captions, n_items).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 from rewind.config.evaluation import Evaluation
 from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
+from rewind.hashing import content_key
 from rewind.io.files import write_npz
 from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
@@ -94,15 +94,15 @@ def _score_all_pairs(
 def _distinct_rows(features: Features, count: int) -> tuple[Tensor, Tensor]:
     """Rows that are the first with their content, and for each row the index of its content among them."""
     parts = [value.cpu().contiguous().view(count, -1).view(torch.uint8).numpy() for value in features.values()]
-    index_of_hash: dict[bytes, int] = {}
+    index_of_content: dict[bytes, int] = {}
     first_rows: list[int] = []
     indices: list[int] = []
     for row in range(count):
-        digest = hashlib.blake2b(b"".join(part[row].tobytes() for part in parts), digest_size=16).digest()
-        if digest not in index_of_hash:
-            index_of_hash[digest] = len(first_rows)
+        key = content_key(*(part[row].tobytes() for part in parts))
+        if key not in index_of_content:
+            index_of_content[key] = len(first_rows)
             first_rows.append(row)
-        indices.append(index_of_hash[digest])
+        indices.append(index_of_content[key])
     return torch.tensor(first_rows), torch.tensor(indices)
 
 

@@ -20,7 +20,8 @@ from rewind.data.captions import load_split
 from rewind.data.readers import MAX_SCORE, id_fault, is_score
 from rewind.errors import RewindError
 from rewind.evaluation.trec import RetrievalTask, escape_id, make_retrieval_task
-from rewind.io.files import atomic_write, check_output_folder, stable_hash, write_json, write_npz, write_text
+from rewind.hashing import stable_hash
+from rewind.io.files import atomic_write, check_output_folder, write_json, write_npz, write_text
 from rewind.io.strict import read_user_json
 from rewind.video.frames import NORMALISED_IMAGE_SUFFIXES
 from rewind.video.shards import EXTRACTED_FOLDER, extract_clip, refuse_outside

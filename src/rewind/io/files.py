@@ -1,4 +1,4 @@
-"""Read and write files: atomic writes, CSV, JSON, Parquet and npz, hashes, safe ids, and checks of output paths.
+"""Read and write files: atomic writes, CSV, JSON, Parquet and npz, safe ids, and checks of output paths.
 
 Files appear whole or not at all (:func:`atomic_write`). :func:`reading_user_file` turns whatever a library raises
 for a broken file into a message with the file's name. Strict readers for users' text, CSV and JSON are in
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import hashlib
 import json
 import os
 import re
@@ -56,7 +55,7 @@ _TEXT_COLUMNS = frozenset(
 _FORMULA_START = re.compile(r"'*[=+\-@\t\r]")
 _ESCAPED_FORMULA = re.compile(r"'+[=+\-@\t\r]")
 
-# ---- Names and hashes ----------------------------------------------------------------------------------------------
+# ---- Names --------------------------------------------------------------------------------------------------------
 
 
 def check_id(value: object, where: str) -> str:
@@ -76,31 +75,6 @@ def check_id(value: object, where: str) -> str:
             "(not starting with a dot or a dash, no '..', at most 200 characters)."
         )
     return text
-
-
-def stable_hash(*parts: object) -> str:
-    """A short hash (16 hex digits) of JSON-able values, the same in every process; keys of dicts in any order.
-
-    >>> stable_hash({"seed": 0, "size": 32}) == stable_hash({"size": 32, "seed": 0})
-    True
-    """
-    text = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def sha256_of(path: str | Path) -> str:
-    """SHA-256 of a file, 64 hex digits."""
-    with Path(path).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def crc32_of(path: str | Path) -> int:
-    """CRC-32 of a file, faster than SHA-256: finds accidental damage, not manipulation."""
-    value, buffer = 0, memoryview(bytearray(2**20))  # one buffer for all reads of 1 MiB
-    with Path(path).open("rb", buffering=0) as stream:
-        while count := stream.readinto(buffer):
-            value = zlib.crc32(buffer[:count], value)
-    return value
 
 
 # ---- Files that users name: refused before they are opened, or explained when a library fails on them --------------

@@ -19,7 +19,7 @@ import torch
 
 from rewind.config import Frames
 from rewind.errors import RewindError
-from rewind.io.files import stable_hash
+from rewind.hashing import stable_hash
 from rewind.models.retriever import Features
 from rewind.video.frame_store import FrameStore, FrameView
 from rewind.video.frames import sample_clip

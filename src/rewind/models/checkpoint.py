@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.hashing import Sha256
 from rewind.io.files import atomic_write, reading_user_file
 from rewind.models.backbone import Backbone
 from rewind.models.retriever import Retriever
@@ -49,11 +49,11 @@ def visual_hash(backbone: Backbone) -> str:
 
 
 def _hash(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    digest = hashlib.sha256()
+    digest = Sha256()
     for name, value in tensors:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:16]
+    return digest.short()
 
 
 def load_model(path: str | Path, model: Retriever) -> None:

@@ -8,7 +8,6 @@ Source: SoroushRaeisian/miniclip, whose names of parameters are kept in the text
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import cast
 
@@ -21,6 +20,7 @@ from rewind.config import Method
 from rewind.config import Text as TextKeys
 from rewind.data.tokenizers import MiniclipTokenizer, make_tokenizer
 from rewind.errors import RewindError
+from rewind.hashing import sha256_hex
 from rewind.models.backbone import Backbone, scatter_frames
 from rewind.models.clip4clip import Clip4Clip
 from rewind.models.heads.clip4clip import MeanP
@@ -258,8 +258,8 @@ class MiniclipTowers(Backbone):
 
 def _vocabulary_hash(tokenizer: MiniclipTokenizer) -> Tensor:
     """A hash of the words in the order of their ids, uint8 (16,)."""
-    digest = hashlib.sha256("\n".join(tokenizer.ids).encode()).digest()[:16]
-    return torch.tensor(list(digest), dtype=torch.uint8)
+    digest = bytes.fromhex(sha256_hex("\n".join(tokenizer.ids).encode()))
+    return torch.tensor(list(digest[:16]), dtype=torch.uint8)
 
 
 @BACKBONES.register("miniclip_towers")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewind.errors import RewindError
-from rewind.io.files import archive_contains, check_output_file, check_output_folder, stable_hash, write_json
+from rewind.hashing import stable_hash
+from rewind.io.files import archive_contains, check_output_file, check_output_folder, write_json
 from rewind.report.sheet import slug
 from rewind.search.render import (
     StripReader,

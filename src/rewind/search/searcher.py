@@ -27,7 +27,8 @@ from rewind.data.captions import load_split
 from rewind.data.tokenizers import ClipTokenizer, count_truncated, split_words
 from rewind.encoders.builtin import text_encoder
 from rewind.errors import RewindError
-from rewind.io.files import atomic_write, read_json, reading_user_file, stable_hash
+from rewind.hashing import stable_hash
+from rewind.io.files import atomic_write, read_json, reading_user_file
 from rewind.loading.encode import encode_all_items, tower_features
 from rewind.loading.frame_source import FrameSource
 from rewind.loading.run_data import RunData, build_untrained_model, job_device

@@ -30,7 +30,8 @@ from rewind.errors import RewindError
 from rewind.evaluation.ranking import RECALL_CUTOFFS, rank_table, validation_scores
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.evaluation.zero_shot import ZeroShotTask, validation_file, validation_task
-from rewind.io.files import read_json, stable_hash, write_csv, write_json
+from rewind.hashing import stable_hash
+from rewind.io.files import read_json, write_csv, write_json
 from rewind.loading.encode import encode_all_items, tower_features
 from rewind.loading.run_data import (
     IdentifiedText,

@@ -18,7 +18,6 @@ mirror keeps its frames. No path, date or machine is written: the same clips giv
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import weakref
 import zlib
@@ -32,13 +31,13 @@ import pandas as pd
 
 from rewind.config import Frames
 from rewind.errors import RewindError
+from rewind.hashing import Sha256, sha256_of
 from rewind.io.files import (
     atomic_write,
     read_cached_json,
     read_csv,
     read_json,
     require_regular_file,
-    sha256_of,
     write_csv,
     write_json,
 )
@@ -130,7 +129,7 @@ def write_store_shard(path: Path, families: Iterable[Sequence[ClipToStore]], vie
     Raises:
         RewindError: naming a clip that cannot be read.
     """
-    digest, rows, places = hashlib.sha256(), 0, []
+    digest, rows, places = Sha256(), 0, []
     with atomic_write(path) as file, file.open("wb") as stream:
         for family in families:
             for clip, frames, pixels in _decoded(family, view):
@@ -141,7 +140,7 @@ def write_store_shard(path: Path, families: Iterable[Sequence[ClipToStore]], vie
                 # A mirrored twin comes right after the row that it shares.
                 places.append((clip.item_id, rows - 1, frames, int(pixels is None)))
     write_row_checksums(path, view.bytes, digest)
-    return StoreShard(rows, digest.hexdigest(), places)
+    return StoreShard(rows, digest.hex(), places)
 
 
 def _decoded(family: Sequence[ClipToStore], view: FrameView) -> Iterator[tuple[ClipToStore, int, np.ndarray | None]]:
@@ -351,7 +350,7 @@ _row_checksum_cache: weakref.WeakKeyDictionary[FrameStore, dict[int, list[int]]]
 """Of each store the CRC-32 of the rows of shards, by number, that this process has read from."""
 
 
-def write_row_checksums(shard: Path, row_bytes: int, written: hashlib._Hash) -> None:
+def write_row_checksums(shard: Path, row_bytes: int, written: Sha256) -> None:
     """Read back a shard that was just written, and write the checksums of its rows.
 
     Args:
@@ -363,7 +362,7 @@ def write_row_checksums(shard: Path, row_bytes: int, written: hashlib._Hash) -> 
         RewindError: if the file does not hold what was written.
     """
     rows, sha256 = _row_checksums(shard, row_bytes)
-    if sha256 != written.hexdigest():
+    if sha256 != written.hex():
         raise RewindError(f"{shard}: does not hold what was just written to it; have the disk checked, and run again.")
     _write_checksum_file(shard.with_suffix(ROW_CHECKSUM_SUFFIX), rows, sha256)
 
@@ -449,13 +448,13 @@ def verify_row_checksums(shard: Path, sha256: str, row_bytes: int) -> None:
 
 def _row_checksums(shard: Path, row_bytes: int) -> tuple[list[int], str]:
     """CRC-32 of each row, and SHA-256 of the whole file."""
-    rows, digest = [], hashlib.sha256()
+    rows, digest = [], Sha256()
     buffer = memoryview(bytearray(row_bytes))
     with shard.open("rb") as stream:
         while count := stream.readinto(buffer):
             rows.append(zlib.crc32(buffer[:count]))
             digest.update(buffer[:count])
-    return rows, digest.hexdigest()
+    return rows, digest.hex()
 
 
 def _write_checksum_file(path: Path, rows: Sequence[int], sha256: str) -> None:

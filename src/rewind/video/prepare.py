@@ -7,7 +7,6 @@ resumes with the next clip; when all are finished they are packed, and the singl
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -22,7 +21,8 @@ import pandas as pd
 from rewind.config.dataset import Image, Video
 from rewind.data.annotations import twin_of
 from rewind.errors import RewindError
-from rewind.io.files import check_id, sha256_of, stable_hash, write_json
+from rewind.hashing import sha256_hex, sha256_of, stable_hash
+from rewind.io.files import check_id, write_json
 from rewind.progress import Progress
 from rewind.video import ffmpeg, images
 from rewind.video.images import FORMAT_SUFFIXES, normalise_image
@@ -260,10 +260,7 @@ def _prepare(task: ClipTask, settings: MediaSettings, settings_hash: str, find_p
 
 
 def _files_sha256(paths: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return sha256_hex(*(path.read_bytes() for path in paths))
 
 
 def _make(task: ClipTask, settings: MediaSettings) -> ClipReport:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import hashlib
 import os
 import tarfile
 from collections import Counter
@@ -29,7 +28,8 @@ from typing import BinaryIO
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.io.files import atomic_write, require_regular_file, sha256_of, write_csv
+from rewind.hashing import Sha256, sha256_hex, sha256_of
+from rewind.io.files import atomic_write, require_regular_file, write_csv
 
 CLIP_INDEX, SHARD_TABLE = "clips.csv", "shards.csv"
 CLIP_INDEX_COLUMNS = ("name", "shard", "offset", "bytes", "sha256")
@@ -85,10 +85,10 @@ class _HashingWriter:
     """A file that is written once from its beginning, with the SHA-256 and size of all that was written."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self.stream, self.sum, self.size = stream, hashlib.sha256(), 0
+        self.stream, self.digest, self.size = stream, Sha256(), 0
 
     def write(self, data: bytes) -> int:
-        self.sum.update(data)
+        self.digest.update(data)
         self.size += len(data)
         return self.stream.write(data)
 
@@ -113,13 +113,13 @@ def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> PackedShard:
             info = tarfile.TarInfo(name)  # its defaults: time 0, no owner, mode 644
             info.size = len(content)
             output.write(info.tobuf(tarfile.PAX_FORMAT))
-            written.append(ShardMember(name, output.size, len(content), hashlib.sha256(content).hexdigest()))
+            written.append(ShardMember(name, output.size, len(content), sha256_hex(content)))
             output.write(content)
             output.write(bytes(-len(content) % tarfile.BLOCKSIZE))
         # The end of an archive: two empty blocks, then zeros up to a whole record.
         output.write(bytes(2 * tarfile.BLOCKSIZE))
         output.write(bytes(-output.size % tarfile.RECORDSIZE))
-    return PackedShard(tuple(written), output.size, output.sum.hexdigest())
+    return PackedShard(tuple(written), output.size, output.digest.hex())
 
 
 def write_clip_index(folder: Path, shards: Sequence[tuple[str, PackedShard]]) -> None:
@@ -217,7 +217,7 @@ def read_packed_clip(location: ClipLocation) -> bytes:
         raise RewindError(
             f"{location.shard}: cannot be read ({error.strerror}); {shard_remedy(location.shard)}"
         ) from error
-    if hashlib.sha256(content).hexdigest() != member.sha256:
+    if sha256_hex(content) != member.sha256:
         raise RewindError(f"{location.shard}: {member.name} is not as it was written; {shard_remedy(location.shard)}")
     return content
 

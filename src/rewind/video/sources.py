@@ -24,7 +24,8 @@ from rewind.data.annotations import Annotations, twin_of
 from rewind.data.formats.embeddings import raw_embedding_files
 from rewind.data.formats.photos import IMAGE_SUFFIXES
 from rewind.errors import RewindError, first_lines
-from rewind.io.files import atomic_write, reading_user_file, sha256_of, stable_hash
+from rewind.hashing import sha256_of, stable_hash
+from rewind.io.files import atomic_write, reading_user_file
 from rewind.video.shards import write_tar
 
 # ---- File systems that take two names for one ----------------------------------------------------------------------

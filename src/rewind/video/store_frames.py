@@ -18,7 +18,8 @@ import pandas as pd
 from rewind.data.annotations import TWIN_SUFFIX
 from rewind.data.captions import USABLE_STATUS
 from rewind.errors import RewindError
-from rewind.io.files import read_csv, sha256_of, stable_hash, write_json
+from rewind.hashing import sha256_of, stable_hash
+from rewind.io.files import read_csv, write_json
 from rewind.progress import Progress
 from rewind.video.frame_store import (
     STORE_SHARDS,

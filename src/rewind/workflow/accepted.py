@@ -6,12 +6,12 @@ it, the rules read it, and every table mentions it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rewind.hashing import short_hash
 from rewind.io.files import reading_user_file, write_json
 from rewind.workflow.stages import DISPLAY_STAGES
 
@@ -144,7 +144,7 @@ def hash_size_and_ends(path: str | Path) -> str:
             ends += stream.read()
     except OSError:
         return ""
-    return hashlib.sha256(f"{size}\0".encode() + ends).hexdigest()[:16]
+    return short_hash(f"{size}\0".encode(), ends)
 
 
 def _load_edits(path: Path) -> list[AcceptedEdit]:

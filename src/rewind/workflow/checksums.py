@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rewind.errors import RewindError
-from rewind.io.files import crc32_of, non_file_kind, reraise_system_error, sha256_of, write_text
+from rewind.hashing import crc32_of, sha256_of
+from rewind.io.files import non_file_kind, reraise_system_error, write_text
 
 if TYPE_CHECKING:
     from rewind.workflow.job import Job

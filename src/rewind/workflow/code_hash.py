@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib.util
 import json
 import sys
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from rewind.errors import RewindError
-from rewind.io.files import read_cached_json, stable_hash, write_json, write_text
+from rewind.hashing import sha256_hex, short_hash, stable_hash
+from rewind.io.files import read_cached_json, write_json, write_text
 from rewind.packaged import WHEEL_FOLDER
 from rewind.workflow.normalise import IMPORT_EFFECTS, Definition, ParsedModule, parse_module
 from rewind.workflow.stages import NON_SEMANTIC, SCRIPTS, CodeDependencies, code_roots
@@ -104,11 +104,9 @@ def library_hash() -> str:
     A wheel and a checkout of the same code have the same hash: the workflow, which only a wheel holds inside the
     package, is left out.
     """
-    root, digest = Path(__file__).parents[1], hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        if path.relative_to(root).parts[0] != WHEEL_FOLDER:
-            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+    root = Path(__file__).parents[1]
+    paths = [path for path in sorted(root.rglob("*.py")) if path.relative_to(root).parts[0] != WHEEL_FOLDER]
+    return short_hash(*(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() for path in paths))
 
 
 # ---- Following names from the roots of a stage ---------------------------------------------------------------------
@@ -406,8 +404,8 @@ class ModuleCache:
 
     def module(self, name: str, path: Path) -> ParsedModule:
         """A module, parsed or from the cache."""
-        digest = hashlib.sha256(b"\0".join([*self._key_prefix, name.encode(), path.name.encode(), path.read_bytes()]))
-        key = digest.hexdigest()[:32]
+        content = [*self._key_prefix, name.encode(), path.name.encode(), path.read_bytes()]
+        key = sha256_hex(b"\0".join(content))[:32]
         if key in self._entries:
             with contextlib.suppress(KeyError, TypeError, ValueError):  # a damaged entry is parsed anew
                 return _module_from_json(self._entries[key])

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, TextIO, overload
 
 from rewind import system_errors
 from rewind.errors import RewindError, printable
-from rewind.io.files import read_json, stable_hash, write_json
+from rewind.hashing import stable_hash
+from rewind.io.files import read_json, write_json
 from rewind.packaged import workflow_home
 from rewind.workflow import checksums
 from rewind.workflow.stages import RULES, strip_rule_prefix

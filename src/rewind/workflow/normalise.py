@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rewind.io.files import stable_hash
+from rewind.hashing import stable_hash
 
 # ---- Definitions of a module ---------------------------------------------------------------------------------------
 

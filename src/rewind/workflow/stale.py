@@ -20,7 +20,8 @@ from typing import Any
 import yaml
 
 from rewind.errors import RewindError
-from rewind.io.files import read_cached_json, read_json, sha256_of, write_text
+from rewind.hashing import sha256_of
+from rewind.io.files import read_cached_json, read_json, write_text
 from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.code_hash import DefinitionHashes, load_code_hash
 from rewind.workflow.job import job_record_path

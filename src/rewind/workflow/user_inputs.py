@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from rewind.io.files import atomic_write, sha256_of
+from rewind.hashing import SHORT_DIGITS, sha256_of
+from rewind.io.files import atomic_write
 
 FILE_CONTENT = "content"
 """Stands for a file's content among the names of definitions that a code hash is made of."""
@@ -58,7 +59,7 @@ class UserInputs:
         for path in sorted({str(path) for path in paths}):
             known = self._seen(path)
             if known and known.sha256 != known.first:
-                replaced[f"{path if '/' in path else f'./{path}'}:{FILE_CONTENT}"] = known.sha256[:16]
+                replaced[f"{path if '/' in path else f'./{path}'}:{FILE_CONTENT}"] = known.sha256[:SHORT_DIGITS]
         return replaced
 
     def _seen(self, path: str) -> KnownFile | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rewind.cli.init.read import UserData, UserItem
 from rewind.data.annotations import SPLITS
-from rewind.io.files import stable_hash
+from rewind.hashing import stable_hash
 from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
 
 TEST_SHARE, VALID_SHARE = 0.2, 0.1  # shares of the clusters

@@ -9,7 +9,7 @@ import numpy as np
 
 from rewind.config.encoders import Encoding
 from rewind.encoders.base import Encoder
-from rewind.io.files import stable_hash
+from rewind.hashing import stable_hash
 
 VECTOR_WIDTH = 32
 

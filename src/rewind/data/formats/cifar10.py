@@ -6,13 +6,13 @@ green, blue. The Python version is a pickle, which can run code when it is opene
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from rewind.errors import RewindError
+from rewind.hashing import sha256_hex
 from rewind.io.files import reading_user_file, require_regular_file
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -87,7 +87,7 @@ def read_cifar10(folder: str | Path, sha256: str | None = None) -> LabelledImage
     path = find_cifar10(folder)
     with reading_user_file(path, "CIFAR-10 file"):
         content = path.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
+    digest = sha256_hex(content)
     if sha256 is not None and digest != sha256.lower():
         raise RewindError(
             f"{path}: its SHA-256 is {digest}, evaluation.zero_shot.sha256 says {sha256}; fetch the file again, or "

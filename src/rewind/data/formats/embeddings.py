@@ -8,7 +8,6 @@ full size): it is never unpacked. :func:`make_sources` checks the files and lays
 from __future__ import annotations
 
 import csv
-import hashlib
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder
 from rewind.data.formats.photos import item_id_from_file
 from rewind.data.readers import NpzArchive, NpzMember
 from rewind.errors import RewindError, first_lines
+from rewind.hashing import Sha256
 from rewind.io.files import atomic_write, read_csv, read_json, write_csv, write_json
 from rewind.io.strict import CsvColumns, CsvRow, explain_csv_error, read_user_csv, read_user_text, split_lines
 from rewind.progress import Progress
@@ -495,7 +495,7 @@ def write_embedding_rows(archive: NpzArchive, member: NpzMember, rows: np.ndarra
     dtype = np.float16 if member.dtype == np.float16 else np.float32
     position = np.empty(len(rows), dtype=np.int64)  # row of the archive → row of the file
     position[rows] = np.arange(len(rows))
-    progress, digest = Progress(path.stem, len(rows), "vectors"), hashlib.sha256()
+    progress, digest = Progress(path.stem, len(rows), "vectors"), Sha256()
     with atomic_write(path) as temporary:
         target = np.lib.format.open_memmap(temporary, "w+", dtype, member.shape)
         for start, block in archive.blocks(member.name):
@@ -506,7 +506,7 @@ def write_embedding_rows(archive: NpzArchive, member: NpzMember, rows: np.ndarra
             progress.advance(len(block))
         target.flush()
         del target  # closes the map before the file is renamed
-    return digest.hexdigest()[:16]
+    return digest.short()
 
 
 def check_embedding_values(block: np.ndarray, start: int, where: str) -> None:

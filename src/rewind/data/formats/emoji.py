@@ -28,7 +28,8 @@ from rewind.data.annotations import SPLITS, Annotations
 from rewind.data.clip_writer import write_clip
 from rewind.data.formats.photos import open_image
 from rewind.errors import RewindError
-from rewind.io.files import read_csv, reading_user_file, stable_hash, write_csv
+from rewind.hashing import stable_hash
+from rewind.io.files import read_csv, reading_user_file, write_csv
 from rewind.io.strict import read_user_json
 from rewind.progress import track
 from rewind.registry import FORMATS

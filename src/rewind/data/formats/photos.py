@@ -18,7 +18,7 @@ from PIL import Image
 from rewind.config.dataset import Dataset, ImageSplitConfig
 from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, TWIN_SUFFIX, AnnotationBuilder, Annotations
 from rewind.errors import RewindError, first_lines
-from rewind.io.files import stable_hash
+from rewind.hashing import stable_hash
 from rewind.io.strict import read_user_json
 from rewind.registry import FORMATS
 

@@ -6,7 +6,6 @@ with annotations in RTime's JSON format.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import re
@@ -24,7 +23,8 @@ from rewind.data.annotations import SPLITS, Annotations
 from rewind.data.clip_writer import RawClip, write_clips
 from rewind.data.formats import rtime
 from rewind.errors import RewindError
-from rewind.io.files import read_json, stable_hash, write_json
+from rewind.hashing import sha256_of, stable_hash
+from rewind.io.files import read_json, write_json
 from rewind.progress import Progress
 from rewind.registry import FORMATS
 
@@ -562,7 +562,7 @@ def rtime_entry(entry: CaptionedScene) -> dict[str, object]:
 
 def _remove_outdated_clips(folder: Path, source: ShapesSource) -> None:
     """Keep the clips of an earlier call only if the same settings and the same code of this module drew them."""
-    code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    code = sha256_of(__file__)
     fingerprint = stable_hash(source.model_dump(), code)
     for temporary in (folder / "videos").glob(".*.part.mp4"):  # of a killed job
         temporary.unlink()

@@ -7,7 +7,6 @@ that take plain text escape it.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 import struct
@@ -22,6 +21,7 @@ import pandas as pd
 
 from rewind.config import Study, comparing
 from rewind.config.pretraining import pretraining_condition, pretraining_seeds, pretrains_per_seed
+from rewind.hashing import short_hash
 
 # ---- Templates, style sheets and scripts of the page ---------------------------------------------------------------
 
@@ -37,10 +37,8 @@ def read_asset(name: str) -> str:
 
 def assets_hash() -> str:
     """Content hash (16 hex digits) of all of them, because the hash of Python code does not include them."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in ASSETS_FOLDER.iterdir() if path.suffix in (".html", ".css", ".js")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+    paths = sorted(path for path in ASSETS_FOLDER.iterdir() if path.suffix in (".html", ".css", ".js"))
+    return short_hash(*(path.name.encode() + b"\0" + path.read_bytes() for path in paths))
 
 
 # ---- Building blocks of HTML ---------------------------------------------------------------------------------------

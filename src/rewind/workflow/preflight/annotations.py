@@ -16,7 +16,8 @@ from rewind.data.annotations import SPLITS, Annotations, read_annotations
 from rewind.data.groups import group_file, read_groups
 from rewind.data.splits import check_split_overlap, shared_clusters
 from rewind.errors import RewindError
-from rewind.io.files import read_cached_json, stable_hash, write_json
+from rewind.hashing import stable_hash
+from rewind.io.files import read_cached_json, write_json
 from rewind.video.sources import annotation_files
 from rewind.workflow.code_hash import library_hash
 from rewind.workflow.preflight.files import absent_sources

@@ -27,7 +27,8 @@ from rewind.config.checks import TrainingBlock, training_blocks
 from rewind.config.encoders import Encoding, encodings_of
 from rewind.config.methods import PRECOMPUTED_MODELS, method_for_seed, precomputed_files
 from rewind.errors import RewindError
-from rewind.io.files import read_cached_json, stable_hash, write_json
+from rewind.hashing import stable_hash
+from rewind.io.files import read_cached_json, write_json
 from rewind.provenance import file_hash
 from rewind.system_errors import is_system_error
 from rewind.video.sources import READY_FILE, annotation_files, sources_folder
