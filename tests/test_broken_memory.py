@@ -10,7 +10,7 @@ from rewind.errors import RewindError
 from rewind.video.shards import missing_shards
 from rewind.video.sources import SourceListing
 from rewind.workflow.accepted import ACCEPTED_FILE, AcceptedEditStore
-from rewind.workflow.code_hash import ModuleCache, load_code_hash
+from rewind.workflow.code_hash import ModuleReader, load_code_hash
 from rewind.workflow.preflight import models
 from rewind.workflow.user_inputs import UserInputs
 
@@ -33,7 +33,7 @@ def test_a_broken_memory_is_none(tmp_path, content):
     file = tmp_path / "memory.json"
     file.write_bytes(content)
     assert isinstance(models._load_model_cache(file), dict) and isinstance(models._load_encoder_cache(file), list)
-    assert ModuleCache(file, frozenset()).module("rewind.errors", Path("src/rewind/errors.py")).units
+    assert ModuleReader(Path("src/rewind"), memory=file).module("rewind.errors").units
     assert load_code_hash("memory", tmp_path) is None
     assert UserInputs(file, writes=True).parts([file]) == {}
     state = tmp_path / "videos/.state/shards"

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from rewind.workflow.normalise import GUARDS
-from rewind.workflow.stages import NON_SEMANTIC, ZERO_SHOT_VALIDATION
+from rewind.workflow.stages import GUARDS, NON_SEMANTIC, ZERO_SHOT_VALIDATION, is_ignored
 from test_workflow import Workflow
 
 STUDY = """
@@ -49,7 +48,11 @@ class Ran(Workflow):
 
     def noted(self) -> dict[str, str]:
         paths = f"{self.folder / 'src'}:{ROOT / 'tests/ran'}"
-        return self.env | {"PYTHONPATH": paths, "REWIND_RAN": str(self.ran), "REWIND_NEVER": ",".join(NON_SEMANTIC)}
+        return self.env | {
+            "PYTHONPATH": paths,
+            "REWIND_RAN": str(self.ran),
+            "REWIND_NEVER": ",".join(NON_SEMANTIC | GUARDS),
+        }
 
     def rewind(self, *arguments: str, ok: bool = True) -> str:
         command = [sys.executable, "-m", "rewind", *arguments]
@@ -113,7 +116,7 @@ def _validators() -> frozenset[str]:
 def _covered(function: str, parts: set[str]) -> bool:
     module, _, name = function.partition(":")
     unit = name.split(".")[0]
-    if {module, f"{module}:{unit}"} & (NON_SEMANTIC | GUARDS) or function in _validators():
+    if is_ignored(f"{module}:{unit}") or function in _validators():
         return True
     if function in ZERO_SHOT_VALIDATION or name.startswith("<"):
         return True  # asked and had nothing to do, in a study without images; written out when a module is imported

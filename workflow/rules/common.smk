@@ -43,7 +43,7 @@ except Exception as error:
     raise
 LOST = lost_shards(DATASETS)
 if FIRST_PROCESS:
-    atexit.register(CODE.reader.memory.keep)
+    atexit.register(CODE.reader.memory.save)
     atexit.register(SEEN.keep)
     if LOST:
         print(f"note: {how_to_restore_shards(LOST)}", file=sys.stderr)

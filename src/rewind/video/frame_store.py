@@ -342,7 +342,7 @@ def store_remedy(index: Path) -> str:
 # ``shards/<n>.crc32`` is a JSON object of the shard's SHA-256 and the CRC-32 of each of its rows. A store of an
 # earlier version has none; then each shard is compared with the SHA-256 in the index when a process first reads from
 # it, and the checksums of its rows are computed in that same pass. No frame depends on these functions, so they count
-# as code of no stage (:mod:`rewind.workflow.normalise` names them).
+# as code of no stage (:mod:`rewind.workflow.stages` names them).
 
 ROW_CHECKSUM_SUFFIX = ".crc32"
 

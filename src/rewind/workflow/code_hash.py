@@ -1,8 +1,18 @@
 """The code hash of a stage: a hash of all definitions that its output depends on, passed by rules as ``code``.
 
-From the roots of a stage (:mod:`rewind.workflow.stages`), names are followed through the syntax trees of the library
-and of the user's own modules; nothing is imported. The hash and the definitions behind it are stored, so that
-``rewind why`` can say which of them changed.
+From the roots of a stage, names are followed through the syntax trees of the library and of the user's own modules;
+nothing is imported. The hash and the definitions behind it are stored, so that ``rewind why`` can say which changed.
+
+- A *definition* is a function, a class or a value at the top level of a module.
+- *Parts* are the pieces of definitions that have a hash of their own: a function or a value is one part, a class one
+  for each method. A code hash is the hash of all parts that are reached.
+- *Roots* are where following begins: the stage's script, and what it reaches by no name
+  (:func:`rewind.workflow.stages.code_roots`).
+- *Named* modules are further roots, which a study names by a string: a model, a loss, a data format
+  (``CodeDependencies.modules``).
+- *Dynamic* names stand for code that a string chooses at run time: ``HEADS``, the table of heads, say. Where one is
+  reached, the roots that the study chose, ``HEADS[meanP]``, are followed in its place (``CodeDependencies.dynamic``).
+- *Ignored* code computes nothing that is in a result (:func:`rewind.workflow.stages.is_ignored`): it is not followed.
 """
 
 from __future__ import annotations
@@ -10,25 +20,24 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-import json
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rewind.errors import RewindError
 from rewind.hashing import sha256_hex, short_hash, stable_hash
-from rewind.io.files import read_cached_json, write_json, write_text
+from rewind.io.cache import JsonCache
+from rewind.io.files import read_cached_json, write_json
 from rewind.packaged import WHEEL_FOLDER
-from rewind.workflow.normalise import IMPORT_EFFECTS, Definition, ParsedModule, parse_module
-from rewind.workflow.stages import NON_SEMANTIC, SCRIPTS, CodeDependencies, code_roots
+from rewind.workflow.normalise import IMPORT_EFFECTS, ParsedModule, Target, module_from_json, parse_module
+from rewind.workflow.stages import SCRIPTS, CodeDependencies, code_roots, is_ignored
 
 LIBRARY = "rewind"
 
 DefinitionHashes = dict[str, str]
-"""``module:name`` → hash of the definition's normalised source: what a code hash is made of."""
+"""``module:part`` → hash of its normalised source: what a code hash is made of."""
 
 # ---- Hashes of stages, and the store of the definitions behind them ------------------------------------------------
 
@@ -52,18 +61,18 @@ class StageCode:
     """
 
     def __init__(self, *, scripts: Path | None = None, library: Path | None = None, memory: Path | None = None) -> None:
-        self.reader = ModuleReader(library or Path(__file__).parents[1], NON_SEMANTIC, memory, scripts)
+        self.reader = ModuleReader(library or Path(__file__).parents[1], is_ignored, memory, scripts)
 
     def parts(self, stage: str, dependencies: CodeDependencies | None = None) -> DefinitionHashes:
-        """The definitions that a stage depends on, each with its hash.
+        """The parts that a stage depends on, each with its hash.
 
         Args:
             stage: a rule, or a part of one (:data:`rewind.workflow.stages.SUB_STAGES`).
             dependencies: what keys name.
         """
         dependencies = dependencies or CodeDependencies()
-        replacements = sorted((name, tuple(roots)) for name, roots in dependencies.dynamic().items())
-        return dict(self._parts(stage, tuple(dict.fromkeys(dependencies.modules)), tuple(replacements)))
+        dynamic = sorted((name, tuple(roots)) for name, roots in dependencies.dynamic().items())
+        return dict(self._parts(stage, tuple(dict.fromkeys(dependencies.modules)), tuple(dynamic)))
 
     # Every job of a rule asks for the same few combinations while the workflow is read.
     @functools.cache  # noqa: B019 - one object lives as long as the process
@@ -116,8 +125,6 @@ def library_hash() -> str:
 # the whole module count: too much code in a hash costs a run, too little hides an edit.
 
 WHOLE_MODULE = "*"
-QualifiedName = tuple[str, str]
-"""Module and name in it; the name is ``*`` for the whole module, empty where an import names a module."""
 
 _DYNAMIC_IMPORTS = {"importlib", "import_module", "__import__", "pkgutil"}  # they import modules known at run time only
 
@@ -125,41 +132,41 @@ _DYNAMIC_IMPORTS = {"importlib", "import_module", "__import__", "pkgutil"}  # th
 def reachable_definitions(
     reader: ModuleReader, roots: Iterable[str], dynamic: Mapping[str, Iterable[str]]
 ) -> DefinitionHashes:
-    """The definitions that are reached from roots, each with its hash.
+    """The parts that are reached from roots, each with its hash.
 
     Args:
         reader: of modules.
         roots: ``module:name``, ``module:table[key]`` for one entry of a table (a dict literal), or ``module`` for all
             of it. A dotted path of the user's own is a module or an attribute of one: all of the module counts.
-        dynamic: ``module:name`` → the roots that are followed in its place where it is reached: the dependencies that
-            a string chooses at run time.
+        dynamic: ``module:name`` → the roots that are followed in its place where it is reached.
 
     Raises:
         RewindError: for a root of the library that does not exist.
     """
-    return _ReferenceWalk(reader, dynamic).definitions(roots)
+    walk = _ReferenceWalk(reader, dynamic)
+    for root in roots:
+        walk.add_root(root)
+    visited: set[Target] = set()
+    while walk.pending:
+        name = walk.pending.pop()
+        if name not in visited:
+            visited.add(name)
+            walk.visit(*name)
+    return dict(sorted(walk.hashes.items()))
 
 
 class _ReferenceWalk:
-    """A depth-first walk over names: ``pending`` are to be visited, ``hashes`` are of the definitions reached."""
+    """A depth-first walk over names: ``pending`` are to be visited, ``hashes`` are of the parts reached.
+
+    A name is a module and what is asked of it: a definition, ``table[key]``, or :data:`WHOLE_MODULE`.
+    """
 
     def __init__(self, reader: ModuleReader, dynamic: Mapping[str, Iterable[str]]) -> None:
         self.reader, self.dynamic = reader, dynamic
-        self.pending: list[QualifiedName] = []
-        self.visited: set[QualifiedName] = set()
+        self.pending: list[Target] = []
         self.hashes: DefinitionHashes = {}
 
-    def definitions(self, roots: Iterable[str]) -> DefinitionHashes:
-        for root in roots:
-            self._add_root(root)
-        while self.pending:
-            name = self.pending.pop()
-            if name not in self.visited:
-                self.visited.add(name)
-                self._visit(*name)
-        return dict(sorted(self.hashes.items()))
-
-    def _add_root(self, root: str) -> None:
+    def add_root(self, root: str) -> None:
         module, _, name = root.partition(":")
         if top_package(module) != LIBRARY:
             if module := self.reader.own(module):
@@ -170,64 +177,56 @@ class _ReferenceWalk:
             raise RewindError(f"the table of stages names {root}, which is not there.")
         self.pending.append((module, name or WHOLE_MODULE))
 
-    def _visit(self, module: str, name: str) -> None:
-        if module in self.reader.non_semantic or f"{module}:{name}" in self.reader.non_semantic:
+    def visit(self, module: str, name: str) -> None:
+        if self.reader.is_ignored(f"{module}:{name}"):
             return
-        if (replacements := self.dynamic.get(f"{module}:{name}")) is not None:
-            for root in replacements:
-                self._add_root(root)
+        if (roots := self.dynamic.get(f"{module}:{name}")) is not None:
+            for root in roots:
+                self.add_root(root)
             return
-        parsed = self.reader.module(module)
-        if parsed is None:
-            return
-        table, _, key = name.removesuffix("]").partition("[")
-        if key and table not in parsed.imports:
-            if key in parsed.entries.get(table, {}):
-                self._visit_definition(module, parsed, parsed.entries[table][key])
-            else:
-                self.pending.append((module, table))
+        if (parsed := self.reader.module(module)) is None:
             return
         # Importing a module runs its top-level statements and those of the packages that it is in.
-        self.pending.append((module, IMPORT_EFFECTS))
-        self.pending += [(package, IMPORT_EFFECTS) for package in _parent_packages(module)]
+        packages = module.split(".")
+        self.pending += [(".".join(packages[:end]), IMPORT_EFFECTS) for end in range(1, len(packages) + 1)]
+        table, bracket, _ = name.partition("[")
         if name == WHOLE_MODULE:
             self._visit_whole_module(module, parsed)
-        elif name in parsed.units:
-            self._visit_definition(module, parsed, parsed.units[name])
+        elif definition := parsed.units.get(name):
+            self.hashes |= {f"{module}:{part}": source_hash for part, source_hash in definition.parts.items()}
+            for read in definition.reads:
+                self._follow_name(module, parsed, read, definition.imports)
         elif table in parsed.imports:
             source, attribute = parsed.imports[table]
-            self._follow_import(source, f"{attribute}[{key}]" if key and attribute else attribute)
+            self._follow_import(source, attribute + name[len(table) :] if attribute else "")
+        elif bracket:
+            self.pending.append((module, table))
         elif stars := [star for star in parsed.stars if self.reader.file(star)]:
             self.pending += [(star, name) for star in stars]
-        elif name != IMPORT_EFFECTS:
+        else:
             self.pending.append((module, WHOLE_MODULE))  # created at run time, so it can be anything
 
     def _visit_whole_module(self, module: str, parsed: ParsedModule) -> None:
-        self.pending += [(module, name) for name in parsed.units]
+        self.pending += [(module, name) for name in parsed.units if "[" not in name]
         self.pending += [(star, WHOLE_MODULE) for star in parsed.stars]
-        if top_package(module) != LIBRARY:  # the user's own code may import a module for what its import does
-            for imports in [parsed.imports, *(unit.imports for unit in parsed.units.values())]:
-                for target in imports.values():
-                    self._follow_import(*target)
-            if any(top_package(name) in _DYNAMIC_IMPORTS for unit in parsed.units.values() for name in unit.reads):
-                self.pending += [(sibling, WHOLE_MODULE) for sibling in self.reader.beside(module)]
+        if top_package(module) == LIBRARY:
+            return
+        # The user's own code may import a module for what its import does.
+        for imports in [parsed.imports, *(unit.imports for unit in parsed.units.values())]:
+            for target in imports.values():
+                self._follow_import(*target)
+        if any(top_package(name) in _DYNAMIC_IMPORTS for unit in parsed.units.values() for name in unit.reads):
+            self.pending += [(sibling, WHOLE_MODULE) for sibling in self.reader.beside(module)]
 
-    def _visit_definition(self, module: str, parsed: ParsedModule, definition: Definition) -> None:
-        self.hashes |= {f"{module}:{part}": source_hash for part, source_hash in definition.parts.items()}
-        for name in definition.reads:
-            self._follow_name(module, parsed, name, definition.imports)
-
-    def _follow_name(
-        self, module: str, parsed: ParsedModule, dotted: str, local_imports: Mapping[str, QualifiedName]
-    ) -> None:
-        """Follow a dotted name that code of a module reads."""
+    def _follow_name(self, module: str, parsed: ParsedModule, dotted: str, local_imports: Mapping[str, Target]) -> None:
+        """Follow a dotted name, or ``table[key]``, that code of a module reads."""
         dotted, bracket, key = dotted.partition("[")
         first, *rest = dotted.split(".")
         if first in local_imports or first in parsed.imports:
             source, attribute = local_imports.get(first) or parsed.imports[first]
-            self._follow_import(source, attribute + bracket + key if attribute and not rest else attribute, *rest)
+            self._follow_import(source, attribute + bracket + key if attribute else "", *rest)
         elif first in parsed.units:
-            self.pending.append((module, first + bracket + key if not rest else first))
+            self.pending.append((module, first + bracket + key))
         else:  # a local variable, a builtin, or of a module that is imported with a star
             self.pending += [(star, first) for star in parsed.stars if self._defines(star, first)]
 
@@ -237,22 +236,18 @@ class _ReferenceWalk:
         names = list(rest)
         while not attribute and names and self.reader.file(module):
             module, attribute = self.reader.target(module, names.pop(0))
-        if not self.reader.file(module):
-            return
-        is_own = top_package(module) != LIBRARY
-        self.pending.append((module, WHOLE_MODULE if is_own or not attribute else attribute))
+        if self.reader.file(module):
+            is_own = top_package(module) != LIBRARY
+            self.pending.append((module, WHOLE_MODULE if is_own or not attribute else attribute))
 
     def _defines(self, module: str, name: str) -> bool:
         parsed = self.reader.module(module)
         return parsed is not None and (name in parsed.units or name in parsed.imports)
 
 
-def _parent_packages(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:n]) for n in range(1, len(parts))]
-
-
 # ---- Finding and parsing modules without importing them ------------------------------------------------------------
+
+_MAX_CACHED_MODULES = 2000
 
 
 class ModuleReader:
@@ -260,9 +255,8 @@ class ModuleReader:
 
     Args:
         library: folder of the package ``rewind``; that of another checkout may be read.
-        non_semantic: modules, or ``module:name``, that no result depends on: they are not followed, and texts that
-            are passed to them are messages.
-        memory: cache file of parsed modules; None: each module is parsed anew.
+        is_ignored: whether no result depends on ``module:name``.
+        memory: cache file of parsed modules, see :class:`JsonCache`.
         scripts: folder of the workflow's scripts; None: that of the library's checkout or wheel.
 
     >>> reader = ModuleReader(Path(__file__).parents[1])
@@ -275,18 +269,20 @@ class ModuleReader:
     def __init__(
         self,
         library: Path,
-        non_semantic: frozenset[str] = frozenset(),
+        is_ignored: Callable[[str], bool] = is_ignored,
         memory: Path | None = None,
         scripts: Path | None = None,
     ) -> None:
-        self.library, self.non_semantic = library, non_semantic
-        self.scripts = scripts or _scripts_folder(library)
-        self.memory = ModuleCache(memory, non_semantic)
-        self.own_folders: set[Path] = set()
-        self.own_packages: set[str] = {LIBRARY}
+        wheel = library / WHEEL_FOLDER
+        self.scripts = scripts or (wheel if wheel.is_dir() else library.parents[1]) / "workflow/scripts"
+        self.library, self.is_ignored = library, is_ignored
+        self.memory = JsonCache(memory, _MAX_CACHED_MODULES)
+        # How a module is parsed is part of the key: an edit of these two makes every entry invalid.
+        self._parser = [Path(__file__).with_name(name).read_bytes() for name in ("normalise.py", "stages.py")]
+        self._own_packages: set[str] = set()
+        self._own_folders: set[Path] = set()
         self._read: dict[str, ParsedModule | None] = {}
         self._files: dict[str, Path | None] = {}
-        self._import_folders: dict[str, Path | None] = {}
 
     def own(self, name: str) -> str:
         """Module of a dotted name of the user's own (a module, or an attribute of one); empty where there is none.
@@ -296,9 +292,9 @@ class ModuleReader:
         """
         package = top_package(name)
         if package != LIBRARY:
-            self.own_packages.add(package)
-            if (folder := self._import_folder(package)) and not _is_installed(folder):
-                self.own_folders.add(folder)
+            self._own_packages.add(package)
+            if (folder := _import_folder(package)) and str(folder) not in sysconfig.get_paths().values():
+                self._own_folders.add(folder)
             self._files.clear()  # modules that were nobody's may be the user's own now
         parts = name.split(".")
         return next((module for n in range(len(parts), 0, -1) if self.file(module := ".".join(parts[:n]))), "")
@@ -315,32 +311,35 @@ class ModuleReader:
             return _module_file(self.scripts / rest[-1])
         if package == LIBRARY:
             return _module_file(self.library.joinpath(*rest))
-        if package in self.own_packages:
-            folders = [folder] if (folder := self._import_folder(package)) else []
+        if package in self._own_packages:
+            folders = {folder} if (folder := _import_folder(package)) else set()
         else:
-            folders = [folder for folder in self.own_folders if package not in sys.stdlib_module_names]
+            folders = self._own_folders if package not in sys.stdlib_module_names else set()
         return next((path for folder in folders if (path := _module_file(folder.joinpath(package, *rest)))), None)
 
     def beside(self, name: str) -> list[str]:
         """All modules of the package that one of the user's own is in."""
-        folder = (self._import_folder(top_package(name)) or Path()) / top_package(name)
+        folder = (_import_folder(top_package(name)) or Path()) / top_package(name)
         files = sorted(folder.rglob("*.py")) if folder.is_dir() else []
-        stems = [path.relative_to(folder.parent).with_suffix("").parts for path in files]
-        return [".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in stems]
-
-    def _import_folder(self, package: str) -> Path | None:
-        if package not in self._import_folders:
-            self._import_folders[package] = _find_import_folder(package)
-        return self._import_folders[package]
+        names = [".".join(path.relative_to(folder.parent).with_suffix("").parts) for path in files]
+        return [module.removesuffix(".__init__") for module in names]
 
     def module(self, name: str) -> ParsedModule | None:
-        """A module of the library or of the user's own; None for one that is neither."""
+        """A module of the library or of the user's own, parsed or from the cache; None for one that is neither."""
         if name not in self._read:
             path = self.file(name)
-            self._read[name] = self.memory.module(name, path) if path else None
+            self._read[name] = self._parse(name, path) if path else None
         return self._read[name]
 
-    def target(self, module: str, attribute: str) -> tuple[str, str]:
+    def _parse(self, name: str, path: Path) -> ParsedModule:
+        key = sha256_hex(b"\0".join([*self._parser, name.encode(), path.name.encode(), path.read_bytes()]))[:32]
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # a damaged entry is parsed anew
+            return module_from_json(self.memory.get(key))
+        module = parse_module(name, path, self.is_ignored)
+        self.memory[key] = asdict(module)
+        return module
+
+    def target(self, module: str, attribute: str) -> Target:
         """What ``from module import attribute`` names: a module (with an empty attribute), or an attribute of one."""
         if attribute and self.file(f"{module}.{attribute}"):
             parsed = self.module(module)
@@ -359,94 +358,16 @@ def top_package(name: str) -> str:
 
 
 def _module_file(stem: Path) -> Path | None:
-    for path in (stem / "__init__.py", stem.with_name(stem.name + ".py")):
-        if path.is_file():
-            return path
-    return None
+    paths = (stem / "__init__.py", stem.with_name(stem.name + ".py"))
+    return next((path for path in paths if path.is_file()), None)
 
 
-def _find_import_folder(package: str) -> Path | None:
+def _import_folder(package: str) -> Path | None:
     """The folder that a top-level package or module would be imported from; it is not imported here."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
         return None
-    if spec is None:
-        return None
-    if spec.submodule_search_locations:
+    if spec and spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations))).parent
-    return Path(spec.origin).parent if spec.origin and Path(spec.origin).is_file() else None
-
-
-def _is_installed(folder: Path) -> bool:
-    return str(folder) in {sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib", "platstdlib")}
-
-
-# ---- Cache of parsed modules, by the content of their files --------------------------------------------------------
-
-_MAX_CACHED_MODULES = 2000
-
-
-class ModuleCache:
-    """Parsed modules by the content of their files, kept in a JSON file between two readings of the workflow.
-
-    Args:
-        path: the JSON file; None: nothing is kept.
-        non_semantic: see :func:`rewind.workflow.normalise.parse_module`.
-    """
-
-    def __init__(self, path: Path | None, non_semantic: frozenset[str]) -> None:
-        self.path, self.non_semantic, self.changed = path, non_semantic, False
-        # How a module is parsed is part of the key: an edit of normalise.py makes every entry invalid.
-        parser = Path(__file__).with_name("normalise.py").read_bytes()
-        self._key_prefix = [parser, repr(sorted(non_semantic)).encode()]
-        self._entries = _load_cache(path)
-
-    def module(self, name: str, path: Path) -> ParsedModule:
-        """A module, parsed or from the cache."""
-        content = [*self._key_prefix, name.encode(), path.name.encode(), path.read_bytes()]
-        key = sha256_hex(b"\0".join(content))[:32]
-        if key in self._entries:
-            with contextlib.suppress(KeyError, TypeError, ValueError):  # a damaged entry is parsed anew
-                return _module_from_json(self._entries[key])
-        module = parse_module(name, path, self.non_semantic)
-        self._entries[key] = asdict(module)
-        self.changed = True
-        return module
-
-    def keep(self) -> None:
-        """Write the cache if modules were parsed; a read-only folder is no error."""
-        if self.path is None or not self.changed:
-            return
-        newest = dict(list(self._entries.items())[-_MAX_CACHED_MODULES:])
-        with contextlib.suppress(OSError):
-            write_text(self.path, json.dumps(newest, default=sorted))  # sorted: sets of names become lists
-        self.changed = False
-
-
-def _load_cache(path: Path | None) -> dict[str, dict[str, Any]]:
-    content = read_cached_json(path)
-    return content if isinstance(content, dict) else {}
-
-
-def _module_from_json(content: dict[str, Any]) -> ParsedModule:
-    return ParsedModule(
-        units={name: _definition_from_json(unit) for name, unit in content["units"].items()},
-        imports={name: tuple(target) for name, target in content["imports"].items()},
-        stars=list(content["stars"]),
-        entries={
-            name: {key: _definition_from_json(entry) for key, entry in table.items()}
-            for name, table in content["entries"].items()
-        },
-    )
-
-
-def _definition_from_json(content: dict[str, Any]) -> Definition:
-    imports = {name: tuple(target) for name, target in content["imports"].items()}
-    return Definition(dict(content["parts"]), frozenset(content["reads"]), imports)
-
-
-def _scripts_folder(library: Path) -> Path:
-    """Scripts of the checkout or wheel that a library is in."""
-    wheel = library / WHEEL_FOLDER
-    return (wheel if wheel.is_dir() else library.parents[1]) / "workflow/scripts"
+    return Path(spec.origin).parent if spec and spec.origin and Path(spec.origin).is_file() else None

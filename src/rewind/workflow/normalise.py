@@ -2,6 +2,7 @@
 
 :func:`parse_module` splits a file into its definitions (functions, classes, values, and what runs on import).
 :func:`normalise_source` writes a definition without comments, docstrings, annotations, formatting and messages.
+The terms are those of :mod:`rewind.workflow.code_hash`.
 """
 
 from __future__ import annotations
@@ -10,72 +11,46 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rewind.hashing import stable_hash
+from rewind.workflow.stages import GUARDS
 
 # ---- Definitions of a module ---------------------------------------------------------------------------------------
 
 IMPORT_EFFECTS = "(import)"
 """Name of the definition that stands for the statements which run when a module is imported."""
 
+Target = tuple[str, str]
+"""What an import names: module and attribute; the attribute is empty for the module itself."""
+
 # Decorators that return what they decorate, or a wrapper of it, and register nothing elsewhere.
 _PURE_DECORATORS = {"dataclass", "property", "staticmethod", "classmethod", "contextmanager", "cache", "lru_cache"}
 _PURE_DECORATORS |= {"no_grad", "inference_mode", "wraps", "runtime_checkable", "cached_property", "total_ordering"}
 _PURE_DECORATORS |= {"override", "abstractmethod"}
-
-CHECKS_OF_CLIPS = frozenset(
-    f"rewind.video.shards:{name}"
-    for name in ("clip_within", "refuse_outside", "refuse_shard", "check_csv", "check_clip_location", "TRUST_OPTION")
-)
-"""They refuse a table of clips or a path in it, or let it be read unchanged."""
-
-CHECKS_OF_ROWS = frozenset(
-    f"rewind.video.frame_store:{name}"
-    for name in (
-        "write_row_checksums",
-        "publish_row_checksums",
-        "check_row",
-        "verify_row_checksums",
-        "_load_row_checksums",
-        "_row_checksums",
-        "_write_checksum_file",
-        "_read_checksum_file",
-        "_items_of_row",
-        "ROW_CHECKSUM_SUFFIX",
-    )
-)
-"""They refuse a row of a frame store, or return it unchanged."""
-
-GUARDS = (
-    {
-        "rewind.io.files:reading_user_file",
-        "rewind.io.files:require_regular_file",
-        "rewind.io.files:require_intact_archive",
-        "rewind.io.files:name_file_in_errors",
-        "rewind.io.files:reraise_system_error",
-        "rewind.training.checkpoint_store:check_training_state",
-        "rewind.video.images:refuse_decode_errors",
-    }
-    | CHECKS_OF_CLIPS
-    | CHECKS_OF_ROWS
-)
-"""They refuse a file or let it pass unchanged: no result depends on them, nor on which files they guard. Calls of them
-and ``with`` blocks of them alone are left out of the normal form, so a reader that gets a guard stays the same."""
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_IMPORTS = (ast.Import, ast.ImportFrom)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Definition:
-    """A top-level function, class or value of a module.
+    """A top-level function, class or value of a module, an entry of a table, or :data:`IMPORT_EFFECTS`.
 
     Attributes:
         parts: name → hash of its normalised source; a class has one part for each of its methods.
         reads: dotted names that it reads, and ``table[key]`` for a constant key.
-        imports: what it imports itself: name → (module, attribute); the attribute is empty for the module itself.
+        imports: what it imports itself, by local name.
     """
 
-    parts: dict[str, str]
-    reads: frozenset[str]
-    imports: dict[str, tuple[str, str]]
+    parts: dict[str, str] = field(default_factory=dict)
+    reads: list[str] = field(default_factory=list)
+    imports: dict[str, Target] = field(default_factory=dict)
+
+    def add(self, label: str, source: NormalisedSource) -> None:
+        """Add a part; of a name that is bound twice, the hash is of both."""
+        self.parts[label] = stable_hash(self.parts.get(label, ""), source.text)
+        self.reads = sorted({*self.reads, *source.reads})
+        self.imports |= source.imports
 
 
 @dataclass
@@ -83,77 +58,69 @@ class ParsedModule:
     """The definitions and imports of a file.
 
     Attributes:
-        units: name → definition; ``(import)`` is what runs when the module is imported, beyond definitions.
-        imports: as those of a definition, at the top level of the module.
+        units: name → definition; also ``table[key]`` → an entry of a dict literal with constant keys, so that a study
+            depends on those entries alone that it names.
+        imports: what the module imports at its top level, by local name.
         stars: modules of which it imports ``*``.
-        entries: name of a table (a dict literal) → key → its entry, as a definition of its own.
     """
 
     units: dict[str, Definition] = field(default_factory=dict)
-    imports: dict[str, tuple[str, str]] = field(default_factory=dict)
+    imports: dict[str, Target] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
-    entries: dict[str, dict[str, Definition]] = field(default_factory=dict)
 
 
-def parse_module(name: str, path: Path, non_semantic: frozenset[str]) -> ParsedModule:
+def module_from_json(content: dict[str, Any]) -> ParsedModule:
+    """A module from what ``dataclasses.asdict`` and JSON made of it.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: if it is something else.
+    """
+
+    def targets(imports: dict[str, Any]) -> dict[str, Target]:
+        return {name: (module, attribute) for name, (module, attribute) in imports.items()}
+
+    units = {
+        name: Definition(dict(unit["parts"]), list(unit["reads"]), targets(unit["imports"]))
+        for name, unit in content["units"].items()
+    }
+    return ParsedModule(units, targets(content["imports"]), list(content["stars"]))
+
+
+def parse_module(name: str, path: Path, is_ignored: Callable[[str], bool]) -> ParsedModule:
     """Split the file of a module into definitions, without importing it.
 
     Args:
         name: dotted name of the module.
         path: its file.
-        non_semantic: modules, or ``module:name``, that no result depends on: texts passed to them are messages.
+        is_ignored: whether no result depends on ``module:name``.
     """
     tree = ast.parse(path.read_bytes(), filename=str(path))
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    module = ParsedModule()
+    names = NameClassifier(name, name if path.name == "__init__.py" else name.rpartition(".")[0], is_ignored)
+    module = ParsedModule(imports=names.imports)
     for statement in _module_imports(tree.body):
-        for local, target in _bound_names(statement, package):
+        for local, target in _bound_names(statement, names.package):
             if local == "*":
                 module.stars.append(target[0])
             else:
                 module.imports[local] = target
-    names = _name_classifier(name, module.imports, non_semantic)
     effects = []
     for node in tree.body:
         bound = list(_defined_names(node))
         for defined in bound:
-            _add_definition(module, defined, node, names, package)
+            definition = module.units.setdefault(defined, Definition())
+            for label, part in _split_class(defined, node):
+                definition.add(label, normalise_source([part], names))
+            for key, entry in _table_entries(node).items():
+                module.units[f"{defined}[{key}]"] = _definition(f"{bound[0]}[{key}]", [entry], names)
         if "_" in bound or _has_side_effects(node):  # nobody reads `_`, so its value runs for its effect
             effects.append(node)
-    source = normalise_source(effects, names)
-    hashes = {IMPORT_EFFECTS: stable_hash(source.text)} if source.text else {}
-    module.units[IMPORT_EFFECTS] = Definition(hashes, frozenset(source.reads), _local_imports(source, package))
+    module.units[IMPORT_EFFECTS] = _definition(IMPORT_EFFECTS, effects, names)
     return module
 
 
-def _name_classifier(name: str, imports: dict[str, tuple[str, str]], non_semantic: frozenset[str]) -> NameClassifier:
-    """The classifier for a module of this name and with these imports; names without an import are its own."""
-
-    def is_non_semantic(called: str) -> bool:
-        source, attribute = imports.get(called, (name, called))
-        return source in non_semantic or f"{source}:{attribute}" in non_semantic
-
-    def is_error(called: str) -> bool:
-        return imports.get(called, ("", ""))[0] == "rewind.errors"
-
-    def is_guard(called: str) -> bool:
-        source, attribute = imports.get(called, (name, called))
-        return source in GUARDS or f"{source}:{attribute}" in GUARDS
-
-    return NameClassifier(is_error, is_non_semantic, is_guard, keys=name.startswith("rewind.config."))
-
-
-def _add_definition(module: ParsedModule, name: str, node: ast.stmt, names: NameClassifier, package: str) -> None:
-    earlier = module.units.get(name) or Definition({}, frozenset(), {})  # a name bound twice has the hash of both
-    parts, reads, imports = dict(earlier.parts), set(earlier.reads), dict(earlier.imports)
-    for label, part in _split_class(name, node):
-        source = normalise_source([part], names)
-        parts[label] = stable_hash(parts.get(label, ""), source.text)
-        reads |= source.reads
-        imports |= _local_imports(source, package)
-    module.units[name] = Definition(parts, frozenset(reads), imports)
-    if table := _table_entries(node, names):
-        module.entries[name] = table
+def _definition(label: str, nodes: Iterable[ast.AST], names: NameClassifier) -> Definition:
+    source = normalise_source(nodes, names)
+    return Definition({label: stable_hash(source.text)} if source.text else {}, sorted(source.reads), source.imports)
 
 
 def _split_class(name: str, node: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
@@ -162,31 +129,24 @@ def _split_class(name: str, node: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
         yield name, node
         return
     methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
-    others = [part for part in node.body if part not in methods]
-    without_methods = ast.ClassDef(
-        name=node.name, bases=node.bases, keywords=node.keywords, body=others, decorator_list=node.decorator_list
-    )
-    yield name, without_methods
+    rest = [part for part in node.body if part not in methods]
+    yield name, _class(node.name, rest, bases=node.bases, keywords=node.keywords, decorator_list=node.decorator_list)
     for method in methods:
-        with_one_method = ast.ClassDef(name=node.name, bases=[], keywords=[], body=[method], decorator_list=[])
-        yield f"{name}.{method.name}", with_one_method  # twice under one name for a property and its setter
+        yield f"{name}.{method.name}", _class(node.name, [method])  # twice under one name for a property and its setter
 
 
-def _local_imports(source: NormalisedSource, package: str) -> dict[str, tuple[str, str]]:
-    return {local: target for node in source.imports for local, target in _bound_names(node, package)}
+def _class(name: str, body: list[ast.stmt], **fields: Any) -> ast.ClassDef:
+    return ast.ClassDef(**{"name": name, "bases": [], "keywords": [], "decorator_list": [], "body": body} | fields)
 
 
-def _module_imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+def _module_imports(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Imports at the top level of a module, also inside ``if`` and ``try``."""
     for node in body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            nested = [part for part in ast.walk(node) if isinstance(part, ast.Import | ast.ImportFrom)]
-            yield from nested
+        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            yield from (part for part in ast.walk(node) if isinstance(part, _IMPORTS))
 
 
-def _bound_names(node: ast.stmt, package: str) -> Iterator[tuple[str, tuple[str, str]]]:
+def _bound_names(node: ast.stmt, package: str) -> Iterator[tuple[str, Target]]:
     """Local names that an import binds → what they name."""
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -201,65 +161,37 @@ def _bound_names(node: ast.stmt, package: str) -> Iterator[tuple[str, tuple[str,
             yield alias.asname or alias.name, (module, "" if alias.name == "*" else alias.name)
 
 
-def _defined_names(node: ast.stmt) -> Iterator[str]:
+def _defined_names(node: ast.stmt) -> dict[str, None]:
     """Names that a top-level statement binds or changes: ``TABLE["x"] = 1`` is part of the definition of ``TABLE``."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        return
-    else:
-        names = []
-        for part in ast.walk(node):
-            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                names.append(part.name)
-            elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                names.append(part.id)
-            elif (
-                isinstance(part, ast.Subscript | ast.Attribute) and isinstance(part.ctx, ast.Store) and _base_name(part)
-            ):
-                names.append(_base_name(part))
-        yield from dict.fromkeys(name for name in names if name != "__all__")
-
-
-def _base_name(node: ast.expr) -> str:
-    while isinstance(node, ast.Subscript | ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        return {node.name: None}
+    names = []
+    for part in ast.walk(node) if not isinstance(node, _IMPORTS) else ():
+        if isinstance(part, (*_FUNCTIONS, ast.ClassDef)):
+            names.append(part.name)
+        elif isinstance(part, ast.Name | ast.Subscript | ast.Attribute) and isinstance(part.ctx, ast.Store):
+            names.append(_leftmost_name(part))
+    return dict.fromkeys(name for name in names if name and name != "__all__")
 
 
 def _has_side_effects(node: ast.stmt) -> bool:
     """Whether a statement may do more than bind a name when the module is imported; an unknown one may."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return any(_decorator_name(part) not in _PURE_DECORATORS for part in node.decorator_list)
+    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        return any(_called_name(part).rpartition(".")[2] not in _PURE_DECORATORS for part in node.decorator_list)
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return any(isinstance(part, ast.Subscript | ast.Attribute) for part in targets)
-    return not (isinstance(node, ast.Import | ast.ImportFrom) or _only_imports(node))
+    body = getattr(node, "body", None) or [node]  # a block of nothing but imports, as `if TYPE_CHECKING:`, has none
+    return not all(isinstance(part, _IMPORTS) for part in body)
 
 
-def _only_imports(node: ast.stmt) -> bool:
-    """Whether a block holds nothing but imports, as ``if TYPE_CHECKING:`` does."""
-    body = getattr(node, "body", [])
-    return bool(body) and all(isinstance(part, ast.Import | ast.ImportFrom) for part in body)
-
-
-def _decorator_name(node: ast.expr) -> str:
-    node = node.func if isinstance(node, ast.Call) else node
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _table_entries(node: ast.stmt, names: NameClassifier) -> dict[str, Definition]:
-    """The entries of a dict literal with constant keys, so that a study depends on the entries that it names alone."""
+def _table_entries(node: ast.stmt) -> dict[str, ast.expr]:
+    """The entries of a dict literal with constant keys, by key."""
     value = getattr(node, "value", None) if isinstance(node, ast.Assign | ast.AnnAssign) else None
-    if not isinstance(value, ast.Dict) or not all(isinstance(key, ast.Constant) for key in value.keys):
+    if not isinstance(value, ast.Dict):
         return {}
-    name = next(iter(_defined_names(node)))
-    entries = {}
-    for key, entry in zip(value.keys, value.values, strict=True):
-        assert isinstance(key, ast.Constant)
-        source, label = normalise_source([entry], names), str(key.value)
-        entries[label] = Definition({f"{name}[{label}]": stable_hash(source.text)}, frozenset(source.reads), {})
-    return entries
+    keys = [str(key.value) for key in value.keys if isinstance(key, ast.Constant)]
+    return dict(zip(keys, value.values, strict=True)) if len(keys) == len(value.keys) else {}
 
 
 # ---- Normal form of a syntax tree ----------------------------------------------------------------------------------
@@ -277,21 +209,32 @@ _VALIDATOR_DECORATORS = {"field_validator", "model_validator"}
 _DESCRIPTION_POSITIONS = {"config_field": 1, "required_field": 0}
 
 
-@dataclass(frozen=True)
+@dataclass
 class NameClassifier:
     """What the names used in a module stand for, as far as the normal form depends on it.
 
     Attributes:
-        error: whether a name is an error for people, whose message is no result.
-        non_semantic: whether a name is of code that no result depends on.
-        guard: whether a name is one of :data:`GUARDS`.
-        keys: whether classes of this module are configuration models, whose values are parameters of rules already.
+        module, package: dotted name of the module, and of the package that its relative imports start from.
+        is_ignored: whether no result depends on ``module:name``.
+        imports: what the module imports, by local name; all other names are its own.
     """
 
-    error: Callable[[str], bool] = lambda name: False
-    non_semantic: Callable[[str], bool] = lambda name: False
-    guard: Callable[[str], bool] = lambda name: False
-    keys: bool = False
+    module: str = ""
+    package: str = ""
+    is_ignored: Callable[[str], bool] = lambda name: False
+    imports: dict[str, Target] = field(default_factory=dict)
+
+    def qualified(self, name: str) -> str:
+        return ":".join(self.imports.get(name, (self.module, name)))
+
+    def ignored_call(self, node: ast.AST | None) -> str:
+        """The name of the function or class that is called, if no result depends on it; else empty."""
+        name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        return name if name and self.is_ignored(self.qualified(name)) else ""
+
+    def is_guard(self, node: ast.AST) -> bool:
+        """Whether an expression is a call of one of :data:`rewind.workflow.stages.GUARDS`."""
+        return isinstance(node, ast.Call) and self.qualified(_called_name(node)) in GUARDS
 
 
 @dataclass
@@ -301,12 +244,12 @@ class NormalisedSource:
     Attributes:
         text: the normal form; two pieces of code with the same text compute the same.
         reads: dotted names that the code reads: ``x``, ``x.y`` as far as all parts are plain names.
-        imports: import statements inside the code.
+        imports: what the code itself imports, by local name.
     """
 
     text: str = ""
     reads: set[str] = field(default_factory=set)
-    imports: list[ast.stmt] = field(default_factory=list)
+    imports: dict[str, Target] = field(default_factory=dict)
 
 
 def normalise_source(nodes: Iterable[ast.AST], names: NameClassifier) -> NormalisedSource:
@@ -318,148 +261,137 @@ def normalise_source(nodes: Iterable[ast.AST], names: NameClassifier) -> Normali
     (True, False)
     """
     normaliser = _Normaliser(names)
-    parts = [normaliser.any(node, False) for node in nodes]
-    return NormalisedSource("\n".join(part for part in parts if part), normaliser.reads, normaliser.imports)
+    normaliser.source.text = "\n".join(filter(None, map(normaliser.write, nodes)))
+    return normaliser.source
 
 
 class _Normaliser:
     """Writes syntax trees; a node of type ``X`` is written by the method ``_X`` where there is one.
 
-    ``in_class`` is true directly inside of a class body: there annotations define the fields of dataclasses.
+    Attributes:
+        source: what was read and imported so far.
+        ignored_locals: local variables of ignored classes, such as ``progress = Progress(...)``.
+        in_message: inside the arguments of ignored code, whose texts are messages.
+        in_class: directly inside of a class body, where annotations define the fields of dataclasses.
     """
 
     def __init__(self, names: NameClassifier) -> None:
-        self.names = names
-        self.reads: set[str] = set()
-        self.imports: list[ast.stmt] = []
-        self.non_semantic_locals: set[str] = set()  # local variables such as `progress = Progress(...)`
-        self.in_message = False  # inside the arguments of non-semantic code
+        self.names, self.source = names, NormalisedSource()
+        self.ignored_locals: set[str] = set()
+        self.in_message = self.in_class = False
 
-    def any(self, node: object, in_class: bool) -> str:
+    def write(self, node: object) -> str:
         if isinstance(node, list):
-            return "[" + ",".join(filter(None, (self.any(part, in_class) for part in node))) + "]"
+            return "[" + ",".join(filter(None, map(self.write, node))) + "]"
         if not isinstance(node, ast.AST):
             return repr(node)
-        special = getattr(self, f"_{type(node).__name__}", None)
-        return special(node, in_class) if special else self._plain(node, in_class)
+        written: str = getattr(self, f"_{type(node).__name__}", self._fields)(node)
+        return written
 
-    def _plain(self, node: ast.AST, in_class: bool, without: Iterable[str] = ()) -> str:
-        parts = []
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if name in _SKIPPED_FIELDS or name in without or value is None or value == []:
-                continue
-            parts.append(f"{name}={self.any(value, in_class)}")
-        return f"{type(node).__name__}({','.join(parts)})"
+    def _fields(self, node: ast.AST, without: str = "", **state: bool) -> str:
+        """The fields of a node; ``state`` are attributes of this object that have other values inside of it."""
+        outside = {name: getattr(self, name) for name in state}
+        self.__dict__.update(state)
+        names = [name for name in node._fields if name not in _SKIPPED_FIELDS and name != without]
+        values = [(name, value) for name in names if (value := getattr(node, name, None)) not in (None, [])]
+        text = ",".join(f"{name}={self.write(value)}" for name, value in values)
+        self.__dict__.update(outside)
+        return f"{type(node).__name__}({text})"
 
     # Statements
 
-    def _Pass(self, node: ast.Pass, in_class: bool) -> str:
+    def _Pass(self, node: ast.Pass) -> str:
         return ""
 
-    def _Import(self, node: ast.Import, in_class: bool) -> str:
-        self.imports.append(node)
+    def _Import(self, node: ast.Import | ast.ImportFrom) -> str:
+        self.source.imports |= dict(_bound_names(node, self.names.package))
         return ""
 
-    def _ImportFrom(self, node: ast.ImportFrom, in_class: bool) -> str:
-        self.imports.append(node)
-        return ""
+    _ImportFrom = _Import
 
-    def _Expr(self, node: ast.Expr, in_class: bool) -> str:
+    def _Expr(self, node: ast.Expr) -> str:
         value = node.value
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             return ""  # a docstring, also of an attribute
-        if self._guards(value):
+        if self.names.is_guard(value):
             return ""
-        if isinstance(value, ast.Call) and (_is_print(value) or _leftmost_name(value.func) in self.non_semantic_locals):
+        if isinstance(value, ast.Call) and (_is_print(value) or _leftmost_name(value.func) in self.ignored_locals):
             # A line on the console is a message, but what its arguments call may change values.
             calls = [self._calls(part) for part in [*value.args, *(word.value for word in value.keywords)]]
             return "".join(f"Said({call})" for call in calls if call)
-        return self._plain(node, in_class)
+        return self._fields(node)
 
-    def _With(self, node: ast.With, in_class: bool) -> str:
+    def _With(self, node: ast.With) -> str:
         """A block of guards alone computes what its body does."""
-        items = [item for item in node.items if item.optional_vars is not None or not self._guards(item.context_expr)]
+        items = [item for item in node.items if item.optional_vars or not self.names.is_guard(item.context_expr)]
         if not items:
-            return ",".join(filter(None, (self.any(part, in_class) for part in node.body)))
-        return self._plain(ast.With(items=items, body=node.body), in_class)
+            return ",".join(filter(None, map(self.write, node.body)))
+        return self._fields(ast.With(items=items, body=node.body))
 
-    def _guards(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and self.names.guard(node.func.id)
+    def _Raise(self, node: ast.Raise) -> str:
+        error = self.names.ignored_call(node.exc)
+        return f"Raise({error})" if error else self._fields(node)
 
-    def _Raise(self, node: ast.Raise, in_class: bool) -> str:
-        called = node.exc.func if isinstance(node.exc, ast.Call) else None
-        if isinstance(called, ast.Name) and self.names.error(called.id):
-            return f"Raise({called.id})"
-        return self._plain(node, in_class)
+    def _Assign(self, node: ast.Assign) -> str:
+        for target in node.targets:
+            variables, values = [target], [node.value]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                variables, values = target.elts, node.value.elts
+            for variable, value in zip(variables, values, strict=False):
+                if isinstance(variable, ast.Name) and self.names.ignored_call(value):
+                    self.ignored_locals.add(variable.id)
+        return self._fields(node)
 
-    def _Assign(self, node: ast.Assign, in_class: bool) -> str:
-        self._note_non_semantic_locals(node)
-        return self._plain(node, in_class)
+    def _AnnAssign(self, node: ast.AnnAssign) -> str:
+        return self._fields(node, without="" if self.in_class else "annotation")
 
-    def _AnnAssign(self, node: ast.AnnAssign, in_class: bool) -> str:
-        return self._plain(node, in_class, () if in_class else ("annotation",))
-
-    def _FunctionDef(self, node: ast.FunctionDef, in_class: bool) -> str:
+    def _FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+        if node.decorator_list:
+            return self._fields(node, in_class=False)
         # Only decorators read annotations. They are removed from the tree itself, which is used for nothing else.
-        undecorated = not node.decorator_list
-        without = ("returns",) if undecorated else ()
-        if undecorated:
-            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            for argument in [*arguments, *filter(None, [node.args.vararg, node.args.kwarg])]:
-                argument.annotation = None
-        return self._plain(node, False, without)
+        for part in ast.walk(node.args):
+            if isinstance(part, ast.arg):
+                part.annotation = None
+        return self._fields(node, without="returns", in_class=False)
 
     _AsyncFunctionDef = _FunctionDef
 
-    def _ClassDef(self, node: ast.ClassDef, in_class: bool) -> str:
-        if self.names.keys:
+    def _ClassDef(self, node: ast.ClassDef) -> str:
+        if self.names.module.startswith("rewind.config."):  # the values of keys are parameters of rules already
             methods = [part for part in node.body if isinstance(part, ast.FunctionDef) and not _is_validator(part)]
-            return f"Keys({node.name},{''.join(self.any(part, True) for part in methods)})"
-        return self._plain(node, True)
+            return f"Keys({node.name},{''.join(map(self.write, methods))})"
+        return self._fields(node, in_class=True)
 
     # Expressions
 
-    def _Constant(self, node: ast.Constant, in_class: bool) -> str:
+    def _Constant(self, node: ast.Constant) -> str:
         if self.in_message and isinstance(node.value, str):
             return "words"
         return f"{type(node.value).__name__}:{node.value!r}"
 
-    def _JoinedStr(self, node: ast.JoinedStr, in_class: bool) -> str:
-        return f"words{self._calls(node)}" if self.in_message else self._plain(node, in_class)
+    def _JoinedStr(self, node: ast.JoinedStr) -> str:
+        return f"words{self._calls(node)}" if self.in_message else self._fields(node)
 
-    def _Name(self, node: ast.Name, in_class: bool) -> str:
-        self.reads.add(node.id)
-        return f"N:{node.id}"
-
-    def _Attribute(self, node: ast.Attribute, in_class: bool) -> str:
+    def _Name(self, node: ast.Name | ast.Attribute) -> str:
         if dotted := _dotted_name(node):
-            self.reads.add(dotted)
+            self.source.reads.add(dotted)
             return f"N:{dotted}"
-        return self._plain(node, in_class)
+        return self._fields(node)
 
-    def _Subscript(self, node: ast.Subscript, in_class: bool) -> str:
+    _Attribute = _Name
+
+    def _Subscript(self, node: ast.Subscript) -> str:
         if isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant) and isinstance(node.ctx, ast.Load):
-            self.reads.add(f"{node.value.id}[{node.slice.value!s}]")  # `HEADS["meanP"]` needs one entry of a table
-            return f"N:{node.value.id}[{self.any(node.slice, in_class)}]"
-        return self._plain(node, in_class)
+            self.source.reads.add(f"{node.value.id}[{node.slice.value!s}]")  # `HEADS["meanP"]` needs one entry alone
+            return f"N:{node.value.id}[{self.write(node.slice)}]"
+        return self._fields(node)
 
-    def _Call(self, node: ast.Call, in_class: bool) -> str:
-        if (
-            isinstance(node.func, ast.Name)
-            and node.func.id in _DESCRIPTION_POSITIONS
-            and self.names.non_semantic(node.func.id)
-        ):
-            position = _DESCRIPTION_POSITIONS[node.func.id]
-            args = [part for n, part in enumerate(node.args) if n != position]
-            rest = [self.any(part, in_class) for part in [*args, *node.keywords]]
-            return f"Key({','.join(rest)})"
-        if isinstance(node.func, ast.Name) and self.names.non_semantic(node.func.id):
-            outside, self.in_message = self.in_message, True
-            text = self._plain(node, in_class)
-            self.in_message = outside
-            return text
-        return self._plain(node, in_class)
+    def _Call(self, node: ast.Call) -> str:
+        called = self.names.ignored_call(node)
+        if called in _DESCRIPTION_POSITIONS:
+            args = [part for n, part in enumerate(node.args) if n != _DESCRIPTION_POSITIONS[called]]
+            return f"Key({','.join(map(self.write, [*args, *node.keywords]))})"
+        return self._fields(node, in_message=True) if called else self._fields(node)
 
     def _calls(self, node: ast.AST) -> str:
         """What building a message does besides: the calls and assignments in it, without harmless calls."""
@@ -467,40 +399,33 @@ class _Normaliser:
             is_pure = isinstance(node.func, ast.Name) and node.func.id in _PURE_FUNCTIONS
             is_method_of_literal = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant)
             if not is_pure and not is_method_of_literal:
-                return self.any(node, False)
+                return self.write(node)
         elif isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom):
-            return self.any(node, False)
-        return "".join(filter(None, (self._calls(part) for part in ast.iter_child_nodes(node))))
-
-    def _note_non_semantic_locals(self, node: ast.Assign) -> None:
-        for target in node.targets:
-            pairs = [(target, node.value)]
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = list(zip(target.elts, node.value.elts, strict=False))
-            for variable, value in pairs:
-                function = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else ""
-                if isinstance(variable, ast.Name) and function and self.names.non_semantic(function):
-                    self.non_semantic_locals.add(variable.id)
+            return self.write(node)
+        return "".join(map(self._calls, ast.iter_child_nodes(node)))
 
 
 def _is_print(node: ast.Call) -> bool:
     """Whether a call prints to the console; a print to a file may write a result."""
-    if not (isinstance(node.func, ast.Name) and node.func.id == "print"):
-        return False
-    files = [word.value for word in node.keywords if word.arg == "file" or word.arg is None]
-    return all(_dotted_name(file) in ("sys.stderr", "sys.stdout") for file in files)
+    files = [word.value for word in node.keywords if word.arg in ("file", None)]
+    return _called_name(node) == "print" and all(_dotted_name(file) in ("sys.stderr", "sys.stdout") for file in files)
 
 
 def _is_validator(node: ast.FunctionDef) -> bool:
     """Whether a method of a configuration model only checks or compares keys."""
-    if node.name == "fingerprint":  # it makes the parameters of rules, which Snakemake compares themselves
-        return True
-    decorators = [part.func if isinstance(part, ast.Call) else part for part in node.decorator_list]
-    return any(isinstance(part, ast.Name) and part.id in _VALIDATOR_DECORATORS for part in decorators)
+    # `fingerprint` makes the parameters of rules, which Snakemake compares itself.
+    return node.name == "fingerprint" or any(
+        _called_name(part) in _VALIDATOR_DECORATORS for part in node.decorator_list
+    )
+
+
+def _called_name(node: ast.expr) -> str:
+    """``a.b`` of ``a.b`` and of ``a.b(...)``; empty for other expressions."""
+    return _dotted_name(node.func if isinstance(node, ast.Call) else node)
 
 
 def _leftmost_name(node: ast.AST) -> str:
-    while isinstance(node, ast.Attribute):
+    while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 

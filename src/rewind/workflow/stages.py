@@ -10,60 +10,78 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rewind.workflow.normalise import CHECKS_OF_CLIPS, CHECKS_OF_ROWS
+# ---- Code that no result depends on --------------------------------------------------------------------------------
 
-NON_SEMANTIC = (
-    frozenset(
-        {
-            "rewind.errors",  # messages for people, as a terminal may show them
-            "rewind.system_errors",  # messages about faults of the machine, and checks that a file is whole
-            "rewind.io.files:atomic_write",  # where a file is put, not what is in it
-            "rewind.progress",  # lines on the console
-            "rewind.provenance",  # what ran, where, and what was typed: recorded beside results, never in them
-            "rewind.platform",  # names of processors, where a program is installed
-            "rewind.gpu",  # which GPU is free
-            "rewind.packaged",  # where the workflow is installed
-            "rewind.optional_packages",  # how packages are imported
-            "rewind.registry",  # where code is that a study names; the rule names that code
-            "rewind.config.base",  # how keys are declared and refused
-            "rewind.config.load",  # how configuration files are read
-            "rewind.config.checks",  # refuses a study, or lets it pass unchanged
-            "rewind.loading.splits",  # refuses a run, or lets it pass unchanged
-            "rewind.data.formats.rtime:has_groups",  # which jobs there are, not what they compute
-            "rewind.data.formats.shapes:has_groups",  # likewise
-            "rewind.data.formats.table:has_groups",  # likewise
-            "rewind.workflow.launch",  # starts processes; what they do together is rewind.distributed
-            "rewind.training.checkpoint_store",  # where a training state is stored, not what is in it
-            "rewind.training.run:_run_record",  # run.json, around the scores
-            "rewind.workflow.job",  # files and parameters of a job as plain values; its log, leases and messages
-            "rewind.workflow.checksums",  # refuses inputs, or lets a job go on unchanged
-            "rewind.workflow.temporary_files",  # removes what killed processes left behind
-            "rewind.torch_setup:keep_freed_memory",  # speed alone
-            "rewind.workflow.code_hash",  # computes these hashes
-        }
-    )
-    | CHECKS_OF_CLIPS
-    | CHECKS_OF_ROWS
-    | {  # which keys are refused together
-        f"rewind.config.study:{name}"
-        for name in (
-            "study_faults",
-            "_named_method_faults",
-            "_pair_faults",
-            "_unknown_method",
-            "_training_faults",
-            "_fixed_model_faults",
-            "_precomputed_faults",
-            "_column_faults",
-            "_text_faults",
-        )
-    }
-    | {  # a data set is refused, or goes on as it is
-        f"rewind.video.sources:{name}"
-        for name in ("ignores_case", "ignores_unicode_form", "refuse_name_clashes", "_are_one_file")
+NON_SEMANTIC = frozenset(
+    {
+        "rewind.errors",  # messages for people, as a terminal may show them
+        "rewind.system_errors",  # messages about faults of the machine, and checks that a file is whole
+        "rewind.io.files:atomic_write",  # where a file is put, not what is in it
+        "rewind.progress",  # lines on the console
+        "rewind.provenance",  # what ran, where, and what was typed: recorded beside results, never in them
+        "rewind.platform",  # names of processors, where a program is installed
+        "rewind.gpu",  # which GPU is free
+        "rewind.packaged",  # where the workflow is installed
+        "rewind.optional_packages",  # how packages are imported
+        "rewind.registry",  # where code is that a study names; the rule names that code
+        "rewind.config.base",  # how keys are declared and refused
+        "rewind.config.load",  # how configuration files are read
+        "rewind.config.checks",  # refuses a study, or lets it pass unchanged
+        "rewind.config.study:study_faults",  # likewise
+        "rewind.loading.splits",  # refuses a run, or lets it pass unchanged
+        "rewind.data.formats.rtime:has_groups",  # which jobs there are, not what they compute
+        "rewind.data.formats.shapes:has_groups",  # likewise
+        "rewind.data.formats.table:has_groups",  # likewise
+        "rewind.video.sources:refuse_name_clashes",  # a data set is refused, or goes on as it is
+        "rewind.training.checkpoint_store",  # where a training state is stored, not what is in it
+        "rewind.training.run:_run_record",  # run.json, around the scores
+        "rewind.torch_setup:keep_freed_memory",  # speed alone
+        # Modules of this package by name: what a job computes has stood in it too.
+        "rewind.workflow.launch",  # starts processes; what they do together is rewind.distributed
+        "rewind.workflow.job",  # files and parameters of a job as plain values; its log, leases and messages
+        "rewind.workflow.checksums",  # refuses inputs, or lets a job go on unchanged
+        "rewind.workflow.temporary_files",  # removes what killed processes left behind
+        "rewind.workflow.code_hash",  # computes these hashes
     }
 )
-"""Modules, and functions of modules, that compute nothing: no result depends on them."""
+"""Modules and single definitions that compute nothing. What only they call need not be named."""
+
+GUARDS = frozenset(
+    {
+        "rewind.io.files:reading_user_file",
+        "rewind.io.files:require_regular_file",
+        "rewind.io.files:require_intact_archive",
+        "rewind.io.files:name_file_in_errors",
+        "rewind.io.files:reraise_system_error",
+        "rewind.training.checkpoint_store:check_training_state",
+        "rewind.video.images:refuse_decode_errors",
+        # A table of clips, or a path in it.
+        "rewind.video.shards:clip_within",
+        "rewind.video.shards:refuse_outside",
+        "rewind.video.shards:refuse_shard",
+        "rewind.video.shards:check_csv",
+        "rewind.video.shards:check_clip_location",
+        # Checksums of the rows of a frame store.
+        "rewind.video.frame_store:write_row_checksums",
+        "rewind.video.frame_store:publish_row_checksums",
+        "rewind.video.frame_store:check_row",
+        "rewind.video.frame_store:verify_row_checksums",
+    }
+)
+"""They refuse what they are given or let it pass unchanged: no result depends on them, nor on what they guard. Calls of
+them and ``with`` blocks of them alone are left out of the normal form, so a reader that gets a guard stays the same."""
+
+
+def is_ignored(name: str) -> bool:
+    """Whether no result depends on ``module:name``, or on a module.
+
+    >>> is_ignored("rewind.workflow.job:start_job"), is_ignored("rewind.workflow.job_inputs:run_spec")
+    (True, False)
+    """
+    return name.partition(":")[0] in NON_SEMANTIC or name in NON_SEMANTIC or name in GUARDS
+
+
+# ---- The table of rules --------------------------------------------------------------------------------------------
 
 ZERO_SHOT_VALIDATION = ("rewind.evaluation.zero_shot:validation_task", "rewind.evaluation.zero_shot:validation_file")
 TRANSCODE_CLIP, NORMALISE_IMAGE = "rewind.video.transcode:transcode_clip", "rewind.video.images:normalise_image"
