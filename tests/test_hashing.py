@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from rewind.cli.new.folder import _hash_file, _hash_text
+from rewind.cli.new import _hash_file, _hash_text
 from rewind.data.captions import clips_digest, embeddings_digest
 from rewind.data.formats.embeddings import write_embedding_rows
 from rewind.data.readers import NpzArchive

@@ -27,7 +27,7 @@ Target = tuple[str, str]
 # Decorators that return what they decorate, or a wrapper of it, and register nothing elsewhere.
 _PURE_DECORATORS = {"dataclass", "property", "staticmethod", "classmethod", "contextmanager", "cache", "lru_cache"}
 _PURE_DECORATORS |= {"no_grad", "inference_mode", "wraps", "runtime_checkable", "cached_property", "total_ordering"}
-_PURE_DECORATORS |= {"override", "abstractmethod"}
+_PURE_DECORATORS |= {"override", "abstractmethod", "register"}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
