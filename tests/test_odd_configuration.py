@@ -141,7 +141,6 @@ def test_names_that_are_no_files(checkout, name):
         ["verify", "{}"],
         ["evaluate", "--data", "{}", "--scores", "a.npz"],
         ["evaluate", "--data", "shapes", "--scores", "a.npz", "--option", "a=[x"],
-        ["publish", "{}"],
         ["init", "{}"],
     ],
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from pydantic import ValidationError
+
 from rewind.config import Backbone, Frames, Method, RunSpec, Text
-from rewind.config.base import ConfigModel, config_field
+from rewind.config.base import ConfigModel, config_field, retired_field
 from rewind.config.evaluation import Evaluation
 
 LEAVES = 63
@@ -20,6 +23,16 @@ class New(Old):
 
 class Changed(Old):
     warmup: int = config_field(5, "came later, and its default was changed since", legacy_default=0)
+
+
+class Renamed(ConfigModel):
+    rate: float = config_field(0.1, "learning rate", formerly="lr")
+    gain: float = retired_field(1.0, "scale the clips instead.")
+
+
+class Named(ConfigModel):
+    lr: float = config_field(0.1, "learning rate")
+    gain: float = config_field(1.0, "gain")
 
 
 class Many(ConfigModel):
@@ -43,6 +56,16 @@ def test_a_job_reads_what_was_left_out_as_it_was_meant():
     for given in (New(), New(warmup=3), Changed(), Changed(warmup=0)):
         assert type(given)(**given.fingerprint()) == given
     assert "warmup" in Changed(warmup=0).fingerprint(), "left out it would be read as 5"
+
+
+def test_a_key_that_was_renamed_or_removed_makes_no_results_stale():
+    found, before = Renamed(rate=0.3).fingerprint(), Named(lr=0.3).fingerprint()
+    assert found == before and list(found) == list(before), "Snakemake compares texts"
+    assert Renamed(**before) == Renamed(rate=0.3), "jobs and earlier files have the former name"
+    with pytest.raises(ValidationError, match="`lr` is the former name of `rate`: give one of the two"):
+        Renamed(lr=0.2, rate=0.3)
+    with pytest.raises(ValidationError, match="`gain` was removed: scale the clips instead"):
+        Renamed(gain=2.0)
 
 
 def test_a_run_does_not_depend_on_how_its_method_is_compared():

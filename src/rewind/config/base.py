@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from rewind.errors import RewindError
 
@@ -48,35 +49,62 @@ class ConfigModel(BaseModel):
         """The keys as plain values, which rules compare: results are stale if they differ.
 
         A key that was added after a release is left out while its value is both its default and what was done before
-        the key existed (``legacy_default`` of :func:`config_field`), so that adding it makes no results stale.
+        the key existed (``legacy_default`` of :func:`config_field`), so that adding it makes no results stale. A key
+        that was renamed has its former name here (``formerly``), and one that was removed its last value
+        (:func:`retired_field`).
 
         Args:
             selection: ``include`` or ``exclude`` of pydantic's ``model_dump``.
         """
-        return _without_legacy_defaults(self, self.model_dump(mode="json", **selection))
+        return _as_before(self, self.model_dump(mode="json", **selection))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_former_keys(cls, values: Any) -> Any:
+        """Former names as they are now: earlier files have them, and fingerprints keep them."""
+        past = {name: history(field) for name, field in cls.model_fields.items()}
+        current: dict[str, str] = {keys["formerly"]: name for name, keys in past.items() if "formerly" in keys}
+        if not isinstance(values, dict) or not any(past.values()):
+            return values
+        present: dict[str, Any] = {}
+        for key, value in values.items():
+            name: str = current[key] if key in current else key
+            if name != key and name in values:
+                raise ValueError(f"`{key}` is the former name of `{name}`: give one of the two")
+            if "retired" in past.get(name, {}) and value != cls.model_fields[name].default:
+                raise ValueError(f"`{key}` was removed: {cls.model_fields[name].description}")
+            present[name] = value
+        return present
 
 
-def _without_legacy_defaults(value: Any, dumped: Any) -> Any:
-    """The dump of ``value`` without keys at their legacy default, in blocks inside it too."""
+def history(field: FieldInfo) -> dict[str, Any]:
+    """What earlier releases knew of a key: ``legacy_default``, ``formerly``, ``retired``, as far as they apply."""
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def _as_before(value: Any, dumped: Any) -> Any:
+    """The dump of ``value`` without keys at their legacy default and under former names, in blocks inside it too."""
     if isinstance(value, ConfigModel):
-        for name in list(dumped):
+        fingerprint: dict[str, Any] = {}  # in the same order: rules compare texts
+        for name in dumped:
             field, inner = type(value).model_fields[name], getattr(value, name)
-            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-            if "legacy_default" in extra and inner == extra["legacy_default"] == field.default:
-                del dumped[name]
-            else:
-                dumped[name] = _without_legacy_defaults(inner, dumped[name])
-    elif isinstance(value, dict):
-        return {name: _without_legacy_defaults(inner, dumped[str(name)]) for name, inner in value.items()}
-    elif isinstance(value, list | tuple):
-        return [_without_legacy_defaults(inner, part) for inner, part in zip(value, dumped, strict=True)]
+            past = history(field)
+            if "legacy_default" not in past or not inner == past["legacy_default"] == field.default:
+                fingerprint[past.get("formerly", name)] = _as_before(inner, dumped[name])
+        return fingerprint
+    if isinstance(value, dict):
+        return {name: _as_before(inner, dumped[str(name)]) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_before(inner, part) for inner, part in zip(value, dumped, strict=True)]
     return dumped
 
 
 _SINCE_FIRST_RELEASE = object()  # no legacy default: the key has existed since the first release
 
 
-def config_field(default: Any, description: str, legacy_default: Any = _SINCE_FIRST_RELEASE, **bounds: Any) -> Any:
+def config_field(
+    default: Any, description: str, legacy_default: Any = _SINCE_FIRST_RELEASE, formerly: Any = None, **bounds: Any
+) -> Any:
     """Declare a key with its default, its description in ``config/README.md``, and its bounds.
 
     Args:
@@ -84,12 +112,33 @@ def config_field(default: Any, description: str, legacy_default: Any = _SINCE_FI
         description: what the key means, for people.
         legacy_default: for a key that was added after a release: the value that stands for what was done until then.
             Earlier runs still count while the key has it, see :meth:`ConfigModel.fingerprint`.
+        formerly: the name that a renamed key had: files may still have it, and earlier runs still count.
         bounds: of the value (``ge``, ``le``, ``min_length``, …), as for pydantic's ``Field``.
     """
-    extra: dict[str, Any] = {}
+    past: dict[str, Any] = {}
     if legacy_default is not _SINCE_FIRST_RELEASE:
-        extra = {"json_schema_extra": {"legacy_default": legacy_default}}
-    return Field(default, description=description, **extra, **bounds)
+        past["legacy_default"] = legacy_default
+    if formerly is not None:
+        past["formerly"] = formerly
+    return Field(default, description=description, json_schema_extra=past or None, **bounds)
+
+
+def retired_field(value: Any, advice: str) -> Any:
+    """Declare that a key was removed, in the place where it stood: earlier runs with its last value still count.
+
+    A file may still give the key, with this value; another is refused. No document lists it.
+
+    Args:
+        value: what it was for all results that still count.
+        advice: what to do instead, for those who give another value.
+
+    >>> class Noise(ConfigModel):
+    ...     share: float = config_field(0.1, "Share of noisy frames.", formerly="amount")
+    ...     gain: float = retired_field(1.0, "scale the clips instead.")
+    >>> Noise.model_validate({"amount": 0.5}), Noise(share=0.5).fingerprint()
+    (Noise(share=0.5, gain=1.0), {'amount': 0.5, 'gain': 1.0})
+    """
+    return Field(value, description=advice, json_schema_extra={"retired": True})
 
 
 def required_field(description: str, **bounds: Any) -> Any:

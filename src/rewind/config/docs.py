@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from rewind.config.base import nested_models
+from rewind.config.base import history, nested_models
 from rewind.config.dataset import Dataset
 from rewind.config.encoders import Encoding
 from rewind.config.study import Study
@@ -53,6 +53,8 @@ def _render_model(model: type[BaseModel], path: str, seen: set[type[BaseModel]])
     lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
     below: list[tuple[str, type[BaseModel]]] = []
     for name, field in model.model_fields.items():
+        if "retired" in history(field):
+            continue
         default = "required" if field.is_required() else _default_text(field.get_default(call_default_factory=True))
         meaning = (field.description or "").replace("|", "\\|")
         lines.append(f"| `{name}` | {_type_text(field.annotation)}{_bounds_text(field)} | {default} | {meaning} |")

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from rewind.config.base import DRAFT_CONTEXT, NAME_PATTERN, NAME_RULE, nested_models
+from rewind.config.base import DRAFT_CONTEXT, NAME_PATTERN, NAME_RULE, history, nested_models
 from rewind.config.dataset import BUILT_IN_SOURCES, Dataset
 from rewind.config.encoders import with_encoded_files
 from rewind.config.pretraining import uses_study_backbone
@@ -510,4 +510,5 @@ def _valid_keys_at(model: type[BaseModel], where: list[Any]) -> list[str]:
             # What is no key is the name of a method or a union's tag: the models stay the same.
             inner += nested_models(field.annotation) if field else [current]
         models = inner
-    return sorted({name for current in models for name in current.model_fields})
+    fields = [entry for current in models for entry in current.model_fields.items()]
+    return sorted({name for name, field in fields if "retired" not in history(field)})
