@@ -67,8 +67,9 @@ class ConfigModel(BaseModel):
         if not isinstance(values, dict) or not any(past.values()):
             return values
         present: dict[str, Any] = {}
-        for key, value in values.items():
-            name: str = current[key] if key in current else key
+        given: dict[str, Any] = values
+        for key, value in given.items():
+            name = current.get(key, key)
             if name != key and name in values:
                 raise ValueError(f"`{key}` is the former name of `{name}`: give one of the two")
             if "retired" in past.get(name, {}) and value != cls.model_fields[name].default:

@@ -30,7 +30,7 @@ class PK(Sampler):
     """K captions of each image in a batch.
 
     Args:
-        captions: K.
+        options: of the study; ``captions`` is K.
 
     >>> items = np.array([0, 0, 1, 1])
     >>> [sorted(items[rows].tolist()) for rows in PK(PKOptions()).batches(items, np.arange(2), Batch(size=2), 0, 0, {})]
