@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+import rewind.metrics
 from conftest import ROOT
 from library import _stored_config, _stored_files
 from rewind.config import Study, comparing
@@ -29,7 +32,6 @@ from rewind.metrics import (
     metric_of_column,
     metrics_by_name,
     reciprocal_rank,
-    tested_metrics,
 )
 from rewind.report import gap_table, markdown
 from rewind.report.figures import forest
@@ -125,7 +127,7 @@ def test_entries_have_the_bits_of_their_closed_forms(counts):
 def test_every_entry_is_simulated_as_it_is_computed():
     drawn = draw_ranks(Design(queries=40, gallery=30), 2, np.random.default_rng(0))
     counts = drawn.astype(int) - 1, 0 * drawn.astype(int)
-    for name in tested_metrics():
+    for name in rewind.metrics.tested_metrics():
         exact = METRICS[name].per_query(*counts) / METRICS[name].unit.scale
         np.testing.assert_allclose(metric_values(drawn, name), exact, rtol=1e-6, atol=1e-12)
         least, most = METRICS[name].unit.range(30)
@@ -281,3 +283,44 @@ def test_intervals_and_tests_of_ndcg_err_as_often_as_promised(seed_sd):
     found = calibrate(Design(queries=200, seed_sd=seed_sd), 4000, seed=1, metrics=("nDCG@10",))
     rate = found.set_index("measure")["rate"]
     assert 0.945 <= rate["coverage"] <= 0.975 and rate["type I"] <= 0.05 and rate["family-wise"] <= 0.05
+
+
+@pytest.fixture
+def own_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The module of docs/add-a-metric.md on the path; the registry is as before afterwards."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/add-a-metric.md").read_text(), re.DOTALL)
+    (tmp_path / "metric_for_tests.py").write_text(
+        code + "\nOTHER = Metric('R@1', 'x', FRACTION, lambda ranks: ranks)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = dict(METRICS)
+    yield "metric_for_tests.RBP"
+    METRICS.clear()
+    METRICS.update(before)
+    sys.modules.pop("metric_for_tests", None)
+
+
+def test_a_study_brings_its_own_metric(own_metric):
+    keys = {"name": "s", "dataset": "shapes", "methods": {"meanP": {}}, "seeds": [0]}
+    shown = {"statistics": {"primary": "RBP"}, "tables": {"columns": ["R@1", "RBP interval"]}}
+    with pytest.raises(ValidationError, match="one of R@1"):
+        Study(**keys, **shown)
+    study = Study(**keys, **shown, metrics=[own_metric])
+    row = compute_metrics(pd.DataFrame({"higher": [0, 2], "ties": [0, 0], "gallery": [5, 5]}))
+    assert row["RBP"] == pytest.approx((1 + 0.8**2) / 2) and rewind.metrics.tested_metrics()[-1] == "RBP"
+    assert study.fingerprint()["metrics"] == [own_metric]
+    assert "metrics" not in Study(**keys).fingerprint(), "other studies are as they were"
+    assert Study(**study.fingerprint()) == study, "jobs read the keys again"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("metric_for_tests.OTHER", "there is another one of this name"),
+        ("metric_for_tests.FRACTION", "is a MetricUnit, not a rewind.metrics.Metric"),
+        ("metric_for_tests.nothing", "cannot find 'metric_for_tests.nothing'"),
+    ],
+)
+def test_what_is_no_metric_is_refused(own_metric, path, message):
+    with pytest.raises(ValidationError, match=message):
+        Study(name="s", dataset="shapes", methods={"meanP": {}}, metrics=[path])

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+import rewind.metrics
 from rewind.config.report import Statistics
 from rewind.errors import RewindError
 from rewind.io.files import write_parquet
-from rewind.metrics import tested_metrics
 from rewind.statistics.blocks import check_ranks
 from rewind.statistics.bootstrap import Resamples, bootstrap_p_value, percentile_interval
 from rewind.statistics.comparisons import GAP_COLUMNS, INTERVAL_COLUMNS, compare_methods
@@ -125,7 +125,10 @@ def test_a_clear_winner_is_found_and_the_bootstraps_p_is_never_zero():
 def test_intervals_hold_the_mean_over_seeds():
     runs = random_runs("a", 3)
     intervals = compare_methods(runs, [], KEYS).intervals
-    assert tuple(intervals.columns) == INTERVAL_COLUMNS and list(intervals["metric"]) == [*tested_metrics(), "MdR"]
+    assert tuple(intervals.columns) == INTERVAL_COLUMNS and list(intervals["metric"]) == [
+        *rewind.metrics.tested_metrics(),
+        "MdR",
+    ]
     per_seed = [100 * (t["higher"] < 1).mean() for t in runs["a"].values()]
     row = intervals.set_index("metric").loc["R@1"]
     assert row["estimate"] == pytest.approx(np.mean(per_seed)) and row["std"] == pytest.approx(np.std(per_seed, ddof=1))
@@ -186,7 +189,9 @@ def test_gaps_compare_the_same_queries_of_the_same_runs():
     runs = gap_runs()
     gaps = compare_methods(runs, [], KEYS).gaps
     assert (
-        tuple(gaps.columns) == GAP_COLUMNS and len(gaps) == 2 * len(tested_metrics()) and (gaps["queries"] == 40).all()
+        tuple(gaps.columns) == GAP_COLUMNS
+        and len(gaps) == 2 * len(rewind.metrics.tested_metrics())
+        and (gaps["queries"] == 40).all()
     )
     row = gaps.set_index(["method", "metric"]).loc[("a", "R@1")]
     per_seed = []

@@ -118,7 +118,7 @@ class RunState:
         """
         means = {name: float(np.mean(values)) for name, values in self.logs.items()}
         columns = self.objective.summary(means)
-        if taken := [name for name in columns if name in RESERVED_COLUMNS or name.startswith("valid_")]:
+        if taken := [name for name in columns if name in RESERVED_COLUMNS or name.startswith(("valid_", "zs_"))]:
             raise RewindError(
                 f"training.objective: it logs {taken[0]!r}, a name that history.csv already uses for something else."
             )
