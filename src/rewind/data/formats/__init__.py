@@ -1,8 +1,8 @@
 """Source formats of datasets: one module for each ``source.format`` of a dataset file.
 
-A module is found by its name (:func:`rewind.data.annotations.format_module`) and has these functions:
+A format is found by the name under which its reader is registered (:data:`rewind.registry.FORMATS`):
 
-- ``read(dataset, sources) -> Annotations``: items and captions;
+- ``read(dataset, sources) -> Annotations``: items and captions. What else a format has is named in the decorator:
 - ``make_sources(dataset, folder)``, in formats whose source files are generated or downloaded: writes them;
 - ``has_groups(dataset) -> bool``, optional: whether captions of the test split have groups.
 
