@@ -145,7 +145,7 @@ def test_a_finished_study_is_published(workflow):
     readme.write_text("\n\n".join(blocks))
     (workflow.folder / "docs").mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "rewind", "publish", "mini", "--name", "here"],
+        [sys.executable, str(ROOT / "tools/publish"), "mini", "--name", "here"],
         **{"cwd": workflow.folder, "env": workflow.env, "capture_output": True, "text": True, "timeout": 100},
     )
     assert done.returncode == 0, done.stderr
