@@ -170,6 +170,7 @@ def test_a_name_is_followed_through_a_door_and_an_unknown_one_counts_with_all_of
     "text",
     [
         "from rewind import registry\n\n@registry.add\ndef hidden():\n    return 1\n\ndef run():\n    return 0\n",
+        "import atexit\n\n@atexit.register\ndef hidden():\n    return 1\n\ndef run():\n    return 0\n",
         "HEADS = {}\nHEADS['x'] = 1\n\ndef run():\n    return 0\n",
         "import torch\n\ntorch.set_flush_denormal(1)\n\ndef run():\n    return 0\n",
         "def run():\n    from rewind.numbers import FACTOR\n    return FACTOR * 1\n",

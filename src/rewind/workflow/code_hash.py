@@ -8,10 +8,10 @@ nothing is imported. The hash and the definitions behind it are stored, so that 
   for each method. A code hash is the hash of all parts that are reached.
 - *Roots* are where following begins: the stage's script, and what it reaches by no name
   (:func:`rewind.workflow.stages.code_roots`).
-- *Named* modules are further roots, which a study names by a string: a model, a loss, a data format
+- *Named* code is further roots, which a study names by a string: a model, a head, a loss, a data format
   (``CodeDependencies.modules``).
-- *Dynamic* names stand for code that a string chooses at run time: ``HEADS``, the table of heads, say. Where one is
-  reached, the roots that the study chose, ``HEADS[meanP]``, are followed in its place (``CodeDependencies.dynamic``).
+- *Dynamic* names stand for code that runs only where a key asks for it, as what classifies images in validation. Where
+  one is reached, the roots that the keys chose are followed in its place (``CodeDependencies.dynamic``).
 - *Ignored* code computes nothing that is in a result (:func:`rewind.workflow.stages.is_ignored`): it is not followed.
 """
 

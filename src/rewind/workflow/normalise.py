@@ -27,7 +27,7 @@ Target = tuple[str, str]
 # Decorators that return what they decorate, or a wrapper of it, and register nothing elsewhere.
 _PURE_DECORATORS = {"dataclass", "property", "staticmethod", "classmethod", "contextmanager", "cache", "lru_cache"}
 _PURE_DECORATORS |= {"no_grad", "inference_mode", "wraps", "runtime_checkable", "cached_property", "total_ordering"}
-_PURE_DECORATORS |= {"override", "abstractmethod", "register"}
+_PURE_DECORATORS |= {"override", "abstractmethod"}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
@@ -112,7 +112,7 @@ def parse_module(name: str, path: Path, is_ignored: Callable[[str], bool]) -> Pa
                 definition.add(label, normalise_source([part], names))
             for key, entry in _table_entries(node).items():
                 module.units[f"{defined}[{key}]"] = _definition(f"{bound[0]}[{key}]", [entry], names)
-        if "_" in bound or _has_side_effects(node):  # nobody reads `_`, so its value runs for its effect
+        if "_" in bound or _has_side_effects(node, names):  # nobody reads `_`, so its value runs for its effect
             effects.append(node)
     module.units[IMPORT_EFFECTS] = _definition(IMPORT_EFFECTS, effects, names)
     return module
@@ -174,10 +174,16 @@ def _defined_names(node: ast.stmt) -> dict[str, None]:
     return dict.fromkeys(name for name in names if name and name != "__all__")
 
 
-def _has_side_effects(node: ast.stmt) -> bool:
+def _has_side_effects(node: ast.stmt, names: NameClassifier) -> bool:
     """Whether a statement may do more than bind a name when the module is imported; an unknown one may."""
     if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-        return any(_called_name(part).rpartition(".")[2] not in _PURE_DECORATORS for part in node.decorator_list)
+        called = [_called_name(part) for part in node.decorator_list]
+        # `LOSSES.register("hnac")` is code of an ignored module, by whatever name it is imported.
+        return any(
+            name.rpartition(".")[2] not in _PURE_DECORATORS
+            and not names.is_ignored(names.qualified(name.partition(".")[0]))
+            for name in called
+        )
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return any(isinstance(part, ast.Subscript | ast.Attribute) for part in targets)
@@ -382,7 +388,7 @@ class _Normaliser:
 
     def _Subscript(self, node: ast.Subscript) -> str:
         if isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant) and isinstance(node.ctx, ast.Load):
-            self.source.reads.add(f"{node.value.id}[{node.slice.value!s}]")  # `HEADS["meanP"]` needs one entry alone
+            self.source.reads.add(f"{node.value.id}[{node.slice.value!s}]")  # `TABLE["x"]` needs one entry alone
             return f"N:{node.value.id}[{self.write(node.slice)}]"
         return self._fields(node)
 
