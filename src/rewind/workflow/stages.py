@@ -105,6 +105,7 @@ class Stage:
         per_pretraining: whether there are jobs for every pre-training of a study that has any.
         shows: whether it shows numbers and computes none: it is always made again, and no table mentions its edits.
         on_request: whether only those get it who ask for it.
+        metrics: whether its code depends on the metrics that a study brings itself.
 
     >>> RULES["ranks"].grows, RULES["ranks"].per_run, RULES["pretrain"].script
     ('pairs', True, 'train')
@@ -119,6 +120,7 @@ class Stage:
     per_pretraining: bool = False
     shows: bool = False
     on_request: bool = False
+    metrics: bool = False
 
 
 _TORCH = (_TORCH_SETUP,)
@@ -149,26 +151,26 @@ RULES: Mapping[str, Stage] = {
     "similarity": Stage(17, "test", roots=_TORCH, per_run=True),
     "cosines": Stage(17, "valid_test", roots=_TORCH, per_run=True),
     "zero_shot": Stage(17, "labelled", roots=_TORCH, per_run=True),
-    "ranks": Stage(18, "pairs", per_run=True),
-    "untrained_run": Stage(18, "pairs", roots=_TORCH, per_run=True),
-    "metrics": Stage(18),
+    "ranks": Stage(18, "pairs", per_run=True, metrics=True),
+    "untrained_run": Stage(18, "pairs", roots=_TORCH, per_run=True, metrics=True),
+    "metrics": Stage(18, metrics=True),
     # Statistics
-    "statistics": Stage(19, "test"),
-    "group_results": Stage(19, "test"),
-    "control": Stage(19, "test"),
+    "statistics": Stage(19, "test", metrics=True),
+    "group_results": Stage(19, "test", metrics=True),
+    "control": Stage(19, "test", metrics=True),
     "cosine_gap": Stage(18),
     "zero_shot_table": Stage(18),
     "step_time": Stage(16, "rounds", roots=_TORCH),
     # Report; words count here: they are the output
-    "tables": Stage(20, roots=(_METHOD_CLASS,), shows=True),
-    "figures": Stage(20, roots=(_METHOD_CLASS,), shows=True),
-    "group_figure": Stage(20, shows=True),
+    "tables": Stage(20, roots=(_METHOD_CLASS,), shows=True, metrics=True),
+    "figures": Stage(20, roots=(_METHOD_CLASS,), shows=True, metrics=True),
+    "group_figure": Stage(20, shows=True, metrics=True),
     "cosine_gap_figure": Stage(19, shows=True),
     "batches": Stage(19),
     "export_vectors": Stage(17, "test", roots=_TORCH),
     "examples": Stage(20, shows=True),
     "examples_of_method": Stage(20, script="examples", shows=True),
-    "page": Stage(21, "test", roots=(_METHOD_CLASS,), shows=True),  # its assets are a parameter
+    "page": Stage(21, "test", roots=(_METHOD_CLASS,), shows=True, metrics=True),  # its assets are a parameter
     # On request
     "trec": Stage(18, "pairs", on_request=True),
     "submission": Stage(17, roots=_TORCH, on_request=True),

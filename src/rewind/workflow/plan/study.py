@@ -21,7 +21,7 @@ from rewind.workflow import memory
 from rewind.workflow.config import zero_shot_file
 from rewind.workflow.plan.dataset import DatasetPlan
 from rewind.workflow.plan.files import Files, Unwatched, json_files, user_files
-from rewind.workflow.stages import CodeDependencies
+from rewind.workflow.stages import RULES, CodeDependencies
 
 # Minutes, for schedulers, where they depend on the study; fixed ones stand in the profiles.
 TRAINING_MINUTES, ENCODING_MINUTES, SHORT_MINUTES = 1440, 720, 60
@@ -29,12 +29,6 @@ TRAINING_MINUTES, ENCODING_MINUTES, SHORT_MINUTES = 1440, 720, 60
 PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve", "ranks")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
 DRAWN_OF_A_RUN = ("heatmap", "embedding")  # also as SVG
-
-
-METRIC_RULES = frozenset(
-    {"ranks", "metrics", "statistics", "group_results", "control", "tables", "figures", "group_figure", "page"}
-)
-"""Rules whose code depends on the metrics of a study, besides `untrained_run`."""
 
 
 class StudyPlan:
@@ -727,13 +721,17 @@ class StudyPlan:
 
     def code_dependencies(self, rule: str, method: str = "", seed: int | None = None) -> CodeDependencies:
         """What a stage's code depends on besides its script: what keys name, and files of the user's."""
+        named = self._named_code(rule, method, seed)
+        if rule not in RULES or not RULES[rule].metrics:  # a part of a rule is none
+            return named
+        return replace(named, modules=[*named.modules, *self.keys.metrics])
+
+    def _named_code(self, rule: str, method: str, seed: int | None) -> CodeDependencies:
+        """The same, without the study's own metrics."""
         study = self.keys
         match rule:
-            case "train":
+            case "train" | "untrained_run":
                 return self._trained([self.method(method)], seed, self._zero_shot_in_training())
-            case "untrained_run":
-                run = self._trained([self.method(method)], seed, self._zero_shot_in_training())
-                return replace(run, modules=[*run.modules, *study.metrics])
             case "step_time":
                 methods = [self.method(name) for name in self.timed_methods()]
                 return self._trained(methods, seed, self._zero_shot_in_training())
@@ -760,7 +758,7 @@ class StudyPlan:
                 return self._scored([method], seed)
             case "efficiency":
                 return self._scored([name for name, _ in self.measured_runs()], seed)
-        return CodeDependencies(study.metrics if rule in METRIC_RULES else ())
+        return CodeDependencies()
 
     def _with_training(self, method: str, training: Training) -> Method:
         return self.method(method).model_copy(update={"training": training})
