@@ -142,8 +142,12 @@ class _FunctionObjective(Objective):
         return self.function(retriever, text, items, batch)
 
 
-def make_objective(keys: Training) -> Objective:
+def make_objective(keys: Training, device: torch.device | None = None) -> Objective:
     """The loss that ``training.objective`` and ``training.objective_options`` describe.
+
+    Args:
+        keys: of the run.
+        device: where the loss's own parameters are to be; None: where its constructor made them.
 
     Raises:
         RewindError: if there is no such loss, or it has no such option.
@@ -151,7 +155,10 @@ def make_objective(keys: Training) -> Objective:
     >>> make_objective(Training(objective="hnac", objective_options={"temperature": 0.05})).temperature
     0.05
     """
-    return make_loss(keys.objective, keys.objective_options)
+    objective = make_loss(keys.objective, keys.objective_options)
+    if device is not None and (module := loss_module(objective)) is not None:
+        module.to(device)
+    return objective
 
 
 def make_loss(name: str, options: Mapping[str, Any] | None = None) -> Objective:
@@ -199,6 +206,26 @@ def unit_vectors(retriever: Any, text: Features, items: Features, loss: str) -> 
     text_vectors, item_vectors = retriever.vectors(text, items)
     # Under bf16 autocast a cosine has 8 bits; divided by a temperature of 0.07 its error is too large for a softmax.
     return at_least_float32(text_vectors), at_least_float32(item_vectors)
+
+
+def pair_logits(retriever: Any, text: Features, items: Features, temperature: float | None, loss: str) -> Tensor:
+    """(n, m) the retriever's own logits, or cosines divided by ``temperature``, at least float32.
+
+    Args:
+        retriever, text, items: as those of :func:`unit_vectors`.
+        temperature: None: the retriever's own logits, with its learnt scale.
+        loss: the loss's name, for the message.
+
+    Raises:
+        RewindError: where cosines are needed and the method has none.
+    """
+    if temperature is None:
+        logits: Tensor = retriever.similarity(text, items)
+        return logits
+    texts, views = unit_vectors(retriever, text, items, loss)
+    # Autocast would compute the product of the float32 vectors in bf16 again.
+    with torch.autocast(texts.device.type, enabled=False):
+        return texts @ views.T / temperature
 
 
 def require_vectors(retriever: Any, loss: str) -> None:

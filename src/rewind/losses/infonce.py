@@ -20,9 +20,9 @@ from rewind.losses.base import (
     Loss,
     Objective,
     exclude_field,
+    pair_logits,
     require_vectors,
     same_item_mask,
-    unit_vectors,
 )
 from rewind.models.retriever import Features, Retriever
 from rewind.registry import LOSSES
@@ -76,13 +76,8 @@ class Infonce(Objective):
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """See :func:`infonce`."""
-        excluded = self.exclusions.batch(batch)
-        if self.temperature is None:
-            return symmetric_cross_entropy(retriever.similarity(text, items), excluded)
-        texts, views = unit_vectors(retriever, text, items, "infonce with a temperature")
-        # Autocast would compute the product of the float32 vectors in bf16 again.
-        with torch.autocast(texts.device.type, enabled=False):
-            return symmetric_cross_entropy(texts @ views.T / self.temperature, excluded)
+        logits = pair_logits(retriever, text, items, self.temperature, "infonce with a temperature")
+        return symmetric_cross_entropy(logits, self.exclusions.batch(batch))
 
 
 def symmetric_cross_entropy(logits: Tensor, excluded: Tensor) -> Loss:

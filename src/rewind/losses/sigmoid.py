@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from rewind.config import Training
 from rewind.config.base import ConfigModel, config_field
-from rewind.losses.base import Exclude, Exclusions, Loss, Objective, exclude_field, require_vectors, unit_vectors
-from rewind.models.retriever import Features, Retriever
+from rewind.losses.base import Exclude, Exclusions, Loss, Objective, exclude_field, pair_logits, require_vectors
+from rewind.models.retriever import Features, Retriever, at_least_float32
 from rewind.registry import LOSSES
 
 
@@ -70,14 +70,8 @@ class Sigmoid(nn.Module, Objective):
 
     def forward(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """The loss of a global batch; the bias is logged."""
-        excluded = self.exclusions.batch(batch)
-        if self.temperature is None:
-            loss = sigmoid_loss(retriever.similarity(text, items), self.bias, excluded)
-        else:
-            texts, views = unit_vectors(retriever, text, items, "sigmoid with a temperature")
-            # Autocast would compute the product of the float32 vectors in bf16 again.
-            with torch.autocast(texts.device.type, enabled=False):
-                loss = sigmoid_loss(texts @ views.T / self.temperature, self.bias, excluded)
+        logits = pair_logits(retriever, text, items, self.temperature, "sigmoid with a temperature")
+        loss = sigmoid_loss(logits, self.bias, self.exclusions.batch(batch))
         return Loss(loss, {"bias": self.bias.detach()})
 
 
@@ -93,7 +87,7 @@ def sigmoid_loss(logits: Tensor, bias: Tensor, excluded: Tensor) -> Tensor:
     0.6931
     """
     # In float32 whatever autocast does: bf16 has steps of 1/16 at 10, where the bias begins.
-    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    logits = at_least_float32(logits)
     signs = 2 * torch.eye(len(logits), dtype=logits.dtype, device=logits.device) - 1
     terms = F.logsigmoid(signs * (logits + bias))
     return -terms.masked_fill(excluded, 0.0).sum() / len(logits)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -197,19 +197,15 @@ def train_model(
     # moments. The objective sees the weights that training starts from, before a saved state replaces them.
     retriever.to(device)
     freeze(retriever, keys.freeze)
-    objective = make_objective(keys)
-    loss_parameters = loss_module(objective)
-    if loss_parameters is not None:
-        loss_parameters.to(device)
+    objective = make_objective(keys, device)
     saved = _load_state(state, world)
     order = BatchOrder(data, keys, seed, world, saved and saved["order"])
     steps = order.per_epoch * keys.epochs
-    optimiser, schedule = make_optimiser(retriever, keys, steps, loss_parameters)
+    optimiser, schedule = make_optimiser(retriever, keys, steps, loss_module(objective))
     speed_up(retriever, keys)
     retriever.prepare(data)
-    optimised = {id(parameter) for group in optimiser.param_groups for parameter in group["params"]}
-    optimised |= {id(parameter) for parameter in retriever.parameters()}  # whether they are trained is its own matter
-    _prepare_objective(objective, retriever, data, device, world, optimised)
+    _prepare_objective(objective, retriever, data, device, world)
+    _check_loss_parameters(objective, retriever, optimiser)
     run = RunState(retriever, objective, order, optimiser, schedule, keys, device)
     run.restore(saved)
     world.copy_weights(retriever)
@@ -265,18 +261,19 @@ def _load_state(state: StateFile, world: World) -> dict[str, Any] | None:
 
 
 def _prepare_objective(
-    objective: Objective,
-    retriever: Retriever,
-    data: TrainingData,
-    device: torch.device,
-    world: World,
-    optimised: Collection[int],
+    objective: Objective, retriever: Retriever, data: TrainingData, device: torch.device, world: World
 ) -> None:
     world.copy_weights(retriever)  # rank 0's, so that all processes prepare the same
     before = random_state(device)
     objective.prepare(retriever, data, device)
     set_random_state(before, device)
+
+
+def _check_loss_parameters(objective: Objective, retriever: Retriever, optimiser: torch.optim.Optimizer) -> None:
+    """Refuse a parameter of the loss that learns and would not: one that its ``prepare`` made."""
     loss = loss_module(objective)
+    optimised = {id(parameter) for group in optimiser.param_groups for parameter in group["params"]}
+    optimised |= {id(parameter) for parameter in retriever.parameters()}  # whether they are trained is its own matter
     for name, parameter in () if loss is None else loss.named_parameters():
         if parameter.requires_grad and id(parameter) not in optimised:
             raise RewindError(

@@ -72,12 +72,11 @@ class Stepper:
     def __init__(self, retriever: Retriever, data: TrainingData, keys: Training, device: torch.device) -> None:
         self.retriever, self.keys, self.device = retriever.to(device), keys, device
         freeze(retriever, keys.freeze)
-        self.objective = make_objective(keys)
-        loss = loss_module(self.objective)
-        if loss is not None:
-            loss.to(device)
+        self.objective = make_objective(keys, device)
         per_epoch = max(1, len(data.item_of_caption) // keys.batch.size)
-        self.optimiser, self.schedule = make_optimiser(retriever, keys, per_epoch * keys.epochs, loss)
+        self.optimiser, self.schedule = make_optimiser(
+            retriever, keys, per_epoch * keys.epochs, loss_module(self.objective)
+        )
         speed_up(retriever, keys)
         self.objective.prepare(retriever, data, device)
         retriever.start_epoch(0)
