@@ -5,6 +5,7 @@ Plug-ins derive the model of their options from :class:`ConfigModel` and read th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -62,20 +63,23 @@ class ConfigModel(BaseModel):
     @classmethod
     def _accept_former_keys(cls, values: Any) -> Any:
         """Former names as they are now: earlier files have them, and fingerprints keep them."""
-        past = {name: history(field) for name, field in cls.model_fields.items()}
-        current: dict[str, str] = {keys["formerly"]: name for name, keys in past.items() if "formerly" in keys}
-        if not isinstance(values, dict) or not any(past.values()):
+        renamed, retired = _former_keys(cls)
+        if not isinstance(values, dict) or values.keys().isdisjoint({*renamed, *retired}):
             return values
-        present: dict[str, Any] = {}
-        given: dict[str, Any] = values
-        for key, value in given.items():
-            name = current.get(key, key)
-            if name != key and name in values:
-                raise ValueError(f"`{key}` is the former name of `{name}`: give one of the two")
-            if "retired" in past.get(name, {}) and value != cls.model_fields[name].default:
-                raise ValueError(f"`{key}` was removed: {cls.model_fields[name].description}")
-            present[name] = value
-        return present
+        for key in values:
+            if key in renamed and renamed[key] in values:
+                raise ValueError(f"`{key}` is the former name of `{renamed[key]}`: give one of the two")
+            if key in retired and values[key] != cls.model_fields[key].default:
+                raise ValueError(f"`{key}` was removed: {cls.model_fields[key].description}")
+        return {renamed.get(key, key): value for key, value in values.items()}
+
+
+@functools.cache  # every block that is read asks
+def _former_keys(model: type[ConfigModel]) -> tuple[dict[str, str], set[str]]:
+    """Former name → name of the keys that were renamed; and the keys that were removed."""
+    past = {name: history(field) for name, field in model.model_fields.items()}
+    renamed = {str(keys["formerly"]): name for name, keys in past.items() if "formerly" in keys}
+    return renamed, {name for name, keys in past.items() if "retired" in keys}
 
 
 def history(field: FieldInfo) -> dict[str, Any]:
