@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rewind.errors import RewindError
+from rewind.io.cache import JsonCache
 from rewind.video.shards import missing_shards
 from rewind.video.sources import SourceListing
 from rewind.workflow.accepted import ACCEPTED_FILE, AcceptedEditStore
@@ -32,7 +33,8 @@ CONTENTS = {
 def test_a_broken_memory_is_none(tmp_path, content):
     file = tmp_path / "memory.json"
     file.write_bytes(content)
-    assert isinstance(models._load_model_cache(file), dict) and isinstance(models._load_encoder_cache(file), list)
+    assert JsonCache(file).get("memory") is None and "memory" not in JsonCache(file)
+    assert models.all_model_faults({}, {}, file) == {} and file.read_bytes() == content
     assert ModuleReader(Path("src/rewind"), memory=file).module("rewind.errors").units
     assert load_code_hash("memory", tmp_path) is None
     assert UserInputs(file, writes=True).parts([file]) == {}

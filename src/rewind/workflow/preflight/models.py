@@ -28,7 +28,7 @@ from rewind.config.encoders import Encoding, encodings_of
 from rewind.config.methods import PRECOMPUTED_MODELS, method_for_seed, precomputed_files
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
-from rewind.io.files import read_cached_json, write_json
+from rewind.io.cache import JsonCache
 from rewind.provenance import file_hash
 from rewind.system_errors import is_system_error
 from rewind.video.sources import READY_FILE, annotation_files, sources_folder
@@ -57,18 +57,16 @@ def encoder_faults(study: Study, dataset: Dataset | None, memory: Path | None = 
     if dataset is not None and dataset.vectors:
         reason = f"dataset {dataset.name} holds vectors, but an encoder needs clips or images"
         return [f"methods.{name}.options.encoder: {reason}" for name in encodings]
-    cached, faults = _load_encoder_cache(memory), []
-    passed = list(cached)
+    passed, faults = JsonCache(memory, MAX_CACHED_ENCODERS), []
     for name, keys in encodings.items():
         cache_key = _encoder_hash(keys) if memory and "." not in keys.encoder else ""
-        if cache_key in cached:
+        if cache_key in passed:
             continue
         if fault := _encoder_fault(keys):
             faults.append(f"methods.{name}.options.{fault}")
         elif cache_key:
-            passed.append(cache_key)
-    if memory and len(passed) > len(cached):
-        write_json(memory, list(dict.fromkeys(passed))[-MAX_CACHED_ENCODERS:])
+            passed[cache_key] = None
+    passed.save()
     return faults
 
 
@@ -95,11 +93,6 @@ def _package_version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _load_encoder_cache(memory: Path | None) -> list[str]:
-    content = read_cached_json(memory)
-    return content if isinstance(content, list) else []
 
 
 # ---- Building every model of a study on meta tensors ---------------------------------------------------------------
@@ -328,9 +321,8 @@ def all_model_faults(
         studies, datasets: those whose keys are valid.
         memory: JSON cache file of models that passed; None: nothing is cached.
     """
-    cached, environment = _load_model_cache(memory), _environment_hash() if memory else ""
+    passed, environment = JsonCache(memory, MAX_CACHED_MODELS), _environment_hash() if memory else ""
     faults: dict[str, list[str]] = {}
-    passed = []
     for study in studies.values():
         if study.dataset not in datasets:
             continue
@@ -338,24 +330,16 @@ def all_model_faults(
             cache_key = (
                 stable_hash(environment, planned.where, _model_keys(study, planned), _model_file_hashes(planned))
                 if memory and not _uses_own_code(planned)
-                else None
+                else ""
             )
-            if cache_key in cached:
+            if cache_key in passed:
                 continue
             if lines := model_faults(study, planned):
                 faults.setdefault(study.name, []).extend(lines)
             elif cache_key:
-                passed.append(cache_key)
-    if memory and passed:
-        write_json(memory, [*cached, *passed][-MAX_CACHED_MODELS:])
+                passed[cache_key] = None
+    passed.save()
     return {name: list(dict.fromkeys(lines)) for name, lines in faults.items()}
-
-
-def _load_model_cache(memory: Path | None) -> dict[str, None]:
-    try:
-        return dict.fromkeys(read_cached_json(memory) or ())
-    except TypeError:  # not the list of hashes that is stored there
-        return {}
 
 
 def _environment_hash() -> str:
