@@ -12,6 +12,8 @@ from rewind.report import tables
 from rewind.report.answer import study_findings
 from rewind.report.cosine_gap import CosineGapResults
 from rewind.report.footnotes import Footnotes
+from rewind.report.render import render_text
+from rewind.report.tables import TableInputs
 from table_numbers import FACTS, TESTS, VALUES, pairs, results
 
 
@@ -29,7 +31,7 @@ def said(made, settings=("hard",), **more):
 def printed(made, settings=("hard",)):
     """Every table of the study in plain text."""
     facts = Footnotes.from_json(FACTS)
-    return "\n".join(str(table.sheet) for table in tables.published_tables(made, settings, facts))
+    return "\n".join(render_text(table) for table in tables.build_tables(TableInputs(made, settings, facts)))
 
 
 def test_the_best_its_interval_and_its_leads():

@@ -6,15 +6,15 @@ import pytest
 
 from rewind.report.footnotes import Footnotes
 from rewind.report.latex import escape_latex
-from rewind.report.published import write_table
+from rewind.report.render import write_table
 from rewind.report.short_notes import with_latex_notes
-from rewind.report.tables import published_tables
+from rewind.report.tables import TableInputs, build_tables
 from table_numbers import FACTS, results
 
 
 def made(folder: Path, notes: str) -> dict[str, str]:
     """Every file of a study with one setting."""
-    tables = list(published_tables(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
+    tables = list(build_tables(TableInputs(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime")))
     for table in with_latex_notes(tables, notes):
         write_table(folder, table)
     return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
@@ -32,10 +32,10 @@ def test_no_note_is_lost(tmp_path: Path, notes: str) -> None:
     """The appendix has every sentence that the table of the setting, of pairs and of gaps leave out."""
     made(tmp_path, notes)
     appendix = (tmp_path / "table_seeds_hard.tex").read_text(encoding="utf-8")
-    for table in published_tables(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"):
+    for table in build_tables(TableInputs(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime")):
         assert table.notes
         for sentence in table.notes:
-            assert escape_latex(sentence) in appendix, (table.stem, sentence)
+            assert escape_latex(sentence) in appendix, (table.name, sentence)
 
 
 def test_one_line_has_what_a_reviewer_asks_for(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_one_line_has_what_a_reviewer_asks_for(tmp_path: Path) -> None:
 def test_without_a_table_of_runs_notes_stay(tmp_path: Path) -> None:
     tables = [
         table
-        for table in published_tables(results(), ["hard"], Footnotes.from_json(FACTS), "RTime")
-        if not table.stem.startswith("table_seeds")
+        for table in build_tables(TableInputs(results(), ["hard"], Footnotes.from_json(FACTS), "RTime"))
+        if not table.name.startswith("table_seeds")
     ]
     assert with_latex_notes(tables, "none") == tables

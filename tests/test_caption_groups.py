@@ -20,11 +20,11 @@ from rewind.data.formats import rtime, shapes, table
 from rewind.data.groups import dataset_has_groups, read_groups
 from rewind.errors import ConfigErrors, RewindError
 from rewind.io.files import read_json, read_spreadsheet, write_json
-from rewind.report import group_table
 from rewind.report.figures.groups import MAX_GROUPS, group_intervals
 from rewind.report.footnotes import Footnotes
-from rewind.report.published import write_table
-from rewind.report.tables import published_tables
+from rewind.report.render import write_table
+from rewind.report.results import BELOW_CHANCE
+from rewind.report.tables import TableInputs, build_tables
 from rewind.statistics.bounds import wilson_interval, wilson_p_value
 from rewind.statistics.groups import MIN_TESTED_CLUSTERS, results_by_group
 from rewind.statistics.pairs import RandomFactors
@@ -216,12 +216,13 @@ def test_the_table_marks_what_was_shown_and_names_what_was_not_tested() -> None:
     given.loc[given["group"] == "fill", ["clusters", "p_holm", "family"]] = [9, np.nan, 0]
     given.loc[(given["group"] == "Orbit") & (given["method"] == "seqLSTM"), "estimate"] = 12.0
     made = results(setting="binary", groups=given)
-    sheet = group_table.sheet(made, "binary", "RTime")
-    rows = {row[0].value: row for part in sheet.parts for row in part.rows}
+    inputs = TableInputs(made, ["binary"], Footnotes.from_json(FACTS), "RTime")
+    table = next(table for table in build_tables(inputs) if table.kind == "groups")
+    rows = {row[0].text: row for group in table.groups for row in group.rows}
     assert list(rows) == ["fill", "Orbit"]
-    assert [head.title for head in sheet.heads] == ["Group", "Queries", "meanP", "seqLSTM"]
-    assert [entry.raised for entry in rows["Orbit"][2:]] == ["", group_table.BELOW_CHANCE]
-    said = " ".join(group_table.sentences(Footnotes.from_json(FACTS), made, "binary"))
+    assert [head.title for head in table.columns] == ["Group", "Queries", "meanP", "seqLSTM"]
+    assert [cell.marks for cell in rows["Orbit"][2:]] == ["", BELOW_CHANCE]
+    said = " ".join(table.notes)
     assert "fewer than 10 clusters of queries: fill." in said and "over the 8 tests" in said
     assert "0.1 intervals are expected to miss" in said and "976 of 1,000 captions have no group" in said
 
@@ -231,7 +232,8 @@ def test_the_name_of_a_group_is_no_formula_in_a_spreadsheet(tmp_path: Path) -> N
     name = "+1+cmd|' /C calc'!A0"
     labels = {method: method for method in VALUES} | {"meanP": "=HYPERLINK(A1)"}
     made = results(setting="binary", groups=of_groups([name, "fill"]), labels=labels)
-    paths = [write_table(tmp_path, one)[-1] for one in published_tables(made, ["binary"], Footnotes.from_json(FACTS))]
+    inputs = TableInputs(made, ["binary"], Footnotes.from_json(FACTS))
+    paths = [write_table(tmp_path, one)[-1] for one in build_tables(inputs)]
     cells = [cell for path in paths for row in csv.reader(path.open(newline="")) for cell in row]
     assert f"'{name}" in cells and "'=HYPERLINK(A1)" in cells
     assert not [cell for cell in cells if re.match(r"[=+\-@\t\r](?![\d.]+$)", cell)], "numbers alone begin so"

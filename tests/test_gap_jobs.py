@@ -17,15 +17,22 @@ from rewind.evaluation.cosine_gap import compute_cosines
 from rewind.io.files import read_csv
 from rewind.models.retriever import Retriever
 from rewind.models.viclip import TextSize, ViclipArchitecture, VisionSize
-from rewind.report.cosine_gap import CosineGapResults, cosine_gap_sheet
+from rewind.report.cosine_gap import CosineGapResults, format_cosine_gap_table
 from rewind.report.figures.gaps import cosine_densities
-from rewind.report.footnotes import Footnotes
-from rewind.report.published import write_table
-from rewind.report.study import GapFiles, _repeated_frames_note, make_cosine_gap_figure, make_cosine_gap_tables
+from rewind.report.render import write_table
+from rewind.report.study import (
+    GapFiles,
+    _repeated_frames_note,
+    load_gap_results,
+    make_cosine_gap_figure,
+    noise_labels,
+)
+from rewind.report.tables import TableInputs, build_tables, summary_text
 from rewind.statistics.cosine_gaps import compute_cosine_gap
 from rewind.statistics.pairs import RandomFactors
 from rewind.training.run import TrainingJob, train_run
 from search_runs import make_data
+from table_numbers import results
 
 SIZE = ViclipArchitecture(
     embed_dim=16,
@@ -142,9 +149,10 @@ def test_statistics_agree_with_the_runs(walls) -> None:
 
 def test_tables_and_the_picture(walls, tmp_path) -> None:
     _, study, files = walls
-    tables, text = make_cosine_gap_tables(study, Footnotes(), files, "Walls")
-    for table in tables:
+    inputs = TableInputs(results(), dataset="Walls", gaps=load_gap_results(study, files), noise=noise_labels(study))
+    for table in build_tables(inputs):
         write_table(tmp_path, table)
+    text = summary_text(inputs)
     assert "Before training" in text and "Sees the answer Cosine gap" in text and "R@5" not in text
     said = (tmp_path / "table_cosine_gap.md").read_text()
     for words in (
@@ -195,7 +203,7 @@ def test_numbers_of_a_method_that_the_study_lacks_are_refused(walls) -> None:
         CosineGapResults(runs, intervals, pairs, {"infonce": "InfoNCE"})
     alone = runs["method"] == "infonce"
     few = CosineGapResults(runs[alone], intervals[intervals["method"] == "infonce"], pairs[:0], {"infonce": "InfoNCE"})
-    assert len(cosine_gap_sheet(few).heads) == 7, "no column for what nobody has"
+    assert len(format_cosine_gap_table(few).columns) == 7, "no column for what nobody has"
 
 
 def test_noise_and_cached_features_do_not_go_together(walls, monkeypatch) -> None:

@@ -33,15 +33,14 @@ from rewind.metrics import (
     metrics_by_name,
     reciprocal_rank,
 )
-from rewind.report import gap_table, markdown
 from rewind.report.figures import forest
 from rewind.report.footnotes import Footnotes
-from rewind.report.notes import gap_sentences, seed_sentences, setting_sentences
-from rewind.report.published import write_table
+from rewind.report.notes import setting_sentences
+from rewind.report.render import render_markdown, write_table
 from rewind.report.results import Results
 from rewind.report.setting_table import build_setting_table
 from rewind.report.study import load_results
-from rewind.report.tables import published_tables
+from rewind.report.tables import TableInputs, build_tables, gap_metrics, gap_notes
 from rewind.statistics.bootstrap import Resamples
 from rewind.statistics.calibration import calibrate
 from rewind.statistics.comparisons import compare_methods
@@ -189,19 +188,20 @@ def test_one_entry_is_a_column_with_intervals_comparisons_and_letters(made, tmp_
     assert "nDCG@k is the mean of 1/log₂(1 + rank) of the ranks up to k" in said
     assert "MRR" not in said and "MnR" not in said, "notes say what is shown"
     assert "of nDCG" not in said and "in percent; nDCG@10" not in said
-    tables = {one.stem: one for one in published_tables(made, ["hard"], Footnotes(), "T")}
+    tables = {one.name: one for one in build_tables(TableInputs(made, ["hard"], Footnotes(), "T"))}
     assert set(tables) >= {"table_B_hard", "table_pairs_hard", "table_seeds_hard", "table_gap"}
-    sheet = tables["table_B_hard"].sheet
-    shown = sheet.column(len(sheet.heads) - 1)[0]
-    assert sheet.heads[-1].name == "nDCG@10 ↑" and "nDCG@10" in markdown.render_markdown(sheet, [])
-    assert (shown.value, shown.spread) == (f"{best.estimate:.3f}", f"{best.std:.3f}") and shown.bold
-    assert shown.interval == (f"{best.low:.3f}", f"{best.high:.3f}") and shown.raised == "b,c"
-    assert "differences in nDCG@10" in tables["table_pairs_hard"].sheet.title
-    assert [head.title for head in tables["table_seeds_hard"].sheet.heads][-2:] == ["nDCG@10", "R@1 strict"]
-    assert "MRR and nDCG@k from 0 to 1" in seed_sentences(Footnotes(), made, "hard")[-1]
-    assert [head.title for head in tables["table_gap"].sheet.heads] == ["Method", "R@1", "nDCG@10"]
-    assert gap_table.metrics(made) == ["R@1", "nDCG@10"]
-    rows = tables["table_B_hard"].numbers.set_index(["method", "metric"])
+    sheet = tables["table_B_hard"]
+    shown = sheet.cells(len(sheet.columns) - 1)[0]
+    assert sheet.columns[-1].name == "nDCG@10 ↑" and "nDCG@10" in render_markdown(sheet)
+    assert (shown.value, shown.std, shown.low, shown.high) == (best.estimate, best.std, best.low, best.high)
+    assert (shown.text, shown.spread) == (f"{best.estimate:.3f}", f"{best.std:.3f}") and shown.bold
+    assert shown.interval == (f"{best.low:.3f}", f"{best.high:.3f}") and shown.marks == "b,c"
+    assert "differences in nDCG@10" in tables["table_pairs_hard"].title
+    assert [head.title for head in tables["table_seeds_hard"].columns][-2:] == ["nDCG@10", "R@1 strict"]
+    assert "MRR and nDCG@k from 0 to 1" in tables["table_seeds_hard"].notes[-1]
+    assert [head.title for head in tables["table_gap"].columns] == ["Method", "R@1", "nDCG@10"]
+    assert gap_metrics(made) == ["R@1", "nDCG@10"]
+    rows = tables["table_B_hard"].data.set_index(["method", "metric"])
     assert rows.loc[("a", "nDCG@10"), "beats"] == "b c" and rows.loc[("a", "nDCG@10"), "low"] == best.low
     for path in write_table(tmp_path, tables["table_B_hard"]):
         assert "U+" not in path.read_text(), "LaTeX can print it"
@@ -216,11 +216,11 @@ def test_pictures_take_units_and_digits_from_the_entry(made):
 
 
 def test_a_gap_says_which_sign_is_a_loss(made):
-    said = " ".join(gap_sentences(Footnotes(), made))
+    said = " ".join(gap_notes(TableInputs(made)))
     assert "R@k in percent, nDCG@k from 0 to 1, 0 means that twins cost nothing and above 0 that they do." in said
     ranked = dataclasses.replace(made, columns=["MnR"])
     assert "MnR in ranks, 0 means that twins cost nothing and below 0 that they do" in " ".join(
-        gap_sentences(Footnotes(), ranked)
+        gap_notes(TableInputs(ranked))
     )
     gaps = made.gaps.set_index(["method", "metric"])["gap"]
     assert (gaps.xs("nDCG@10", level="metric") >= 0).all() and (gaps.xs("MnR", level="metric") <= 0).all()
@@ -242,8 +242,8 @@ def test_results_of_an_earlier_version_are_read_without_it():
     found = load_results(*_stored_config(folder), _stored_files(folder))
     old = [m for m in found.evaluated() if m != "nDCG@10"]
     found = dataclasses.replace(found, metrics=found.metrics.drop(columns="nDCG@10", errors="ignore"))
-    tables = list(published_tables(found, ["hard"], Footnotes(), "T"))
-    assert set(tables[0].numbers["metric"]) == {*old, "R@1_pessimistic"} and len(old) == 6
+    tables = list(build_tables(TableInputs(found, ["hard"], Footnotes(), "T")))
+    assert set(tables[0].data["metric"]) == {*old, "R@1_pessimistic"} and len(old) == 6
     asked = dataclasses.replace(results(), columns=COLUMNS)
     with pytest.raises(RewindError, match=r"metrics\.csv: column 'nDCG@10' is missing; another version wrote it"):
         build_setting_table(asked, "hard")

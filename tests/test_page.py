@@ -5,6 +5,7 @@ import colorsys
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -27,10 +28,11 @@ from rewind.report.page.document import (
     html_figure,
     html_section,
     json_script,
-    table_fragment,
+    page_table,
     text_table,
 )
 from rewind.report.page.strips import encode_strip, is_mirrored, make_strips
+from rewind.report.table import Cell, Column, RowGroup, Table, number_cell
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}
 
@@ -176,16 +178,17 @@ def test_tables_and_texts_are_escaped():
 
 
 def test_notes_stand_below_a_table_and_runs_are_folded():
-    table = (
-        "<table><caption>Table A. x</caption><tbody><tr><td>1</td></tr></tbody>"
-        '<tfoot><tr><td><ul class="notes"><li>said</li></ul></td></tr></tfoot></table>'
-    )
-    shown, folded = table_fragment(table), table_fragment(table, folded=True)
+    columns = (Column("Method", number=False), Column("R@1"))
+    group = RowGroup("", ((Cell("<b>"), number_cell(1.0)),))
+    table = Table("Table A", 'the "x"', "x", columns, (group,), notes=("said",))
+    shown, folded = page_table(table, "table_x"), page_table(replace(table, appendix=True))
     for text in (shown, folded):
         Reader(text)
         assert "tfoot" not in text and text.count("<li>said</li>") == 1
-    assert shown.index("</table>") < shown.index("said") and folded.startswith("<details><summary>Table A. x<")
-    assert table_fragment("<table></table>").count("<details") == 0
+        assert 'aria-label="Table A. the &quot;x&quot;"' in text and "&lt;b&gt;" in text
+    assert shown.index("</table>") < shown.index("said") and '<table data-copies="table_x" class=' in shown
+    assert folded.startswith("<details><summary>Table A. the &quot;x&quot;<") and "data-copies" not in folded
+    assert page_table(replace(table, notes=())).count("<details") == 0
 
 
 def test_pictures_are_inlined(tmp_path):

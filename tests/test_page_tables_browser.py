@@ -13,8 +13,8 @@ from rewind.report.figures import forest, style
 from rewind.report.footnotes import Footnotes
 from rewind.report.page.document import html_figure, html_paragraph, html_section, table_section, text_table
 from rewind.report.page.headline import headline_html, question_rows
-from rewind.report.published import write_table
-from rewind.report.tables import published_tables
+from rewind.report.render import write_tables
+from rewind.report.tables import TableInputs, build_tables
 from table_numbers import FACTS, results
 from tabs import opened, settled
 
@@ -33,8 +33,7 @@ def folder(tmp_path_factory):
     """A page with the made-up study's tables and answer, and the files that the tables were read from."""
     made, facts = results(with_gaps=True), Footnotes.from_json(FACTS)
     folder = tmp_path_factory.mktemp("tables")
-    for table in published_tables(made, ["hard"], facts, "Data"):
-        write_table(folder / "tables", table, "x_")
+    write_tables(folder / "tables", build_tables(TableInputs(made, ["hard"], facts, "Data")), "x_")
     style.save(forest.interval_forest(made.intervals, made.labels, made.baselines), folder / "intervals")
     shown, copies = table_section(folder / "tables", "x_")
     study = Study(name="made", **STUDY)

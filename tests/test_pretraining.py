@@ -17,8 +17,8 @@ from rewind.errors import RewindError
 from rewind.report.figures import curves, style
 from rewind.report.footnotes import Footnotes
 from rewind.report.page.document import figure_captions
-from rewind.report.published import write_table
-from rewind.report.tables import published_tables, summary_text
+from rewind.report.render import write_table
+from rewind.report.tables import TableInputs, build_tables, summary_text
 from table_numbers import FACTS, results
 from test_rehearsal_cost import rates
 from test_workflow import Workflow
@@ -150,15 +150,19 @@ def test_without_pre_training_nothing_names_a_seed(tmp_path):
 
 
 def test_every_table_and_its_text_say_it(tmp_path):
-    tables = list(published_tables(results(given=SHARED_PRETRAINING_NOTE), ["hard"], Footnotes.from_json(FACTS)))
+    tables = list(
+        build_tables(TableInputs(results(given=SHARED_PRETRAINING_NOTE), ["hard"], Footnotes.from_json(FACTS)))
+    )
     assert len(tables) >= 3
     for table in tables:
         for path in write_table(tmp_path, table)[:-1]:
             assert path.read_text().count(SHARED_PRETRAINING_NOTE) >= 1, path
     assert (
-        summary_text(results(given=SHARED_PRETRAINING_NOTE), ["hard"]).splitlines()[0].endswith(SHARED_PRETRAINING_NOTE)
+        summary_text(TableInputs(results(given=SHARED_PRETRAINING_NOTE), ["hard"]))
+        .splitlines()[0]
+        .endswith(SHARED_PRETRAINING_NOTE)
     )
-    assert SHARED_PRETRAINING_NOTE not in summary_text(results(), ["hard"])
+    assert SHARED_PRETRAINING_NOTE not in summary_text(TableInputs(results(), ["hard"]))
 
 
 def test_pictures_say_it_at_their_top_and_under_them():

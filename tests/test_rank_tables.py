@@ -11,11 +11,12 @@ import pytest
 
 from rewind.config.report import Tables
 from rewind.errors import RewindError
-from rewind.report import gap_table, setting_table, tables
+from rewind.report import setting_table, tables
 from rewind.report.footnotes import Footnotes
 from rewind.report.notes import setting_sentences
-from rewind.report.published import MARKUPS
+from rewind.report.render import MARKUPS
 from rewind.report.setting_table import build_setting_table, setting_csv_rows
+from rewind.report.tables import TableInputs, gap_csv_rows
 from rewind.statistics.ranks import method_ranks
 from table_numbers import FACTS, VALUES, WAYS, results
 from test_tables import published
@@ -40,18 +41,22 @@ def test_the_best_stands_first_and_chance_last_without_a_rank():
     table = build_setting_table(ranked(), "hard")
     assert [row.method for row in table.rows] == ["seqTransf", "clip", "seqLSTM", "meanP", "blank", "chance"]
     assert [row.letter for row in table.rows] == ["a", "b", "c", "d", "", ""]
-    sheet = setting_table.setting_sheet(table, "")
-    assert [part.title for part in sheet.parts] == ["", "Baselines"]
-    assert [(e.value, e.brackets) for e in sheet.column(2)] == [
+    sheet = setting_table.format_setting_table(table, "")
+    assert [part.title for part in sheet.groups] == ["", "Baselines"]
+    assert [(e.text, e.brackets) for e in sheet.cells(2)] == [
         ("1", "[1, 2]"), ("2", "[1, 2]"), ("3", "[3, 3]"), ("4", "[4, 4]"), ("–", ""), ("–", ""),
     ]  # fmt: skip
-    assert [e.raised for e in sheet.column(3)] == ["c,d", "c,d", "d", "", "", ""]
+    assert [e.marks for e in sheet.cells(3)] == ["c,d", "c,d", "d", "", "", ""]
 
 
 def test_tables_of_the_file_keep_their_order_and_letters():
     table = build_setting_table(ranked(order="file", columns=("R@1",)), "hard")
     assert [row.method for row in table.rows] == ["meanP", "seqLSTM", "seqTransf", "clip", "chance", "blank"]
-    assert [part.title for part in setting_table.setting_sheet(table, "").parts] == ["", "Fixed models", "Baselines"]
+    assert [part.title for part in setting_table.format_setting_table(table, "").groups] == [
+        "",
+        "Fixed models",
+        "Baselines",
+    ]
     assert Tables().order == "file" and "order" not in Tables().fingerprint()
     said = " ".join(setting_sentences(Footnotes(), table))
     assert "Ordered by" not in said and "Rank" not in said
@@ -69,7 +74,7 @@ def test_many_letters_in_a_row_are_a_span():
     names = [f"m{i}" for i in range(6)]
     values = {name: [10.0 + 5 * i, 11.0 + 5 * i] for i, name in enumerate(names)}
     made = results(values, every_pair(names), columns=("R@1",), order="primary", baselines=())
-    raised = [e.raised for e in setting_table.setting_sheet(build_setting_table(made, "hard"), "").column(2)]
+    raised = [e.marks for e in setting_table.format_setting_table(build_setting_table(made, "hard"), "").cells(2)]
     assert raised == ["b–f", "c–f", "d–f", "e,f", "f", ""]
 
 
@@ -85,7 +90,7 @@ def test_every_markup_shows_ranks_and_says_what_they_mean(tmp_path):
     assert found.loc["clip", ["rank", "rank_low", "rank_high"]].tolist() == [2, 1, 2]
     assert rows.loc[rows["metric"] != "R@1", "rank"].isna().all() and found.loc["chance", "rank"] != 1
     assert "rank" not in setting_csv_rows(ranked(columns=("R@1",)), "hard").columns
-    assert "[1, 2]" in tables.summary_text(ranked(), ["hard"])
+    assert "[1, 2]" in tables.summary_text(TableInputs(ranked(), ["hard"]))
 
 
 @pytest.mark.parametrize(
@@ -136,8 +141,8 @@ def test_a_method_without_numbers_here_has_dashes_and_a_reason(tmp_path):
     made = two_settings()
     table = build_setting_table(made, "hard")
     assert [row.method for row in table.rows] == ["seqTransf", "seqLSTM", "meanP", "clip", "blank", "chance"]
-    row = next(row for row in setting_table.setting_sheet(table, "").parts[0].rows if row[0].value == "clip")
-    assert [entry.value for entry in row[2:]] == ["–", "–"] and not row[0].raised
+    row = next(row for row in setting_table.format_setting_table(table, "").groups[0].rows if row[0].text == "clip")
+    assert [cell.text for cell in row[2:]] == ["–", "–"] and not row[0].marks
     said = " ".join(setting_sentences(Footnotes.from_json(FACTS), table))
     assert "Without numbers here: clip (its vectors have no time-reversed twins)." in said
     assert "over 3 pairs" in said and "among the 3 compared methods" in said
@@ -148,7 +153,7 @@ def test_a_method_without_numbers_here_has_dashes_and_a_reason(tmp_path):
     assert "clip" not in set(setting_csv_rows(made, "hard")["method"])
     for setting in ("origin", "hard"):
         assert published(tmp_path / setting, setting, made)
-    assert gap_table.csv_rows(made).empty
+    assert gap_csv_rows(made).empty
 
 
 def test_only_a_known_reason_excuses_missing_numbers():

@@ -20,7 +20,7 @@ from rewind.evaluation.trec import export_trec
 from rewind.io.files import read_csv, write_npz
 from rewind.models.precomputed import PrecomputedScores
 from rewind.report.results import Results
-from rewind.report.tables import summary_text
+from rewind.report.tables import TableInputs, summary_text
 from rewind.statistics.pairs import RandomFactors
 from rewind.statistics.rank_files import read_not_evaluated
 from rewind.statistics.study import compute_statistics
@@ -122,7 +122,7 @@ def test_dashes_stand_in_every_table_with_their_reason(data: Path, tmp_path: Pat
         read_csv(data / "metrics.csv"), intervals, compared, names, dict.fromkeys(names, "-"), fixed=names, gaps=gaps,
         places=places, not_evaluated=read_not_evaluated(runs, ranks), order="primary",
     )  # fmt: skip
-    text = summary_text(results, SETTINGS, "videos", "Doors")
+    text = summary_text(TableInputs(results, SETTINGS, dataset="Doors"))
     origin, binary = (next(part for part in text.split("Table ") if name in part) for name in ("Origin", "Binary"))
     dashed = [line.split()[0] for line in origin.splitlines() if " – " in line.replace("-", "")]
     assert {"t2v", "v2t"} <= set(dashed) and "full" not in dashed

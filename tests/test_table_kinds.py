@@ -1,49 +1,56 @@
-"""The tables beside the settings' own: pairs, gaps, runs; and every table as HTML."""
+"""The tables beside the settings' own: pairs, gaps, runs; and every table as HTML and JSON."""
 
 import dataclasses
+import json
 import re
 from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
 
+from conftest import ROOT
 from rewind.errors import RewindError
 from rewind.report import tables
 from rewind.report.footnotes import Footnotes
-from rewind.report.html import table_html
-from rewind.report.notes import setting_sentences
-from rewind.report.published import MARKUPS, write_table
-from rewind.report.setting_table import build_setting_table
+from rewind.report.page.document import TABLE_ORDER
+from rewind.report.render import MARKUPS, read_tables, render_html, write_table, write_tables
+from rewind.report.setting_table import build_setting_table, format_setting_table
+from rewind.report.table import Cell, Column, format_number
+from rewind.report.tables import TableInputs
 from table_numbers import FACTS, TESTS, results
 from test_table_text import NASTY, compile_latex, markdown_rows, needs_latex
 
 
 def of_kind(stem, given_=None, settings=("hard",)):
     """One published table."""
-    made = tables.published_tables(given_ or results(with_gaps=True), settings, Footnotes.from_json(FACTS), "RTime")
-    return {table.stem: table for table in made}[stem]
+    made = tables.build_tables(
+        TableInputs(given_ or results(with_gaps=True), settings, Footnotes.from_json(FACTS), "RTime")
+    )
+    return {table.name: table for table in made}[stem]
 
 
 def shown(table):
-    return markdown_rows(MARKUPS[".md"](table.sheet, table.notes))
+    return markdown_rows(MARKUPS[".md"](table))
 
 
 def test_what_is_published_and_in_which_order(tmp_path):
-    made = list(tables.published_tables(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
-    assert [t.stem for t in made] == ["table_B_hard", "table_gap", "table_pairs_hard", "table_seeds_hard"]
+    made = list(
+        tables.build_tables(TableInputs(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
+    )
+    assert [t.name for t in made] == ["table_B_hard", "table_gap", "table_pairs_hard", "table_seeds_hard"]
     paths = [path for table in made for path in write_table(tmp_path, table)]
     assert sorted(path.suffix for path in paths) == sorted([".md", ".tex", ".html", ".csv"] * 4)
     assert all(path.stat().st_size > 200 for path in paths)
-    assert len({t.sheet.slug for t in made}) == 4, "labels are distinct"
+    assert len({t.slug for t in made}) == 4, "labels are distinct"
 
 
 def test_without_pairs_or_gaps_their_tables_are_left_out():
     bare = results(pairs=pd.DataFrame(), gaps=pd.DataFrame(columns=["method", "direction"]))
-    assert [t.stem for t in tables.published_tables(bare, ["hard"], Footnotes())] == [
+    assert [t.name for t in tables.build_tables(TableInputs(bare, ["hard"], Footnotes()))] == [
         "table_B_hard",
         "table_seeds_hard",
     ]
-    assert "Gap" not in tables.summary_text(bare, ["hard"])
+    assert "Gap" not in tables.summary_text(TableInputs(bare, ["hard"]))
 
 
 def test_a_pair_is_a_difference_with_its_interval_both_ps_effect_and_bootstrap():
@@ -118,9 +125,9 @@ def test_gaps_have_intervals_and_chance_has_none():
         r"−1.0 \[−3.0, +2.0\]",
     ]
     assert rows[4][1] == "&numsp;0.0", "a gap without error"
-    assert table.sheet.heading == "Gap. RTime, Origin − Hard"
-    assert table.numbers["label"].tolist() == table.numbers["method"].tolist() and len(table.numbers) == 4 * 2 * 5
-    assert "Gap. RTime, Origin − Hard" in tables.summary_text(given_, ["hard"], dataset="RTime")
+    assert table.heading == "Gap. RTime, Origin − Hard"
+    assert table.data["label"].tolist() == table.data["method"].tolist() and len(table.data) == 4 * 2 * 5
+    assert "Gap. RTime, Origin − Hard" in tables.summary_text(TableInputs(given_, ["hard"], dataset="RTime"))
 
 
 def test_the_appendix_has_every_run_and_metric():
@@ -130,7 +137,7 @@ def test_the_appendix_has_every_run_and_metric():
     body = [row for row in rows if not row[0].startswith("*")]
     assert [row[:2] for row in body[:3]] == [["meanP", "0"], ["meanP", "1"], ["seqLSTM", "0"]] and len(body) == 14
     assert body[1][2:] == ["22.0", "32.0", "42.0", "24.5", "&numsp;98.0", "0.220", "11.0"]
-    assert len(table.numbers) == 14 and "R@1_pessimistic" in table.numbers.columns
+    assert len(table.data) == 14 and "R@1_pessimistic" in table.data.columns
     binary = of_kind("table_seeds_binary", results(setting="binary"), ("binary",))
     assert shown(binary)[0] == ["Method", "Seed", "accuracy ↑", "strict ↑"]
 
@@ -138,9 +145,9 @@ def test_the_appendix_has_every_run_and_metric():
 def test_numbers_of_pairs_and_runs_are_checked_too():
     given_ = results()
     broken = dataclasses.replace(given_, metrics=given_.metrics[given_.metrics["method"] != "seqLSTM"])
-    for module in (tables.pair_table, tables.seed_table):
+    for csv_rows in (tables.pair_csv_rows, tables.seed_csv_rows):
         with pytest.raises(RewindError, match="no run of method 'seqLSTM'"):
-            module.csv_rows(broken, "hard")
+            csv_rows(broken, "hard")
 
 
 @needs_latex
@@ -148,7 +155,9 @@ def test_all_kinds_compile_fit_the_page_and_go_on_where_it_ends(tmp_path):
     values = {f"method{i}": [20.0 + i, 21.0 + i, 22.0 + i, 23.0 + i, 24.0 + i] for i in range(5)}
     names = {("method0", "method1"): 0.001, ("method3", "method4"): 0.2}
     made = list(
-        tables.published_tables(results(values, names, with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime")
+        tables.build_tables(
+            TableInputs(results(values, names, with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime")
+        )
     )
     paths = [write_table(tmp_path, table)[1] for table in made]
     log = compile_latex(tmp_path, paths)
@@ -192,7 +201,9 @@ class Reader(HTMLParser):
 
 def test_html_is_a_whole_table_with_scopes_caption_and_notes():
     table = build_setting_table(results(setting="binary"), "binary", "RTime")
-    source = table_html(table, ["one & two"], "telling a video from its twin")
+    source = render_html(
+        dataclasses.replace(format_setting_table(table, "telling a video from its twin"), notes=("one & two",))
+    )
     found = Reader(source)
     assert source.startswith('<table class="rewind-table" id="table-rtime-binary">') and source.endswith("</table>\n")
     assert "<caption>Table Binary. RTime: telling a video from its twin</caption>" in source
@@ -205,13 +216,7 @@ def test_html_is_a_whole_table_with_scopes_caption_and_notes():
 
 
 def test_html_stands_at_the_decimal_point():
-    found = Reader(
-        table_html(
-            build_setting_table(results(), "hard"),
-            setting_sentences(Footnotes(), build_setting_table(results(), "hard")),
-            "w",
-        )
-    )
+    found = Reader(render_html(format_setting_table(build_setting_table(results(), "hard"), "w")))
     column = [row[2] for row in found.rows[1:] if len(row) > 2]
     assert {cell.index(".") for cell in column} == {2} and column[-1] == "\u20070.1"
 
@@ -220,10 +225,10 @@ def test_html_stands_at_the_decimal_point():
 def test_every_kind_is_sound_html(kind):
     labels = NASTY | {"meanP": '<script>alert("x")</script>'}
     table = of_kind(kind, results(labels=labels, train=NASTY, with_gaps=True))
-    source = table_html(table.sheet, [*table.notes, "</table><b>"])
+    source = render_html(dataclasses.replace(table, notes=(*table.notes, "</table><b>")))
     found = Reader(source)
     assert not any(tag in ("script", "b") for tag, _ in found.tags)
-    assert {len(row) for row in found.rows if len(row) > 1} <= {len(table.sheet.heads), len(table.sheet.spans())}
+    assert {len(row) for row in found.rows if len(row) > 1} <= {len(table.columns), len(table.spans())}
     assert any("alert" in cell for row in found.rows for cell in row) and found.notes[-1] == "</table><b>"
     assert not re.search(r"https?://|style=", source)
 
@@ -233,4 +238,38 @@ def test_pairs_of_one_direction_have_no_titles():
     only = {name: getattr(given_, name) for name in ("metrics", "intervals", "pairs")}
     one_way = {name: t[t["direction"] == "text_to_item"].reset_index(drop=True) for name, t in only.items()}
     table = of_kind("table_pairs_hard", dataclasses.replace(given_, **one_way))
-    assert [part.title for part in table.sheet.parts] == [""] and not any("T2V" in note for note in table.notes)
+    assert [part.title for part in table.groups] == [""] and not any("T2V" in note for note in table.notes)
+
+
+def test_json_has_every_table_as_it_is_printed_and_its_numbers(tmp_path):
+    made = list(
+        tables.build_tables(TableInputs(results(with_gaps=True), ["hard"], Footnotes.from_json(FACTS), "RTime"))
+    )
+    path = write_tables(tmp_path, made, "x_")[-1]
+    assert path.name == "tables.json" and read_tables(tmp_path) == [dataclasses.replace(t, key="") for t in made]
+    content = json.loads(path.read_text(), parse_constant=pytest.fail)  # NaN is no JSON
+    assert content["format"] == 1 and [t["kind"] for t in content["tables"]] == ["setting", "gap", "pairs", "seeds"]
+    listed = {name for table in content["tables"] for name in table["files"]} | {"tables.json"}
+    assert listed == {file.name for file in tmp_path.iterdir()} and "x_table_B_hard.tex" in listed
+    setting = content["tables"][0]
+    assert [column["title"] for column in setting["columns"]][:3] == ["Method", "Train", "R@1"]
+    numbers = pd.read_csv(tmp_path / "x_table_B_hard.csv").set_index(["label", "direction", "metric"])
+    for group in setting["groups"]:
+        for label, _, cell, *_ in group["rows"]:
+            row = numbers.loc[label["text"], "text_to_item", "R@1"]
+            assert cell["value"] == row["estimate"] and cell["text"] == format_number(row["estimate"])
+            assert [cell.get(name) for name in ("std", "low", "high")] == [
+                None if pd.isna(row[name]) else row[name] for name in ("std", "low", "high")
+            ]
+            assert cell.get("bold", False) == bool(row["bold"])
+
+
+def test_every_kind_of_table_is_named_in_the_list_of_results():
+    page = (ROOT / "results/README.md").read_text()
+    in_json = page.split("### `tables/tables.json`")[1]
+    kinds = [spec.kind for spec in tables.SPECS if spec.needs != "costs"]
+    assert [kind for kind in kinds if f"`{kind}`" not in in_json] == []
+    assert set(TABLE_ORDER) == set(kinds), "each has a place on the page"
+    keys = set(next(tables.build_tables(TableInputs(results(), ["hard"]))).to_json()) | {"files", "format", "tables"}
+    keys |= {field.name for field in dataclasses.fields(Column)} | {field.name for field in dataclasses.fields(Cell)}
+    assert [key for key in keys if f"`{key}`" not in in_json] == []

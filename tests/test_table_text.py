@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewind.errors import RewindError
-from rewind.report import latex, markdown, tables
+from rewind.report import latex, tables
 from rewind.report.footnotes import Footnotes, describe_coverage, finish_sentences, study_sentences
 from rewind.report.notes import setting_sentences, summary_table_key
-from rewind.report.published import write_table
+from rewind.report.render import escape_markdown, write_table
 from rewind.report.setting_table import build_setting_table
-from rewind.report.sheet import format_number, format_p_value
+from rewind.report.table import format_number, format_p_value
+from rewind.report.tables import TableInputs
 from table_numbers import FACTS, results
 
 
@@ -28,7 +29,9 @@ def markdown_rows(text):
 def setting_table(folder, setting="hard", given_=None, facts=FACTS, dataset="RTime"):
     """Paths of a setting's own table: Markdown, LaTeX, HTML, CSV."""
     table = next(
-        tables.published_tables(given_ or results(setting=setting), [setting], Footnotes.from_json(facts), dataset)
+        tables.build_tables(
+            TableInputs(given_ or results(setting=setting), [setting], Footnotes.from_json(facts), dataset)
+        )
     )
     return write_table(folder, table)
 
@@ -71,7 +74,7 @@ def test_binary_has_accuracy_with_interval_and_strict(tmp_path):
 
 
 def test_summary_stands_at_the_decimal_point():
-    lines = tables.summary_text(results(), ["hard"], dataset="RTime").splitlines()
+    lines = tables.summary_text(TableInputs(results(), ["hard"], dataset="RTime")).splitlines()
     numbers_ = [line for line in lines if "±" in line or line.startswith("   chance")]
     points = [re.search(r"(?<=\d)\.\d", line).start() for line in numbers_]
     assert len(numbers_) == 4 and len(set(points)) == 1
@@ -85,14 +88,15 @@ def test_the_summary_has_the_notes_of_its_tables():
     """Who reads the terminal alone learns what a row is, and why it has no numbers."""
     random = "Wild: a network with random weights, on purpose (untrained: true), for reference"
     facts = Footnotes.from_json(FACTS, {"notes": [random]})
-    text = tables.summary_text(results(), ["hard"], dataset="RTime", facts=facts)
+    text = tables.summary_text(TableInputs(results(), ["hard"], dataset="RTime", facts=facts))
     said = " ".join(text.split())
     assert said.count(f"{random}.") == 1 and "Of all tables: - Backbone" in said
-    made = next(tables.published_tables(results(), ["hard"], facts, "RTime"))
+    made = next(tables.build_tables(TableInputs(results(), ["hard"], facts, "RTime")))
     shared = [note for note in made.notes if note in finish_sentences(study_sentences(facts))]
     assert len(shared) > 5 and all(note in said for note in shared)
     assert all(len(line) <= 120 for line in text.splitlines()[8:])
-    assert "Of all tables" not in tables.summary_text(results(), ["hard"]), "nothing is known"
+    unknown = tables.summary_text(TableInputs(results(), ["hard"]))
+    assert unknown.count("\n- ") == 1 and "- Two training seeds are few" in unknown, "nothing else is known"
     table = build_setting_table(results(), "hard")
     absent = replace(table, rows=(*table.rows[:-1], replace(table.rows[-1], absent="no score of its captions")))
     assert summary_table_key(absent).endswith(
@@ -174,7 +178,7 @@ def test_latex_text_is_ascii_with_balanced_braces(text):
 
 @given(st.text(max_size=40))
 def test_markdown_text_stays_in_its_cell(text):
-    found = markdown.escape_markdown(text)
+    found = escape_markdown(text)
     assert "\n" not in found
     assert not re.search(r"(?<!\\)(?:\\\\)*\|", found)
 

@@ -14,8 +14,9 @@ from rewind.errors import RewindError
 from rewind.report import setting_table, tables
 from rewind.report.footnotes import Footnotes
 from rewind.report.notes import setting_sentences
-from rewind.report.published import write_table
+from rewind.report.render import write_table
 from rewind.report.setting_table import build_setting_table, letter_names, setting_csv_rows
+from rewind.report.tables import TableInputs
 from table_numbers import FACTS, TESTS, results
 
 
@@ -23,7 +24,7 @@ def published(folder, setting, given_, facts=None):
     """Every file of a setting."""
     return [
         path
-        for table in tables.published_tables(given_, [setting], facts or Footnotes())
+        for table in tables.build_tables(TableInputs(given_, [setting], facts or Footnotes()))
         for path in write_table(folder, table)
     ]
 
@@ -75,7 +76,7 @@ def test_fixed_models_have_letters_and_a_part_of_their_own():
         ("chance", "c"),
         ("meanP", "d"),
     ]
-    assert [part.title for part in setting_table.setting_sheet(table, "x").parts] == ["", "Fixed models"]
+    assert [part.title for part in setting_table.format_setting_table(table, "x").groups] == ["", "Fixed models"]
     assert table.seeds == [2], "a model has no training seeds"
 
 

@@ -22,8 +22,8 @@ from rewind.loading.run_data import EmbeddingFrames, TrainingData, _with_widths
 from rewind.losses.infonce import infonce
 from rewind.models.embeddings import build as build_towers
 from rewind.models.translator import GeometryTranslator, build, make_translator
-from rewind.report.efficiency_table import EFFICIENCY_COLUMNS, efficiency_notes, efficiency_sheet
-from rewind.report.published import MARKUPS
+from rewind.report.efficiency_table import EFFICIENCY_COLUMNS, efficiency_table
+from rewind.report.render import MARKUPS
 from rewind.torch_setup import seed_everything
 from rewind.training.checkpoint import StateFile
 from rewind.training.loop import train_model
@@ -278,6 +278,6 @@ def test_costs_are_measured(monkeypatch):
     ]
     table = pd.DataFrame(rows, columns=list(EFFICIENCY_COLUMNS))
     for render in MARKUPS.values():
-        text = render(efficiency_sheet(table, "Stamps"), efficiency_notes(table))
+        text = render(efficiency_table(table, "Stamps"))
         assert "Linear" in text
         assert "24 items" in text

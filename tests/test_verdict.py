@@ -14,7 +14,8 @@ from rewind.errors import RewindError
 from rewind.io.files import write_parquet
 from rewind.report import tables
 from rewind.report.footnotes import Footnotes
-from rewind.report.published import write_table
+from rewind.report.render import write_table
+from rewind.report.tables import TableInputs
 from rewind.report.verdict import judge_methods, verdict_outcomes
 from rewind.statistics.comparisons import compare_methods, gap_shrinkage
 from rewind.statistics.pairs import spread_ratio
@@ -27,7 +28,9 @@ FACTS = Footnotes(items="images", family=4, procedures={"t over seeds and querie
 
 
 def published(given, stem="table_verdict"):
-    return next(table for table in tables.published_tables(given, ["test"], FACTS, "Stamps") if table.stem == stem)
+    return next(
+        table for table in tables.build_tables(TableInputs(given, ["test"], FACTS, "Stamps")) if table.name == stem
+    )
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -72,7 +75,7 @@ def test_what_is_lacking_is_said(changes, reasons):
     assert not found.win and list(found.reasons) == reasons
     assert verdict_outcomes(given) == [f"New: no win; in T2I R@1, which comes closest: {', '.join(reasons)}."]
     table = published(given)
-    assert table.numbers["win"].eq(0).all() and table.sheet.parts[0].rows[0][1].value == "no"
+    assert table.data["win"].eq(0).all() and table.groups[0].rows[0][1].text == "no"
 
 
 def test_all_that_is_lacking_is_said_at_once():
@@ -116,7 +119,7 @@ def test_without_a_control_none_is_asked_for():
     given = results(control={})
     assert judge_methods(given)[0].win
     table = published(given)
-    assert not any(head.group == "Control" for head in table.sheet.heads) and "ontrol" not in " ".join(table.notes)
+    assert not any(head.group == "Control" for head in table.columns) and "ontrol" not in " ".join(table.notes)
 
 
 def test_the_table_in_every_markup(tmp_path):
@@ -136,9 +139,8 @@ def test_the_table_in_every_markup(tmp_path):
     rows = pd.read_csv(tmp_path / "table_verdict.csv")
     assert len(rows) == 4 and rows["win"].eq(1).all() and rows["gain_seed1"].tolist() == [2.5] * 4
     assert r"\caption{Stamps, Test: who wins over Base.}" in paths[".tex"]
-    assert "who wins over Base" in tables.summary_text(results(), ["test"]) and "a win" in tables.summary_text(
-        results(), ["test"]
-    )
+    summary = tables.summary_text(TableInputs(results(), ["test"]))
+    assert "who wins over Base" in summary and "a win" in summary
 
 
 def zero_shot(difference: float, p: float, first: str = "new", second: str = "base") -> pd.DataFrame:
@@ -152,8 +154,8 @@ def test_zero_shot_accuracy_and_spread_are_shown_and_needed_only_where_asked_for
     table = published(weak)
     said = " ".join(table.notes)
     assert "paired over the images (bold: Holm’s p over 2 pairs is below 0.05)" in said
-    assert table.sheet.parts[0].rows[0][-2].value == "+0.40" and not table.sheet.parts[0].rows[0][-2].bold
-    assert table.numbers["zero_shot"].eq(0.4).all() and table.numbers["zero_shot_p_holm"].eq(0.3).all()
+    assert table.groups[0].rows[0][-2].text == "+0.40" and not table.groups[0].rows[0][-2].bold
+    assert table.data["zero_shot"].eq(0.4).all() and table.data["zero_shot_p_holm"].eq(0.3).all()
     asked = {"requires": ["zero_shot", "spread"]}
     weak = dataclasses.replace(results(**asked), zero_shot_pairs=zero_shot(0.4, 0.3))
     assert list(judge_methods(weak)[0].reasons) == [
@@ -183,7 +185,7 @@ def test_the_spread_of_seeds_has_the_interval_of_fishers_f():
 
 def test_seeds_that_all_score_alike_have_no_ratio_of_spreads():
     table = published(results(values=VALUES | {"base": [20.0, 20.0, 20.0]}))
-    assert table.sheet.parts[0].rows[0][-1].value == "–" and table.numbers["spread"].isna().any()
+    assert table.groups[0].rows[0][-1].text == "–" and table.data["spread"].isna().any()
 
 
 def test_zero_shot_cannot_be_required_where_nothing_is_classified():

@@ -10,7 +10,8 @@ import pytest
 from rewind.errors import RewindError
 from rewind.report import tables
 from rewind.report.footnotes import Footnotes
-from rewind.report.published import MARKUPS, write_table
+from rewind.report.render import MARKUPS, write_table
+from rewind.report.tables import TableInputs
 from table_numbers import results as plain_results
 from test_table_text import compile_latex, markdown_rows, needs_latex
 from verdict_numbers import VALUES, results
@@ -28,7 +29,9 @@ def with_accuracy(given, *rows: dict):
 
 def published(given, stem: str = "table_zero_shot", setting: str = "test"):
     facts = Footnotes(items="images", family=2)
-    return next(table for table in tables.published_tables(given, [setting], facts, "Stamps") if table.stem == stem)
+    return next(
+        table for table in tables.build_tables(TableInputs(given, [setting], facts, "Stamps")) if table.name == stem
+    )
 
 
 def test_methods_in_the_studys_order_and_baselines_apart():
@@ -36,20 +39,20 @@ def test_methods_in_the_studys_order_and_baselines_apart():
         plain_results(), accuracy("chance", 55.0, 1), accuracy("seqLSTM", 62.25, alike=10), accuracy("meanP", 40.0)
     )
     table = published(given, setting="hard")
-    rows = markdown_rows(MARKUPS[".md"](table.sheet, table.notes))
+    rows = markdown_rows(MARKUPS[".md"](table))
     assert [row[0] for row in rows[2:]] == ["meanP", "seqLSTM", "*Baselines*", "chance"]
     assert rows[3][1] == r"62.2±0.5 \[60.8, 63.5\]" and rows[5][1] == r"55.0 \[53.5, 56.2\]", "one run has no spread"
     said = " ".join(table.notes)
     assert "10,000 test images of CIFAR-10" in said and "Prompts: openai (open_clip’s for ImageNet)." in said
     assert "multiple comparisons: t over 3 seeds and images; t over 1 seeds and images." in said
     assert "names are not in its vocabulary: 10 (seqLSTM)." in said
-    assert table.numbers["label"].tolist() == ["meanP", "seqLSTM", "chance"]
-    assert "CIFAR-10: zero-shot classification" in tables.summary_text(given, ["hard"])
+    assert table.data["label"].tolist() == ["meanP", "seqLSTM", "chance"]
+    assert "CIFAR-10: zero-shot classification" in tables.summary_text(TableInputs(given, ["hard"]))
 
 
 def test_without_accuracy_there_is_no_table_and_strangers_are_refused():
     assert "table_zero_shot" not in [
-        table.stem for table in tables.published_tables(plain_results(), ["hard"], Footnotes())
+        table.name for table in tables.build_tables(TableInputs(plain_results(), ["hard"], Footnotes()))
     ]
     with pytest.raises(RewindError, match=r"statistics/zero_shot\.csv: method 'other' is not in the study"):
         published(with_accuracy(plain_results(), accuracy("other", 1.0)), setting="hard")

@@ -25,48 +25,49 @@ from dataclasses import replace
 
 from library import NotPublished, ResultsLibrary, StoredResults, has_letters
 from rewind.errors import RewindError
-from rewind.report import markdown, notes, plain_text
-from rewind.report.sheet import ColumnHead, RowGroup, Sheet, SheetCell
+from rewind.report import notes
+from rewind.report.render import markdown_rows, render_text
+from rewind.report.table import Cell, Column, RowGroup, Table
 from store import describe_record, format_wall_time
 
 # ---- Selecting rows and columns by their printed names -------------------------------------------------------------
 
 
-def select_rows(sheet: Sheet, options: Mapping[str, str]) -> Sheet:
+def select_rows(table: Table, options: Mapping[str, str]) -> Table:
     """A table with some of its rows.
 
     Args:
-        sheet: the table.
+        table: the table.
         options: ``part``, the title of the only part to keep; ``rows``, names of rows in their new order, separated by
             ``"; "``. Both may be absent.
 
     Raises:
         RewindError: for a part or row that the table does not have.
     """
-    parts = sheet.parts
+    parts = table.groups
     if "part" in options:
         parts = tuple(replace(part, title="") for part in parts if part.title == options["part"])
         if not parts:
-            titles = ", ".join(part.title for part in sheet.parts)
-            raise RewindError(f"no part {options['part']!r} in {sheet.heading!r}; available: {titles}.")
+            titles = ", ".join(part.title for part in table.groups)
+            raise RewindError(f"no part {options['part']!r} in {table.heading!r}; available: {titles}.")
     if "rows" in options:
-        rows_by_name = {row[0].value: row for part in reversed(parts) for row in part.rows}
+        rows_by_name = {row[0].text: row for part in reversed(parts) for row in part.rows}
         names = options["rows"].split("; ")
         if unknown := [name for name in names if name not in rows_by_name]:
-            raise RewindError(f"no row {unknown[0]!r} in {sheet.heading!r}; available: {'; '.join(rows_by_name)}.")
+            raise RewindError(f"no row {unknown[0]!r} in {table.heading!r}; available: {'; '.join(rows_by_name)}.")
         parts = (RowGroup("", tuple(rows_by_name[name] for name in names)),)
-    return replace(sheet, parts=parts)
+    return replace(table, groups=parts)
 
 
-def column_index(sheet: Sheet, name: str) -> int:
+def column_index(table: Table, name: str) -> int:
     """Number of the column with this name.
 
     Raises:
         RewindError: if there is none.
     """
-    names = [head.name for head in sheet.heads]
+    names = [head.name for head in table.columns]
     if name not in names:
-        raise RewindError(f"no column {name!r} in {sheet.heading!r}; available: {', '.join(names)}.")
+        raise RewindError(f"no column {name!r} in {table.heading!r}; available: {', '.join(names)}.")
     return names.index(name)
 
 
@@ -81,38 +82,38 @@ class UntrueClaim(RewindError):
     """Raised for a sentence that published results do not support."""
 
 
-def check_claim(kind: str, sheets: Mapping[str, Sheet], words: Sequence[str], options: Mapping[str, str]) -> None:
+def check_claim(kind: str, tables: Mapping[str, Table], words: Sequence[str], options: Mapping[str, str]) -> None:
     """Refuse a sentence that does not hold on every machine.
 
     Args:
         kind: ``unmarked``: no value is significantly better than another; ``says``: a column has the same word in
             every row.
-        sheets: machine → the table.
+        tables: machine → the table.
         words: of ``says``: the column and the word.
         options: ``rows`` and ``part`` select rows, see :func:`select_rows`.
 
     Raises:
         UntrueClaim: naming the machine and the row.
     """
-    for machine, full_sheet in sheets.items():
-        sheet = select_rows(full_sheet, options)
-        numbers = [at for at, head in enumerate(sheet.heads) if head.number]
-        for at in numbers if kind == "unmarked" else [column_index(sheet, words[0])]:
-            for label, cell in zip(sheet.column(0), sheet.column(at), strict=True):
-                where = f"{machine}, {label.value}, {sheet.heads[at].name}"
-                if kind == "unmarked" and cell.raised:
-                    raise UntrueClaim(f"{where}: {cell.value} is significantly better than {cell.raised}")
-                if kind == "says" and cell.value != words[1]:
-                    raise UntrueClaim(f"{where}: it is {cell.value}, not {words[1]}")
+    for machine, full_table in tables.items():
+        table = select_rows(full_table, options)
+        numbers = [at for at, head in enumerate(table.columns) if head.number]
+        for at in numbers if kind == "unmarked" else [column_index(table, words[0])]:
+            for label, cell in zip(table.cells(0), table.cells(at), strict=True):
+                where = f"{machine}, {label.text}, {table.columns[at].name}"
+                if kind == "unmarked" and cell.marks:
+                    raise UntrueClaim(f"{where}: {cell.text} is significantly better than {cell.marks}")
+                if kind == "says" and cell.text != words[1]:
+                    raise UntrueClaim(f"{where}: it is {cell.text}, not {words[1]}")
 
 
 # ---- Rendering a block ---------------------------------------------------------------------------------------------
 
 COUNT_WORDS = {2: "both", 3: "all three", 4: "all four"}
 # Which part of a cell is printed → the cell reduced to it.
-CELL_PIECES: dict[str, Callable[[SheetCell], SheetCell]] = {
+CELL_PIECES: dict[str, Callable[[Cell], Cell]] = {
     "": lambda entry: entry,
-    "value": lambda entry: replace(entry, spread="", interval=None, raised=""),
+    "value": lambda entry: replace(entry, spread="", interval=None, marks=""),
     "spread": lambda entry: replace(entry, interval=None),
     "interval": lambda entry: replace(entry, spread=""),
 }
@@ -153,23 +154,23 @@ def render_block(library: ResultsLibrary, what: str, body: str) -> str:
     if stored[0].record["kind"] == "benchmark":
         return _benchmark_text(stored[0], arguments, kind == "markdown")
     if kind in CLAIM_ARGUMENTS:
-        check_claim(kind, library.sheets(source, arguments[0]), arguments[1:], options)
+        check_claim(kind, library.tables(source, arguments[0]), arguments[1:], options)
         return body
-    sheet = library.sheet(source, arguments[0])
+    table = library.table(source, arguments[0])
     if kind == "table":
-        return _terminal_table(sheet, len(stored))
+        return _terminal_table(table, len(stored))
     if kind == "number":
-        return _number_text(select_rows(sheet, options), *arguments[1:])
-    return "\n" + _markdown_table(select_rows(sheet, options), options) + "\n"
+        return _number_text(select_rows(table, options), *arguments[1:])
+    return "\n" + _markdown_table(select_rows(table, options), options) + "\n"
 
 
-def _terminal_table(sheet: Sheet, count: int) -> str:
-    key, *notes_below = sheet.key.splitlines() or [""]
+def _terminal_table(table: Table, count: int) -> str:
+    key, *notes_below = table.key.splitlines() or [""]
     if key == notes.MARKS_KEY and count > 1:
         notes_below = [f"Only marks that {_all_machines(count)} agree on are shown.", *notes_below]
-        if not has_letters(sheet):
+        if not has_letters(table):
             key, notes_below = "", []
-    text = plain_text.render_text(replace(sheet, key="\n".join([key, *notes_below]).strip()))
+    text = render_text(replace(table, key="\n".join([key, *notes_below]).strip()))
     return "\n\n" + "\n".join(f"    {line}".rstrip() for line in text.splitlines()) + "\n\n"
 
 
@@ -201,34 +202,33 @@ def _benchmark_text(stored: StoredResults, arguments: list[str], is_block: bool)
     return f"\n{stored.texts[name]}\n" if is_block else stored.texts[name]
 
 
-def _number_text(sheet: Sheet, row: str = "", title: str = "", piece: str = "value") -> str:
-    labels = [cell.value for cell in sheet.column(0)]
+def _number_text(table: Table, row: str = "", title: str = "", piece: str = "value") -> str:
+    labels = [cell.text for cell in table.cells(0)]
     if labels.count(row) != 1:
         problem = "occurs more than once; add part=" if row in labels else "is not there"
-        raise RewindError(f"row {row!r} of {sheet.heading!r} {problem}; available: {'; '.join(labels)}.")
-    cell = CELL_PIECES[_check_piece(piece)](sheet.column(column_index(sheet, title))[labels.index(row)])
+        raise RewindError(f"row {row!r} of {table.heading!r} {problem}; available: {'; '.join(labels)}.")
+    cell = CELL_PIECES[_check_piece(piece)](table.cells(column_index(table, title))[labels.index(row)])
     spread = f" ± {cell.spread}" if cell.spread else ""
-    return f"{cell.value}{spread}" + (f" {cell.brackets}" if cell.brackets else "")
+    return f"{cell.text}{spread}" + (f" {cell.brackets}" if cell.brackets else "")
 
 
-def _markdown_table(sheet: Sheet, options: dict[str, str]) -> str:
+def _markdown_table(full_table: Table, options: dict[str, str]) -> str:
     selection = [_parse_column(text) for text in options["columns"].split("; ")] if "columns" in options else []
-    indices = [column_index(sheet, name) for name, _, _ in selection] or list(range(len(sheet.heads)))
-    table = sheet.pick(indices)
+    indices = [column_index(full_table, name) for name, _, _ in selection]
+    table = full_table.pick(indices) if indices else full_table
     for number, (_, piece, title) in enumerate(selection):
         table = _change_column(table, number, CELL_PIECES[piece], title)
-    text = markdown.render_markdown(table, [])
-    return text.split("\n\n", 1)[1].rstrip()
+    return "\n".join(markdown_rows(table))
 
 
-def _change_column(sheet: Sheet, at: int, piece: Callable[[SheetCell], SheetCell], title: str) -> Sheet:
-    heads = list(sheet.heads)
-    heads[at] = ColumnHead(title, number=heads[at].number) if title else heads[at]
+def _change_column(table: Table, at: int, piece: Callable[[Cell], Cell], title: str) -> Table:
+    heads = list(table.columns)
+    heads[at] = Column(title, number=heads[at].number) if title else heads[at]
     parts = tuple(
         RowGroup(part.title, tuple((*row[:at], piece(row[at]), *row[at + 1 :]) for row in part.rows))
-        for part in sheet.parts
+        for part in table.groups
     )
-    return replace(sheet, heads=tuple(heads), parts=parts)
+    return replace(table, columns=tuple(heads), groups=parts)
 
 
 def _parse_column(text: str) -> tuple[str, str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,55 +13,54 @@ from pydantic import ValidationError
 from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json
-from rewind.report import cosine_gap, efficiency_table
 from rewind.report.footnotes import Footnotes
-from rewind.report.sheet import MISSING, ColumnHead, RowGroup, Sheet, SheetCell
 from rewind.report.study import GapFiles, ReportFiles, load_gap_results, load_results
-from rewind.report.tables import published_tables, table_stem
+from rewind.report.table import MISSING, Cell, Column, RowGroup, Table
+from rewind.report.tables import TableInputs, planned_tables
 from store import BENCHMARK_FILE, EFFICIENCY_FILES, load_benchmark, machine_folders
 
 # ---- One table of several machines: the first machine's numbers, and the marks on which all agree ------------------
 
 
-def agreed_sheet(sheets: Mapping[str, Sheet], where: str) -> Sheet:
+def agreed_table(tables: Mapping[str, Table], where: str) -> Table:
     """The first machine's table, without letters and bold that the table of another machine lacks.
 
     A word in a cell that is not the same on all machines (a verdict, for example) becomes a dash.
 
     Args:
-        sheets: machine → the same table.
+        tables: machine → the same table.
         where: name of the table, for errors.
 
     Raises:
         RewindError: for tables of different rows or columns.
     """
-    check_same_rows(sheets, where)
-    first, *other_sheets = sheets.values()
+    check_same_rows(tables, where)
+    first, *other_tables = tables.values()
     parts = []
-    for part_index, part in enumerate(first.parts):
+    for part_index, part in enumerate(first.groups):
         rows = []
         for row_index, row in enumerate(part.rows):
             # The same row in every table, then column by column the same cell in every table.
-            same_rows = [row, *(sheet.parts[part_index].rows[row_index] for sheet in other_sheets)]
+            same_rows = [row, *(table.groups[part_index].rows[row_index] for table in other_tables)]
             cells = [list(column) for column in zip(*same_rows, strict=True)]
-            rows.append(tuple(_agreed_cell(head, cell) for head, cell in zip(first.heads, cells, strict=True)))
+            rows.append(tuple(_agreed_cell(head, cell) for head, cell in zip(first.columns, cells, strict=True)))
         parts.append(RowGroup(part.title, tuple(rows)))
-    return replace(first, parts=tuple(parts))
+    return replace(first, groups=tuple(parts))
 
 
-def check_same_rows(sheets: Mapping[str, Sheet], where: str) -> None:
+def check_same_rows(tables: Mapping[str, Table], where: str) -> None:
     """Refuse tables with different rows or columns.
 
     Args:
-        sheets: machine → the same table.
+        tables: machine → the same table.
         where: name of the table, for the message.
 
     Raises:
         RewindError: naming two machines.
     """
     shapes = {
-        name: (sheet.heads, [(part.title, [row[0].value for row in part.rows]) for part in sheet.parts])
-        for name, sheet in sheets.items()
+        name: (table.columns, [(part.title, [row[0].text for row in part.rows]) for part in table.groups])
+        for name, table in tables.items()
     }
     (first, shape), *others = shapes.items()
     for name, other in others:
@@ -73,51 +71,55 @@ def check_same_rows(sheets: Mapping[str, Sheet], where: str) -> None:
             )
 
 
-def _agreed_cell(head: ColumnHead, cells: list[SheetCell]) -> SheetCell:
+def _agreed_cell(head: Column, cells: list[Cell]) -> Cell:
     first = cells[0]
-    letters = [set(cell.raised.split(",")) for cell in cells]
-    raised = ",".join(letter for letter in first.raised.split(",") if all(letter in marks for marks in letters))
-    agrees = head.number or all(cell.value == first.value for cell in cells)
-    value = first.value if agrees else MISSING
-    return replace(first, value=value, raised=raised, bold=all(cell.bold for cell in cells))
+    letters = [set(cell.marks.split(",")) for cell in cells]
+    agreed = ",".join(letter for letter in first.marks.split(",") if all(letter in marks for marks in letters))
+    agrees = head.number or all(cell.text == first.text for cell in cells)
+    text = first.text if agrees else MISSING
+    return replace(first, text=text, marks=agreed, bold=all(cell.bold for cell in cells))
 
 
-def has_letters(sheet: Sheet) -> bool:
+def has_letters(table: Table) -> bool:
     """Whether any number has letters."""
     return any(
-        cell.raised for at, head in enumerate(sheet.heads) if head.number for cell in sheet.column(at)
+        cell.marks for at, head in enumerate(table.columns) if head.number for cell in table.cells(at)
     )  # fmt: skip
 
 
 # ---- The results of one machine, rendered from its stored files ----------------------------------------------------
 
 
-class LazySheets:
+class LazyTables:
     """Tables by name: of a setting by its name (``hard``), others as their files are called (``pairs_hard``).
 
-    Tables are rendered one after the other until the one that is asked for: documents show few of them.
+    A table is built when it is asked for: documents show few of them.
 
-    >>> LazySheets().get("hard") is None
+    >>> LazyTables().get("hard") is None
     True
     """
 
-    def __init__(self, tables: Iterable[tuple[str, Sheet]] = ()) -> None:
-        self._rest = iter(tables)
-        self._rendered: dict[str, Sheet] = {}
+    def __init__(self, inputs: TableInputs | None = None) -> None:
+        self._inputs = inputs
+        self._planned = {
+            setting if spec.kind == "setting" else spec.file_name(setting).removeprefix("table_"): (spec, setting)
+            for spec, setting in (planned_tables(inputs) if inputs else [])
+        }
+        self._built: dict[str, Table] = {}
 
-    def get(self, name: str) -> Sheet | None:
+    def get(self, name: str) -> Table | None:
         """The table, or None where the study has none of this name."""
-        while name not in self._rendered:
-            table = next(self._rest, None)
-            if table is None:
-                return None
-            self._rendered[table[0]] = table[1]
-        return self._rendered[name]
+        if name not in self._planned or self._inputs is None:
+            return None
+        if name not in self._built:
+            spec, setting = self._planned[name]
+            # Without notes: documents print none, and what some of them need is not stored.
+            self._built[name] = spec.layout(self._inputs, setting).with_condition(self._inputs.results.given)
+        return self._built[name]
 
-    def all(self) -> dict[str, Sheet]:
+    def all(self) -> dict[str, Table]:
         """Every table."""
-        self._rendered |= dict(self._rest)
-        return self._rendered
+        return {name: table for name in self._planned if (table := self.get(name))}
 
 
 @dataclass(frozen=True)
@@ -127,14 +129,14 @@ class StoredResults:
     Attributes:
         name: of the folder.
         record: its ``record.json``.
-        sheets: its tables.
+        tables: its tables.
         intervals: name → rows with an estimate and the ends of its interval, for comparisons between machines.
         texts: of a benchmark: name → the Markdown that it prints.
     """
 
     name: str
     record: dict[str, Any]
-    sheets: LazySheets = field(default_factory=LazySheets)
+    tables: LazyTables = field(default_factory=LazyTables)
     intervals: dict[str, pd.DataFrame] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
@@ -155,25 +157,22 @@ def read_stored(root: Path, folder: Path) -> StoredResults:
     study, dataset = _stored_config(folder)
     results = load_results(study, dataset, _stored_files(folder))
     results = replace(results, not_evaluated=record.get("not_evaluated", {}))
-    title, footnotes = dataset.title or dataset.name, Footnotes(items=dataset.items)
-    names = {table_stem(setting): setting for setting in study.evaluation.settings}
-    tables = (
-        (names.get(table.stem, table.stem.removeprefix("table_")), table.sheet)
-        for table in published_tables(results, study.evaluation.settings, footnotes, title)
-    )
-    extra: list[tuple[str, Sheet]] = []
     intervals = {"intervals": results.intervals, "gaps": results.gaps.rename(columns={"gap": "estimate"})}
-    if gap_files := _stored_gap_files(folder):
-        gaps = load_gap_results(study, gap_files)
-        extra.append(("cosine_gap", cosine_gap.cosine_gap_sheet(gaps, title)))
-        if len(gaps.pairs):
-            extra.append(("cosine_gap_pairs", cosine_gap.cosine_gap_pair_sheet(gaps, title)))
+    gap_files = _stored_gap_files(folder)
+    gaps = load_gap_results(study, gap_files) if gap_files else None
+    if gaps:
         intervals["cosine gaps"] = gaps.intervals
-    for name in EFFICIENCY_FILES:
-        if (folder / name).is_file():
-            extra.append(("efficiency", efficiency_table.efficiency_sheet(read_csv(folder / name), title)))
+    costs = next((read_csv(folder / name) for name in EFFICIENCY_FILES if (folder / name).is_file()), pd.DataFrame())
+    inputs = TableInputs(
+        results,
+        study.evaluation.settings,
+        Footnotes(items=dataset.items),
+        dataset.title or dataset.name,
+        gaps=gaps,
+        costs=costs,
+    )
     intervals = {name: rows for name, rows in intervals.items() if len(rows)}
-    return StoredResults(folder.name, record, LazySheets(itertools.chain(extra, tables)), intervals)
+    return StoredResults(folder.name, record, LazyTables(inputs), intervals)
 
 
 def _stored_config(folder: Path) -> tuple[Study, Dataset]:
@@ -249,18 +248,18 @@ class ResultsLibrary:
         except RewindError as error:
             raise UnreadableResults(f"{folder}: {error}") from None
 
-    def sheets(self, source: str, name: str) -> dict[str, Sheet]:
+    def tables(self, source: str, name: str) -> dict[str, Table]:
         """Machine → its table.
 
         Raises:
             NotPublished: if a machine's results do not have the table.
         """
         machines = self.machines(source)
-        sheets = {stored.name: sheet for stored in machines if (sheet := stored.sheets.get(name))}
-        if len(sheets) < len(machines):
+        tables = {stored.name: table for stored in machines if (table := stored.tables.get(name))}
+        if len(tables) < len(machines):
             raise NotPublished(f"{source} was published without the table {name}")
-        return sheets
+        return tables
 
-    def sheet(self, source: str, name: str) -> Sheet:
+    def table(self, source: str, name: str) -> Table:
         """A table: the first machine's numbers, with the marks on which all machines agree."""
-        return agreed_sheet(self.sheets(source, name), f"{source}, {name}")
+        return agreed_table(self.tables(source, name), f"{source}, {name}")

@@ -14,8 +14,8 @@ from documents import DocumentComparison, block_diff, compare_documents, rewrite
 from library import StoredResults, check_same_rows, read_stored
 from rewind.errors import RewindError
 from rewind.io.files import read_json
-from rewind.report import plain_text
-from rewind.report.sheet import RowGroup, Sheet, SheetCell, format_number
+from rewind.report.render import render_text
+from rewind.report.table import Cell, RowGroup, Table, format_number
 from store import describe_record, load_benchmark
 
 # ---- The results of two machines side by side, and where they exclude one another ----------------------------------
@@ -32,30 +32,30 @@ def comparison_text(first: StoredResults, second: StoredResults) -> str:
         RewindError: for tables of different rows or columns.
     """
     study = first.record["name"]
-    ours, theirs = first.sheets.all(), second.sheets.all()
-    sheets = {name: {first.name: ours[name], second.name: theirs[name]} for name in ours if name in theirs}
+    ours, theirs = first.tables.all(), second.tables.all()
+    tables = {name: {first.name: ours[name], second.name: theirs[name]} for name in ours if name in theirs}
     texts = []
-    for name, pair in sheets.items():
+    for name, pair in tables.items():
         check_same_rows(pair, f"{study}, {name}")
-        texts += [] if name.startswith(_APPENDIX_PREFIXES) else [plain_text.render_text(side_by_side_sheet(pair))]
+        texts += [] if name.startswith(_APPENDIX_PREFIXES) else [render_text(side_by_side_table(pair))]
     texts += [_excluded_text(first, second, name) for name in first.intervals if name in second.intervals]
-    texts.append(_differing_marks(sheets))
+    texts.append(_differing_marks(tables))
     return "\n".join(texts)
 
 
-def side_by_side_sheet(sheets: dict[str, Sheet]) -> Sheet:
+def side_by_side_table(tables: dict[str, Table]) -> Table:
     """One table with each column of numbers once per machine.
 
     Args:
-        sheets: machine → the table, of two machines.
+        tables: machine → the table, of two machines.
     """
-    (first, left), (second, right) = sheets.items()
-    label_columns = [column for column, head in enumerate(left.heads) if not head.number]
-    number_columns = [column for column, head in enumerate(left.heads) if head.number]
-    heads = [left.heads[column] for column in label_columns]
+    (first, left), (second, right) = tables.items()
+    label_columns = [column for column, head in enumerate(left.columns) if not head.number]
+    number_columns = [column for column, head in enumerate(left.columns) if head.number]
+    heads = [left.columns[column] for column in label_columns]
     for column in number_columns:
-        title = left.heads[column].name
-        heads += [replace(left.heads[column], title=title, arrow="", group=name) for name in (first, second)]
+        title = left.columns[column].name
+        heads += [replace(left.columns[column], title=title, arrow="", group=name) for name in (first, second)]
     parts = tuple(
         RowGroup(
             ours.title,
@@ -67,9 +67,9 @@ def side_by_side_sheet(sheets: dict[str, Sheet]) -> Sheet:
                 for a, b in zip(ours.rows, theirs.rows, strict=True)
             ),
         )
-        for ours, theirs in zip(left.parts, right.parts, strict=True)
+        for ours, theirs in zip(left.groups, right.groups, strict=True)
     )
-    return replace(left, heads=tuple(heads), parts=parts)
+    return replace(left, columns=tuple(heads), groups=parts)
 
 
 def excluded_rows(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -110,21 +110,21 @@ def _excluded_text(first: StoredResults, second: StoredResults, name: str) -> st
     return "\n".join(lines) + "\n"
 
 
-def _differing_marks(pairs: dict[str, dict[str, Sheet]]) -> str:
+def _differing_marks(pairs: dict[str, dict[str, Table]]) -> str:
     lines = []
-    for name, sheets in pairs.items():
-        (first, left), (second, right) = sheets.items()
-        for at, head in enumerate(left.heads):
-            labels, ours, theirs = left.column(0), left.column(at), right.column(at)
+    for name, tables in pairs.items():
+        (first, left), (second, right) = tables.items()
+        for at, head in enumerate(left.columns):
+            labels, ours, theirs = left.cells(0), left.cells(at), right.cells(at)
             for label, x, y in zip(labels, ours, theirs, strict=True):
-                if (x.raised, x.bold) != (y.raised, y.bold):
-                    where = f"{name}, {label.value}, {head.name}"
+                if (x.marks, x.bold) != (y.marks, y.bold):
+                    where = f"{name}, {label.text}, {head.name}"
                     lines.append(f"  {where}: {first} {_mark_text(x)}, {second} {_mark_text(y)}")
     return "\n".join([f"marks: {len(lines)} cells differ", *lines]) + "\n"
 
 
-def _mark_text(cell: SheetCell) -> str:
-    text = f"{'*' if cell.bold else ''}{f'({cell.raised})' if cell.raised else ''}"
+def _mark_text(cell: Cell) -> str:
+    text = f"{'*' if cell.bold else ''}{f'({cell.marks})' if cell.marks else ''}"
     return text or "none"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.metrics import metric_of_column
-from rewind.report import cosine_gap, verdict, zero_shot_table
+from rewind.report import cosine_gap, verdict
 from rewind.report.cosine_gap import CosineGapResults
 from rewind.report.footnotes import seed_caution
 from rewind.report.notes import difference_range
@@ -28,7 +28,8 @@ from rewind.report.results import (
     tested_pairs,
 )
 from rewind.report.setting_table import SETTING_TITLES, metric_decimals, setting_csv_rows
-from rewind.report.sheet import format_bounds, format_number, format_p_value
+from rewind.report.table import format_bounds, format_number, format_p_value
+from rewind.report.tables import zero_shot_csv_rows, zero_shot_title
 from rewind.report.verdict import MethodVerdict, judge_methods, verdict_keys, verdict_setting
 from rewind.statistics.inference import significance_level
 
@@ -342,7 +343,7 @@ def _untested_reason(
 
 
 def _zero_shot_finding(results: Results) -> Finding:
-    rows = zero_shot_table.csv_rows(results).set_index("method")
+    rows = zero_shot_csv_rows(results).set_index("method")
     names = _unique_labels(results, [*rows.index])
     compared = results.compared()
 
@@ -358,7 +359,7 @@ def _zero_shot_finding(results: Results) -> Finding:
         aside={label: _interval_estimate(rows.loc[m]) for label, m in names.items() if m not in compared},
         untested="" if len(results.zero_shot_pairs) else "No differences between methods were tested.",
     )
-    data = zero_shot_table.DATA_TITLES.get(rows["data"].iloc[0], rows["data"].iloc[0])
+    data = zero_shot_title(rows)
     return Finding(f"Zero-shot accuracy on {data}", best_method_sentences(comparison), best_method_remarks(comparison))
 
 

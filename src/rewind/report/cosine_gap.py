@@ -23,17 +23,7 @@ from rewind.report.footnotes import (
     seed_sentence,
     study_sentences,
 )
-from rewind.report.sheet import (
-    MISSING,
-    ColumnHead,
-    RowGroup,
-    Sheet,
-    SheetCell,
-    format_bounds,
-    format_number,
-    format_p_value,
-    slug,
-)
+from rewind.report.table import MISSING, Cell, Column, RowGroup, Table, number_cell, p_value_cell, slug
 from rewind.statistics.inference import significance_level
 
 # ---- Results and tables --------------------------------------------------------------------------------------------
@@ -101,7 +91,7 @@ def cosine_gap_csv_rows(results: CosineGapResults) -> pd.DataFrame:
     return rows
 
 
-def cosine_gap_sheet(results: CosineGapResults, dataset: str = "") -> Sheet:
+def format_cosine_gap_table(results: CosineGapResults, dataset: str = "") -> Table:
     """A row per method, a part per split: gap, means, R@k, and the gap and R@1 of pair-conditioned vectors."""
     rows = cosine_gap_csv_rows(results).set_index(["split", "method", "scoring", "quantity"])
     groups = tuple(
@@ -110,42 +100,38 @@ def cosine_gap_sheet(results: CosineGapResults, dataset: str = "") -> Sheet:
         if split in rows.index.get_level_values("split")
     )
     first, *others = results.scorings()
-    heads = [ColumnHead("Configuration", number=False), ColumnHead("Cosine gap", "↑", SCORING_HEADINGS[first])]
-    heads += [ColumnHead(title, group=SCORING_HEADINGS[first]) for title in ("Pairs", "Others")]
-    heads += [ColumnHead(metric, "↑", SCORING_HEADINGS[first]) for metric in RECALL_CUTOFFS]
-    heads += [ColumnHead(title, group=SCORING_HEADINGS[other]) for other in others for title in ("Cosine gap", "R@1")]
+    columns = [Column("Configuration", number=False), Column("Cosine gap", "↑", SCORING_HEADINGS[first])]
+    columns += [Column(title, group=SCORING_HEADINGS[first]) for title in ("Pairs", "Others")]
+    columns += [Column(metric, "↑", SCORING_HEADINGS[first]) for metric in RECALL_CUTOFFS]
+    columns += [Column(title, group=SCORING_HEADINGS[other]) for other in others for title in ("Cosine gap", "R@1")]
     title = ": ".join(part for part in (dataset, "captions with their own clips against others") if part)
-    return Sheet("Cosine gap", title, slug(dataset, "cosine-gap"), tuple(heads), groups)
+    return Table("Cosine gap", title, slug(dataset, "cosine-gap"), tuple(columns), groups)
 
 
-def terminal_columns(sheet: Sheet) -> Sheet:
+def terminal_columns(table: Table) -> Table:
     """The columns for which a terminal has room: names, gaps and R@1."""
-    return sheet.pick(
-        [position for position, head in enumerate(sheet.heads) if head.title in ("Configuration", "Cosine gap", "R@1")]
-    )
+    shown = ("Configuration", "Cosine gap", "R@1")
+    return table.pick([position for position, column in enumerate(table.columns) if column.title in shown])
 
 
-def _method_row(results: CosineGapResults, rows: pd.DataFrame, split: str, method: str) -> tuple[SheetCell, ...]:
+def _method_row(results: CosineGapResults, rows: pd.DataFrame, split: str, method: str) -> tuple[Cell, ...]:
     first, *others = results.scorings()
     gap = rows.loc[split, method, first, "gap"]
-    cells = [SheetCell(results.labels[method]), _gap_cell(gap)]
+    cells = [Cell(results.labels[method]), _gap_cell(gap)]
     means = (rows.loc[split, method, first, quantity] for quantity in ("positive", "negative"))
-    cells += [SheetCell(format_number(row["estimate"], COSINE_DIGITS)) for row in means]
-    cells += [SheetCell(format_number(gap[metric])) for metric in RECALL_CUTOFFS]
+    cells += [number_cell(row["estimate"], COSINE_DIGITS) for row in means]
+    cells += [number_cell(gap[metric]) for metric in RECALL_CUTOFFS]
     for other in others:
         if (split, method, other, "gap") in rows.index:
             row = rows.loc[split, method, other, "gap"]
-            cells += [_gap_cell(row), SheetCell(format_number(row["R@1"]))]
+            cells += [_gap_cell(row), number_cell(row["R@1"])]
         else:
-            cells += [SheetCell(MISSING), SheetCell(MISSING)]
+            cells += [Cell(MISSING), Cell(MISSING)]
     return tuple(cells)
 
 
-def _gap_cell(row: pd.Series) -> SheetCell:
-    spread = format_number(row["std"], COSINE_DIGITS) if row["std"] == row["std"] else ""
-    return SheetCell(
-        format_number(row["estimate"], COSINE_DIGITS), spread, format_bounds(row["low"], row["high"], COSINE_DIGITS)
-    )
+def _gap_cell(row: pd.Series) -> Cell:
+    return number_cell(row["estimate"], COSINE_DIGITS, row["std"], row["low"], row["high"])
 
 
 def cosine_gap_pair_csv_rows(results: CosineGapResults) -> pd.DataFrame:
@@ -156,29 +142,28 @@ def cosine_gap_pair_csv_rows(results: CosineGapResults) -> pd.DataFrame:
     return rows
 
 
-def cosine_gap_pair_sheet(results: CosineGapResults, dataset: str = "") -> Sheet:
+def format_cosine_gap_pair_table(results: CosineGapResults, dataset: str = "") -> Table:
     """Differences in cosine gap, a part per split and scoring; at least one pair was compared."""
     rows, level = cosine_gap_pair_csv_rows(results), significance_level(results.confidence)
-    parts = []
+    groups = []
     for split, name in SPLIT_TITLES.items():
         for scoring in results.scorings():
-            group = rows[(rows["split"] == split) & (rows["scoring"] == scoring)]
-            if len(group):
+            shown = rows[(rows["split"] == split) & (rows["scoring"] == scoring)]
+            if len(shown):
                 title = f"{name}, {SCORING_TITLES[scoring][0].lower()}{SCORING_TITLES[scoring][1:]}"
-                parts.append(RowGroup(title, tuple(_pair_row(row, level) for row in group.itertuples())))
-    heads = (ColumnHead("Pair", number=False), ColumnHead("Difference"), ColumnHead("p"), ColumnHead("Holm’s p"))
+                groups.append(RowGroup(title, tuple(_pair_row(row, level) for row in shown.itertuples())))
+    columns = (Column("Pair", number=False), Column("Difference"), Column("p"), Column("Holm’s p"))
     title = ": ".join(part for part in (dataset, "differences in cosine gap") if part)
-    return Sheet("Cosine gap, pairs", title, slug(dataset, "cosine-gap-pairs"), heads, tuple(parts))
+    return Table("Cosine gap, pairs", title, slug(dataset, "cosine-gap-pairs"), columns, tuple(groups))
 
 
-def _pair_row(row: Any, level: float) -> tuple[SheetCell, ...]:
+def _pair_row(row: Any, level: float) -> tuple[Cell, ...]:
     significant = bool(row.p_holm < level)
-    ends = format_bounds(row.low, row.high, COSINE_DIGITS, signed=True)
     return (
-        SheetCell(f"{row.first_label} − {row.second_label}"),
-        SheetCell(format_number(row.difference, COSINE_DIGITS, signed=True), "", ends, bold=significant),
-        SheetCell(format_p_value(row.p)),
-        SheetCell(format_p_value(row.p_holm), bold=significant),
+        Cell(f"{row.first_label} − {row.second_label}"),
+        number_cell(row.difference, COSINE_DIGITS, low=row.low, high=row.high, signed=True, bold=significant),
+        p_value_cell(row.p),
+        p_value_cell(row.p_holm, bold=significant),
     )
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from rewind.io.files import write_csv, write_text
-from rewind.report.published import MARKUPS
-from rewind.report.sheet import ColumnHead, RowGroup, Sheet, SheetCell, format_number, slug
+from rewind.io.files import write_csv
+from rewind.report.render import write_markups
+from rewind.report.table import Cell, Column, RowGroup, Table, count_cell, number_cell, slug
 
 EFFICIENCY_COLUMNS = (
     "method", "label", "parameters", "mb", "device", "threads", "batch", "gallery", "forward_ms", "search_ms", "rounds"
@@ -17,52 +17,52 @@ EFFICIENCY_COLUMNS = (
 """Columns of ``efficiency.csv``; milliseconds are per query."""
 
 
-def efficiency_sheet(rows: pd.DataFrame, dataset: str = "") -> Sheet:
+def efficiency_table(costs: pd.DataFrame, dataset: str = "") -> Table:
     """A row per method, device and batch.
 
     Args:
-        rows: with the columns :data:`EFFICIENCY_COLUMNS`.
+        costs: with the columns :data:`EFFICIENCY_COLUMNS`.
         dataset: title of the data, for the caption.
     """
-    heads = (
-        ColumnHead("Method", number=False),
-        ColumnHead("Parameters"),
-        ColumnHead("MB"),
-        ColumnHead("Device", number=False),
-        ColumnHead("Queries at once"),
-        ColumnHead("Forward", "↓", "ms/query"),
-        ColumnHead("Search", "↓", "ms/query"),
+    return Table(
+        "Efficiency",
+        ": ".join(part for part in (dataset, "what a query costs") if part),
+        slug(dataset, "efficiency"),
+        (
+            Column("Method", number=False),
+            Column("Parameters"),
+            Column("MB"),
+            Column("Device", number=False),
+            Column("Queries at once"),
+            Column("Forward", "↓", "ms/query"),
+            Column("Search", "↓", "ms/query"),
+        ),
+        (RowGroup("", tuple(_row(row) for row in costs.to_dict("records"))),),
+        notes=tuple(efficiency_notes(costs)),
     )
-    title = ": ".join(part for part in (dataset, "what a query costs") if part)
-    lines = tuple(_line(row) for row in rows.to_dict("records"))
-    return Sheet("Efficiency", title, slug(dataset, "efficiency"), heads, (RowGroup("", lines),))
 
 
-def efficiency_notes(rows: pd.DataFrame) -> list[str]:
+def _row(row: dict[str, Any]) -> tuple[Cell, ...]:
+    return (
+        Cell(str(row["label"])),
+        count_cell(row["parameters"]),
+        number_cell(float(row["mb"])),
+        Cell(str(row["device"])),
+        count_cell(row["batch"]),
+        number_cell(float(row["forward_ms"]), 4),
+        number_cell(float(row["search_ms"]), 4),
+    )
+
+
+def efficiency_notes(costs: pd.DataFrame) -> list[str]:
     """What was measured."""
-    gallery, rounds = int(rows["gallery"].iloc[0]), int(rows["rounds"].min())
+    gallery, rounds, threads = int(costs["gallery"].iloc[0]), int(costs["rounds"].min()), int(costs["threads"].iloc[0])
+    processor = f"{threads} CPU {'thread' if threads == 1 else 'threads'}"
     return [
         "Forward: from a prepared caption (tokens, or the vector of a frozen encoder) to its features; search: from "
         f"these features to the ten best of {gallery:,} items, whose features are precomputed.",
-        f"Medians of at least {rounds} rounds after a warm-up, {_threads(rows)}; MB: parameters and buffers in memory.",
+        f"Medians of at least {rounds} rounds after a warm-up, {processor}; MB: parameters and buffers in memory.",
     ]
-
-
-def _line(row: dict[str, Any]) -> tuple[SheetCell, ...]:
-    return (
-        SheetCell(str(row["label"])),
-        SheetCell(f"{int(row['parameters']):,}"),
-        SheetCell(format_number(float(row["mb"]), 1)),
-        SheetCell(str(row["device"])),
-        SheetCell(f"{int(row['batch']):,}"),
-        SheetCell(format_number(float(row["forward_ms"]), 4)),
-        SheetCell(format_number(float(row["search_ms"]), 4)),
-    )
-
-
-def _threads(rows: pd.DataFrame) -> str:
-    count = int(rows["threads"].iloc[0])
-    return f"{count} CPU {'thread' if count == 1 else 'threads'}"
 
 
 def write_efficiency(costs: list[dict[str, Any]], dataset: str, folder: Path, prefix: str = "") -> None:
@@ -74,9 +74,7 @@ def write_efficiency(costs: list[dict[str, Any]], dataset: str, folder: Path, pr
         folder: where the files go.
         prefix: put before the name of every table.
     """
-    table = pd.DataFrame(costs, columns=list(EFFICIENCY_COLUMNS))
-    write_csv(folder / "efficiency.csv", table)
-    sheet, notes = efficiency_sheet(table, dataset), efficiency_notes(table)
-    for suffix, render in MARKUPS.items():
-        write_text(folder / f"{prefix}table_efficiency{suffix}", render(sheet, notes))
-    print(table.to_string(index=False))
+    rows = pd.DataFrame(costs, columns=list(EFFICIENCY_COLUMNS))
+    write_csv(folder / "efficiency.csv", rows)
+    write_markups(folder / f"{prefix}table_efficiency", efficiency_table(rows, dataset))
+    print(rows.to_string(index=False))

@@ -1,4 +1,4 @@
-"""Tables as LaTeX floats, to be included in a paper; they compile under plain pdflatex with booktabs.
+"""What LaTeX needs of a table: text that compiles under plain pdflatex, and a layout in floats that fit on a page.
 
 Wide tables are stacked in blocks of columns and long ones continue in another float.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from rewind.report.sheet import ColumnHead, RowGroup, Sheet, SheetCell
+from markupsafe import Markup
+
+from rewind.report.table import Cell, Column, RowGroup, Table
 
 # ---- Escaping text -------------------------------------------------------------------------------------------------
 # The result must compile under pdflatex with its default (OT1) fonts, whatever characters a name contains.
@@ -109,67 +111,78 @@ _DIGIT_PT, _BOLD_DIGIT_PT, _SMALL_DIGIT_PT, _RAISED_DIGIT_PT = 4.25, 4.9, 3.98, 
 _CHARACTER_WIDTHS = {0.56: ".,:;[]()il", 0.67: " ", 0.85: "fjrst", 1.57: "+−±<>=@mwMWABCDEFGHKLNOPQRSTUVXYZ"}
 
 
-def render_latex(sheet: Sheet, notes: list[str]) -> str:
-    """The table as a float, to be read by ``\\input``.
+@dataclass(frozen=True)
+class LatexGroup:
+    """A group of rows: its title as plain text, and rows as LaTeX."""
 
-    Columns that do not fit beside each other are stacked; rows that do not fit on a page go into another float.
+    title: str
+    rows: list[Markup]
 
-    Args:
-        sheet: the table.
-        notes: plain sentences for the paragraph below it.
+
+@dataclass(frozen=True)
+class LatexBlock:
+    """Columns beside each other.
+
+    Attributes:
+        alignment: of ``tabular``.
+        width: number of LaTeX's columns.
+        head: lines of headings.
+        groups: of rows.
     """
-    blocks, gap = _layout(sheet)
-    pages = _pages(sheet, max(1, MAX_ROWS_PER_FLOAT // len(blocks)))
-    caption = [rf"\caption{{{escape_latex(sheet.title)}.}}", rf"\label{{tab:{sheet.slug}}}"]
-    continuation = [rf"\centerline{{{escape_latex(f'{sheet.title}, continued')}}}", r"\vspace{4pt}"]
-    note_lines = [r"\par\smallskip", r"\parbox{\linewidth}{\footnotesize\raggedright", *map(escape_latex, notes), r"}"]
-    lines = [r"% Needs \usepackage{booktabs}."]
-    for number, page in enumerate(pages):
-        tabulars = [_tabular(page.pick(columns)) for columns in blocks]
-        lines += [
-            r"\begin{table*}[tp]",
-            r"\centering\footnotesize",
-            rf"\setlength{{\tabcolsep}}{{{gap}pt}}",
-            r"\setlength{\belowcaptionskip}{4pt}",
-            *(continuation if number else caption),
-            *(line for tabular in tabulars for line in [r"\par\smallskip", *tabular][tabular is tabulars[0] :]),
-            *(note_lines if number == len(pages) - 1 and notes else []),
-            r"\end{table*}",
-        ]
-    return "\n".join(lines) + "\n"
+
+    alignment: Markup
+    width: int
+    head: list[Markup]
+    groups: list[LatexGroup]
 
 
-def _pages(sheet: Sheet, most: int) -> list[Sheet]:
+def latex_blocks(table: Table) -> tuple[list[list[LatexBlock]], float]:
+    r"""The floats of a table, each as blocks of columns to be stacked, and half of the space between columns in points.
+
+    Example:
+        >>> from rewind.report.table import number_cell
+        >>> rows = RowGroup("", ((Cell("mean_P"), number_cell(9.2)),))
+        >>> columns = (Column("Method", number=False), Column("R@1", "↑"))
+        >>> [[block]], gap = latex_blocks(Table("Table A", "Origin", "origin", columns, (rows,)))
+        >>> print(block.alignment, block.width, block.groups[0].rows[0])
+        lr@{}l 3 mean\_P & 9 & .2 \\
+    """
+    blocks, gap = _layout(table)
+    pages = _pages(table, max(1, MAX_ROWS_PER_FLOAT // len(blocks)))
+    return [[_block(page.pick(columns)) for columns in blocks] for page in pages], gap
+
+
+def _pages(table: Table, most: int) -> list[Table]:
     """The table in pieces of at most ``most`` rows; a group of rows may be split."""
     pages: list[list[RowGroup]] = [[]]
-    for part in sheet.parts:
-        rows = list(part.rows)
+    for group in table.groups:
+        rows = list(group.rows)
         while rows:
-            room = most - sum(len(group.rows) for group in pages[-1])
+            room = most - sum(len(placed.rows) for placed in pages[-1])
             if room <= 0:
                 pages.append([])
                 continue
-            pages[-1].append(RowGroup(part.title, tuple(rows[:room])))
+            pages[-1].append(RowGroup(group.title, tuple(rows[:room])))
             rows = rows[room:]
-    return [replace(sheet, parts=tuple(parts)) for parts in pages]
+    return [replace(table, groups=tuple(groups)) for groups in pages]
 
 
-def _layout(sheet: Sheet) -> tuple[list[list[int]], float]:
+def _layout(table: Table) -> tuple[list[list[int]], float]:
     """Blocks of columns that fit beside each other, and half of the space between columns, less if it saves a block."""
-    columns = map(sheet.column, range(len(sheet.heads)))
-    usual = 2.5 if any(entry.interval for column in columns for entry in column) else 3.5
-    wide, tight = _column_blocks(sheet, usual), _column_blocks(sheet, 1.5)
+    columns = map(table.cells, range(len(table.columns)))
+    usual = 2.5 if any(cell.interval for column in columns for cell in column) else 3.5
+    wide, tight = _column_blocks(table, usual), _column_blocks(table, 1.5)
     return (tight, 1.5) if len(tight) < len(wide) else (wide, usual)
 
 
-def _column_blocks(sheet: Sheet, gap: float) -> list[list[int]]:
+def _column_blocks(table: Table, gap: float) -> list[list[int]]:
     """The labels, then as many columns as fit; columns of a group stay together."""
-    labels = [at for at, head in enumerate(sheet.heads) if not head.number]
-    widths = [_column_width(sheet, at) + 2 * gap for at in range(len(sheet.heads))]
+    labels = [at for at, head in enumerate(table.columns) if not head.number]
+    widths = [_column_width(table, at) + 2 * gap for at in range(len(table.columns))]
     room = LINE_WIDTH_PT - sum(widths[at] for at in labels) + 2 * gap
     blocks: list[list[int]] = [[]]
     at = len(labels)
-    for count in _group_sizes(sheet, labels):
+    for count in _group_sizes(table, labels):
         group = list(range(at, at + count))
         at += count
         if blocks[-1] and sum(widths[i] for i in blocks[-1] + group) > room:
@@ -181,30 +194,30 @@ def _column_blocks(sheet: Sheet, gap: float) -> list[list[int]]:
     return [labels + block for block in blocks]
 
 
-def _group_sizes(sheet: Sheet, labels: list[int]) -> list[int]:
+def _group_sizes(table: Table, labels: list[int]) -> list[int]:
     """Numbers of neighbouring columns that share a title; columns without one are groups of their own."""
-    numbers = sheet.pick([at for at in range(len(sheet.heads)) if at not in labels])
+    numbers = table.pick([at for at in range(len(table.columns)) if at not in labels])
     return [count for title, n in numbers.spans() for count in ([n] if title else [1] * n)]
 
 
-def _column_width(sheet: Sheet, at: int) -> float:
+def _column_width(table: Table, at: int) -> float:
     """Approximate width of a column, in points."""
-    head, entries = sheet.heads[at], sheet.column(at)
+    head, cells = table.columns[at], table.cells(at)
     title = _DIGIT_PT * _width_in_digits(f"{head.title} {head.arrow}".strip())
     if not head.number:
         return max(
             title,
-            *(_DIGIT_PT * _width_in_digits(e.value) + _RAISED_DIGIT_PT * _width_in_digits(e.raised) for e in entries),
+            *(_DIGIT_PT * _width_in_digits(e.text) + _RAISED_DIGIT_PT * _width_in_digits(e.marks) for e in cells),
         )
-    widest = _widest_spread(sheet, at)
+    widest = _widest_spread(table, at)
     spread = _SMALL_DIGIT_PT * (_width_in_digits("±" + widest) + 0.7) if widest else 0.0
-    whole = max((_BOLD_DIGIT_PT if entry.bold else _DIGIT_PT) * _width_in_digits(entry.whole) for entry in entries)
+    whole = max((_BOLD_DIGIT_PT if cell.bold else _DIGIT_PT) * _width_in_digits(cell.whole) for cell in cells)
     rest = max(
-        (_BOLD_DIGIT_PT if entry.bold else _DIGIT_PT) * _width_in_digits(entry.rest)
-        + (spread if entry.spread or entry.interval else 0)
-        + (_SMALL_DIGIT_PT * (_width_in_digits(entry.brackets) + 0.6) if entry.interval else 0)
-        + _RAISED_DIGIT_PT * _width_in_digits(entry.raised)
-        for entry in entries
+        (_BOLD_DIGIT_PT if cell.bold else _DIGIT_PT) * _width_in_digits(cell.rest)
+        + (spread if cell.spread or cell.interval else 0)
+        + (_SMALL_DIGIT_PT * (_width_in_digits(cell.brackets) + 0.6) if cell.interval else 0)
+        + _RAISED_DIGIT_PT * _width_in_digits(cell.marks)
+        for cell in cells
     )
     return max(title, whole + rest)
 
@@ -216,82 +229,73 @@ def _width_in_digits(text: str) -> float:
     )
 
 
-def _tabular(sheet: Sheet) -> list[str]:
-    widest_spreads = [_widest_spread(sheet, position) for position in range(len(sheet.heads))]
-    return [
-        rf"\begin{{tabular}}{{@{{}}{''.join('r@{}l' if head.number else 'l' for head in sheet.heads)}@{{}}}}",
-        r"\toprule",
-        *_span_lines(sheet),
-        " & ".join(map(_heading, sheet.heads)) + r" \\",
-        *(
-            line
-            for position, part in enumerate(sheet.parts)
-            for line in _row_group_lines(sheet, part, widest_spreads, first=position == 0)
-        ),
-        r"\bottomrule",
-        r"\end{tabular}",
+def _block(table: Table) -> LatexBlock:
+    widest_spreads = [_widest_spread(table, position) for position in range(len(table.columns))]
+    groups = [
+        LatexGroup(group.title, [Markup(_row_line(table, row, widest_spreads)) for row in group.rows])
+        for group in table.groups
     ]
+    heading = " & ".join(map(_heading, table.columns)) + r" \\"
+    return LatexBlock(
+        Markup("".join("r@{}l" if column.number else "l" for column in table.columns)),
+        _tex_column_count(table.columns),
+        [Markup(line) for line in [*_span_lines(table), heading]],
+        groups,
+    )
 
 
-def _span_lines(sheet: Sheet) -> list[str]:
+def _span_lines(table: Table) -> list[str]:
     """Titles above several columns, each underlined by a rule of its own."""
-    if not sheet.grouped:
+    if not table.grouped:
         return []
     titles, rules, first_column = [], [], 0
-    for title, count in sheet.spans():
-        width = _tex_column_count(sheet.heads[first_column : first_column + count])
-        first_tex_column = _tex_column_count(sheet.heads[:first_column]) + 1
+    for title, count in table.spans():
+        width = _tex_column_count(table.columns[first_column : first_column + count])
+        first_tex_column = _tex_column_count(table.columns[:first_column]) + 1
         titles.append(rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(title)}}}")
         rules += [rf"\cmidrule(lr){{{first_tex_column}-{first_tex_column + width - 1}}}"] if title else []
         first_column += count
     return [" & ".join(titles) + r" \\", "".join(rules)]
 
 
-def _tex_column_count(heads: tuple[ColumnHead, ...]) -> int:
+def _tex_column_count(columns: tuple[Column, ...]) -> int:
     """A column of numbers is two of LaTeX's, see :func:`_number_cells`."""
-    return sum(2 if head.number else 1 for head in heads)
+    return sum(2 if column.number else 1 for column in columns)
 
 
-def _heading(head: ColumnHead) -> str:
+def _heading(head: Column) -> str:
     text = escape_latex(f"{head.title} {head.arrow}").replace(" ", "~") if head.arrow else escape_latex(head.title)
     return rf"\multicolumn{{2}}{{c}}{{{text}}}" if head.number else text
 
 
-def _row_group_lines(sheet: Sheet, part: RowGroup, widest_spreads: list[str], first: bool) -> list[str]:
-    rule = r"\midrule" if first else r"\midrule[0.03em]"
-    width = _tex_column_count(sheet.heads)
-    title = [rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{escape_latex(part.title)}}}}} \\"] if part.title else []
-    return [rule, *title, *(_row_line(sheet, row, widest_spreads) for row in part.rows)]
-
-
-def _row_line(sheet: Sheet, row: tuple[SheetCell, ...], widest_spreads: list[str]) -> str:
+def _row_line(table: Table, row: tuple[Cell, ...], widest_spreads: list[str]) -> str:
     cells = []
-    for head, cell, widest_spread in zip(sheet.heads, row, widest_spreads, strict=True):
-        cells.append(_number_cells(cell, widest_spread) if head.number else escape_latex(cell.value) + _raised(cell))
+    for head, cell, widest_spread in zip(table.columns, row, widest_spreads, strict=True):
+        cells.append(_number_cells(cell, widest_spread) if head.number else escape_latex(cell.text) + _marks(cell))
     return " & ".join(cells) + r" \\"
 
 
-def _number_cells(entry: SheetCell, widest: str) -> str:
+def _number_cells(cell: Cell, widest: str) -> str:
     """Two columns, split before the decimal point, so that the points are aligned."""
-    whole, rest = escape_latex(entry.whole), escape_latex(entry.rest)
-    if entry.bold:
+    whole, rest = escape_latex(cell.whole), escape_latex(cell.rest)
+    if cell.bold:
         whole, rest = rf"\textbf{{{whole}}}", rf"\textbf{{{rest}}}"
-    space = r"\," if entry.spread else "~"
-    brackets = rf"{{\scriptsize{space}{escape_latex(entry.brackets)}}}" if entry.brackets else ""
-    return f"{whole} & {rest}{_deviation(entry, widest)}{brackets}{_raised(entry)}"
+    space = r"\," if cell.spread else "~"
+    brackets = rf"{{\scriptsize{space}{escape_latex(cell.brackets)}}}" if cell.brackets else ""
+    return f"{whole} & {rest}{_deviation(cell, widest)}{brackets}{_marks(cell)}"
 
 
-def _deviation(entry: SheetCell, widest: str) -> str:
+def _deviation(cell: Cell, widest: str) -> str:
     """± and the standard deviation, padded where an interval follows, so that intervals are aligned."""
-    if not entry.spread:
-        return rf"{{\scriptsize\phantom{{\,$\pm$\,{widest}}}}}" if widest and entry.interval else ""
-    pad = "0" * (len(widest) - len(entry.spread))
-    return rf"{{\scriptsize\,$\pm$\,{entry.spread}" + (rf"\phantom{{{pad}}}" if pad and entry.interval else "") + "}"
+    if not cell.spread:
+        return rf"{{\scriptsize\phantom{{\,$\pm$\,{widest}}}}}" if widest and cell.interval else ""
+    pad = "0" * (len(widest) - len(cell.spread))
+    return rf"{{\scriptsize\,$\pm$\,{cell.spread}" + (rf"\phantom{{{pad}}}" if pad and cell.interval else "") + "}"
 
 
-def _widest_spread(sheet: Sheet, at: int) -> str:
-    return max((entry.spread for entry in sheet.column(at)), key=len, default="")
+def _widest_spread(table: Table, at: int) -> str:
+    return max((cell.spread for cell in table.cells(at)), key=len, default="")
 
 
-def _raised(entry: SheetCell) -> str:
-    return rf"\textsuperscript{{{escape_latex(entry.raised)}}}" if entry.raised else ""
+def _marks(cell: Cell) -> str:
+    return rf"\textsuperscript{{{escape_latex(cell.marks)}}}" if cell.marks else ""

@@ -1,6 +1,7 @@
-"""The notes below each kind of table: plain sentences without markup.
+"""The notes below a setting's table, and sentences that several kinds of table share: plain, without markup.
 
-The short notes of a paper's LaTeX tables are in :mod:`rewind.report.short_notes`.
+Notes of the other kinds are beside their tables in :mod:`rewind.report.tables`. The short notes of a paper's LaTeX
+tables are in :mod:`rewind.report.short_notes`.
 """
 
 from __future__ import annotations
@@ -8,9 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from rewind.config.report import SEARCH_DIRECTIONS
-from rewind.metrics import METRICS, metric_of_column
-from rewind.report import gap_table, seed_table
+from rewind.metrics import metric_of_column
 from rewind.report.footnotes import (
     Footnotes,
     confidence_percent,
@@ -18,12 +17,11 @@ from rewind.report.footnotes import (
     pair_count,
     procedure_sentence,
     seed_caution,
-    seed_sentence,
     study_sentences,
 )
-from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS, Results, evaluated_directions, short_direction
-from rewind.report.setting_table import SETTING_TITLES, SettingTable, metric_decimals, reduced_family_size
-from rewind.report.sheet import format_number
+from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS, short_direction
+from rewind.report.setting_table import SETTING_TITLES, SettingTable, metric_decimals
+from rewind.report.table import format_number
 
 # ---- What searches what in a setting, and how many queries and items there are -------------------------------------
 
@@ -60,7 +58,7 @@ def _cluster_count(count: int) -> str:
     return f"{count:,} {'cluster' if count == 1 else 'clusters'}"
 
 
-# ---- Notes by kind of table ----------------------------------------------------------------------------------------
+# ---- Notes of a setting's table -------------------------------------------------------------------------------------
 
 MARKS_KEY = (
     "* best, or not significantly worse than the best and ahead of all that are; (a) significantly better than method a"
@@ -92,111 +90,12 @@ def setting_sentences(facts: Footnotes, table: SettingTable) -> list[str]:
     )
 
 
-def pair_sentences(facts: Footnotes, results: Results, setting: str) -> list[str]:
-    """The notes of a setting's table of pairs."""
-    counts, directions = _seed_counts(results), tuple(evaluated_directions(results, setting))
-    metric = results.deciding(setting)
-    unit = (
-        "accuracy in percent"
-        if setting == "binary"
-        else f"{metric} in percent"
-        if metric_of_column(metric).percent
-        else metric
-    )
-    level = f"{1 - results.confidence:.3g}"
-    family_size = reduced_family_size(results, setting) or facts.family
-    family = f" over {pair_count(family_size)}" if family_size else ""
-    tested = bool(results.pairs.loc[results.pairs["setting"] == setting, "p"].notna().any())
-    return finish_sentences(
-        [
-            queries_sentence(facts, setting, directions),
-            direction_names_sentence(facts, directions) if len(directions) > 1 else "",
-            f"Difference: the first method minus the second, {unit}; in brackets its "
-            f"{confidence_percent(results.confidence)} interval, not adjusted for multiple comparisons",
-            f"Holm’s p: adjusted{family}, separately for each search direction; bold: below {level}" if tested else "",
-            "Detectable: the smallest true difference that this comparison would find significant in 80% of studies, "
-            "at the strictest level of Holm’s correction"
-            if tested
-            else "",
-            "Effect: the share of queries on which the first method does better minus the share on which it does "
-            "worse, −1 to 1",
-            procedure_sentence(facts, tested),
-            _bootstrap_sentence(facts, results),
-            seed_caution(counts),
-            seed_sentence(facts),
-        ]
-    )
-
-
-def gap_sentences(facts: Footnotes, results: Results) -> list[str]:
-    """The notes of the table of gaps."""
-    directions = [direction for direction in SEARCH_DIRECTIONS if direction in set(results.gaps["direction"])]
-    return finish_sentences(
-        [
-            direction_names_sentence(facts, directions) if len(directions) > 1 else "",
-            "Gap: the result of Origin’s queries in Origin’s gallery minus their result in the gallery with the "
-            "time-reversed twins added, in the same runs",
-            _gap_sign_sentence(gap_table.metrics(results)),
-            f"In brackets {confidence_percent(results.confidence)} intervals, not adjusted for multiple comparisons",
-            procedure_sentence(facts, tested=False),
-            seed_caution(_seed_counts(results)),
-            seed_sentence(facts),
-        ]
-    )
-
-
-def seed_sentences(facts: Footnotes, results: Results, setting: str) -> list[str]:
-    """The notes of the appendix of runs."""
-    reading = (
-        "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
-        if setting == "binary"
-        else f"{metric_units(seed_table.columns(results, setting).values())}; expected values when tied items are "
-        "ordered at random; strict counts every tie as a miss"
-    )
-    directions = tuple(evaluated_directions(results, setting))
-    return finish_sentences(
-        [
-            queries_sentence(facts, setting, directions),
-            direction_names_sentence(facts, directions) if len(directions) > 1 else "",
-            reading,
-        ]
-    )
-
-
 def metric_units(metrics: Iterable[str]) -> str:
     """``R@k in percent, MdR and MnR in ranks``."""
     names_by_unit: dict[str, dict[str, None]] = {}
     for metric in map(metric_of_column, metrics):
         names_by_unit.setdefault(metric.unit.said, {})[metric.family or metric.name] = None
     return ", ".join(f"{' and '.join(names)} {unit}" for unit, names in names_by_unit.items())
-
-
-def _gap_sign_sentence(metrics: list[str]) -> str:
-    """What the sign of a gap means."""
-    higher_better, lower_better = (
-        [m for m in metrics if METRICS[m].lower_is_better is lower] for lower in (False, True)
-    )
-    sentences = []
-    if higher_better:
-        sentences.append(f"{metric_units(higher_better)}, 0 means that twins cost nothing and above 0 that they do")
-    if lower_better:
-        zero = "" if higher_better else "0 means that twins cost nothing and "
-        sentences.append(f"{metric_units(lower_better)}, {zero}below 0 that they do")
-    return "; ".join(sentences)
-
-
-def _seed_counts(results: Results) -> list[int]:
-    rows = results.metrics[results.metrics["method"].isin(results.trained())]
-    return sorted(set(rows.groupby("method")["seed"].nunique()))
-
-
-def _bootstrap_sentence(facts: Footnotes, results: Results) -> str:
-    if not facts.bootstrap:
-        return ""
-    return (
-        f"Bootstrap: {confidence_percent(results.confidence)} interval, {facts.bootstrap}; it says nothing about other "
-        "training seeds"
-    )
 
 
 def _metrics_sentence(table: SettingTable) -> str:

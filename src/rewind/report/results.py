@@ -16,8 +16,31 @@ import pandas as pd
 
 from rewind.config.report import RANK_COLUMN, SEARCH_DIRECTIONS, Tables, Verdict, split_column
 from rewind.errors import RewindError
-from rewind.metrics import ACCURACY_METRIC, STRICT_ACCURACY_COLUMN, metric_of_column, metrics_with_interval
+from rewind.metrics import (
+    ACCURACY_METRIC,
+    CHANCE_ACCURACY,
+    STRICT_ACCURACY_COLUMN,
+    metric_of_column,
+    metrics_with_interval,
+)
 from rewind.statistics.inference import significance_level
+
+# ---- Marks of groups: above or below chance ------------------------------------------------------------------------
+
+ABOVE_CHANCE, BELOW_CHANCE = "*", "†"
+
+
+def chance_mark(estimate: float, p_holm: float, level: float) -> str:
+    """``*`` significantly above chance, ``†`` below it, empty otherwise (also where nothing was tested).
+
+    Example:
+        >>> chance_mark(62.0, 0.01, level=0.05), chance_mark(38.0, 0.01, level=0.05), chance_mark(62.0, 0.2, level=0.05)
+        ('*', '†', '')
+    """
+    if not p_holm < level:  # NaN too
+        return ""
+    return ABOVE_CHANCE if estimate > CHANCE_ACCURACY else BELOW_CHANCE
+
 
 # ---- Difference of two methods -------------------------------------------------------------------------------------
 # A file of pairs contains each pair once; these functions change the sign where its methods are in the other order.

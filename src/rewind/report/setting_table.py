@@ -1,13 +1,13 @@
 """The main results table of a setting (Origin, Hard, Binary or Test): method, training data, metrics.
 
-:func:`build_setting_table` collects means, intervals and significance marks; :func:`setting_sheet` formats them;
+:func:`build_setting_table` collects means, intervals and significance marks; :func:`format_setting_table` formats them;
 :func:`setting_csv_rows` has them at full precision.
 """
 
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ from rewind.report.results import (
     shows_ranks,
     values_by_seed,
 )
-from rewind.report.sheet import ColumnHead, RowGroup, Sheet, SheetCell, format_bounds, format_number, slug
+from rewind.report.table import Cell, Column, RowGroup, Table, number_cell, slug
 
 # ---- Numbers, significance letters and bold for every cell ---------------------------------------------------------
 
@@ -356,27 +356,32 @@ def _metric_cell(results: Results, method: str, setting: str, column: MetricColu
 # ---- The table as it is printed ------------------------------------------------------------------------------------
 
 
-def setting_sheet(table: SettingTable, searched: str) -> Sheet:
-    """The table as text, independent of markup.
+def format_setting_table(table: SettingTable, searched: str) -> Table:
+    """The table as it is printed, independent of markup.
 
     Args:
         table: its cells.
         searched: the task in words for the caption, for example ``text→video retrieval``.
     """
-    heads = (ColumnHead("Method", number=False), ColumnHead("Train", number=False), *map(_column_head, table.columns))
+    columns = (Column("Method", number=False), Column("Train", number=False), *map(_column, table.columns))
     fixed_apart = not table.ordered  # a table of ranks is one list
-    groups: tuple[tuple[str, list[MethodRow]], ...] = (
+    parts: tuple[tuple[str, list[MethodRow]], ...] = (
         ("", [row for row in table.rows if not (row.baseline or (row.fixed and fixed_apart))]),
         ("Fixed models", [row for row in table.rows if row.fixed and not row.baseline and fixed_apart]),
         ("Baselines", [row for row in table.rows if row.baseline]),
     )
     # Only the first group that has rows goes without a title.
-    groups = tuple(
-        (title if any(rows for _, rows in groups[:at]) else "", rows) for at, (title, rows) in enumerate(groups)
+    parts = tuple(
+        (title if any(rows for _, rows in parts[:at]) else "", rows) for at, (title, rows) in enumerate(parts)
     )
-    parts = tuple(RowGroup(title, tuple(_sheet_row(row, table) for row in rows)) for title, rows in groups if rows)
+    groups = tuple(RowGroup(title, tuple(_table_row(row, table) for row in rows)) for title, rows in parts if rows)
     title = f"{_table_title(table)}: {searched}"
-    return Sheet(_table_number(table), title, slug(table.dataset, table.setting), heads, parts)
+    return Table(_table_number(table), title, slug(table.dataset, table.setting), columns, groups)
+
+
+def file_letter(setting: str) -> str:
+    """What stands before a setting in the name of its table's files: ``A_``; nothing where the table has no letter."""
+    return f"{TABLE_LETTERS[setting]}_" if setting in TABLE_LETTERS else ""
 
 
 def better_arrow(metric: str) -> str:
@@ -403,24 +408,20 @@ def _table_title(table: SettingTable) -> str:
     return setting_title(table.dataset, table.setting) if table.setting in TABLE_LETTERS else table.dataset or "Twins"
 
 
-def _column_head(column: MetricColumn) -> ColumnHead:
-    return ColumnHead(column.title, "" if column.metric == RANK_COLUMN else better_arrow(column.metric), column.group)
+def _column(column: MetricColumn) -> Column:
+    return Column(column.title, "" if column.metric == RANK_COLUMN else better_arrow(column.metric), column.group)
 
 
-def _sheet_row(row: MethodRow, table: SettingTable) -> tuple[SheetCell, ...]:
-    cells = (_sheet_cell(cell, column, table) for cell, column in zip(row.cells, table.columns, strict=True))
-    return (SheetCell(row.label, raised=row.letter), SheetCell(row.train), *cells)
+def _table_row(row: MethodRow, table: SettingTable) -> tuple[Cell, ...]:
+    cells = (_table_cell(cell, column, table) for cell, column in zip(row.cells, table.columns, strict=True))
+    return (Cell(row.label, marks=row.letter), Cell(row.train), *cells)
 
 
-def _sheet_cell(cell: MetricCell, column: MetricColumn, table: SettingTable) -> SheetCell:
-    digits = 0 if column.metric == RANK_COLUMN else metric_decimals(column.metric)
-    return SheetCell(
-        format_number(cell.estimate, digits),
-        format_number(cell.std, digits) if cell.std == cell.std else "",
-        format_bounds(cell.low, cell.high, digits) if column.interval else None,
-        ",".join(_letter_ranges(cell.beats) if table.ordered else cell.beats),
-        cell.best,
-    )
+def _table_cell(cell: MetricCell, column: MetricColumn, table: SettingTable) -> Cell:
+    decimals = 0 if column.metric == RANK_COLUMN else metric_decimals(column.metric)
+    marks = ",".join(_letter_ranges(cell.beats) if table.ordered else cell.beats)
+    printed = number_cell(cell.estimate, decimals, cell.std, cell.low, cell.high, marks=marks, bold=cell.best)
+    return printed if column.interval else replace(printed, interval=None)
 
 
 def _letter_ranges(letters: tuple[str, ...]) -> list[str]:

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rewind.report.footnotes import Footnotes, confidence_percent, pair_count
-from rewind.report.published import PublishedTable
 from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS, Results
 from rewind.report.setting_table import SettingTable, reduced_family_size
+from rewind.report.table import Table
 
 FULL_NOTES_POINTER = "all notes are with the table of every run"
 
 
-def with_latex_notes(tables: Sequence[PublishedTable], notes: str) -> list[PublishedTable]:
+def with_latex_notes(tables: Sequence[Table], notes: str) -> list[Table]:
     """The tables with the notes of their LaTeX files.
 
     Args:
@@ -25,28 +25,31 @@ def with_latex_notes(tables: Sequence[PublishedTable], notes: str) -> list[Publi
             out moves below the table of every run in the same setting, or in the first setting for tables of no
             setting; without such a table nothing is left out.
     """
-    appendix_stems = {table.setting: table.stem for table in tables if table.appendix}
+    appendix_stems = {table.setting: table.name for table in tables if table.appendix}
     if notes == "full" or not appendix_stems:
         return list(tables)
     first = next(iter(appendix_stems.values()))
-    moved_notes: dict[str, list[str]] = {stem: [] for stem in appendix_stems.values()}
+    moved_notes: dict[str, tuple[str, ...]] = {stem: () for stem in appendix_stems.values()}
     for table in tables:
         if not table.appendix:
-            prefix = f"{table.sheet.number}: " if table.sheet.number else ""
+            prefix = f"{table.number}: " if table.number else ""
             moved_notes[appendix_stems.get(table.setting, first)] += _prefixed_notes(prefix, table.notes)
     return [
-        replace(table, latex=table.notes + moved_notes[table.stem] if table.appendix else _kept_notes(table, notes))
+        replace(
+            table,
+            latex_notes=table.notes + moved_notes[table.name] if table.appendix else _kept_notes(table, notes),
+        )
         for table in tables
     ]
 
 
-def _kept_notes(table: PublishedTable, notes: str) -> list[str]:
-    return [table.line] if notes == "short" and table.line else []
+def _kept_notes(table: Table, notes: str) -> tuple[str, ...]:
+    return (table.short_note,) if notes == "short" and table.short_note else ()
 
 
-def _prefixed_notes(prefix: str, notes: list[str]) -> list[str]:
+def _prefixed_notes(prefix: str, notes: tuple[str, ...]) -> tuple[str, ...]:
     """The notes of a table, of which the first begins with the table's name."""
-    return [f"{prefix}{notes[0]}", *notes[1:]] if notes else []
+    return (f"{prefix}{notes[0]}", *notes[1:]) if notes else ()
 
 
 def join_short_notes(parts: Sequence[str]) -> str:

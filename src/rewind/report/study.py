@@ -29,7 +29,6 @@ from rewind.data.tokenizers import count_truncated, make_tokenizer
 from rewind.evaluation.ranking import count_binary_left_out
 from rewind.io.files import read_csv, read_json, write_json, write_text
 from rewind.models.miniclip_checkpoint import read_vocabulary_captions
-from rewind.report import cosine_gap, plain_text
 from rewind.report.cosine_gap import CosineGapResults
 from rewind.report.figures import style
 from rewind.report.figures.curves import training_curves
@@ -39,10 +38,10 @@ from rewind.report.figures.groups import group_intervals
 from rewind.report.figures.ranks import rank_curve, rank_intervals
 from rewind.report.footnotes import Footnotes, describe_coverage
 from rewind.report.method_json import method_metrics
-from rewind.report.published import PublishedTable, write_table
+from rewind.report.render import write_tables
 from rewind.report.results import Results, evaluated_directions, trusted_ranks
-from rewind.report.short_notes import intervals_line, with_latex_notes
-from rewind.report.tables import published_tables, summary_text
+from rewind.report.short_notes import with_latex_notes
+from rewind.report.tables import TableInputs, build_tables, summary_text
 from rewind.statistics.rank_files import read_near_ties, read_not_evaluated, read_ranks
 
 # ---- Inputs that tables and figures share --------------------------------------------------------------------------
@@ -175,7 +174,12 @@ def setting_sizes(results: Results) -> dict[str, dict[str, int]]:
     return sizes
 
 
-# ---- Tables and figure of cosine gaps ------------------------------------------------------------------------------
+# ---- Numbers and figure of cosine gaps ------------------------------------------------------------------------------
+
+
+def noise_labels(study: Study) -> list[str]:
+    """Names of methods that were evaluated on noise instead of clips."""
+    return [label for name, label in method_labels(study).items() if study.methods[name].noise or study.frames.noise]
 
 
 def make_cosine_gap_figure(study: Study, counts: str, result: Path) -> None:
@@ -196,29 +200,6 @@ def load_gap_results(study: Study, files: GapFiles) -> CosineGapResults:
     )
 
 
-def make_cosine_gap_tables(
-    study: Study, facts: Footnotes, files: GapFiles, dataset: str
-) -> tuple[list[PublishedTable], str]:
-    """The tables of gaps and of their differences, and the first as plain text; both empty without gaps."""
-    results = load_gap_results(study, files)
-    if results.runs.empty:
-        return [], ""
-    noise = [label for name, label in method_labels(study).items() if study.methods[name].noise or study.frames.noise]
-    condition, line = pretraining_condition(study), intervals_line(results.confidence)
-    sheet = cosine_gap.cosine_gap_sheet(results, dataset).given(condition)
-    sentences = cosine_gap.cosine_gap_sentences(facts, results, noise)
-    published = [PublishedTable("table_cosine_gap", sheet, sentences, cosine_gap.cosine_gap_csv_rows(results), line)]
-    if len(results.pairs):
-        pairs = cosine_gap.cosine_gap_pair_sheet(results, dataset).given(condition)
-        sentences = cosine_gap.cosine_gap_pair_sentences(facts, results)
-        published.append(
-            PublishedTable(
-                "table_cosine_gap_pairs", pairs, sentences, cosine_gap.cosine_gap_pair_csv_rows(results), line
-            )
-        )
-    return published, plain_text.render_text(cosine_gap.terminal_columns(sheet))
-
-
 # ---- Tables, with footnotes made from provenance -------------------------------------------------------------------
 
 NO_SEEDS_NOTE = ": there are no training seeds, and intervals generalise to other queries only"
@@ -230,27 +211,35 @@ IMAGE_NETWORKS = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-L
 
 
 def make_tables(study: Study, dataset: Dataset, files: ReportFiles, folder: str | Path, overview: str | Path) -> str:
-    """Write every table, and an overview as plain text, which is also returned.
+    """Write every table, ``tables.json`` with all of them, and an overview as plain text, which is also returned.
 
     Where the study trains MiniCLIP, also ``metrics_<method>.json`` with the fields of MiniCLIP's own file.
     """
-    results = load_results(study, dataset, files)
-    facts = make_footnotes(study, dataset, files, results)
-    title = dataset.title or dataset.name
-    published = list(published_tables(results, study.evaluation.settings, facts, title))
-    gap_tables, gap_text = make_cosine_gap_tables(study, facts, files.gap, title) if files.gap else ([], "")
-    for table in with_latex_notes([*published, *gap_tables], study.tables.notes):
-        write_table(folder, table, study.tables.prefix)
-    for method in results.trained():
+    inputs = load_table_inputs(study, dataset, files)
+    write_tables(folder, with_latex_notes(list(build_tables(inputs)), study.tables.notes), study.tables.prefix)
+    for method in inputs.results.trained():
         if study.methods[method].model == "miniclip":
             records = {run: read_json(path) for run, path in files.records.items()}
             write_json(
                 Path(folder) / f"{study.tables.prefix}metrics_{method}.json",
-                method_metrics(study, results, records, method),
+                method_metrics(study, inputs.results, records, method),
             )
-    text = summary_text(results, study.evaluation.settings, dataset.items, title, facts, gap_text)
+    text = summary_text(inputs)
     write_text(overview, text)
     return text
+
+
+def load_table_inputs(study: Study, dataset: Dataset, files: ReportFiles) -> TableInputs:
+    """What the tables of a study are made from."""
+    results = load_results(study, dataset, files)
+    return TableInputs(
+        results,
+        study.evaluation.settings,
+        make_footnotes(study, dataset, files, results),
+        dataset.title or dataset.name,
+        load_gap_results(study, files.gap) if files.gap else None,
+        noise_labels(study),
+    )
 
 
 def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: Results) -> Footnotes:

@@ -28,14 +28,15 @@ from rewind.report.footnotes import (
 from rewind.report.notes import direction_names_sentence
 from rewind.report.results import Results, check_results, evaluated_directions, first_matching_row, method_difference
 from rewind.report.setting_table import SETTING_TITLES, setting_title
-from rewind.report.sheet import (
-    ColumnHead,
+from rewind.report.table import (
+    Cell,
+    Column,
     RowGroup,
-    Sheet,
-    SheetCell,
-    format_bounds,
+    Table,
     format_number,
     format_p_value,
+    number_cell,
+    p_value_cell,
     slug,
 )
 from rewind.statistics.inference import significance_level
@@ -416,7 +417,7 @@ def verdict_csv_rows(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def verdict_sheet(results: Results, dataset: str = "") -> Sheet:
+def format_verdict_table(results: Results, dataset: str = "") -> Table:
     """A row per method, with the claim that its verdict rests on.
 
     Args:
@@ -426,22 +427,22 @@ def verdict_sheet(results: Results, dataset: str = "") -> Sheet:
     keys, setting, verdicts = verdict_keys(results), verdict_setting(results), judge_methods(results)
     seeds = list(verdicts[0].best.gains)
     several = len(evaluated_directions(results, setting)) > 1
-    control_heads = [ColumnHead("Gap shrinks by", group="Control")] if keys.control else []
-    heads = (
-        ColumnHead("Method", number=False),
-        ColumnHead("Win", number=False),
-        ColumnHead("By", number=False),
-        *(ColumnHead(str(seed), group="Gain, seed") for seed in seeds),
-        ColumnHead("Mean gain"),
-        ColumnHead("Holm’s p"),
-        ColumnHead("Step time"),
-        *control_heads,
-        *([] if verdicts[0].zero_shot is None else [ColumnHead("Zero-shot gain", group="Expected too")]),
-        ColumnHead("Spread over seeds", group="Expected too"),
+    control = [Column("Gap shrinks by", group="Control")] if keys.control else []
+    columns = (
+        Column("Method", number=False),
+        Column("Win", number=False),
+        Column("By", number=False),
+        *(Column(str(seed), group="Gain, seed") for seed in seeds),
+        Column("Mean gain"),
+        Column("Holm’s p"),
+        Column("Step time"),
+        *control,
+        *([] if verdicts[0].zero_shot is None else [Column("Zero-shot gain", group="Expected too")]),
+        Column("Spread over seeds", group="Expected too"),
     )
     lines = tuple(_method_row(results, judged, several) for judged in verdicts)
     title = f"{setting_title(dataset, setting)}: who wins over {results.labels[keys.baseline]}"
-    return Sheet("Verdict", title, slug(dataset, setting, "verdict"), heads, (RowGroup("", lines),))
+    return Table("Verdict", title, slug(dataset, setting, "verdict"), columns, (RowGroup("", lines),))
 
 
 def claim_name(results: Results, claim: Claim, several: bool) -> str:
@@ -449,34 +450,27 @@ def claim_name(results: Results, claim: Claim, several: bool) -> str:
     return f"{results.short(claim.direction)} {claim.metric}" if several else claim.metric
 
 
-def _method_row(results: Results, judged: MethodVerdict, several: bool) -> tuple[SheetCell, ...]:
+def _method_row(results: Results, judged: MethodVerdict, several: bool) -> tuple[Cell, ...]:
     best = judged.best
-    ends = format_bounds(best.shrinkage_low, best.shrinkage_high, signed=True)
-    control = [SheetCell(format_number(best.shrinkage, signed=True), "", ends, bold=best.controlled)]
+    shrinkage = number_cell(
+        best.shrinkage, low=best.shrinkage_low, high=best.shrinkage_high, signed=True, bold=best.controlled
+    )
     return (
-        SheetCell(results.labels[judged.method]),
-        SheetCell("yes" if judged.win else "no"),
-        SheetCell(claim_name(results, best, several)),
-        *(SheetCell(format_number(gain, signed=True), bold=gain > 0) for gain in best.gains.values()),
-        SheetCell(format_number(best.difference, signed=True), "", format_bounds(best.low, best.high, signed=True)),
-        SheetCell(format_p_value(best.p_holm), bold=best.significant),
-        SheetCell(
-            format_number(judged.ratio, 2),
-            "",
-            format_bounds(judged.ratio_low, judged.ratio_high, 2),
-            bold=judged.affordable,
-        ),
-        *(control if verdict_keys(results).control else []),
+        Cell(results.labels[judged.method]),
+        Cell("yes" if judged.win else "no"),
+        Cell(claim_name(results, best, several)),
+        *(number_cell(gain, signed=True, bold=gain > 0) for gain in best.gains.values()),
+        number_cell(best.difference, low=best.low, high=best.high, signed=True),
+        p_value_cell(best.p_holm, bold=best.significant),
+        number_cell(judged.ratio, 2, low=judged.ratio_low, high=judged.ratio_high, bold=judged.affordable),
+        *([shrinkage] if verdict_keys(results).control else []),
         *([] if judged.zero_shot is None else [_zero_shot_cell(judged.zero_shot)]),
-        SheetCell(
-            format_number(best.spread, 2), "", format_bounds(best.spread_low, best.spread_high, 2), bold=best.steadier
-        ),
+        number_cell(best.spread, 2, low=best.spread_low, high=best.spread_high, bold=best.steadier),
     )
 
 
-def _zero_shot_cell(gain: ZeroShotGain) -> SheetCell:
-    ends = format_bounds(gain.low, gain.high, 2, signed=True)
-    return SheetCell(format_number(gain.difference, 2, signed=True), "", ends, bold=gain.significant)
+def _zero_shot_cell(gain: ZeroShotGain) -> Cell:
+    return number_cell(gain.difference, 2, low=gain.low, high=gain.high, signed=True, bold=gain.significant)
 
 
 def _zero_shot_csv_columns(gain: ZeroShotGain | None) -> dict[str, float]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
 from rewind.io.files import archive_contains, check_output_file, check_output_folder, write_json
-from rewind.report.sheet import slug
+from rewind.report.table import slug
 from rewind.search.render import (
     StripReader,
     answer_json,

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from rewind.metrics import CHANCE_ACCURACY, metric_of_column
 from rewind.report.figures import style
 from rewind.report.figures.forest import DASHED, metric_label
-from rewind.report.group_table import chance_mark
+from rewind.report.results import chance_mark
 from rewind.report.setting_table import SETTING_TITLES
 from rewind.statistics.inference import significance_level
 

@@ -22,6 +22,8 @@ import pandas as pd
 from rewind.config import Study, comparing
 from rewind.config.pretraining import pretraining_condition, pretraining_seeds, pretrains_per_seed
 from rewind.hashing import short_hash
+from rewind.report.render import read_tables, render_template, templates_hash
+from rewind.report.table import Table
 
 # ---- Templates, style sheets and scripts of the page ---------------------------------------------------------------
 
@@ -38,7 +40,8 @@ def read_asset(name: str) -> str:
 def assets_hash() -> str:
     """Content hash (16 hex digits) of all of them, because the hash of Python code does not include them."""
     paths = sorted(path for path in ASSETS_FOLDER.iterdir() if path.suffix in (".html", ".css", ".js"))
-    return short_hash(*(path.name.encode() + b"\0" + path.read_bytes() for path in paths))
+    assets = [path.name.encode() + b"\0" + path.read_bytes() for path in paths]
+    return short_hash(templates_hash().encode(), *assets)
 
 
 # ---- Building blocks of HTML ---------------------------------------------------------------------------------------
@@ -77,23 +80,6 @@ def html_figure(path: Path, caption: str) -> str:
     image = f'<img alt="{escape(caption)}" {size} src="data:image/{kind};base64,{data}">'
     below = f"<figcaption>{escape(caption)}</figcaption>"
     return f'<figure id="figure-{escape(Path(path).stem)}"><div class="wide">{image}</div>{below}</figure>'
-
-
-def table_fragment(table: str, folded: bool = False) -> str:
-    """A table that is HTML already, with its notes folded away; if ``folded``, the whole table is, under its caption.
-
-    The notes move out of the table's foot, in which a long paragraph would make the table as wide as the page.
-    """
-    title = re.search(r"<caption>(.*?)</caption>", table, re.S)
-    name = title[1].strip() if title else "Table"
-    notes = re.search(r'<ul class="notes">.*?</ul>', table, re.S)
-    body = re.sub(r"<tfoot>.*?</tfoot>\s*", "", table, flags=re.S) if notes else table
-    below = f'<details class="below"><summary>Notes</summary>\n{notes[0]}</details>' if notes else ""
-    label = name.replace('"', "&quot;")
-    scrollable = f'<div class="wide" tabindex="0" role="group" aria-label="{label}">{body}</div>\n{below}'
-    if folded:
-        return f"<details><summary>{name}</summary>\n{scrollable}</details>"
-    return f'<div class="sheet">{scrollable}</div>'
 
 
 def text_table(rows: pd.DataFrame, caption: str, numbers: Sequence[str] = ()) -> str:
@@ -183,39 +169,47 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
 
 
 # ---- Tables of the page --------------------------------------------------------------------------------------------
-# They are the HTML files that the workflow wrote; the page also has the other markups of each table, to be copied.
+# They are rendered from tables.json; the page also has the other markups of each table, to be copied.
 
-TABLE_ORDER = (
-    *("table_A", "table_B", "table_test", "table_binary", "table_cosine_gap", "table_verdict", "table_zero_shot"),
-    *("table_gap", "table_groups", "table_pairs", "table_seeds"),
-)
-"""Beginnings of the names of tables, in reading order."""
+TABLE_ORDER = ("setting", "cosine_gap", "cosine_gap_pairs", "verdict", "zero_shot", "gap", "groups", "pairs", "seeds")
+"""Kinds of tables, in reading order on the page: cosine gaps are beside the results of searches."""
 
 COPY_SUFFIXES = {"LaTeX": ".tex", "Markdown": ".md", "CSV": ".csv"}
 
 
 def table_section(folder: Path, prefix: str) -> tuple[list[str], dict[str, dict[str, str]]]:
-    """Fragments in reading order, tables of every run folded away; and stem → markup → the file's text.
+    """Tables as HTML in reading order, those of every run folded away; and file name → markup → the file's text.
 
     Args:
         folder: where the tables are.
         prefix: of their file names, as the key ``tables.prefix``.
+
+    Raises:
+        RewindError: if the folder has no ``tables.json``.
     """
 
-    def name(path: Path) -> str:
-        return path.stem.removeprefix(prefix)
+    def place(table: Table) -> tuple[int, str]:
+        return (TABLE_ORDER.index(table.kind) if table.kind in TABLE_ORDER else len(TABLE_ORDER)), table.name
 
-    def place(path: Path) -> int:
-        return next((i for i, start in enumerate(TABLE_ORDER) if name(path).startswith(start)), len(TABLE_ORDER))
+    elements, copies = [], {}
+    for table in sorted(read_tables(folder), key=place):
+        stem = f"{prefix}{table.name}"
+        files = {title: folder / f"{stem}{suffix}" for title, suffix in COPY_SUFFIXES.items()}
+        copies[stem] = {title: path.read_text(encoding="utf-8") for title, path in files.items() if path.is_file()}
+        elements.append(page_table(table, copies=stem))
+    return elements, copies
 
-    paths = sorted(folder.glob("*.html"), key=lambda path: (place(path), path.stem))
-    fragments, copies = [], {}
-    for path in paths:
-        files = {title: path.with_suffix(suffix) for title, suffix in COPY_SUFFIXES.items()}
-        copies[path.stem] = {title: file.read_text(encoding="utf-8") for title, file in files.items() if file.is_file()}
-        table = re.sub(r"<table ", f'<table data-copies="{path.stem}" ', path.read_text(encoding="utf-8"), count=1)
-        fragments.append(table_fragment(table, folded=name(path).startswith("table_seeds")))
-    return fragments, copies
+
+def page_table(table: Table, copies: str = "") -> str:
+    """A table with its notes folded away; one of the appendix is folded away whole, under its caption.
+
+    The notes are not in the table's foot, in which a long paragraph would make the table as wide as the page.
+
+    Args:
+        table: any table.
+        copies: under which name the page has its other markups.
+    """
+    return render_template("page_table.html", table=table, copies=copies)
 
 
 # ---- The whole document --------------------------------------------------------------------------------------------
