@@ -75,6 +75,7 @@ rule efficiency:
         prefix=plan.key("tables.prefix"),
         dataset=plan.key("dataset"),
         execution=plan.untracked("execution"),
+        templates=plan.table_templates,
         code=plan.code("efficiency"),
     script:
         "../scripts/efficiency.py"

@@ -1,7 +1,7 @@
 """Report: tables, figures, and the page that holds them.
 
 Requires: metrics, statistics, and the provenance of every run; for pictures of one run its model.
-Produces: tables/*.{md,tex,html,csv}, tables/summary.txt, figures/*.{png,pdf,svg}, embedding/*.npz, report.html,
+Produces: tables/*.{md,tex,html,csv}, tables/{tables.json,summary.txt}, figures/*.{png,pdf,svg}, embedding/*.npz, report.html,
 report_data/; where batches are topical, batches.csv.
 """
 
@@ -9,7 +9,7 @@ FIGURE = "results/{{study}}/figures/{name}.{suffix}"
 
 
 rule tables:
-    """Tables per setting, of pairs, gaps and runs, as Markdown, LaTeX, HTML and CSV; the console shows the first."""
+    """Tables per setting, of pairs, gaps and runs, as Markdown, LaTeX, HTML, CSV and JSON; the console shows the first."""
     input:
         unpack(plan.result_files),
         unpack(plan.table_files),
@@ -36,6 +36,7 @@ rule tables:
         study=plan.study_keys,
         dataset=plan.dataset_keys,
         accepted=plan.accepted,
+        templates=plan.table_templates,
         code=plan.code("tables"),
     script:
         "../scripts/tables.py"

@@ -162,7 +162,7 @@ RULES: Mapping[str, Stage] = {
     "zero_shot_table": Stage(18),
     "step_time": Stage(16, "rounds", roots=_TORCH),
     # Report; words count here: they are the output
-    "tables": Stage(20, roots=(_METHOD_CLASS,), shows=True, metrics=True),
+    "tables": Stage(20, roots=(_METHOD_CLASS,), shows=True, metrics=True),  # its templates are a parameter
     "figures": Stage(20, roots=(_METHOD_CLASS,), shows=True, metrics=True),
     "group_figure": Stage(20, shows=True, metrics=True),
     "cosine_gap_figure": Stage(19, shows=True),

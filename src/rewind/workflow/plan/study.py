@@ -17,6 +17,7 @@ from rewind.errors import RewindError
 from rewind.io.files import read_json
 from rewind.registry import BACKBONES, HEADS, LOSSES, MODELS, SAMPLERS, head_modules
 from rewind.report.page.document import assets_hash
+from rewind.report.render import templates_hash
 from rewind.workflow import memory
 from rewind.workflow.config import zero_shot_file
 from rewind.workflow.plan.dataset import DatasetPlan
@@ -626,8 +627,12 @@ class StudyPlan:
         drawn = [f"{self.folder}/figures/{name}.svg" for name in self._pictures() + DRAWN_OF_A_RUN]
         return drawn + [path.removesuffix(".png") + ".svg" for path in self.gap_pictures()]
 
+    def table_templates(self) -> str:
+        """A hash of the templates of tables."""
+        return templates_hash()
+
     def page_assets(self) -> str:
-        """A hash of the page's style and script."""
+        """A hash of the page's templates, style and script."""
         return assets_hash()
 
     def pictured_similarity(self, method: str | None = None) -> str:
