@@ -212,7 +212,7 @@ def test_what_validation_computes_makes_training_stale(checkout):
 
 
 def test_words_of_tables_are_what_tables_are(checkout):
-    unread = replaced("def ", "_EXTRA = 1\n\n\ndef ")
+    unread = replaced("def planned_tables(", "_EXTRA = 1\n\n\ndef planned_tables(")
     assert checkout.stale("src/rewind/report/tables.py", unread) == set(), "nothing reads it"
     said = replaced("adjusted for multiple comparisons", "adjusted for the family")
     assert checkout.stale("src/rewind/report/notes.py", said) == {"tables"}
