@@ -7,7 +7,6 @@ markup, unless it is :class:`markupsafe.Markup` and so escaped already.
 from __future__ import annotations
 
 import functools
-import hashlib
 import html
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from rewind.hashing import short_hash
 from rewind.io.files import read_json, write_json, write_spreadsheet, write_text
 from rewind.report.latex import escape_latex, latex_blocks
 from rewind.report.table import Cell, Table
@@ -72,10 +72,7 @@ def _escaped(escape: Callable[[str], str], value: Any) -> Markup:
 
 def templates_hash() -> str:
     """Content hash (16 hex digits) of all templates, because the hash of Python code does not include them."""
-    digest = hashlib.sha256()
-    for path in sorted(TEMPLATES_FOLDER.iterdir()):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+    return short_hash(*(path.name.encode() + b"\0" + path.read_bytes() for path in sorted(TEMPLATES_FOLDER.iterdir())))
 
 
 # ---- Markdown ------------------------------------------------------------------------------------------------------

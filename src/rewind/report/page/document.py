@@ -10,14 +10,14 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from rewind.config import Study, comparing
 from rewind.config.pretraining import pretraining_condition, pretraining_seeds, pretrains_per_seed
@@ -25,7 +25,7 @@ from rewind.hashing import short_hash
 from rewind.report.render import read_tables, render_template, templates_hash
 from rewind.report.table import Table
 
-# ---- Templates, style sheets and scripts of the page ---------------------------------------------------------------
+# ---- Style sheets and scripts of the page --------------------------------------------------------------------------
 
 ASSETS_FOLDER = Path(__file__).parent
 STYLE_FILES = ("page.css", "explorer.css")
@@ -33,13 +33,13 @@ SCRIPT_FILES = ("data.js", "clips.js", "tables.js", "order.js", "list.js", "link
 
 
 def read_asset(name: str) -> str:
-    """The text of one of the page's templates, style sheets or scripts."""
+    """The text of one of the page's style sheets or scripts."""
     return (ASSETS_FOLDER / name).read_text(encoding="utf-8")
 
 
 def assets_hash() -> str:
-    """Content hash (16 hex digits) of all of them, because the hash of Python code does not include them."""
-    paths = sorted(path for path in ASSETS_FOLDER.iterdir() if path.suffix in (".html", ".css", ".js"))
+    """Content hash (16 hex digits) of them and of all templates, which the hash of Python code does not include."""
+    paths = sorted(path for path in ASSETS_FOLDER.iterdir() if path.suffix in (".css", ".js"))
     assets = [path.name.encode() + b"\0" + path.read_bytes() for path in paths]
     return short_hash(templates_hash().encode(), *assets)
 
@@ -84,17 +84,9 @@ def html_figure(path: Path, caption: str) -> str:
 
 def text_table(rows: pd.DataFrame, caption: str, numbers: Sequence[str] = ()) -> str:
     """A table of plain values with its caption; the columns in ``numbers`` are aligned to the right."""
-    attributes = {column: ' class="number"' if column in numbers else "" for column in rows.columns}
-    head = "".join(f'<th scope="col"{attributes[column]}>{escape(str(column))}</th>' for column in rows.columns)
-    body = "\n".join(
-        "<tr>"
-        + "".join(f"<td{attributes[c]}>{escape(_cell_text(v))}</td>" for c, v in zip(rows.columns, row, strict=True))
-        + "</tr>"
-        for row in rows.itertuples(index=False, name=None)
-    )
-    title = f"<caption>{escape(caption)}</caption>"
-    table = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
-    return f'<div class="wide" tabindex="0" role="group" aria-label="{escape(caption)}">{table}</div>'
+    columns = [(str(column), column in numbers) for column in rows.columns]
+    texts = [[_cell_text(value) for value in row] for row in rows.itertuples(index=False, name=None)]
+    return render_template("text_table.html", caption=caption, columns=columns, rows=texts).rstrip("\n")
 
 
 def json_script(key: str, value: Any) -> str:
@@ -253,31 +245,30 @@ class Page:
 
 def render_page(page: Page) -> str:
     """The document. It needs no network and opens from a disk."""
-    explorer = Template(read_asset("explorer.html")).substitute(clips=escape(page.clips))
     keys = [*page.sections]
-    before = "\n".join(page.sections[key] for key in keys if key in SECTIONS_BEFORE_EXPLORER)
-    after = "\n".join(page.sections[key] for key in keys if key not in SECTIONS_BEFORE_EXPLORER)
-    return Template(read_asset("page.html")).substitute(
-        title=escape(page.title),
-        subtitle=escape(page.subtitle),
-        style="\n".join(read_asset(name) for name in STYLE_FILES),
-        contents=_table_of_contents(keys, page.names),
-        before=before,
-        explorer=explorer,
-        after=after,
-        beside=" 'self' file:" if page.beside else "",
-        data="\n".join(json_script(key, value) for key, value in _script_data(page).items()),
-        script="\n".join(read_asset(name) for name in SCRIPT_FILES),
+    before = [key for key in keys if key in SECTIONS_BEFORE_EXPLORER]
+    after = [key for key in keys if key not in SECTIONS_BEFORE_EXPLORER]
+    scripts = (json_script(key, value) for key, value in _script_data(page).items())
+    return render_template(
+        "page.html",
+        title=page.title,
+        subtitle=page.subtitle,
+        style=_joined(map(read_asset, STYLE_FILES)),
+        contents=[(key, page.names.get(key, key.capitalize())) for key in (*before, "explorer", *after)],
+        before=_joined(page.sections[key] for key in before),
+        explorer=Markup(render_template("explorer.html", clips=page.clips)),
+        after=_joined(page.sections[key] for key in after),
+        beside=Markup(" 'self' file:" if page.beside else ""),
+        data=_joined(scripts),
+        script=_joined(map(read_asset, SCRIPT_FILES)),
     )
+
+
+def _joined(parts: Iterable[str]) -> Markup:
+    """What is HTML, a style sheet or a script already, line after line."""
+    return Markup("\n".join(parts))
 
 
 def _script_data(page: Page) -> dict[str, Any]:
     """What the script reads, by the id of its element."""
     return {"explorer-data": page.explorer, "explorer-strips": page.strips, "table-copies": page.copies}
-
-
-def _table_of_contents(keys: Sequence[str], names: Mapping[str, str]) -> str:
-    before = sum(key in SECTIONS_BEFORE_EXPLORER for key in keys)
-    ordered = [*keys[:before], "explorer", *keys[before:]]
-    links = (f'<li><a href="#{escape(key)}">{escape(names.get(key, key.capitalize()))}</a></li>' for key in ordered)
-    return "<ul>" + "".join(links) + "</ul>"

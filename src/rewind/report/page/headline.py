@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+
+from markupsafe import Markup
 
 from rewind.config import Study, comparing
 from rewind.config.pretraining import pretraining_seeds, pretrains_per_seed, uses_study_backbone
@@ -11,6 +12,7 @@ from rewind.report.answer import Finding, join_names
 from rewind.report.footnotes import Footnotes, confidence_percent, finish_sentences, pair_count, seed_caution
 from rewind.report.notes import direction_names_sentence, queries_sentence
 from rewind.report.page.document import interval_scope
+from rewind.report.render import render_template
 from rewind.report.results import Results, evaluated_directions
 
 QuestionRows = list[tuple[str, list[str]]]
@@ -42,24 +44,8 @@ def question_rows(study: Study, results: Results, facts: Footnotes) -> QuestionR
 
 def headline_html(rows: QuestionRows, findings: Sequence[Finding], picture: str) -> str:
     """The content of the page's head; ``picture`` is a figure element, or empty."""
-    terms = "\n".join(
-        f"<dt>{escape(term)}</dt><dd>{'<br>'.join(escape(sentence) for sentence in sentences)}</dd>"
-        for term, sentences in rows
-    )
-    return (
-        f'<div class="headline">\n<div class="findings">\n{"".join(map(_finding_html, findings))}</div>\n'
-        f'<div class="context">\n{picture}\n<h3>What was asked</h3>\n'
-        f'<dl class="asked-for">\n{terms}\n</dl>\n</div>\n</div>'
-    )
-
-
-def _finding_html(finding: Finding) -> str:
-    """A finding; its first sentence is emphasised."""
-    parts = [("lead", finding.sentences[:1]), ("more", finding.sentences[1:]), ("faint", finding.remarks)]
-    paragraphs = "".join(
-        f'<p class="{kind}">{" ".join(map(escape, sentences))}</p>' for kind, sentences in parts if sentences
-    )
-    return f'<div class="finding"><h3>{escape(finding.heading)}</h3>{paragraphs}</div>\n'
+    content = {"findings": findings, "questions": rows, "picture": Markup(picture)}
+    return render_template("headline.html", **content).rstrip("\n")
 
 
 def _methods(results: Results) -> list[str]:
