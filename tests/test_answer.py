@@ -49,8 +49,8 @@ def test_numbers_are_those_of_the_tables():
     whole = printed(made)
     for number in re.findall(r"\d+\.\d+", text):
         assert number in whole, number
-    best, *_ = tables.build_setting_table(made, "hard").rows
-    cell = {row.method: row.cells[0] for row in tables.build_setting_table(made, "hard").rows}
+    best, *_ = tables.compare_in_setting(made, "hard").rows
+    cell = {row.method: row.cells[0] for row in tables.compare_in_setting(made, "hard").rows}
     assert cell["seqTransf"].beats == ("a",) and "significantly better than meanP:" in text
     assert "not shown to differ from seqLSTM (+" in text and best
 

@@ -38,7 +38,7 @@ from rewind.report.footnotes import Footnotes
 from rewind.report.notes import setting_sentences
 from rewind.report.render import render_markdown, write_table
 from rewind.report.results import Results
-from rewind.report.setting_table import build_setting_table
+from rewind.report.setting_table import compare_in_setting
 from rewind.report.study import load_results
 from rewind.report.tables import TableInputs, build_tables, gap_metrics, gap_notes
 from rewind.statistics.bootstrap import Resamples
@@ -179,7 +179,7 @@ def made() -> Results:
 
 
 def test_one_entry_is_a_column_with_intervals_comparisons_and_letters(made, tmp_path: Path):
-    table = build_setting_table(made, "hard")
+    table = compare_in_setting(made, "hard")
     best = table.rows[0].cells[1]
     assert [column.title for column in table.columns] == ["R@1", "nDCG@10"] and table.deciding == "nDCG@10"
     assert 0 < best.low < best.estimate < best.high < 1 and best.beats == ("b", "c") and best.best
@@ -246,7 +246,7 @@ def test_results_of_an_earlier_version_are_read_without_it():
     assert set(tables[0].data["metric"]) == {*old, "R@1_pessimistic"} and len(old) == 6
     asked = dataclasses.replace(results(), columns=COLUMNS)
     with pytest.raises(RewindError, match=r"metrics\.csv: column 'nDCG@10' is missing; another version wrote it"):
-        build_setting_table(asked, "hard")
+        compare_in_setting(asked, "hard")
 
 
 def test_an_entry_that_cannot_be_one_is_refused():

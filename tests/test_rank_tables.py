@@ -15,7 +15,7 @@ from rewind.report import setting_table, tables
 from rewind.report.footnotes import Footnotes
 from rewind.report.notes import setting_sentences
 from rewind.report.render import MARKUPS
-from rewind.report.setting_table import build_setting_table, setting_csv_rows
+from rewind.report.setting_table import compare_in_setting, setting_csv_rows
 from rewind.report.tables import TableInputs, gap_csv_rows
 from rewind.statistics.ranks import method_ranks
 from table_numbers import FACTS, VALUES, WAYS, results
@@ -38,7 +38,7 @@ def ranked(tests=None, columns=("Rank", "R@1", "R@5"), order="primary", **change
 
 
 def test_the_best_stands_first_and_chance_last_without_a_rank():
-    table = build_setting_table(ranked(), "hard")
+    table = compare_in_setting(ranked(), "hard")
     assert [row.method for row in table.rows] == ["seqTransf", "clip", "seqLSTM", "meanP", "blank", "chance"]
     assert [row.letter for row in table.rows] == ["a", "b", "c", "d", "", ""]
     sheet = setting_table.format_setting_table(table, "")
@@ -50,7 +50,7 @@ def test_the_best_stands_first_and_chance_last_without_a_rank():
 
 
 def test_tables_of_the_file_keep_their_order_and_letters():
-    table = build_setting_table(ranked(order="file", columns=("R@1",)), "hard")
+    table = compare_in_setting(ranked(order="file", columns=("R@1",)), "hard")
     assert [row.method for row in table.rows] == ["meanP", "seqLSTM", "seqTransf", "clip", "chance", "blank"]
     assert [part.title for part in setting_table.format_setting_table(table, "").groups] == [
         "",
@@ -63,7 +63,7 @@ def test_tables_of_the_file_keep_their_order_and_letters():
 
 
 def test_a_metric_where_less_is_better_orders_the_other_way():
-    table = build_setting_table(
+    table = compare_in_setting(
         ranked(primary="MnR", columns=("MnR", "Rank")), "hard"
     )  # the made-up MnR falls where R@1 rises
     assert [row.method for row in table.rows][:4] == ["seqTransf", "clip", "seqLSTM", "meanP"]
@@ -74,7 +74,7 @@ def test_many_letters_in_a_row_are_a_span():
     names = [f"m{i}" for i in range(6)]
     values = {name: [10.0 + 5 * i, 11.0 + 5 * i] for i, name in enumerate(names)}
     made = results(values, every_pair(names), columns=("R@1",), order="primary", baselines=())
-    raised = [e.marks for e in setting_table.format_setting_table(build_setting_table(made, "hard"), "").cells(2)]
+    raised = [e.marks for e in setting_table.format_setting_table(compare_in_setting(made, "hard"), "").cells(2)]
     assert raised == ["b–f", "c–f", "d–f", "e,f", "f", ""]
 
 
@@ -102,7 +102,7 @@ def test_every_markup_shows_ranks_and_says_what_they_mean(tmp_path):
 )
 def test_a_table_says_why_it_has_no_ranks(tests, why):
     made = ranked(tests)
-    table = build_setting_table(made, "hard")
+    table = compare_in_setting(made, "hard")
     assert all(row.cells[0].estimate != row.cells[0].estimate for row in table.rows)
     said = " ".join(setting_sentences(Footnotes(), table))
     assert "No ranks" in said and re.search(why, said)
@@ -110,7 +110,7 @@ def test_a_table_says_why_it_has_no_ranks(tests, why):
 
 def test_with_few_clusters_there_are_no_ranks():
     made = ranked()
-    table = build_setting_table(dataclasses.replace(made, pairs=made.pairs.assign(clusters=19)), "hard")
+    table = compare_in_setting(dataclasses.replace(made, pairs=made.pairs.assign(clusters=19)), "hard")
     assert all(row.cells[0].estimate != row.cells[0].estimate for row in table.rows)
     assert any("No ranks: like letters" in text for text in setting_sentences(Footnotes(), table))
 
@@ -139,16 +139,14 @@ def two_settings():
 
 def test_a_method_without_numbers_here_has_dashes_and_a_reason(tmp_path):
     made = two_settings()
-    table = build_setting_table(made, "hard")
+    table = compare_in_setting(made, "hard")
     assert [row.method for row in table.rows] == ["seqTransf", "seqLSTM", "meanP", "clip", "blank", "chance"]
     row = next(row for row in setting_table.format_setting_table(table, "").groups[0].rows if row[0].text == "clip")
     assert [cell.text for cell in row[2:]] == ["–", "–"] and not row[0].marks
     said = " ".join(setting_sentences(Footnotes.from_json(FACTS), table))
     assert "Without numbers here: clip (its vectors have no time-reversed twins)." in said
     assert "over 3 pairs" in said and "among the 3 compared methods" in said
-    origin = " ".join(
-        setting_sentences(Footnotes.from_json(FACTS | {"family": 6}), build_setting_table(made, "origin"))
-    )
+    origin = " ".join(setting_sentences(Footnotes.from_json(FACTS | {"family": 6}), compare_in_setting(made, "origin")))
     assert "Without numbers" not in origin and "among the 4 compared methods" in origin
     assert "clip" not in set(setting_csv_rows(made, "hard")["method"])
     for setting in ("origin", "hard"):
@@ -159,7 +157,7 @@ def test_a_method_without_numbers_here_has_dashes_and_a_reason(tmp_path):
 def test_only_a_known_reason_excuses_missing_numbers():
     made = dataclasses.replace(two_settings(), not_evaluated={})
     with pytest.raises(RewindError, match="no run of method 'clip' in hard"):
-        build_setting_table(made, "hard")
+        compare_in_setting(made, "hard")
 
 
 @pytest.mark.parametrize(

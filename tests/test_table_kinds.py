@@ -14,7 +14,7 @@ from rewind.report import tables
 from rewind.report.footnotes import Footnotes
 from rewind.report.page.document import TABLE_ORDER
 from rewind.report.render import MARKUPS, read_tables, render_html, write_table, write_tables
-from rewind.report.setting_table import build_setting_table, format_setting_table
+from rewind.report.setting_table import compare_in_setting, format_setting_table
 from rewind.report.table import Cell, Column, format_number
 from rewind.report.tables import TableInputs
 from table_numbers import FACTS, TESTS, results
@@ -200,7 +200,7 @@ class Reader(HTMLParser):
 
 
 def test_html_is_a_whole_table_with_scopes_caption_and_notes():
-    table = build_setting_table(results(setting="binary"), "binary", "RTime")
+    table = compare_in_setting(results(setting="binary"), "binary", "RTime")
     source = render_html(
         dataclasses.replace(format_setting_table(table, "telling a video from its twin"), notes=("one & two",))
     )
@@ -216,7 +216,7 @@ def test_html_is_a_whole_table_with_scopes_caption_and_notes():
 
 
 def test_html_stands_at_the_decimal_point():
-    found = Reader(render_html(format_setting_table(build_setting_table(results(), "hard"), "w")))
+    found = Reader(render_html(format_setting_table(compare_in_setting(results(), "hard"), "w")))
     column = [row[2] for row in found.rows[1:] if len(row) > 2]
     assert {cell.index(".") for cell in column} == {2} and column[-1] == "\u20070.1"
 

@@ -15,7 +15,7 @@ from rewind.report import latex, tables
 from rewind.report.footnotes import Footnotes, describe_coverage, finish_sentences, study_sentences
 from rewind.report.notes import setting_sentences, summary_table_key
 from rewind.report.render import escape_markdown, write_table
-from rewind.report.setting_table import build_setting_table
+from rewind.report.setting_table import compare_in_setting
 from rewind.report.table import format_number, format_p_value
 from rewind.report.tables import TableInputs
 from table_numbers import FACTS, results
@@ -97,7 +97,7 @@ def test_the_summary_has_the_notes_of_its_tables():
     assert all(len(line) <= 120 for line in text.splitlines()[8:])
     unknown = tables.summary_text(TableInputs(results(), ["hard"]))
     assert unknown.count("\n- ") == 1 and "- Two training seeds are few" in unknown, "nothing else is known"
-    table = build_setting_table(results(), "hard")
+    table = compare_in_setting(results(), "hard")
     absent = replace(table, rows=(*table.rows[:-1], replace(table.rows[-1], absent="no score of its captions")))
     assert summary_table_key(absent).endswith(
         f"Without numbers here: {table.rows[-1].label} (no score of its captions)."
@@ -105,7 +105,7 @@ def test_the_summary_has_the_notes_of_its_tables():
 
 
 def test_footnotes_say_what_was_given():
-    found = setting_sentences(Footnotes.from_json(FACTS), build_setting_table(results(), "hard"))
+    found = setting_sentences(Footnotes.from_json(FACTS), compare_in_setting(results(), "hard"))
     assert found[0] == "Hard: 2,000 captions (in 1,000 clusters) search 2,000 videos."
     for sentence in (
         "Mean ± standard deviation over 2 seeds; a row without ± is a single run or a closed-form method.",
@@ -126,14 +126,14 @@ def test_footnotes_say_what_was_given():
 
 def test_empty_footnotes_leave_only_how_to_read():
     assert (
-        len(setting_sentences(Footnotes(), build_setting_table(results(), "hard"))) == 4
+        len(setting_sentences(Footnotes(), compare_in_setting(results(), "hard"))) == 4
     )  # units, spread, marks, two seeds
 
 
 def test_one_seed_claims_nothing_of_methods():
     single = results({"meanP": [20.0], "seqLSTM": [30.0]}, {})
     facts = FACTS | {"procedures": {"queries only, this checkpoint": ["meanP", "seqLSTM"]}}
-    found = setting_sentences(Footnotes.from_json(facts), build_setting_table(single, "hard"))
+    found = setting_sentences(Footnotes.from_json(facts), compare_in_setting(single, "hard"))
     assert "No differences between methods were tested, so nothing is bold." in found
     assert "Intervals: queries only, this checkpoint." in found
     assert any(s.startswith("One training seed per method: these results say nothing about other seeds") for s in found)
@@ -143,9 +143,9 @@ def test_three_seeds_need_no_caution_and_a_lone_checkpoint_does():
     three = {"meanP": [20.0, 21.0, 22.0], "seqLSTM": [30.0, 31.0, 32.0]}
     assert not any(
         "training seeds are few" in s
-        for s in setting_sentences(Footnotes(), build_setting_table(results(three, {}), "hard"))
+        for s in setting_sentences(Footnotes(), compare_in_setting(results(three, {}), "hard"))
     )
-    mixed = setting_sentences(Footnotes(), build_setting_table(results(three | {"tight": [25.0]}, {}), "hard"))
+    mixed = setting_sentences(Footnotes(), compare_in_setting(results(three | {"tight": [25.0]}, {}), "hard"))
     assert any(s.startswith("A method with one training seed is a single checkpoint") for s in mixed)
 
 

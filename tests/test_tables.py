@@ -15,7 +15,7 @@ from rewind.report import setting_table, tables
 from rewind.report.footnotes import Footnotes
 from rewind.report.notes import setting_sentences
 from rewind.report.render import write_table
-from rewind.report.setting_table import build_setting_table, letter_names, setting_csv_rows
+from rewind.report.setting_table import compare_in_setting, letter_names, setting_csv_rows
 from rewind.report.tables import TableInputs
 from table_numbers import FACTS, TESTS, results
 
@@ -32,7 +32,7 @@ def published(folder, setting, given_, facts=None):
 def test_the_sign_of_a_difference_decides_who_is_better():
     swapped = {(b, a): p for (a, b), p in TESTS.items()}
     for metric, at in (("R@1", 0), ("MnR", 4)):
-        one, other = (build_setting_table(results(tests=t, primary=metric), "hard") for t in (TESTS, swapped))
+        one, other = (compare_in_setting(results(tests=t, primary=metric), "hard") for t in (TESTS, swapped))
         assert one == other
         by_name = {row.method: row for row in one.rows}
         assert all(not by_name[m].cells[at].beats for m in ("meanP", "seqLSTM", "chance"))
@@ -43,7 +43,7 @@ def test_the_sign_of_a_difference_decides_who_is_better():
 def test_with_few_clusters_there_are_no_letters_but_what_could_be_seen():
     def few(clusters):
         given_ = results()
-        return build_setting_table(dataclasses.replace(given_, pairs=given_.pairs.assign(clusters=clusters)), "hard")
+        return compare_in_setting(dataclasses.replace(given_, pairs=given_.pairs.assign(clusters=clusters)), "hard")
 
     assert few(20).marked and not few(19).marked and few(19).few == 19
     said = " ".join(setting_sentences(Footnotes.from_json(FACTS), few(11)))
@@ -52,11 +52,11 @@ def test_with_few_clusters_there_are_no_letters_but_what_could_be_seen():
 
 
 def test_bold_says_how_large_a_difference_it_may_hide():
-    table = build_setting_table(results(tests=TESTS | {("seqTransf", "seqLSTM"): 0.2}), "hard")
+    table = compare_in_setting(results(tests=TESTS | {("seqTransf", "seqLSTM"): 0.2}), "hard")
     assert [row.method for row in table.rows if row.cells[0].best] == ["seqLSTM", "seqTransf"]
     said = setting_sentences(Footnotes(), table)
     assert any("Bold does not mean equal to the best" in s and "4.5 points" in s for s in said)
-    alone = setting_sentences(Footnotes(), build_setting_table(results(), "hard"))
+    alone = setting_sentences(Footnotes(), compare_in_setting(results(), "hard"))
     assert not any("does not mean" in s for s in alone), "nothing is bold beside the best"
 
 
@@ -64,12 +64,12 @@ def test_near_100_percent_the_note_says_how_sure_intervals_are():
     values = {"a": [99.9, 99.9], "b": [60.0, 61.0]}
     for queries, said in ((2000, True), (20000, False)):
         facts = Footnotes(settings={"hard": {"queries": queries, "items": queries, "clusters": queries}})
-        found = setting_sentences(facts, build_setting_table(results(values, {}, columns=["R@1 interval"]), "hard"))
+        found = setting_sentences(facts, compare_in_setting(results(values, {}, columns=["R@1 interval"]), "hard"))
         assert any("coverage of an interval is only approximate" in sentence for sentence in found) == said
 
 
 def test_fixed_models_have_letters_and_a_part_of_their_own():
-    table = build_setting_table(results(baselines=(), fixed=("meanP", "chance")), "hard")
+    table = compare_in_setting(results(baselines=(), fixed=("meanP", "chance")), "hard")
     assert [(row.method, row.letter) for row in table.rows] == [
         ("seqLSTM", "a"),
         ("seqTransf", "b"),
@@ -81,18 +81,18 @@ def test_fixed_models_have_letters_and_a_part_of_their_own():
 
 
 def test_nothing_is_bold_where_nothing_differs():
-    table = build_setting_table(results(tests=dict.fromkeys(TESTS, 0.0500001)), "hard")
+    table = compare_in_setting(results(tests=dict.fromkeys(TESTS, 0.0500001)), "hard")
     assert not any(cell.best or cell.beats for row in table.rows for cell in row.cells)
     assert any("No two methods differ significantly" in s for s in setting_sentences(Footnotes(), table))
     assert not any(
-        cell.best for row in build_setting_table(results(pairs=pd.DataFrame()), "hard").rows for cell in row.cells
+        cell.best for row in compare_in_setting(results(pairs=pd.DataFrame()), "hard").rows for cell in row.cells
     )
 
 
 def test_p_at_the_level_is_not_significant():
-    assert not build_setting_table(results(tests={("meanP", "seqTransf"): 0.05}), "hard").marked
-    assert build_setting_table(results(tests={("meanP", "seqTransf"): 0.0499}), "hard").marked
-    assert build_setting_table(results(tests={("meanP", "seqTransf"): 0.05}, confidence=0.9), "hard").marked
+    assert not compare_in_setting(results(tests={("meanP", "seqTransf"): 0.05}), "hard").marked
+    assert compare_in_setting(results(tests={("meanP", "seqTransf"): 0.0499}), "hard").marked
+    assert compare_in_setting(results(tests={("meanP", "seqTransf"): 0.05}, confidence=0.9), "hard").marked
 
 
 def bold(table, at=0):
@@ -105,7 +105,7 @@ THREE = {"low": [20.0, 20.0], "mid": [29.0, 29.0], "top": [30.0, 30.0]}
 def test_bold_are_the_best_and_those_not_worse_where_anybody_is():
     def shown(**p):
         tests = {("low", "mid"): p["lm"], ("low", "top"): p["lt"], ("mid", "top"): p["mt"]}
-        return bold(build_setting_table(results(THREE, tests), "hard"))
+        return bold(compare_in_setting(results(THREE, tests), "hard"))
 
     assert shown(lm=0.01, lt=0.001, mt=0.6) == ["mid", "top"]
     assert shown(lm=0.01, lt=0.001, mt=0.01) == ["top"]
@@ -115,23 +115,23 @@ def test_bold_are_the_best_and_those_not_worse_where_anybody_is():
 
 
 def test_a_method_never_compared_with_the_best_is_not_bold():
-    assert bold(build_setting_table(results(THREE, {("low", "top"): 0.001}), "hard")) == ["top"]
+    assert bold(compare_in_setting(results(THREE, {("low", "top"): 0.001}), "hard")) == ["top"]
 
 
 def test_equal_bests_are_all_bold():
-    table = build_setting_table(
+    table = compare_in_setting(
         results({"meanP": [1.0, 2.0], "x": [0.1 + 0.2, 0.3], "y": [0.3, 0.3]}, {("x", "meanP"): 0.2}), "hard"
     )
     assert not table.marked
     values = {"m": [20.0, 20.0], "x": [30.1, 30.3], "y": [30.3, 30.1]}
-    bold = [row.cells[0].best for row in build_setting_table(results(values, {("m", "x"): 0.001}), "hard").rows]
+    bold = [row.cells[0].best for row in compare_in_setting(results(values, {("m", "x"): 0.001}), "hard").rows]
     assert bold == [False, True, True]
 
 
 def test_a_baseline_is_never_bold_nor_marked_nor_counted():
     values = {"chance": [90.0], "meanP": [20.0, 21.0], "seqTransf": [30.0, 30.0]}
     tests = {("chance", "meanP"): 0.0001, ("chance", "seqTransf"): 0.0001, ("meanP", "seqTransf"): 0.001}
-    table = build_setting_table(results(values, tests), "hard")
+    table = compare_in_setting(results(values, tests), "hard")
     assert [row.method for row in table.rows] == ["meanP", "seqTransf", "chance"]
     assert not any(cell.best or cell.beats for cell in table.rows[-1].cells)
     assert table.rows[1].cells[0].best and table.rows[1].cells[0].beats == ("a",)
@@ -139,7 +139,7 @@ def test_a_baseline_is_never_bold_nor_marked_nor_counted():
 
 def test_no_plus_minus_for_one_run_or_a_closed_form():
     values = {"meanP": [20.0], "chance": [0.1, 0.1, 0.1], "seqTransf": [30.0, 30.0]}
-    table = build_setting_table(results(values, {}), "hard")
+    table = compare_in_setting(results(values, {}), "hard")
     shown = {row.method: row.cells[0].std for row in table.rows}
     assert math.isnan(shown["meanP"]) and math.isnan(shown["chance"]) and shown["seqTransf"] == 0
     one = setting_sentences(Footnotes(), table)
@@ -149,13 +149,13 @@ def test_no_plus_minus_for_one_run_or_a_closed_form():
 def test_a_single_direction_gives_its_own_columns():
     given_ = results(setting="binary")
     only = given_.metrics[given_.metrics["direction"] == "item_to_text"].reset_index(drop=True)
-    table = build_setting_table(dataclasses.replace(given_, metrics=only), "binary")
+    table = compare_in_setting(dataclasses.replace(given_, metrics=only), "binary")
     assert [(column.group, column.title) for column in table.columns] == [("V2T", "accuracy"), ("V2T", "strict")]
 
 
 def test_columns_follow_the_studys_template():
     columns = Tables(columns=["MRR", "R@1 interval", "item_to_text R@1", "item_to_text MnR interval"]).columns
-    table = build_setting_table(results(columns=columns), "hard")
+    table = compare_in_setting(results(columns=columns), "hard")
     found = [(c.group, c.title, c.direction, c.interval) for c in table.columns]
     assert found == [
         ("T2V", "MRR", "text_to_item", False),
@@ -163,16 +163,14 @@ def test_columns_follow_the_studys_template():
         ("V2T", "R@1", "item_to_text", False),
         ("V2T", "MnR", "item_to_text", True),
     ]
-    images = build_setting_table(results(columns=columns, items="images"), "hard")
+    images = compare_in_setting(results(columns=columns, items="images"), "hard")
     assert {column.group for column in images.columns} == {"T2I", "I2T"}
     said = setting_sentences(Footnotes(items="images"), images)
     assert "T2I: text→image; I2T: image→text." in said
     row = {row.method: row for row in table.rows}["seqTransf"]
     assert row.cells[0].estimate == pytest.approx(0.405) and row.cells[3].estimate == pytest.approx(79.5)
-    assert not any(
-        column.group for column in build_setting_table(results(columns=["text_to_item R@1"]), "hard").columns
-    )
-    assert build_setting_table(results(setting="binary", columns=columns), "binary").columns[0].title == "accuracy"
+    assert not any(column.group for column in compare_in_setting(results(columns=["text_to_item R@1"]), "hard").columns)
+    assert compare_in_setting(results(setting="binary", columns=columns), "binary").columns[0].title == "accuracy"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +181,7 @@ def test_a_column_that_cannot_be_shown_is_refused(column, message):
     given_ = results(columns=[column])
     only = given_.metrics[given_.metrics["direction"] == "text_to_item"].reset_index(drop=True)
     with pytest.raises(RewindError, match=message):
-        build_setting_table(dataclasses.replace(given_, metrics=only), "hard")
+        compare_in_setting(dataclasses.replace(given_, metrics=only), "hard")
 
 
 def test_an_unknown_metric_in_a_template_is_refused_by_the_study_file():
@@ -245,15 +243,15 @@ def test_numbers_that_cannot_stand_in_one_table_are_refused(where, how, message)
     given_ = results(with_gaps=True)
     broken = dataclasses.replace(given_, **{where: how(getattr(given_, where))})
     with pytest.raises(RewindError, match=message):
-        build_setting_table(broken, "hard")
+        compare_in_setting(broken, "hard")
         setting_csv_rows(broken, "hard")
 
 
 def test_unknown_and_unevaluated_settings_are_refused():
     with pytest.raises(RewindError, match="no table for setting 'harder'"):
-        build_setting_table(results(), "harder")
+        compare_in_setting(results(), "harder")
     with pytest.raises(RewindError, match="no row of setting 'origin'"):
-        build_setting_table(results(), "origin")
+        compare_in_setting(results(), "origin")
 
 
 def test_letters_never_repeat():
@@ -274,4 +272,4 @@ def test_bold_follows_its_definition(data):
     beaten = {m for m in values if m not in top and any(frozenset((m, t)) in worse for t in top)}
     level = {m for m in values for t in top if {(m, t), (t, m)} & set(p) and frozenset((m, t)) not in worse} - beaten
     level = {m for m in level if values[m][0] > max((values[b][0] for b in beaten), default=0)}
-    assert set(bold(build_setting_table(results(values, p), "hard"))) == ((top | level) if beaten else set())
+    assert set(bold(compare_in_setting(results(values, p), "hard"))) == ((top | level) if beaten else set())

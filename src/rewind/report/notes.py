@@ -20,7 +20,7 @@ from rewind.report.footnotes import (
     study_sentences,
 )
 from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS, short_direction
-from rewind.report.setting_table import SETTING_TITLES, SettingTable, metric_decimals
+from rewind.report.setting_table import SETTING_TITLES, SettingResults, metric_decimals
 from rewind.report.table import format_number
 
 # ---- What searches what in a setting, and how many queries and items there are -------------------------------------
@@ -67,7 +67,7 @@ TERMINAL_WIDTH = 120  # characters
 MIN_QUERIES_FROM_LIMIT = 5  # queries right, or wrong, below which the coverage of an interval is only approximate
 
 
-def setting_sentences(facts: Footnotes, table: SettingTable) -> list[str]:
+def setting_sentences(facts: Footnotes, table: SettingResults) -> list[str]:
     """The notes of a setting's table."""
     return finish_sentences(
         [
@@ -98,7 +98,7 @@ def metric_units(metrics: Iterable[str]) -> str:
     return ", ".join(f"{' and '.join(names)} {unit}" for unit, names in names_by_unit.items())
 
 
-def _metrics_sentence(table: SettingTable) -> str:
+def _metrics_sentence(table: SettingResults) -> str:
     if table.setting == "binary":
         return "In percent; a tie counts one half in accuracy and as wrong in strict accuracy"
     several = max(table.seeds, default=1) > 1
@@ -110,7 +110,7 @@ def _metrics_sentence(table: SettingTable) -> str:
     )
 
 
-def _spread_sentence(table: SettingTable) -> str:
+def _spread_sentence(table: SettingResults) -> str:
     position = table.columns.index(table.metrics[0])
     first = [row.cells[position] for row in table.evaluated]
     counts = {cell.seeds for cell in first if cell.std == cell.std}
@@ -122,14 +122,14 @@ def _spread_sentence(table: SettingTable) -> str:
     return f"Mean ± standard deviation over {number} seeds{tail}"
 
 
-def _intervals_sentence(table: SettingTable) -> str:
+def _intervals_sentence(table: SettingResults) -> str:
     shown = [column.metric for column in table.metrics if column.interval]
     if not shown:
         return ""
     return f"In brackets {confidence_percent(table.confidence)} intervals, not adjusted for multiple comparisons"
 
 
-def _near_limit_sentence(facts: Footnotes, table: SettingTable) -> str:
+def _near_limit_sentence(facts: Footnotes, table: SettingResults) -> str:
     """Where a handful of queries decides, the coverage of intervals is only approximate (docs/calibration.md)."""
     queries = facts.settings.get(table.setting, {}).get("queries") or 0
     bracketed = [column in table.metrics and column.interval for column in table.columns]
@@ -141,7 +141,7 @@ def _near_limit_sentence(facts: Footnotes, table: SettingTable) -> str:
     return f"Within {MIN_QUERIES_FROM_LIMIT} queries of 0% or 100%, the coverage of an interval is only approximate"
 
 
-def _marks_sentence(facts: Footnotes, table: SettingTable) -> str:
+def _marks_sentence(facts: Footnotes, table: SettingResults) -> str:
     if table.few is not None:
         return ""
     if not table.tested:
@@ -159,24 +159,24 @@ def _marks_sentence(facts: Footnotes, table: SettingTable) -> str:
     )
 
 
-def missing_methods_sentence(table: SettingTable) -> str:
+def missing_methods_sentence(table: SettingResults) -> str:
     """Which methods have no numbers in a table, and why."""
     absent = [f"{row.label} ({row.absent})" for row in table.rows if row.absent]
     absent += [f"{row.label} in {direction} ({reason})" for row in table.rows for direction, reason in row.lacking]
     return f"Without numbers here: {', '.join(absent)}" if absent else ""
 
 
-def table_key(table: SettingTable) -> str:
+def table_key(table: SettingResults) -> str:
     """What the marks and dashes of a table mean and what they do not, for a terminal."""
     return _wrapped_lines([*_marks_explained(table), *finish_sentences([missing_methods_sentence(table)])])
 
 
-def summary_table_key(table: SettingTable) -> str:
+def summary_table_key(table: SettingResults) -> str:
     """The key of a table without other notes: it also says how rows are ordered."""
     return _wrapped_lines([*_marks_explained(table), *finish_sentences([*table.said, missing_methods_sentence(table)])])
 
 
-def _marks_explained(table: SettingTable) -> list[str]:
+def _marks_explained(table: SettingResults) -> list[str]:
     if table.few is not None:
         return [few_clusters_sentence(table)]
     if not table.marked:
@@ -202,7 +202,7 @@ def wrap_line(text: str, bullet: str = "") -> str:
     return textwrap.fill(text, TERMINAL_WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet))
 
 
-def few_clusters_sentence(table: SettingTable) -> str:
+def few_clusters_sentence(table: SettingResults) -> str:
     """Why there are no letters, and what a study of this size could detect."""
     if table.few is None:
         return ""
@@ -210,14 +210,14 @@ def few_clusters_sentence(table: SettingTable) -> str:
     return f"{text}. {_detectable_sentence(table, 'two methods')}" if table.blind else text
 
 
-def bold_caution_sentence(table: SettingTable) -> str:
+def bold_caution_sentence(table: SettingResults) -> str:
     """What bold does not mean: how large a difference it may hide."""
     if table.few is not None or not table.blind or not table.marked:
         return ""
     return f"Bold does not mean equal to the best. {_detectable_sentence(table, 'a bold value and the best')}"
 
 
-def detectable_range(table: SettingTable) -> str:
+def detectable_range(table: SettingResults) -> str:
     """``9.1 to 14.2 points of R@1``: the detectable differences of a table."""
     assert table.blind is not None
     return difference_range(table.setting, table.deciding, table.blind)
@@ -234,14 +234,14 @@ def difference_range(setting: str, deciding: str, ends: tuple[float, float]) -> 
     return f"{low} {points}" if low == high else f"{low} to {high} {points}"
 
 
-def _detectable_sentence(table: SettingTable, between: str) -> str:
+def _detectable_sentence(table: SettingResults, between: str) -> str:
     return (
         f"Between {between}, this study would detect a true difference of {detectable_range(table)} in 80% of cases, "
         "and smaller differences less often"
     )
 
 
-def holm_families_sentence(table: SettingTable) -> str:
+def holm_families_sentence(table: SettingResults) -> str:
     """That a table's letters come from two families, one per search direction."""
     columns = {column.direction for column in table.columns if column.metric == table.deciding}
     if not table.tested or len(columns) < 2:

@@ -1,6 +1,6 @@
 """The main results table of a setting (Origin, Hard, Binary or Test): method, training data, metrics.
 
-:func:`build_setting_table` collects means, intervals and significance marks; :func:`format_setting_table` formats them;
+:func:`compare_in_setting` collects means, intervals and significance marks; :func:`format_setting_table` prints them;
 :func:`setting_csv_rows` has them at full precision.
 """
 
@@ -41,7 +41,7 @@ TABLE_LETTERS = {"origin": "A", "hard": "B", "test": "A"}
 
 @dataclass(frozen=True)
 class MetricColumn:
-    """A column of numbers: a metric in a search direction, or ranks.
+    """What a column of a setting's table shows: a metric in a search direction, or ranks.
 
     Attributes:
         title: of the column.
@@ -62,8 +62,8 @@ class MetricColumn:
 
 
 @dataclass(frozen=True)
-class MetricCell:
-    """One number with its uncertainty and marks.
+class Estimate:
+    """A metric of a method with its uncertainty, and whom it beats.
 
     Attributes:
         estimate: mean over seeds.
@@ -74,7 +74,7 @@ class MetricCell:
         best: whether it is bold.
 
     Example:
-        >>> MetricCell(41.0, 1.4, 38.2, 43.8, seeds=2, beats=("b",)).best
+        >>> Estimate(41.0, 1.4, 38.2, 43.8, seeds=2, beats=("b",)).best
         False
     """
 
@@ -88,7 +88,7 @@ class MetricCell:
 
 
 @dataclass(frozen=True)
-class MethodRow:
+class MethodResults:
     """One method.
 
     Attributes:
@@ -107,14 +107,14 @@ class MethodRow:
     letter: str
     baseline: bool
     fixed: bool
-    cells: tuple[MetricCell, ...]
+    cells: tuple[Estimate, ...]
     absent: str = ""
     lacking: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
-class SettingTable:
-    """A setting's table before it is printed.
+class SettingResults:
+    """How the methods of a study compare in a setting, in the order of its table.
 
     Attributes:
         dataset: title of the data, for the caption.
@@ -131,7 +131,7 @@ class SettingTable:
     setting: str
     dataset: str
     columns: tuple[MetricColumn, ...]
-    rows: tuple[MethodRow, ...]
+    rows: tuple[MethodResults, ...]
     confidence: float
     deciding: str
     tested: bool
@@ -147,7 +147,7 @@ class SettingTable:
         return tuple(column for column in self.columns if column.metric != RANK_COLUMN)
 
     @property
-    def evaluated(self) -> tuple[MethodRow, ...]:
+    def evaluated(self) -> tuple[MethodResults, ...]:
         """Methods that have numbers here."""
         return tuple(row for row in self.rows if not row.absent)
 
@@ -168,7 +168,7 @@ class SettingTable:
         return any(cell.beats for row in self.rows for cell in row.cells)
 
 
-def build_setting_table(results: Results, setting: str, dataset: str = "") -> SettingTable:
+def compare_in_setting(results: Results, setting: str, dataset: str = "") -> SettingResults:
     """The table of one setting.
 
     Trained methods come in the study's order, then fixed models, then baselines; or from best to worst, see
@@ -189,7 +189,7 @@ def build_setting_table(results: Results, setting: str, dataset: str = "") -> Se
     letters = dict(zip(compared, letter_names(len(compared)), strict=True))
     cells_of_columns = [_cells_of_column(results, setting, column, letters) for column in columns]
     rows = tuple(
-        MethodRow(
+        MethodResults(
             method,
             results.labels[method],
             results.train[method],
@@ -205,7 +205,7 @@ def build_setting_table(results: Results, setting: str, dataset: str = "") -> Se
     comparisons = [comparison for _, comparison in cells_of_columns]
     few = [comparison.few for comparison in comparisons if comparison.few is not None]
     detectable = [difference for comparison in comparisons for difference in comparison.blind]
-    return SettingTable(
+    return SettingResults(
         setting,
         dataset,
         columns,
@@ -309,7 +309,7 @@ def reduced_family_size(results: Results, setting: str) -> int | None:
 
 def _cells_of_column(
     results: Results, setting: str, column: MetricColumn, letters: dict[str, str]
-) -> tuple[dict[str, MetricCell], ColumnComparison]:
+) -> tuple[dict[str, Estimate], ColumnComparison]:
     """Every method's cell, and how the methods compare; ``letters`` are those of methods that may be marked."""
     if column.metric == RANK_COLUMN:
         few = compare_column(results, setting, column.direction, results.deciding(setting), {}).few is not None
@@ -326,29 +326,29 @@ def _cells_of_column(
         beaten = comparison.beats.get(method, frozenset())
         beats = tuple(letters[other] for other in letters if other in beaten)
         best = method in comparison.best
-        cells[method] = MetricCell(cell.estimate, cell.std, cell.low, cell.high, cell.seeds, beats, best)
+        cells[method] = Estimate(cell.estimate, cell.std, cell.low, cell.high, cell.seeds, beats, best)
     return cells, comparison
 
 
-def _rank_cell(results: Results, method: str, setting: str, column: MetricColumn, few: bool) -> MetricCell:
+def _rank_cell(results: Results, method: str, setting: str, column: MetricColumn, few: bool) -> Estimate:
     """A rank with its interval; NaN where there is none."""
     rank = None if few else rank_of_method(results, method, setting, column.direction)
     estimate, low, high = rank or (np.nan,) * 3
     absent = results.reason(method, setting, column.direction)
     seeds = 0 if absent else len(results.runs[method, setting, column.direction])
-    return MetricCell(estimate, np.nan, low, high, seeds)
+    return Estimate(estimate, np.nan, low, high, seeds)
 
 
-def _metric_cell(results: Results, method: str, setting: str, column: MetricColumn) -> MetricCell:
+def _metric_cell(results: Results, method: str, setting: str, column: MetricColumn) -> Estimate:
     if results.reason(method, setting, column.direction):
-        return MetricCell(*(np.nan,) * 4, seeds=0)
+        return Estimate(*(np.nan,) * 4, seeds=0)
     seeds = values_by_seed(results, method, setting, column.direction, column.metric)
     low, high = metric_interval(results, method, setting, column.direction, column.metric)
     std = float(seeds.std(ddof=1)) if len(seeds) > 1 else np.nan
     if method in results.baselines:  # a closed form has no seeds that vary, and chance has no queries that do
         std = std if std > 1e-9 else np.nan
         low, high = (low, high) if high > low else (np.nan, np.nan)
-    return MetricCell(
+    return Estimate(
         metric_estimate(results, method, setting, column.direction, column.metric), std, low, high, len(seeds)
     )
 
@@ -356,7 +356,7 @@ def _metric_cell(results: Results, method: str, setting: str, column: MetricColu
 # ---- The table as it is printed ------------------------------------------------------------------------------------
 
 
-def format_setting_table(table: SettingTable, searched: str) -> Table:
+def format_setting_table(table: SettingResults, searched: str) -> Table:
     """The table as it is printed, independent of markup.
 
     Args:
@@ -365,7 +365,7 @@ def format_setting_table(table: SettingTable, searched: str) -> Table:
     """
     columns = (Column("Method", number=False), Column("Train", number=False), *map(_column, table.columns))
     fixed_apart = not table.ordered  # a table of ranks is one list
-    parts: tuple[tuple[str, list[MethodRow]], ...] = (
+    parts: tuple[tuple[str, list[MethodResults]], ...] = (
         ("", [row for row in table.rows if not (row.baseline or (row.fixed and fixed_apart))]),
         ("Fixed models", [row for row in table.rows if row.fixed and not row.baseline and fixed_apart]),
         ("Baselines", [row for row in table.rows if row.baseline]),
@@ -399,11 +399,11 @@ def setting_title(dataset: str, setting: str) -> str:
     return ", ".join(part for part in (dataset, SETTING_TITLES[setting]) if part)
 
 
-def _table_number(table: SettingTable) -> str:
+def _table_number(table: SettingResults) -> str:
     return f"Table {TABLE_LETTERS.get(table.setting, SETTING_TITLES[table.setting])}"
 
 
-def _table_title(table: SettingTable) -> str:
+def _table_title(table: SettingResults) -> str:
     # "Table Binary" already names the setting.
     return setting_title(table.dataset, table.setting) if table.setting in TABLE_LETTERS else table.dataset or "Twins"
 
@@ -412,12 +412,12 @@ def _column(column: MetricColumn) -> Column:
     return Column(column.title, "" if column.metric == RANK_COLUMN else better_arrow(column.metric), column.group)
 
 
-def _table_row(row: MethodRow, table: SettingTable) -> tuple[Cell, ...]:
+def _table_row(row: MethodResults, table: SettingResults) -> tuple[Cell, ...]:
     cells = (_table_cell(cell, column, table) for cell, column in zip(row.cells, table.columns, strict=True))
     return (Cell(row.label, marks=row.letter), Cell(row.train), *cells)
 
 
-def _table_cell(cell: MetricCell, column: MetricColumn, table: SettingTable) -> Cell:
+def _table_cell(cell: Estimate, column: MetricColumn, table: SettingResults) -> Cell:
     decimals = 0 if column.metric == RANK_COLUMN else metric_decimals(column.metric)
     marks = ",".join(_letter_ranges(cell.beats) if table.ordered else cell.beats)
     printed = number_cell(cell.estimate, decimals, cell.std, cell.low, cell.high, marks=marks, bold=cell.best)

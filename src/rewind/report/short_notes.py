@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rewind.report.footnotes import Footnotes, confidence_percent, pair_count
 from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS, Results
-from rewind.report.setting_table import SettingTable, reduced_family_size
+from rewind.report.setting_table import SettingResults, reduced_family_size
 from rewind.report.table import Table
 
 FULL_NOTES_POINTER = "all notes are with the table of every run"
@@ -58,7 +58,7 @@ def join_short_notes(parts: Sequence[str]) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def setting_line(facts: Footnotes, table: SettingTable, detectable: str) -> str:
+def setting_line(facts: Footnotes, table: SettingResults, detectable: str) -> str:
     """Short notes of a setting's table; ``detectable``: differences that could be detected, or empty."""
     pairs = table.family or facts.family
     family = f" over {pair_count(pairs)}" if pairs else ""
@@ -110,7 +110,7 @@ def intervals_line(confidence: float) -> str:
     return join_short_notes([f"brackets: {confidence_percent(confidence)} intervals"])
 
 
-def _sizes(facts: Footnotes, table: SettingTable) -> str:
+def _sizes(facts: Footnotes, table: SettingResults) -> str:
     counts = facts.settings.get(table.setting, {})
     if not counts or counts.get("queries") is None:
         return ""
@@ -119,7 +119,7 @@ def _sizes(facts: Footnotes, table: SettingTable) -> str:
     return f"{counts['queries']:,} queries{clusters_text}, {counts['items']:,} {facts.items}"
 
 
-def _seeds(table: SettingTable) -> str:
+def _seeds(table: SettingResults) -> str:
     counts = [count for count in table.seeds if count > 1]
     if not counts:
         return ""

@@ -39,10 +39,10 @@ from rewind.report.results import (
     methods_in_order,
 )
 from rewind.report.setting_table import (
-    SettingTable,
+    SettingResults,
     better_arrow,
     binary_columns,
-    build_setting_table,
+    compare_in_setting,
     file_letter,
     format_setting_table,
     metric_decimals,
@@ -89,16 +89,16 @@ class TableInputs:
     noise: Sequence[str] = ()
     costs: pd.DataFrame = field(default_factory=pd.DataFrame)
 
-    _settings: dict[str, SettingTable] = field(default_factory=dict, init=False, repr=False)
+    _settings: dict[str, SettingResults] = field(default_factory=dict, init=False, repr=False)
 
-    def setting_table(self, setting: str) -> SettingTable:
+    def setting_results(self, setting: str) -> SettingResults:
         """The numbers of a setting's table, computed once.
 
         Raises:
-            RewindError: from :func:`rewind.report.setting_table.build_setting_table`.
+            RewindError: from :func:`rewind.report.setting_table.compare_in_setting`.
         """
         if setting not in self._settings:
-            self._settings[setting] = build_setting_table(self.results, setting, self.dataset)
+            self._settings[setting] = compare_in_setting(self.results, setting, self.dataset)
         return self._settings[setting]
 
     @property
@@ -211,7 +211,7 @@ def summary_text(inputs: TableInputs) -> str:
     """
     shown = [(spec.summary, setting) for spec, setting in planned_tables(inputs) if spec.summary]
     tables = [summary(inputs, setting).with_condition(inputs.results.given) for summary, setting in shown]
-    counts = {count for setting in inputs.settings for count in inputs.setting_table(setting).seeds}
+    counts = {count for setting in inputs.settings for count in inputs.setting_results(setting).seeds}
     footnotes = notes.study_notes(inputs.facts, sorted(counts))
     return "\n".join(text for text in (*map(render_text, tables), footnotes) if text)
 
@@ -221,18 +221,18 @@ def summary_text(inputs: TableInputs) -> str:
 
 def setting_layout(inputs: TableInputs, setting: str) -> Table:
     """The main table of a setting: a row per method, see :mod:`rewind.report.setting_table`."""
-    table = inputs.setting_table(setting)
+    table = inputs.setting_results(setting)
     formatted = format_setting_table(table, task_description(table, inputs.facts.items))
     return replace(formatted, key=notes.table_key(table))
 
 
 def setting_summary(inputs: TableInputs, setting: str) -> Table:
     """As :func:`setting_layout`, with a key that also says what the notes would."""
-    return replace(setting_layout(inputs, setting), key=notes.summary_table_key(inputs.setting_table(setting)))
+    return replace(setting_layout(inputs, setting), key=notes.summary_table_key(inputs.setting_results(setting)))
 
 
 def _setting_line(inputs: TableInputs, setting: str) -> str:
-    table = inputs.setting_table(setting)
+    table = inputs.setting_results(setting)
     # Undetectable differences matter only if letters are missing, or bold could be read as "equally good".
     blind = notes.detectable_range(table) if table.blind and (table.few is not None or table.marked) else ""
     return short_notes.setting_line(inputs.facts, table, blind)
@@ -242,7 +242,7 @@ def _intervals_line(inputs: TableInputs, setting: str) -> str:
     return short_notes.intervals_line(inputs.results.confidence)
 
 
-def task_description(table: SettingTable, items: str) -> str:
+def task_description(table: SettingResults, items: str) -> str:
     """``text→video retrieval``, or the task of Binary."""
     item = items.removesuffix("s")
     if table.setting == "binary":
@@ -760,7 +760,7 @@ SPECS: tuple[TableSpec, ...] = (
         file="table_{letter}{setting}",
         needs="results",
         layout=setting_layout,
-        notes=lambda inputs, setting: notes.setting_sentences(inputs.facts, inputs.setting_table(setting)),
+        notes=lambda inputs, setting: notes.setting_sentences(inputs.facts, inputs.setting_results(setting)),
         data=lambda inputs, setting: setting_csv_rows(inputs.results, setting),
         short_note=_setting_line,
         summary=setting_summary,
