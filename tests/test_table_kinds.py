@@ -1,18 +1,23 @@
 """The tables beside the settings' own: pairs, gaps, runs; and every table as HTML and JSON."""
 
 import dataclasses
+import html
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
+import jinja2
 import pandas as pd
 import pytest
+from markupsafe import Markup
 
 from conftest import ROOT
 from rewind.errors import RewindError
-from rewind.report import tables
+from rewind.report import render, tables
 from rewind.report.footnotes import Footnotes
-from rewind.report.page.document import TABLE_ORDER
+from rewind.report.latex import escape_latex
+from rewind.report.page.document import TABLE_ORDER, assets_hash
 from rewind.report.render import MARKUPS, read_tables, render_html, write_table, write_tables
 from rewind.report.setting_table import compare_in_setting, format_setting_table
 from rewind.report.table import Cell, Column, format_number
@@ -273,3 +278,31 @@ def test_every_kind_of_table_is_named_in_the_list_of_results():
     keys = set(next(tables.build_tables(TableInputs(results(), ["hard"]))).to_json()) | {"files", "format", "tables"}
     keys |= {field.name for field in dataclasses.fields(Column)} | {field.name for field in dataclasses.fields(Cell)}
     assert [key for key in keys if f"`{key}`" not in in_json] == []
+
+
+def test_an_edit_of_a_template_counts(tmp_path, monkeypatch):
+    before = render.templates_hash(), assets_hash()
+    folder = shutil.copytree(render.TEMPLATES_FOLDER, tmp_path / "templates")
+    monkeypatch.setattr(render, "TEMPLATES_FOLDER", folder)
+    assert (render.templates_hash(), assets_hash()) == before, "not where they are"
+    (folder / "table.tex").write_text((folder / "table.tex").read_text() + "% more\n")
+    assert render.templates_hash() != before[0] and assets_hash() != before[1]
+
+
+@pytest.mark.parametrize("suffix", [".md", ".tex", ".html"])
+def test_templates_escape_what_they_print(suffix, tmp_path, monkeypatch):
+    escape = {".md": render.escape_markdown, ".tex": escape_latex, ".html": html.escape}[suffix]
+    signs = ("<<", ">>") if suffix == ".tex" else ("{{", "}}")
+    (tmp_path / f"one{suffix}").write_text(f"{signs[0]} text {signs[1]}|{signs[0]} ready {signs[1]}")
+    monkeypatch.setattr(render, "TEMPLATES_FOLDER", tmp_path)
+    render._environment.cache_clear()
+    hostile = "a_b & <b>*c*</b> 100% \\x {{ x }} << x >>"
+    try:
+        assert (
+            render.render_template(f"one{suffix}", text=hostile, ready=Markup(hostile))
+            == f"{escape(hostile)}|{hostile}"
+        )
+        with pytest.raises(jinja2.UndefinedError, match="ready"):
+            render.render_template(f"one{suffix}", text=hostile)
+    finally:
+        render._environment.cache_clear()
