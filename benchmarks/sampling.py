@@ -22,7 +22,7 @@ from rewind.evaluation.ranking import rank_table
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.io.files import write_csv
 from rewind.loading.run_data import RunData, job_device, load_trained_model
-from rewind.metrics import ACCURACY_METRIC
+from rewind.ranking_metrics import ACCURACY_METRIC
 from rewind.statistics.comparisons import compare_methods
 
 KINDS, SETTINGS = ("uniform", "ends"), ["origin", "hard", "binary"]

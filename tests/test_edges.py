@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rewind.metrics import median_rank_with_ties
+from rewind.ranking_metrics import median_rank_with_ties
 from rewind.statistics.bounds import wilson_interval, zero_variance_p_value
 from rewind.statistics.calibration import calibrate
 from rewind.statistics.inference import difference_inference, mean_inference, paired_inference

@@ -187,11 +187,13 @@ REPORTS = {"tables", "figures", "page", "group_results", "group_figure"}
 
 def test_a_further_metric_is_computed_and_trains_nothing(checkout):
     edit = replaced('    Metric("MRR"', ENTRY + '    Metric("MRR"')
-    stale = checkout.stale("src/rewind/metrics.py", edit)
+    stale = checkout.stale("src/rewind/ranking_metrics.py", edit)
     assert stale == {"ranks", *RUNS, "statistics", "control", *REPORTS} and not stale & (TRAINED | SCORED)
-    trained = {part for stage in TRAINED for part in checkout.before[stage] if part.startswith("rewind.metrics:")}
+    trained = {
+        part for stage in TRAINED for part in checkout.before[stage] if part.startswith("rewind.ranking_metrics:")
+    }
     assert trained == {
-        f"rewind.metrics:{name}"
+        f"rewind.ranking_metrics:{name}"
         for name in (
             "expected_worth",
             "hits",
@@ -202,11 +204,11 @@ def test_a_further_metric_is_computed_and_trains_nothing(checkout):
         )
     }
     edit = replaced("MRR is the mean reciprocal rank", "MRR is the mean of 1/rank")
-    assert not checkout.stale("src/rewind/metrics.py", edit) & (TRAINED | SCORED)
+    assert not checkout.stale("src/rewind/ranking_metrics.py", edit) & (TRAINED | SCORED)
 
 
 def test_what_validation_computes_makes_training_stale(checkout):
-    stale = checkout.stale("src/rewind/metrics.py", replaced("return 1 / ranks", "return 2 / ranks"))
+    stale = checkout.stale("src/rewind/ranking_metrics.py", replaced("return 1 / ranks", "return 2 / ranks"))
     assert {*TRAINED - {"step_time"}, "ranks"} < stale, "steps are timed without validation"
     assert not stale & SCORED
 

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-import rewind.metrics
+import rewind.ranking_metrics
 from conftest import ROOT
 from library import _stored_config, _stored_files
 from rewind.config import Study, comparing
 from rewind.config.report import Statistics
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import compute_metrics, validation_scores
-from rewind.metrics import (
+from rewind.ranking_metrics import (
     FRACTION,
     METRICS,
     RANKS,
@@ -126,7 +126,7 @@ def test_entries_have_the_bits_of_their_closed_forms(counts):
 def test_every_entry_is_simulated_as_it_is_computed():
     drawn = draw_ranks(Design(queries=40, gallery=30), 2, np.random.default_rng(0))
     counts = drawn.astype(int) - 1, 0 * drawn.astype(int)
-    for name in rewind.metrics.tested_metrics():
+    for name in rewind.ranking_metrics.tested_metrics():
         exact = METRICS[name].per_query(*counts) / METRICS[name].unit.scale
         np.testing.assert_allclose(metric_values(drawn, name), exact, rtol=1e-6, atol=1e-12)
         least, most = METRICS[name].unit.range(30)
@@ -307,7 +307,7 @@ def test_a_study_brings_its_own_metric(own_metric):
         Study(**keys, **shown)
     study = Study(**keys, **shown, metrics=[own_metric])
     row = compute_metrics(pd.DataFrame({"higher": [0, 2], "ties": [0, 0], "gallery": [5, 5]}))
-    assert row["RBP"] == pytest.approx((1 + 0.8**2) / 2) and rewind.metrics.tested_metrics()[-1] == "RBP"
+    assert row["RBP"] == pytest.approx((1 + 0.8**2) / 2) and rewind.ranking_metrics.tested_metrics()[-1] == "RBP"
     assert study.fingerprint()["metrics"] == [own_metric]
     assert "metrics" not in Study(**keys).fingerprint(), "other studies are as they were"
     assert Study(**study.fingerprint()) == study, "jobs read the keys again"
@@ -317,7 +317,7 @@ def test_a_study_brings_its_own_metric(own_metric):
     ("path", "message"),
     [
         ("metric_for_tests.OTHER", "there is another one of this name"),
-        ("metric_for_tests.FRACTION", "is a MetricUnit, not a rewind.metrics.Metric"),
+        ("metric_for_tests.FRACTION", "is a MetricUnit, not a rewind.ranking_metrics.Metric"),
         ("metric_for_tests.nothing", "cannot find 'metric_for_tests.nothing'"),
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from golden_numbers import agree, load_json
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import compute_metrics, rank_table
-from rewind.metrics import expected_worth, hits, recall_at, reciprocal_rank
+from rewind.ranking_metrics import expected_worth, hits, recall_at, reciprocal_rank
 
 
 def tables(n: int, twins: bool = False):

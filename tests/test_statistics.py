@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-import rewind.metrics
+import rewind.ranking_metrics
 from rewind.config.report import Statistics
 from rewind.errors import RewindError
 from rewind.io.files import write_parquet
@@ -126,7 +126,7 @@ def test_intervals_hold_the_mean_over_seeds():
     runs = random_runs("a", 3)
     intervals = compare_methods(runs, [], KEYS).intervals
     assert tuple(intervals.columns) == INTERVAL_COLUMNS and list(intervals["metric"]) == [
-        *rewind.metrics.tested_metrics(),
+        *rewind.ranking_metrics.tested_metrics(),
         "MdR",
     ]
     per_seed = [100 * (t["higher"] < 1).mean() for t in runs["a"].values()]
@@ -190,7 +190,7 @@ def test_gaps_compare_the_same_queries_of_the_same_runs():
     gaps = compare_methods(runs, [], KEYS).gaps
     assert (
         tuple(gaps.columns) == GAP_COLUMNS
-        and len(gaps) == 2 * len(rewind.metrics.tested_metrics())
+        and len(gaps) == 2 * len(rewind.ranking_metrics.tested_metrics())
         and (gaps["queries"] == 40).all()
     )
     row = gaps.set_index(["method", "metric"]).loc[("a", "R@1")]

@@ -1,35 +1,52 @@
-"""Ranks, metrics and comparisons of score matrices in a notebook, as the workflow computes them.
+"""Ranks, metrics, comparisons and tables of score matrices in a notebook, as the workflow computes them.
 
-Four lines from two matrices to intervals and tests::
+From two matrices to a LaTeX table with intervals and letters::
 
-    from rewind.api import compare, metrics, ranks
+    import rewind
 
-    mine = [ranks(scores) for scores in my_seeds]          # (n, n) each, query i belonging to item i
-    theirs = ranks(their_scores)                           # one model: nothing of it can be trained again
-    results = compare({"mine": mine, "theirs": theirs})
+    mine = [rewind.ranks(scores) for scores in my_seeds]   # (n, n) each, query i belonging to item i
+    theirs = rewind.ranks(their_scores)                    # one model: nothing of it can be trained again
+    results = rewind.compare({"mine": mine, "theirs": theirs})
     results.intervals, results.pairs                       # DataFrames
+    print(rewind.table(results, "latex", title="MSR-VTT"))
 
-Nothing here reads a study or starts a job, and no torch is imported. What these functions take and return stays.
+Nothing here imports torch, and only :func:`evaluate` starts jobs. What these functions take and return stays.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
-from rewind.config.report import Statistics
+from rewind.config.base import read_options
+from rewind.config.report import SEARCH_DIRECTIONS, Statistics, Tables
+from rewind.data.annotations import twin_of
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import compute_metrics, rank_table
+from rewind.report import render
+from rewind.report.footnotes import Footnotes
+from rewind.report.results import Results, interval_procedures, setting_sizes
+from rewind.report.table import Table
+from rewind.report.tables import SPECS, TableInputs
 from rewind.statistics.blocks import check_ranks
-from rewind.statistics.comparisons import ComparisonTables, compare_methods
+from rewind.statistics.comparisons import compare_methods
 from rewind.statistics.pairs import RandomFactors
 
-__all__ = ["ComparisonTables", "compare", "metrics", "ranks"]
+__all__ = ["Comparison", "compare", "evaluate", "metrics", "ranks", "table"]
 
-SETTING, DIRECTION = "test", "text_to_item"
+Kind = Literal["setting", "pairs", "gap", "seeds"]
+Format = Literal["text", "markdown", "latex", "html", "csv", "json"]
+Items = Literal["videos", "images"]
+
+
+# ---- From scores to ranks and metrics ------------------------------------------------------------------------------
 
 
 def ranks(
@@ -37,19 +54,25 @@ def ranks(
     truth: Sequence[int] | np.ndarray | None = None,
     clusters: Sequence[object] | np.ndarray | None = None,
     queries: Iterable[str] | None = None,
+    twins: Sequence[int] | np.ndarray | None = None,
+    directions: Sequence[str] = ("text_to_item",),
 ) -> pd.DataFrame:
     """Where each query's item stands among all items, ties counted instead of broken.
 
     Args:
-        scores: (n, m) of query i and item j, the higher the better.
+        scores: (n, m) of query i and item j, the higher the better; compared as float32, like all of the workflow's.
         truth: (n,) the column of each query's item; None: query i belongs to item i.
         clusters: (m,) which items are not independent of each other (a clip and its twin, clips of one film); None:
-            each item is its own cluster. Intervals and tests resample clusters.
+            each item is its own cluster, with its twin. Intervals and tests resample clusters.
         queries: (n,) names of the queries, by which runs are matched; None: their row numbers.
+        twins: (m,) for a time-reversed clip the column of its original, else -1; None: no item is reversed. With twins
+            the settings are ``origin`` (originals search originals), ``hard`` (all search all) and ``binary`` (a clip
+            or its twin), else ``test``.
+        directions: ``text_to_item``, ``item_to_text`` or both.
 
     Returns:
-        A row per query: query_id, setting, direction, ``higher`` (items scored above), ``ties`` (others scored the
-        same), ``rank`` (expected over the orders of ties), cluster_id, gallery.
+        A row per query, setting and direction: query_id, setting, direction, ``higher`` (items scored above), ``ties``
+        (others scored the same), ``rank`` (expected over the orders of ties), cluster_id, gallery.
 
     Raises:
         RewindError: for scores that are not numbers, or lengths that do not fit.
@@ -57,37 +80,133 @@ def ranks(
     >>> scores = np.array([[0.9, 0.1, 0.3], [0.2, 0.8, 0.8], [0.9, 0.5, 0.4]])
     >>> ranks(scores)[["query_id", "higher", "ties", "rank"]].values.tolist()
     [['0', 0, 0, 1.0], ['1', 0, 1, 1.5], ['2', 2, 0, 3.0]]
+    >>> with_twin = ranks(np.array([[0.9, 0.1], [0.8, 0.2]]), twins=[-1, 0])
+    >>> with_twin[["setting", "query_id", "rank"]].values.tolist()
+    [['origin', '0', 1.0], ['hard', '0', 1.0], ['hard', '1', 2.0], ['binary', '0', 1.0]]
     """
-    scores = np.asarray(scores)
+    # As the workflow reads them: scores that differ beyond float32's digits are ties, whoever computed them.
+    scores = np.asarray(scores).astype(np.float32, copy=False)
     if scores.ndim != 2:
         raise RewindError(f"scores: a matrix (queries, items) is needed, not an array of {scores.ndim} dimensions.")
     count, width = scores.shape
     columns = np.arange(count) if truth is None else np.asarray(truth)
     names = list(map(str, range(count))) if queries is None else list(map(str, queries))
-    groups = np.arange(width) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1].ravel()
-    for what, length, wanted in (("truth", len(columns), count), ("queries", len(names), count)):
-        if length != wanted:
-            raise RewindError(f"{what}: {length} values for {wanted} queries.")
-    if len(groups) != width:
-        raise RewindError(f"clusters: {len(groups)} values for {width} items; a cluster is given for every item.")
+    for what, length in (("truth", len(columns)), ("queries", len(names))):
+        if length != count:
+            raise RewindError(f"{what}: {length} values for {count} queries.")
     if not np.issubdtype(columns.dtype, np.integer) or ((columns < 0) | (columns >= width)).any():
         raise RewindError(f"truth: column numbers from 0 to {width - 1} are needed, one per query.")
-    items = pd.DataFrame({"item_id": [f"item{column}" for column in range(width)], "cluster_id": groups, "reversed": 0})
+    unknown = [direction for direction in directions if direction not in SEARCH_DIRECTIONS]
+    if unknown or not directions:
+        raise RewindError(f"directions: {unknown or 'none'}; available: {', '.join(SEARCH_DIRECTIONS)}.")
+    original_of = _check_twins(twins, width)
+    groups = np.where(original_of < 0, np.arange(width), original_of)
+    if clusters is not None:
+        groups = np.unique(np.asarray(clusters), return_inverse=True)[1].ravel()
+    if len(groups) != width:
+        raise RewindError(f"clusters: {len(groups)} values for {width} items; a cluster is given for every item.")
+    ids = [
+        f"item{column}" if original < 0 else twin_of(f"item{original}") for column, original in enumerate(original_of)
+    ]
+    items = pd.DataFrame({"item_id": ids, "cluster_id": groups, "reversed": (original_of >= 0).astype(int)})
     captions = pd.DataFrame({"caption_id": names, "video_id": items["item_id"].to_numpy()[columns]})
-    return rank_table(scores, captions, items, [SETTING], [DIRECTION], "scores")
+    settings = ["test"] if twins is None else ["origin", "hard", "binary"]
+    return rank_table(scores, captions, items, settings, list(directions), "scores")
 
 
-def metrics(ranked: pd.DataFrame) -> dict[str, float]:
+def _check_twins(twins: Sequence[int] | np.ndarray | None, width: int) -> np.ndarray:
+    """(m,) column of each reversed item's original, -1 for originals.
+
+    Raises:
+        RewindError: for another length, or columns that are no originals or have two twins.
+    """
+    original_of = np.full(width, -1) if twins is None else np.asarray(twins)
+    if len(original_of) != width:
+        raise RewindError(f"twins: {len(original_of)} values for {width} items.")
+    if not np.issubdtype(original_of.dtype, np.integer) or ((original_of < -1) | (original_of >= width)).any():
+        raise RewindError(f"twins: column numbers from 0 to {width - 1} are needed, or -1 for an original.")
+    originals = original_of[original_of >= 0]
+    for column in originals[original_of[originals] >= 0]:
+        raise RewindError(f"twins: item {column} is the original of another and a twin itself.")
+    columns, counts = np.unique(originals, return_counts=True)
+    for column in columns[counts > 1]:
+        raise RewindError(f"twins: item {column} has more than one twin.")
+    return original_of
+
+
+def metrics(ranked: pd.DataFrame, setting: str = "", direction: str = "") -> dict[str, float]:
     """Every metric of one run: R@1, R@5, R@10, MdR, P75, MnR, MRR, nDCG@10, and R@k with ties won and lost.
 
     Args:
         ranked: what :func:`ranks` returned.
+        setting, direction: which, where there are several.
+
+    Raises:
+        RewindError: if there are several, or none.
 
     >>> found = metrics(ranks(np.array([[0.9, 0.1], [0.8, 0.2]])))
     >>> found["R@1"], found["MnR"]
     (50.0, 1.5)
     """
+    for name, value in (("setting", setting), ("direction", direction)):
+        present = list(dict.fromkeys(ranked[name]))
+        if (value and value not in present) or (not value and len(present) > 1):
+            raise RewindError(f"{name}: name one of {', '.join(present)}.")
+        ranked = ranked[ranked[name] == (value or present[0])]
     return compute_metrics(ranked)
+
+
+# ---- From ranks to comparisons -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """How methods compare: DataFrames with the columns of the workflow's CSV files. Made by :func:`compare`.
+
+    Printed it shows the table of every setting; a notebook shows them as HTML.
+
+    >>> results = compare({"a": ranks(np.eye(30)), "b": ranks(np.eye(30)[::-1])}, resamples=100)
+    >>> results.metrics[["method", "R@1"]].values.tolist(), results.settings
+    ([['a', 100.0], ['b', 0.0]], ['test'])
+    """
+
+    _results: Results
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """A row per method, seed, setting and direction: every metric (``metrics.csv``)."""
+        return self._results.metrics
+
+    @property
+    def intervals(self) -> pd.DataFrame:
+        """A row per method, setting, direction and metric: the mean over seeds and its interval."""
+        return self._results.intervals
+
+    @property
+    def pairs(self) -> pd.DataFrame:
+        """A row per pair of methods, setting, direction and metric: difference, p, Holm's p, ``detectable``."""
+        return self._results.pairs
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """A row per method, setting, direction and metric: its place among the methods, with an interval."""
+        return self._results.places
+
+    @property
+    def gaps(self) -> pd.DataFrame:
+        """Origin minus Hard, a row per method, direction and metric; empty without twins."""
+        return self._results.gaps
+
+    @property
+    def settings(self) -> list[str]:
+        """``origin``, ``hard`` and ``binary``, or ``test``."""
+        return list(dict.fromkeys(self._results.metrics["setting"]))
+
+    def __repr__(self) -> str:
+        return "\n".join(table(self, "text", setting=setting) for setting in self.settings)
+
+    def _repr_html_(self) -> str:
+        return "\n".join(table(self, "html", setting=setting) for setting in self.settings)
 
 
 def compare(
@@ -97,7 +216,9 @@ def compare(
     resamples: int = 10_000,
     seed: int = 0,
     seeds_are_paired: Iterable[str] = (),
-) -> ComparisonTables:
+    primary: str = "R@1",
+    items: Items = "videos",
+) -> Comparison:
     """Intervals of methods and tests of their differences, over training seeds and queries.
 
     Args:
@@ -108,10 +229,8 @@ def compare(
         resamples: of the bootstrap over clusters that is reported beside.
         seed: of the bootstrap.
         seeds_are_paired: methods whose seed s starts from the same pre-trained weights.
-
-    Returns:
-        DataFrames ``intervals`` (a row per method and metric), ``pairs`` (difference, p, Holm's p and the smallest
-        difference that would be detected, ``detectable``), ``ranks`` (of methods) and ``gaps`` (empty here).
+        primary: the metric that has letters in tables; in Binary it is accuracy.
+        items: what is searched, for the words of tables.
 
     Raises:
         RewindError: for runs of different queries or clusters, or a pair that names no method.
@@ -126,14 +245,220 @@ def compare(
     """
     runs: dict[str, dict[int, pd.DataFrame]] = {}
     for name, given in methods.items():
-        tables = [given] if isinstance(given, pd.DataFrame) else list(given)
-        if not tables:
+        by_seed = [given] if isinstance(given, pd.DataFrame) else list(given)
+        if not by_seed:
             raise RewindError(f"methods: {name!r} has no run; give what ranks() returned for each of its seeds.")
-        for number, table in enumerate(tables):
-            check_ranks(table, f"{name}/seed{number}")
-        runs[name] = dict(enumerate(tables))
+        for number, ranked in enumerate(by_seed):
+            check_ranks(ranked, f"{name}/seed{number}")
+        runs[name] = dict(enumerate(by_seed))
     family = list(itertools.combinations(runs, 2)) if pairs is None else [(first, second) for first, second in pairs]
     fixed = frozenset(name for name, given in methods.items() if isinstance(given, pd.DataFrame))
     random = RandomFactors(fixed=fixed, paired=frozenset(seeds_are_paired))
-    keys = Statistics(confidence=confidence, resamples=resamples, seed=seed)
-    return compare_methods(runs, family, keys, random, list(runs))
+    given_keys = {"confidence": confidence, "resamples": resamples, "seed": seed, "primary": primary}
+    keys = read_options(Statistics, given_keys, "compare", "compare()")
+    tables = compare_methods(runs, family, keys, random, list(runs))
+    rows = [
+        {"method": method, "seed": number, "setting": setting, "direction": direction} | compute_metrics(part)
+        for method, ranked_by_seed in runs.items()
+        for number, ranked in ranked_by_seed.items()
+        for (setting, direction), part in ranked.groupby(["setting", "direction"], sort=False)
+    ]
+    return Comparison(
+        Results(
+            metrics=pd.DataFrame(rows),
+            intervals=tables.intervals,
+            pairs=tables.pairs,
+            labels={name: name for name in runs},
+            train=dict.fromkeys(runs, "–"),
+            fixed=fixed,
+            primary=primary,
+            confidence=confidence,
+            columns=(f"{primary} interval", *(name for name in Tables().columns if name != primary)),
+            gaps=tables.gaps,
+            items=items,
+            places=tables.ranks,
+        )
+    )
+
+
+# ---- From comparisons to tables ------------------------------------------------------------------------------------
+
+
+def table(
+    results: Comparison,
+    format: Format = "text",
+    kind: Kind = "setting",
+    setting: str = "",
+    title: str = "",
+    labels: Mapping[str, str] | None = None,
+    train: Mapping[str, str] | None = None,
+    columns: Sequence[str] | None = None,
+) -> str:
+    """A table as the workflow prints it, with its notes: mean ± deviation over seeds, intervals, letters, bold.
+
+    Args:
+        results: of :func:`compare` or :func:`evaluate`.
+        format: ``text`` for a terminal, ``markdown``, ``latex`` (with booktabs), ``html``, ``csv`` (full precision), or
+            ``json`` (as in ``tables.json``, see results/README.md).
+        kind: ``setting`` (metrics of every method), ``pairs`` (differences and tests), ``gap`` (Origin minus Hard), or
+            ``seeds`` (every run).
+        setting: which, where there are several.
+        title: of the data, for the caption.
+        labels: method → its name in the table, in the order of rows; methods that it leaves out keep theirs.
+        train: method → what it was trained on, for a column of its own.
+        columns: of ``kind: setting``, as the key ``tables.columns``: ``R@1``, ``R@1 interval``, ``V2T R@5``, ``rank``.
+
+    Raises:
+        RewindError: for a format, kind, setting or method that there is not.
+
+    >>> results = compare({"a": ranks(np.eye(30)), "b": ranks(np.eye(30)[::-1])}, resamples=100)
+    >>> print(table(results, "text", title="Toy", labels={"b": "theirs"}, columns=["R@1 interval", "MdR"]))
+    Table A. Toy, Test: text→video retrieval
+       Method  R@1 ↑                     MdR ↓
+    ──────────────────────────────────────────
+    a  theirs    0.0 [0.0, 11.6]          16.0
+    b  a       *100.0 [88.4, 100.0] (a)    1.0
+    * best, or not significantly worse than the best and ahead of all that are; (a) significantly better than method a
+    <BLANKLINE>
+    """
+    for name, value, valid in (("format", format, get_args(Format)), ("kind", kind, get_args(Kind))):
+        if value not in valid:
+            raise RewindError(f"{name}: unknown {name} {value!r}; available: {', '.join(valid)}.")
+    numbers = results._results
+    for name, by_method in (("labels", labels), ("train", train)):
+        for method in (by_method or {}).keys() - numbers.labels.keys():
+            raise RewindError(f"{name}: method {method!r} has no results; available: {', '.join(numbers.labels)}.")
+    numbers = replace(
+        numbers,
+        labels={**(labels or {}), **{m: label for m, label in numbers.labels.items() if m not in (labels or {})}},
+        train={**numbers.train, **(train or {})},
+        columns=numbers.columns
+        if columns is None
+        else read_options(Tables, {"columns": list(columns)}, "table", "table()").columns,
+    )
+    spec = next(spec for spec in SPECS if spec.kind == kind)
+    inputs = TableInputs(numbers, results.settings, _facts(numbers), title)
+    setting = _choose_setting(inputs, spec.per_setting, setting)
+    if not inputs.has(spec.needs, setting):
+        raise RewindError(f"kind: there are no numbers for {kind!r}.")
+    made = spec.build(inputs, setting)
+    if kind == "setting" and not any(numbers.train[method] != "–" for method in numbers.labels):
+        made = made.pick([position for position, column in enumerate(made.columns) if column.title != "Train"])
+    return _FORMATS[format](made)
+
+
+def _facts(results: Results) -> Footnotes:
+    """What the notes can say: sizes, and how intervals were computed."""
+    return Footnotes(
+        settings=setting_sizes(results),
+        items=results.items,
+        procedures=interval_procedures(results),
+        bootstrap=results.intervals["boot_procedure"].iloc[0],
+        family=len(results.pairs[["first", "second"]].drop_duplicates()) if len(results.pairs) else None,
+    )
+
+
+def _choose_setting(inputs: TableInputs, per_setting: bool, setting: str) -> str:
+    """The setting of a table: the named one, or the only one; empty for a kind of table that belongs to none.
+
+    Raises:
+        RewindError: if there are several, or it was not evaluated.
+    """
+    available = ", ".join(inputs.settings)
+    if not per_setting:
+        return ""
+    if setting and setting not in inputs.settings:
+        raise RewindError(f"setting: {setting!r} was not evaluated; available: {available}.")
+    if not setting and len(inputs.settings) > 1:
+        raise RewindError(f"setting: name one of {available}.")
+    return setting or inputs.settings[0]
+
+
+_FORMATS: Mapping[str, Callable[[Table], str]] = {
+    "text": render.render_text,
+    "markdown": render.render_markdown,
+    "latex": render.render_latex,
+    "html": render.render_html,
+    "csv": lambda made: made.data.to_csv(index=False),
+    "json": lambda made: json.dumps(made.to_json(), ensure_ascii=False, indent=1),
+}
+
+
+# ---- A whole evaluation, as the command does it --------------------------------------------------------------------
+
+
+def evaluate(
+    data: str | Path,
+    scores: str | Path | Sequence[str | Path] = (),
+    vectors: Sequence[tuple[str | Path, str | Path]] = (),
+    encoder: str = "",
+    model: str = "",
+    videos: str | Path = "",
+    options: Mapping[str, Any] | None = None,
+    settings: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    study: str = "",
+    add: bool = False,
+    cores: int | Literal["all"] = "all",
+) -> Comparison:
+    """Evaluate files of scores or vectors, or a model by name, as ``rewind evaluate`` does, and read the results.
+
+    It writes a study into the current folder, which ``rewind new`` has made, and runs the workflow; what was run before
+    is not run again. The tables, figures and the page of the study are in ``results/<study>``.
+
+    Args:
+        data: a CSV of ``item_id,caption[,reverse_caption]``, or the name of a data set.
+        scores: files of similarities, one for each model.
+        vectors: (captions, items) files of embeddings, a pair for each model.
+        encoder, model: how a model is loaded, and which: ``encoder="open_clip", model="ViT-B-32/openai"``.
+        videos: folder of the clips, for an encoder.
+        options: further options of ``model: vectors``.
+        settings: of ``origin``, ``hard``, ``binary`` and ``test``; empty: all that the data allow.
+        labels: names in tables, for scores, vectors and the model, in this order.
+        study: its name; empty: that of the data.
+        add: add to the study of an earlier call.
+        cores: for the workflow.
+
+    Returns:
+        The numbers of all methods of the study, chance among them.
+
+    Raises:
+        RewindError: if the files cannot be evaluated, or the workflow fails.
+    """
+    from rewind.cli.evaluate import EvaluateOptions, run_evaluation
+
+    files = [scores] if isinstance(scores, (str, Path)) else scores
+    plan, code = run_evaluation(
+        EvaluateOptions(
+            data=str(data),
+            study=study,
+            videos=str(videos or ""),
+            vectors=[(str(captions), str(items)) for captions, items in vectors],
+            scores=[str(file) for file in files],
+            encoder=encoder,
+            model=model,
+            options=[f"{key}={json.dumps(value)}" for key, value in (options or {}).items()],
+            settings=list(settings),
+            labels=list(labels),
+            add=add,
+            cores=str(cores),
+        )
+    )
+    if code:
+        raise RewindError(f"{plan.name}: the workflow failed with exit code {code}; its messages say at what.")
+    from rewind.report.study import ReportFiles, load_results
+    from rewind.statistics.rank_files import ranks_folder
+
+    files = plan.result_files()
+    result_files = ReportFiles(
+        metrics=str(files["metrics"]),
+        intervals=str(files["intervals"]),
+        pairs=str(files["pairs"]),
+        gaps=str(files["gaps"]),
+        places=str(files["places"]),
+        ranks=ranks_folder(plan.rank_files()),
+        records={},
+        best="",
+        videos="",
+    )
+    return Comparison(load_results(plan.keys, plan.dataset.keys, result_files))

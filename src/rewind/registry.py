@@ -82,6 +82,21 @@ class Registry:
         """
         return name if "." in name else _registered(self.package, self.variable).get(name, f"{self.package}.{name}")
 
+    def attribute(self, name: str) -> Any:
+        """A built-in class or function by the name that it has in Python, for ``from rewind.losses import Hnac``.
+
+        Raises:
+            AttributeError: if no built-in component is called so.
+
+        >>> LOSSES.attribute("Hnac") is LOSSES.find("hnac")
+        True
+        """
+        for full_name in _registered(self.package, self.variable).values():
+            module, _, attribute = full_name.partition(":")
+            if attribute == name:
+                return getattr(importlib.import_module(module), attribute)
+        raise AttributeError(f"module {self.package!r} has no attribute {name!r}")
+
     def find(self, name: str, key: str = "") -> Any:
         """The component of a name: what was registered, or the user's own module or attribute of one.
 

@@ -80,6 +80,21 @@ class EvaluateOptions:
 def evaluate_models(options: EvaluateOptions) -> int:
     """Write the study, run it, print its tables, and return Snakemake's exit code.
 
+    Raises:
+        RewindError: from :func:`run_evaluation`.
+    """
+    plan, code = run_evaluation(options)
+    if code or options.dry:
+        return code
+    print(Path(plan.summary_file).read_text(encoding="utf-8"))
+    study_file = STUDIES_FOLDER / f"{plan.name}.yaml"
+    print(f"Study: {study_file}   Tables: {Path(plan.summary_file).parent}   Every query: {plan.page_file}")
+    return 0
+
+
+def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
+    """Write the study and run it; returns its plan and Snakemake's exit code.
+
     Files are kept only if the workflow's checks accept them, and are taken back where a job fails before the study has
     any numbers, so that they do not block the corrected command.
 
@@ -117,11 +132,7 @@ def evaluate_models(options: EvaluateOptions) -> int:
     if code and backups and (options.add or not Path(plan.metrics_file).is_file()):
         restore_files(backups)
         print(f"{', '.join(map(str, backups))}: as before this command, which can be corrected; finished jobs are kept")
-    if code or options.dry:
-        return code
-    print(Path(plan.summary_file).read_text(encoding="utf-8"))
-    print(f"Study: {study_file}   Tables: {Path(plan.summary_file).parent}   Every query: {plan.page_file}")
-    return 0
+    return plan, code
 
 
 def build_methods(options: EvaluateOptions) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rewind.config import pretraining
 from rewind.config.methods import PRECOMPUTED_MODELS
 from rewind.config.report import RANK_COLUMN, split_column
-from rewind.metrics import ACCURACY_METRIC, METRICS
+from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
 
 if TYPE_CHECKING:
     from rewind.config.study import Method, Study

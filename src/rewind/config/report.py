@@ -10,7 +10,7 @@ from pydantic import field_validator
 
 from rewind.config.base import SEED_BOUNDS, ConfigModel, config_field, require_unique, required_field
 from rewind.errors import RewindError
-from rewind.metrics import METRICS, Metric, add_metric, tested_metrics
+from rewind.ranking_metrics import METRICS, Metric, add_metric, tested_metrics
 from rewind.registry import import_path
 
 # ---- Statistics, tables and figures --------------------------------------------------------------------------------
@@ -24,13 +24,13 @@ def load_metrics(paths: Iterable[str]) -> None:
     """Make a study's own metrics known to this process, by their dotted paths.
 
     Raises:
-        RewindError: if there is no such module or attribute, it is no :class:`rewind.metrics.Metric`, or another metric
-            has its name.
+        RewindError: if there is no such module or attribute, it is no :class:`rewind.ranking_metrics.Metric`, or
+            another metric has its name.
     """
     for path in paths:
         metric = import_path(path, "metrics")
         if not isinstance(metric, Metric):
-            raise RewindError(f"metrics: {path} is a {type(metric).__name__}, not a rewind.metrics.Metric.")
+            raise RewindError(f"metrics: {path} is a {type(metric).__name__}, not a rewind.ranking_metrics.Metric.")
         try:
             add_metric(metric)
         except ValueError as error:

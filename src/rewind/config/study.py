@@ -331,8 +331,8 @@ class Study(ConfigModel):
     # Before the blocks that name metrics: pydantic checks keys in this order.
     metrics: list[str] = config_field(
         [],
-        "Metrics of your own beside the built-in ones, each the dotted path of a `rewind.metrics.Metric`, for example "
-        "`mylab.metrics.RBP`; docs/add-a-metric.md.",
+        "Metrics of your own beside the built-in ones, each the dotted path of a `rewind.ranking_metrics.Metric`, for "
+        "example `mylab.metrics.RBP`; docs/add-a-metric.md.",
         legacy_default=[],
     )
     statistics: Statistics = config_field(Statistics(), "Intervals and comparisons.")

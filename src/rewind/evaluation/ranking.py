@@ -6,9 +6,9 @@ the tied items, its rank is 1 + higher + u with u uniform on 0, 1, …, ties: th
 
     R@k = clip((k − higher) / (ties + 1), 0, 1).
 
-Metrics (:mod:`rewind.metrics`) are expectations over that order, so that a model which gives many items one score gains
-nothing from the order in which they happen to be sorted. Pairs without a score rank below all others; settings that
-would depend on such pairs are found and left out.
+Metrics (:mod:`rewind.ranking_metrics`) are expectations over that order, so that a model which gives many items one
+score gains nothing from the order in which they happen to be sorted. Pairs without a score rank below all others;
+settings that would depend on such pairs are found and left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rewind.data.annotations import twin_of
 from rewind.data.readers import MISSING_SCORE
 from rewind.errors import RewindError
 from rewind.evaluation.twins import binary_candidates
-from rewind.metrics import BINARY_GALLERY, METRICS, expected_worth, hits, median_rank_with_ties, reciprocal_rank
+from rewind.ranking_metrics import BINARY_GALLERY, METRICS, expected_worth, hits, median_rank_with_ties, reciprocal_rank
 
 # ---- Settings: which queries search which gallery ------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ def validation_scores(ranks: pd.DataFrame) -> dict[str, float]:
 
 
 def compute_metrics(ranks: pd.DataFrame) -> dict[str, float]:
-    """All metrics of one run in one setting and direction, those of :data:`rewind.metrics.METRICS`.
+    """All metrics of one run in one setting and direction, those of :data:`rewind.ranking_metrics.METRICS`.
 
     Metrics with ``bounds`` come with two further values, in which every tie is won (``_optimistic``) or lost
     (``_pessimistic``).

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from rewind.metrics import metric_of_column
+from rewind.ranking_metrics import metric_of_column
 from rewind.report import cosine_gap, verdict
 from rewind.report.cosine_gap import CosineGapResults
 from rewind.report.footnotes import seed_caution

@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from rewind.metrics import metric_of_column
+from rewind.ranking_metrics import metric_of_column
 from rewind.report.footnotes import (
     Footnotes,
     confidence_percent,

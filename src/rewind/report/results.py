@@ -16,7 +16,7 @@ import pandas as pd
 
 from rewind.config.report import RANK_COLUMN, SEARCH_DIRECTIONS, Tables, Verdict, split_column
 from rewind.errors import RewindError
-from rewind.metrics import (
+from rewind.ranking_metrics import (
     ACCURACY_METRIC,
     CHANCE_ACCURACY,
     STRICT_ACCURACY_COLUMN,
@@ -454,6 +454,32 @@ def check_results(results: Results, setting: str) -> None:
     for method in results.labels:
         if method not in results.train:
             raise RewindError(f"tables: method {method!r} has no text for the Train column.")
+
+
+def setting_sizes(results: Results) -> dict[str, dict[str, int]]:
+    """Setting → numbers of caption queries, searched items and clusters.
+
+    The files count queries and gallery by direction; in a study without text→item search the two are swapped.
+    """
+    clusters = results.intervals.groupby("setting")["clusters"].first()
+    sizes = {}
+    for setting, rows in results.metrics.groupby("setting"):
+        forward = rows[rows["direction"] == "text_to_item"]
+        row = (forward if len(forward) else rows).iloc[0]
+        captions, items = (row["queries"], row["gallery"]) if len(forward) else (row["gallery"], row["queries"])
+        if setting == "binary":  # each query has a gallery of its own: the clip and its twin
+            captions, items = row["queries"], 2 * row["queries"]
+        sizes[setting] = {"queries": int(captions), "items": int(items), "clusters": int(clusters[setting])}
+    return sizes
+
+
+def interval_procedures(results: Results) -> dict[str, list[str]]:
+    """How intervals were computed → names of the compared methods; of all methods where none are compared."""
+    rows = results.intervals[results.intervals["metric"] == "R@1"].drop_duplicates("method").set_index("method")
+    labels_by_procedure: dict[str, list[str]] = {}
+    for method in results.compared() or results.ordered():
+        labels_by_procedure.setdefault(rows.loc[method, "procedure"], []).append(results.labels[method])
+    return labels_by_procedure
 
 
 def metric_interval(results: Results, method: str, setting: str, direction: str, metric: str) -> tuple[float, float]:

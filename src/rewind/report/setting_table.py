@@ -14,7 +14,7 @@ import pandas as pd
 
 from rewind.config.report import RANK_COLUMN, split_column
 from rewind.errors import RewindError
-from rewind.metrics import ACCURACY_METRIC, METRICS, STRICT_ACCURACY_COLUMN, metric_of_column
+from rewind.ranking_metrics import ACCURACY_METRIC, METRICS, STRICT_ACCURACY_COLUMN, metric_of_column
 from rewind.report.results import (
     BEST_FIRST,
     ColumnComparison,

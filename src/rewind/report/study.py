@@ -39,7 +39,13 @@ from rewind.report.figures.ranks import rank_curve, rank_intervals
 from rewind.report.footnotes import Footnotes, describe_coverage
 from rewind.report.method_json import method_metrics
 from rewind.report.render import write_tables
-from rewind.report.results import Results, evaluated_directions, trusted_ranks
+from rewind.report.results import (
+    Results,
+    evaluated_directions,
+    interval_procedures,
+    setting_sizes,
+    trusted_ranks,
+)
 from rewind.report.short_notes import with_latex_notes
 from rewind.report.tables import TableInputs, build_tables, summary_text
 from rewind.statistics.rank_files import read_near_ties, read_not_evaluated, read_ranks
@@ -157,23 +163,6 @@ def seeded_methods(study: Study) -> list[str]:
     return study.trained() or towers
 
 
-def setting_sizes(results: Results) -> dict[str, dict[str, int]]:
-    """Setting → numbers of caption queries, searched items and clusters.
-
-    The files count queries and gallery by direction; in a study without text→item search the two are swapped.
-    """
-    clusters = results.intervals.groupby("setting")["clusters"].first()
-    sizes = {}
-    for setting, rows in results.metrics.groupby("setting"):
-        forward = rows[rows["direction"] == "text_to_item"]
-        row = (forward if len(forward) else rows).iloc[0]
-        captions, items = (row["queries"], row["gallery"]) if len(forward) else (row["gallery"], row["queries"])
-        if setting == "binary":  # each query has a gallery of its own: the clip and its twin
-            captions, items = row["queries"], 2 * row["queries"]
-        sizes[setting] = {"queries": int(captions), "items": int(items), "clusters": int(clusters[setting])}
-    return sizes
-
-
 # ---- Numbers and figure of cosine gaps ------------------------------------------------------------------------------
 
 
@@ -261,7 +250,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
         decoding=_decoding_facts(study, dataset, [record["packages"] for record in trained_records]),
         hardware=_hardware_counts(trained_records),
         seeds={results.labels[name]: study.methods[name].seeds or study.seeds for name in seeded_methods(study)},
-        procedures=_interval_procedures(results),
+        procedures=interval_procedures(results),
         bootstrap=results.intervals["boot_procedure"].iloc[0],
         family=len(study.pairs()),
         coverage=_coverage_note(read_csv(files.videos), "source images" if images else "source clips")
@@ -294,15 +283,6 @@ def _decoding_facts(study: Study, dataset: Dataset, packages: list[dict[str, str
             for name in dict.fromkeys(name for versions in packages for name in versions if name.startswith("decord"))
         },
     }
-
-
-def _interval_procedures(results: Results) -> dict[str, list[str]]:
-    """How intervals were computed → names of the compared methods; of all methods where none are compared."""
-    rows = results.intervals[results.intervals["metric"] == "R@1"].drop_duplicates("method").set_index("method")
-    labels_by_procedure: dict[str, list[str]] = {}
-    for method in results.compared() or results.ordered():
-        labels_by_procedure.setdefault(rows.loc[method, "procedure"], []).append(results.labels[method])
-    return labels_by_procedure
 
 
 def _vectors_note(dataset: Dataset, trained: bool = True) -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from rewind.config.report import RANK_COLUMN, SEARCH_DIRECTIONS
 from rewind.errors import RewindError
-from rewind.metrics import ACCURACY_METRIC, METRICS, STRICT_ACCURACY_COLUMN, metric_of_column
+from rewind.ranking_metrics import ACCURACY_METRIC, METRICS, STRICT_ACCURACY_COLUMN, metric_of_column
 from rewind.report import cosine_gap, notes, short_notes, verdict
 from rewind.report.cosine_gap import CosineGapResults
 from rewind.report.efficiency_table import efficiency_notes, efficiency_table

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.metrics import METRICS, tested_metrics
+from rewind.ranking_metrics import METRICS, tested_metrics
 from rewind.statistics.variance import Clusters
 
 RunRanks = dict[str, dict[int, pd.DataFrame]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rewind.metrics import recall_at
+from rewind.ranking_metrics import recall_at
 from rewind.statistics.variance import Clusters
 
 PROCEDURE = "cluster bootstrap over queries, these checkpoints"

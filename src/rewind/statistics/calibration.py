@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.metrics import METRICS, tested_metrics
+from rewind.ranking_metrics import METRICS, tested_metrics
 from rewind.statistics.inference import difference_inference, holm_adjusted, mean_inference, paired_inference
 from rewind.statistics.simulation import (
     PRETRAINED_ONCE,
@@ -55,7 +55,7 @@ def calibrate(
         design: the studies.
         replicates: how many of them.
         seed: of the random numbers.
-        metrics: tested ones of :mod:`rewind.metrics`.
+        metrics: tested ones of :mod:`rewind.ranking_metrics`.
         confidence: of intervals; tests have the level 1 − confidence.
         compared: makes other tests, which get the same studies, of the design, the pairs of methods (P, 2), the level
             and the generator of random numbers.

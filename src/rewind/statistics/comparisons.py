@@ -15,7 +15,7 @@ import pandas as pd
 
 from rewind.config.report import CLAIMED_METRICS, Statistics
 from rewind.errors import RewindError
-from rewind.metrics import MEDIAN_RANK_METRIC, METRICS, median_rank_with_ties, tested_metrics
+from rewind.ranking_metrics import MEDIAN_RANK_METRIC, METRICS, median_rank_with_ties, tested_metrics
 from rewind.statistics import bootstrap, labels
 from rewind.statistics.blocks import NotEvaluated, RankBlock, RunRanks, rank_blocks
 from rewind.statistics.bootstrap import Resamples, draw_weights, percentile_interval

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rewind.metrics import CHANCE_ACCURACY, METRICS
+from rewind.ranking_metrics import CHANCE_ACCURACY, METRICS
 from rewind.statistics import labels
 from rewind.statistics.blocks import NotEvaluated, RankBlock, RunRanks, rank_blocks
 from rewind.statistics.bounds import wilson_p_value, zero_variance_p_value

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from rewind.metrics import ROUNDING_TOLERANCE, median_rank_with_ties, recall_at
+from rewind.ranking_metrics import ROUNDING_TOLERANCE, median_rank_with_ties, recall_at
 from rewind.statistics.bounds import hall_interval, wilson_interval, zero_variance_interval, zero_variance_p_value
 from rewind.statistics.variance import (
     RELATIVE_ROUNDING,
@@ -288,9 +288,9 @@ def median_rank_interval(
         fixed: as for :func:`variance_components`.
 
     Returns:
-        Estimate: the pooled median (:func:`rewind.metrics.median_rank_with_ties`). Low: the smallest r where the upper
-        end of the interval of R@r is ≥ ½; high: the smallest where the lower end is. An end that no r reaches (few
-        clusters) is NaN.
+        Estimate: the pooled median (:func:`rewind.ranking_metrics.median_rank_with_ties`). Low: the smallest r where
+        the upper end of the interval of R@r is ≥ ½; high: the smallest where the lower end is. An end that no r reaches
+        (few clusters) is NaN.
     """
     last = int((higher + ties).max()) + 1
     ends: list[float | None] = [None, None]

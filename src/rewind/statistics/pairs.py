@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import fdtri, nctdtrinc, stdtrit
 
-from rewind.metrics import METRICS, tested_metrics
+from rewind.ranking_metrics import METRICS, tested_metrics
 from rewind.statistics import bootstrap, labels
 from rewind.statistics.blocks import RankBlock
 from rewind.statistics.bootstrap import Resamples, bootstrap_p_value, percentile_interval

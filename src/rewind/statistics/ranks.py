@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rewind.metrics import METRICS, tested_metrics
+from rewind.ranking_metrics import METRICS, tested_metrics
 from rewind.statistics.inference import significance_level
 
 METHOD_RANK_COLUMNS = ("method", "setting", "direction", "metric", "rank", "low", "high", "compared", "confidence")

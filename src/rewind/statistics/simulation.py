@@ -24,7 +24,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 from scipy.stats import multivariate_normal
 
-from rewind.metrics import METRICS
+from rewind.ranking_metrics import METRICS
 
 SIMULATED_METRICS = ("R@1", "R@10", "MRR", "MnR")
 PRETRAINED_PER_SEED, PRETRAINED_ONCE = "per seed", "once"

@@ -318,8 +318,9 @@ def _code_changes(old: Mapping[str, str], new: list[str]) -> Iterator[CodeChange
 def changed_modules(old: DefinitionHashes, new: DefinitionHashes) -> list[str]:
     """Modules that differ, each with what in it changed.
 
-    >>> changed_modules({"rewind.metrics:hits": "a", "rewind.metrics:old": "c"}, {"rewind.metrics:hits": "b"})
-    ['metrics.py changed (hits); is no longer used (old)']
+    >>> before = {"rewind.ranking_metrics:hits": "a", "rewind.ranking_metrics:old": "c"}
+    >>> changed_modules(before, {"rewind.ranking_metrics:hits": "b"})
+    ['ranking_metrics.py changed (hits); is no longer used (old)']
     """
     modules: dict[str, dict[str, list[str]]] = {}
     for part in sorted(old.keys() | new.keys()):

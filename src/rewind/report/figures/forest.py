@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from rewind.errors import RewindError
-from rewind.metrics import ACCURACY_METRIC, CHANCE_ACCURACY, metric_of_column
+from rewind.ranking_metrics import ACCURACY_METRIC, CHANCE_ACCURACY, metric_of_column
 from rewind.report.figures import style
 from rewind.report.figures.style import MethodStyle
 from rewind.report.setting_table import SETTING_TITLES

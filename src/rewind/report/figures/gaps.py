@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rewind.errors import RewindError
-from rewind.metrics import metric_of_column
+from rewind.ranking_metrics import metric_of_column
 from rewind.report.figures import style
 from rewind.report.figures.forest import DASHED, draw_estimate, index_rows, metric_label, rows_to_draw
 from rewind.report.figures.style import MethodStyle

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rewind.metrics import CHANCE_ACCURACY, metric_of_column
+from rewind.ranking_metrics import CHANCE_ACCURACY, metric_of_column
 from rewind.report.figures import style
 from rewind.report.figures.forest import DASHED, metric_label
 from rewind.report.results import chance_mark
