@@ -427,14 +427,14 @@ def evaluate(
     """
     from rewind.cli.evaluate import EvaluateOptions, run_evaluation
 
-    files = [scores] if isinstance(scores, (str, Path)) else scores
+    score_files = [scores] if isinstance(scores, (str, Path)) else scores
     plan, code = run_evaluation(
         EvaluateOptions(
             data=str(data),
             study=study,
             videos=str(videos or ""),
             vectors=[(str(captions), str(items)) for captions, items in vectors],
-            scores=[str(file) for file in files],
+            scores=[str(file) for file in score_files],
             encoder=encoder,
             model=model,
             options=[f"{key}={json.dumps(value)}" for key, value in (options or {}).items()],
