@@ -167,9 +167,9 @@ def test_a_lack_of_memory_names_the_file(tmp_path: Path) -> None:
         "try:\n    read_score_file(sys.argv[1])\nexcept MemoryError as error:\n    print(user_message(error))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, path], env=environment(), capture_output=True, text=True)
-    assert done.stdout.startswith(f"{path}: the memory is used up"), done.stdout + done.stderr
+    assert done.stdout.startswith(f"{path}: Cannot allocate memory"), done.stdout + done.stderr
     error = MemoryError()
-    assert str(user_message(error)).startswith("the memory is used up")
+    assert str(user_message(error)).startswith("Cannot allocate memory; ")
 
 
 def test_a_number_of_any_length_is_no_score(tmp_path: Path) -> None:

@@ -236,4 +236,4 @@ def test_another_archive_is_not_overwritten_by_an_index(study, capsys):
     assert "--index: folder.npz: a folder, but a file is to be written" in said(capsys, "--index", "folder.npz")
     Path("file").touch()
     assert "--save: file: no folder" in said(capsys, "--save", "file")
-    assert "a part of this path is a file, no folder" in said(capsys, "--index", "file/deeper/a.npz")
+    assert "Not a directory; correct the path" in said(capsys, "--index", "file/deeper/a.npz")

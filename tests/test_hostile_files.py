@@ -540,14 +540,14 @@ def test_standard_input_is_no_file_and_may_be_read() -> None:
 
 
 FAULTS = {
-    "memory": (MemoryError("Unable to allocate 7.2 TiB"), "the memory is used up"),
+    "memory": (MemoryError("Unable to allocate 7.2 TiB"), "Cannot allocate memory"),
     "torch's memory": (
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
         "memory",
     ),
-    "disk": (OSError(errno.EIO, os.strerror(errno.EIO)), "the disk reports an error of its own"),
-    "open files": (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "too many files are open"),
-    "space": (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "no space is left"),
+    "disk": (OSError(errno.EIO, os.strerror(errno.EIO)), "Input/output error"),
+    "open files": (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "Too many open files"),
+    "space": (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "No space left on device"),
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import json
 import os
 import re
@@ -24,15 +25,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.errors import RewindError
-from rewind.system_errors import (
-    attach_file_name,
-    attach_write_failure,
-    is_system_error,
-    move_into_place,
-    path_error_reason,
-    require_file_target,
-    user_message,
-)
+from rewind.system_errors import attach_file_name, is_system_error, path_error_reason, user_message
 
 # Letters, digits and . _ - ; never a leading dot or dash, so an id is neither hidden, a parent folder nor an option.
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
@@ -45,6 +38,8 @@ _NON_FILE_KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+DURABLE_SUFFIXES = frozenset({".safetensors", ".pt", ".bin", ".tar"})
+"""Suffixes of files that take hours to make again: models, training states, shards of clips."""
 _MAX_REASON_CHARACTERS = 200  # of a library's message
 # Columns of Rewind's own CSVs that are text whatever they look like.
 _TEXT_COLUMNS = frozenset(
@@ -234,7 +229,8 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
 
     A job killed at any moment leaves either the old file or the new one, and perhaps a hidden ``.<name>.<pid>.part``
     file. The suffix is kept, because writers such as ffmpeg choose their format by it. Files that take long to make
-    again (:data:`rewind.system_errors.DURABLE_SUFFIXES`) also survive a power cut.
+    again (:data:`DURABLE_SUFFIXES`) also survive a power cut: they are flushed to the disk before they get their name,
+    and so is their folder afterwards.
 
     Raises:
         RewindError: if ``path`` is a folder, a device or a pipe.
@@ -251,12 +247,43 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
         yield temporary
-        move_into_place(temporary, path)
+        durable = path.suffix in DURABLE_SUFFIXES
+        if durable:
+            _sync(temporary)
+        os.replace(temporary, path)
+        if durable:
+            _sync(path.parent)
     except Exception as error:
-        attach_write_failure(error, path, temporary)  # before the file is removed: what it takes is part of the message
+        attach_file_name(error, path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def require_file_target(path: Path) -> None:
+    """Refuse to put a file where there is a folder, a device or a pipe.
+
+    Raises:
+        RewindError: naming it.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return  # nothing there yet, or a path that cannot be looked at: writing will report that
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+        raise RewindError(f"{path}: {kind}, but a file is to be written; name a file.")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # no fsync here
+            raise
+    finally:
+        os.close(handle)
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 NON_SEMANTIC = frozenset(
     {
         "rewind.errors",  # messages for people, as a terminal may show them
-        "rewind.system_errors",  # messages about faults of the machine, and checks that a file is whole
+        "rewind.system_errors",  # messages about faults of the machine
         "rewind.io.files:atomic_write",  # where a file is put, not what is in it
         "rewind.progress",  # lines on the console
         "rewind.provenance",  # what ran, where, and what was typed: recorded beside results, never in them
