@@ -191,12 +191,23 @@ def cut_output(copy: Path, out: Path) -> dict:
     return {}
 
 
+def flip_output(copy: Path, out: Path) -> dict:
+    """As a failing disk does: neither size nor time tell."""
+    path, times = out / "x.mp4", (out / "x.mp4").stat()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return {}
+
+
 def spoil_state(copy: Path, out: Path) -> dict:
     (out / ".state" / "x.json").write_text('{"signature": ')
     return {}
 
 
 CHANGES: dict[str, Callable[[Path, Path], dict]] = {
+    "a byte of the output flipped": flip_output,
     "source rewritten": rewrite_source,
     "other settings": lambda copy, out: {"settings": Video(fps=4, short_side=32)},
     "other code": lambda copy, out: {"code": "edited"},

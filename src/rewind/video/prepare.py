@@ -235,6 +235,7 @@ def _prepare(task: ClipTask, settings: MediaSettings, settings_hash: str, find_p
     if not task.source:
         _discard(task)
         return ClipResult(ClipReport(item_id=task.item_id, status="missing", reason="no source file"))
+    forget_damaged_clip(task)
     try:
         signature = stable_hash(settings_hash, _file_stamp(task.source), _file_stamp(task.reversed_source), task.twin)
         done = find_packed(task, signature, "") or _finished(task, signature, "")
@@ -291,6 +292,20 @@ def _finished(task: ClipTask, signature: str, content: str) -> ClipResult | None
         return None
     intact = result.report.status == "ok" and result.report.bytes == sizes
     return result if intact and result.holds(signature, content) else None
+
+
+def forget_damaged_clip(task: ClipTask) -> None:
+    """Remove the state of a clip that a killed job finished and whose files changed since, so that it is made again.
+
+    :func:`_finished` looks at their size alone.
+    """
+    try:
+        noted = read_result(json.loads(task.state.read_text(encoding="utf-8"))).sha256
+        if not noted or _files_sha256(task.outputs) == noted:  # an earlier version noted none
+            return
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return  # nothing is finished
+    task.state.unlink(missing_ok=True)
 
 
 def _discard(task: ClipTask) -> None:

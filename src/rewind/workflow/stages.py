@@ -61,7 +61,8 @@ GUARDS = frozenset(
         "rewind.video.shards:refuse_shard",
         "rewind.video.shards:check_csv",
         "rewind.video.shards:check_clip_location",
-        # Checksums of the rows of a frame store.
+        # Checksums of clips that a killed job finished, and of the rows of a frame store.
+        "rewind.video.prepare:forget_damaged_clip",
         "rewind.video.frame_store:write_row_checksums",
         "rewind.video.frame_store:publish_row_checksums",
         "rewind.video.frame_store:check_row",
