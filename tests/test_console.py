@@ -12,7 +12,9 @@ import pytest
 
 from conftest import ROOT
 from init_room import CLIPS, told
-from rewind.errors import RewindError, printable
+from rewind.errors import RewindError, printable, printable_name
+from rewind.io.files import reading_user_file
+from rewind.io.strict import read_user_text
 from rewind.system_errors import user_message as sentence_of
 from rewind.video.sources import SourceListing
 from rewind.workflow.job import job_session
@@ -48,7 +50,13 @@ def test_jobs_print_and_log_what_is_printable(tmp_path: Path, capsys: pytest.Cap
     assert f"error: {SHOWN}: broken" in capsys.readouterr().err
 
 
-NAMES = {"x\udcff": "is not UTF-8", " x": "has a blank at an end", "x\x1b[31m": "has a control character"}
+NAMES = {
+    "x\udcff": "is not UTF-8",
+    " x": "has a blank at an end",
+    "x\x1b[31m": "has a control character",
+    "x\nerror: y": "has a control character",
+    "x\ry": "has a control character",
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,8 +67,30 @@ def test_a_clip_that_no_table_can_name_is_refused(here, init, name: str) -> None
     for suffix in ("mp4", "txt"):
         os.rename(folder / f"clip3.{suffix}", folder / f"{name}.{suffix}")
     said = init("mine/videos", ok=False)
-    assert f"the name '{printable(name)}.mp4' {NAMES[name]}; rename the file." in said
+    assert f"the name '{printable_name(name)}.mp4' {NAMES[name]}; rename the file." in said
     assert not Path("config/datasets").exists() or not list(Path("config/datasets").iterdir())
+
+
+@pytest.mark.parametrize("end", ["\n", "\r"])
+def test_a_name_of_two_lines_is_one_line_of_a_message(here, init, end: str) -> None:
+    """A second line would look like a message of its own."""
+    name, shown = f"x{end}error: y", printable_name(f"x{end}error: y")
+    folder = Path("mine/videos")
+    for row, path in zip(told(), sorted(folder.glob("*.mp4")), strict=True):
+        path.with_suffix(".txt").write_text(row[1])
+    (folder / f"{name}.mp4").write_bytes((folder / "clip3.mp4").read_bytes())
+    (folder / f"{name}2.txt").write_text("a caption")
+    said = init("mine/videos")
+    assert f"\n  {shown}.mp4\n" in said and f"\n  {shown}2.txt\n" in said
+    assert f"error: {shown}.txt: name a .csv" in init(f"{name}.txt", ok=False)
+    Path(name).write_bytes(b"\xff")
+    for read in (read_user_text, lambda path: reading_user_file(path, "npz").__enter__()):
+        for path in (name, f"{name} that is absent"):
+            with pytest.raises((RewindError, AssertionError)) as caught:
+                read(path)
+                raise AssertionError
+            assert "\n" not in str(caught.value) and "\r" not in str(caught.value)
+    assert sentence_of(OSError(28, "No space", name)).startswith(f"{shown}: ")
 
 
 def test_other_files_of_a_folder_may_be_called_anything(here, init) -> None:

@@ -179,7 +179,7 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path):
 
 
 def test_what_pythonpath_names_is_still_imported(tmp_path):
-    (tmp_path / "psutil.py").write_text(MARK + "raise SystemExit('mine')\n")
+    (tmp_path / "yaml.py").write_text(MARK + "raise SystemExit('mine')\n")
     path = f"{tmp_path}{os.pathsep}{ROOT / 'src'}"
     command = [sys.executable, "-m", "rewind", "doctor"]
     done = subprocess.run(

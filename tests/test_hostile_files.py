@@ -44,6 +44,7 @@ from rewind.evaluation.matrix import open_scores
 from rewind.exports.mteb import import_predictions
 from rewind.io import strict
 from rewind.io.files import read_csv, read_json, reading_user_file, require_regular_file
+from rewind.io.strict import read_user_text
 from rewind.models import architectures, viclip
 from rewind.models.checkpoint import load_model
 from rewind.models.miniclip_checkpoint import read_vocabulary_captions
@@ -56,6 +57,7 @@ from rewind.video.images import upright_rgb
 from rewind.video.transcode import UnusableSource
 from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.checksums import structural_fault
+from rewind.workflow.config import custom_rules
 
 SECONDS = 5  # until a reader that waits for ever is stopped
 
@@ -669,3 +671,20 @@ def test_whatever_reads_a_file_is_guarded() -> None:
     ]
     assert [one for one in found if not one.startswith(tuple(INSIDE))] == []
     assert [name for name in INSIDE if not any(one.startswith(name) for one in found)] == []  # none is out of date
+
+
+def test_a_link_that_leads_to_itself_is_not_called_a_missing_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    readers = {
+        "loop.npz": lambda path: read_embedding_file(path, "items"),
+        "loop.trec": read_score_file,
+        "loop.pt": read_state,
+        "loop.smk": lambda path: custom_rules({"custom_rules": [path]}),
+        "loop.txt": read_user_text,
+    }
+    for name, read in readers.items():
+        Path(name).symlink_to(name)
+        with pytest.raises(RewindError, match=f"{name}: Too many levels of symbolic links; remove the symbolic link"):
+            read(name)
+        with pytest.raises(RewindError, match=f"no-{name}: no such file"):
+            read(f"no-{name}")

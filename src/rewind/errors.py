@@ -2,7 +2,8 @@
 
 A :class:`RewindError` says what is wrong, where (file, row, key) and what to do; jobs and commands print it without
 a traceback. Any other exception is a bug in Rewind and keeps its traceback. Names of files, labels and captions
-come from others and may contain control characters: :func:`printable` escapes them.
+come from others and may contain control characters: :func:`printable` escapes them in whole texts, and
+:func:`printable_name` also ends of lines in a name, which would look like another message.
 """
 
 from __future__ import annotations
@@ -80,6 +81,15 @@ def printable(text: str) -> str:
     clip\x1b[31m.mp4
     """
     return _UNPRINTABLE.sub(_escape_match, text)
+
+
+def printable_name(name: object) -> str:
+    r"""A file's name or an id inside of a message: as :func:`printable`, and on one line.
+
+    >>> print(printable_name("clip\n1.mp4"))
+    clip\n1.mp4
+    """
+    return printable(str(name)).replace("\n", r"\n").replace("\r", r"\r")
 
 
 def _escape_match(match: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from rewind.errors import RewindError, printable
+from rewind.errors import RewindError, printable, printable_name
 
 _AGAIN = "start again; what is finished is kept"
 _FREE_SPACE = f"free some space (`df -h` and `df -i` show it) or name another place, and {_AGAIN}"
@@ -85,7 +85,7 @@ def user_message(error: BaseException) -> str | None:
         detail = f" ({str(error).splitlines()[0].rstrip('.')})" if str(error) else ""
     elif path is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         path = "standard output"  # every file is written by `atomic_write`, which notes its path on the error
-    where = f"{path}: " if path else ""
+    where = f"{printable_name(path)}: " if path else ""
     return printable(f"{where}{fault[0]}{detail}; {fault[1]}.")
 
 

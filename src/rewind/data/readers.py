@@ -523,9 +523,9 @@ def read_embedding_file(path: str | Path, side: Literal["captions", "items"]) ->
         raise RewindError(
             f"{path}: vectors are read from .npz, .npy, .parquet or .safetensors; save them as one of these."
         )
+    require_regular_file(path, missing_ok=True)
     if not path.exists():
         raise RewindError(f"{path}: no such file; write the vectors there, or correct the path.")
-    require_regular_file(path)
     with name_file_in_errors(path):
         ids, values, lengths = _read_npz_embeddings(path, side) if path.suffix == ".npz" else readers[path.suffix](path)
         return _check_embeddings(ids, values, lengths, str(path))
@@ -708,6 +708,7 @@ def read_score_file(path: str | Path) -> ScoreMatrix:
     ((1, 2), ['v1', 'v2'])
     """
     path = Path(path)
+    require_regular_file(path, missing_ok=True)
     if not path.exists():
         raise RewindError(f"{path}: no such file; write the scores there, or correct the path.")
     with name_file_in_errors(path):

@@ -35,7 +35,7 @@ from rewind.encoders.frames import (
     torch_dtype,
 )
 from rewind.errors import RewindError
-from rewind.io.files import read_json
+from rewind.io.files import read_json, require_regular_file
 from rewind.registry import ENCODERS
 
 # ---- Options, and checks before the first job (nothing is loaded or fetched) ---------------------------------------
@@ -124,6 +124,7 @@ def _check_folder(encoding: Encoding, options: Options, folder: Path) -> None:
     _refuse_redundant_options(options, "a local folder")
     if encoding.revision:
         raise RewindError("revision: a local folder has none; remove the key.")
+    require_regular_file(folder / CONFIG_FILE, missing_ok=True)
     if not (folder / CONFIG_FILE).is_file():
         raise RewindError(
             f"name: {folder}/{CONFIG_FILE}: no such file. Copy it from the model's page on the hub, beside its weights."

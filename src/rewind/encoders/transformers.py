@@ -35,7 +35,7 @@ from rewind.encoders.frames import (
 )
 from rewind.encoders.padding import PROBE_CAPTIONS, TokenizerOptions
 from rewind.errors import RewindError
-from rewind.io.files import read_json
+from rewind.io.files import read_json, require_regular_file
 from rewind.registry import ENCODERS
 
 # ---- The encoder ---------------------------------------------------------------------------------------------------
@@ -75,6 +75,7 @@ def check(encoding: Encoding) -> None:
         )
         _check_config(encoding, base.cached_file_path(encoding.name, CONFIG_FILE, encoding.revision))
         return
+    require_regular_file(folder / CONFIG_FILE, missing_ok=True)
     if not (folder / CONFIG_FILE).is_file():
         raise RewindError(
             f"name: {folder}/{CONFIG_FILE}: no such file. Put the model's configuration and weights there."

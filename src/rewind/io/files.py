@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rewind.errors import RewindError
+from rewind.errors import RewindError, printable_name
 from rewind.system_errors import attach_file_name, is_system_error, path_error_reason, user_message
 
 # Letters, digits and . _ - ; never a leading dot or dash, so an id is neither hidden, a parent folder nor an option.
@@ -94,18 +94,20 @@ def require_regular_file(path: str | Path, missing: str = "", missing_ok: bool =
     except FileNotFoundError as error:
         if missing_ok:
             return
-        raise RewindError(f"{path}: no such file {missing}".rstrip(" .") + ".") from error
+        raise RewindError(f"{printable_name(path)}: no such file {missing}".rstrip(" .") + ".") from error
     except ValueError as error:  # a path with a NUL character
-        raise RewindError(f"{path}: cannot be read ({error}).") from error
+        raise RewindError(f"{printable_name(path)}: cannot be read ({error}).") from error
     except OSError as error:
         if is_system_error(error):
             raise
-        raise RewindError(f"{path}: {path_error_reason(error)}.") from error
+        raise RewindError(f"{printable_name(path)}: {path_error_reason(error)}.") from error
     if (what := _NON_FILE_KINDS.get(kind)) and not _PIPED_PATH.fullmatch(str(path)):
         remedy = "name the file itself" if kind == stat.S_IFDIR else "save its content in a file, and name that"
-        raise RewindError(f"{path}: this is {what}; {remedy}.")
+        raise RewindError(f"{printable_name(path)}: this is {what}; {remedy}.")
     if not os.access(path, os.R_OK):  # libraries would call such a file damaged
-        raise RewindError(f"{path}: this account may not read the file; ask its owner for the right, or copy it.")
+        raise RewindError(
+            f"{printable_name(path)}: this account may not read the file; ask its owner for the right, or copy it."
+        )
 
 
 def non_file_kind(path: str | Path) -> str:
@@ -175,7 +177,8 @@ def reading_user_file(path: str | Path, what: str, remedy: str = "write it again
             raise cause from None
         if isinstance(error, RewindError) or _is_about_other_file(error, path):
             raise
-        raise RewindError(f"{path}: no {what} that can be read ({_short_reason(error)}); {remedy}.") from error
+        reason = f"no {what} that can be read ({_short_reason(error)})"
+        raise RewindError(f"{printable_name(path)}: {reason}; {remedy}.") from error
 
 
 def _is_about_other_file(error: BaseException, path: str | Path) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rewind.errors import RewindError
+from rewind.errors import RewindError, printable_name
 from rewind.io.files import name_file_in_errors, reading_user_file
 
 SAVE_AS_UTF8 = "save it as UTF-8"
@@ -101,25 +101,25 @@ Windows-1252, or in a file that is no text; save it as UTF-8.
     """
     for mark, name in _OTHER_ENCODINGS.items():
         if raw.startswith(mark):
-            raise RewindError(f"{where}: the file is {name} and not UTF-8; {SAVE_AS_UTF8}.")
+            raise RewindError(f"{printable_name(where)}: the file is {name} and not UTF-8; {SAVE_AS_UTF8}.")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # What comes before the fault is sound; decoding it without the mark gives the column that an editor shows.
         row, column = row_and_column(raw[: error.start].decode("utf-8-sig"))
         raise RewindError(
-            f"{where}: not UTF-8: row {row}, character {column} is the byte 0x{raw[error.start]:02X}, as in Latin-1 or "
-            f"Windows-1252, or in a file that is no text; {SAVE_AS_UTF8}."
+            f"{printable_name(where)}: not UTF-8: row {row}, character {column} is the byte "
+            f"0x{raw[error.start]:02X}, as in Latin-1 or Windows-1252, or in a file that is no text; {SAVE_AS_UTF8}."
         ) from error
     nul = text.find("\0")
     if nul >= 0:
         row, column = row_and_column(text[:nul])
         raise RewindError(
-            f"{where}: row {row}, character {column} is a NUL character, as in UTF-16 or in a file that is no text; "
-            f"{SAVE_AS_UTF8}."
+            f"{printable_name(where)}: row {row}, character {column} is a NUL character, as in UTF-16 or in a file "
+            f"that is no text; {SAVE_AS_UTF8}."
         )
     if not text.strip():
-        raise RewindError(f"{where}: the file is empty.")
+        raise RewindError(f"{printable_name(where)}: the file is empty.")
     return text
 
 

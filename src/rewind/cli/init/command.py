@@ -29,7 +29,7 @@ from rewind.cli.scaffold import (
 )
 from rewind.data.annotations import twin_of
 from rewind.data.readers import EXPORTED_ARRAYS, open_npz, read_embedding_file
-from rewind.errors import RewindError
+from rewind.errors import RewindError, printable_name
 from rewind.workflow.config import load_checked_config
 
 MAX_FAULTS_SHOWN = 50
@@ -125,7 +125,9 @@ def _read_source(source: Path, trained: bool) -> UserData:
         return read_caption_json(source, trained)
     readers = {".csv": read_caption_csv, ".jsonl": read_caption_jsonl}
     if source.suffix.lower() not in readers:
-        raise RewindError(f"{source}: name a .csv, .json or .jsonl file, or a folder with clips and their captions.")
+        raise RewindError(
+            f"{printable_name(source)}: name a .csv, .json or .jsonl file, or a folder with clips and their captions."
+        )
     return readers[source.suffix.lower()](source)
 
 

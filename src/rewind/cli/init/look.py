@@ -11,7 +11,7 @@ from rewind.cli.init.read import UserData
 from rewind.config.dataset import Video
 from rewind.data.formats.photos import IMAGE_SUFFIXES, open_image
 from rewind.data.splits import duplicate_files
-from rewind.errors import RewindError, first_lines
+from rewind.errors import RewindError, first_lines, printable_name
 from rewind.progress import track
 from rewind.video.images import upright_rgb
 from rewind.video.sources import VIDEO_SUFFIXES, SourceFinder
@@ -64,7 +64,7 @@ def inspect_media(data: UserData, videos: str, max_decoded: int, cores: int) -> 
     media = _find_best_folder(data, videos)
     kinds = _media_kinds(list(media.files.values()))
     if len(kinds) > 1:
-        shown = " and ".join(f"{kind} ({path.name})" for kind, path in sorted(kinds.items()))
+        shown = " and ".join(f"{kind} ({printable_name(path.name)})" for kind, path in sorted(kinds.items()))
         data.faults.append(f"{media.folder}: holds {shown}; a data set has one kind: name a folder of one.")
     media.items = "videos" if "videos" in kinds else "images"
     # Groups of different files with the same content, then single files that several items name.

@@ -14,7 +14,7 @@ from rewind.data.formats.embeddings import ImageNames, read_caption_lines
 from rewind.data.formats.photos import IMAGE_SUFFIXES, item_id_from_file
 from rewind.data.formats.rtime import read_rtime_files
 from rewind.data.formats.table import TABLE_COLUMNS
-from rewind.errors import RewindError, first_lines, printable
+from rewind.errors import RewindError, first_lines, printable_name
 from rewind.io.files import check_id
 from rewind.io.strict import (
     CsvColumns,
@@ -103,7 +103,7 @@ class UserData:
             Whether the name can be the id unchanged.
         """
         if fault := file_name_fault(path):
-            self.faults.append(f"{where}: the name '{printable(path)}' {fault}; rename the file.")
+            self.faults.append(f"{where}: the name '{printable_name(path)}' {fault}; rename the file.")
             return False
         group = fields.pop("group", "")
         caption, reverse = (" ".join(text.split()) for text in (caption, fields.pop("reverse", "")))
@@ -140,7 +140,7 @@ def file_name_fault(path: str) -> str:
         return "is not UTF-8"
     if path != path.strip():
         return "has a blank at an end"
-    return "" if printable(path) == path and "\n" not in path and "\r" not in path else "has a control character"
+    return "" if printable_name(path) == path else "has a control character"
 
 
 def safe_id(name: str) -> str:
@@ -474,17 +474,17 @@ def _read_text_files(folder: Path, files: list[str], text_files: dict[str, Path]
         forward = _caption_lines(path)
         for number, text in enumerate(forward):
             reverse_text = reverse[number] if number < len(reverse) else ""
-            data.add(item_id, clip, text, str(path), reverse=reverse_text)
+            data.add(item_id, clip, text, printable_name(path), reverse=reverse_text)
         if len(reverse) > len(forward):
             data.items[item_id].reverse += reverse[len(forward) :]
-    without_caption = [f"  {clip}" for clip in files if clip not in text_files]
+    without_caption = [f"  {printable_name(clip)}" for clip in files if clip not in text_files]
     if without_caption:
         data.notes.append(
             f"{folder}: {len(without_caption):,} without a caption are left out:\n{first_lines(without_caption)}"
         )
     used = {path.name for path in text_files.values()}
     used |= {f"{path.stem}{REVERSED_SUFFIX}.txt" for path in text_files.values()}
-    unused = [f"  {path.name}" for path in sorted(folder.rglob("*.txt")) if path.name not in used]
+    unused = [f"  {printable_name(path.name)}" for path in sorted(folder.rglob("*.txt")) if path.name not in used]
     if unused:
         data.notes.append(f"{folder}: {len(unused):,} text files without a clip of their name:\n{first_lines(unused)}")
     return data
