@@ -34,7 +34,7 @@ def test_a_broken_memory_is_none(tmp_path, content):
     file = tmp_path / "memory.json"
     file.write_bytes(content)
     assert JsonCache(file).get("memory") is None and "memory" not in JsonCache(file)
-    assert models.all_model_faults({}, {}, file) == {} and file.read_bytes() == content
+    assert models.all_model_faults({}, {}, JsonCache(file)) == {} and file.read_bytes() == content
     assert ModuleReader(Path("src/rewind"), memory=file).module("rewind.errors").units
     assert load_code_hash("memory", tmp_path) is None
     assert UserInputs(file, writes=True).parts([file]) == {}

@@ -19,6 +19,7 @@ from rewind.data.annotations import read_annotations
 from rewind.data.formats import rtime, shapes, table
 from rewind.data.groups import dataset_has_groups, read_groups
 from rewind.errors import ConfigErrors, RewindError
+from rewind.io.cache import JsonCache
 from rewind.io.files import read_json, read_spreadsheet, write_json
 from rewind.report.figures.groups import MAX_GROUPS, group_intervals
 from rewind.report.footnotes import Footnotes
@@ -78,7 +79,7 @@ def test_files_that_are_named_are_told_before_the_first_job(tmp_path: Path, monk
         load_checked_config({"studies": ["demo"], "overrides": absent})
     assert "- nowhere.csv" in str(refused.value) and "- nowhere.txt" in str(refused.value)
     (tmp_path / "g.csv").write_text("item_id,group\nnobody,x\n")
-    told, faulty = annotations.annotation_faults({}, {"d": data(tmp_path, groups=str(tmp_path / "g.csv"))})
+    told, faulty = annotations.annotation_faults({}, {"d": data(tmp_path, groups=str(tmp_path / "g.csv"))}, JsonCache())
     assert not told and "the item_id 'nobody' is not in the annotations" in faulty["d"][0]
 
 

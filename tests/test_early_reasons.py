@@ -96,7 +96,7 @@ def test_of_clips_that_may_be_broken_only_unknown_ids_are_told_beforehand(checko
 def test_a_table_that_has_grown_is_believed_and_not_what_was_made_of_it_before(checkout: Path) -> None:
     import pandas as pd
 
-    memory = checkout / ".snakemake/rewind/sound.json"
+    memory = checkout / ".snakemake/rewind/preflight.json"
     dataset = load_dataset("doors")
     found = read_annotations(dataset, "")
     ready = pd.DataFrame({"item_id": [f"v{n}" for n in range(COUNT)], "status": "ok", "reason": ""})
@@ -199,6 +199,28 @@ def test_why_and_accept_say_why_snakemake_refuses(checkout: Path) -> None:
             "config/studies/s.yaml:",
             "  absent.npz: no such file; write the vectors there, or correct the path",
         ]
+
+
+def test_a_workflow_that_is_started_elsewhere_compares_with_its_own_folder(checkout: Path, tmp_path: Path) -> None:
+    """`--directory`: ids are those of the dataset that was made there, and not of one where the user stands."""
+    Path("config/config.yaml").write_text("studies: [s]\n")
+    Path("config/datasets/doors.yaml").write_text("source: {format: emoji}\nimage: {shards: 1}\n")
+    elsewhere, here, there = tmp_path / "elsewhere", *([f"{name}{n}" for n in range(40)] for name in ("here", "there"))
+    for folder, names in ((checkout, here), (elsewhere, there)):
+        sources = folder / "results/data/doors/source"
+        sources.mkdir(parents=True)
+        rows = [f"{name},{name},a {name}," for name in names]
+        (sources / "emoji.csv").write_text("\n".join(["item_id,subject,label,tags", *rows, ""]))
+        (sources / "skipped.csv").write_text("item_id,reason\n")
+        (sources / "ready.json").write_text("{}")
+    items(there, np.eye(40, dtype=np.float32))
+    np.savez("mine/captions.npz", ids=np.array([f"{name}#0" for name in there]), vectors=np.eye(40, dtype=np.float32))
+    keys = yaml.safe_load(Path("config/studies/s.yaml").read_text())
+    Path("config/studies/s.yaml").write_text(yaml.safe_dump(keys | {"evaluation": {"settings": ["test"]}}))
+    command = [sys.executable, "-m", "snakemake", "-n", "-s", ROOT / "Snakefile", "--directory", checkout]
+    done = subprocess.run(command, cwd=elsewhere, env=environment(), capture_output=True, text=True)
+    assert "mine/captions.npz: no caption of data set doors is called so: 40 ids: 'there0#0'" in done.stdout
+    assert "for example 'here0#0'" in done.stdout
 
 
 def test_a_refusal_loses_no_reason() -> None:

@@ -11,6 +11,7 @@ from rewind.config import load_study
 from rewind.config.encoders import encoding_of, encodings_of
 from rewind.config.methods import precomputed_files, precomputed_options
 from rewind.errors import ConfigErrors, RewindError
+from rewind.io.cache import JsonCache
 from rewind.workflow.preflight import models
 
 STUDY = """
@@ -105,14 +106,16 @@ def test_what_is_known_to_fail_is_said_and_what_is_sound_remembered(tmp_path: Pa
     monkeypatch.setattr(models.importlib, "import_module", lambda name: interface)
     good, bad = (study(tmp_path, f"{{encoder: open_clip, name: {name}}}") for name in ("good", "bad"))
     for _ in range(2):
-        assert not models.encoder_faults(good, None, memory)
-        assert models.encoder_faults(bad, None, memory) == ["methods.named.options.name: bad: is not there"]
+        passed = JsonCache(memory)
+        assert not models.encoder_faults(good, None, passed)
+        assert models.encoder_faults(bad, None, passed) == ["methods.named.options.name: bad: is not there"]
+        passed.save()
     assert asked == ["good", "bad", "bad"], "only what is sound is remembered"
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    models.encoder_faults(good, None, memory)
+    models.encoder_faults(good, None, JsonCache(memory))
     assert asked[-1] == "good"
 
 
 def test_a_data_set_of_vectors_has_nothing_to_encode(tmp_path: Path) -> None:
     made = study(tmp_path, "{encoder: open_clip, name: RN50}")
-    assert "holds vectors" in models.encoder_faults(made, SimpleNamespace(name="shapes", vectors=True))[0]
+    assert "holds vectors" in models.encoder_faults(made, SimpleNamespace(name="shapes", vectors=True), JsonCache())[0]

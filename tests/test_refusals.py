@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -16,6 +18,7 @@ from conftest import ROOT
 from rewind.config.load import load_study, merge_config
 from rewind.errors import ConfigErrors, RewindError
 from rewind.workflow.config import load_checked_config, load_config
+from rewind.workflow.preflight import checks
 
 STUDY = {
     "dataset": "shapes",
@@ -222,6 +225,31 @@ def test_a_vocabulary_is_looked_into(checkout: Path) -> None:
         assert f"text.vocabulary: {message}" in refused({**change, "backbone.kind": "miniclip_towers"})
 
 
+def test_every_check_is_in_the_list_and_needs_something_that_is_known() -> None:
+    written = {
+        value for value in vars(checks).values() if inspect.isfunction(value) and value.__module__ == checks.__name__
+    }
+    own = {check for check in written if list(inspect.signature(check).parameters) == ["given"]}
+    assert own == {check.run for check in checks.CHECKS}
+    given = checks.Preflight({})
+    assert all(hasattr(given, check.needs) for check in checks.CHECKS)
+
+
+def test_just_before_the_first_job_the_first_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    studies = {"demo": SimpleNamespace(resources=SimpleNamespace(gpus=8))}
+    lost = ["results/data/d/videos/shards/0-of-1.tar"]
+    planned = [("video_shard", lost), ("videos", ["results/data/d/videos/report.csv"])]
+    monkeypatch.setattr(checks, "count_visible_gpus", lambda: 2)
+    with pytest.raises(
+        ConfigErrors, match=r"demo\.yaml:\n  resources\.gpus: 8, but this machine has 2: lower the number"
+    ):
+        checks.run_checks("start", checks.Preflight(studies, lost=lost, planned=planned, local=True))
+    with pytest.raises(RewindError, match=r"0-of-1\.tar"):
+        checks.run_checks("start", checks.Preflight(studies, lost=lost, planned=planned))
+    monkeypatch.setattr(checks, "count_visible_gpus", lambda: 0)
+    checks.run_checks("start", checks.Preflight(studies, lost=lost, planned=planned[:1], local=True))
+
+
 def test_only_what_was_found_sound_is_remembered(checkout: Path) -> None:
     write("s", {})
     probe = (
@@ -259,9 +287,9 @@ def test_a_study_without_training_needs_no_seed_and_no_check(checkout: Path) -> 
 
 def test_a_submission_that_cannot_be_written_is_refused_where_it_is_asked_for(checkout: Path) -> None:
     write("s", {})
-    load_checked_config({"studies": ["s"]}, wanted=["--cores", "1", "results/s/tables"])
+    load_checked_config({"studies": ["s"]}, targets=["--cores", "1", "results/s/tables"])
     with pytest.raises(ConfigErrors, match=r"source\.test: empty: a submission of study s needs the npz of captions"):
-        load_checked_config({"studies": ["s"]}, wanted=["results/s/submission/meanP.seed0.csv"])
+        load_checked_config({"studies": ["s"]}, targets=["results/s/submission/meanP.seed0.csv"])
 
 
 @pytest.mark.slow

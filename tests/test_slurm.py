@@ -7,13 +7,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from rewind.workflow.preflight.cluster import cluster_faults, max_gpus_per_node
+from rewind.errors import RewindError
+from rewind.workflow.preflight.checks import Preflight, run_checks
+from rewind.workflow.preflight.cluster import max_gpus_per_node
 
 DISABLED = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
 
 
 def studies(gpus: int) -> dict:
     return {"demo": SimpleNamespace(resources=SimpleNamespace(gpus=gpus))}
+
+
+def cluster_faults(studies: dict, status_command: str | None, first_check: int | None) -> str:
+    """What is said just before the first job; empty where nothing is wrong."""
+    slurm = SimpleNamespace(status_command=status_command, init_seconds_before_status_checks=first_check)
+    try:
+        run_checks("start", Preflight(studies, slurm=slurm))
+    except RewindError as error:
+        return str(error)
+    return ""
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from snakemake.exceptions import WorkflowError
 from rewind.errors import RewindError
 from rewind.io.files import read_json
 from rewind.system_errors import user_message
-from rewind.video.shards import how_to_restore_shards
+from rewind.video.shards import how_to_restore_shards, missing_shards
 from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.code_hash import StageCode
 from rewind.workflow.config import custom_rules, load_checked_config, load_config
 from rewind.workflow.plan.files import Unwatched, UserFile
 from rewind.workflow.plan.rules import CodeHashes, WorkflowPlan
 from rewind.workflow.plan.study import DRAWN_OF_A_RUN, PICTURES, PICTURES_OF_A_RUN
-from rewind.workflow.preflight.start import lost_shards, start_faults
+from rewind.workflow.preflight.checks import Preflight, run_checks
 from rewind.workflow.user_inputs import UserInputs
 
 # Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for is there. Jobs
@@ -28,7 +28,7 @@ from rewind.workflow.user_inputs import UserInputs
 try:
     if FIRST_PROCESS:
         STUDIES, DATASETS = load_checked_config(
-            config, Path(".snakemake/rewind/sound.json"), sys.argv[1:], HOME, TYPED
+            config, Path(".snakemake/rewind/preflight.json"), sys.argv[1:], HOME, TYPED
         )
     else:
         STUDIES, DATASETS = load_config(config, HOME, TYPED)
@@ -41,7 +41,7 @@ except Exception as error:
     if sentence := user_message(error):
         raise WorkflowError(sentence) from None
     raise
-LOST = lost_shards(DATASETS)
+LOST = [path for name in DATASETS for path in missing_shards(Path(f"results/data/{name}/videos"))]
 if FIRST_PROCESS:
     atexit.register(CODE.reader.memory.save)
     atexit.register(SEEN.keep)

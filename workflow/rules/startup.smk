@@ -49,8 +49,13 @@ onstart:
         workflow.executor_settings if getattr(workflow.executor_plugin, "name", "") == "slurm" else None
     )
     planned = [(job.rule.name, list(map(str, job.output))) for job in workflow.dag.needrun_jobs()]
-    if faults := start_faults(STUDIES, LOST, planned, workflow.local_exec, settings):
-        raise WorkflowError(faults)
+    try:
+        run_checks(
+            "start",
+            Preflight(STUDIES, lost=LOST, planned=planned, local=workflow.local_exec, slurm=settings),
+        )
+    except RewindError as error:
+        raise WorkflowError(str(error)) from None
     if settings:
         # Jobs of a group run one after another: side by side they would ask for a node each, and for all their memory.
         workflow.global_resources["nodes"] = 1

@@ -274,7 +274,7 @@ def _write_checked(texts: dict[Path, str], name: str, replaced: Collection[Path]
     )
     with write_files(texts, replaced) as backups:
         loaded = load_checked_config(
-            _snakemake_config(name), Path(".snakemake/rewind/sound.json"), typed={"studies": [name]}
+            _snakemake_config(name), Path(".snakemake/rewind/preflight.json"), typed={"studies": [name]}
         )
     for path, old_text in backups.items():
         print(f"{'wrote' if old_text is None else 'changed'} {path}")

@@ -6,10 +6,9 @@ of all files before they raise.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,13 @@ from rewind.config.load import MAX_YAML_DEPTH, check_plain_values, find_config_f
 from rewind.config.study import study_faults
 from rewind.data.formats.cifar10 import find_cifar10
 from rewind.errors import ConfigErrors, RewindError
+from rewind.io.cache import JsonCache
+from rewind.io.files import require_regular_file
 from rewind.provenance import CONFIG_KEYS
 from rewind.video.sources import SourceListing
-from rewind.workflow.preflight import files, models
-from rewind.workflow.preflight.annotations import annotation_faults
-from rewind.workflow.preflight.models import encoder_faults
+from rewind.workflow.preflight.checks import DATASET_CONFIG, STUDY_CONFIG, Preflight, run_checks
+from rewind.workflow.preflight.faults import FaultCollector
+from rewind.workflow.preflight.files import dataset_faults
 
 # ---- Overrides, from ``config/config.yaml`` and ``--config`` -------------------------------------------------------
 
@@ -99,7 +100,7 @@ def _parse_values(value: Any, where: str) -> Any:
 
 # ---- Loading and checking the selected studies ---------------------------------------------------------------------
 
-MAIN_CONFIG, STUDY_CONFIG, DATASET_CONFIG = "config/config.yaml", "config/studies/{}.yaml", "config/datasets/{}.yaml"
+MAIN_CONFIG = "config/config.yaml"
 
 
 def load_config(
@@ -117,7 +118,7 @@ def load_config(
     Raises:
         ConfigErrors: every faulty key of every file, and what files need of one another and do not find.
     """
-    faults = _FaultCollector()
+    faults = FaultCollector()
     studies, datasets = _read_config(config, faults, home, typed)
     faults.end()
     return studies, datasets
@@ -125,95 +126,30 @@ def load_config(
 
 def load_checked_config(
     config: Mapping[str, Any],
-    memory: Path | None = None,
-    wanted: Iterable[str] = (),
+    cache: Path | None = None,
+    targets: Iterable[str] = (),
     home: Path | None = None,
     typed: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Study], dict[str, Dataset]]:
-    """As :func:`load_config`; besides, all files that are named exist, and all models that are named can be made.
+    """As :func:`load_config`; besides, all :mod:`checks <rewind.workflow.preflight.checks>` pass.
 
     Args:
         config: see :func:`load_config`.
-        memory: cache file of the models that passed (see :mod:`rewind.workflow.preflight.models`), beside which those
-            of encoders and annotations are; None: nothing is cached.
-        wanted: targets on the command line: a submission needs a file that nothing else does.
+        cache: JSON file of what passed before; None: nothing is cached.
+        targets: the command line: a submission needs a file that nothing else does.
         home, typed: see :func:`load_config`.
 
     Raises:
         ConfigErrors: everything that is wrong, of all studies and data sets at once.
     """
-    faults, wanted = _FaultCollector(), list(wanted)
+    faults = FaultCollector()
     studies, datasets = _read_config(config, faults, home, typed)
-    for dataset in datasets.values():
-        faults.add(DATASET_CONFIG.format(dataset.name), files.dataset_faults(dataset))
-    for study in studies.values():
-        faults.add(STUDY_CONFIG.format(study.name), files.study_faults(study))
-        text_faults = files.text_faults(study)
-        faults.add(STUDY_CONFIG.format(study.name), text_faults.values())
-        # Checks of models would report the same files once more.
-        faults.left_out.setdefault(STUDY_CONFIG.format(study.name), []).extend(text_faults)
-        own_dataset = datasets.get(study.dataset)
-        if own_dataset and any(target.startswith(f"results/{study.name}/submission/") for target in wanted):
-            faults.add(DATASET_CONFIG.format(own_dataset.name), files.submission_faults(study, own_dataset))
-        faults.add(
-            STUDY_CONFIG.format(study.name),
-            encoder_faults(study, own_dataset, memory and memory.with_name("encoders.json")),
-        )
-    study_lines, dataset_lines = annotation_faults(studies, datasets, memory and memory.with_name("annotations.json"))
-    for kind, faults_by_name in ((STUDY_CONFIG, study_lines), (DATASET_CONFIG, dataset_lines)):
-        for name, lines in faults_by_name.items():
-            faults.add(kind.format(name), lines)
-    for name, lines in models.all_model_faults(studies, datasets, memory).items():
-        faults.add(STUDY_CONFIG.format(name), lines)
-    faults.end()
+    run_checks("read", Preflight(studies, datasets, list(targets), JsonCache(cache)), faults)
     return studies, datasets
 
 
-class _FaultCollector:
-    """Collects faults by file, in the order in which files are read, so that all are reported at once.
-
-    Attributes:
-        files: path → faults, each beginning with its key.
-        drafts: path → the file's content without its faulty keys, so that later checks can go on.
-        left_out: path → keys about which nothing more is to be reported.
-    """
-
-    def __init__(self) -> None:
-        self.files: dict[str, list[str]] = {}
-        self.drafts: dict[str, Any] = {}
-        self.left_out: dict[str, list[str]] = {}
-
-    def add(self, path: str, lines: Iterable[str]) -> None:
-        """Add faults, except those of keys that were refused already: the draft has their default."""
-        refused = self.left_out.get(path, ())
-        self.files.setdefault(path, []).extend(line for line in lines if not _is_about(line, refused))
-
-    @contextlib.contextmanager
-    def caught(self, path: str) -> Iterator[None]:
-        """Collect the errors of the block and go on after it."""
-        try:
-            yield
-        except ConfigErrors as error:
-            for name, lines in error.files.items():
-                self.add(name, lines)
-            self.drafts[path] = error.draft
-            self.left_out.setdefault(path, []).extend(error.left_out)
-        except RewindError as error:
-            self.add(path, [str(error).removeprefix(f"{path}: ")])
-
-    def end(self) -> None:
-        errors = ConfigErrors(self.files)
-        if errors.files:
-            raise errors
-
-
-def _is_about(line: str, keys: Iterable[str]) -> bool:
-    """Whether a fault is about one of the keys, or about a key inside of one."""
-    return any(line.startswith((f"{key}: ", f"{key}.")) for key in keys)
-
-
 def _read_config(
-    config: Mapping[str, Any], faults: _FaultCollector, home: Path | None, typed: Mapping[str, Any] | None
+    config: Mapping[str, Any], faults: FaultCollector, home: Path | None, typed: Mapping[str, Any] | None
 ) -> tuple[dict[str, Study], dict[str, Dataset]]:
     """The studies and data sets that are valid by themselves; faults are added to ``faults``."""
     with faults.caught(MAIN_CONFIG):
@@ -278,7 +214,7 @@ def selected_studies(config: Mapping[str, Any]) -> list[str]:
 
 
 def _load_datasets(
-    names: Iterable[str], overrides: Mapping[str, Any], faults: _FaultCollector, home: Path | None
+    names: Iterable[str], overrides: Mapping[str, Any], faults: FaultCollector, home: Path | None
 ) -> dict[str, Dataset]:
     """Data sets by name, also those from which vectors are made (``source.made_from``)."""
     datasets: dict[str, Dataset] = {}
@@ -309,7 +245,7 @@ def _check_overrides(
     binding: Mapping[str, Mapping[str, Any]],
     studies: Mapping[str, Study],
     datasets: Mapping[str, Dataset],
-    faults: _FaultCollector,
+    faults: FaultCollector,
     home: Path | None,
 ) -> None:
     all_loaded = faults.files.keys() <= {MAIN_CONFIG}  # else a data set may be missing for another reason
@@ -348,7 +284,7 @@ def check_sources(dataset: Dataset) -> None:
     Raises:
         ConfigErrors: naming what is missing, and how to get it.
     """
-    if lines := files.dataset_faults(dataset):
+    if lines := dataset_faults(dataset):
         raise ConfigErrors({DATASET_CONFIG.format(dataset.name): lines})
 
 
@@ -388,15 +324,8 @@ def custom_rules(config: Mapping[str, Any]) -> list[str]:
             f"{MAIN_CONFIG}: custom_rules: must be a list of files with rules, for example [mine/more.smk]."
         )
     for name in names:
-        if not _is_file(str(name)):
-            raise RewindError(
-                f"{MAIN_CONFIG}: custom_rules: {name}: no such file in {Path.cwd()}; correct the path, or remove it."
-            )
+        try:
+            require_regular_file(str(name), f"in {Path.cwd()}; correct the path, or remove it")
+        except RewindError as error:
+            raise RewindError(f"{MAIN_CONFIG}: custom_rules: {error}") from None
     return [str(Path(str(name)).absolute()) for name in names]
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):  # too long for a name, a null byte, or a folder without permission
-        return False

@@ -1,4 +1,4 @@
 """Checks before the first job: everything that is known to fail is reported at once, under the key that causes it.
 
-Files, annotations, models and splits of studies, and the settings of a Slurm cluster.
+:mod:`~rewind.workflow.preflight.checks` lists them in their order; the other modules say what each looks at.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from rewind.config import Dataset, Study
 from rewind.config.checks import TWIN_SETTINGS, needed_splits, training_blocks
@@ -17,7 +18,7 @@ from rewind.data.groups import group_file, read_groups
 from rewind.data.splits import check_split_overlap, shared_clusters
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
-from rewind.io.files import read_cached_json, write_json
+from rewind.io.cache import JsonCache
 from rewind.video.sources import annotation_files
 from rewind.workflow.code_hash import library_hash
 from rewind.workflow.preflight.files import absent_sources
@@ -26,46 +27,49 @@ from rewind.workflow.queries import known_annotations
 
 MAX_ANNOTATION_BYTES = 200 * 10**6  # larger annotation files are left to a job
 READ_KEYS = {"name", "source", "reverse", "clips", "only", "groups", "allow_overlap"}  # keys that counts depend on
-RESULTS = Path("results")
-MAX_CACHED_COUNTS = 1000  # the newest are kept
 SplitCounts = dict[str, list[int]]
 """Split → number of originals and of twins."""
 
 
-class AnnotationCounts:
-    """Counts items of data sets by split, where that is possible before any job.
+def count_items(dataset: Dataset, cache: JsonCache) -> SplitCounts | None:
+    """Originals and twins of every split, where that is possible before any job; None where only a job can tell.
 
     Args:
-        memory: JSON cache file of earlier counts; None: nothing is cached.
+        dataset: a data set whose keys are valid.
+        cache: earlier counts; new ones are added.
+
+    Raises:
+        RewindError: for annotations that the format refuses, overlapping splits or faulty groups.
     """
+    if dataset.made_here or "." in dataset.source.format or absent_sources(dataset):
+        return None
+    files = [*annotation_files(dataset), *filter(None, [group_file(dataset)])]
+    if sum(Path(path).stat().st_size for path in files) > MAX_ANNOTATION_BYTES:
+        return None
+    keys = dataset.model_dump(mode="json", include=READ_KEYS)
+    cache_key = stable_hash(library_hash(), keys, [file_stamp(path) for path in files]) if cache.path else ""
+    if _are_counts(known := cache.get(cache_key)):
+        return known
+    annotations = read_annotations(dataset, "")
+    if not dataset.allow_overlap:
+        check_split_overlap(dataset, shared_clusters(annotations.items))
+    if group_file(dataset):
+        read_groups(dataset, annotations)
+    items = annotations.items
+    counts = {
+        split: [int(((items["split"] == split) & (items["reversed"] == twin)).sum()) for twin in (0, 1)]
+        for split in SPLITS
+    }
+    if cache_key:
+        cache[cache_key] = counts
+    return counts
 
-    def __init__(self, memory: Path | None = None) -> None:
-        self.memory, self.known = memory, _load_counts(memory)
-        self._code = library_hash() if memory else ""
 
-    def counts(self, dataset: Dataset) -> SplitCounts | None:
-        """Originals and twins of every split; None where only a job can tell.
-
-        Raises:
-            RewindError: for annotations that the format refuses, overlapping splits or faulty groups.
-        """
-        if dataset.made_here or "." in dataset.source.format or absent_sources(dataset):
-            return None
-        files = [*annotation_files(dataset), *filter(None, [group_file(dataset)])]
-        if sum(Path(path).stat().st_size for path in files) > MAX_ANNOTATION_BYTES:
-            return None
-        keys = dataset.model_dump(mode="json", include=READ_KEYS)
-        cache_key = stable_hash(self._code, keys, [file_stamp(path) for path in files])
-        if cache_key not in self.known:
-            annotations = read_annotations(dataset, "")
-            if not dataset.allow_overlap:
-                check_split_overlap(dataset, shared_clusters(annotations.items))
-            if group_file(dataset):
-                read_groups(dataset, annotations)
-            self.known[cache_key] = _count_splits(annotations)
-            if self.memory:
-                write_json(self.memory, dict(list(self.known.items())[-MAX_CACHED_COUNTS:]))
-        return self.known[cache_key]
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(counts := value.get(split), list) and [type(count) for count in counts] == [int, int]
+        for split in SPLITS
+    )
 
 
 _LAST_READ: dict[str, Annotations | None] = {}
@@ -87,7 +91,7 @@ def cached_annotations(dataset: Dataset) -> Annotations | None:
     cache_key = stable_hash(dataset.model_dump(mode="json"), list(map(file_stamp, files)))
     if cache_key not in _LAST_READ:
         _LAST_READ.clear()
-        _LAST_READ[cache_key] = known_annotations(dataset, RESULTS)
+        _LAST_READ[cache_key] = known_annotations(dataset, Path("results"))
     return _LAST_READ[cache_key]
 
 
@@ -112,20 +116,19 @@ def missing_splits(study: Study, dataset: Dataset, counts: SplitCounts) -> Itera
 
 
 def annotation_faults(
-    studies: Mapping[str, Study], datasets: Mapping[str, Dataset], memory: Path | None = None
+    studies: Mapping[str, Study], datasets: Mapping[str, Dataset], cache: JsonCache
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Study → what its data set's annotations lack; data set → why its annotations cannot be read.
 
     Args:
         studies, datasets: those whose keys are valid.
-        memory: see :class:`AnnotationCounts`.
+        cache: see :func:`count_items`.
     """
-    annotated = AnnotationCounts(memory)
     of_studies: dict[str, list[str]] = {}
     of_datasets: dict[str, list[str]] = {}
     for name, dataset in datasets.items():
         try:
-            counts = annotated.counts(dataset)
+            counts = count_items(dataset, cache)
         except RewindError as error:
             of_datasets[name] = [str(error).removeprefix(f"config/datasets/{name}.yaml: ")]
             continue
@@ -135,22 +138,3 @@ def annotation_faults(
             if study.dataset == name and (lines := list(missing_splits(study, dataset, counts))):
                 of_studies[study.name] = lines
     return of_studies, of_datasets
-
-
-def _count_splits(annotations: Annotations) -> SplitCounts:
-    items = annotations.items
-    return {
-        split: [int(((items["split"] == split) & (items["reversed"] == twin)).sum()) for twin in (0, 1)]
-        for split in SPLITS
-    }
-
-
-def _load_counts(memory: Path | None) -> dict[str, SplitCounts]:
-    try:
-        content = read_cached_json(memory) or {}
-        return {
-            cache_key: {split: [int(n) for n in counts[split]] for split in SPLITS}
-            for cache_key, counts in content.items()
-        }
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return {}

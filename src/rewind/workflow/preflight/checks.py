@@ -1,0 +1,189 @@
+"""All checks before the first job, in the order in which they run and in which their faults are told.
+
+Keys are checked where they are declared (:mod:`rewind.config`), before these. To add a check, write a function of a
+:class:`Preflight` and give it its place in :data:`CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from rewind.config import Dataset, Study
+from rewind.errors import RewindError
+from rewind.gpu import count_visible_gpus
+from rewind.io.cache import JsonCache
+from rewind.video.shards import how_to_restore_shards
+from rewind.workflow.preflight import cluster, files, models
+from rewind.workflow.preflight.annotations import annotation_faults
+from rewind.workflow.preflight.faults import FaultCollector
+
+STUDY_CONFIG, DATASET_CONFIG = "config/studies/{}.yaml", "config/datasets/{}.yaml"
+Faults = Mapping[str, Sequence[str]]
+"""File → what is wrong in it, each ``key: what is wrong; what to do`` without a full stop."""
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What checks look at. The last four are known when jobs are planned.
+
+    Attributes:
+        studies, datasets: those whose keys are valid, by name.
+        targets: the command line: a submission needs a file that nothing else does.
+        cache: what passed before, by all that it depends on.
+        lost: clips' shards that were made and are not there any more.
+        planned: rule and outputs of every job that is to run.
+        local: whether jobs run on this machine, and not on nodes that may have more GPUs.
+        slurm: settings of Snakemake's Slurm plugin; None where it is not used.
+    """
+
+    studies: Mapping[str, Study]
+    datasets: Mapping[str, Dataset] = field(default_factory=dict)
+    targets: Sequence[str] = ()
+    cache: JsonCache = field(default_factory=JsonCache)
+    lost: Sequence[str] = ()
+    planned: Sequence[tuple[str, Sequence[str]]] = ()
+    local: bool = False
+    slurm: Any = None
+
+
+class Check(NamedTuple):
+    """A check before the first job.
+
+    Attributes:
+        name: what is checked.
+        needs: the attribute of :class:`Preflight` without which there is nothing to check.
+        when: ``read``, whenever the workflow is read: all faults are told together; or ``start``, just before the first
+            job: the first check that finds something ends it.
+        run: returns what is wrong by file; what is no fault of a file it raises.
+        only_once: whether later checks are silent about the keys that it refuses.
+    """
+
+    name: str
+    needs: str
+    when: Literal["read", "start"]
+    run: Callable[[Preflight], Faults]
+    only_once: bool = False
+
+
+def dataset_files(given: Preflight) -> Faults:
+    return {DATASET_CONFIG.format(name): files.dataset_faults(dataset) for name, dataset in given.datasets.items()}
+
+
+def study_files(given: Preflight) -> Faults:
+    return {STUDY_CONFIG.format(name): files.study_faults(study) for name, study in given.studies.items()}
+
+
+def texts_of_models(given: Preflight) -> Faults:
+    return {STUDY_CONFIG.format(name): files.text_faults(study) for name, study in given.studies.items()}
+
+
+def files_of_submissions(given: Preflight) -> Faults:
+    return {
+        DATASET_CONFIG.format(study.dataset): files.submission_faults(study, given.datasets[study.dataset])
+        for name, study in given.studies.items()
+        if study.dataset in given.datasets
+        and any(target.startswith(f"results/{name}/submission/") for target in given.targets)
+    }
+
+
+def encoders_by_name(given: Preflight) -> Faults:
+    return {
+        STUDY_CONFIG.format(name): models.encoder_faults(study, given.datasets.get(study.dataset), given.cache)
+        for name, study in given.studies.items()
+    }
+
+
+def splits_of_annotations(given: Preflight) -> Faults:
+    of_studies, of_datasets = annotation_faults(given.studies, given.datasets, given.cache)
+    return {STUDY_CONFIG.format(name): lines for name, lines in of_studies.items()} | {
+        DATASET_CONFIG.format(name): lines for name, lines in of_datasets.items()
+    }
+
+
+def models_on_meta_tensors(given: Preflight) -> Faults:
+    faults = models.all_model_faults(given.studies, given.datasets, given.cache)
+    return {STUDY_CONFIG.format(name): lines for name, lines in faults.items()}
+
+
+def gpus_of_this_machine(given: Preflight) -> Faults:
+    """A run on one machine takes no more GPUs than it has; where it has none, jobs use the CPU."""
+    count = count_visible_gpus()
+    return _too_many_gpus(
+        given, count, f"this machine has {count}: lower the number, or run on a machine with that many"
+    )
+
+
+def lost_clips(given: Preflight) -> Faults:
+    """Shards of clips that are gone are made again by themselves or not at all, or all that follows would run."""
+    outputs = {path for _, paths in given.planned for path in paths}
+    if outputs.intersection(given.lost) and not all(rule.endswith("video_shard") for rule, _ in given.planned):
+        raise RewindError(how_to_restore_shards(given.lost))
+    return {}
+
+
+def states_of_slurm_jobs(given: Preflight) -> Faults:
+    settings = given.slurm
+    if fault := cluster.status_fault(settings.status_command, settings.init_seconds_before_status_checks):
+        raise RewindError(fault)
+    return {}
+
+
+def gpus_of_slurm_nodes(given: Preflight) -> Faults:
+    """A job runs on one node."""
+    count = cluster.gpus_of_largest_node()
+    return _too_many_gpus(
+        given, count, f"no node of this cluster has more than {count}, and a run is on one node: lower the number"
+    )
+
+
+def _too_many_gpus(given: Preflight, available: int, reason: str) -> Faults:
+    return {
+        STUDY_CONFIG.format(name): [f"resources.gpus: {study.resources.gpus}, but {reason}"]
+        for name, study in given.studies.items()
+        if 0 < available < study.resources.gpus
+    }
+
+
+CHECKS = (
+    Check("files and folders of datasets", "datasets", "read", dataset_files),
+    Check("weights, images and packages of studies", "studies", "read", study_files),
+    Check("texts from which models are built", "studies", "read", texts_of_models, only_once=True),
+    Check("captions for which a submission needs vectors", "targets", "read", files_of_submissions),
+    Check("encoders that methods name", "studies", "read", encoders_by_name),
+    Check("splits and twins in annotations", "datasets", "read", splits_of_annotations),
+    Check("models, losses and samplers", "datasets", "read", models_on_meta_tensors),
+    Check("GPUs of this machine", "local", "start", gpus_of_this_machine),
+    Check("clips that are gone", "lost", "start", lost_clips),
+    Check("how Slurm tells the states of jobs", "slurm", "start", states_of_slurm_jobs),
+    Check("GPUs of Slurm's nodes", "slurm", "start", gpus_of_slurm_nodes),
+)
+
+
+def run_checks(when: Literal["read", "start"], given: Preflight, faults: FaultCollector | None = None) -> None:
+    """Run the checks of :data:`CHECKS` that are due, in their order.
+
+    Args:
+        when: which are due.
+        given: what they look at.
+        faults: what was found before them, and is told with what they find.
+
+    Raises:
+        ConfigErrors: everything that is wrong in files.
+        RewindError: what is no fault of a file, from the first check that finds it.
+
+    >>> run_checks("start", Preflight({}, lost=["0-of-1.tar"], planned=[("video_shard", ["0-of-1.tar"])]))
+    """
+    faults = faults or FaultCollector()
+    try:
+        for check in CHECKS:
+            if check.when != when or not getattr(given, check.needs):
+                continue
+            for path, lines in check.run(given).items():
+                faults.add(path, lines, check.only_once)
+            if when == "start":
+                faults.end()
+    finally:
+        given.cache.save()
+    faults.end()
