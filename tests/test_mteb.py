@@ -6,7 +6,9 @@ import ast
 import importlib
 import importlib.util
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +18,7 @@ import pytest
 import torch
 
 from box_runs import COLOURS, make_boxes, spec_of, train_boxes
+from conftest import ROOT
 from rewind import optional_packages
 from rewind.cli.main import main
 from rewind.data.captions import load_split
@@ -24,6 +27,8 @@ from rewind.evaluation.similarity import compute_similarity
 from rewind.exports import encoder
 from rewind.io.files import write_text
 from rewind.loading.run_data import RunData
+from rewind.workflow.checksums import clear_checksums, write_checksums
+from rewind.workflow.job import Job, NamedList, Outputs
 
 needs_mteb = pytest.mark.skipif(
     importlib.util.find_spec("mteb") is None, reason="MTEB is not installed (pip install 'rewind-bench[mteb]')"
@@ -68,6 +73,28 @@ def evaluated(study, module) -> dict[str, dict]:
         result = mteb.evaluate(model, module.tasks, cache=None, prediction_folder=folder, show_progress_bar=False)
         found[head] = {task.task_name: task.scores["test"][0] for task in result.task_results}
     return found
+
+
+def test_captions_that_are_others_by_now_are_not_exported(study, tmp_path):
+    """With the real command: a score on changed captions would be compared with those on the right ones."""
+    table = Path("results/data/boxes/captions/boxes_test.csv")
+    job = Job("captions", NamedList([], {}), Outputs([str(table)], {}), NamedList([], {}), {}, 1, {}, "a.log")
+    content = table.read_bytes()
+    command = [sys.executable, "-m", "rewind", "export", "mteb", "boxes", str(tmp_path / "boxes_again")]
+    try:
+        write_checksums(job)
+        assert subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}).returncode == 0
+        table.write_bytes(
+            content.replace(b"red", b"blue", 1) if b"red" in content else content.replace(b"a ", b"b ", 1)
+        )
+        assert table.read_bytes() != content
+        done = subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True
+        )
+        assert done.returncode == 1 and done.stderr.startswith(f"error: {table}: not the file that the job captions")
+    finally:
+        table.write_bytes(content)
+        clear_checksums(job)
 
 
 def own(head: str) -> tuple[dict, dict]:

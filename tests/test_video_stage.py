@@ -191,10 +191,9 @@ def cut_output(copy: Path, out: Path) -> dict:
     return {}
 
 
-def flip_output(copy: Path, out: Path) -> dict:
+def flip_output(path: Path) -> dict:
     """As a failing disk does: neither size nor time tell."""
-    path, times = out / "x.mp4", (out / "x.mp4").stat()
-    content = bytearray(path.read_bytes())
+    times, content = path.stat(), bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -207,7 +206,7 @@ def spoil_state(copy: Path, out: Path) -> dict:
 
 
 CHANGES: dict[str, Callable[[Path, Path], dict]] = {
-    "a byte of the output flipped": flip_output,
+    "a byte of the output flipped": lambda copy, out: flip_output(out / "x.mp4"),
     "source rewritten": rewrite_source,
     "other settings": lambda copy, out: {"settings": Video(fps=4, short_side=32)},
     "other code": lambda copy, out: {"code": "edited"},
@@ -320,13 +319,16 @@ def test_a_killed_job_finishes_when_called_again(tmp_path: Path) -> None:
     kill_after(2, tmp_path / "rows.csv", out)
     finished = {path.stem for path in (out / ".state").glob("[!.]*.json")}
     first = {name: stamp for name, stamp in stamps(out).items() if name[:-4].removesuffix("_rev") in finished}
+    damaged = finished.pop()  # by a failing disk, after its job was killed: it is made again
+    flip_output(out / f"{damaged}.mp4")
+    first = {name: stamp for name, stamp in first.items() if name not in (f"{damaged}.mp4", f"{damaged}_rev.mp4")}
     kill_after(6, tmp_path / "rows.csv", out)
     draft = touch(out, ".clip11.99999.part.mp4") / ".clip11.99999.part.mp4"  # as an earlier kill leaves one
     neighbour = touch(out, ".elsewhere.99999.part.mp4") / ".elsewhere.99999.part.mp4"
     report = prepare_report(table, out, settings, "code", workers=2)
 
     assert report["status"].tolist() == ["ok"] * 12 and set(report["frames"]) == {30}
-    assert len(first) >= 4 and first.items() <= stamps(out).items()  # what was finished stayed
+    assert len(first) >= 2 and first.items() <= stamps(out).items()  # what was finished stayed
     assert not draft.exists() and neighbour.exists()  # another shard's drafts are its own
     neighbour.unlink()
     assert [path for folder in (out, out / ".state") for path in folder.glob(".*.part*")] == []

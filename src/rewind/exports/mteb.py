@@ -25,6 +25,7 @@ from rewind.io.files import atomic_write, check_output_folder, write_json, write
 from rewind.io.strict import read_user_json
 from rewind.video.frames import NORMALISED_IMAGE_SUFFIXES
 from rewind.video.shards import EXTRACTED_FOLDER, extract_clip, refuse_outside
+from rewind.workflow.checksums import verify_files_below
 
 # ---- Writing a prepared dataset as MTEB tasks ----------------------------------------------------------------------
 
@@ -67,6 +68,7 @@ def export_tasks(name: str, out: Path, copy: bool = False, config: Path = Path("
         raise RewindError(
             f"{folder / 'items.csv'}: missing; prepare the data first (`snakemake --cores all prepared`)."
         )
+    verify_files_below(folder, "items.csv", "captions/*.csv")
     items, captions, _ = load_split(folder, dataset.name, "test")
     clips = _clip_files(folder, items, out if copy else None)
     settings = settings or _possible_settings(items, captions)

@@ -21,6 +21,7 @@ from rewind.data.readers import NpzArchive
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import setting_selection
 from rewind.video.sources import READY_FILE, annotation_files, sources_folder
+from rewind.workflow.checksums import verify_files_below
 
 
 class QueryClusters(NamedTuple):
@@ -56,6 +57,7 @@ def query_clusters(dataset: str, setting: str, direction: str, datasets: Path, r
     folder = results / "data" / dataset
     table = folder / "captions" / f"{dataset}_test.csv"
     if (folder / "items.csv").is_file() and table.is_file():
+        verify_files_below(folder, "items.csv", "captions/*.csv")
         split = load_split(folder, dataset, "test")
         return _count_clusters(split.items, split.captions, setting, direction, f"usable in {table}")
     path = datasets / f"{dataset}.yaml"
