@@ -290,6 +290,11 @@ def test_a_submission_that_cannot_be_written_is_refused_where_it_is_asked_for(ch
     load_checked_config({"studies": ["s"]}, targets=["--cores", "1", "results/s/tables"])
     with pytest.raises(ConfigErrors, match=r"source\.test: empty: a submission of study s needs the npz of captions"):
         load_checked_config({"studies": ["s"]}, targets=["results/s/submission/meanP.seed0.csv"])
+    write("t", {})
+    targets = [f"results/{name}/submission/meanP.seed0.csv" for name in ("s", "t")]
+    with pytest.raises(ConfigErrors) as both:  # of one data set
+        load_checked_config({"studies": ["s", "t"]}, targets=targets)
+    assert all(f"a submission of study {name} needs" in str(both.value) for name in ("s", "t"))
 
 
 @pytest.mark.slow

@@ -80,12 +80,13 @@ def texts_of_models(given: Preflight) -> Faults:
 
 
 def files_of_submissions(given: Preflight) -> Faults:
-    return {
-        DATASET_CONFIG.format(study.dataset): files.submission_faults(study, given.datasets[study.dataset])
-        for name, study in given.studies.items()
-        if study.dataset in given.datasets
-        and any(target.startswith(f"results/{name}/submission/") for target in given.targets)
-    }
+    faults: dict[str, list[str]] = {}
+    for name, study in given.studies.items():
+        wanted = any(target.startswith(f"results/{name}/submission/") for target in given.targets)
+        if wanted and study.dataset in given.datasets:
+            lines = files.submission_faults(study, given.datasets[study.dataset])
+            faults.setdefault(DATASET_CONFIG.format(study.dataset), []).extend(lines)  # studies may share a dataset
+    return faults
 
 
 def encoders_by_name(given: Preflight) -> Faults:
