@@ -131,7 +131,7 @@ def _extras(study: Study, results: Path) -> None:
 
 def _cosine_gaps(study: Study, results: Path) -> None:
     runs, ends = [], []
-    for method in study.encoding():
+    for method in study.with_towers():
         for scoring in ("independent", "pair_conditioned") if "cross" in method else ("independent",):
             for split in ("test", "valid"):
                 place = {"method": method, "split": split, "scoring": scoring}

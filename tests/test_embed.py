@@ -15,7 +15,6 @@ from evaluated_runs import evaluate
 from rewind.cli.rehearse.random_encoder import RandomEncoder
 from rewind.config import RunSpec
 from rewind.config.dataset import Dataset, EncoderConfig, MadeFrom
-from rewind.config.encoders import encoding_of_side
 from rewind.config.report import Figures
 from rewind.data.captions import ITEM_COLUMNS
 from rewind.data.formats.embeddings import make_sources, read
@@ -109,7 +108,7 @@ def test_models_by_name_make_the_vectors_that_they_make_as_a_method(pictures, tm
     model = {"encoder": "open_clip", "name": str(open_clip_folder(tmp_path / "model"))}
     keys = made_from(text=model, image=model, unit=False)
     make_dataset_vectors(keys, pictures, Path("results/data/made/made"))
-    encode_vectors.make_test_vectors(encoding_of_side(keys, "image"), pictures, "base", tmp_path / "test", "code")
+    encode_vectors.make_test_vectors(keys.encoding("image"), pictures, "base", tmp_path / "test", "code")
     with np.load("results/data/made/made/train.npz") as archive:
         images, text = archive["images/embeddings"], archive["captions/embeddings"]
         asked = archive["captions/text"].tolist()

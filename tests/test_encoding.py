@@ -8,8 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from rewind.config import load_study
-from rewind.config.encoders import encoding_of, encodings_of
-from rewind.config.methods import precomputed_files, precomputed_options
 from rewind.errors import ConfigErrors, RewindError
 from rewind.io.cache import JsonCache
 from rewind.workflow.preflight import models
@@ -31,31 +29,31 @@ def study(tmp_path: Path, options: str):
 
 
 def test_what_is_left_out_is_the_studys(tmp_path: Path) -> None:
-    found = encodings_of(study(tmp_path, "{encoder: open_clip, name: RN50, rate: 2}"))
+    found = study(tmp_path, "{encoder: open_clip, name: RN50, rate: 2}").encodings()
     assert list(found) == ["named"]
     keys = found["named"]
     assert (keys.max_frames, keys.sampling, keys.rate, keys.frames, keys.precision) == (6, "head", 2, "rewind", "fp32")
     own = study(tmp_path, "{encoder: open_clip, name: RN50, rate: 2, max_frames: 3, sampling: uniform}")
-    assert encodings_of(own)["named"].max_frames == 3
+    assert own.encodings()["named"].max_frames == 3
 
 
 def test_the_method_is_scored_by_the_files_that_the_rule_makes(tmp_path: Path) -> None:
     made = study(tmp_path, "{encoder: open_clip, name: a/B c, score: dot}")
-    keys, method = encodings_of(made)["named"], made.methods["named"]
+    keys, method = made.encodings()["named"], made.methods["named"]
     assert keys.folder().startswith("open_clip.B-c.") and "/" not in keys.folder()
     place = f"results/data/shapes/vectors/{keys.folder()}"
-    assert precomputed_files(method, 0) == [f"{place}/captions.npz", f"{place}/items.npz"]
-    assert precomputed_options(method).score == "dot" and method.seeds == [0]
+    assert method.precomputed_files(0) == [f"{place}/captions.npz", f"{place}/items.npz"]
+    assert method.precomputed_options().score == "dot" and method.seeds == [0]
     spec = made.run_spec("named", seed=0)
     assert set(spec.method.options) == {"captions", "items", "score"}, "a run depends on nothing else"
-    assert encoding_of(made.methods["chance"], made) is None
+    assert list(made.encodings()) == ["named"], "chance has no vectors"
 
 
 @pytest.mark.parametrize("change", ["revision: x", "precision: bf16", "encoder_options: {pretrained: y}", "rate: 3"])
 def test_whatever_vectors_depend_on_has_a_folder_of_its_own(tmp_path: Path, change: str) -> None:
-    plain = encodings_of(study(tmp_path, "{encoder: open_clip, name: RN50}"))["named"]
-    other = encodings_of(study(tmp_path, f"{{encoder: open_clip, name: RN50, {change}}}"))["named"]
-    same = encodings_of(study(tmp_path, "{encoder: open_clip, name: RN50, batch_size: 5, score: dot}"))["named"]
+    plain = study(tmp_path, "{encoder: open_clip, name: RN50}").encodings()["named"]
+    other = study(tmp_path, f"{{encoder: open_clip, name: RN50, {change}}}").encodings()["named"]
+    same = study(tmp_path, "{encoder: open_clip, name: RN50, batch_size: 5, score: dot}").encodings()["named"]
     assert plain.folder() != other.folder() and plain.folder() == same.folder()
 
 
@@ -77,7 +75,7 @@ def test_noise_is_refused(tmp_path: Path) -> None:
     made = study(tmp_path, "{encoder: open_clip, name: x}")
     noisy = made.methods["named"].model_copy(update={"noise": True})
     with pytest.raises(RewindError, match="noise"):
-        encoding_of(noisy, made)
+        made.model_copy(update={"methods": {"named": noisy}}).encodings()
 
 
 def test_local_files_are_those_of_the_model(tmp_path: Path) -> None:
@@ -85,12 +83,11 @@ def test_local_files_are_those_of_the_model(tmp_path: Path) -> None:
     (model / ".cache").mkdir(parents=True)
     for name in ("weights.bin", "config.json", ".cache/lock"):
         (model / name).write_text("x")
-    keys = encodings_of(study(tmp_path, f"{{encoder: open_clip, name: {model}}}"))["named"]
+    keys = study(tmp_path, f"{{encoder: open_clip, name: {model}}}").encodings()["named"]
     assert keys.files() == [str(model / "config.json"), str(model / "weights.bin")]
     weights = model / "weights.bin"
-    keys = encodings_of(
-        study(tmp_path, f"{{encoder: open_clip, name: RN50, encoder_options: {{pretrained: {weights}}}}}")
-    )["named"]
+    named = study(tmp_path, f"{{encoder: open_clip, name: RN50, encoder_options: {{pretrained: {weights}}}}}")
+    keys = named.encodings()["named"]
     assert keys.files() == [str(weights)]
 
 

@@ -16,7 +16,6 @@ from brought_files import caption_ids, item_ids, write_captions, write_vectors
 from conftest import ROOT
 from rewind.cli.main import main
 from rewind.config import load_study
-from rewind.config.methods import precomputed_files
 from rewind.data.readers import read_embedding_file
 from rewind.errors import RewindError
 
@@ -131,7 +130,7 @@ def test_npy_has_its_ids_beside_it(snakemake: SimpleNamespace, capsys, listed: s
     arguments = ["evaluate", "--data", "doors.csv", "--vectors", "captions.npy", "items.npy", "-n"]
     assert main(arguments) == 0
     method = next(iter(load_study("doors").methods.values()))
-    assert precomputed_files(method) == ["captions.npy", "items.npy", f"captions.{listed}", f"items.{listed}"], (
+    assert method.precomputed_files() == ["captions.npy", "items.npy", f"captions.{listed}", f"items.{listed}"], (
         "all are followed"
     )
     Path(f"items.{listed}").unlink()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from conftest import ROOT
-from rewind.config import Study, comparing, load_study
+from rewind.config import Study, load_study
 from rewind.config.study import RunSpec
 from rewind.evaluation.cosine_gap import compute_cosines
 from rewind.io.files import read_csv
@@ -92,7 +92,7 @@ def walls(tmp_path_factory) -> tuple[Path, Study, GapFiles]:
             compute_cosines(job.folder(), str(place / "model.safetensors"), cosines[method, seed])
     files = GapFiles(*(str(folder / name) for name in ("gap.csv", "intervals.csv", "pairs.csv", "counts.csv")))
     compute_cosine_gap(
-        *(data, "walls", cosines, study.pairs(), study.statistics, RandomFactors.of(comparing.random_factors(study))),
+        *(data, "walls", cosines, study.pairs(), study.statistics, RandomFactors.of(study.random_factors())),
         *(files.runs, files.intervals, files.pairs, files.counts),
     )
     return folder, study, files

@@ -107,7 +107,7 @@ def new_source(text: str) -> str:
     """A further data format among the keys."""
     own = 'class ZipSource(SourceConfig):\n    format: Literal["zip"]\n\n    def files(self):\n        return []\n\n\n'
     text = replaced("class ModuleSource(", own + "class ModuleSource(")(text)
-    return replaced("BuiltInSource | ModuleSource", "BuiltInSource | ZipSource | ModuleSource")(text)
+    return replaced("    | EmbeddingsSource\n", "    | EmbeddingsSource\n    | ZipSource\n")(text)
 
 
 @pytest.mark.parametrize("edit", [comment, docstring])
@@ -130,6 +130,8 @@ def test_comments_and_docstrings_make_nothing_stale(checkout, edit):
     [
         ("src/rewind/config/report.py", replaced("rounds: int", "rounds_of_steps: int")),
         ("src/rewind/config/dataset.py", new_source),
+        ("src/rewind/config/dataset.py", replaced("has no reverse captions", "names no reverse captions")),
+        ("src/rewind/config/study.py", replaced("{who} is evaluated on it", "{who} is tested on it")),
         (
             "src/rewind/config/report.py",
             replaced("class Tables(ConfigModel):", "class Tables(ConfigModel):\n    extra: int = 3\n"),

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 import rewind.ranking_metrics
 from conftest import ROOT
 from library import _stored_config, _stored_files
-from rewind.config import Study, comparing
+from rewind.config import Study
 from rewind.config.report import Statistics
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import compute_metrics, validation_scores
@@ -229,9 +229,9 @@ def test_a_gap_says_which_sign_is_a_loss(made):
 def test_a_study_may_show_it_and_let_it_decide():
     given_ = {"name": "s", "dataset": "d", "methods": {"a": {}}, "sanity": None, "tables": {"columns": COLUMNS}}
     given_ |= {"evaluation": {"settings": ["hard"]}}
-    assert comparing.primary_metric(Study.model_validate(given_)) == "R@1"
+    assert Study.model_validate(given_).primary_metric() == "R@1"
     study = Study.model_validate(given_ | {"statistics": {"primary": "nDCG@10"}})
-    assert comparing.primary_metric(study) == comparing.figure_metric(study) == "nDCG@10"
+    assert study.primary_metric() == study.figure_metric() == "nDCG@10"
     with pytest.raises(ValueError, match="did you mean 'nDCG@10'"):
         Study.model_validate(given_ | {"tables": {"columns": ["NDCG@10"]}})
     assert "nDCG@10" not in Study.model_validate(given_ | {"tables": {}}).tables.columns, "not by default"

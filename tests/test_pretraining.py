@@ -12,7 +12,7 @@ from figure_texts import assert_legible
 from rewind.cli.rehearse.cost import Machine, MeasuredFolder, estimate_cost
 from rewind.cli.rehearse.stages import FinishedJob
 from rewind.config import Study, load_study
-from rewind.config.pretraining import SHARED_PRETRAINING_NOTE, pretraining_seeds, pretraining_suffix
+from rewind.config.study import SHARED_PRETRAINING_NOTE
 from rewind.errors import RewindError
 from rewind.report.figures import curves, style
 from rewind.report.footnotes import Footnotes
@@ -122,16 +122,16 @@ def test_a_shared_pre_training_stands_in_every_caption_of_a_run(checkout):
 
 def test_seeds_and_paths():
     each = Study.model_validate(HEADS | {"seeds": [2, 0], "pretraining": {}})
-    assert pretraining_seeds(each) == [2, 0, 1, 7], "the study's own first; chance needs none"
+    assert each.pretraining_seeds() == [2, 0, 1, 7], "the study's own first; chance needs none"
     assert (
-        pretraining_suffix(each, "b", 7) == "/seed7"
-        and pretraining_suffix(each) == pretraining_suffix(each, "c", 5) == "/seed2"
+        each.pretraining_suffix("b", 7) == "/seed7"
+        and each.pretraining_suffix() == each.pretraining_suffix("c", 5) == "/seed2"
     )
     once = Study.model_validate(HEADS | {"pretraining": {"shared": True}})
-    assert pretraining_seeds(once) == [0] and pretraining_suffix(once, "b", 7) == ""
+    assert once.pretraining_seeds() == [0] and once.pretraining_suffix("b", 7) == ""
     assert (
-        not pretraining_seeds(Study.model_validate(HEADS))
-        and pretraining_suffix(Study.model_validate(HEADS), "a", 1) == ""
+        not Study.model_validate(HEADS).pretraining_seeds()
+        and Study.model_validate(HEADS).pretraining_suffix("a", 1) == ""
     )
 
 

@@ -13,7 +13,6 @@ from safetensors.numpy import load_file
 from mini_study import Workflow
 from real_jobs import job, run_job
 from rewind.config import RunSpec, Study
-from rewind.config.pretraining import features_suffix
 from rewind.errors import RewindError
 from rewind.report.study import _random_feature_notes
 from rewind.workflow.job import Job, run_script
@@ -117,7 +116,7 @@ def test_tables_say_which_rows_have_random_features():
     keys = {"name": "s", "dataset": "d", "methods": methods, "seeds": [4, 1]}
     said = "Of Frozen: random features: the visual tower has random weights, drawn anew for each seed, and is frozen"
     assert _random_feature_notes(Study(**keys)) == [said]
-    assert features_suffix(Study(**keys), "a", 1) == "/seed1" and features_suffix(Study(**keys)) == "/seed4"
+    assert Study(**keys).features_suffix("a", 1) == "/seed1" and Study(**keys).features_suffix() == "/seed4"
     for known in (
         {"backbone": {"weights": "w.pt"}},
         {"backbone": {"pretrained": "openai"}},
@@ -125,6 +124,6 @@ def test_tables_say_which_rows_have_random_features():
         {"backbone": {"kind": "towers"}},
     ):
         assert _random_feature_notes(Study(**keys | known)) == [], known
-        assert features_suffix(Study(**keys | known), "a", 1) == ("/seed1" if "pretraining" in known else "")
+        assert Study(**keys | known).features_suffix("a", 1) == ("/seed1" if "pretraining" in known else "")
     image = {"backbone": {"kind": "miniclip_towers", "architecture": "resnet18"}}
     assert "drawn once for all runs" in _random_feature_notes(Study(**keys | image))[0]

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from rewind.config import Study
-from rewind.config.checks import needed_splits
 from rewind.errors import ConfigErrors
 from rewind.loading.splits import check_splits
 
@@ -59,14 +58,14 @@ def test_settings_about_twins_need_twins(tmp_path: Path) -> None:
 
 
 def test_who_needs_a_split_is_named_for_the_whole_study() -> None:
-    needed = needed_splits(Study(name="s", dataset="d", methods=METHODS))
+    needed = Study(name="s", dataset="d", methods=METHODS).needed_splits()
     assert needed["valid"] == "method net chooses its checkpoint on it" and set(needed) == {"train", "valid", "test"}
     alone = {name: METHODS[name] for name in ("plain", "bow")}
-    assert set(needed_splits(Study(name="s", dataset="d", methods=alone, sanity=None))) == {"test"}
+    assert set(Study(name="s", dataset="d", methods=alone, sanity=None).needed_splits()) == {"test"}
 
 
 @pytest.mark.parametrize("key", ["pretraining", "cosine_gap"])
 def test_what_else_needs_validation(key: str) -> None:
     keys = {"pretraining": {}} if key == "pretraining" else {"evaluation": {"settings": ["test"], "cosine_gap": True}}
     study = Study(name="s", dataset="d", methods={"bow": {"model": "bow"}}, sanity=None, **keys)
-    assert key in needed_splits(study)["valid"]
+    assert key in study.needed_splits()["valid"]

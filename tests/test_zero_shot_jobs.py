@@ -146,7 +146,7 @@ def test_keys_are_checked(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"class|simple|openai"):
             study(folder="x", templates=bad)
     chosen = study(folder=str(tmp_path), templates="openai")
-    assert chosen.encoding() == ["a", "z"] and study().evaluation.zero_shot is None
+    assert chosen.with_towers() == ["a", "z"] and study().evaluation.zero_shot is None
     assert chosen.run_spec("a").evaluation.zero_shot is not None
     trial = chosen.run_spec("a", chosen.methods["a"].training)
     assert trial.evaluation.zero_shot is None, "trials classify nothing"

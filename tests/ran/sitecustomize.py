@@ -39,7 +39,9 @@ def _beneath_what_never_counts(frame: FrameType | None) -> bool:
 def _never_counts(code: CodeType) -> bool:
     if id(code) not in _COUNTS:
         module, name = _place(code)
-        never = module not in _STARTS and (module in _NEVER or f"{module}:{name.split('.')[0]}" in _NEVER)
+        never = module not in _STARTS and not _NEVER.isdisjoint(
+            {module, f"{module}:{name.split('.')[0]}", f"{module}:{name}"}
+        )
         _COUNTS[id(code)] = never, code  # kept, so that no other code gets its identity
     return _COUNTS[id(code)][0]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rewind.config.study import Sanity
+from rewind.config.training import Sanity
 from rewind.training.run import sanity_check
 from rewind.workflow.job import start_job
 from rewind.workflow.job_inputs import training_job

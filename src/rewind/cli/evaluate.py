@@ -26,7 +26,7 @@ from rewind.cli.scaffold import (
     write_files,
 )
 from rewind.config import Dataset, load_dataset
-from rewind.config.checks import TWIN_SETTINGS, why_no_twins
+from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.load import parse_yaml, read_yaml
 from rewind.data.annotations import read_annotations
 from rewind.data.formats.table import read_table_rows
@@ -119,7 +119,7 @@ def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
             "title": f"{dataset.title or dataset.name}: models",
             "dataset": dataset.name,
             "methods": methods,
-            "evaluation": {"settings": options.settings or (["test"] if why_no_twins(dataset) else [*TWIN_SETTINGS])},
+            "evaluation": {"settings": options.settings or (["test"] if dataset.why_no_twins else [*TWIN_SETTINGS])},
             "figures": {"method": next(iter(methods))},
         }
         texts[study_file] = _file_text(study, f"snakemake {' '.join(command)}")

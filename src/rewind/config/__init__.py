@@ -18,8 +18,8 @@ from rewind.config.dataset import (
     Video,
 )
 from rewind.config.load import load_dataset, load_study
-from rewind.config.methods import Backbone
-from rewind.config.study import BASELINES, Frames, Method, RunSpec, Study, Text
+from rewind.config.methods import BASELINES, Backbone, Method
+from rewind.config.study import Frames, RunSpec, Study, Text
 from rewind.config.training import Training
 
 __all__ = [

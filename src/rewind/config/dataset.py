@@ -5,7 +5,7 @@ Each format has a class of its own; ``source.format`` selects it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -18,6 +18,7 @@ from rewind.config.base import (
     require_unique,
     required_field,
 )
+from rewind.config.encoders import Encoding
 
 # ---- Datasets of precomputed embeddings: who made them, and where they are -----------------------------------------
 
@@ -81,6 +82,14 @@ class MadeFrom(ConfigModel):
     def sides(self) -> dict[str, EncoderConfig]:
         """The encoders by side, ``text`` and ``image``."""
         return {"text": self.text, "image": self.image}
+
+    def encoding(self, side: str) -> Encoding | None:
+        """The model by name that makes the vectors of one side; None for a built-in network."""
+        encoder = self.sides[side]
+        if encoder.encoder is None:
+            return None
+        same = {key: getattr(encoder, key) for key in ("encoder", "name", "revision", "precision", "encoder_options")}
+        return Encoding(**same, max_frames=self.frames, sampling="uniform")
 
 
 class EmbeddingsSource(ConfigModel):
@@ -311,18 +320,7 @@ class ModuleSource(SourceConfig):
     options: dict[str, Any] = config_field({}, "Options that the module reads.")
 
 
-BUILT_IN_SOURCES = (
-    RTimeSource,
-    ShapesSource,
-    TableSource,
-    EmojiSource,
-    PhotosSource,
-    Flickr8kSource,
-    StampsSource,
-    InternvidSource,
-    EmbeddingsSource,
-)
-BuiltInSource = Annotated[
+BuiltInSource = (
     RTimeSource
     | ShapesSource
     | TableSource
@@ -331,11 +329,13 @@ BuiltInSource = Annotated[
     | Flickr8kSource
     | StampsSource
     | InternvidSource
-    | EmbeddingsSource,
-    Field(discriminator="format"),
-]
+    | EmbeddingsSource
+)
+BUILT_IN_SOURCES: tuple[type[ConfigModel], ...] = get_args(BuiltInSource)
 # Any for the type checker: a reader is called for its own format alone, so it knows the class without checking it.
-Source: Any = Annotated[BuiltInSource | ModuleSource, Field(union_mode="left_to_right")]
+Source: Any = Annotated[
+    Annotated[BuiltInSource, Field(discriminator="format")] | ModuleSource, Field(union_mode="left_to_right")
+]
 
 
 class Video(ConfigModel):
@@ -468,3 +468,14 @@ class Dataset(ConfigModel):
     def media(self) -> Video | Image:
         """How the source files are normalised."""
         return self.image if self.items == "images" else self.video
+
+    @property
+    def why_no_twins(self) -> str:
+        """Why it can have no time-reversed twins, as the end of a sentence; empty where it may have some."""
+        if self.vectors:
+            return "holds vectors"
+        if self.items == "images":
+            return "holds images"
+        if isinstance(self.source, EmojiSource | InternvidSource):
+            return f"(format: {self.source.format}) has no reverse captions"
+        return "" if self.reverse else "says reverse: false"

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from rewind.config.base import ConfigModel, config_field, read_options, required_field
-from rewind.config.dataset import MadeFrom
-from rewind.config.study import Method, Study
-from rewind.errors import RewindError
+from rewind.config.base import ConfigModel, config_field, required_field
 from rewind.hashing import stable_hash
 
-VECTORS_MODEL = "vectors"
-"""``model`` of a method that scores vectors."""
-
 SCORING_OPTIONS = ("score", "captions", "items")
-"""Options of such a method that do not affect how its vectors are made."""
+"""Options of ``model: vectors`` that do not affect how its vectors are made."""
 
 LOCAL_PREFIX = "local-dir:"  # open_clip's prefix for a model in a local folder
 
@@ -96,85 +89,6 @@ class Encoding(ConfigModel):
             )
         paths += [Path(value) for value in self.encoder_options.values() if isinstance(value, str) and _is_file(value)]
         return [str(path) for path in dict.fromkeys(paths)]
-
-
-def encoding_of(method: Method, study: Study) -> Encoding | None:
-    """How the vectors of a method are made; None if it names no encoder.
-
-    Keys of frames that are left out get the study's values.
-
-    Raises:
-        RewindError: naming the option that is unknown or has a wrong value, for noise, or for files beside an encoder.
-    """
-    if method.model != VECTORS_MODEL or "encoder" not in method.options:
-        return None
-    where = f"methods.{_method_name(method, study)}"
-    options = {name: value for name, value in method.options.items() if name not in SCORING_OPTIONS}
-    if method.noise or study.frames.noise:
-        raise RewindError(f"{where}.noise: an encoder reads clips; noise is there for models that are trained here.")
-    encoding = read_options(Encoding, options, f"{where}.options", f"{VECTORS_MODEL} with an encoder")
-    defaults = {name: getattr(study.frames, name) for name in ("max_frames", "sampling", "rate")}
-    encoding = encoding.model_copy(
-        update={name: value for name, value in defaults.items() if getattr(encoding, name) is None}
-    )
-    for name, path in vector_files(encoding, study.dataset).items():
-        # The same paths are allowed: `with_encoded_files` has put them there when a study is read again.
-        if method.options.get(name, path) != path:
-            raise RewindError(
-                f"{where}.options.{name}: there is an encoder, which makes the vectors; keep one of both."
-            )
-    return encoding
-
-
-def encoding_of_side(made_from: MadeFrom, side: str) -> Encoding | None:
-    """The model by name that makes the vectors of one side of a dataset; None for a built-in network.
-
-    Args:
-        made_from: ``source.made_from`` of the dataset.
-        side: ``text`` or ``image``.
-    """
-    encoder = made_from.sides[side]
-    if encoder.encoder is None:
-        return None
-    same = {name: getattr(encoder, name) for name in ("encoder", "name", "revision", "precision", "encoder_options")}
-    return Encoding(**same, max_frames=made_from.frames, sampling="uniform")
-
-
-def vector_files(encoding: Encoding, dataset: str) -> dict[str, str]:
-    """The files that rule ``encode_vectors`` makes, by the option of ``model: vectors`` that names them."""
-    folder = f"results/data/{dataset}/vectors/{encoding.folder()}"
-    return {name: f"{folder}/{name}.npz" for name in ("captions", "items")}
-
-
-def with_encoded_files(study: Study) -> Study:
-    """The study with the encoders' files in their methods' options: later stages read them like a user's own files.
-
-    Raises:
-        RewindError: as :func:`encoding_of`.
-    """
-    methods = {
-        name: study.methods[name].model_copy(
-            update={"options": study.methods[name].options | vector_files(encoding, study.dataset)}
-        )
-        for name, encoding in encodings_of(study).items()
-    }
-    return study.model_copy(update={"methods": study.methods | methods}) if methods else study
-
-
-def encodings_of(study: Study) -> dict[str, Encoding]:
-    """Method → its encoding, for methods that name an encoder.
-
-    Raises:
-        RewindError: as :func:`encoding_of`.
-    """
-    encodings: Mapping[str, Encoding | None] = {
-        name: encoding_of(method, study) for name, method in study.methods.items()
-    }
-    return {name: encoding for name, encoding in encodings.items() if encoding is not None}
-
-
-def _method_name(method: Method, study: Study) -> str:
-    return next((name for name, candidate in study.methods.items() if candidate is method), "*")
 
 
 def _is_hidden(path: Path) -> bool:

@@ -10,6 +10,9 @@ from rewind.config.base import ConfigModel, config_field, require_unique, requir
 
 # ---- Settings, search directions and batch sizes of the evaluation -------------------------------------------------
 
+TWIN_SETTINGS = ("origin", "hard", "binary")
+"""Settings that need a clip's time-reversed twin."""
+
 
 class Evaluation(ConfigModel):
     """Which queries search which gallery.

@@ -19,9 +19,9 @@ from pydantic import BaseModel, ValidationError
 
 from rewind.config.base import DRAFT_CONTEXT, NAME_PATTERN, NAME_RULE, history, nested_models
 from rewind.config.dataset import BUILT_IN_SOURCES, Dataset
-from rewind.config.encoders import with_encoded_files
-from rewind.config.pretraining import uses_study_backbone
-from rewind.config.study import Method, Study, Sweep
+from rewind.config.methods import Method
+from rewind.config.study import Study
+from rewind.config.training import Sweep
 from rewind.errors import CONTROL_CHARACTER, ConfigErrors, RewindError, printable
 from rewind.io.files import require_regular_file
 from rewind.io.strict import read_user_text
@@ -341,7 +341,7 @@ def load_study(
     _inherit_training(raw.get("sweep"), _sweep_base_training(raw, base))
     study = _validate(Study, _apply_untrained_defaults(raw, keys_in_file), path)
     try:
-        return with_encoded_files(study)
+        return study.with_encoded_files()
     except RewindError as error:
         raise ConfigErrors({str(path): [str(error)]}, study) from None
 
@@ -381,7 +381,11 @@ def _apply_untrained_defaults(raw: dict[str, Any], keys_in_file: set[str]) -> di
     if not all(method.baseline for method in methods):
         return raw
     keys = raw.get("pretraining")
-    seeded = isinstance(keys, dict) and keys.get("shared") is not True and any(map(uses_study_backbone, methods))
+    seeded = (
+        isinstance(keys, dict)
+        and keys.get("shared") is not True
+        and any(method.uses_study_backbone for method in methods)
+    )
     defaults: dict[str, Any] = {"sanity": None} if seeded else {"sanity": None, "seeds": [0]}
     return raw | {name: value for name, value in defaults.items() if name not in keys_in_file}
 

@@ -1,4 +1,4 @@
-"""Keys of a method's model: the backbone (text and visual towers), or precomputed embeddings and scores.
+"""Keys of a method, and of its model: the backbone (text and visual towers), or precomputed embeddings and scores.
 
 A method with ``model: vectors`` or ``model: scores`` names files, either one for all seeds or one for each seed.
 """
@@ -7,14 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
-from rewind.config.base import ConfigModel, config_field, read_options, required_field
+from rewind.config.base import ConfigModel, config_field, read_options, require_valid_seeds, required_field
+from rewind.config.training import Training
 
-if TYPE_CHECKING:
-    from rewind.config.study import Method
+# ---- What is known of built-in models by their names ---------------------------------------------------------------
+
+PRECOMPUTED_MODELS = ("vectors", "scores")
+"""Models that are files: nothing is trained or encoded, and the study's backbone is not used."""
+MODELS_WITHOUT_BACKBONE = ("chance", "bow", "pixels", *PRECOMPUTED_MODELS)
+"""Models that never use the study's backbone."""
+MODELS_WITHOUT_TOWERS = ("ridge", "pixels", "chance", "bow", *PRECOMPUTED_MODELS)
+"""Models that cannot encode a text or picture of one's own."""
+ZERO_SHOT_MODELS = ("clip_zero_shot", "zero_shot")
+"""Models that are scored without training; ``clip_zero_shot`` is the name of ``zero_shot`` in earlier versions."""
+BASELINES = (*MODELS_WITHOUT_TOWERS, *ZERO_SHOT_MODELS)
+"""Models in which nothing learns by gradient descent."""
+CLOSED_FORM_HEADS = ("ridge", "geometry")  # of a translator
+SEEDED_BACKBONES = ("clip", "viclip")
+"""Backbones whose visual tower, if it has no weights, is initialised from the seed of the run."""
 
 
 # ---- The backbone: text and visual towers that all heads share -----------------------------------------------------
@@ -89,9 +103,6 @@ class Backbone(ConfigModel):
 
 # ---- Precomputed embeddings and scores: the files a method names, and for which seeds ------------------------------
 
-PRECOMPUTED_MODELS = ("vectors", "scores")
-"""Models that are files: nothing is trained or encoded, and the study's backbone is not used."""
-
 PRECOMPUTED_PAIR_BATCH = 2**22
 """Pairs that such a model scores at once: a matrix product or a look-up, which takes tens of megabytes."""
 
@@ -137,21 +148,7 @@ FILE_OPTIONS = {"vectors": ("captions", "items"), "scores": ("file",)}
 """Names of the options that are files, by model."""
 
 
-def precomputed_options(method: Method) -> Any:
-    """The checked options of a precomputed method: :class:`VectorOptions` or :class:`ScoreOptions`.
-
-    Raises:
-        RewindError: with the path of the first option that is unknown or has a wrong value.
-    """
-    return read_options(
-        OPTIONS_BY_MODEL[method.model],
-        without_encoder_options(method.options),
-        "methods.*.options",
-        f"model: {method.model}",
-    )
-
-
-def without_encoder_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def _without_encoder_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of :class:`VectorOptions` alone, if there are also those of an encoder that makes the files.
 
     See :mod:`rewind.config.encoders`; without an encoder, all options stay, so that unknown ones are reported.
@@ -192,30 +189,6 @@ def seeds_with_files(model: str, options: Any) -> list[int]:
     return numbers or [0]
 
 
-def method_for_seed(method: Method, seed: int | str | None) -> Method:
-    """A precomputed method with the files of one seed alone; any other method, and one without a seed, as it is."""
-    if method.model not in PRECOMPUTED_MODELS or seed is None:
-        return method
-    options = {
-        name: value[int(seed)] if name in FILE_OPTIONS[method.model] and isinstance(value, Mapping) else value
-        for name, value in without_encoder_options(method.options).items()
-    }
-    return method.model_copy(update={"options": options})
-
-
-def precomputed_files(method: Method, seed: int | str | None = None) -> list[str]:
-    """Files that a run of a precomputed method reads, or without a seed those of all its runs; else none.
-
-    With a ``.npy`` comes the file of its ids.
-    """
-    if method.model not in PRECOMPUTED_MODELS:
-        return []
-    values = [method_for_seed(method, seed).options.get(name) for name in FILE_OPTIONS[method.model]]
-    every = [path for value in values for path in (value.values() if isinstance(value, Mapping) else [value])]
-    paths = [str(path) for path in every if path]
-    return list(dict.fromkeys([*paths, *(str(ids_file_of(path)) for path in paths if path.endswith(".npy"))]))
-
-
 def ids_file_of(path: str | Path) -> Path:
     """The file with the ids of a ``.npy`` of vectors: the same name with ``.json`` if that exists, else ``.txt``.
 
@@ -235,3 +208,130 @@ def _check_same_seeds(**options: FilePerSeed) -> None:
             missing = min(seeds ^ first_seeds)
             lacking = name if missing in first_seeds else first
             raise ValueError(f"{lacking} names no file for seed {missing}: name one for each seed, or one for all")
+
+
+# ---- The method ----------------------------------------------------------------------------------------------------
+
+
+class Method(ConfigModel):
+    """One row of the tables.
+
+    >>> Method(model="ridge").baseline, Method(head="seqTransf").baseline
+    (True, False)
+    >>> Method(model="scores", options={"file": {1: "run1.npz", 2: "run2.npz"}}).seeds
+    [1, 2]
+    """
+
+    model: str = config_field(
+        "clip4clip",
+        "`clip4clip` (a backbone with a temporal head), `vectors` and `scores` (files that you bring, see "
+        "docs/bring-your-model.md), `dual_encoder` (cosine of one vector per caption and clip, "
+        "optionally with cross-attention within pairs during training), `miniclip` (`kind: miniclip_towers` without"
+        " a head), `translator` (a map from caption vectors to item vectors), the baselines `ridge`, `pixels`, "
+        "`chance`, `bow` and `zero_shot` (the study's backbone, or one of its own, before training), or the dotted "
+        "path of your own class.",
+    )
+    head: str = config_field(
+        "meanP",
+        "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, xpool, wti (docs/heads.md), or the dotted path of "
+        "your own class. For a "
+        "`translator`: linear, mlp1, mlp2, geometry_adapter, or the closed forms ridge and geometry.",
+    )
+    head_layers: int = config_field(
+        4, "Number of transformer layers in the head (`cross_num_hidden_layers`).", ge=1, le=48
+    )
+    head_start: Literal["clip", "random"] = config_field(
+        "clip",
+        "Initial weights of transformer heads: `clip`, a copy of the first blocks of CLIP's text tower (as in "
+        "CLIP4Clip), or `random`. Positions behind the tower's context start from random weights; a tower of another "
+        "width, or of fewer blocks than the head, is refused.",
+    )
+    label: str = config_field("", "Name in tables and figures; the method's key if empty.")
+    train: str = config_field("", "Text of the table's Train column; the dataset's title if empty.")
+    options: dict[str, Any] = config_field({}, "Options of a head, of a model, or of a model or head of your own.")
+    noise: bool = config_field(False, "A control: for this method every clip is replaced by noise (as `frames.noise`).")
+    fixed: bool = config_field(
+        False,
+        "A single model that cannot be trained again, for example a checkpoint without its training recipe. Its "
+        "intervals and tests generalise to other queries only. It has one seed. A model of your own that is `fixed` is "
+        "scored as your `build` gives it, and needs no training split.",
+    )
+    seeds: list[int] | None = config_field(None, "Seeds of this method, if they differ from the study's.", min_length=1)
+    training: Training = config_field(Training(), "Overrides of the study's `training` keys for this method.")
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds(cls, seeds: list[int] | None) -> list[int] | None:
+        return None if seeds is None else require_valid_seeds(seeds)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _seeds_of_files(cls, keys: Any) -> Any:
+        """The seeds of a precomputed method are those that it has files for, unless the study gives others."""
+        if not isinstance(keys, dict) or keys.get("model") not in PRECOMPUTED_MODELS:
+            return keys
+        options = restore_seed_numbers(keys["model"], keys.get("options", {}))
+        seeds = keys.get("seeds")
+        return keys | {
+            "options": options,
+            "seeds": seeds_with_files(keys["model"], options) if seeds is None else seeds,
+        }
+
+    @property
+    def precomputed(self) -> bool:
+        """Whether the method is files, so that nothing is trained or encoded."""
+        return self.model in PRECOMPUTED_MODELS
+
+    @property
+    def scored_as_it_is(self) -> bool:
+        """Whether the method is a fixed model of the user's own, which is scored without training."""
+        return self.fixed and "." in self.model
+
+    @property
+    def baseline(self) -> bool:
+        """Whether nothing in the method learns by gradient descent."""
+        untrained = self.model in BASELINES or (self.model == "translator" and self.head in CLOSED_FORM_HEADS)
+        return untrained or self.scored_as_it_is
+
+    @property
+    def own_backbone(self) -> Any:
+        """Keys of a backbone that the method has instead of the study's; None: it uses the study's."""
+        if self.model == "clip_zero_shot":  # zero_shot, by its name in earlier versions
+            return self.options | {"kind": "clip"}
+        return self.options.get("backbone")
+
+    @property
+    def uses_study_backbone(self) -> bool:
+        """Whether the method starts from the study's backbone, and so from its pre-training."""
+        return self.model not in MODELS_WITHOUT_BACKBONE and self.own_backbone is None
+
+    def precomputed_options(self) -> Any:
+        """The checked options of a precomputed method: :class:`VectorOptions` or :class:`ScoreOptions`.
+
+        Raises:
+            RewindError: with the path of the first option that is unknown or has a wrong value.
+        """
+        options = _without_encoder_options(self.options)
+        return read_options(OPTIONS_BY_MODEL[self.model], options, "methods.*.options", f"model: {self.model}")
+
+    def precomputed_files(self, seed: int | str | None = None) -> list[str]:
+        """Files that a run of a precomputed method reads, or without a seed those of all its runs; else none.
+
+        With a ``.npy`` comes the file of its ids.
+        """
+        if not self.precomputed:
+            return []
+        values = [self.for_seed(seed).options.get(name) for name in FILE_OPTIONS[self.model]]
+        every = [path for value in values for path in (value.values() if isinstance(value, Mapping) else [value])]
+        paths = [str(path) for path in every if path]
+        return list(dict.fromkeys([*paths, *(str(ids_file_of(path)) for path in paths if path.endswith(".npy"))]))
+
+    def for_seed(self, seed: int | str | None) -> Method:
+        """A precomputed method with the files of one seed alone; any other method, and one without a seed, as it is."""
+        if not self.precomputed or seed is None:
+            return self
+        options = {
+            name: value[int(seed)] if name in FILE_OPTIONS[self.model] and isinstance(value, Mapping) else value
+            for name, value in _without_encoder_options(self.options).items()
+        }
+        return self.model_copy(update={"options": options})

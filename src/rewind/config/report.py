@@ -10,7 +10,7 @@ from pydantic import field_validator
 
 from rewind.config.base import SEED_BOUNDS, ConfigModel, config_field, require_unique, required_field
 from rewind.errors import RewindError
-from rewind.ranking_metrics import METRICS, Metric, add_metric, tested_metrics
+from rewind.ranking_metrics import ACCURACY_METRIC, METRICS, Metric, add_metric, tested_metrics
 from rewind.registry import import_path
 
 # ---- Statistics, tables and figures --------------------------------------------------------------------------------
@@ -139,6 +139,36 @@ class Tables(ConfigModel):
         if all(split_column(column)[1] == RANK_COLUMN for column in columns):
             raise ValueError(f"{RANK_COLUMN} alone is no table; add a metric")
         return require_unique(columns)
+
+    def default_metric(self) -> str:
+        """The deciding metric where the study names none: R@1 or, if no column shows it, the first tested column.
+
+        >>> Tables(columns=["MdR", "MRR interval", "R@5"]).default_metric()
+        'MRR'
+        """
+        shown = [split_column(column)[1] for column in self.columns]
+        tested = [metric for metric in shown if metric != RANK_COLUMN and METRICS[metric].tested]
+        return ACCURACY_METRIC if ACCURACY_METRIC in shown else next(iter(tested), ACCURACY_METRIC)
+
+    def faults(self, directions: Sequence[str], primary: str | None) -> Iterator[str]:
+        """What does not fit the rest of the study, each fault with its key.
+
+        Args:
+            directions: ``evaluation.directions``.
+            primary: ``statistics.primary``.
+        """
+        for column in self.columns:
+            direction = split_column(column)[0]
+            if direction and direction not in directions:
+                yield f"tables.columns: {column!r}: {direction} is not among evaluation.directions"
+            plain = " ".join(word for word in column.split() if word != directions[0])
+            if plain != column and plain in self.columns:
+                yield f"tables.columns: {column!r} and {plain!r} are the same column; keep one"
+        if primary and primary not in {split_column(column)[1] for column in self.columns}:
+            yield (
+                f"statistics.primary: {primary} is the only metric with letters, but no column of tables.columns shows "
+                "it; add the column or name another metric"
+            )
 
 
 def split_column(column: str) -> tuple[str, str, str]:

@@ -6,13 +6,14 @@ What depends on the dataset file too is checked in :mod:`rewind.config.checks`.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
-from rewind.config import comparing
 from rewind.config.base import (
     DEFAULT_VOCABULARY_SIZE,
     DRAFT_CONTEXT,
@@ -20,31 +21,33 @@ from rewind.config.base import (
     SEED_BOUNDS,
     ConfigModel,
     config_field,
+    read_options,
     require_unique,
     require_valid_seeds,
     required_field,
 )
+from rewind.config.dataset import Split
+from rewind.config.encoders import SCORING_OPTIONS, Encoding
 from rewind.config.evaluation import Evaluation
 from rewind.config.methods import (
     FILE_OPTIONS,
+    MODELS_WITHOUT_TOWERS,
     PRECOMPUTED_MODELS,
     PRECOMPUTED_PAIR_BATCH,
+    SEEDED_BACKBONES,
+    ZERO_SHOT_MODELS,
     Backbone,
-    method_for_seed,
-    restore_seed_numbers,
+    Method,
     seeds_with_files,
 )
-from rewind.config.report import Figures, Statistics, Tables, load_metrics, split_column
-from rewind.config.training import Training
+from rewind.config.report import Figures, Statistics, Tables, load_metrics
+from rewind.config.training import Sanity, Sweep, Training
 from rewind.errors import RewindError
+from rewind.ranking_metrics import ACCURACY_METRIC
 
 RunKey = tuple[str, int]
 """A run of a study: its method and seed."""
-MODELS_WITHOUT_TOWERS = ("ridge", "pixels", "chance", "bow", *PRECOMPUTED_MODELS)
-"""Models that cannot encode a text or picture of one's own."""
-BASELINES = (*MODELS_WITHOUT_TOWERS, *comparing.ZERO_SHOT_MODELS)
-"""Models in which nothing learns by gradient descent."""
-CLOSED_FORM_HEADS = ("ridge", "geometry")  # of a translator
+SHARED_PRETRAINING_NOTE = "given one pre-training"
 RESERVED_NAMES = ("data", "rehearsal")  # folders in results/ that belong to no study
 KEYS_WITHOUT_EFFECT = {"frames": {"store", "workers", "keep_in_memory"}, "evaluation": {"cosine_gap"}}
 """Keys of how frames are read and of what is reported, on which no run depends."""
@@ -131,119 +134,6 @@ class Text(ConfigModel):
         "captions, for weights that were trained with them: MiniCLIP's `captions.json`, or one caption a line.",
         legacy_default=None,
     )
-
-
-class Method(ConfigModel):
-    """One row of the tables.
-
-    >>> Method(model="ridge").baseline, Method(head="seqTransf").baseline
-    (True, False)
-    >>> Method(model="scores", options={"file": {1: "run1.npz", 2: "run2.npz"}}).seeds
-    [1, 2]
-    """
-
-    model: str = config_field(
-        "clip4clip",
-        "`clip4clip` (a backbone with a temporal head), `vectors` and `scores` (files that you bring, see "
-        "docs/bring-your-model.md), `dual_encoder` (cosine of one vector per caption and clip, "
-        "optionally with cross-attention within pairs during training), `miniclip` (`kind: miniclip_towers` without"
-        " a head), `translator` (a map from caption vectors to item vectors), the baselines `ridge`, `pixels`, "
-        "`chance`, `bow` and `zero_shot` (the study's backbone, or one of its own, before training), or the dotted "
-        "path of your own class.",
-    )
-    head: str = config_field(
-        "meanP",
-        "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, xpool, wti (docs/heads.md), or the dotted path of "
-        "your own class. For a "
-        "`translator`: linear, mlp1, mlp2, geometry_adapter, or the closed forms ridge and geometry.",
-    )
-    head_layers: int = config_field(
-        4, "Number of transformer layers in the head (`cross_num_hidden_layers`).", ge=1, le=48
-    )
-    head_start: Literal["clip", "random"] = config_field(
-        "clip",
-        "Initial weights of transformer heads: `clip`, a copy of the first blocks of CLIP's text tower (as in "
-        "CLIP4Clip), or `random`. Positions behind the tower's context start from random weights; a tower of another "
-        "width, or of fewer blocks than the head, is refused.",
-    )
-    label: str = config_field("", "Name in tables and figures; the method's key if empty.")
-    train: str = config_field("", "Text of the table's Train column; the dataset's title if empty.")
-    options: dict[str, Any] = config_field({}, "Options of a head, of a model, or of a model or head of your own.")
-    noise: bool = config_field(False, "A control: for this method every clip is replaced by noise (as `frames.noise`).")
-    fixed: bool = config_field(
-        False,
-        "A single model that cannot be trained again, for example a checkpoint without its training recipe. Its "
-        "intervals and tests generalise to other queries only. It has one seed. A model of your own that is `fixed` is "
-        "scored as your `build` gives it, and needs no training split.",
-    )
-    seeds: list[int] | None = config_field(None, "Seeds of this method, if they differ from the study's.", min_length=1)
-    training: Training = config_field(Training(), "Overrides of the study's `training` keys for this method.")
-
-    @field_validator("seeds")
-    @classmethod
-    def _seeds(cls, seeds: list[int] | None) -> list[int] | None:
-        return None if seeds is None else require_valid_seeds(seeds)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _seeds_of_files(cls, keys: Any) -> Any:
-        """The seeds of a precomputed method are those that it has files for, unless the study gives others."""
-        if not isinstance(keys, dict) or keys.get("model") not in PRECOMPUTED_MODELS:
-            return keys
-        options = restore_seed_numbers(keys["model"], keys.get("options", {}))
-        seeds = keys.get("seeds")
-        return keys | {
-            "options": options,
-            "seeds": seeds_with_files(keys["model"], options) if seeds is None else seeds,
-        }
-
-    @property
-    def baseline(self) -> bool:
-        """Whether nothing in the method learns by gradient descent."""
-        untrained = self.model in BASELINES or (self.model == "translator" and self.head in CLOSED_FORM_HEADS)
-        return untrained or self.scored_as_it_is
-
-    @property
-    def scored_as_it_is(self) -> bool:
-        """See :func:`scored_as_is`."""
-        return scored_as_is(self)
-
-
-def scored_as_is(method: Method) -> bool:
-    """Whether a method is a fixed model of the user's own, which is scored without training.
-
-    A function and not only a property, because the code hash of training covers functions, but not what the classes of
-    keys say about themselves.
-    """
-    return method.fixed and "." in method.model
-
-
-class Sanity(ConfigModel):
-    """The over-fitting check: a small subset must be learnt by heart before real runs start."""
-
-    clips: int = config_field(200, "Number of training clips to over-fit (originals, one caption each).", ge=2, le=200)
-    method: str = config_field("", "Method to use (one that is trained); the first such method if empty.")
-    min_r1: float = config_field(
-        0.9, "Training R@1 that must be reached, 0 to 1; with 0 it is reported but never fails.", ge=0, le=1
-    )
-    training: Training = config_field(Training(), "Overrides of the study's `training` keys for this check.")
-
-
-class Sweep(ConfigModel):
-    """Choose `frames.max_frames` once, on validation, and use it for every method."""
-
-    max_frames: list[int] = required_field("Values to try, from 1 to 512.", min_length=1)
-    method: str = config_field("meanP", "Method to train with each value (one that is trained).")
-    seed: int = config_field(0, "Seed of these runs.", **SEED_BOUNDS)
-    training: Training = config_field(Training(), "Overrides of that method's `training` keys for the trials.")
-
-    @field_validator("max_frames")
-    @classmethod
-    def _numbers(cls, values: list[int]) -> list[int]:
-        for value in values:
-            if not 1 <= value <= 512:
-                raise ValueError(f"{value} is not a number of frames from 1 to 512")
-        return require_unique(values)
 
 
 class Pretraining(ConfigModel):
@@ -374,13 +264,31 @@ class Study(ConfigModel):
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> Study:
         # All faults at once, a line each: rewind.config.load splits them.
-        if not (info.context or {}).get(DRAFT_CONTEXT) and (faults := study_faults(self)):
+        if not (info.context or {}).get(DRAFT_CONTEXT) and (faults := self.faults()):
             raise ValueError("\n".join(faults))
         return self
 
+    def fingerprint(self, **selection: Any) -> dict[str, Any]:
+        """The keys as plain values, without those on which no result depends."""
+        return super().fingerprint(**{"exclude": KEYS_WITHOUT_EFFECT} | selection)
+
+    # Methods and their runs
+
+    def seeds_of(self, method: str) -> list[int]:
+        """Seeds of a method: its own, or the study's."""
+        return self.methods[method].seeds or self.seeds
+
     def runs(self) -> list[RunKey]:
         """Every (method, seed), in the order of the study file."""
-        return [(name, seed) for name, method in self.methods.items() for seed in method.seeds or self.seeds]
+        return [(name, seed) for name in self.methods for seed in self.seeds_of(name)]
+
+    def trained(self) -> list[str]:
+        """Methods that learn by gradient descent, in order."""
+        return [name for name, method in self.methods.items() if not method.baseline]
+
+    def with_towers(self) -> list[str]:
+        """Methods with towers, which can encode any text and any picture, in order."""
+        return [name for name, method in self.methods.items() if method.model not in MODELS_WITHOUT_TOWERS]
 
     def pictured(self, method: str | None = None) -> RunKey:
         """Method and seed of the run that figures of a single run show.
@@ -389,22 +297,11 @@ class Study(ConfigModel):
         first method.
         """
         method = method or self.figures.method or next(iter(self.trained() or self.methods))
-        return method, (self.methods[method].seeds or self.seeds)[0]
+        return method, self.seeds_of(method)[0]
 
     def also_pictured(self) -> list[str]:
         """Trained methods that have figures of their own besides those of :meth:`pictured`."""
         return [name for name in self.trained() if self.figures.every_method and name != self.pictured()[0]]
-
-    def fingerprint(self, **selection: Any) -> dict[str, Any]:
-        """The keys as plain values, without those on which no result depends."""
-        return super().fingerprint(**{"exclude": KEYS_WITHOUT_EFFECT} | selection)
-
-    def pairs(self) -> list[tuple[str, str]]:
-        """The comparisons of the family that is tested: ``statistics.pairs``, else all pairs of compared methods."""
-        if self.statistics.pairs is not None:
-            return list(self.statistics.pairs)
-        names = comparing.compared_methods(self)
-        return [(a, b) for position, a in enumerate(names) for b in names[position + 1 :]]
 
     def run_spec(self, method: str, training: Training | None = None, seed: int | str | None = None) -> RunSpec:
         """Exactly the keys that one run depends on, which its rule passes as parameters.
@@ -416,8 +313,8 @@ class Study(ConfigModel):
             seed: of the run. With it, a precomputed method has the files of this seed alone, and default keys for
                 towers, frames and training, on which its results do not depend.
         """
-        keys, evaluation = method_for_seed(self.methods[method], seed), self.evaluation
-        if keys.model in PRECOMPUTED_MODELS and seed is not None:
+        keys, evaluation = self.methods[method].for_seed(seed), self.evaluation
+        if keys.precomputed and seed is not None:
             table_words = {"label": "", "train": ""}
             keys = keys.model_copy(update={"training": Training(), "seeds": None, **table_words})
             scoring = Evaluation(settings=evaluation.settings, pair_batch_size=PRECOMPUTED_PAIR_BATCH)
@@ -428,13 +325,269 @@ class Study(ConfigModel):
         frames = self.frames.model_copy(update={"noise": True}) if keys.noise else self.frames
         return RunSpec(backbone=self.backbone, frames=frames, text=self.text, evaluation=evaluation, method=keys)
 
-    def encoding(self) -> list[str]:
-        """Methods with towers, which can encode any text and any picture, in order."""
-        return [name for name, method in self.methods.items() if method.model not in MODELS_WITHOUT_TOWERS]
+    def training_blocks(self) -> list[TrainingBlock]:
+        """Everything that is trained: methods, the over-fitting check, the sweep, the pre-training."""
+        trained = {name: self.methods[name] for name in self.trained()}
+        blocks = [TrainingBlock(f"methods.{name}", method, method.training) for name, method in trained.items()]
+        for where, keys in (("sanity", self.sanity), ("sweep", self.sweep)):
+            name = keys and (keys.method or next(iter(trained), ""))
+            if keys and name in trained:
+                blocks.append(TrainingBlock(where, trained[name], keys.training))
+        if self.pretraining:
+            blocks.append(TrainingBlock("pretraining", self.pretraining.method, self.pretraining.training))
+        return blocks
 
-    def trained(self) -> list[str]:
-        """Methods that learn by gradient descent, in order."""
-        return [name for name, method in self.methods.items() if not method.baseline]
+    def needed_splits(self) -> dict[Split, str]:
+        """Split → the first reason for which it is needed, in words."""
+        needed: dict[Split, str] = {}
+        for name in self.methods:
+            for split, why in self.run_spec(name).needed_splits(f"method {name}").items():
+                needed.setdefault(split, why)
+        if self.pretraining:
+            needed.setdefault("train", "pretraining learns from it")
+            needed.setdefault("valid", "pretraining learns from it")
+        if self.evaluation.cosine_gap:
+            needed.setdefault("valid", "evaluation.cosine_gap is computed on it too")
+        return needed
+
+    # Vectors that are made by name
+
+    def encodings(self) -> dict[str, Encoding]:
+        """Method → how its vectors are made, for methods that name an encoder.
+
+        Keys of frames that are left out get the study's values.
+
+        Raises:
+            RewindError: naming the option that is unknown or has a wrong value, for noise, or for files beside an
+                encoder.
+        """
+        named = [name for name, m in self.methods.items() if m.model == "vectors" and "encoder" in m.options]
+        return {name: self._encoding_of(name) for name in named}
+
+    def _encoding_of(self, name: str) -> Encoding:
+        method, where = self.methods[name], f"methods.{name}"
+        options = {option: value for option, value in method.options.items() if option not in SCORING_OPTIONS}
+        if method.noise or self.frames.noise:
+            raise RewindError(
+                f"{where}.noise: an encoder reads clips; noise is there for models that are trained here."
+            )
+        encoding = read_options(Encoding, options, f"{where}.options", f"{method.model} with an encoder")
+        defaults = {key: getattr(self.frames, key) for key in ("max_frames", "sampling", "rate")}
+        encoding = encoding.model_copy(
+            update={key: value for key, value in defaults.items() if getattr(encoding, key) is None}
+        )
+        for option, path in self._vector_files(encoding).items():
+            # The same paths are allowed: `with_encoded_files` has put them there when a study is read again.
+            if method.options.get(option, path) != path:
+                raise RewindError(
+                    f"{where}.options.{option}: there is an encoder, which makes the vectors; keep one of both."
+                )
+        return encoding
+
+    def _vector_files(self, encoding: Encoding) -> dict[str, str]:
+        """The files that rule ``encode_vectors`` makes, by the option of ``model: vectors`` that names them."""
+        folder = f"results/data/{self.dataset}/vectors/{encoding.folder()}"
+        return {name: f"{folder}/{name}.npz" for name in ("captions", "items")}
+
+    def with_encoded_files(self) -> Study:
+        """The study with the encoders' files in its methods' options: later stages read them like a user's own files.
+
+        Raises:
+            RewindError: as :meth:`encodings`.
+        """
+        methods = dict(self.methods)
+        for name, encoding in self.encodings().items():
+            options = methods[name].options | self._vector_files(encoding)
+            methods[name] = methods[name].model_copy(update={"options": options})
+        return self.model_copy(update={"methods": methods})
+
+    # Which pre-training a run starts from: one with its own seed, or one that all runs share
+
+    @property
+    def pretrains_per_seed(self) -> bool:
+        """Whether there is a pre-training for each seed, and not one for all runs or none."""
+        return self.pretraining is not None and not self.pretraining.shared
+
+    @property
+    def pretraining_condition(self) -> str:
+        """The words that every caption has where all runs share one pre-training; else empty."""
+        return SHARED_PRETRAINING_NOTE if self.pretraining and self.pretraining.shared else ""
+
+    def pretrained_per_seed(self) -> list[str]:
+        """Methods of which each seed starts from a pre-training of its own, in order."""
+        return [name for name, method in self.methods.items() if self.pretrains_per_seed and method.uses_study_backbone]
+
+    def pretraining_seeds(self) -> list[int]:
+        """Seeds of the pre-trainings; none without pre-training.
+
+        They are the seeds of all runs that start from one: the study's own first, in their order, then those of
+        methods. Stages without a seed of their own take the first.
+        """
+        if self.pretraining is None:
+            return []
+        if self.pretraining.shared:
+            return [self.pretraining.seed or 0]
+        needed = {seed for name in self.pretrained_per_seed() for seed in self.seeds_of(name)}
+        return [s for s in self.seeds if s in needed] + sorted(needed - set(self.seeds)) or self.seeds[:1]
+
+    def pretraining_suffixes(self) -> list[str]:
+        """:meth:`pretraining_suffix` of every pre-training, in the order of :meth:`pretraining_seeds`."""
+        return [f"/seed{seed}" if self.pretrains_per_seed else "" for seed in self.pretraining_seeds()]
+
+    def pretraining_suffix(self, method: str = "", seed: int | str | None = None) -> str:
+        """What follows ``pretrained`` and ``features`` in the paths of a run's pre-training and of results based on it.
+
+        Args:
+            method, seed: of the run; without them, or for a method with another backbone, the first pre-training's.
+
+        Returns:
+            ``/seed<k>``; empty where there is one pre-training for all runs, or none.
+        """
+        if seed is not None and method in self.pretrained_per_seed():
+            return f"/seed{seed}"
+        return next(iter(self.pretraining_suffixes()), "")
+
+    @property
+    def has_random_features(self) -> bool:
+        """Whether the visual tower has random weights, which the seed of each run draws: so do frozen features."""
+        keys = self.backbone
+        return keys.kind in SEEDED_BACKBONES and not (keys.weights or keys.pretrained or self.pretraining)
+
+    def features_suffix(self, method: str = "", seed: int | str | None = None, trial: int | None = None) -> str:
+        """What follows ``features`` in the paths of a run's cached features.
+
+        Args:
+            method, seed: of the run, see :meth:`pretraining_suffix`.
+            trial: seed of a run that is none of the study's (the over-fitting check, or a trial of the sweep), by which
+                a random tower is drawn. None: the study's first seed.
+        """
+        if not self.has_random_features:
+            return self.pretraining_suffix(method, seed)
+        default = self.seeds[0] if trial is None else trial
+        return f"/seed{default if seed is None else seed}"
+
+    def seeded_methods(self) -> list[str]:
+        """Methods whose results vary over training seeds: their own, or those of the towers that they start from."""
+        return self.trained() or self.pretrained_per_seed()
+
+    # What is compared, by which metric, and what is random
+
+    def fixed_methods(self) -> list[str]:
+        """Methods that are one model, not one per seed, in order: declared ``fixed``, or nothing is learnt in them.
+
+        Exceptions are zero-shot models after a pre-training of each seed, and precomputed files of several seeds.
+        """
+        pretrained = self.pretrained_per_seed()
+
+        def varies(name: str, method: Method) -> bool:
+            if method.model == "zero_shot":
+                return name in pretrained
+            return method.precomputed and len(method.seeds or []) > 1
+
+        return [
+            name
+            for name, method in self.methods.items()
+            if method.fixed or (method.baseline and not varies(name, method))
+        ]
+
+    def compared_methods(self) -> list[str]:
+        """Methods that are compared with each other (by letters in tables), in order.
+
+        These are trained methods and models that are scored as they are; if there are none, the baselines except
+        chance. Others (a network with random weights, closed forms, a bag of words) are compared where ``pairs`` names
+        them.
+        """
+        compared = {name for pair in self.statistics.pairs or [] for name in pair} | set(self.trained())
+        compared |= {
+            name
+            for name, method in self.methods.items()
+            if (method.model in (*ZERO_SHOT_MODELS, *PRECOMPUTED_MODELS) or method.scored_as_it_is)
+            and not method.options.get("untrained")
+        }
+        names = [name for name in self.methods if name in compared]
+        return names or [name for name, method in self.methods.items() if method.model != "chance"]
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """The comparisons of the family that is tested: ``statistics.pairs``, else all pairs of compared methods."""
+        if self.statistics.pairs is not None:
+            return list(self.statistics.pairs)
+        return list(itertools.combinations(self.compared_methods(), 2))
+
+    def random_factors(self) -> dict[str, Any]:
+        """What is random in the runs: the arguments of :class:`rewind.statistics.pairs.RandomFactors`.
+
+        ``fixed``: methods that are one model; ``exact``: methods whose expected result is computed; ``paired``: methods
+        whose run of a seed starts from the same pre-training as the others' runs of that seed.
+        """
+        fixed = self.fixed_methods()
+        return {
+            "fixed": fixed,
+            "exact": [name for name, method in self.methods.items() if method.model == "chance"],
+            "paired": [
+                name for name in self.pretrained_per_seed() if self.seeds_of(name) == self.seeds and name not in fixed
+            ],
+        }
+
+    def primary_metric(self) -> str:
+        """The deciding metric: ``statistics.primary``, else the tables' own."""
+        return self.statistics.primary or self.tables.default_metric()
+
+    def primary_metric_by_setting(self) -> dict[str, str]:
+        """Setting → its deciding metric: :meth:`primary_metric`, and in Binary accuracy."""
+        primary = self.primary_metric()
+        return {setting: ACCURACY_METRIC if setting == "binary" else primary for setting in self.evaluation.settings}
+
+    def figure_metric(self) -> str:
+        """The metric of figures: accuracy in a study with Binary, else :meth:`primary_metric`."""
+        return ACCURACY_METRIC if "binary" in self.evaluation.settings else self.primary_metric()
+
+    # Faults
+
+    def faults(self) -> list[str]:
+        """Every fault as ``key: what is wrong; what to do``; none where the keys fit together.
+
+        >>> study = Study(name="demo", dataset="shapes", methods={"meanP": {}})
+        >>> study.model_copy(update={"figures": Figures(method="meanQ")}).faults()
+        ["figures.method: no method 'meanQ'; available: meanP; did you mean 'meanP'?"]
+        """
+        faults = [
+            *_named_method_faults(self),
+            *_pair_faults(self),
+            *_training_faults(self),
+            *_fixed_model_faults(self),
+            *_precomputed_faults(self),
+            *self.tables.faults(self.evaluation.directions, self.statistics.primary),
+            *_text_faults(self),
+            *_zero_shot_faults(self),
+            *_verdict_faults(self),
+        ]
+        return list(dict.fromkeys(faults))
+
+
+@dataclass(frozen=True)
+class TrainingBlock:
+    """One ``training`` block of a study, with what is trained by it.
+
+    Attributes:
+        where: path of the block that contains ``training``, for example ``methods.meanP``.
+        method: the method that is trained.
+        training: its training keys.
+    """
+
+    where: str
+    method: Method
+    training: Training
+
+    def path(self, study: Study, key: str) -> str:
+        """Path of a training key for messages: in the study's own block if the value is inherited from there."""
+        own, inherited = (_nested_value(block, key) for block in (self.training, study.training))
+        return f"training.{key}" if own == inherited else f"{self.where}.training.{key}"
+
+
+def _nested_value(block: Any, path: str) -> Any:
+    for name in path.split("."):
+        block = getattr(block, name, None)
+    return block
 
 
 class RunSpec(ConfigModel):
@@ -452,35 +605,22 @@ class RunSpec(ConfigModel):
         excluded = {"evaluation": KEYS_WITHOUT_EFFECT["evaluation"] | {"item_to_text"}, "method": {"fixed"}}
         return super().fingerprint(**{"exclude": KEYS_WITHOUT_EFFECT | excluded} | selection)
 
+    def needed_splits(self, who: str) -> dict[Split, str]:
+        """Split → why the run needs it, in words that begin with ``who``, the name of the run."""
+        method = self.method
+        reasons: dict[Split, str] = {"test": f"{who} is evaluated on it"}
+        if not method.baseline:
+            return reasons | {"train": f"{who} learns from it", "valid": f"{who} chooses its checkpoint on it"}
+        if method.model in ("ridge", "pixels", "translator"):
+            return reasons | {"train": f"{who} is fitted on it", "valid": f"{who} chooses its strength on it"}
+        own_text = method.options.get("text")
+        tokenizer = own_text.get("tokenizer", "clip") if isinstance(own_text, dict) else self.text.tokenizer
+        if method.model == "zero_shot" and tokenizer != "clip" and self.backbone.kind != "towers":
+            reasons["train"] = f"{who} has its vocabulary from it (text.tokenizer: {tokenizer})"
+        return reasons
+
 
 # ---- Checks of keys that depend on each other: every fault, with its key, before anything runs ---------------------
-
-
-def study_faults(study: Study) -> list[str]:
-    """Every fault as ``key: what is wrong; what to do``; none for a study whose keys fit together.
-
-    >>> study = Study(name="demo", dataset="shapes", methods={"meanP": {}})
-    >>> study_faults(study.model_copy(update={"figures": Figures(method="meanQ")}))
-    ["figures.method: no method 'meanQ'; available: meanP; did you mean 'meanP'?"]
-    """
-    faults = [
-        *_named_method_faults(study),
-        *_pair_faults(study),
-        *_training_faults(study),
-        *_fixed_model_faults(study),
-        *_precomputed_faults(study),
-        *_column_faults(study),
-        *_text_faults(study),
-    ]
-    if study.evaluation.zero_shot and not study.encoding():
-        faults.append("evaluation.zero_shot: no method here has towers that encode prompts and images; set it to null")
-    if verdict := study.tables.verdict:
-        seeds = {name: method.seeds or study.seeds for name, method in study.methods.items()}
-        compute = {name: method.training.compute() for name, method in study.methods.items()}
-        if "zero_shot" in verdict.requires and study.evaluation.zero_shot is None:
-            faults.append("tables.verdict.requires: zero_shot: evaluation.zero_shot names no labelled images")
-        faults += verdict.faults(study.trained(), seeds, study.pairs(), study.evaluation.settings, compute)
-    return list(dict.fromkeys(faults))
 
 
 def _named_method_faults(study: Study) -> Iterator[str]:
@@ -536,7 +676,7 @@ def _training_faults(study: Study) -> Iterator[str]:
 
 def _fixed_model_faults(study: Study) -> Iterator[str]:
     for name, method in study.methods.items():
-        seeds = method.seeds or study.seeds
+        seeds = study.seeds_of(name)
         if method.fixed and len(seeds) > 1:
             yield (
                 f"methods.{name}.fixed: a fixed model has one seed, but this has {len(seeds)}; set "
@@ -546,7 +686,7 @@ def _fixed_model_faults(study: Study) -> Iterator[str]:
 
 def _precomputed_faults(study: Study) -> Iterator[str]:
     for name, method in study.methods.items():
-        if method.model not in PRECOMPUTED_MODELS:
+        if not method.precomputed:
             continue
         if study.evaluation.cosine_gap:
             yield (
@@ -564,26 +704,24 @@ def _precomputed_faults(study: Study) -> Iterator[str]:
                 )
 
 
-def _column_faults(study: Study) -> Iterator[str]:
-    for column in study.tables.columns:
-        direction = split_column(column)[0]
-        if direction and direction not in study.evaluation.directions:
-            yield f"tables.columns: {column!r}: {direction} is not among evaluation.directions"
-        first = study.evaluation.directions[0]
-        plain = " ".join(word for word in column.split() if word != first)
-        if plain != column and plain in study.tables.columns:
-            yield f"tables.columns: {column!r} and {plain!r} are the same column; keep one"
-
-    primary = study.statistics.primary
-    if primary and primary not in {split_column(column)[1] for column in study.tables.columns}:
-        yield (
-            f"statistics.primary: {primary} is the only metric with letters, but no column of tables.columns shows it; "
-            "add the column or name another metric"
-        )
-
-
 def _text_faults(study: Study) -> Iterator[str]:
     if study.text.tokenizer != "miniclip" and study.text.max_vocabulary != DEFAULT_VOCABULARY_SIZE:
         yield f"text.max_vocabulary: tokenizer: {study.text.tokenizer} does not read it; remove the key"
     if study.text.tokenizer == "miniclip" and study.backbone.kind == "clip":
         yield "text.tokenizer: miniclip has no end token, which CLIP's text tower reads; use words"
+
+
+def _zero_shot_faults(study: Study) -> Iterator[str]:
+    if study.evaluation.zero_shot and not study.with_towers():
+        yield "evaluation.zero_shot: no method here has towers that encode prompts and images; set it to null"
+
+
+def _verdict_faults(study: Study) -> Iterator[str]:
+    verdict = study.tables.verdict
+    if verdict is None:
+        return
+    if "zero_shot" in verdict.requires and study.evaluation.zero_shot is None:
+        yield "tables.verdict.requires: zero_shot: evaluation.zero_shot names no labelled images"
+    seeds = {name: study.seeds_of(name) for name in study.methods}
+    compute = {name: method.training.compute() for name, method in study.methods.items()}
+    yield from verdict.faults(study.trained(), seeds, study.pairs(), study.evaluation.settings, compute)

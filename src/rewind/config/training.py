@@ -1,4 +1,4 @@
-"""Keys of training: batches, loss, optimiser, precision, frozen layers, checkpoint selection."""
+"""Keys of training: batches, loss, optimiser, precision, frozen layers, checkpoint selection; trials before it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from rewind.config.base import ConfigModel, config_field, require_unique
+from rewind.config.base import SEED_BOUNDS, ConfigModel, config_field, require_unique, required_field
 
 
 class Batch(ConfigModel):
@@ -191,3 +191,34 @@ class Training(ConfigModel):
         if isinstance(value, int) and value < 0:
             raise ValueError("a number of rows is needed, or auto, or null for the whole batch")
         return value
+
+
+# ---- What is trained before real runs: the over-fitting check, and trials of numbers of frames ----------------------
+
+
+class Sanity(ConfigModel):
+    """The over-fitting check: a small subset must be learnt by heart before real runs start."""
+
+    clips: int = config_field(200, "Number of training clips to over-fit (originals, one caption each).", ge=2, le=200)
+    method: str = config_field("", "Method to use (one that is trained); the first such method if empty.")
+    min_r1: float = config_field(
+        0.9, "Training R@1 that must be reached, 0 to 1; with 0 it is reported but never fails.", ge=0, le=1
+    )
+    training: Training = config_field(Training(), "Overrides of the study's `training` keys for this check.")
+
+
+class Sweep(ConfigModel):
+    """Choose `frames.max_frames` once, on validation, and use it for every method."""
+
+    max_frames: list[int] = required_field("Values to try, from 1 to 512.", min_length=1)
+    method: str = config_field("meanP", "Method to train with each value (one that is trained).")
+    seed: int = config_field(0, "Seed of these runs.", **SEED_BOUNDS)
+    training: Training = config_field(Training(), "Overrides of that method's `training` keys for the trials.")
+
+    @field_validator("max_frames")
+    @classmethod
+    def _numbers(cls, values: list[int]) -> list[int]:
+        for value in values:
+            if not 1 <= value <= 512:
+                raise ValueError(f"{value} is not a number of frames from 1 to 512")
+        return require_unique(values)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rewind.config import Backbone, Text
 from rewind.config.dataset import EncoderConfig, MadeFrom
-from rewind.config.encoders import Encoding, encoding_of_side
+from rewind.config.encoders import Encoding
 from rewind.encoders.base import EncoderOutput, build_encoder
 from rewind.encoders.frames import batched, group_families, read_families_ahead
 from rewind.errors import RewindError
@@ -126,7 +126,7 @@ def text_encoder(keys: MadeFrom, device: torch.device) -> Callable[[list[str]], 
     Raises:
         RewindError: if there is no such encoder, or it lacks its package or weights.
     """
-    encoding = encoding_of_side(keys, "text")
+    encoding = keys.encoding("text")
     if encoding is None:
         return builtin_text_encoder(keys.text, device)
     model, size = build_encoder(encoding), encoding.batch_size

@@ -12,7 +12,6 @@ import torch
 
 from rewind.config import Frames
 from rewind.config.dataset import MadeFrom
-from rewind.config.encoders import encoding_of_side
 from rewind.data.annotations import SPLITS
 from rewind.data.captions import load_split
 from rewind.encoders.builtin import ImageEncoder, builtin_image_encoder, encode_images, text_encoder
@@ -48,7 +47,7 @@ def make_dataset_vectors(keys: MadeFrom, data: Path, folder: Path, workers: int 
     items, captions = _load_originals(data, keys.dataset)
     device = job_device()
     text = text_encoder(keys, device)(captions["caption"].tolist()).cpu().numpy()
-    encoding = encoding_of_side(keys, "image")
+    encoding = keys.encoding("image")
     if encoding is None:
         images = _encode_images(builtin_image_encoder(keys.image, device), items, data, keys, workers)
     else:

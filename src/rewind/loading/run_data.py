@@ -19,7 +19,6 @@ from torch import Tensor
 
 from rewind.config import Method, RunSpec
 from rewind.config.checks import NOISE_FAULT
-from rewind.config.methods import precomputed_files, precomputed_options
 from rewind.data.annotations import SPLITS, Annotations
 from rewind.data.captions import load_split
 from rewind.data.readers import describe_ids, read_score_file
@@ -474,8 +473,8 @@ def check_precomputed_files(method: Method, folder: Path, dataset: str, expected
     Raises:
         RewindError: for the first fault.
     """
-    options = precomputed_options(method)
-    if any(Path(path).parts[0] == RESULTS_FOLDER and not Path(path).is_file() for path in precomputed_files(method)):
+    options = method.precomputed_options()
+    if any(Path(path).parts[0] == RESULTS_FOLDER and not Path(path).is_file() for path in method.precomputed_files()):
         return  # a rule of the workflow makes it, and this run's own job checks it
     if method.model == "scores":
         retriever: PrecomputedScores | PrecomputedEmbeddings = PrecomputedScores(read_score_file(options.file))

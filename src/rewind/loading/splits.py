@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from rewind.config import RunSpec
-from rewind.config.checks import TWIN_SETTINGS, splits_needed_by_run
 from rewind.config.dataset import Split
+from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.data.captions import USABLE_STATUS
 from rewind.errors import ConfigErrors
 from rewind.io.files import read_csv
@@ -37,7 +37,7 @@ def check_splits(folder: Path, spec: RunSpec, name: str) -> None:
 
 def _missing_splits(items: pd.DataFrame, spec: RunSpec, name: str) -> Iterator[str]:
     usable = {split: part for split, part in items[items["status"] == USABLE_STATUS].groupby("split")}
-    for split, reason in splits_needed_by_run(spec, name).items():
+    for split, reason in spec.needed_splits(name).items():
         if split not in usable:
             listed = (items["split"] == split).sum()
             note = f" (the annotations list {listed:,}; captions/report.json says why none is usable)" if listed else ""

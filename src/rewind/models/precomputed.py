@@ -15,7 +15,7 @@ from torch import Tensor
 from rewind.config import Backbone as BackboneKeys
 from rewind.config import Method
 from rewind.config import Text as TextKeys
-from rewind.config.methods import VectorOptions, precomputed_files, precomputed_options
+from rewind.config.methods import VectorOptions
 from rewind.data.readers import (
     MAX_SCORE,
     MISSING_SCORE,
@@ -72,7 +72,7 @@ def check_precomputed(method: Method, backbone: BackboneKeys) -> None:
     Raises:
         RewindError: naming the option.
     """
-    precomputed_options(method)
+    method.precomputed_options()
 
 
 # ---- model: vectors – embeddings of captions and of items, compared as they are ------------------------------------
@@ -241,7 +241,7 @@ def _refuse_overflow(text: EmbeddingTable, items: EmbeddingTable) -> None:
 
 def notes_vectors(method: Method, retriever: PrecomputedEmbeddings | PrecomputedScores) -> list[str]:
     """What readers of a table must know about the row."""
-    record = Path(precomputed_files(method)[0]).parent / VECTORS_RECORD
+    record = Path(method.precomputed_files()[0]).parent / VECTORS_RECORD
     return read_json(record).get("notes", []) if record.is_file() else []
 
 
@@ -254,7 +254,7 @@ def build_vectors(
     Raises:
         RewindError: for files that are missing, broken or do not fit together.
     """
-    return load_precomputed(precomputed_options(method))
+    return load_precomputed(method.precomputed_options())
 
 
 def load_precomputed(keys: VectorOptions) -> PrecomputedEmbeddings | PrecomputedScores:
@@ -354,7 +354,7 @@ def build_scores(
     Raises:
         RewindError: for a file that is missing or broken.
     """
-    return PrecomputedScores(read_score_file(str(precomputed_options(method).file)))
+    return PrecomputedScores(read_score_file(str(method.precomputed_options().file)))
 
 
 # ---- Embeddings of a data set compared as they are: the zero-shot result of the networks that made them ------------

@@ -18,7 +18,7 @@ from rewind.config import Backbone as BackboneKeys
 from rewind.config import Method, Training
 from rewind.config import Text as TextKeys
 from rewind.config.base import ConfigModel, config_field, read_options
-from rewind.config.study import CLOSED_FORM_HEADS
+from rewind.config.methods import CLOSED_FORM_HEADS
 from rewind.errors import RewindError
 from rewind.models import baselines
 from rewind.models.closed_form import EIGENVALUE_EPS, ROWS_AT_ONCE, compute_moments, split_pairs, whitened_procrustes

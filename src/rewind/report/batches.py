@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 
 from rewind.config import Study
-from rewind.config.pretraining import pretraining_condition
 from rewind.errors import RewindError
 from rewind.io.files import write_csv
 from rewind.report.figures import style
@@ -47,4 +46,4 @@ def report_batches(study: Study, histories: Mapping[tuple[str, int], str], table
     write_csv(table, stacked.dropna(subset=columns, how="all")[["method", "seed", "epoch", *columns]])
     labels = {name: method.label or name for name, method in study.methods.items() if not method.baseline}
     figure = training_curves(stacked, labels, values=[name for name in PLOTTED_COLUMNS if name in columns])
-    style.save(style.with_condition(figure, pretraining_condition(study)), stem)
+    style.save(style.with_condition(figure, study.pretraining_condition), stem)

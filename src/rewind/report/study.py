@@ -14,15 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from rewind.config import Dataset, Method, Study, comparing
-from rewind.config.methods import PRECOMPUTED_MODELS
-from rewind.config.pretraining import (
-    MODELS_WITHOUT_BACKBONE,
-    has_random_features,
-    pretraining_condition,
-    pretrains_per_seed,
-    uses_study_backbone,
-)
+from rewind.config import Dataset, Method, Study
+from rewind.config.methods import MODELS_WITHOUT_BACKBONE, ZERO_SHOT_MODELS
 from rewind.data.captions import load_split
 from rewind.data.splits import overlap_sentence
 from rewind.data.tokenizers import count_truncated, make_tokenizer
@@ -109,9 +102,9 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
         pairs=read_csv(files.pairs, text=("first", "second")),
         labels=method_labels(study),
         train={name: _training_text(method, dataset, bool(study.pretraining)) for name, method in methods.items()},
-        baselines=[name for name in methods if name not in comparing.compared_methods(study)],
-        fixed=comparing.fixed_methods(study),
-        primary=comparing.primary_metric(study),
+        baselines=[name for name in methods if name not in study.compared_methods()],
+        fixed=study.fixed_methods(),
+        primary=study.primary_metric(),
         confidence=study.statistics.confidence,
         columns=study.tables.columns,
         gaps=read_csv(files.gaps),
@@ -126,7 +119,7 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
         groups=_read_optional(files.groups, ("group",)),
         order=study.tables.order,
         not_evaluated=read_not_evaluated(study.runs(), files.ranks) if files.ranks else {},
-        given=pretraining_condition(study),
+        given=study.pretraining_condition,
     )
 
 
@@ -139,9 +132,7 @@ def method_labels(study: Study) -> dict[str, str]:
     return {name: method.label or name for name, method in study.methods.items()}
 
 
-MODELS_WITHOUT_TRAINING = tuple(
-    model for model in (*MODELS_WITHOUT_BACKBONE, *comparing.ZERO_SHOT_MODELS) if model != "pixels"
-)
+MODELS_WITHOUT_TRAINING = tuple(model for model in (*MODELS_WITHOUT_BACKBONE, *ZERO_SHOT_MODELS) if model != "pixels")
 """Models that learn nothing from a data set's training split; those in closed form are fitted on it."""
 
 
@@ -150,17 +141,9 @@ def _training_text(method: Method, dataset: Dataset, pretrained: bool) -> str:
         return method.train
     learns_from_data = method.model not in MODELS_WITHOUT_TRAINING and not method.scored_as_it_is
     learns_from_data = learns_from_data or (
-        pretrained and method.model in comparing.ZERO_SHOT_MODELS and uses_study_backbone(method)
+        pretrained and method.model in ZERO_SHOT_MODELS and method.uses_study_backbone
     )
     return dataset.title or dataset.name if learns_from_data else "–"
-
-
-def seeded_methods(study: Study) -> list[str]:
-    """Methods whose rows vary over training seeds: their own, or those of the towers that they start from."""
-    towers = [
-        name for name, method in study.methods.items() if pretrains_per_seed(study) and uses_study_backbone(method)
-    ]
-    return study.trained() or towers
 
 
 # ---- Numbers and figure of cosine gaps ------------------------------------------------------------------------------
@@ -174,7 +157,7 @@ def noise_labels(study: Study) -> list[str]:
 def make_cosine_gap_figure(study: Study, counts: str, result: Path) -> None:
     """Draw densities of cosines, as PNG, PDF and SVG under the name of ``result``."""
     figure = cosine_densities(read_csv(counts), method_labels(study))
-    style.save(style.with_condition(figure, pretraining_condition(study)), result.with_suffix(""))
+    style.save(style.with_condition(figure, study.pretraining_condition), result.with_suffix(""))
 
 
 def load_gap_results(study: Study, files: GapFiles) -> CosineGapResults:
@@ -249,7 +232,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
         frames_chosen=f"{sweep['chosen']} from {', '.join(map(str, candidates))}" if candidates else "",
         decoding=_decoding_facts(study, dataset, [record["packages"] for record in trained_records]),
         hardware=_hardware_counts(trained_records),
-        seeds={results.labels[name]: study.methods[name].seeds or study.seeds for name in seeded_methods(study)},
+        seeds={results.labels[name]: study.seeds_of(name) for name in study.seeded_methods()},
         procedures=interval_procedures(results),
         bootstrap=results.intervals["boot_procedure"].iloc[0],
         family=len(study.pairs()),
@@ -320,7 +303,7 @@ def _pretraining_note(study: Study, files: ReportFiles) -> str:
     sentence = f"backbone trained with {keys.method.head} for {keys.training.epochs} epochs on the training split, "
     epochs = "; ".join(f"seed {seed}: best epoch {epoch}" for seed, epoch in best_epochs.items())
     if keys.shared:
-        sentence += f"once for all runs ({epochs}): everything is {pretraining_condition(study)}, "
+        sentence += f"once for all runs ({epochs}): everything is {study.pretraining_condition}, "
         return sentence + "whose variation the spread over seeds does not include"
     return sentence + f"once for each seed ({epochs}); all methods with that seed start from it"
 
@@ -413,7 +396,7 @@ def precomputed_notes(study: Study, records: dict[tuple[str, int], dict[str, Any
     """Notes on which rows are precomputed files, and what their runs recorded about them."""
     labels_by_origin: dict[str, list[str]] = {}
     for name, method in study.methods.items():
-        if method.model in PRECOMPUTED_MODELS:
+        if method.precomputed:
             labels_by_origin.setdefault(PRECOMPUTED_ORIGINS[method.model], []).append(method.label or name)
     notes = [f"{origin}: {', '.join(labels)}" for origin, labels in labels_by_origin.items()]
     owners: dict[str, dict[str, None]] = {}
@@ -440,7 +423,7 @@ def _near_tie_notes(study: Study, files: ReportFiles) -> list[str]:
 
 def _uses_backbone(study: Study) -> bool:
     """Whether any method uses the study's own backbone."""
-    return any(map(uses_study_backbone, study.methods.values()))
+    return any(method.uses_study_backbone for method in study.methods.values())
 
 
 def _untrained_notes(study: Study) -> list[str]:
@@ -449,7 +432,7 @@ def _untrained_notes(study: Study) -> list[str]:
     if not study.trained():
         trained_part = "Only the backbone is" if study.pretraining else "Nothing is"
         notes.append(
-            f"{trained_part} trained by gradient descent" + ("" if pretrains_per_seed(study) else NO_SEEDS_NOTE)
+            f"{trained_part} trained by gradient descent" + ("" if study.pretrains_per_seed else NO_SEEDS_NOTE)
         )
     random = [method.label or name for name, method in zero_shot_methods.items() if method.options.get("untrained")]
     if random:
@@ -462,12 +445,12 @@ def _random_feature_notes(study: Study) -> list[str]:
     keys = study.backbone
     part = "lower part of the image network" if keys.kind == "miniclip_towers" else "visual tower"
     lower = keys.kind == "miniclip_towers" and keys.architecture == "resnet18" and not keys.weights
-    if not (has_random_features(study) or lower):
+    if not (study.has_random_features or lower):
         return []
     rows = [
         method.label or name
         for name, method in study.methods.items()
-        if name in study.trained() and uses_study_backbone(method) and "visual" in method.training.freeze
+        if name in study.trained() and method.uses_study_backbone and "visual" in method.training.freeze
     ]
     how_drawn = "drawn once for all runs" if lower else "drawn anew for each seed"
     sentence = f"random features: the {part} has random weights, {how_drawn}, and is frozen"
@@ -504,7 +487,7 @@ def make_figures(
     direction = evaluated_directions(results, study.evaluation.settings[0])[0]
     labels, baselines, confidence = results.labels, results.baselines, results.confidence
     selected = f"valid_{study.training.select_metric}"
-    metric = comparing.figure_metric(study)
+    metric = study.figure_metric()
     rendered = {
         "intervals": interval_forest(results.intervals, labels, baselines, metric, direction, confidence),
         "pairs": pair_forest(results.pairs, labels, metric, direction, confidence),
@@ -557,9 +540,9 @@ def _gallery_sizes(metrics: pd.DataFrame, direction: str) -> dict[str, int]:
 def make_group_figure(study: Study, setting: str, table: str, result: Path) -> None:
     """Draw intervals of every method in every group, as PNG, PDF and SVG under the name of ``result``."""
     labels = method_labels(study)
-    baselines = [name for name in labels if name not in comparing.compared_methods(study)]
+    baselines = [name for name in labels if name not in study.compared_methods()]
     direction = study.evaluation.directions[0]
     figure = group_intervals(
         read_csv(table, text=("group",)), labels, baselines, setting, direction, study.statistics.confidence
     )
-    style.save(style.with_condition(figure, pretraining_condition(study)), result.with_suffix(""))
+    style.save(style.with_condition(figure, study.pretraining_condition), result.with_suffix(""))

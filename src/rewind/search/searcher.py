@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rewind.config.dataset import EmbeddingsSource, MadeFrom
-from rewind.config.methods import PRECOMPUTED_MODELS
 from rewind.data.annotations import SPLITS, twin_of
 from rewind.data.captions import load_split
 from rewind.data.tokenizers import ClipTokenizer, count_truncated, split_words
@@ -463,7 +462,7 @@ def load_trained(
         refuse_code(run.spec, run.folder / RECORD_FILE)
     if run.spec.method.model == "chance":
         raise RewindError(f"{run.folder}: chance scores all items the same, so it cannot search; name another run.")
-    if run.spec.method.model in PRECOMPUTED_MODELS:
+    if run.spec.method.precomputed:
         raise RewindError(
             f"{run.folder}: a run of {run.spec.method.model} from files has nothing that reads a new query, so it "
             "cannot search; name a run of a model that is trained."

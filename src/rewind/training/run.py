@@ -22,8 +22,7 @@ import torch.nn.functional as F
 from rewind.config import RunSpec
 from rewind.config.checks import CACHED_FEATURES_FAULT
 from rewind.config.evaluation import Evaluation
-from rewind.config.methods import PRECOMPUTED_MODELS, precomputed_files
-from rewind.config.study import Sanity, scored_as_is
+from rewind.config.training import Sanity
 from rewind.data.captions import load_split
 from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
@@ -188,7 +187,7 @@ class TrainingJob:
         paths = [Path(self.data) / "items.csv", *(captions / f"{self.dataset}_{s}.csv" for s in ("train", "valid"))]
         weights = self.spec.backbone.weights  # also those of the study's own pre-training
         paths += [Path(path) for path in (self.cache, weights, validation_file(self.spec.evaluation)) if path]
-        paths += [Path(path) for path in precomputed_files(self.spec.method)]
+        paths += [Path(path) for path in self.spec.method.precomputed_files()]
         return {str(path): file_hash(path) for path in paths}
 
     def content(self) -> str | None:
@@ -243,7 +242,7 @@ def _train_run(
     notes, start = _check_precomputed(training_job, run_data, retriever), weights_hash(retriever)
     state = training_job.state_file()
     rows: list[dict[str, Any]] = []
-    learns = not scored_as_is(training_job.spec.method)
+    learns = not training_job.spec.method.scored_as_it_is
     if learns and is_overridden(retriever.fit):
         _fit_closed_form(retriever, run_data.split("train", retriever), run_data.split("valid", retriever))
     elif learns and any(True for _ in retriever.parameters()):
@@ -267,7 +266,7 @@ def _train_run(
 def _check_precomputed(training_job: TrainingJob, run_data: RunData, retriever: Retriever) -> list[str]:
     """Check the ids of precomputed files against the data set; notes for tables on these files."""
     method = training_job.spec.method
-    if method.model not in PRECOMPUTED_MODELS:
+    if not method.precomputed:
         return []
     check_precomputed_ids(retriever, run_data.folder, run_data.dataset)
     return model_hooks(method.model).notes(method, retriever)

@@ -15,7 +15,6 @@ from typing import Any
 from rewind.config import Dataset, Study, checks, load_dataset, load_study
 from rewind.config.base import NAME_PATTERN, NAME_RULE
 from rewind.config.load import MAX_YAML_DEPTH, check_plain_values, find_config_file, merge_config, parse_yaml
-from rewind.config.study import study_faults
 from rewind.data.formats.cifar10 import find_cifar10
 from rewind.errors import ConfigErrors, RewindError
 from rewind.io.cache import JsonCache
@@ -166,7 +165,7 @@ def _read_config(
             studies[name] = load_study(name, overrides=overrides["studies"].get(name), home=home)
         if draft := faults.drafts.get(STUDY_CONFIG.format(name)):
             studies[name] = draft
-            faults.add(STUDY_CONFIG.format(name), study_faults(draft))
+            faults.add(STUDY_CONFIG.format(name), draft.faults())
     datasets = _load_datasets(
         dict.fromkeys(study.dataset for study in studies.values()), overrides["datasets"], faults, home
     )

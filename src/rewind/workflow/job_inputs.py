@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewind.config import RunSpec, Study
-from rewind.config.pretraining import pretraining_seeds
 from rewind.config.study import RunKey
 from rewind.io.files import read_json
 from rewind.workflow.job import Job, NamedList
@@ -178,7 +177,7 @@ def report_files(job: Job, study: Study) -> ReportFiles:
         records=study_files_by_run(study, inputs.records),
         best=inputs.best,
         videos=inputs.videos,
-        pretrained=dict(zip(pretraining_seeds(study), inputs.get("pretraining", ()), strict=True)),
+        pretrained=dict(zip(study.pretraining_seeds(), inputs.get("pretraining", ()), strict=True)),
         zero_shot=inputs.get("zero_shot"),
         zero_shot_pairs=inputs.get("zero_shot_pairs"),
         step_time=inputs.get("step_time"),

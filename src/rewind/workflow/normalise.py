@@ -109,7 +109,8 @@ def parse_module(name: str, path: Path, is_ignored: Callable[[str], bool]) -> Pa
         for defined in bound:
             definition = module.units.setdefault(defined, Definition())
             for label, part in _split_class(defined, node):
-                definition.add(label, normalise_source([part], names))
+                if label == defined or not is_ignored(f"{name}:{label}"):  # a method can be ignored by itself
+                    definition.add(label, normalise_source([part], names))
             for key, entry in _table_entries(node).items():
                 module.units[f"{defined}[{key}]"] = _definition(f"{bound[0]}[{key}]", [entry], names)
         if "_" in bound or _has_side_effects(node, names):  # nobody reads `_`, so its value runs for its effect

@@ -27,7 +27,9 @@ NON_SEMANTIC = frozenset(
         "rewind.config.base",  # how keys are declared and refused
         "rewind.config.load",  # how configuration files are read
         "rewind.config.checks",  # refuses a study, or lets it pass unchanged
-        "rewind.config.study:study_faults",  # likewise
+        "rewind.config.study:Study.faults",  # likewise
+        "rewind.config.study:RunSpec.needed_splits",  # what a run is refused for, where a split is not there
+        "rewind.config.dataset:Dataset.why_no_twins",  # what a study is refused for
         "rewind.loading.splits",  # refuses a run, or lets it pass unchanged
         "rewind.data.formats.rtime:has_groups",  # which jobs there are, not what they compute
         "rewind.data.formats.shapes:has_groups",  # likewise
@@ -44,7 +46,7 @@ NON_SEMANTIC = frozenset(
         "rewind.workflow.code_hash",  # computes these hashes
     }
 )
-"""Modules and single definitions that compute nothing. What only they call need not be named."""
+"""Modules, single definitions and methods that compute nothing. What only they call need not be named."""
 
 GUARDS = frozenset(
     {
@@ -89,7 +91,7 @@ TRANSCODE_CLIP, NORMALISE_IMAGE = "rewind.video.transcode:transcode_clip", "rewi
 # Called around a job that computes with torch, by code that is no part of a hash.
 _TORCH_SETUP = "rewind.torch_setup:set_deterministic"
 # Methods come as attributes of a study, so no function names their class.
-_METHOD_CLASS = "rewind.config.study:Method"
+_METHOD_CLASS = "rewind.config.methods:Method"
 
 
 @dataclass(frozen=True)

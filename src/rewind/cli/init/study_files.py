@@ -21,7 +21,7 @@ from rewind.cli.scaffold import (
     yaml_comments,
     yaml_line,
 )
-from rewind.config.checks import TWIN_SETTINGS
+from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.data.annotations import SPLITS
 from rewind.provenance import user_command
 

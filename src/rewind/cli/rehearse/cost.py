@@ -18,7 +18,6 @@ from rewind.cli.rehearse.data import DatasetCounts
 from rewind.cli.rehearse.shrink import REHEARSED_SEEDS
 from rewind.cli.rehearse.stages import FinishedJob, StepTimes, folder_bytes, rule_stage
 from rewind.config import Dataset, Method, Study, Training
-from rewind.config.pretraining import has_random_features, own_backbone, pretraining_seeds
 from rewind.registry import HEADS
 
 # ---- When jobs would end on so many cores and GPUs -----------------------------------------------------------------
@@ -177,7 +176,7 @@ class TrainingRates:
         """FLOPs of the visual tower for one item; 0 for a method that learns from features, or an unknown tower."""
         if "visual" in keys.freeze or method.noise:
             return 0.0
-        backbone = own_backbone(method) or self.study.backbone.model_dump()
+        backbone = method.own_backbone or self.study.backbone.model_dump()
         return weights.visual_tower_flops(backbone, frames, self.study.frames.size) or 0.0
 
     def scoring(self, job: FinishedJob, items: int, rehearsed: int, frames: int) -> float:
@@ -362,10 +361,10 @@ def _full_study_jobs(
 
 def _pretraining_factor(study: Study, part: MeasuredFolder) -> float:
     """Pre-trainings, or random frozen towers, of the whole study for each of the rehearsal; 1 where there are none."""
-    if has_random_features(study):
+    if study.has_random_features:
         return len(study.seeds) / min(len(study.seeds), REHEARSED_SEEDS)
     rehearsed = sum(job.rule == "pretrain" for job in part.jobs)
-    return len(pretraining_seeds(study)) / rehearsed if rehearsed else 1.0
+    return len(study.pretraining_seeds()) / rehearsed if rehearsed else 1.0
 
 
 def _run_seconds(

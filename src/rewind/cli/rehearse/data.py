@@ -12,7 +12,6 @@ from rewind.cli.rehearse.dummy_data import SplitSizes, rehearsal_format
 from rewind.cli.rehearse.shrink import RANDOM_ENCODER, REHEARSAL_TITLE, absolute_paths
 from rewind.cli.rehearse.weights import ConfigValues, RehearsedTowers
 from rewind.config.dataset import Dataset
-from rewind.config.encoders import encoding_of_side
 from rewind.config.evaluation import ZeroShot
 from rewind.data.annotations import SPLITS, read_annotations
 from rewind.data.formats.cifar10 import CIFAR10_CLASSES, IMAGE_SIDE, TEST_BATCH_FILE, read_cifar10
@@ -72,7 +71,7 @@ def shrink_dataset(
         for side in ("text", "image"):
             encoder = made_from[side]
             # None for a built-in network.
-            encoding = encoding_of_side(dataset.source.made_from, side) if encoder["encoder"] else None
+            encoding = dataset.source.made_from.encoding(side) if encoder["encoder"] else None
             if encoding is not None and encoding.local() is None:
                 made_from[side] = {"encoder": RANDOM_ENCODER, "name": encoder["name"]}
             elif encoder["name"] == "clip" and not encoder["encoder"]:

@@ -19,8 +19,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from rewind.config import Study, comparing
-from rewind.config.pretraining import pretraining_condition, pretraining_seeds, pretrains_per_seed
+from rewind.config import Study
 from rewind.hashing import short_hash
 from rewind.report.render import read_tables, render_template, templates_hash
 from rewind.report.table import Table
@@ -109,10 +108,10 @@ PROJECTION_PHRASES = {"pca": "the first two principal components", "tsne": "t-SN
 def interval_scope(study: Study) -> str:
     """What the primary intervals of a study generalise to."""
     trained = study.trained()
-    if not trained and not pretrains_per_seed(study):
+    if not trained and not study.pretrains_per_seed:
         what = "only the backbone" if study.pretraining else "nothing"
         return f"other queries ({what} is trained, so there are no training seeds)"
-    if not trained and len(pretraining_seeds(study)) > 1:
+    if not trained and len(study.pretraining_seeds()) > 1:
         return "other seeds of the pre-training and other queries"
     if all(len(study.methods[method].seeds or study.seeds) == 1 for method in trained):
         return "other queries only (one training seed)"
@@ -124,7 +123,7 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
     method, seed = study.pictured()
     run = f"{labels[method]}, seed {seed}" if method in study.trained() else labels[method]
     confidence = f"{100 * study.statistics.confidence:g}%"
-    condition, metric = pretraining_condition(study), comparing.figure_metric(study)
+    condition, metric = study.pretraining_condition, study.figure_metric()
     captions = {
         "intervals": f"{metric} of every method. Broad bar: {confidence} interval over {interval_scope(study)}; thin "
         "line: bootstrap over queries with these checkpoints fixed. Numbers: the estimates.",
@@ -155,7 +154,7 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
             if setting == "binary"
             else ""
         )
-        name = "Accuracy" if chance_note else comparing.primary_metric_by_setting(study)[setting]
+        name = "Accuracy" if chance_note else study.primary_metric_by_setting()[setting]
         captions[f"groups_{setting}"] = f"{name} in each group of captions. Line: {line}.{chance_note}"
     return {name: f"{text} {condition.capitalize()}." if condition else text for name, text in captions.items()}
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from rewind.config import Study, comparing
-from rewind.config.pretraining import pretraining_seeds, pretrains_per_seed, uses_study_backbone
+from rewind.config import Study
 from rewind.report.answer import Finding, join_names
 from rewind.report.footnotes import Footnotes, confidence_percent, finish_sentences, pair_count, seed_caution
 from rewind.report.notes import direction_names_sentence, queries_sentence
@@ -62,18 +61,15 @@ def _methods(results: Results) -> list[str]:
 
 def _seeds(study: Study, results: Results) -> list[str]:
     groups: dict[str, list[str]] = {}
-    towers = [
-        name for name, method in study.methods.items() if pretrains_per_seed(study) and uses_study_backbone(method)
-    ]
-    for name in study.trained() or towers:
-        listed_seeds = ", ".join(map(str, study.methods[name].seeds or study.seeds))
+    for name in study.seeded_methods():
+        listed_seeds = ", ".join(map(str, study.seeds_of(name)))
         groups.setdefault(listed_seeds, []).append(results.labels[name])
     if not groups:
         return ["none: nothing is trained"]
-    counts = sorted({len(study.methods[name].seeds or study.seeds) for name in study.trained()})
+    counts = sorted({len(study.seeds_of(name)) for name in study.trained()})
     listed = [f"{seeds} ({', '.join(names)})" if len(groups) > 1 else seeds for seeds, names in groups.items()]
     pretraining = (
-        f"Pre-training seeds: {', '.join(map(str, pretraining_seeds(study)))}" if pretrains_per_seed(study) else ""
+        f"Pre-training seeds: {', '.join(map(str, study.pretraining_seeds()))}" if study.pretrains_per_seed else ""
     )
     return ["; ".join(listed), pretraining, seed_caution(counts)]
 
@@ -81,7 +77,7 @@ def _seeds(study: Study, results: Results) -> list[str]:
 def _decided(study: Study, results: Results, facts: Footnotes) -> list[str]:
     names = dict.fromkeys("accuracy" if s == "binary" else results.deciding(s) for s in study.evaluation.settings)
     several = "binary" in study.evaluation.settings and len(names) > 1
-    metric = f"{comparing.primary_metric(study)}, in Binary accuracy" if several else next(iter(names))
+    metric = f"{study.primary_metric()}, in Binary accuracy" if several else next(iter(names))
     level = f"{1 - results.confidence:.3g}"
     tested = len(results.pairs) and results.pairs["p_holm"].notna().any()
     pairs = pair_count(facts.family) if facts.family else ""

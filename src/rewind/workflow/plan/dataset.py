@@ -9,7 +9,7 @@ from typing import Any
 
 from rewind.config import Dataset, Study
 from rewind.config.dataset import EmbeddingsSource, MadeFrom
-from rewind.config.encoders import Encoding, encoding_of_side, encodings_of
+from rewind.config.encoders import Encoding
 from rewind.data.groups import dataset_has_groups, group_file
 from rewind.errors import RewindError
 from rewind.registry import ENCODERS, FORMATS
@@ -168,7 +168,7 @@ class DatasetPlan:
     def _encoder_files(self) -> list[str]:
         """Local files of the networks that make it."""
         made_from = self._made_from()
-        by_name = filter(None, (encoding_of_side(made_from, side) for side in made_from.sides))
+        by_name = filter(None, (made_from.encoding(side) for side in made_from.sides))
         weights = [encoder.weights for encoder in made_from.sides.values() if encoder.weights]
         return weights + [path for encoding in by_name for path in encoding.files()]
 
@@ -187,7 +187,7 @@ class DatasetPlan:
     @functools.cached_property
     def encodings(self) -> dict[str, Encoding]:
         """Folder of the vectors → how they are made."""
-        return {e.folder(): e for study in self._studies for e in encodings_of(study).values()}
+        return {e.folder(): e for study in self._studies for e in study.encodings().values()}
 
     def encode_vectors_inputs(self, encoding: str) -> Files:
         return self.clip_files() | {
@@ -212,7 +212,7 @@ class DatasetPlan:
 
     def _most(self, encoding: str, key: str) -> int:
         """The most that a study asks for which wants these vectors."""
-        wanting = [s for s in self._studies if encoding in {e.folder() for e in encodings_of(s).values()}]
+        wanting = [s for s in self._studies if encoding in {e.folder() for e in s.encodings().values()}]
         return max(int(getattr(study.resources, key)) for study in wanting)
 
     # Groups of jobs that a cluster runs in one submission, see docs/cluster.md

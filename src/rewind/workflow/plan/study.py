@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rewind.config import Method, Study, comparing, pretraining
+from rewind.config import Method, Study
 from rewind.config.dataset import EmbeddingsSource
-from rewind.config.methods import PRECOMPUTED_MODELS, precomputed_files
+from rewind.config.methods import MODELS_WITHOUT_TOWERS
 from rewind.config.report import Verdict
-from rewind.config.study import MODELS_WITHOUT_TOWERS, RunKey
+from rewind.config.study import RunKey
 from rewind.config.training import Training
 from rewind.errors import RewindError
 from rewind.io.files import read_json
@@ -121,7 +121,7 @@ class StudyPlan:
 
     def is_precomputed(self, method: str) -> bool:
         """Whether a method is files: vectors or scores that the user brings, or that are made by name."""
-        return self.method(method).model in PRECOMPUTED_MODELS
+        return self.method(method).precomputed
 
     def study_keys(self) -> dict[str, Any]:
         return self.keys.fingerprint()
@@ -137,14 +137,14 @@ class StudyPlan:
         return self.keys.pairs()
 
     def compared_methods(self) -> list[str]:
-        return comparing.compared_methods(self.keys)
+        return self.keys.compared_methods()
 
     def primary_metrics(self) -> dict[str, str]:
         """Setting → the metric that decides in it."""
-        return comparing.primary_metric_by_setting(self.keys)
+        return self.keys.primary_metric_by_setting()
 
     def random_factors(self) -> dict[str, Any]:
-        return comparing.random_factors(self.keys)
+        return self.keys.random_factors()
 
     def run_spec(self, method: str, seed: int) -> dict[str, Any]:
         return self.keys.run_spec(method, seed=seed).fingerprint()
@@ -217,7 +217,7 @@ class StudyPlan:
         """Caches for a frozen visual tower: of one number of frames, or of all that the sweep may choose."""
         if not self.uses_features(method):
             return []
-        folder = f"{self.folder}/features{pretraining.features_suffix(self.keys, method, seed, trial)}"
+        folder = f"{self.folder}/features{self.keys.features_suffix(method, seed, trial)}"
         numbers = [frames] if frames else self.frame_candidates(method, seed)
         return [f"{folder}/frames{n}.npz" for n in numbers]
 
@@ -236,7 +236,7 @@ class StudyPlan:
         """Numbers of frames at which something learns from pixels, or features of them are computed more than once."""
         study = self.keys
         learning = [method for method in study.trained() if not self.uses_features(method)]
-        again = len(pretraining.pretraining_suffixes(study)) > 1 if study.pretraining else False
+        again = len(study.pretraining_suffixes()) > 1
         numbers = list(self.frame_candidates()) if learning or (again and study.trained()) else []
         return numbers + ([self.pretraining_frames()] if study.pretraining else [])
 
@@ -318,7 +318,8 @@ class StudyPlan:
         return self.keys.run_spec(first, keys.training).model_copy(update={"method": method}).fingerprint()
 
     def pretraining_seed(self, part: str) -> int:
-        return pretraining.seed_of_suffix(self.keys, self._checked_part(part, pretraining.pretrains_per_seed))
+        part = self._checked_part(part, self.keys.pretrains_per_seed)
+        return int(part.removeprefix("/seed")) if part else self.keys.pretraining_seeds()[0]
 
     def pretraining_threads(self) -> int:
         assert self.keys.pretraining
@@ -326,17 +327,14 @@ class StudyPlan:
 
     def pretraining_records(self) -> list[str]:
         """``run.json`` of every pre-training, in the order of their seeds."""
-        return [
-            f"{self.folder}/pretrained{part}/run.json"
-            for part in (pretraining.pretraining_suffixes(self.keys) if self.keys.pretraining else [])
-        ]
+        return [f"{self.folder}/pretrained{part}/run.json" for part in self.keys.pretraining_suffixes()]
 
     def _pretrained_weights(self, part: str) -> str:
         return f"{self.folder}/pretrained{part}/model.safetensors"
 
-    def _checked_part(self, part: str, by_seed: Callable[[Study], bool]) -> str:
+    def _checked_part(self, part: str, by_seed: bool) -> str:
         """The part of a path that names a seed's towers, where the study has such."""
-        if bool(part) != by_seed(self.keys):
+        if bool(part) != by_seed:
             towers, how = ("the same towers for all seeds", "without") if part else ("towers of each seed", "with")
             raise RewindError(f"{self.name} has {towers}: ask for the file {how} seed<k>/ in its path.")
         return part
@@ -346,9 +344,7 @@ class StudyPlan:
 
     def features_weights(self, part: str) -> str | list[str]:
         """Weights of the pre-training that features of a path are of, if the study has any."""
-        part = self._checked_part(
-            part, lambda study: pretraining.pretrains_per_seed(study) or pretraining.has_random_features(study)
-        )
+        part = self._checked_part(part, self.keys.pretrains_per_seed or self.keys.has_random_features)
         return self._pretrained_weights(part) if self.keys.pretraining else []
 
     def features_spec(self) -> dict[str, Any]:
@@ -398,8 +394,8 @@ class StudyPlan:
         if self.keys.sanity:
             files["sanity"] = self.sanity_file()
         if self.keys.pretraining:
-            starts_there = pretraining.uses_study_backbone(self.method(method))
-            part = pretraining.pretraining_suffix(self.keys, method, seed)
+            starts_there = self.method(method).uses_study_backbone
+            part = self.keys.pretraining_suffix(method, seed)
             files["pretrained"] = self._pretrained_weights(part) if starts_there else []
         return files
 
@@ -409,7 +405,7 @@ class StudyPlan:
             "item_table": self.item_table(),
             **self.captions("train", "test"),
             "described": self.described(),
-            "brought": user_files(precomputed_files(self.method(method), seed)),
+            "brought": user_files(self.method(method).precomputed_files(seed)),
         }
 
     def _encoding_records(self, paths: Iterable[str]) -> list[str]:
@@ -496,7 +492,7 @@ class StudyPlan:
 
     def zero_shot_runs(self) -> list[RunKey]:
         """Every run that has towers."""
-        return [(method, seed) for method, seed in self.runs() if method in self.keys.encoding()]
+        return [(method, seed) for method, seed in self.runs() if method in self.keys.with_towers()]
 
     def zero_shot_files(self) -> list[str]:
         return self.per_run("zero_shot/{method}/seed{seed}.npz", self.zero_shot_runs())
@@ -565,7 +561,7 @@ class StudyPlan:
 
     def data_title(self) -> str:
         """The title of its data, with what all its runs were given."""
-        return ", ".join(filter(None, [self.dataset.keys.title, pretraining.pretraining_condition(self.keys)]))
+        return ", ".join(filter(None, [self.dataset.keys.title, self.keys.pretraining_condition]))
 
     # The report
 
@@ -647,7 +643,7 @@ class StudyPlan:
     def pictured_run(self, method: str | None = None) -> str:
         """What pictures of one run call it."""
         name, seed = self.keys.pictured(method)
-        return ", ".join([name, f"seed {seed}", *filter(None, [pretraining.pretraining_condition(self.keys)])])
+        return ", ".join([name, f"seed {seed}", *filter(None, [self.keys.pretraining_condition])])
 
     def pictured_setting(self) -> str:
         """The gallery that examples search: with twins where there are any."""
@@ -784,7 +780,7 @@ class StudyPlan:
     def _model_modules(self, method: Method) -> list[str]:
         """Modules of a method's model."""
         modules = [MODELS.full_name(method.model), BACKBONES.full_name(self.keys.backbone.kind)]
-        own = pretraining.own_backbone(method)
+        own = method.own_backbone
         if isinstance(own, dict):
             modules.append(BACKBONES.full_name(own.get("kind", "clip")))
         return modules + head_modules(method.model, method.head)
@@ -804,10 +800,10 @@ class StudyPlan:
         JSON files of sizes are among them, though no inputs of rules: in a fresh checkout all of them are new, and
         nothing is to run again for that.
         """
-        backbones = [keys for keys in map(pretraining.own_backbone, methods) if isinstance(keys, dict)]
+        backbones = [keys for method in methods if isinstance(keys := method.own_backbone, dict)]
         files = [keys.get("weights") for keys in backbones]
-        files += [path for method in methods for path in precomputed_files(method, seed)]
+        files += [path for method in methods for path in method.precomputed_files(seed)]
         architectures = [keys.get("architecture") for keys in backbones]
-        if any(map(pretraining.uses_study_backbone, methods)):
+        if any(method.uses_study_backbone for method in methods):
             architectures.append(self.keys.backbone.architecture)
         return user_files([*files, *json_files(architectures), self.keys.text.vocabulary])

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rewind.config import Dataset, Study
-from rewind.config.checks import TWIN_SETTINGS, needed_splits, training_blocks
 from rewind.config.dataset import Split
+from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.data.annotations import SPLITS, Annotations, read_annotations
 from rewind.data.groups import group_file, read_groups
 from rewind.data.splits import check_split_overlap, shared_clusters
@@ -98,13 +98,13 @@ def cached_annotations(dataset: Dataset) -> Annotations | None:
 def missing_splits(study: Study, dataset: Dataset, counts: SplitCounts) -> Iterator[str]:
     """Splits and twins that a study needs and the annotations lack, as lines under the study's file."""
     where = f"dataset: config/datasets/{dataset.name}.yaml: {', '.join(annotation_files(dataset))}"
-    for split, reason in needed_splits(study).items():
+    for split, reason in study.needed_splits().items():
         if not counts[split][0]:
             yield f"{where}: no item is in the split {split!r}, but {reason}: add some, or remove what needs them"
     checks: list[tuple[Split, str, list[str]]] = [
         ("test", "evaluation.settings", [s for s in study.evaluation.settings if s in TWIN_SETTINGS])
     ]
-    for block in training_blocks(study):
+    for block in study.training_blocks():
         if (chosen := block.training.select_setting) in TWIN_SETTINGS:
             checks.append(("valid", block.path(study, "select_setting"), [chosen]))
     for split, key, settings in checks:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rewind.config import Dataset, Study
 from rewind.config.dataset import BUILT_IN_ENCODERS, MadeFrom
-from rewind.config.encoders import Encoding, encoding_of_side
+from rewind.config.encoders import Encoding
 from rewind.data.annotations import dataset_format
 from rewind.data.formats.cifar10 import find_cifar10
 from rewind.data.groups import group_file
@@ -53,7 +53,7 @@ def dataset_faults(dataset: Dataset) -> list[str]:
     if made_from is None:
         return faults
     for side, encoder in made_from.sides.items():
-        if (encoding := encoding_of_side(made_from, side)) is not None:
+        if (encoding := made_from.encoding(side)) is not None:
             faults += _side_encoder_faults(f"source.made_from.{side}", encoding)
             continue
         faults += _weights_file_fault(f"source.made_from.{side}.weights", encoder.weights, encoder.architecture)

@@ -22,10 +22,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rewind.config import Dataset, RunSpec, Study, Training, pretraining
-from rewind.config.checks import TrainingBlock, training_blocks
-from rewind.config.encoders import Encoding, encodings_of
-from rewind.config.methods import PRECOMPUTED_MODELS, method_for_seed, precomputed_files
+from rewind.config import Dataset, RunSpec, Study, Training
+from rewind.config.encoders import Encoding
+from rewind.config.study import TrainingBlock
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
 from rewind.io.cache import JsonCache
@@ -48,7 +47,7 @@ def encoder_faults(study: Study, dataset: Dataset | None, passed: JsonCache) -> 
         passed: hashes of encoders that passed before; new ones are added.
     """
     try:
-        encodings = encodings_of(study)
+        encodings = study.encodings()
     except RewindError as error:
         return [str(error).removesuffix(".")]
     if not encodings:
@@ -118,18 +117,17 @@ class PlannedModel:
 
 def planned_models(study: Study, dataset: Dataset) -> list[PlannedModel]:
     """Every model that a study will build."""
-    trained = {block.where: block for block in training_blocks(study)}
+    trained = {block.where: block for block in study.training_blocks()}
     backbone = study.backbone
     if dataset.vectors:
         widths = {name: getattr(backbone, name) or ASSUMED_WIDTH for name in ("text_width", "item_width")}
         backbone = backbone.model_copy(update=widths)
     # No weights are read here, so those of the first seed stand for all.
-    pretrained_start = (
-        {"weights": pretraining.pretrained_weights_path(study), "pretrained": None} if study.pretraining else {}
-    )
+    weights = f"results/{study.name}/pretrained{study.pretraining_suffix()}/model.safetensors"
+    pretrained_start = {"weights": weights, "pretrained": None} if study.pretraining else {}
     planned = []
     for name, method in study.methods.items():
-        start_keys = pretrained_start if pretraining.uses_study_backbone(method) else {}
+        start_keys = pretrained_start if method.uses_study_backbone else {}
         spec = study.run_spec(name).model_copy(update={"backbone": backbone.model_copy(update=start_keys)})
         planned.append(PlannedModel(f"methods.{name}", spec, trained.get(f"methods.{name}"), dataset))
     first_spec = study.run_spec(next(iter(study.methods))).model_copy(update={"backbone": backbone})
@@ -144,7 +142,7 @@ def model_faults(study: Study, planned: PlannedModel) -> list[str]:
     """Why a model cannot be built or trained, each fault with its key; empty if it can."""
     faults: list[str] = []
     retriever = None
-    if planned.spec.method.model in PRECOMPUTED_MODELS:
+    if planned.spec.method.precomputed:
         return [_with_key_path(line, study, planned) for line in _precomputed_file_faults(planned)]
     with _silenced():
         with _collect_faults(faults, planned.spec):
@@ -169,9 +167,7 @@ def _precomputed_file_faults(planned: PlannedModel) -> list[str]:
     expected, name = _expected_ids(planned.dataset), planned.dataset.name
     for seed in planned.spec.method.seeds or [0]:
         with _collect_faults(faults, planned.spec, f"{planned.where}.options"):
-            check_precomputed_files(
-                method_for_seed(planned.spec.method, seed), Path("results/data") / name, name, expected
-            )
+            check_precomputed_files(planned.spec.method.for_seed(seed), Path("results/data") / name, name, expected)
     return list(dict.fromkeys(faults))
 
 
@@ -197,7 +193,7 @@ def _meta_retriever(spec: RunSpec) -> Any:
     hooks = model_hooks(method.model)
     backbone_builder(spec.backbone.kind)
     hooks.check(method, spec.backbone)
-    own_backbone = pretraining.own_backbone(method)
+    own_backbone = method.own_backbone
     kinds = (
         method.model,
         spec.backbone.kind,
@@ -242,7 +238,7 @@ def _training_checks(keys: Training, retriever: Any) -> Iterator[Callable[[], No
 def _check_zero_shot(study: Study, planned: PlannedModel, retriever: Any) -> None:
     from rewind.evaluation.zero_shot import require_towers
 
-    if retriever is not None and planned.where.partition(".")[2] in study.encoding():
+    if retriever is not None and planned.where.partition(".")[2] in study.with_towers():
         require_towers(retriever)
 
 
@@ -354,7 +350,7 @@ def _model_file_hashes(planned: PlannedModel) -> list[str]:
     blocks: list[Any] = [planned.spec.backbone.architecture, planned.spec.method.options.get("architecture")]
     blocks.append(own_backbone.get("architecture") if isinstance(own_backbone, dict) else None)
     hashes = [file_hash(path) for path in blocks if str(path).endswith(".json") and Path(path).is_file()]
-    files = precomputed_files(planned.spec.method)
+    files = planned.spec.method.precomputed_files()
     if files:
         data = Path("results/data") / planned.dataset.name
         files += [str(path) for path in (data / "items.csv", *sorted((data / "captions").glob("*.csv")))]
