@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rewind.cli.init.look import MediaReport
 from rewind.cli.init.read import UserData
+from rewind.config import Frames
 from rewind.gpu import count_visible_gpus
 from rewind.platform import total_memory_gb, usable_cores
 
@@ -100,7 +101,7 @@ def choose_sizes(data: UserData, media: MediaReport, machine: Machine) -> StudyS
         network=network,
         fps=choose_frame_rate(media.seconds, frames),
         frames=frames,
-        side=32 if network == "tiny" else 224,
+        side=32 if network == "tiny" else Frames().size,
         shards=max(1, math.ceil(len(data.items) / CLIPS_PER_JOB)) if len(data.items) > 2 * CLIPS_PER_JOB else 1,
         workers=min(machine.cores, 8),
         batch=batch,

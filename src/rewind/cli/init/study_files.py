@@ -21,6 +21,7 @@ from rewind.cli.scaffold import (
     yaml_comments,
     yaml_line,
 )
+from rewind.config import Image, Video
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.data.annotations import SPLITS
 from rewind.provenance import user_command
@@ -160,11 +161,12 @@ def dataset_yaml(
     if media.items == "images":
         lines += [yaml_line("reverse", False, "images have no reversed twin")]
         lines += _max_missing_lines(data, media)
+        image = Image()
         lines += yaml_block(
             "image",
             [
-                yaml_line("short_side", 256, "pixels; larger images are scaled down", 1),
-                yaml_line("format", "png", "png is lossless; jpeg takes a third of the space or less", 1),
+                yaml_line("short_side", image.short_side, "pixels; larger images are scaled down", 1),
+                yaml_line("format", image.format, "png is lossless; jpeg takes a third of the space or less", 1),
                 yaml_line("shards", sizes.shards, f"jobs that normalise images; about {CLIPS_PER_JOB} images each", 1),
                 yaml_line("workers", sizes.workers, "images at once in one job", 1),
             ],
@@ -173,13 +175,19 @@ def dataset_yaml(
         twins = f"{_count_twins(data):,} of {len(data.items):,} clips have one"
         lines += [yaml_line("reverse", True, f"a reversed twin of every clip that has a reverse caption ({twins})")]
         lines += _max_missing_lines(data, media)
+        video = Video()
         lines += yaml_block(
             "video",
             [
                 yaml_line("fps", sizes.fps, f"frames per second that are kept{_median_length(media)}", 1),
-                yaml_line("short_side", 224, "pixels; what CLIP reads", 1),
-                yaml_line("qp", 20, "H.264 quantiser; 0 is lossless, larger is smaller", 1),
-                yaml_line("max_seconds", 600, "longer clips are refused: reversing holds all frames in memory", 1),
+                yaml_line("short_side", video.short_side, "pixels; what CLIP reads", 1),
+                yaml_line("qp", video.qp, "H.264 quantiser; 0 is lossless, larger is smaller", 1),
+                yaml_line(
+                    "max_seconds",
+                    int(video.max_seconds),
+                    "longer clips are refused: reversing holds all frames in memory",
+                    1,
+                ),
                 yaml_line("shards", sizes.shards, f"jobs that normalise clips; about {CLIPS_PER_JOB} clips each", 1),
                 yaml_line("workers", sizes.workers, "ffmpeg processes in one job", 1),
             ],
