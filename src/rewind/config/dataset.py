@@ -84,7 +84,13 @@ class MadeFrom(ConfigModel):
         return {"text": self.text, "image": self.image}
 
     def encoding(self, side: str) -> Encoding | None:
-        """The model by name that makes the vectors of one side; None for a built-in network."""
+        """The model by name that makes the vectors of one side; None for a built-in network.
+
+        >>> image = EncoderConfig(encoder="open_clip", name="RN50")
+        >>> made_from = MadeFrom(dataset="shapes", text=EncoderConfig(name="minilm"), image=image)
+        >>> made_from.encoding("text"), made_from.encoding("image").max_frames
+        (None, 8)
+        """
         encoder = self.sides[side]
         if encoder.encoder is None:
             return None

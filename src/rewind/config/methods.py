@@ -279,7 +279,7 @@ class Method(ConfigModel):
 
     @property
     def precomputed(self) -> bool:
-        """Whether the method is files, so that nothing is trained or encoded."""
+        """Whether the method is files: vectors or scores that the user brings, or that are made by name."""
         return self.model in PRECOMPUTED_MODELS
 
     @property
@@ -294,6 +294,11 @@ class Method(ConfigModel):
         return untrained or self.scored_as_it_is
 
     @property
+    def has_towers(self) -> bool:
+        """Whether the method can encode a text or picture of one's own."""
+        return self.model not in MODELS_WITHOUT_TOWERS
+
+    @property
     def own_backbone(self) -> Any:
         """Keys of a backbone that the method has instead of the study's; None: it uses the study's."""
         if self.model == "clip_zero_shot":  # zero_shot, by its name in earlier versions
@@ -302,7 +307,11 @@ class Method(ConfigModel):
 
     @property
     def uses_study_backbone(self) -> bool:
-        """Whether the method starts from the study's backbone, and so from its pre-training."""
+        """Whether the method starts from the study's backbone, and so from its pre-training.
+
+        >>> Method().uses_study_backbone, Method(model="chance").uses_study_backbone
+        (True, False)
+        """
         return self.model not in MODELS_WITHOUT_BACKBONE and self.own_backbone is None
 
     def precomputed_options(self) -> Any:
@@ -318,6 +327,9 @@ class Method(ConfigModel):
         """Files that a run of a precomputed method reads, or without a seed those of all its runs; else none.
 
         With a ``.npy`` comes the file of its ids.
+
+        >>> Method(model="scores", options={"file": {1: "run1.npz", 2: "run2.npz"}}).precomputed_files(seed=2)
+        ['run2.npz']
         """
         if not self.precomputed:
             return []

@@ -31,7 +31,6 @@ from rewind.config.encoders import SCORING_OPTIONS, Encoding
 from rewind.config.evaluation import Evaluation
 from rewind.config.methods import (
     FILE_OPTIONS,
-    MODELS_WITHOUT_TOWERS,
     PRECOMPUTED_MODELS,
     PRECOMPUTED_PAIR_BATCH,
     SEEDED_BACKBONES,
@@ -288,7 +287,7 @@ class Study(ConfigModel):
 
     def with_towers(self) -> list[str]:
         """Methods with towers, which can encode any text and any picture, in order."""
-        return [name for name, method in self.methods.items() if method.model not in MODELS_WITHOUT_TOWERS]
+        return [name for name, method in self.methods.items() if method.has_towers]
 
     def pictured(self, method: str | None = None) -> RunKey:
         """Method and seed of the run that figures of a single run show.
@@ -338,7 +337,11 @@ class Study(ConfigModel):
         return blocks
 
     def needed_splits(self) -> dict[Split, str]:
-        """Split → the first reason for which it is needed, in words."""
+        """Split → the first reason for which it is needed, in words.
+
+        >>> Study(name="demo", dataset="shapes", methods={"c": {"model": "chance"}}, sanity=None).needed_splits()
+        {'test': 'method c is evaluated on it'}
+        """
         needed: dict[Split, str] = {}
         for name in self.methods:
             for split, why in self.run_spec(name).needed_splits(f"method {name}").items():
@@ -360,6 +363,11 @@ class Study(ConfigModel):
         Raises:
             RewindError: naming the option that is unknown or has a wrong value, for noise, or for files beside an
                 encoder.
+
+        >>> named = Method(model="vectors", options={"encoder": "open_clip", "name": "RN50"})
+        >>> study = Study(name="demo", dataset="shapes", methods={"named": named}, sanity=None)
+        >>> study.encodings()["named"].max_frames
+        12
         """
         named = [name for name, m in self.methods.items() if m.model == "vectors" and "encoder" in m.options]
         return {name: self._encoding_of(name) for name in named}
@@ -442,6 +450,10 @@ class Study(ConfigModel):
 
         Returns:
             ``/seed<k>``; empty where there is one pre-training for all runs, or none.
+
+        >>> study = Study(name="demo", dataset="shapes", methods={"meanP": {}}, pretraining={}, seeds=[2, 3])
+        >>> study.pretraining_suffix("meanP", 3), study.pretraining_suffix()
+        ('/seed3', '/seed2')
         """
         if seed is not None and method in self.pretrained_per_seed():
             return f"/seed{seed}"
@@ -496,6 +508,10 @@ class Study(ConfigModel):
         These are trained methods and models that are scored as they are; if there are none, the baselines except
         chance. Others (a network with random weights, closed forms, a bag of words) are compared where ``pairs`` names
         them.
+
+        >>> methods = {"meanP": {}, "ridge": {"model": "ridge"}}
+        >>> Study(name="demo", dataset="shapes", methods=methods).compared_methods()
+        ['meanP']
         """
         compared = {name for pair in self.statistics.pairs or [] for name in pair} | set(self.trained())
         compared |= {

@@ -9,7 +9,6 @@ from typing import Any
 
 from rewind.config import Method, Study
 from rewind.config.dataset import EmbeddingsSource
-from rewind.config.methods import MODELS_WITHOUT_TOWERS
 from rewind.config.report import Verdict
 from rewind.config.study import RunKey
 from rewind.config.training import Training
@@ -118,10 +117,6 @@ class StudyPlan:
 
     def method(self, name: str) -> Method:
         return self.keys.methods[name]
-
-    def is_precomputed(self, method: str) -> bool:
-        """Whether a method is files: vectors or scores that the user brings, or that are made by name."""
-        return self.method(method).precomputed
 
     def study_keys(self) -> dict[str, Any]:
         return self.keys.fingerprint()
@@ -372,7 +367,7 @@ class StudyPlan:
 
     def train_inputs(self, method: str, seed: int) -> Files:
         """What a run learns from; for precomputed vectors and scores, what is checked of them."""
-        if not self.is_precomputed(method):
+        if not self.method(method).precomputed:
             return self._learning_inputs(method, seed)
         # Ids of all splits are known ids; what made the vectors says what tables must tell of them.
         files = self._precomputed_inputs(method, seed) | self.captions("valid")
@@ -417,7 +412,7 @@ class StudyPlan:
     def model_inputs(self, method: str, seed: int, *splits: str) -> Files:
         """What a job reads that runs the model of one run over splits."""
         model = {"model": f"{self.folder}/runs/{method}/seed{seed}/model.safetensors"}
-        if self.is_precomputed(method):
+        if self.method(method).precomputed:
             return self._precomputed_inputs(method, seed) | model
         return {
             **self.captions(*splits),
@@ -668,7 +663,7 @@ class StudyPlan:
 
     def learns_nothing(self, method: str) -> bool:
         """Precomputed vectors and scores, and chance: one short job checks, scores and ranks them."""
-        return self.is_precomputed(method) or self.method(method).model == "chance"
+        return self.method(method).precomputed or self.method(method).model == "chance"
 
     def untrained_inputs(self, method: str, seed: int) -> Files:
         """What such a job reads: what it is made of, and the test split."""
@@ -678,7 +673,7 @@ class StudyPlan:
     def _encodes_nothing(self, method: str) -> bool:
         """Chance, word counts and closed forms on vectors."""
         keys = self.method(method)
-        return keys.model in MODELS_WITHOUT_TOWERS or bool(keys.model == "translator" and keys.baseline)
+        return not keys.has_towers or (keys.model == "translator" and keys.baseline)
 
     def sharing_gpus(self, method: str) -> int:
         """GPUs of a job that encodes test data in as many processes."""
