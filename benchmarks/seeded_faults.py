@@ -51,7 +51,7 @@ FAULTS = (
     # Configuration and data
     Fault(
         "binary-decides-by-primary",
-        "config/comparing.py",
+        "config/study.py",
         'ACCURACY_METRIC if setting == "binary" else primary for',
         'primary if setting == "binary" else primary for',
         "comparing groups",
