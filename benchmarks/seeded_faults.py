@@ -78,7 +78,7 @@ FAULTS = (
         "data/tokenizers.py",
         "[start, *words[: length - 2], end]",
         "[start, *words[: length - 1], end][:length]",
-        "captions encoding end_token",
+        "tokenizers",
         "a long caption has no end token",
     ),
     Fault(
@@ -136,7 +136,7 @@ FAULTS = (
         "loading/frame_source.py",
         'cache["text"][[row_of_caption[caption] for caption in captions["caption_id"]]]',
         'cache["text"][: len(captions)]',
-        "towers",
+        "store_feeding",
         "cached vectors belong to other captions",
     ),
     Fault(
@@ -148,15 +148,15 @@ FAULTS = (
         "the temperature may fall to 0.001",
     ),
     Fault(
-        "lstm-padding",
+        "lstm-residual",
         "models/heads/clip4clip.py",
         "hidden + frames, 2 * frames)",
-        "hidden + frames, frames)",
+        "hidden, 2 * frames)",
         "clip4clip golden",
-        "padding of seqLSTM is not upstream's",
+        "seqLSTM lacks its residual",
     ),
     Fault(
-        "residual-with-positions",
+        "transformer-residual",
         "models/heads/clip4clip.py",
         "        return x + frames\n",
         "        return x\n",
@@ -421,7 +421,7 @@ FAULTS = (
         "report/render.py",
         '".tex": escape_latex,',
         '".tex": str,',
-        "table_text tables",
+        "table_kinds",
         "a label with & breaks the table",
     ),
     Fault(

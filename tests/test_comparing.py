@@ -47,3 +47,9 @@ def test_the_deciding_metric_is_one_that_tables_show() -> None:
     assert study({"a": {}}, tables={"columns": ["MdR", "MRR interval", "R@5"]}).primary_metric() == "MRR"
     with pytest.raises(ValueError, match=r"statistics\.primary: R@10 is the only metric with letters, but no column"):
         study({"a": {}}, statistics={"primary": "R@10"}, tables={"columns": ["R@1"]})
+
+
+def test_binary_is_decided_by_accuracy_whatever_decides_the_other_settings() -> None:
+    settings = {"settings": ["origin", "hard", "binary"]}
+    made = study({"a": {}}, statistics={"primary": "MnR"}, evaluation=settings, tables={"columns": ["R@1", "MnR"]})
+    assert made.primary_metric_by_setting() == {"origin": "MnR", "hard": "MnR", "binary": "R@1"}

@@ -34,12 +34,14 @@ def share(world: World, batch: dict) -> dict:
     return {name: value[world.share(len(value))] for name, value in batch.items()}
 
 
-def one_step(world: World, head: str, micro_batch: int | None, dropout: bool) -> tuple[float, dict]:
+def one_step(
+    world: World, head: str, micro_batch: int | None, dropout: bool, pixels: bool = False
+) -> tuple[float, dict]:
     """The second of two steps. Dropout acts in tightTransf's pairs alone, that is within the loss."""
     model = tiny(head, dropout)
     model.register_parameter("unused", torch.nn.Parameter(torch.zeros(2)))
     torch.manual_seed(7)
-    batch = share(world, batch_of(model))
+    batch = share(world, batch_of(model, pixels))
     exact_step(model, infonce, batch, micro_batch, world=world)
     return exact_step(model, infonce, batch, micro_batch, world=world).value, gradients(model)
 
@@ -200,6 +202,7 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
         found = {
             "world": (world.rank, world.size),
             "steps": {case: one_step(world, *case) for case in CASES},
+            "visual": {head: one_step(world, head, 3, False, pixels=True) for head in HEADS},
             "weighted": weighted_step(world),
             "biased": biased_step(world),
             "topical": topical_rows(world, folder),
@@ -237,6 +240,16 @@ def test_every_gradient_equals_the_single_process_full_batch(two, head, micro_ba
         value, grads = found["steps"][head, micro_batch, dropout]
         assert value == pytest.approx(loss, rel=1e-13)
         assert error(grads, wanted) < 1e-12
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_so_does_every_gradient_of_a_visual_tower_that_learns(two, head):
+    # A clip's features get a gradient from the captions of every process, and only one process has the clip.
+    loss, wanted = one_step(World(), head, None, False, pixels=True)
+    assert any(name.startswith("backbone.clip.visual") and value.any() for name, value in wanted.items())
+    for found in two:
+        value, grads = found["visual"][head]
+        assert value == pytest.approx(loss, rel=1e-13) and error(grads, wanted) < 1e-11
 
 
 def test_weighted_negatives_and_their_statistics_are_of_the_global_batch(two):

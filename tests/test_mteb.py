@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -95,6 +96,23 @@ def test_captions_that_are_others_by_now_are_not_exported(study, tmp_path):
     finally:
         table.write_bytes(content)
         clear_checksums(job)
+
+
+def test_a_clip_outside_of_the_results_is_not_exported(study, tmp_path, capsys):
+    table = Path("results/data/boxes/items.csv")
+    content = table.read_bytes()
+    items = pd.read_csv(table)
+    (tmp_path / "secret.mp4").write_bytes(b"somebody else's clip")
+    try:
+        row = items.index[items["item_id"] == "test_red"][0]
+        items.loc[row, "path"] = str(tmp_path / "secret.mp4")
+        items.to_csv(table, index=False)
+        assert main(["export", "mteb", "boxes", str(tmp_path / "stolen"), "--copy"]) == 1
+        message = capsys.readouterr().err
+        assert "items.csv: names" in message and "secret.mp4', which is outside of results/data" in message
+        assert not list(tmp_path.glob("stolen/**/secret*"))
+    finally:
+        table.write_bytes(content)
 
 
 def own(head: str) -> tuple[dict, dict]:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from itertools import combinations
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -17,7 +18,7 @@ from rewind.report.notes import setting_sentences
 from rewind.report.render import MARKUPS
 from rewind.report.setting_table import compare_in_setting, setting_csv_rows
 from rewind.report.tables import TableInputs, gap_csv_rows
-from rewind.statistics.ranks import method_ranks
+from rewind.statistics.ranks import method_ranks, rank_by_mean
 from table_numbers import FACTS, VALUES, WAYS, results
 from test_tables import published
 
@@ -168,3 +169,8 @@ def test_columns_of_ranks_are_checked(columns, message):
     with pytest.raises(ValueError, match=message):
         Tables(columns=columns)
     assert Tables(columns=["Rank", "item_to_text Rank", "R@1"])
+
+
+def test_means_that_differ_by_rounding_share_a_rank():
+    mean = np.mean([40.1, 40.2, 40.3])
+    assert rank_by_mean(np.array([mean, np.nextafter(mean, 100), 39.0])).tolist() == [1, 1, 3]

@@ -235,3 +235,9 @@ def test_median_and_mean_rank_of_a_matrix_by_hand():
 def test_hard_without_twins_is_refused():
     with pytest.raises(RewindError, match="needs time-reversed twins"):
         table_of(np.eye(3), "hard")
+
+
+def test_scores_tie_only_where_they_are_equal():
+    close = np.nextafter(np.float32(0.5), np.float32(1))
+    found = table_of([[0.5, close], [0.5, 0.5]])
+    assert found["higher"].tolist() == [1, 0] and found["ties"].tolist() == [0, 1]

@@ -7,10 +7,12 @@ import threading
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from rewind.loading.frame_source import CachedFrames, ClipFrames, StoredFrames, load_batches
+from rewind.errors import RewindError
+from rewind.loading.frame_source import CachedFrames, ClipFrames, StoredFrames, cached_text, load_batches
 
 CPU = torch.device("cpu")
 
@@ -103,3 +105,11 @@ def test_cached_features_come_without_processes():
     batches = list(load_batches(cached.batch, rows, cached, 8, CPU))
     for batch, chosen in zip(batches, rows, strict=True):
         assert np.array_equal(batch["frames"].numpy(), frames[chosen])
+
+
+def test_cached_captions_are_found_by_their_ids():
+    cache = {"caption_ids": np.array(["a#0", "b#0", "c#0"]), "text": np.eye(3, dtype=np.float32)}
+    found = cached_text(cache, pd.DataFrame({"caption_id": ["c#0", "a#0"]}), "features.npz")
+    assert found.tolist() == [[0, 0, 1], [1, 0, 0]]
+    with pytest.raises(RewindError, match=r"features\.npz: no features of 1 captions, first 'd#0'"):
+        cached_text(cache, pd.DataFrame({"caption_id": ["a#0", "d#0"]}), "features.npz")
