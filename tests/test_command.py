@@ -56,7 +56,10 @@ def test_only_the_first_process_says_what_was_typed(monkeypatch):
 
 # What the files between set, and what is looked at before the first job.
 STARTUP = f"""
-STUDIES, LOST, start_faults = {{}}, [], lambda *_: ""
+from rewind.errors import RewindError
+from rewind.workflow.preflight.checks import Preflight, run_checks
+
+STUDIES, LOST = {{}}, []
 include: "{ROOT}/workflow/rules/startup.smk"
 """
 SNAKEFILE = f"""

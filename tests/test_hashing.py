@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_digests_of_values():
     assert stable_hash({"seed": 0, "lr": 1e-4}, ["é", None, Path("a/b")], True) == "3d5b121880a52e2c"
-    assert compute_code_hash("train", {"rewind.ranking_metrics:hits": "0123456789abcdef"}) == "a59cca2e5a589be7"
+    assert compute_code_hash("train", {"rewind.metrics:hits": "0123456789abcdef"}) == "a59cca2e5a589be7"
     assert _hash_text("word\n") == "5aacc8534b465aea630b759f2becac7ae3a8c1bfaf271ca0425b8dd44bf99c56"
     assert (
         bytes(_vocabulary_hash(SimpleNamespace(ids={"a": 0, "dog": 1})).tolist()).hex()
