@@ -11,11 +11,11 @@ import pytest
 from scipy.stats import binomtest
 
 from conftest import ROOT
-from rewind.cli.rehearse import data as rehearsal
-from rewind.cli.rehearse.dummy_data import SplitSizes
+from rewind.cli.rehearse import shrink
 from rewind.cli.rehearse.weights import RehearsedTowers
 from rewind.config import Dataset, load_dataset
 from rewind.data.annotations import read_annotations
+from rewind.data.dummy import SplitSizes
 from rewind.data.formats import rtime, shapes, table
 from rewind.data.groups import dataset_has_groups, read_groups
 from rewind.errors import ConfigErrors, RewindError
@@ -131,7 +131,7 @@ def test_a_rehearsal_has_groups_for_what_stands_in(tmp_path: Path, monkeypatch: 
 
 
 def small(dataset: Dataset, folder: Path) -> tuple[dict[str, Any], str]:
-    return rehearsal.shrink_dataset(dataset, Path.cwd(), folder, SplitSizes(6, 4, 4), RehearsedTowers(folder, False))
+    return shrink.shrink_dataset(dataset, Path.cwd(), folder, SplitSizes(6, 4, 4), RehearsedTowers(folder, False))
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from rewind.config import RunSpec
 from rewind.config.dataset import Dataset, EncoderConfig, MadeFrom
 from rewind.config.report import Figures
 from rewind.data.captions import ITEM_COLUMNS
-from rewind.data.formats.embeddings import make_sources, read
+from rewind.data.formats.embeddings import challenge_arrays, make_sources, read
 from rewind.encoders import builtin, encode_vectors
-from rewind.encoders.encode_dataset import challenge_arrays, make_dataset_vectors
+from rewind.encoders.encode_dataset import make_dataset_vectors
 from rewind.errors import RewindError
 from rewind.evaluation.embedding import write_run_vectors
 from rewind.evaluation.similarity import compute_similarity
@@ -132,7 +132,7 @@ def test_several_vectors_of_an_input_are_refused(pictures, monkeypatch):
 
 
 def test_a_large_label_matrix_is_left_out(monkeypatch):
-    monkeypatch.setattr("rewind.encoders.encode_dataset.MAX_LABEL_BYTES", 5)
+    monkeypatch.setattr("rewind.data.formats.embeddings.MAX_LABEL_BYTES", 5)
     made = challenge_arrays(np.ones((3, 2)), np.ones((2, 2)), np.array(["a", "b"]), pd.Series(list("xyz")), np.zeros(3))
     assert "captions/label" not in made
 

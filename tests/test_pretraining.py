@@ -9,8 +9,8 @@ import pytest
 
 from conftest import ROOT
 from figure_texts import assert_legible
-from rewind.cli.rehearse.cost import Machine, MeasuredFolder, estimate_cost
-from rewind.cli.rehearse.stages import FinishedJob
+from rewind.cli.rehearse.cost import MeasuredFolder
+from rewind.cli.rehearse.measured import FinishedJob
 from rewind.config import Study, load_study
 from rewind.config.study import SHARED_PRETRAINING_NOTE
 from rewind.errors import RewindError
@@ -189,11 +189,10 @@ def test_a_rehearsals_two_pre_trainings_price_the_whole_studys(tmp_path):
     jobs += [FinishedJob("features", f"seed{seed}/frames8", 9.0, 5.0, None) for seed in (0, 1)]
     same = {"frames": 10.0}
     measured = MeasuredFolder(tmp_path, None, jobs, same, same)
-    cost = estimate_cost(each, [measured], rates(each), Machine(2, 0, 100.0), 40.0, 2, 8)
-    rows = {row.rule: row for row in cost.rows}
+    rows = {row.rule: row for row in rates(each).whole_study([measured], 40.0, 2).rows}
     assert rows["pretrain"].whole_jobs == rows["features"].whole_jobs == 4
     assert rows["features"].whole_seconds == pytest.approx(4 * 9.0)
     once = each.model_copy(update={"pretraining": each.pretraining.model_copy(update={"shared": True})})
     one = dataclasses.replace(measured, jobs=[job for job in jobs if "seed0" in job.name])
-    rows = {row.rule: row for row in estimate_cost(once, [one], rates(once), Machine(2, 0, 100.0), 40.0, 2, 8).rows}
+    rows = {row.rule: row for row in rates(once).whole_study([one], 40.0, 2).rows}
     assert rows["pretrain"].whole_jobs == rows["features"].whole_jobs == 1

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from rewind.cli.rehearse import report, shrink, weights
-from rewind.cli.rehearse.cost import ScheduledJob, TrainingRates, captions_per_epoch, scores_pairs, wall_time
-from rewind.cli.rehearse.data import DatasetCounts
-from rewind.cli.rehearse.stages import FinishedJob, StepTimes, finished_jobs, read_step_times
+from rewind.cli.rehearse.cost import (
+    CostEstimate,
+    Machine,
+    MeasuredFolder,
+    PlannedJob,
+    captions_per_epoch,
+    scores_pairs,
+    wall_time,
+)
+from rewind.cli.rehearse.counts import DatasetCounts
+from rewind.cli.rehearse.measured import FinishedJob, StepTimes, fastest_steps, finished_jobs, read_step_times
+from rewind.cli.rehearse.shrink import PreparedRehearsal
 from rewind.cli.rehearse.weights import RehearsedTowers
 from rewind.config import Method, Study, load_study
 
 PIXELS = {"dataset": "d", "methods": {"meanP": {}, "tightTransf": {"head": "tightTransf"}}, "name": "s"}
 
 
-def rates(study: Study, **changes) -> TrainingRates:
+def rates(study: Study, steps=None, gpus: int = 0, share: float = 1.0) -> CostEstimate:
     whole = DatasetCounts(
         {"train": 1000, "valid": 100, "test": 200}, {"train": 5000, "valid": 100, "test": 200}, 650, "", True
     )
     few = DatasetCounts({"train": 16, "valid": 10, "test": 20}, {"train": 80, "valid": 10, "test": 20}, 23, "", True)
-    given = {
-        "steps": {
-            "meanP": StepTimes(2.0, 6.0, 4, 12, 0, None, 10**6),
-            "tightTransf": StepTimes(2.0, 6.0, 4, 12, 0, None, 10**6),
-        },
-        "gpus": 0,
-        "tflops": 100.0,
-        "share": 1.0,
-        "missing": 0,
-        "cores": 2,
-        "threads": {"runs": 1, "pretraining": 1},
-    }
-    return TrainingRates(study, whole, few, **(given | changes))
+    same = {name: StepTimes(2.0, 6.0, 4, 12, 0, None, 10**6) for name in ("meanP", "tightTransf")}
+    prepared = PreparedRehearsal(Path(), {"resources": {"threads": 1}, "pretraining": {"threads": 1}}, [], share)
+    return CostEstimate(study, Machine(2, gpus, 100.0), prepared, whole, few, 12, steps or same)
+
+
+def folder(whole: dict[str, float], rehearsed: dict[str, float], *jobs: FinishedJob) -> MeasuredFolder:
+    return MeasuredFolder(Path("none"), None, list(jobs), whole, rehearsed)
+
+
+def seconds(cost: tuple[float, float, float]) -> float:
+    start, rate, count = cost
+    return start + rate * count
 
 
 def test_a_vit_computes_what_its_matrices_say():
@@ -45,58 +54,86 @@ def test_a_vit_computes_what_its_matrices_say():
 
 
 def test_jobs_wait_for_cores_and_for_their_level():
-    jobs = [ScheduledJob(0, 3, 1, 0), ScheduledJob(0, 2, 1, 0), ScheduledJob(0, 2, 1, 0), ScheduledJob(1, 1, 2, 0)]
+    jobs = [PlannedJob(3), PlannedJob(2), PlannedJob(1, rate=0.5, units=2), PlannedJob(1, level=1, threads=2)]
     assert wall_time(jobs, 1, 0) == 8
     assert wall_time(jobs, 2, 0) == 4 + 1, "3 beside 2, then 2 more; the next level starts after the last of them"
-    assert wall_time([ScheduledJob(0, 5, 8, 0)], 2, 0) == 5, "more threads than cores: all cores"
-    gpus = [ScheduledJob(0, 10, 1, 1)] * 4
+    assert wall_time([PlannedJob(5, threads=8)], 2, 0) == 5, "more threads than cores: all cores"
+    gpus = [PlannedJob(10, gpus=1)] * 4
     assert [wall_time(gpus, 8, count) for count in (1, 2, 4, 0)] == [40, 20, 10, 10]
 
 
 def test_a_run_costs_its_steps_its_validations_and_its_start():
     study = Study.model_validate(PIXELS | {"training": {"epochs": 10, "batch": {"size": 4}}})
     keys, job = study.training, FinishedJob("train", "meanP.seed0", 20.0, 15.0, None)
-    found = rates(study).training(job, "meanP", keys, 12, 5000, 100)
-    # 20 s of which 6 were steps; 10 × 1250 steps of 2 s; 10 validations of 90 more items at a third of 0.5 s each.
-    assert found == pytest.approx(14 + 10 * 1250 * 2 + 10 * 90 * 0.5 / 3)
+    start, rate, passes = rates(study).training(job, "meanP", keys, 12, 5000, 100)
+    # 20 s of which 6 were steps; three passes for each of 10 × 5000 captions, and one for 90 more items in each of 10
+    # validations. A step of 4 captions took 2 s.
+    assert (start, passes) == (14, 3 * 10 * 5000 + 10 * 90) and rate == pytest.approx(2 / 4 / 3)
 
 
 def test_items_cost_by_frames_and_layers_and_pairs_by_themselves():
     study = Study.model_validate(PIXELS)
-    mean, tight = study.methods["meanP"], study.methods["tightTransf"]
     slow = {"meanP": StepTimes(2.0, 6.0, 4, 12, 0, None, 1), "tightTransf": StepTimes(3.0, 6.0, 4, 12, 0, None, 1)}
     at, keys = rates(study, steps=slow), study.training
     # A step of 4 is three forward passes: 2 s are 1/6 s an item; the second more of 16 pairs 1/48 s each.
-    assert at.forward(slow["meanP"], mean, keys, 12) == pytest.approx((1 / 6, 0))
-    assert at.forward(slow["meanP"], mean, keys, 24) == pytest.approx((1 / 3, 0))
-    assert at.forward(slow["tightTransf"], tight, keys, 12) == pytest.approx((1 / 6, 1 / 48))
+    assert at.forward("meanP", keys, 12) == pytest.approx((1 / 6, 0))
+    assert at.forward("meanP", keys, 24) == pytest.approx((1 / 3, 0))
+    assert at.forward("tightTransf", keys, 12) == pytest.approx((1 / 6, 1 / 48))
     shallow = rates(study, steps=slow, share=0.5)
-    assert shallow.forward(slow["tightTransf"], tight, keys, 12) == pytest.approx((1 / 3, 1 / 48)), (
-        "pairs have no tower"
-    )
+    assert shallow.forward("tightTransf", keys, 12) == pytest.approx((1 / 3, 1 / 48)), "pairs have no tower"
     frozen = keys.model_copy(update={"freeze": ["visual"]})
-    assert shallow.forward(slow["meanP"], mean, frozen, 12) == pytest.approx((1 / 6, 0)), "no tower in its steps"
+    assert shallow.forward("meanP", frozen, 12) == pytest.approx((1 / 6, 0)), "no tower in its steps"
     job = FinishedJob("similarity", "tightTransf.seed0", 10.0, 5.0, None)
-    assert at.scoring(job, 200, 20, 12) == pytest.approx(10 + 180 / 6 + (200**2 - 20**2) / 48)
+    cost = at.job_cost(job, folder({"test": 200}, {"test": 20}))
+    assert seconds(cost) == pytest.approx(10 + 180 / 6 + (200**2 - 20**2) / 48)
 
 
 def test_ranks_cost_by_their_pairs_however_few_were_rehearsed():
     at, job = rates(Study.model_validate(PIXELS)), FinishedJob("ranks", "meanP.seed0", 1.2, 0.4, None)
-    assert at.ranking(job, 400, 400) == 1.2
-    assert at.ranking(job, 2000**2, 8**2) == pytest.approx(1.2 + 0.6, abs=0.01)
+    assert seconds(at.job_cost(job, folder({"pairs": 400}, {"pairs": 400}))) == 1.2
+    assert seconds(at.job_cost(job, folder({"pairs": 2000**2}, {"pairs": 8**2}))) == pytest.approx(1.8, abs=0.01)
     assert any("ranked" in guess for guess in at.guesses)
+
+
+def test_other_stages_cost_what_each_unit_took():
+    at = rates(Study.model_validate(PIXELS))
+    part = folder({"originals": 600.0}, {"originals": 12.0})
+    assert at.job_cost(FinishedJob("sources", "", 7.0, 6.0, None), part) == (1.0, 0.5, 600.0)
+    # Two shards of six originals each; the whole has five of 120.
+    assert at.job_cost(FinishedJob("video_shard", "0-of-2", 4.0, 3.0, None), part, 2, 5) == (1.0, 0.5, 120.0)
+    assert at.job_cost(FinishedJob("tables", "", 4.0, 3.0, None), part) == (1.0, 3.0, 1.0)
+
+
+def test_a_method_may_be_called_like_the_pre_training(tmp_path):
+    """Their steps were kept under one name: the one that was read last priced both."""
+    seconds_per_step = {"runs/pretraining/seed0": 1.0, "pretrained/seed0": 30.0}
+    for name, each in seconds_per_step.items():
+        run = tmp_path / name
+        run.mkdir(parents=True)
+        (run / "history.csv").write_text(f"epoch,seconds,clips_per_second\n1,{each},{4 / each}\n")
+        record = {"spec": {"method": {"training": {"batch": {"size": 4}}}}, "max_frames": 12, "parameters": 7}
+        (run / "run.json").write_text(json.dumps(record | {"hardware": {"gpus": 0}, "peak_gpu_memory_mb": None}))
+    training = {"epochs": 1, "batch": {"size": 4}}
+    keys = {"dataset": "d", "name": "s", "training": training, "methods": {"pretraining": {}}}
+    study = Study.model_validate(keys | {"pretraining": {"training": training}})
+    at = rates(study, steps=fastest_steps(tmp_path))
+    jobs = [
+        FinishedJob("train", "pretraining.seed0", 9.0, 5.0, None),
+        FinishedJob("pretrain", "seed0", 49.0, 5.0, None),
+    ]
+    run, pretraining = (at.job_cost(job, folder({}, {}))[1] for job in jobs)
+    assert (run, pretraining) == pytest.approx((1 / 12, 30 / 12)), "a step is twelve forward passes"
 
 
 def test_a_gpu_that_nobody_timed_is_a_guess_and_says_so():
     study = Study.model_validate(PIXELS)
     at = rates(study, gpus=4)
-    seconds, _ = at.forward(at.steps["meanP"], study.methods["meanP"], study.training, 12)
+    seconds, _ = at.forward("meanP", study.training, 12)
     flops = weights.visual_tower_flops({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 12, 224)
     assert seconds == pytest.approx(flops / 100e12)
     assert any("TFLOP/s" in guess for guess in at.guesses)
     timed = rates(study, gpus=4, steps={"meanP": StepTimes(2.0, 6.0, 128, 12, 1, 900.0, 10**6)})
-    found = timed.forward(timed.steps["meanP"], study.methods["meanP"], study.training, 12)
-    assert found == pytest.approx((2 / 3 / 128, 0)) and not timed.guesses
+    assert timed.forward("meanP", study.training, 12) == pytest.approx((2 / 3 / 128, 0)) and not timed.guesses
 
 
 def test_captions_of_an_epoch():

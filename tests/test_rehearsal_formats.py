@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
 
-from rewind.cli.rehearse.dummy_data import EmbeddingsFormat, SplitSizes, rehearsal_format
+from rewind.cli.rehearse.shrink import shrink_dataset
+from rewind.cli.rehearse.weights import RehearsedTowers
 from rewind.config import Dataset
 from rewind.config.dataset import Source
 from rewind.data.annotations import read_annotations, select_originals
+from rewind.data.dummy import SplitSizes, find_dummy_data
+from rewind.data.formats.embeddings import copy_first_items
 from rewind.errors import RewindError
 from rewind.video.dataset import make_sources
 from rewind.video.sources import build_inventory, sources_folder, videos_folder
@@ -35,8 +39,9 @@ SOURCES = {
 def small(name: str, folder: Path) -> Dataset:
     given = {"format": name.split()[0]} | SOURCES[name]
     source = TypeAdapter(Source).validate_python(given).model_dump(mode="json")
-    keys = rehearsal_format(source["format"]).stand_in(source, folder, SIZES)
     reverse = source["format"] in ("rtime", "table", "shapes") and source.get("items") != "images"
+    real = Dataset(name="few", source=source, reverse=reverse)
+    keys = find_dummy_data(source["format"])(real, folder, SIZES)
     return Dataset(name="few", source=source | keys, reverse=reverse)
 
 
@@ -88,10 +93,76 @@ def test_a_part_of_the_users_vectors_has_their_values(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     real = small("embeddings", tmp_path / "raw")
-    keys = EmbeddingsFormat().part(real, tmp_path / "part", SplitSizes(3, 1, 1))
+    keys = copy_first_items(real, tmp_path / "part", SplitSizes(3, 1, 1))
     with np.load(keys["train"]) as few, np.load(real.source.train) as whole:
         rows = [whole["images/names"].tolist().index(name) for name in few["images/names"].tolist()]
         assert len(rows) == 5 and np.array_equal(few["images/embeddings"], whole["images/embeddings"][rows])
         texts = whole["captions/text"].tolist()
         rows = [texts.index(text) for text in few["captions/text"].tolist()]
         assert len(rows) == 25 and np.array_equal(few["captions/embeddings"], whole["captions/embeddings"][rows])
+
+
+OWN_FORMAT = """
+import pandas as pd
+from rewind.data.annotations import SPLITS, AnnotationBuilder
+from rewind.data.dummy import draw_clip, make_dummy_items
+from rewind.registry import FORMATS
+
+def make(dataset, folder, sizes):
+    rows = []
+    for item in make_dummy_items(sizes, 1):
+        draw_clip(item, folder / f"{item.name}.mp4", side=32)
+        rows.append((item.name, item.split, str(folder / f"{item.name}.mp4")))
+    pd.DataFrame(rows, columns=["id", "split", "file"]).to_csv(folder / "list.csv", index=False)
+    return {"options": {"list": str(folder / "list.csv")}}
+"""
+OWN_READER = """
+def read(dataset, sources):
+    builder = AnnotationBuilder()
+    for row in pd.read_csv(dataset.source.options["list"]).itertuples():
+        builder.describe(builder.original(row.id, row.file, row.split, row.id, "list.csv"), ["It moves."], row.split)
+    return builder.annotations({split: {} for split in SPLITS})
+"""
+FORMER = "def stand_in(source, folder, sizes):\n    assert source['options'] == {'list': 'not/here.csv'}\n    "
+FORMER += "return make(None, folder, sizes)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "warned"),
+    [
+        ("in_module", f"make_dummy_data = make\n{OWN_READER}", False),
+        ("on_reader", f'@FORMATS.register("own", make_dummy_data=make)\n{OWN_READER.strip()}\n', False),
+        ("former_name", FORMER + OWN_READER, True),
+    ],
+)
+def test_a_format_of_the_users_own_has_dummy_data(name, declared, warned, tmp_path, monkeypatch):
+    dataset = own_dataset(f"own_{name}", OWN_FORMAT + declared, tmp_path, monkeypatch)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        keys, note = shrink(dataset, tmp_path)
+    assert any("rename `stand_in" in str(each.message) for each in caught) == warned
+    found = read_annotations(Dataset.model_validate({"name": "few"} | keys), "")
+    assert found.items["split"].value_counts().to_dict() == SIZES.counts() and "stand-ins" in note
+    rows = build_inventory(Dataset.model_validate({"name": "few"} | keys), found, Path())
+    assert (rows["source"] != "").all(), "every item has its file"
+
+
+def test_a_format_without_dummy_data_says_what_to_write(tmp_path, monkeypatch):
+    dataset = own_dataset("own_none", OWN_FORMAT + OWN_READER, tmp_path, monkeypatch)
+    with pytest.raises(
+        RewindError, match=r"own_none\.clips has no stand-ins.* add a function make_dummy_data\(dataset, "
+    ):
+        shrink(dataset, tmp_path)
+
+
+def own_dataset(package: str, code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    """A data set in a format of the user's own, whose file is not there."""
+    (folder / package).mkdir()
+    (folder / package / "clips.py").write_text(code)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.chdir(folder)
+    return Dataset(name="few", source={"format": f"{package}.clips", "options": {"list": "not/here.csv"}})
+
+
+def shrink(dataset: Dataset, folder: Path) -> tuple[dict, str]:
+    return shrink_dataset(dataset, folder, folder / "raw", SIZES, RehearsedTowers(folder, False))

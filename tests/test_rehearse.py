@@ -9,15 +9,13 @@ import sys
 import pandas as pd
 import pytest
 
-from rewind.cli.rehearse.command import (
-    PreparedRehearsal,
-    SnakemakeOutcome,
-    load_with_overrides,
-    parse_rehearse_options,
-    price_full_study,
-)
-from rewind.cli.rehearse.dummy_data import SplitSizes, TableFormat
+from rewind.cli.rehearse.command import load_with_overrides
+from rewind.cli.rehearse.cost import Machine, estimate_cost
+from rewind.cli.rehearse.shrink import PreparedRehearsal
+from rewind.config import Dataset
 from rewind.config.load import read_yaml
+from rewind.data.dummy import SplitSizes
+from rewind.data.formats.table import make_dummy_data
 from rewind.io.files import write_text
 from test_workflow import Workflow
 
@@ -50,7 +48,8 @@ def rehearse(workflow: Workflow, *arguments: str) -> subprocess.CompletedProcess
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Workflow:
     workflow = Workflow(tmp_path_factory.mktemp("checkout"))
-    TableFormat().stand_in({}, workflow.folder / "data/mine", SplitSizes(70, 13, 14))
+    dataset = Dataset.model_validate({"name": "mine", "source": {"format": "table", "table": "a", "videos": "b"}})
+    make_dummy_data(dataset, workflow.folder / "data/mine", SplitSizes(70, 13, 14))
     write_text(workflow.folder / "config/datasets/mine.yaml", DATASET)
     write_text(workflow.folder / "config/studies/mine.yaml", STUDY)
     return workflow
@@ -94,22 +93,16 @@ def test_the_whole_is_priced_by_what_was_measured(checkout, broken, monkeypatch)
     monkeypatch.chdir(checkout.folder)
     study, datasets = load_with_overrides("mine")
     folder = checkout.folder / "results/rehearsal/mine"
-    stage = PreparedRehearsal(
-        folder, read_yaml(folder / "config/studies/mine.yaml"), [], SplitSizes(64, 12, 12), {}, {}
-    )
-    folders = {"mine": folder / "results/data/mine"}
-    cost = price_full_study(
-        study,
-        datasets,
-        stage,
-        folders,
-        parse_rehearse_options(8, 0, None, False, None),
-        SnakemakeOutcome(0, 60.0, [], ""),
-    )
+    prepared = PreparedRehearsal(folder, read_yaml(folder / "config/studies/mine.yaml"), [])
+    cost = estimate_cost(study, datasets, prepared, Machine(8, 0, 100.0), None, 60.0, 2)
     assert cost.counts.known and cost.counts.originals == 97 and cost.counts.items["train"] == 140
     rows = {row.rule: row for row in cost.rows}
     assert (rows["train"].jobs, rows["train"].whole_jobs) == (2, 3) and rows["trec"].whole_jobs == 0
     assert rows["train"].whole_seconds > rows["train"].seconds > 0 and cost.wall > 0 and cost.disk > 0
+    assert rows["ranks"].unit == "scores" and rows["video_shard"].unit == "originals" and rows["tables"].unit == "jobs"
+    assert rows["video_shard"].count == 97 and rows["tables"].count == 1 and rows["train"].unit == "forward passes"
+    train = rows["train"]
+    assert train.whole_seconds >= train.rate * train.count > 0, "the rest is what jobs start with"
 
 
 def test_what_cannot_be_rehearsed_is_said(checkout, tmp_path):

@@ -132,6 +132,8 @@ LOSSES = Registry("LOSSES", "loss", "rewind.losses", "training.objective")
 SAMPLERS = Registry("SAMPLERS", "sampler", "rewind.training.samplers", "training.batch.sampler")
 ENCODERS = Registry("ENCODERS", "encoder", "rewind.encoders", "encoder")
 FORMATS = Registry("FORMATS", "format", "rewind.data.formats", "source.format")
+# Not a hook of the format: what its decorator names is code of every stage that reads annotations.
+DUMMY_DATA = Registry("DUMMY_DATA", "format with dummy data", "rewind.data.formats", "source.format")
 
 
 def head_modules(model: str, head: str) -> list[str]:

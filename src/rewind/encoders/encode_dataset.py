@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,9 +13,9 @@ from rewind.config import Frames
 from rewind.config.dataset import MadeFrom
 from rewind.data.annotations import SPLITS
 from rewind.data.captions import load_split
+from rewind.data.formats.embeddings import write_challenge_files
 from rewind.encoders.builtin import ImageEncoder, builtin_image_encoder, encode_images, text_encoder
 from rewind.errors import RewindError
-from rewind.io.files import atomic_write, write_csv, write_text
 from rewind.loading.encode import encode_all_items
 from rewind.loading.frame_source import ClipFrames
 from rewind.loading.run_data import job_device
@@ -25,7 +24,6 @@ from rewind.progress import Progress
 from rewind.video.frame_store import ClipToStore
 
 BATCH_SIZE = 16  # clips or images
-MAX_LABEL_BYTES = 2 * 10**8  # bytes of the label matrix; a larger one is left out, since captions.txt says the same
 
 
 @torch.inference_mode()
@@ -60,48 +58,6 @@ def make_dataset_vectors(keys: MadeFrom, data: Path, folder: Path, workers: int 
     print(f"{len(captions):,} captions ({text.shape[1]}-d), {len(items):,} images ({images.shape[1]}-d)")
 
 
-def write_challenge_files(
-    folder: Path, text: np.ndarray, images: np.ndarray, items: pd.DataFrame, captions: pd.DataFrame
-) -> None:
-    """Write vectors of captions (n, dt) and items (m, di) as the challenge's files, and the split of every item.
-
-    Args:
-        folder: folder of ``train.npz``, ``captions.txt`` and ``splits.csv``.
-        text, images: vectors.
-        items: item_id, path, split, in the order of ``images``.
-        captions: video_id, caption, in the order of ``text``.
-    """
-    names = (items["item_id"] + items["path"].map(lambda path: Path(path).suffix)).to_numpy(dtype=str)
-    rows = pd.Series(np.arange(len(items)), index=items["item_id"])[captions["video_id"]].to_numpy()
-    # Any: to a type checker one of the names could be an option of savez, which is no array.
-    arrays: dict[str, Any] = challenge_arrays(text, images, names, captions["caption"], rows)
-    with atomic_write(folder / "train.npz") as temporary:
-        np.savez(temporary, **arrays)
-    lines = [f"{names[row]},{_csv_field(caption)}" for row, caption in zip(rows, captions["caption"], strict=True)]
-    write_text(folder / "captions.txt", "\n".join(["image,caption", *lines]) + "\n")
-    write_csv(folder / "splits.csv", pd.DataFrame({"image": names, "split": items["split"], "path": items["path"]}))
-
-
-def challenge_arrays(
-    text: np.ndarray, images: np.ndarray, names: np.ndarray, captions: pd.Series, image_of_caption: np.ndarray
-) -> dict[str, np.ndarray]:
-    """The members of the challenge's ``train.npz``; the label matrix (captions, images) up to ``MAX_LABEL_BYTES``."""
-    arrays = {
-        "metadata/num_captions": np.array([len(text)]),
-        "metadata/num_images": np.array([len(images)]),
-        "metadata/embedding_dim_text": np.array([text.shape[1]]),
-        "metadata/embedding_dim_image": np.array([images.shape[1]]),
-        "captions/ids": np.arange(len(text)),
-        "captions/text": captions.to_numpy(dtype=str),
-        "captions/embeddings": text,
-        "images/names": names,
-        "images/embeddings": images,
-    }
-    if len(text) * len(images) <= MAX_LABEL_BYTES:
-        arrays["captions/label"] = image_of_caption[:, None] == np.arange(len(images))
-    return arrays
-
-
 def _load_originals(data: Path, name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Usable items that are not reversed, and their captions, of all splits."""
     splits = [load_split(data, name, split) for split in SPLITS]
@@ -132,12 +88,3 @@ def _check_lengths(vectors: np.ndarray, ids: pd.Series, encoder: str, unit: bool
             f"{encoder}: the vector of {ids[bad.argmax()]!r} is zero or not finite; look for broken weights."
         )
     return vectors / lengths[:, None] if unit else vectors
-
-
-def _csv_field(caption: str) -> str:
-    """A caption as a CSV field, quoted only where it must be.
-
-    >>> print(_csv_field('a dog'), _csv_field('a "big" dog, running'))
-    a dog "a ""big"" dog, running"
-    """
-    return '"' + caption.replace('"', '""') + '"' if any(sign in caption for sign in ',"\n') else caption

@@ -1,11 +1,10 @@
-"""``rewind rehearse``: prepare a working folder, run Snakemake in it, estimate the cost of the whole study."""
+"""``rewind rehearse``: make a study small, run Snakemake on it, estimate the cost of the whole study."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,104 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from rewind.cli.rehearse import data, report, shrink, stages
-from rewind.cli.rehearse.cost import (
-    DEFAULT_GPU_TFLOPS,
-    Machine,
-    MeasuredFolder,
-    StudyCost,
-    TrainingRates,
-    estimate_cost,
-)
-from rewind.cli.rehearse.data import DatasetCounts, count_dataset
-from rewind.cli.rehearse.dummy_data import SplitSizes
-from rewind.cli.rehearse.stages import FinishedJob, StepTimes, finished_jobs, read_step_times
-from rewind.cli.rehearse.weights import RehearsedTowers
+from rewind.cli.rehearse import report
+from rewind.cli.rehearse.cost import DEFAULT_GPU_TFLOPS, Machine, StudyCost, estimate_cost
+from rewind.cli.rehearse.measured import FinishedJob, finished_jobs
+from rewind.cli.rehearse.shrink import REHEARSAL_FOLDER, PreparedRehearsal, prepare_rehearsal
 from rewind.config import Dataset, Study
 from rewind.config.load import merge_config, read_yaml
-from rewind.data.annotations import SPLITS
 from rewind.errors import RewindError
 from rewind.gpu import count_visible_gpus
-from rewind.io.files import read_csv, read_json, write_text
+from rewind.io.files import read_json
 from rewind.platform import usable_cores
 from rewind.progress import format_duration
 from rewind.workflow.config import MAIN_CONFIG, load_config, parse_overrides
 from rewind.workflow.plan.rules import WorkflowPlan
-
-# ---- The working folder: configuration, raw files, weights, results ------------------------------------------------
-
-REHEARSAL_FOLDER = Path("results/rehearsal")
-MARKER_FILE = ".rehearsal"  # a folder without it is not a rehearsal's, and is never cleared
-
-
-@dataclass
-class PreparedRehearsal:
-    """A rehearsal that is ready to run.
-
-    Attributes:
-        folder: its working folder; Snakemake's results are in ``results/<study>`` below it.
-        study: the configuration of the study as rehearsed, as plain values.
-        notes: a sentence for each dummy file or model and each tower made shallow.
-        sizes: originals of each split.
-        shares: architecture → share of its visual layers that is left, of towers that were made shallow.
-        missing: architecture → number of parameters that were left out.
-    """
-
-    folder: Path
-    study: dict[str, Any]
-    notes: list[str]
-    sizes: SplitSizes
-    shares: dict[str, float]
-    missing: dict[str, int]
-
-    def results(self, name: str) -> Path:
-        """Folder of the rehearsed study's results."""
-        return self.folder / "results" / name
-
-
-def prepare_rehearsal(
-    study: Study, datasets: Mapping[str, Dataset], cwd: Path, full: bool, cores: int, gpus: int
-) -> PreparedRehearsal:
-    """Create the working folder of a rehearsal from scratch.
-
-    Args:
-        study: the real study.
-        datasets: by name: the study's dataset first, then the one that its embeddings are made from, if any.
-        cwd: the folder in which the workflow is run; it must be the process's working folder.
-        full: keep the depth of towers whose weights are not there.
-        cores, gpus: of this machine.
-    """
-    folder = cwd / REHEARSAL_FOLDER / study.name
-    _clear_folder(folder)
-    towers = RehearsedTowers(folder / "weights", full, shrink.min_layers(study))
-    keys = shrink.shrink_study(study, cwd, towers, cores, gpus, data.sources_present(datasets[study.dataset]))
-    sizes = shrink.rehearsal_sizes(study, towers)
-    notes = []
-    for name, dataset in datasets.items():
-        values, note = data.shrink_dataset(dataset, cwd, folder / "raw" / name, sizes, towers)
-        _write_yaml(folder / "config/datasets" / f"{name}.yaml", values)
-        notes.append(note)
-    if zero_shot := study.evaluation.zero_shot:
-        keys["evaluation"]["zero_shot"], note = data.shrink_labelled_images(zero_shot, folder / "raw/zero_shot")
-        notes.append(note)
-    _write_yaml(folder / "config/studies" / f"{study.name}.yaml", keys)
-    _write_yaml(folder / "config/config.yaml", {"studies": [study.name]})
-    return PreparedRehearsal(folder, keys, [*notes, *towers.notes], sizes, towers.shares, towers.missing)
-
-
-def _clear_folder(folder: Path) -> None:
-    if folder.exists() and not (folder / MARKER_FILE).exists():
-        raise RewindError(f"{folder}: this is not a rehearsal's folder; move it away, and rehearse again.")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    write_text(folder / MARKER_FILE, "A rehearsal on a handful of items: nothing in this folder is a result.\n")
-
-
-def _write_yaml(path: Path, values: Mapping[str, Any]) -> None:
-    write_text(path, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
-
 
 # ---- Running the checkout's own workflow in that folder ------------------------------------------------------------
 
@@ -148,7 +62,7 @@ def run_snakemake(folder: Path, checkout: Path, cores: int, gpus: int, targets: 
     The checkout is on the Python path, so that modules of the user's own are found as they are in a real run.
 
     Args:
-        folder: from :func:`prepare_rehearsal`.
+        folder: from :func:`rewind.cli.rehearse.shrink.prepare_rehearsal`.
         checkout: folder of the Snakefile.
         cores, gpus: for Snakemake.
         targets: rules or files to make.
@@ -212,8 +126,6 @@ def last_error_line(log: Path) -> str:
 
 
 # ---- The command ---------------------------------------------------------------------------------------------------
-
-ASSUMED_TRAINING_ITEMS = 1000  # training items of a dataset whose size is not known
 
 
 @dataclass(frozen=True)
@@ -355,112 +267,14 @@ def _rehearse_study(
     # A rehearsal keeps the first seeds, so its files have the names that the whole study's have.
     targets = ["all", *WorkflowPlan({name: study}, datasets).studies[name].targets_on_request()]
     outcome = run_snakemake(prepared.folder, cwd, options.cores, gpus, targets)
-    results = prepared.results(name)
-    folders = {dataset: prepared.folder / "results/data" / dataset for dataset in datasets}
-    jobs = [job for folder in (*folders.values(), results) for job in finished_jobs(folder)]
+    results = prepared.folder / "results" / name
+    folders = [*(prepared.folder / "results/data" / dataset for dataset in datasets), results]
+    jobs = [job for folder in folders for job in finished_jobs(folder)]
     sanity = read_json(results / "sanity.json") if (results / "sanity.json").is_file() else None
     cost = None
     if outcome.code == 0:
-        cost = price_full_study(study, datasets, prepared, folders, options, outcome)
+        cost = estimate_cost(study, datasets, prepared, options.machine, options.items, outcome.seconds, options.cores)
         # Their size has been counted; they are no results, and may take several GB.
         for model in results.rglob("*.safetensors"):
             model.unlink()
     return Rehearsal(name, prepared, outcome, jobs, cost, sanity)
-
-
-def price_full_study(
-    study: Study,
-    datasets: dict[str, Dataset],
-    prepared: PreparedRehearsal,
-    folders: dict[str, Path],
-    options: RehearseOptions,
-    outcome: SnakemakeOutcome,
-) -> StudyCost:
-    """Estimate the cost of the whole study from the files that its rehearsal left.
-
-    Args:
-        study, datasets: the real ones.
-        prepared: the rehearsal.
-        folders: results folders of its datasets, by name.
-        options: the machine of the whole study.
-        outcome: how long the rehearsal took.
-    """
-    results = prepared.results(study.name)
-    frames = max(study.sweep.max_frames) if study.sweep else study.frames.max_frames
-    rounds = study.tables.verdict.rounds if study.tables.verdict else 1
-    study_dataset = datasets[study.dataset]
-    made_from = study_dataset.source.made_from if study_dataset.vectors else None
-    origin = datasets.get(made_from.dataset) if made_from else None
-    parts = []
-    for name, dataset in datasets.items():
-        encoded_from = origin if dataset is study_dataset else None
-        full_counts = _full_counts(dataset, encoded_from, options)
-        rehearsed = rehearsed_counts(folders[name], name)
-        parts.append(_measure_folder(folders[name], dataset, full_counts, rehearsed, frames, rounds))
-        if dataset is study_dataset:
-            own_counts, own_rehearsed = full_counts, rehearsed
-    parts.append(_measure_folder(results, study_dataset, own_counts, own_rehearsed, frames, rounds))
-    steps = _fastest_steps(results)
-    share, missing = min(prepared.shares.values(), default=1.0), max(prepared.missing.values(), default=0)
-    threads = {"runs": prepared.study["resources"]["threads"]}
-    pretraining = prepared.study["pretraining"]
-    threads["pretraining"] = (pretraining and pretraining["threads"]) or threads["runs"]
-    machine = options.machine
-    rates = TrainingRates(
-        study, own_counts, own_rehearsed, steps, machine.gpus, machine.tflops, share, missing, machine.cores, threads
-    )
-    return estimate_cost(study, parts, rates, machine, outcome.seconds, options.cores, frames)
-
-
-def _measure_folder(
-    folder: Path, dataset: Dataset, full: DatasetCounts, rehearsed: DatasetCounts, frames: int, rounds: int
-) -> MeasuredFolder:
-    return MeasuredFolder(
-        folder,
-        dataset,
-        finished_jobs(folder),
-        stages.growth_quantities(full, frames, stages.ZERO_SHOT_IMAGES, rounds),
-        stages.growth_quantities(rehearsed, frames, stages.REHEARSED_IMAGES, stages.REHEARSED_ROUNDS),
-    )
-
-
-def _full_counts(dataset: Dataset, origin: Dataset | None, options: RehearseOptions) -> DatasetCounts:
-    if options.items:
-        return _assumed_counts(dataset, dict(zip(SPLITS, options.items, strict=True)), "as --items says")
-    counts = count_dataset(dataset, origin)
-    if counts is None:
-        assumed = {
-            "train": ASSUMED_TRAINING_ITEMS,
-            "valid": ASSUMED_TRAINING_ITEMS // 10,
-            "test": ASSUMED_TRAINING_ITEMS // 10,
-        }
-        counts = _assumed_counts(
-            dataset, assumed, f"{ASSUMED_TRAINING_ITEMS:,} training items, assumed (set --items TRAIN,VALID,TEST)"
-        )
-    return counts
-
-
-def _assumed_counts(dataset: Dataset, originals: dict[str, int], source: str) -> DatasetCounts:
-    twins = 2 if dataset.reverse and dataset.items == "videos" and not dataset.vectors else 1
-    items = {split: twins * count for split, count in originals.items()}
-    return DatasetCounts(items, dict(items), sum(originals.values()), source)
-
-
-def rehearsed_counts(folder: Path, name: str) -> DatasetCounts:
-    """Items and captions that a rehearsal had, from its prepared dataset in ``folder``."""
-    table = read_csv(folder / "items.csv")
-    captions = {split: len(read_csv(folder / "captions" / f"{name}_{split}.csv")) for split in SPLITS}
-    originals = int((table["reversed"] == 0).sum())
-    return DatasetCounts(table["split"].value_counts().to_dict(), captions, originals, "the rehearsal", True)
-
-
-def _fastest_steps(results: Path) -> dict[str, StepTimes]:
-    """The fastest steps of every method and of any pre-training, over their seeds."""
-    fastest: dict[str, StepTimes] = {}
-    records = [(path.parents[1].name, path) for path in sorted(results.glob("runs/*/seed*/run.json"))]
-    records += [("pretraining", path) for path in sorted(results.glob("pretrained/**/run.json"))]
-    for method, record in records:
-        steps = read_step_times(record.with_name("history.csv"), record)
-        if steps and (method not in fastest or steps.seconds < fastest[method].seconds):
-            fastest[method] = steps
-    return fastest

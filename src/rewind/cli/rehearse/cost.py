@@ -1,44 +1,82 @@
-"""Estimate the cost of a whole study (time, disk, memory): measured times of its rehearsal × the study's counts.
+"""The cost of a whole study: for every stage a rate, measured in its rehearsal, times a count of the whole study.
 
-:class:`TrainingRates` scales training and scoring, :func:`wall_time` schedules the jobs on cores and GPUs,
-:func:`estimate_cost` puts both together.
+A job of the whole study takes ``start + rate × count`` seconds: ``start`` is what it takes before its own work, the
+rate is seconds per unit, and the unit is what the stage's work consists of:
+
+- a *forward pass* of an item with its caption, where a model is trained or scores. A caption that is trained on costs
+  three, since a backward pass costs about two;
+- a *score* that is ranked;
+- else what the table of stages says (``Stage.grows``): originals, items, frames, …; or the job itself.
+
+:class:`CostEstimate` finds rates and counts; :func:`wall_time` places the jobs on cores and GPUs.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from rewind.cli.rehearse import stages, weights
-from rewind.cli.rehearse.data import DatasetCounts
-from rewind.cli.rehearse.shrink import REHEARSED_SEEDS
-from rewind.cli.rehearse.stages import FinishedJob, StepTimes, folder_bytes, rule_stage
+from rewind.cli.rehearse import weights
+from rewind.cli.rehearse.counts import DatasetCounts, count_dataset, count_rehearsed
+from rewind.cli.rehearse.measured import (
+    PRETRAINING,
+    FinishedJob,
+    StepTimes,
+    fastest_steps,
+    finished_jobs,
+    folder_bytes,
+    jobs_by_rule,
+    peak_memory,
+    rule_stage,
+)
+from rewind.cli.rehearse.shrink import REHEARSED_SEEDS, PreparedRehearsal
 from rewind.config import Dataset, Method, Study, Training
+from rewind.config.pretraining import has_random_features, own_backbone, pretraining_seeds
+from rewind.data.formats.cifar10 import PUBLISHED_IMAGES
 from rewind.registry import HEADS
 
-# ---- When jobs would end on so many cores and GPUs -----------------------------------------------------------------
+# ---- Jobs of the whole study, and when they would end on so many cores and GPUs ------------------------------------
 
 
-class ScheduledJob(NamedTuple):
-    """A job of the whole study: its level (see :mod:`rewind.cli.rehearse.stages`), seconds, cores and GPUs."""
+class PlannedJob(NamedTuple):
+    """A job of the whole study.
 
-    level: int
-    seconds: float
-    threads: int
-    gpus: int
+    Attributes:
+        start: seconds before its own work.
+        rate: seconds per unit.
+        units: number of them.
+        level: see :class:`rewind.workflow.stages.Stage`.
+        threads, gpus: that it asks for.
+
+    >>> PlannedJob(start=3.0, rate=0.5, units=100).seconds
+    53.0
+    """
+
+    start: float
+    rate: float = 0.0
+    units: float = 0.0
+    level: int = 0
+    threads: int = 1
+    gpus: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of its process."""
+        return self.start + self.rate * self.units
 
 
-def wall_time(jobs: Iterable[ScheduledJob], cores: int, gpus: int) -> float:
+def wall_time(jobs: Iterable[PlannedJob], cores: int, gpus: int) -> float:
     """Seconds until the last job ends: level after level, in each the longest job first wherever it fits.
 
     A job that asks for more cores than there are takes all of them, as in Snakemake; without GPUs no job waits for one.
 
-    >>> jobs = [ScheduledJob(0, 10.0, threads=1, gpus=0)] * 3 + [ScheduledJob(1, 5.0, threads=4, gpus=1)]
-    >>> wall_time(jobs, cores=2, gpus=0)
+    >>> wall_time([PlannedJob(10.0)] * 3 + [PlannedJob(5.0, level=1, threads=4, gpus=1)], cores=2, gpus=0)
     25.0
     """
     total = 0.0
@@ -47,7 +85,7 @@ def wall_time(jobs: Iterable[ScheduledJob], cores: int, gpus: int) -> float:
     return total
 
 
-def _level_time(waiting: list[ScheduledJob], cores: int, gpus: int) -> float:
+def _level_time(waiting: list[PlannedJob], cores: int, gpus: int) -> float:
     now, free_cores, free_gpus = 0.0, cores, gpus
     running: list[tuple[float, int, int]] = []  # a heap of (end, cores, GPUs)
     while waiting or running:
@@ -62,167 +100,14 @@ def _level_time(waiting: list[ScheduledJob], cores: int, gpus: int) -> float:
     return now
 
 
-# ---- Time of training and scoring, from a few measured steps -------------------------------------------------------
+# ---- Rates and counts ----------------------------------------------------------------------------------------------
 
 BACKWARD_COST = 2  # cost of a backward pass, in forward passes
 # Measured by `benchmarks/brought.py` on 2 cores; a rehearsal has too few pairs to measure it.
 SECONDS_PER_RANKED_SCORE = 1.5e-7
 DEFAULT_GPU_TFLOPS = 100.0  # sustained by one GPU: about a third of the peak of an A100 or L40S in bf16
-
-
-@dataclass
-class TrainingRates:
-    """Measured training steps of every method of a study, and the time that its whole jobs take by them.
-
-    A step of a batch of B items takes (1 + BACKWARD_COST) · (B · item + B² · pair) seconds: ``item`` is the forward
-    pass of an item with its caption, ``pair`` that of scoring one pair (heads that score pairs), see :meth:`forward`.
-
-    Attributes:
-        study: the real study.
-        counts, rehearsed: sizes of its dataset, in whole and in the rehearsal.
-        steps: measured steps by method; ``pretraining`` has those of the pre-training.
-        gpus: GPUs that the whole study will have.
-        tflops: TFLOP/s that one of them sustains, for steps that were not timed on a GPU.
-        share: share of its visual layers that the rehearsed tower had.
-        missing: number of parameters that it lacked.
-        cores: CPU cores that the whole study will have.
-        threads: CPU threads of the rehearsal's jobs: ``runs``, and ``pretraining``.
-        guesses: assumptions behind the numbers besides measurement, in order; filled while numbers are computed.
-    """
-
-    study: Study
-    counts: DatasetCounts
-    rehearsed: DatasetCounts
-    steps: dict[str, StepTimes]
-    gpus: int
-    tflops: float
-    share: float
-    missing: int
-    cores: int
-    threads: dict[str, int]
-    guesses: dict[str, None] = field(default_factory=dict)
-
-    def guess(self, sentence: str) -> None:
-        self.guesses[sentence] = None
-
-    def of(self, method: str) -> StepTimes | None:
-        """Steps of a method, or else of the first method that has any: better than none."""
-        return self.steps.get(method) or next(iter(self.steps.values()), None)
-
-    def training(self, job: FinishedJob, method: str, keys: Training, frames: int, rows: int, valid: int) -> float:
-        """Seconds of a whole training job.
-
-        Args:
-            job: the rehearsed one.
-            method: whose steps it makes.
-            keys: the real block ``training``.
-            frames: of a clip.
-            rows: captions of an epoch.
-            valid: items of its validation.
-        """
-        steps = self.of(method)
-        if steps is None:
-            return job.seconds
-        batch = min(keys.batch.size, max(rows, 1))
-        item, pair = self.forward(steps, self._method(method), keys, frames)
-        step = (1 + BACKWARD_COST) * (batch * item + batch**2 * pair)
-        rehearsed_valid = self.rehearsed.items.get("valid", 0)
-        validation = max(0, valid - rehearsed_valid) * item + max(0, valid**2 - rehearsed_valid**2) * pair
-        # What the rehearsed job took besides its steps: loading, its own small validation, saving.
-        fixed = max(0.0, job.seconds - (steps.trained if job.rule != "sanity" else 0.0))
-        validations = -(-keys.epochs // keys.evaluate_every)  # rounded up
-        return fixed + keys.epochs * max(1, rows // batch) * step + validations * validation
-
-    def forward(self, steps: StepTimes, method: Method, keys: Training, frames: int) -> tuple[float, float]:
-        """Seconds of a forward pass in the whole study: of an item with its caption, and of scoring one pair."""
-        flops = self.pixels(method, keys, frames)
-        if self.gpus and not steps.gpus:
-            if flops:
-                self.guess(
-                    f"a GPU sustains {self.tflops:g} TFLOP/s (--gpu-tflops) in the visual tower, and the rest takes no "
-                    "time; there was no GPU to time"
-                )
-                return flops / (self.tflops * 1e12), 0.0
-            self.guess("steps on cached features and vectors take as long on a GPU as on this CPU")
-        share = self.share if flops else 1.0
-        if share < 1:
-            self.guess("a tower's time is proportional to its layers, of which the rehearsal used few")
-        pairs = self._pair_seconds(steps, method)
-        # Both parts of a measured step (forward and backward), per item and per pair of the batch.
-        scale = self._thread_factor(method) * frames / max(1, steps.frames) / (1 + BACKWARD_COST)
-        return scale * (steps.seconds - pairs) / steps.rows / share, scale * pairs / steps.rows**2
-
-    def _pair_seconds(self, steps: StepTimes, method: Method) -> float:
-        """Seconds of a step in which a head scored pairs: those that the fastest method without such a head saves."""
-        if not scores_pairs(method):
-            return 0.0
-        self.guess("the extra time of a head that scores pairs grows with the square of the batch size")
-        names = [name for name in self.steps if name in self.study.methods and not scores_pairs(self._method(name))]
-        others = [self.steps[name] for name in names]
-        return max(0.0, steps.seconds - min((other.seconds / other.rows * steps.rows for other in others), default=0.0))
-
-    def _thread_factor(self, method: Method) -> float:
-        """Factor of a step's time from having another number of CPU threads than in the rehearsal."""
-        pretraining = self.study.pretraining
-        is_pretraining = pretraining is not None and method is pretraining.method
-        requested = pretraining.threads if pretraining is not None and is_pretraining else None
-        threads = min(requested or self.study.resources.threads, self.cores)
-        rehearsed = self.threads["pretraining" if is_pretraining else "runs"]
-        if threads != rehearsed:
-            self.guess(f"{threads} threads are faster than the rehearsal's {rehearsed} in proportion to their number")
-        return rehearsed / threads
-
-    def pixels(self, method: Method, keys: Training, frames: int) -> float:
-        """FLOPs of the visual tower for one item; 0 for a method that learns from features, or an unknown tower."""
-        if "visual" in keys.freeze or method.noise:
-            return 0.0
-        backbone = method.own_backbone or self.study.backbone.model_dump()
-        return weights.visual_tower_flops(backbone, frames, self.study.frames.size) or 0.0
-
-    def scoring(self, job: FinishedJob, items: int, rehearsed: int, frames: int) -> float:
-        """Seconds of a job that encodes items with a run's model and scores all pairs."""
-        steps, method = self.of(job.method), self._method(job.method)
-        if steps is None or method.baseline:
-            # No steps to scale: in proportion to items; the time of baselines grows less, by its square root.
-            return job.start + job.inside * max(1.0, items / max(1, rehearsed)) ** (0.5 if method.baseline else 1.0)
-        item, pair = self.forward(steps, method, method.training, frames)
-        return job.seconds + max(0, items - rehearsed) * item + max(0, items**2 - rehearsed**2) * pair
-
-    def ranking(self, job: FinishedJob, pairs: float, rehearsed: float) -> float:
-        """Seconds of a job that ranks a run's scores, of which a rehearsal has too few for timing."""
-        self.guess(f"a score is ranked in {SECONDS_PER_RANKED_SCORE * 1e6:g} µs")
-        return job.seconds + max(0.0, pairs - rehearsed) * SECONDS_PER_RANKED_SCORE
-
-    def _method(self, name: str) -> Method:
-        pretraining = self.study.pretraining
-        if name == "pretraining" and pretraining is not None:
-            return pretraining.method
-        return self.study.methods.get(name) or next(iter(self.study.methods.values()))
-
-
-def scores_pairs(method: Method) -> bool:
-    """Whether a method's head scores pairs."""
-    return method.model == "clip4clip" and method.head in HEADS.names() and HEADS.find(method.head).pairwise
-
-
-def captions_per_epoch(keys: Training, counts: DatasetCounts) -> int:
-    """Number of captions in an epoch."""
-    return (counts.captions if keys.batch.captions == "all" else counts.items).get("train", 0)
-
-
-# ---- Cost of the whole study ---------------------------------------------------------------------------------------
-
-# Entries of a results folder → the quantity with which their size grows (see rewind.cli.rehearse.stages).
-FOLDER_GROWTH = {
-    "videos": "originals",
-    "source": "originals",
-    "source.tar": "originals",
-    "made": "items",
-    "features": "frames",
-}
-PRETRAINING_FOLDERS = ("pretrained", "features")  # these exist once for every pre-training
 BYTES_PER_TRAINED_PARAMETER = 16  # fp32: value, gradient and AdamW's two moments
-# Names of fields of the classes below, and of DatasetCounts, are keys of the file that `rewind rehearse --json` writes.
+# Names of fields of the next three classes, and of DatasetCounts, are keys of what `rewind rehearse --json` writes.
 
 
 @dataclass
@@ -236,12 +121,21 @@ class Machine:
 
 @dataclass
 class StageCost:
-    """A rule in the rehearsal and in the whole study; seconds are of all its jobs, memory is MB of the largest."""
+    """A rule in the rehearsal and in the whole study.
+
+    Attributes:
+        jobs, seconds, memory: in the rehearsal: number, seconds of all jobs, and MB of the largest.
+        unit, rate, count: what is counted, mean seconds per unit, and units of all jobs in the whole study.
+        whole_jobs, whole_seconds: in the whole study.
+    """
 
     rule: str
     jobs: int
     seconds: float
     memory: float | None
+    unit: str
+    rate: float
+    count: float
     whole_jobs: int
     whole_seconds: float
 
@@ -266,215 +160,370 @@ class StudyCost:
     memory: float | None
     gpu_memory: float | None
     counts: DatasetCounts
-    guesses: list[str] = field(default_factory=list)
+    guesses: list[str]
 
 
 @dataclass
 class MeasuredFolder:
-    """A results folder of a rehearsal with its jobs, and the quantities that they grow with.
-
-    ``whole`` and ``rehearsed`` are from :func:`rewind.cli.rehearse.stages.growth_quantities`.
-    """
+    """A results folder of a rehearsal, its jobs, and how much of everything the whole study has, and the rehearsal."""
 
     folder: Path
     dataset: Dataset
     jobs: list[FinishedJob]
-    whole: dict[str, float]
-    rehearsed: dict[str, float]
+    whole: Mapping[str, float]
+    rehearsed: Mapping[str, float]
 
 
 def estimate_cost(
     study: Study,
-    parts: list[MeasuredFolder],
-    rates: TrainingRates,
+    datasets: Mapping[str, Dataset],
+    prepared: PreparedRehearsal,
     machine: Machine,
+    items: tuple[int, int, int] | None,
     wall: float,
     cores: int,
-    frames: int,
 ) -> StudyCost:
-    """Estimate the cost of a whole study.
+    """Estimate the cost of a whole study from the files that its rehearsal left.
 
     Args:
-        study: the real one.
-        parts: the results folder of each dataset, then the study's own.
-        rates: of its training jobs.
+        study, datasets: the real ones.
+        prepared: the rehearsal.
         machine: that of the whole study.
+        items: originals of each split, in place of counted or published numbers.
         wall: seconds that the rehearsal took, from the first job to the last, on ``cores`` cores.
         cores: see ``wall``.
-        frames: of a clip in the runs; the largest number of a sweep, whose choice is not known.
     """
-    rows, planned, rehearsed = [], [], []
-    for part in parts:
-        for rule in sorted({job.rule for job in part.jobs}, key=lambda name: (rule_stage(name).level, name)):
-            jobs = [job for job in part.jobs if job.rule == rule]
-            rehearsed += [ScheduledJob(rule_stage(rule).level, job.seconds, 1, 0) for job in jobs]
-            full_jobs = _full_study_jobs(rule, jobs, study, part, rates, frames)
-            planned += full_jobs
-            memory = max((job.memory for job in jobs if job.memory is not None), default=None)
-            full_seconds = sum(job.seconds for job in full_jobs)
-            seconds = sum(job.seconds for job in jobs)
-            rows.append(StageCost(rule, len(jobs), seconds, memory, len(full_jobs), full_seconds))
-    # What Snakemake itself takes between jobs: what the rehearsal took beyond its jobs, spread over them.
-    between = max(0.0, wall - wall_time(rehearsed, cores, 0)) * cores / max(1, len(rehearsed))
-    planned = [job._replace(seconds=job.seconds + between) for job in planned]
-    guesses = list(rates.guesses)
-    if not rates.counts.known:
-        guesses.insert(0, f"the data set's size: {rates.counts.said}")
-    if study.training.patience:
-        guesses.append("no run stops early (training.patience)")
-    memory, gpu_memory = _peak_memory(study, rows, rates, parts[-1])
-    guesses = [*guesses, *(guess for guess in rates.guesses if guess not in guesses)]
-    total = wall_time(planned, machine.cores, machine.gpus)
-    return StudyCost(rows, total, _disk_bytes(study, parts, rates), memory, gpu_memory, rates.counts, guesses)
+    results = prepared.folder / "results"
+    frames = max(study.sweep.max_frames) if study.sweep else study.frames.max_frames
+    rounds = study.tables.verdict.rounds if study.tables.verdict else 1
+    own = datasets[study.dataset]
+    made_from = own.source.made_from if own.vectors else None
+    counts, rehearsed, parts = {}, {}, []
+    for name, dataset in datasets.items():
+        origin = datasets.get(made_from.dataset) if made_from and dataset is own else None
+        counts[name] = count_dataset(dataset, items, origin)
+        rehearsed[name] = count_rehearsed(results / "data" / name, name)
+    for folder, name in [*((results / "data" / name, name) for name in datasets), (results / study.name, own.name)]:
+        whole = counts[name].units(frames, PUBLISHED_IMAGES, rounds)
+        parts.append(
+            MeasuredFolder(folder, datasets[name], finished_jobs(folder), whole, rehearsed[name].units(frames))
+        )
+    steps = fastest_steps(parts[-1].folder)
+    rates = CostEstimate(study, machine, prepared, counts[own.name], rehearsed[own.name], frames, steps)
+    return rates.whole_study(parts, wall, cores)
 
 
-def _full_study_jobs(
-    rule: str, jobs: list[FinishedJob], study: Study, part: MeasuredFolder, rates: TrainingRates, frames: int
-) -> list[ScheduledJob]:
-    """The jobs of a rule in the whole study."""
-    if rule_stage(rule).on_request:
-        return []
+@dataclass
+class CostEstimate:
+    """Rates of a study's stages, measured in its rehearsal, and what the whole study costs by them.
+
+    Attributes:
+        study: the real study.
+        machine: that of the whole study.
+        prepared: the rehearsal.
+        counts, rehearsed: sizes of the study's dataset, in whole and in the rehearsal.
+        frames: of a clip in the runs; the largest number of a sweep, whose choice is not known.
+        steps: measured steps by method, and of the pre-training (:data:`PRETRAINING`).
+        guesses: assumptions behind the numbers besides measurement, in order; filled while numbers are computed.
+    """
+
+    study: Study
+    machine: Machine
+    prepared: PreparedRehearsal
+    counts: DatasetCounts
+    rehearsed: DatasetCounts
+    frames: int
+    steps: Mapping[str, StepTimes]
+    guesses: dict[str, None] = field(default_factory=dict)
+
+    def guess(self, sentence: str) -> None:
+        self.guesses[sentence] = None
+
+    def whole_study(self, parts: list[MeasuredFolder], wall: float, cores: int) -> StudyCost:
+        """The cost of the whole study.
+
+        Args:
+            parts: the results folder of each dataset, then the study's own.
+            wall, cores: see :func:`estimate_cost`.
+        """
+        if not self.counts.known:
+            self.guess(f"the data set's size: {self.counts.said}")
+        rows, planned, rehearsed = [], [], []
+        for part in parts:
+            for rule, jobs in jobs_by_rule(part.jobs).items():
+                rehearsed += [PlannedJob(job.seconds, level=rule_stage(rule).level) for job in jobs]
+                whole = self.planned_jobs(rule, jobs, part)
+                planned += whole
+                count, seconds = sum(job.units for job in whole), sum(job.seconds for job in jobs)
+                rate = sum(job.rate * job.units for job in whole) / count if count else 0.0
+                whole_seconds, memory = sum(job.seconds for job in whole), peak_memory(jobs)
+                row = StageCost(rule, len(jobs), seconds, memory, _unit(rule), rate, count, len(whole), whole_seconds)
+                rows.append(row)
+        # What Snakemake itself takes between jobs: what the rehearsal took beyond its jobs, spread over them.
+        between = max(0.0, wall - wall_time(rehearsed, cores, 0)) * cores / max(1, len(rehearsed))
+        planned = [job._replace(start=job.start + between) for job in planned]
+        if self.study.training.patience:
+            self.guess("no run stops early (training.patience)")
+        total, disk = wall_time(planned, self.machine.cores, self.machine.gpus), self._disk(parts)
+        memory, gpu_memory = self._memory(rows, parts[-1]), self._gpu_memory()
+        return StudyCost(rows, total, disk, memory, gpu_memory, self.counts, list(self.guesses))
+
+    def planned_jobs(self, rule: str, jobs: list[FinishedJob], part: MeasuredFolder) -> list[PlannedJob]:
+        """The jobs of a rule in the whole study: each is like the mean of those that stand for it in the rehearsal."""
+        stage = rule_stage(rule)
+        if stage.on_request:
+            return []
+        if stage.per_run:
+            runs = Counter(method for method, _ in self.study.runs())
+            groups = [([job for job in jobs if job.method == method], number) for method, number in runs.items()]
+        elif rule == "sweep_trial":
+            groups = [([job], 1) for job in jobs]
+        else:
+            copies = self._pretraining_factor(part) if stage.per_pretraining else 1
+            groups = [(jobs, part.dataset.media.shards if rule == "video_shard" else round(len(jobs) * copies))]
+        threads, gpus = self._requested_cores_gpus(rule, part.dataset)
+        planned = []
+        for group, number in groups:
+            if group:
+                baseline = stage.per_run and self.study.methods[group[0].method].baseline
+                costs = (self.job_cost(job, part, len(jobs), number) for job in group)
+                starts, rates, counts = zip(*costs, strict=True)  # counts are equal: those of one method, or one stage
+                start, rate = sum(starts) / len(group), sum(rates) / len(group)
+                planned += [PlannedJob(start, rate, counts[0], stage.level, threads, 0 if baseline else gpus)] * number
+        return planned
+
+    def job_cost(
+        self, job: FinishedJob, part: MeasuredFolder, jobs: int = 1, whole_jobs: int = 1
+    ) -> tuple[float, float, float]:
+        """Start, rate and count of a job of the whole study.
+
+        Args:
+            job: a rehearsed one that is like it.
+            part: its folder.
+            jobs, whole_jobs: number of shards, of which each has its part of the originals.
+        """
+        stage = rule_stage(job.rule)
+        method = self.study.methods[job.method] if stage.per_run else None
+        learns = bool(self.steps) and not (method and method.baseline)
+        if stage.trains and learns:
+            return self.training(job, *self._trained(job))
+        few, many = 1.0, 1.0
+        if stage.grows:
+            few = max(1.0, part.rehearsed[stage.grows])
+            many = max(few, part.whole[stage.grows])
+        if method and stage.grows == "pairs":
+            self.guess(f"a score is ranked in {SECONDS_PER_RANKED_SCORE * 1e6:g} µs")
+            return job.seconds, SECONDS_PER_RANKED_SCORE, many - few
+        if method and stage.grows and learns:
+            item, pair = self.forward(job.method, method.training, self.frames)
+            return job.seconds, item + pair * (many + few), many - few  # many² − few² pairs more
+        if not method and stage.grows and stage.grows != "rounds":
+            self.guess("each item of the full dataset takes as long to prepare as in the rehearsal")
+        if job.rule == "video_shard":
+            few, many = few / jobs, many / whole_jobs
+        # The time of baselines grows less than their items, by their square root.
+        growth = (many / few) ** (0.5 if method and method.baseline else 1.0)
+        return job.start, job.inside * growth / many, many
+
+    # Training, and forward passes
+
+    def _trained(self, job: FinishedJob) -> tuple[str, Training, int, int, int]:
+        """The method of a whole training job, its block ``training``, frames, captions of an epoch, validated items."""
+        study, valid, frames = self.study, self.counts.items.get("valid", 0), self.frames
+        if job.rule == "sanity" and study.sanity:
+            name = PRETRAINING if study.pretraining else study.sanity.method or study.trained()[0]
+            clips = min(study.sanity.clips, self.counts.items.get("train", 0))
+            return name, study.sanity.training, study.frames.max_frames, clips, clips
+        if job.rule == "pretrain" and study.pretraining:
+            name, keys = PRETRAINING, study.pretraining.training
+            frames = study.pretraining.max_frames or study.frames.max_frames
+        elif job.rule == "sweep_trial" and study.sweep:
+            name, keys, frames = study.sweep.method, study.sweep.training, int(job.name.removeprefix("frames"))
+        else:
+            name, keys = job.method, study.methods[job.method].training
+        return name, keys, frames, captions_per_epoch(keys, self.counts), valid
+
+    def training(
+        self, job: FinishedJob, name: str, keys: Training, frames: int, captions: int, valid: int
+    ) -> tuple[float, float, float]:
+        """Start, rate and count of a whole training job.
+
+        Args:
+            job: the rehearsed one.
+            name: method whose steps it makes, or :data:`PRETRAINING`.
+            keys: the real block ``training``.
+            frames: of a clip.
+            captions: of an epoch.
+            valid: items of its validation.
+        """
+        item, pair = self.forward(name, keys, frames)
+        batch = min(keys.batch.size, max(captions, 1))
+        trained = (1 + BACKWARD_COST) * keys.epochs * max(1, captions // batch) * batch
+        validations, rehearsed = math.ceil(keys.epochs / keys.evaluate_every), self.rehearsed.items.get("valid", 0)
+        passes = trained + validations * max(0, valid - rehearsed)
+        pairs = trained * batch + validations * max(0, valid**2 - rehearsed**2)
+        # What the rehearsed job took besides its steps: loading, its own small validation, saving.
+        start = max(0.0, job.seconds - (0.0 if job.rule == "sanity" else self._steps_of(name).trained))
+        return start, item + pair * pairs / passes, passes
+
+    def forward(self, name: str, keys: Training, frames: int) -> tuple[float, float]:
+        """Seconds of a forward pass in the whole study: of an item with its caption, and of scoring one pair.
+
+        A measured step of B items took (1 + BACKWARD_COST) · (B · item + B² · pair) seconds.
+        """
+        steps, method, machine = self._steps_of(name), self._method(name), self.machine
+        flops = self._visual_flops(method, keys, frames)
+        if machine.gpus and not steps.gpus:
+            if flops:
+                self.guess(
+                    f"a GPU sustains {machine.tflops:g} TFLOP/s (--gpu-tflops) in the visual tower, and the rest takes "
+                    "no time; there was no GPU to time"
+                )
+                return flops / (machine.tflops * 1e12), 0.0
+            self.guess("steps on cached features and vectors take as long on a GPU as on this CPU")
+        share = self.prepared.share if flops else 1.0
+        if share < 1:
+            self.guess("a tower's time is proportional to its layers, of which the rehearsal used few")
+        pairs = self._pair_seconds(steps, method)
+        scale = self._thread_factor(name) * frames / max(1, steps.frames) / (1 + BACKWARD_COST)
+        return scale * (steps.seconds - pairs) / steps.rows / share, scale * pairs / steps.rows**2
+
+    def _steps_of(self, name: str) -> StepTimes:
+        """Steps of a method, or else of the first that has any: better than none."""
+        return self.steps.get(name) or next(iter(self.steps.values()))
+
+    def _method(self, name: str) -> Method:
+        pretraining = self.study.pretraining
+        return pretraining.method if pretraining and name == PRETRAINING else self.study.methods[name]
+
+    def _visual_flops(self, method: Method, keys: Training, frames: int) -> float:
+        """FLOPs of the visual tower for one item; 0 for a method that learns from features, or an unknown tower."""
+        if "visual" in keys.freeze or method.noise:
+            return 0.0
+        backbone = own_backbone(method) or self.study.backbone.model_dump()
+        return weights.visual_tower_flops(backbone, frames, self.study.frames.size) or 0.0
+
+    def _pair_seconds(self, steps: StepTimes, method: Method) -> float:
+        """Seconds of a step in which a head scored pairs: those that the fastest method without such a head saves."""
+        if not scores_pairs(method):
+            return 0.0
+        self.guess("the extra time of a head that scores pairs grows with the square of the batch size")
+        names = [name for name in self.steps if name != PRETRAINING and not scores_pairs(self._method(name))]
+        others = [self.steps[name] for name in names]
+        return max(0.0, steps.seconds - min((other.seconds / other.rows * steps.rows for other in others), default=0.0))
+
+    def _thread_factor(self, name: str) -> float:
+        """Factor of a step's time from having another number of CPU threads than in the rehearsal."""
+        requested, rehearsed = self.study.resources.threads, self.prepared.study["resources"]["threads"]
+        if name == PRETRAINING and self.study.pretraining:
+            requested = self.study.pretraining.threads or requested
+            rehearsed = self.prepared.study["pretraining"]["threads"] or rehearsed
+        threads = min(requested, self.machine.cores)
+        if threads != rehearsed:
+            self.guess(f"{threads} threads are faster than the rehearsal's {rehearsed} in proportion to their number")
+        return rehearsed / threads
+
+    # Jobs, memory, disk
+
+    def _pretraining_factor(self, part: MeasuredFolder) -> float:
+        """Pre-trainings, or random frozen towers, of the whole study for each of the rehearsal; 1 if there are none."""
+        seeds = len(self.study.seeds)
+        if has_random_features(self.study):
+            return seeds / min(seeds, REHEARSED_SEEDS)
+        rehearsed = sum(job.rule == "pretrain" for job in part.jobs)
+        return len(pretraining_seeds(self.study)) / rehearsed if rehearsed else 1.0
+
+    def _requested_cores_gpus(self, rule: str, dataset: Dataset) -> tuple[int, int]:
+        """Cores and GPUs of a job of the whole study."""
+        stage, resources, pretraining = rule_stage(rule), self.study.resources, self.study.pretraining
+        if rule in ("sources", "video_shard"):
+            return dataset.media.workers, 0
+        if rule == "encode_dataset":
+            return dataset.source.made_from.threads if dataset.vectors and dataset.source.made_from else 1, 1
+        if rule == "frames":
+            return max(1, self.study.frames.workers), 0
+        if rule == "pretrain" and pretraining:
+            return pretraining.threads or resources.threads, resources.gpus
+        if rule == "features":
+            return resources.feature_threads or resources.threads, resources.gpus
+        if rule == "step_time":
+            return 1024, min(1, resources.gpus)  # timings must not be disturbed: it takes all cores
+        if stage.per_run or stage.trains or rule in ("export_vectors", "submission", "efficiency"):
+            return resources.threads, resources.gpus
+        return 1, 0
+
+    def _memory(self, rows: list[StageCost], part: MeasuredFolder) -> float | None:
+        """Resident memory of the largest job in MB."""
+        memory = max((row.memory for row in rows if row.memory is not None), default=None)
+        if memory is not None and self.prepared.missing:
+            self.guess("memory: 16 bytes per parameter of the layers that were left out")
+            memory += self.prepared.missing * BYTES_PER_TRAINED_PARAMETER / 1e6
+        if memory is not None and self.study.frames.keep_in_memory:
+            extra_frames = part.whole["frames"] - part.rehearsed["frames"]
+            memory += max(0.0, extra_frames) * self.study.frames.size**2 * 3 / 1e6
+        return memory
+
+    def _gpu_memory(self) -> float | None:
+        """GPU memory of the largest job in MB."""
+        measured = [steps.gpu_memory for steps in self.steps.values() if steps.gpu_memory is not None]
+        if measured or not self.machine.gpus:
+            return max(measured, default=None)
+        self.guess("GPU memory: only weights, gradients and AdamW; activations use the rest (micro_batch: auto)")
+        parameters = max((steps.parameters for steps in self.steps.values()), default=0)
+        return (parameters + self.prepared.missing) * BYTES_PER_TRAINED_PARAMETER / 1e6
+
+    def _disk(self, parts: list[MeasuredFolder]) -> float:
+        """Bytes below ``results`` when the study has finished."""
+        total = 0.0
+        for part in parts:
+            for path in sorted(part.folder.iterdir()) if part.folder.is_dir() else []:
+                size = folder_bytes(path) if path.is_dir() else path.stat().st_size
+                total += size * self._growth_of_entry(path.name, part)
+        if self.study.frames.store:
+            frame_counts = self.study.sweep.max_frames if self.study.sweep else [self.study.frames.max_frames]
+            total += self.counts.originals * sum(frame_counts) * self.study.frames.size**2 * 3
+        return total
+
+    def _growth_of_entry(self, name: str, part: MeasuredFolder) -> float:
+        """Size of an entry of a results folder in the whole study, as a multiple of its size in the rehearsal."""
+
+        def growth(unit: str) -> float:
+            return part.whole[unit] / max(1.0, part.rehearsed[unit])
+
+        def runs(*rules: str) -> float:
+            return len(self.study.runs()) / max(1, sum(job.rule in rules for job in part.jobs))
+
+        match name:
+            case "videos" | "source" | "source.tar":
+                return growth("originals")
+            case "made":
+                return growth("items")
+            case "features":
+                return self._pretraining_factor(part) * growth("frames")
+            case "pretrained":
+                return self._pretraining_factor(part)
+            case "similarity" | "cosines":
+                return runs("similarity", "untrained_run") * growth("pairs")
+            case "runs":
+                return runs("train", "untrained_run")
+            case "frames":
+                return 0.0  # computed, not scaled
+        return 0.0 if rule_stage(name).on_request else 1.0
+
+
+def _unit(rule: str) -> str:
+    """What a stage's cost counts."""
     stage = rule_stage(rule)
-    threads, gpus = _requested_cores_gpus(rule, study, part.dataset)
-
-    def plan(seconds: float, trained: bool = True) -> ScheduledJob:
-        return ScheduledJob(stage.level, seconds, threads, gpus if trained else 0)
-
-    if stage.per_run:
-        runs = _run_seconds(rule, jobs, study, part, rates, frames)
-        return [plan(each, trained=not study.methods[method].baseline) for method, each in runs]
-    copies = _pretraining_factor(study, part) if stage.per_pretraining else 1.0
-    if stage.trains:
-        trial_seconds = [_trial_seconds(rule, job, study, rates) for job in jobs]
-        return [plan(trial_seconds[n % len(trial_seconds)]) for n in range(round(len(trial_seconds) * copies))]
-    count = round(stages.full_job_count(rule, part.dataset, len(jobs)) * copies)
-    start = sum(job.start for job in jobs) / len(jobs)
-    inside = sum(job.inside for job in jobs) * copies
-    if stage.grows:
-        inside *= max(1.0, part.whole[stage.grows] / max(1.0, part.rehearsed[stage.grows]))
-        if stage.grows != "rounds":
-            rates.guess("each item of the full dataset takes as long to prepare as in the rehearsal")
-    else:
-        inside *= count / (len(jobs) * copies)
-    return [plan(start + inside / count)] * count
+    if stage.trains or stage.per_run:
+        return "scores" if stage.grows == "pairs" else "forward passes"
+    return stage.grows or "jobs"
 
 
-def _pretraining_factor(study: Study, part: MeasuredFolder) -> float:
-    """Pre-trainings, or random frozen towers, of the whole study for each of the rehearsal; 1 where there are none."""
-    if study.has_random_features:
-        return len(study.seeds) / min(len(study.seeds), REHEARSED_SEEDS)
-    rehearsed = sum(job.rule == "pretrain" for job in part.jobs)
-    return len(study.pretraining_seeds()) / rehearsed if rehearsed else 1.0
+def scores_pairs(method: Method) -> bool:
+    """Whether a method's head scores pairs."""
+    return method.model == "clip4clip" and method.head in HEADS.names() and HEADS.find(method.head).pairwise
 
 
-def _run_seconds(
-    rule: str, jobs: list[FinishedJob], study: Study, part: MeasuredFolder, rates: TrainingRates, frames: int
-) -> list[tuple[str, float]]:
-    """(method, seconds) of the job of a rule for every run; seconds are means over the rehearsed seeds."""
-    result = []
-    for method, _ in study.runs():
-        own_jobs = [job for job in jobs if job.method == method]
-        if not own_jobs:
-            continue
-        keys, seconds = study.methods[method].training, []
-        for job in own_jobs:
-            if rule == "train" and not study.methods[method].baseline:
-                rows, valid = captions_per_epoch(keys, rates.counts), rates.counts.items.get("valid", 0)
-                seconds.append(rates.training(job, method, keys, frames, rows, valid))
-            elif rule == "train":
-                seconds.append(job.seconds)
-            elif rule in ("ranks", "untrained_run"):
-                seconds.append(rates.ranking(job, part.whole["pairs"], part.rehearsed["pairs"]))
-            else:
-                grows = rule_stage(rule).grows
-                seconds.append(rates.scoring(job, int(part.whole[grows]), int(part.rehearsed[grows]), frames))
-        result.append((method, sum(seconds) / len(seconds)))
-    return result
-
-
-def _trial_seconds(rule: str, job: FinishedJob, study: Study, rates: TrainingRates) -> float:
-    """Seconds of the over-fitting check, of a trial of the sweep, or of a pre-training."""
-    counts, valid = rates.counts, rates.counts.items.get("valid", 0)
-    sanity, pretraining, sweep = study.sanity, study.pretraining, study.sweep  # each rule is of studies that have it
-    if rule == "sanity":
-        assert sanity is not None
-        rows = min(sanity.clips, counts.items.get("train", 0))
-        method = "pretraining" if pretraining else sanity.method or study.trained()[0]
-        return rates.training(job, method, sanity.training, study.frames.max_frames, rows, rows)
-    if rule == "pretrain":
-        assert pretraining is not None
-        keys, frames = pretraining.training, pretraining.max_frames or study.frames.max_frames
-        return rates.training(job, "pretraining", keys, frames, captions_per_epoch(keys, counts), valid)
-    assert sweep is not None
-    keys, frames = sweep.training, int(job.name.removeprefix("frames"))
-    return rates.training(job, sweep.method, keys, frames, captions_per_epoch(keys, counts), valid)
-
-
-def _requested_cores_gpus(rule: str, study: Study, dataset: Dataset) -> tuple[int, int]:
-    """Cores and GPUs of a job of the whole study."""
-    stage = rule_stage(rule)
-    if rule in ("sources", "video_shard"):
-        return dataset.media.workers, 0
-    if rule == "encode_dataset":
-        return dataset.source.made_from.threads if dataset.vectors and dataset.source.made_from else 1, 1
-    if rule == "frames":
-        return max(1, study.frames.workers), 0
-    if rule == "pretrain":
-        assert study.pretraining is not None  # the rule is of studies that have it
-        return study.pretraining.threads or study.resources.threads, study.resources.gpus
-    if rule == "features":
-        return study.resources.feature_threads or study.resources.threads, study.resources.gpus
-    if rule == "step_time":
-        return 1024, min(1, study.resources.gpus)  # timings must not be disturbed: it takes all cores
-    if stage.per_run or stage.trains or rule in ("export_vectors", "submission", "efficiency"):
-        return study.resources.threads, study.resources.gpus
-    return 1, 0
-
-
-def _peak_memory(
-    study: Study, rows: list[StageCost], rates: TrainingRates, part: MeasuredFolder
-) -> tuple[float | None, float | None]:
-    """MB of the largest job: resident memory, and memory of a GPU."""
-    memory = max((row.memory for row in rows if row.memory is not None), default=None)
-    if memory is not None and rates.missing:
-        rates.guess("memory: 16 bytes per parameter of the layers that were left out")
-        memory += rates.missing * BYTES_PER_TRAINED_PARAMETER / 1e6
-    if memory is not None and study.frames.keep_in_memory:
-        extra_frames = part.whole["frames"] - part.rehearsed["frames"]
-        memory += max(0.0, extra_frames) * study.frames.size**2 * 3 / 1e6
-    measured = [steps.gpu_memory for steps in rates.steps.values() if steps.gpu_memory is not None]
-    if measured or not rates.gpus:
-        return memory, max(measured, default=None)
-    rates.guess("GPU memory: only weights, gradients and AdamW; activations use the rest (micro_batch: auto)")
-    parameters = max((steps.parameters for steps in rates.steps.values()), default=0)
-    return memory, (parameters + rates.missing) * BYTES_PER_TRAINED_PARAMETER / 1e6
-
-
-def _disk_bytes(study: Study, parts: list[MeasuredFolder], rates: TrainingRates) -> float:
-    """Bytes below ``results`` when the study has finished."""
-    total = 0.0
-    for part in parts:
-        for path in sorted(part.folder.iterdir()) if part.folder.is_dir() else []:
-            size = folder_bytes(path) if path.is_dir() else path.stat().st_size
-            total += size * _folder_growth_factor(path.name, study, part)
-    if study.frames.store:
-        frame_counts = study.sweep.max_frames if study.sweep else [study.frames.max_frames]
-        total += rates.counts.originals * sum(frame_counts) * study.frames.size**2 * 3
-    return total
-
-
-def _folder_growth_factor(name: str, study: Study, part: MeasuredFolder) -> float:
-    copies = _pretraining_factor(study, part) if name in PRETRAINING_FOLDERS else 1.0
-    if name in FOLDER_GROWTH:
-        quantity = FOLDER_GROWTH[name]
-        return copies * part.whole[quantity] / max(1.0, part.rehearsed[quantity])
-    if rule_stage(name).on_request:
-        return 0.0
-    if name in ("similarity", "cosines"):
-        runs = len(study.runs()) / max(1, sum(job.rule in ("similarity", "untrained_run") for job in part.jobs))
-        return runs * part.whole["pairs"] / max(1.0, part.rehearsed["pairs"])
-    if name == "runs":
-        return len(study.runs()) / max(1, sum(job.rule in ("train", "untrained_run") for job in part.jobs))
-    if name == "frames":
-        return 0.0  # computed, not scaled
-    return copies
+def captions_per_epoch(keys: Training, counts: DatasetCounts) -> int:
+    """Number of captions in an epoch."""
+    return (counts.captions if keys.batch.captions == "all" else counts.items).get("train", 0)

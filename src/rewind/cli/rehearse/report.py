@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewind.cli.rehearse.cost import Machine, StudyCost
-from rewind.cli.rehearse.stages import FinishedJob, rule_stage
+from rewind.cli.rehearse.measured import FinishedJob, jobs_by_rule, peak_memory
 from rewind.io.files import write_json
 from rewind.progress import format_duration
 
@@ -24,7 +24,8 @@ def report_text(rehearsal: Rehearsal, machine: Machine) -> str:
     lines = [f"\nRehearsal of {rehearsal.name}: {good} ({format_duration(rehearsal.outcome.seconds)})", ""]
     lines += _stage_table(rehearsal)
     if rehearsal.sanity:
-        lines += ["", _sanity_text(rehearsal.sanity)]
+        r1 = f"{rehearsal.sanity['train_R@1']:.2f}"
+        lines += ["", f"Over-fitting check: training R@1 {r1} after a few steps (no threshold is enforced)."]
     if not rehearsal.good:
         failed = ", ".join(rehearsal.outcome.failed) or "Snakemake itself"
         lines += [
@@ -38,19 +39,38 @@ def report_text(rehearsal: Rehearsal, machine: Machine) -> str:
     if rehearsal.cost:
         lines += ["", *_cost_lines(rehearsal.cost, machine)]
     if rehearsal.good:
-        lines += ["", f"Page: {rehearsal.prepared.results(rehearsal.name) / 'report.html'}. {NO_RESULT_NOTE}"]
+        lines += [
+            "",
+            f"Page: {rehearsal.prepared.folder / 'results' / rehearsal.name / 'report.html'}. {NO_RESULT_NOTE}",
+        ]
     return "\n".join(lines)
 
 
 def _stage_table(rehearsal: Rehearsal) -> list[str]:
-    cost = rehearsal.cost
-    rows = [("Stage", "Jobs", "Seconds", "Peak memory") + (("Jobs in all", "Seconds in all") if cost else ())]
-    for row in cost.rows if cost else ():
-        full = (f"{row.whole_jobs:,}", f"{row.whole_seconds:,.0f}")
-        rows.append((row.rule, str(row.jobs), f"{row.seconds:.1f}", _format_mb(row.memory), *full))
-    for rule, jobs in () if cost else _jobs_by_rule(rehearsal.jobs):
-        rows.append((rule, str(len(jobs)), f"{sum(job.seconds for job in jobs):.1f}", _format_mb(_peak_memory(jobs))))
-    return align_columns(rows)
+    """A line per stage: what it took, and what it costs in all, which is seconds each × units, and the jobs' start."""
+    rows: list[tuple[str, ...]] = []
+    for stage in _stages(rehearsal.jobs) if rehearsal.cost is None else ():
+        rows.append(_measured_cells(**stage))
+    for row in rehearsal.cost.rows if rehearsal.cost else ():
+        units = ("–", "–") if not row.count else (f"{row.rate:.2g}", f"{row.count:,.0f}")
+        whole = (row.unit, *units, f"{row.whole_jobs:,}", f"{row.whole_seconds / 3600:,.2f}")
+        rows.append((*_measured_cells(row.rule, row.jobs, row.seconds, row.memory), *whole))
+    columns = (
+        "Stage",
+        "Jobs",
+        "Seconds",
+        "Peak memory",
+        "Unit",
+        "Seconds each",
+        "Units in all",
+        "Jobs in all",
+        "Hours in all",
+    )
+    return align_columns([columns[: len(rows[0]) if rows else 4], *rows])
+
+
+def _measured_cells(stage: str, jobs: int, seconds: float, peak_memory_mb: float | None) -> tuple[str, ...]:
+    return stage, str(jobs), f"{seconds:.1f}", _format_mb(peak_memory_mb)
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -65,19 +85,6 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
         lines.append("  ".join([first.ljust(widths[0]), *cells]))
     return [lines[0], "─" * len(lines[0]), *lines[1:]]
-
-
-def _jobs_by_rule(jobs: list[FinishedJob]) -> list[tuple[str, list[FinishedJob]]]:
-    rules = sorted({job.rule for job in jobs}, key=lambda rule: (rule_stage(rule).level, rule))
-    return [(rule, [job for job in jobs if job.rule == rule]) for rule in rules]
-
-
-def _peak_memory(jobs: list[FinishedJob]) -> float | None:
-    return max((job.memory for job in jobs if job.memory is not None), default=None)
-
-
-def _sanity_text(sanity: dict[str, Any]) -> str:
-    return f"Over-fitting check: training R@1 {sanity['train_R@1']:.2f} after a few steps (no threshold is enforced)."
 
 
 def _cost_lines(cost: StudyCost, machine: Machine) -> list[str]:
@@ -139,16 +146,19 @@ def write_json_report(rehearsals: Sequence[Rehearsal], machine: Machine, path: P
     write_json(path, [_study_json(rehearsal, machine) for rehearsal in rehearsals])
 
 
-def _study_json(rehearsal: Rehearsal, machine: Machine) -> dict[str, Any]:
-    stages = [
+def _stages(jobs: list[FinishedJob]) -> list[dict[str, Any]]:
+    return [
         {
             "stage": rule,
             "jobs": len(jobs),
-            "seconds": round(sum(j.seconds for j in jobs), 3),
-            "peak_memory_mb": _peak_memory(jobs),
+            "seconds": round(sum(job.seconds for job in jobs), 3),
+            "peak_memory_mb": peak_memory(jobs),
         }
-        for rule, jobs in _jobs_by_rule(rehearsal.jobs)
+        for rule, jobs in jobs_by_rule(jobs).items()
     ]
+
+
+def _study_json(rehearsal: Rehearsal, machine: Machine) -> dict[str, Any]:
     return {
         "rehearsal": True,
         "study": rehearsal.name,
@@ -158,6 +168,6 @@ def _study_json(rehearsal: Rehearsal, machine: Machine) -> dict[str, Any]:
         "seconds": round(rehearsal.outcome.seconds, 3),
         "folder": str(rehearsal.prepared.folder),
         "stand_ins": rehearsal.prepared.notes,
-        "stages": stages,
+        "stages": _stages(rehearsal.jobs),
         "whole_study": rehearsal.cost and {"machine": asdict(machine), **asdict(rehearsal.cost)},
     }

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import json
+import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -64,8 +64,6 @@ def visual_tower_flops(backbone: Mapping[str, Any], frames: int, size: int) -> f
 # ---- Random weights and shallow towers -----------------------------------------------------------------------------
 
 ConfigValues = dict[str, Any]  # a block of configuration as plain values
-# Architecture, share of its visual layers that is left, number of parameters that were left out.
-ShortenedTower = tuple[ConfigValues, float, int]
 MIN_DEEP_FLOPS = 1e9  # towers with more FLOPs per frame are made shallow
 
 
@@ -80,15 +78,14 @@ class RehearsedTowers:
 
     Attributes:
         notes: a sentence for each file of random weights and each tower made shallow.
-        shares: architecture as rehearsed → share of its visual layers that is left.
-        missing: architecture as rehearsed → number of parameters that were left out.
+        share: smallest share of its visual layers that is left of a tower.
+        missing: largest number of parameters that were left out of a tower.
     """
 
     def __init__(self, folder: Path, full: bool, least: tuple[int, int] = (1, 1)) -> None:
         self.folder, self.full, self.least = folder, full, least
         self.notes: list[str] = []
-        self.shares: dict[str, float] = {}
-        self.missing: dict[str, int] = {}
+        self.share, self.missing = 1.0, 0
 
     def rehearsed(self, keys: ConfigValues, where: str, size: int) -> ConfigValues:
         """A block like a study's ``backbone``, with random weights in place of those that are not there.
@@ -124,55 +121,41 @@ class RehearsedTowers:
         return new_keys | {"weights": str(path), "pretrained": None, "allow_torchscript": False} | family
 
     def _shallow(self, keys: ConfigValues, kind: str, where: str, size: int) -> ConfigValues:
-        name, shorten = keys["architecture"], TOWER_SHORTENERS.get(kind)
-        if self.full or shorten is None or (visual_tower_flops(keys, 1, size) or 0) < MIN_DEEP_FLOPS:
+        name = keys["architecture"]
+        if self.full or kind not in TOWER_SIZES or (visual_tower_flops(keys, 1, size) or 0) < MIN_DEEP_FLOPS:
             return keys
-        config, share, missing = shorten(name, *self.least)
+        load, visual, text = TOWER_SIZES[kind]
+        config = copy.deepcopy(load(name))
+        full_depth, missing = _depth(config[visual]), 0
+        for tower, least, width in ((config[visual], self.least[0], 768), (config[text], self.least[1], 512)):
+            layers = tower.get("layers", 12)
+            if isinstance(layers, int):
+                tower["layers"] = min(layers, least)
+                # Parameters of a transformer block: attention 4 w², MLP 8 w², without biases.
+                missing += (layers - tower["layers"]) * 12 * tower.get("width", width) ** 2
+            else:
+                tower["layers"] = [1] * len(layers)
+        share = _depth(config[visual]) / full_depth
         if share == 1:
             return keys
         path = self.folder / "architectures" / f"{Path(name).stem}-shallow.json"
         write_json(path, config)
         self.notes.append(f"{where}.architecture: {name} keeps {share:.0%} of its visual layers (--full keeps all)")
-        self.shares[str(path)], self.missing[str(path)] = share, missing
+        self.share, self.missing = min(self.share, share), max(self.missing, missing)
         return keys | {"architecture": str(path)}
 
 
-def _shorten_clip(name: str, visual: int, text: int) -> ShortenedTower:
-    config = json.loads(json.dumps(load_architecture(name)))  # a deep copy
-    full_layers = config["vision_cfg"].get("layers", 12)
-    missing = 0
-    for tower, min_layers, width in (("vision_cfg", visual, 768), ("text_cfg", text, 512)):
-        depth = config[tower].get("layers", 12)
-        config[tower]["layers"] = min(depth, min_layers) if isinstance(depth, int) else [1] * len(depth)
-        if isinstance(depth, int):
-            missing += (depth - config[tower]["layers"]) * _block_parameters(config[tower].get("width", width))
-    layers = config["vision_cfg"]["layers"]
-    return (
-        config,
-        layers / full_layers if isinstance(full_layers, int) else len(full_layers) / sum(full_layers),
-        missing,
-    )
+def _depth(tower: Mapping[str, Any]) -> int:
+    """Layers of a transformer; blocks of a ResNet, of which a list has the numbers by stage."""
+    layers = tower.get("layers", 12)
+    return layers if isinstance(layers, int) else sum(layers)
 
 
-def _shorten_viclip(name: str, visual: int, text: int) -> ShortenedTower:
-    config = viclip.load_viclip_architecture(name).model_dump()
-    full_layers, missing = config["vision"]["layers"], 0
-    for tower, min_layers in (("vision", visual), ("text", text)):
-        depth = config[tower]["layers"]
-        config[tower]["layers"] = min(depth, min_layers)
-        missing += (depth - config[tower]["layers"]) * _block_parameters(config[tower]["width"])
-    return config, config["vision"]["layers"] / full_layers, missing
-
-
-def _block_parameters(width: int) -> int:
-    """Parameters of a transformer block: attention 4 w², MLP 8 w², without biases."""
-    return 12 * width**2
-
-
-TOWER_SHORTENERS: Mapping[str, Callable[[str, int, int], ShortenedTower]] = {
-    "clip": _shorten_clip,
-    "viclip": _shorten_viclip,
+TOWER_SIZES: Mapping[str, tuple[Callable[[str], Any], str, str]] = {
+    "clip": (load_architecture, "vision_cfg", "text_cfg"),
+    "viclip": (lambda name: viclip.load_viclip_architecture(name).model_dump(), "vision", "text"),
 }
+"""``backbone.kind`` → what reads the sizes of towers that can be shallower, and the keys of both towers there."""
 
 
 def _write_clip(keys: ConfigValues, path: Path) -> None:

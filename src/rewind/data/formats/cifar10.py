@@ -105,3 +105,23 @@ def read_cifar10(folder: str | Path, sha256: str | None = None) -> LabelledImage
         raise RewindError(f"{path}: record {bad + 1}: class {labels[bad]}, but CIFAR-10 has 0 to 9. {HOW_TO_GET}")
     images = records[:, 1:].reshape(-1, 3, IMAGE_SIDE, IMAGE_SIDE).transpose(0, 2, 3, 1)  # planes last
     return LabelledImages(np.ascontiguousarray(images), labels, CIFAR10_CLASSES, digest)
+
+
+def write_cifar10(folder: Path, labels: np.ndarray, images: np.ndarray) -> None:
+    """Write classes (n,) and RGB images (n, 32, 32, 3) as the binary version's file in ``folder``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_cifar10(Path(folder), np.array([3]), np.zeros((1, 32, 32, 3)))
+    ...     read_cifar10(folder).labels.tolist()
+    [3]
+    """
+    planes = images.transpose(0, 3, 1, 2).reshape(len(labels), -1)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / TEST_BATCH_FILE).write_bytes(np.concatenate([labels[:, None], planes], axis=1).astype(np.uint8).tobytes())
+
+
+def make_dummy_cifar10(folder: Path, count: int) -> None:
+    """Write noise as images, of all classes in turn: dummy data for a rehearsal (see :mod:`rewind.data.dummy`)."""
+    noise = np.random.default_rng(0).integers(0, 256, (count, IMAGE_SIDE, IMAGE_SIDE, 3))
+    write_cifar10(folder, np.arange(count) % len(CIFAR10_CLASSES), noise)

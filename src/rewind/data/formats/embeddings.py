@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,14 +17,15 @@ import psutil
 
 from rewind.config.dataset import Dataset, EmbeddingsSource
 from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder, Annotations
+from rewind.data.dummy import PublishedSizes, SplitSizes
 from rewind.data.formats.photos import item_id_from_file
 from rewind.data.readers import NpzArchive, NpzMember
 from rewind.errors import RewindError, first_lines
 from rewind.hashing import Sha256
-from rewind.io.files import atomic_write, read_csv, read_json, write_csv, write_json
+from rewind.io.files import atomic_write, read_csv, read_json, write_csv, write_json, write_npz, write_text
 from rewind.io.strict import CsvColumns, CsvRow, explain_csv_error, read_user_csv, read_user_text, split_lines
 from rewind.progress import Progress
-from rewind.registry import FORMATS
+from rewind.registry import DUMMY_DATA, FORMATS
 
 # ---- Paths of the raw files ----------------------------------------------------------------------------------------
 # Rules of other datasets ask for them too.
@@ -524,3 +525,142 @@ def check_embedding_values(block: np.ndarray, start: int, where: str) -> None:
                 f"{where}, row {start + row} (rows count from 0) {what}: an item without a vector cannot be searched. "
                 "Encode it again, or remove it together with its captions."
             )
+
+
+# ---- Writing the challenge's files ---------------------------------------------------------------------------------
+
+MAX_LABEL_BYTES = 2 * 10**8  # bytes of the label matrix; a larger one is left out, since captions.txt says the same
+
+
+def write_challenge_files(
+    folder: Path, text: np.ndarray, images: np.ndarray, items: pd.DataFrame, captions: pd.DataFrame
+) -> None:
+    """Write vectors of captions (n, dt) and items (m, di) as the challenge's files, and the split of every item.
+
+    Args:
+        folder: folder of ``train.npz``, ``captions.txt`` and ``splits.csv``.
+        text, images: vectors.
+        items: item_id, path, split, in the order of ``images``.
+        captions: video_id, caption, in the order of ``text``.
+    """
+    names = (items["item_id"] + items["path"].map(lambda path: Path(path).suffix)).to_numpy(dtype=str)
+    rows = pd.Series(np.arange(len(items)), index=items["item_id"])[captions["video_id"]].to_numpy()
+    # Any: to a type checker one of the names could be an option of savez, which is no array.
+    arrays: dict[str, Any] = challenge_arrays(text, images, names, captions["caption"], rows)
+    with atomic_write(folder / "train.npz") as temporary:
+        np.savez(temporary, **arrays)
+    lines = [f"{names[row]},{_csv_field(caption)}" for row, caption in zip(rows, captions["caption"], strict=True)]
+    write_text(folder / "captions.txt", "\n".join(["image,caption", *lines]) + "\n")
+    write_csv(folder / "splits.csv", pd.DataFrame({"image": names, "split": items["split"], "path": items["path"]}))
+
+
+def challenge_arrays(
+    text: np.ndarray, images: np.ndarray, names: np.ndarray, captions: pd.Series, image_of_caption: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The members of the challenge's ``train.npz``; the label matrix (captions, images) up to ``MAX_LABEL_BYTES``."""
+    arrays = {
+        "metadata/num_captions": np.array([len(text)]),
+        "metadata/num_images": np.array([len(images)]),
+        "metadata/embedding_dim_text": np.array([text.shape[1]]),
+        "metadata/embedding_dim_image": np.array([images.shape[1]]),
+        "captions/ids": np.arange(len(text)),
+        "captions/text": captions.to_numpy(dtype=str),
+        "captions/embeddings": text,
+        "images/names": names,
+        "images/embeddings": images,
+    }
+    if len(text) * len(images) <= MAX_LABEL_BYTES:
+        arrays["captions/label"] = image_of_caption[:, None] == np.arange(len(images))
+    return arrays
+
+
+def _csv_field(caption: str) -> str:
+    """A caption as a CSV field, quoted only where it must be.
+
+    >>> print(_csv_field('a dog'), _csv_field('a "big" dog, running'))
+    a dog "a ""big"" dog, running"
+    """
+    return '"' + caption.replace('"', '""') + '"' if any(sign in caption for sign in ',"\n') else caption
+
+
+# ---- Dummy data ----------------------------------------------------------------------------------------------------
+
+PUBLISHED = PublishedSizes((20_000, 100_000), (2500, 12_500), (2500, 12_500), 25_000, "the challenge as published")
+_DUMMY_WIDTHS = 1024, 1536  # of text and image embeddings, as in the challenge
+_DUMMY_HIDDEN_WIDTH = 32
+_DUMMY_CAPTIONS = 5  # of an image
+
+
+def copy_first_items(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, str]:
+    """Write the first images of each split of the user's own files, with all their captions, into ``folder``.
+
+    A list of ids would not do: all vectors would be laid out all the same.
+
+    Returns:
+        Keys of ``source`` that must change.
+    """
+    files = raw_embedding_files(dataset)
+    archive = NpzArchive(files.train)
+    plan = plan_rows(archive, files, dataset.source, f"config/datasets/{dataset.name}.yaml")
+    images = pd.concat([plan.images[plan.images["split"] == split].head(sizes.counts()[split]) for split in SPLITS])
+    captions = plan.captions[plan.captions["item_id"].isin(images["item_id"])]
+    items = images[["item_id", "split"]].assign(path="").reset_index(drop=True)
+    sentences = captions.rename(columns={"item_id": "video_id"})[["video_id", "caption"]].reset_index(drop=True)
+    text, pictures = (
+        _read_rows(archive, name, table["row"]) for name, table in ((TEXT_MATRIX, captions), (IMAGE_MATRIX, images))
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_challenge_files(folder, text, pictures, items, sentences)
+    return _file_keys(folder)
+
+
+@DUMMY_DATA.register("embeddings", published=PUBLISHED, first_items=copy_first_items)
+def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
+    """Random unit vectors in which captions and their image share a direction; a test npz where one is named.
+
+    Images have a hidden vector z, captions z plus noise, and each side is a random linear map of its own of these, so
+    that methods have something to learn.
+    """
+    rng = np.random.default_rng(0)
+    names = [(f"standin{split}{n:04}", split) for split, count in sizes.counts().items() for n in range(count)]
+    items = pd.DataFrame(names, columns=["item_id", "split"]).assign(path="")
+    owner = np.repeat(np.arange(len(items)), _DUMMY_CAPTIONS)  # row of the image of each caption
+    sentences = [f"Stand-in {image}, told in way {n % _DUMMY_CAPTIONS}." for n, image in enumerate(owner)]
+    captions = pd.DataFrame({"video_id": items["item_id"].to_numpy()[owner], "caption": sentences})
+    image_hidden = rng.normal(size=(len(items), _DUMMY_HIDDEN_WIDTH))
+    text_hidden = image_hidden[owner] + 0.3 * rng.normal(size=(len(owner), _DUMMY_HIDDEN_WIDTH))
+    text, images = (
+        _unit_rows(hidden @ rng.normal(size=(_DUMMY_HIDDEN_WIDTH, width)))
+        for hidden, width in zip((text_hidden, image_hidden), _DUMMY_WIDTHS, strict=True)
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_challenge_files(folder, text, images, items, captions)
+    keys = _file_keys(folder)
+    if dataset.source.test:
+        keys["test"] = str(folder / "test.npz")
+        write_npz(folder / "test.npz", **{"captions/ids": np.arange(sizes.test), TEXT_MATRIX: text[-sizes.test :]})
+    return keys
+
+
+def _unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """The rows divided by their lengths, as float32.
+
+    >>> _unit_rows(np.array([[3.0, 4.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929]]
+    """
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def _file_keys(folder: Path) -> dict[str, str]:
+    files = {"train": "train.npz", "captions": "captions.txt", "splits": "splits.csv"}
+    return {key: str(folder / name) for key, name in files.items()}
+
+
+def _read_rows(archive: NpzArchive, name: str, rows: pd.Series) -> np.ndarray:
+    """Some rows of a matrix, in the order of ``rows``; the matrix is read block by block, never as a whole."""
+    numbers = rows.to_numpy()
+    vectors: dict[int, np.ndarray] = {}
+    for start, block in archive.blocks(name):
+        for row in numbers[(numbers >= start) & (numbers < start + len(block))].tolist():
+            vectors[row] = block[row - start]
+    return np.stack([vectors[row] for row in numbers.tolist()])

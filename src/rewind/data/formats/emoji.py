@@ -26,13 +26,14 @@ from PIL import Image
 from rewind.config.dataset import Dataset, EmojiSource
 from rewind.data.annotations import SPLITS, Annotations
 from rewind.data.clip_writer import write_clip
+from rewind.data.dummy import PublishedSizes, SplitSizes, draw_animation, make_dummy_items
 from rewind.data.formats.photos import open_image
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
-from rewind.io.files import read_csv, reading_user_file, write_csv
+from rewind.io.files import read_csv, reading_user_file, write_csv, write_json
 from rewind.io.strict import read_user_json
 from rewind.progress import track
-from rewind.registry import FORMATS
+from rewind.registry import DUMMY_DATA, FORMATS
 
 # ---- npm packages as folders: the user's own, or downloaded --------------------------------------------------------
 
@@ -362,3 +363,27 @@ def _reader_notes(table: pd.DataFrame, captions: pd.DataFrame, skipped: pd.DataF
     repeated = labels[labels.str.len() > 1].to_dict()
     reasons = skipped["reason"].value_counts().sort_index().to_dict()
     return {"splits": splits, "duplicate_test_captions": repeated, "skipped": reasons}
+
+
+# ---- Dummy data ----------------------------------------------------------------------------------------------------
+
+# 734 clips; about two captions more for each training clip that has tags. The split is by subject, so about by shares.
+PUBLISHED = PublishedSizes((294, 850), (73, 73), (367, 367), 734, "the packages' versions that the study names")
+_FIRST_DUMMY_CODE = 0xF0000  # a private-use plane of Unicode: no real emoji is there
+
+
+@DUMMY_DATA.register("emoji", published=PUBLISHED)
+def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
+    """Packages with animations that are each a subject of their own, so that the split follows the source's shares."""
+    source = dataset.source
+    train_share = 1 - source.test_share - source.valid_share
+    count = max(round(sizes.train / train_share), round(sizes.valid / source.valid_share))
+    package = folder / npm_package_name(CLIP_PACKAGE.format(source.packages[0]))
+    entries = []
+    for number, item in enumerate(make_dummy_items(SplitSizes(min(count, 4 * sizes.train), 0, 0), 1)):
+        code, scene = f"{_FIRST_DUMMY_CODE + number:x}", item.entry.scene
+        draw_animation(item, package / "assets" / f"{code}.webp")
+        label = f"{item.entry.captions(False)[0].rstrip('.').lower()} {number}"
+        entries.append({"hexcode": code.upper(), "label": label, "tags": [scene.shape, scene.colour]})
+    write_json(folder / npm_package_name(EMOJIBASE_PACKAGE) / "en" / "data.json", entries)
+    return {"folder": str(folder), "packages": source.packages[:1]}

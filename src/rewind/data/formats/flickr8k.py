@@ -14,10 +14,12 @@ from typing import Any
 
 from rewind.config.dataset import Dataset, Flickr8kSource
 from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, Annotations
+from rewind.data.dummy import PublishedSizes, SplitSizes, draw_picture, make_dummy_images, make_dummy_items
 from rewind.data.formats.photos import IMAGE_SUFFIXES, annotate_images, captions_by_file, split_images
 from rewind.errors import RewindError
+from rewind.io.files import write_json, write_text
 from rewind.io.strict import csv_records, read_user_json, read_user_text, split_lines
-from rewind.registry import FORMATS
+from rewind.registry import DUMMY_DATA, FORMATS
 
 # Karpathy's names of splits → ours.
 KARPATHY_SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
@@ -154,3 +156,27 @@ def _read_karpathy_split(path: Path) -> dict[str, str]:
 
 def _count_note(name: str, images: list[str]) -> dict[str, Any]:
     return {name: len(images), f"{name}_shown": images[:MAX_NOTE_EXAMPLES]}
+
+
+# ---- Dummy data ----------------------------------------------------------------------------------------------------
+
+PUBLISHED = PublishedSizes((6000, 30_000), (1000, 5000), (1000, 5000), 8000, "Flickr8k in Karpathy's split")
+
+
+@DUMMY_DATA.register("flickr8k", published=PUBLISHED)
+def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
+    """Five captions of each image; a split file where the dataset names one."""
+    has_splits = dataset.source.split_file is not None
+    items = make_dummy_items(sizes, 5) if has_splits else make_dummy_images(dataset.source, sizes, 5)
+    rows = ["image,caption"]
+    for item in items:
+        draw_picture(item, folder / "Images" / f"{item.name}.jpg")
+        rows += [f'{item.name}.jpg,"{caption}"' for caption in item.entry.captions(False)]
+    write_text(folder / "captions.txt", "\n".join(rows) + "\n")
+    keys = {"captions": str(folder / "captions.txt"), "images": str(folder / "Images")}
+    if has_splits:
+        karpathy = {"train": "train", "valid": "val", "test": "test"}
+        images = [{"filename": f"{item.name}.jpg", "split": karpathy[item.split]} for item in items]
+        write_json(folder / "dataset_flickr8k.json", {"images": images, "dataset": "flickr8k"})
+        keys["split_file"] = str(folder / "dataset_flickr8k.json")
+    return keys

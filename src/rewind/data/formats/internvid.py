@@ -6,17 +6,20 @@ The split is that of the ViCLIP cosine-gap notebook: scikit-learn's ``train_test
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from rewind.config.dataset import Dataset
 from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder, Annotations
+from rewind.data.dummy import SplitSizes, draw_clip, make_dummy_items
 from rewind.data.formats.photos import item_id_from_file
 from rewind.errors import RewindError, first_lines
 from rewind.io.strict import CsvColumns, read_user_csv
-from rewind.registry import FORMATS
+from rewind.registry import DUMMY_DATA, FORMATS
 
 # The published lists have further columns (times and scores), which are not read.
 INTERNVID_COLUMNS = CsvColumns(("YoutubeID", "Caption"), others=True, ids=("YoutubeID",))
@@ -107,3 +110,17 @@ def _row_fault(video: str, caption: str) -> str:
     if "/" in video or "\\" in video or video.startswith("."):
         return f"YoutubeID {video!r} is no file name; `<YoutubeID>.mp4` must lie in `source.videos`"
     return "" if caption else f"the caption of {video!r} is empty"
+
+
+@DUMMY_DATA.register("internvid")
+def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
+    """As many rows as give the training split that is asked for: a tenth of them is validation, a tenth test."""
+    rows = max(round(sizes.train / 0.8), 10 * max(sizes.valid, sizes.test))
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "captions.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["YoutubeID", "Start_timestamp", "End_timestamp", "Caption"])
+        for clip in make_dummy_items(SplitSizes(rows, 0, 0), 1):
+            draw_clip(clip, folder / "videos" / f"{clip.name}.mp4")
+            writer.writerow([clip.name, "00:00:01.000", "00:00:10.000", clip.entry.captions(False)[0]])
+    return {"captions": str(folder / "captions.csv"), "videos": str(folder / "videos")}

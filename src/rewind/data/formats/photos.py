@@ -17,10 +17,12 @@ from PIL import Image
 
 from rewind.config.dataset import Dataset, ImageSplitConfig
 from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, TWIN_SUFFIX, AnnotationBuilder, Annotations
+from rewind.data.dummy import SplitSizes, draw_picture, make_dummy_images
 from rewind.errors import RewindError, first_lines
 from rewind.hashing import stable_hash
+from rewind.io.files import write_json
 from rewind.io.strict import read_user_json
-from rewind.registry import FORMATS
+from rewind.registry import DUMMY_DATA, FORMATS
 
 _IMAGE_EXTENSIONS = "avif bmp gif heic heif jfif jp2 jpe jpeg jpg pgm png ppm tga tif tiff webp"
 # Recognised by content, whatever the suffix is. Pillow's other formats are left out; for PostScript it would run a
@@ -185,3 +187,14 @@ def _images_without_caption(folder: Path, described: set[str]) -> list[str]:
     """Images in the folder that no caption names, sorted; none if there is no folder."""
     files = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     return sorted({path.relative_to(folder).as_posix() for path in files} - described)
+
+
+@DUMMY_DATA.register("photos")
+def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
+    """Two captions of each image."""
+    entries = []
+    for item in make_dummy_images(dataset.source, sizes, 2):
+        draw_picture(item, folder / "images" / f"{item.name}.jpg")
+        entries += [{"file_name": f"{item.name}.jpg", "caption": caption} for caption in item.entry.captions(False)]
+    write_json(folder / "captions.json", entries)
+    return {"captions": str(folder / "captions.json"), "images": str(folder / "images")}

@@ -19,13 +19,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rewind.config.dataset import Dataset
-from rewind.data.annotations import MAX_NOTE_EXAMPLES, AnnotationBuilder, Annotations
+from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder, Annotations
+from rewind.data.dummy import PublishedSizes, SplitSizes, draw_clip, make_dummy_items
 from rewind.errors import RewindError
+from rewind.io.files import write_json
 from rewind.io.strict import check_json_escapes, json_type_name, parse_json, read_user_text, strict_json_decoder
-from rewind.registry import FORMATS
+from rewind.registry import DUMMY_DATA, FORMATS
 
 GROUP_KEYS = ("group", "category", "verb")  # the first that is text counts
 # JSON between the values of one object, so that the values can be decoded one by one.
@@ -197,3 +200,27 @@ def _caption_texts(entry: dict[str, Any], name: str, where: str, notes: list[str
     texts = [" ".join(text.split()) for text in value if isinstance(text, str)]
     notes += [f"{name}_not_text"] * (len(value) - len(texts)) + [f"{name}_empty_text"] * texts.count("")
     return [text for text in texts if text]
+
+
+# ---- Dummy data ----------------------------------------------------------------------------------------------------
+
+# 21,537 videos, originals and reversed ones, with 210,000 captions; 500 and 1,000 originals of valid and test have
+# one human caption in each direction.
+PUBLISHED = PublishedSizes((18_537, 180_000), (1000, 1000), (2000, 2000), 21_537, "RTime as published")
+
+
+@DUMMY_DATA.register("rtime", published=PUBLISHED)
+def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
+    """Ten captions in each direction, as in RTime; one training entry has no reverse, as with some there."""
+    from rewind.data.formats.shapes import rtime_entry  # its module imports this one
+
+    clips = make_dummy_items(sizes, 10)
+    for clip in clips:
+        draw_clip(clip, folder / "videos" / f"{clip.name}.mp4")
+    for split in SPLITS:
+        entries = {clip.name: rtime_entry(clip.entry) for clip in clips if clip.split == split}
+        if split == "train":
+            next(iter(entries.values()))["reverse"] = False
+        write_json(folder / f"{split}.json", entries)
+    annotations = {split: str(folder / f"{split}.json") for split in SPLITS}
+    return {"annotations": annotations, "videos": str(folder / "videos"), "reversed_videos": None}

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -21,12 +22,13 @@ from PIL import Image, ImageDraw
 from rewind.config.dataset import Dataset, ShapesSource
 from rewind.data.annotations import SPLITS, Annotations
 from rewind.data.clip_writer import RawClip, write_clips
+from rewind.data.dummy import SplitSizes
 from rewind.data.formats import rtime
 from rewind.errors import RewindError
 from rewind.hashing import sha256_of, stable_hash
 from rewind.io.files import read_json, write_json
 from rewind.progress import Progress
-from rewind.registry import FORMATS
+from rewind.registry import DUMMY_DATA, FORMATS
 
 # ---- Scenes and captions: what happens in a clip, and sentences that are true of it in either direction of time ----
 
@@ -592,3 +594,9 @@ def batched(clips: Iterable[tuple[str, CaptionedScene]], size: int) -> Iterator[
     remaining = iter(clips)
     while batch := list(islice(remaining, size)):
         yield batch
+
+
+@DUMMY_DATA.register("shapes")
+def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
+    """Nothing is written: fewer clips are drawn, as many as asked for, but no more than the data set has."""
+    return {"clips": {split: min(count, dataset.source.clips.get(split, 0)) for split, count in sizes.counts().items()}}

@@ -13,16 +13,18 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from rewind.config.dataset import Dataset
 from rewind.data.annotations import Annotations
+from rewind.data.dummy import PublishedSizes, SplitSizes, draw_picture, make_dummy_images
 from rewind.data.formats.photos import read_photos
 from rewind.errors import RewindError
-from rewind.io.files import atomic_write, read_csv, write_csv, write_json
+from rewind.io.files import atomic_write, read_csv, write_csv, write_json, write_text
 from rewind.progress import track
-from rewind.registry import FORMATS
+from rewind.registry import DUMMY_DATA, FORMATS
 
 DEBIAN_PACKAGE = "tuxpaint-stamps-default"
 STAMPS_FOLDER = "usr/share/tuxpaint/stamps"
@@ -169,3 +171,18 @@ def _run_debian_tool(command: list[str], folder: Path, where: str) -> None:
     if done.returncode:
         reason = " ".join(done.stderr.split())[-400:] or "no message"
         raise RewindError(f"{where}: `{' '.join(command)}` failed: {reason}. {HOW_TO_GET}")
+
+
+# ---- Dummy data ----------------------------------------------------------------------------------------------------
+
+PUBLISHED = PublishedSizes((348, 348), (74, 74), (76, 76), 498, "the package as it is in Debian 12")
+
+
+@DUMMY_DATA.register("stamps", published=PUBLISHED)
+def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
+    """The unpacked tree of the package: pictures with one caption each, and a translation below it."""
+    for item in make_dummy_images(dataset.source, sizes, 1):
+        path = folder / STAMPS_FOLDER / "shapes" / f"{item.name}.png"
+        draw_picture(item, path)
+        write_text(path.with_suffix(".txt"), f"{item.entry.captions(False)[0]}\nde.utf8=Eine Form.\n")
+    return {"folder": str(folder)}

@@ -7,15 +7,18 @@ Columns, in any order: ``item_id``, ``caption`` and optionally ``path``, ``split
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from rewind.config.dataset import Dataset
 from rewind.data.annotations import SPLITS, AnnotationBuilder, Annotations
+from rewind.data.dummy import SplitSizes, draw_clip, draw_picture, make_dummy_items
 from rewind.errors import RewindError
 from rewind.io.strict import CsvColumns, CsvRow, csv_header, read_user_csv
-from rewind.registry import FORMATS
+from rewind.registry import DUMMY_DATA, FORMATS
 
 REQUIRED_COLUMNS = ("item_id", "caption")
 OPTIONAL_COLUMNS = ("path", "split", "cluster_id", "reverse_caption", "group")
@@ -117,3 +120,21 @@ def _add_row(items: dict[str, _TableItem], row: dict[str, str], where: str, clip
     if row.get("reverse_caption"):
         item.reverse.append(" ".join(row["reverse_caption"].split()))
         item.reverse_groups.append(row.get("group", ""))
+
+
+@DUMMY_DATA.register("table")
+def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
+    """Two captions in each direction; the column ``reverse_caption`` where items are videos."""
+    is_video = dataset.items == "videos"
+    draw, suffix = (draw_clip, "mp4") if is_video else (draw_picture, "png")
+    columns = ["item_id", "path", "split", "caption", "cluster_id", "reverse_caption"]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "captions.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(columns[: 5 + is_video])
+        for item in make_dummy_items(sizes, 2):
+            path = f"{item.name}.{suffix}"
+            draw(item, folder / "files" / path)
+            for forward, backward in zip(item.entry.captions(False), item.entry.captions(True), strict=True):
+                writer.writerow([item.name, path, item.split, forward, item.name, backward][: 5 + is_video])
+    return {"table": str(folder / "captions.csv"), "videos": str(folder / "files")}

@@ -1,4 +1,4 @@
-"""What the time of each rule grows with, and how long its jobs took."""
+"""What jobs took in a rehearsal: Snakemake's benchmarks, the jobs' logs, histories and records of training."""
 
 from __future__ import annotations
 
@@ -8,57 +8,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from rewind.cli.rehearse.data import DatasetCounts
-from rewind.config import Dataset
 from rewind.io.files import read_csv, read_json
 from rewind.workflow.stages import LAST_LEVEL, RULES, Stage
-
-# ---- Rules, and the quantity that the time of each grows with ------------------------------------------------------
-
-ZERO_SHOT_IMAGES = 10_000  # CIFAR-10's test images
-REHEARSED_IMAGES = 20
-REHEARSED_ROUNDS = 5  # rounds of step times (tables.verdict.rounds) in a rehearsal
-
-
-def rule_stage(rule: str) -> Stage:
-    """The line of a rule; one of the user's own is of the last level, and takes as long as rehearsed."""
-    return RULES.get(rule, Stage(LAST_LEVEL))
-
-
-def growth_quantities(counts: DatasetCounts, frames: int, labelled: int, rounds: int) -> dict[str, float]:
-    """Quantity → its value: what the time of stages and the size of files are proportional to.
-
-    Args:
-        counts: sizes of the dataset.
-        frames: of a clip.
-        labelled: images of zero-shot classification.
-        rounds: of measuring step times.
-    """
-    items = sum(counts.items.values())
-    valid, test = counts.items.get("valid", 0), counts.items.get("test", 0)
-    return {
-        "originals": counts.originals,
-        "items": items,
-        "frames": items * frames,
-        "test": test,
-        "valid_test": valid + test,
-        "pairs": test * counts.captions.get("test", 0),
-        "labelled": labelled,
-        "rounds": rounds,
-    }
-
-
-def full_job_count(rule: str, dataset: Dataset, rehearsed: int) -> int:
-    """Number of jobs of a rule in the whole study, for rules whose jobs are not counted by runs."""
-    return dataset.media.shards if rule == "video_shard" else rehearsed
-
-
-# ---- Measured times: Snakemake's benchmarks, the jobs' logs, training histories and records ------------------------
 
 _FINISHED_LINE = re.compile(r"^finished in ([\d.]+) s$", re.M)
 # Folder of benchmarks (one file per job) or lone file → rule, where they are not named after their rule.
 _RULES_OF_FOLDERS = {"videos": "video_shard", "sweep": "sweep_trial"}
 _RULES_OF_FILES = {"zero_shot": "zero_shot_table"}
+
+
+def rule_stage(rule: str) -> Stage:
+    """The line of a rule; one of the user's own is of the last level, and takes as long as rehearsed."""
+    return RULES.get(rule, Stage(LAST_LEVEL))
 
 
 @dataclass(frozen=True)
@@ -111,6 +72,17 @@ def _read_job(path: Path, folder: Path) -> FinishedJob:
     return FinishedJob(rule, "/".join(parts[1:]), seconds, float(finished[-1]) if finished else seconds, memory)
 
 
+def jobs_by_rule(jobs: list[FinishedJob]) -> dict[str, list[FinishedJob]]:
+    """Jobs by rule, rules in the order in which they run."""
+    rules = sorted({job.rule for job in jobs}, key=lambda rule: (rule_stage(rule).level, rule))
+    return {rule: [job for job in jobs if job.rule == rule] for rule in rules}
+
+
+def peak_memory(jobs: list[FinishedJob]) -> float | None:
+    """MB of the largest job; None if none was measured."""
+    return max((job.memory for job in jobs if job.memory is not None), default=None)
+
+
 @dataclass(frozen=True)
 class StepTimes:
     """How fast a training job stepped.
@@ -134,15 +106,27 @@ class StepTimes:
     parameters: int
 
 
+PRETRAINING = ""  # stands for the pre-training among names of methods, of which none is empty
+
+
+def fastest_steps(results: Path) -> dict[str, StepTimes]:
+    """The fastest steps of every method, and of any pre-training as :data:`PRETRAINING`, over their seeds."""
+    records = [(path.parents[1].name, path) for path in sorted(results.glob("runs/*/seed*/run.json"))]
+    records += [(PRETRAINING, path) for path in sorted(results.glob("pretrained/**/run.json"))]
+    fastest: dict[str, StepTimes] = {}
+    for method, record in records:
+        steps = read_step_times(record.with_name("history.csv"), record)
+        if steps and (method not in fastest or steps.seconds < fastest[method].seconds):
+            fastest[method] = steps
+    return fastest
+
+
 def read_step_times(history: Path, record: Path) -> StepTimes | None:
-    """The steps of a run.
+    """The steps of a run; None where nothing was trained.
 
     Args:
         history: ``history.csv``, a row per epoch.
         record: ``run.json``.
-
-    Returns:
-        None where nothing was trained.
     """
     if not history.read_text(encoding="utf-8").strip():
         return None
