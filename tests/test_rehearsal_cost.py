@@ -40,11 +40,6 @@ def folder(whole: dict[str, float], rehearsed: dict[str, float], *jobs: Finished
     return MeasuredFolder(Path("none"), None, list(jobs), whole, rehearsed)
 
 
-def seconds(cost: tuple[float, float, float]) -> float:
-    start, rate, count = cost
-    return start + rate * count
-
-
 def test_a_vit_computes_what_its_matrices_say():
     # ViT-B/32: 12 layers, 50 tokens, width 768; published as 4.4 GMAC, which is 8.8 GFLOP.
     flops = weights.visual_tower_flops({"kind": "clip", "architecture": "ViT-B-32-quickgelu"}, 1, 224)
@@ -65,10 +60,11 @@ def test_jobs_wait_for_cores_and_for_their_level():
 def test_a_run_costs_its_steps_its_validations_and_its_start():
     study = Study.model_validate(PIXELS | {"training": {"epochs": 10, "batch": {"size": 4}}})
     keys, job = study.training, FinishedJob("train", "meanP.seed0", 20.0, 15.0, None)
-    start, rate, passes = rates(study).training(job, "meanP", keys, 12, 5000, 100)
+    cost = rates(study).training(job, "meanP", keys, 12, 5000, 100)
     # 20 s of which 6 were steps; three passes for each of 10 × 5000 captions, and one for 90 more items in each of 10
     # validations. A step of 4 captions took 2 s.
-    assert (start, passes) == (14, 3 * 10 * 5000 + 10 * 90) and rate == pytest.approx(2 / 4 / 3)
+    assert (cost.start, cost.units) == (14, 3 * 10 * 5000 + 10 * 90) and cost.rate == pytest.approx(2 / 4 / 3)
+    assert cost.seconds == pytest.approx(14 + 10 * 1250 * 2 + 10 * 90 * 0.5 / 3)
 
 
 def test_items_cost_by_frames_and_layers_and_pairs_by_themselves():
@@ -85,23 +81,23 @@ def test_items_cost_by_frames_and_layers_and_pairs_by_themselves():
     assert shallow.forward("meanP", frozen, 12) == pytest.approx((1 / 6, 0)), "no tower in its steps"
     job = FinishedJob("similarity", "tightTransf.seed0", 10.0, 5.0, None)
     cost = at.job_cost(job, folder({"test": 200}, {"test": 20}))
-    assert seconds(cost) == pytest.approx(10 + 180 / 6 + (200**2 - 20**2) / 48)
+    assert cost.seconds == pytest.approx(10 + 180 / 6 + (200**2 - 20**2) / 48)
 
 
 def test_ranks_cost_by_their_pairs_however_few_were_rehearsed():
     at, job = rates(Study.model_validate(PIXELS)), FinishedJob("ranks", "meanP.seed0", 1.2, 0.4, None)
-    assert seconds(at.job_cost(job, folder({"pairs": 400}, {"pairs": 400}))) == 1.2
-    assert seconds(at.job_cost(job, folder({"pairs": 2000**2}, {"pairs": 8**2}))) == pytest.approx(1.8, abs=0.01)
+    assert at.job_cost(job, folder({"pairs": 400}, {"pairs": 400})).seconds == 1.2
+    assert at.job_cost(job, folder({"pairs": 2000**2}, {"pairs": 8**2})).seconds == pytest.approx(1.8, abs=0.01)
     assert any("ranked" in guess for guess in at.guesses)
 
 
 def test_other_stages_cost_what_each_unit_took():
     at = rates(Study.model_validate(PIXELS))
     part = folder({"originals": 600.0}, {"originals": 12.0})
-    assert at.job_cost(FinishedJob("sources", "", 7.0, 6.0, None), part) == (1.0, 0.5, 600.0)
+    assert at.job_cost(FinishedJob("sources", "", 7.0, 6.0, None), part)[:3] == (1.0, 0.5, 600.0)
     # Two shards of six originals each; the whole has five of 120.
-    assert at.job_cost(FinishedJob("video_shard", "0-of-2", 4.0, 3.0, None), part, 2, 5) == (1.0, 0.5, 120.0)
-    assert at.job_cost(FinishedJob("tables", "", 4.0, 3.0, None), part) == (1.0, 3.0, 1.0)
+    assert at.job_cost(FinishedJob("video_shard", "0-of-2", 4.0, 3.0, None), part, 2, 5)[:3] == (1.0, 0.5, 120.0)
+    assert at.job_cost(FinishedJob("tables", "", 4.0, 3.0, None), part)[:3] == (1.0, 3.0, 1.0)
 
 
 def test_a_method_may_be_called_like_the_pre_training(tmp_path):
@@ -121,7 +117,7 @@ def test_a_method_may_be_called_like_the_pre_training(tmp_path):
         FinishedJob("train", "pretraining.seed0", 9.0, 5.0, None),
         FinishedJob("pretrain", "seed0", 49.0, 5.0, None),
     ]
-    run, pretraining = (at.job_cost(job, folder({}, {}))[1] for job in jobs)
+    run, pretraining = (at.job_cost(job, folder({}, {})).rate for job in jobs)
     assert (run, pretraining) == pytest.approx((1 / 12, 30 / 12)), "a step is twelve forward passes"
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from rewind.cli.rehearse import weights
@@ -285,50 +286,47 @@ class CostEstimate:
         planned = []
         for group, number in groups:
             if group:
-                baseline = stage.per_run and self.study.methods[group[0].method].baseline
-                costs = (self.job_cost(job, part, len(jobs), number) for job in group)
-                starts, rates, counts = zip(*costs, strict=True)  # counts are equal: those of one method, or one stage
-                start, rate = sum(starts) / len(group), sum(rates) / len(group)
-                planned += [PlannedJob(start, rate, counts[0], stage.level, threads, 0 if baseline else gpus)] * number
+                costs = [self.job_cost(job, part, len(jobs), number) for job in group]  # with equal units
+                start, rate = fmean(cost.start for cost in costs), fmean(cost.rate for cost in costs)
+                job_gpus = 0 if stage.per_run and self.study.methods[group[0].method].baseline else gpus
+                planned += [PlannedJob(start, rate, costs[0].units, stage.level, threads, job_gpus)] * number
         return planned
 
-    def job_cost(
-        self, job: FinishedJob, part: MeasuredFolder, jobs: int = 1, whole_jobs: int = 1
-    ) -> tuple[float, float, float]:
-        """Start, rate and count of a job of the whole study.
+    def job_cost(self, job: FinishedJob, part: MeasuredFolder, shards: int = 1, whole_shards: int = 1) -> PlannedJob:
+        """A job of the whole study.
 
         Args:
             job: a rehearsed one that is like it.
             part: its folder.
-            jobs, whole_jobs: number of shards, of which each has its part of the originals.
+            shards, whole_shards: into how many jobs of its rule clips are divided, in the rehearsal and in the study.
         """
         stage = rule_stage(job.rule)
         method = self.study.methods[job.method] if stage.per_run else None
         learns = bool(self.steps) and not (method and method.baseline)
-        if stage.trains and learns:
-            return self.training(job, *self._trained(job))
-        few, many = 1.0, 1.0
-        if stage.grows:
-            few = max(1.0, part.rehearsed[stage.grows])
-            many = max(few, part.whole[stage.grows])
+        if stage.trains:
+            return self.training(job, *self._trained(job)) if learns else PlannedJob(job.seconds)
+        if not stage.grows:
+            return PlannedJob(job.start, job.inside, 1)
+        few = max(1.0, part.rehearsed[stage.grows])
+        many = max(few, part.whole[stage.grows])
         if method and stage.grows == "pairs":
             self.guess(f"a score is ranked in {SECONDS_PER_RANKED_SCORE * 1e6:g} µs")
-            return job.seconds, SECONDS_PER_RANKED_SCORE, many - few
-        if method and stage.grows and learns:
+            return PlannedJob(job.seconds, SECONDS_PER_RANKED_SCORE, many - few)
+        if method and learns:
             item, pair = self.forward(job.method, method.training, self.frames)
-            return job.seconds, item + pair * (many + few), many - few  # many² − few² pairs more
-        if not method and stage.grows and stage.grows != "rounds":
+            return PlannedJob(job.seconds, item + pair * (many + few), many - few)  # many² − few² pairs more
+        if not method and stage.grows != "rounds":
             self.guess("each item of the full dataset takes as long to prepare as in the rehearsal")
         if job.rule == "video_shard":
-            few, many = few / jobs, many / whole_jobs
+            few, many = few / shards, many / whole_shards
         # The time of baselines grows less than their items, by their square root.
         growth = (many / few) ** (0.5 if method and method.baseline else 1.0)
-        return job.start, job.inside * growth / many, many
+        return PlannedJob(job.start, job.inside * growth / many, many)
 
     # Training, and forward passes
 
     def _trained(self, job: FinishedJob) -> tuple[str, Training, int, int, int]:
-        """The method of a whole training job, its block ``training``, frames, captions of an epoch, validated items."""
+        """Method of a training job, its real block ``training``, frames, captions of an epoch, validated items."""
         study, valid, frames = self.study, self.counts.items.get("valid", 0), self.frames
         if job.rule == "sanity" and study.sanity:
             name = PRETRAINING if study.pretraining else study.sanity.method or study.trained()[0]
@@ -345,8 +343,8 @@ class CostEstimate:
 
     def training(
         self, job: FinishedJob, name: str, keys: Training, frames: int, captions: int, valid: int
-    ) -> tuple[float, float, float]:
-        """Start, rate and count of a whole training job.
+    ) -> PlannedJob:
+        """A training job of the whole study.
 
         Args:
             job: the rehearsed one.
@@ -364,7 +362,7 @@ class CostEstimate:
         pairs = trained * batch + validations * max(0, valid**2 - rehearsed**2)
         # What the rehearsed job took besides its steps: loading, its own small validation, saving.
         start = max(0.0, job.seconds - (0.0 if job.rule == "sanity" else self._steps_of(name).trained))
-        return start, item + pair * pairs / passes, passes
+        return PlannedJob(start, item + pair * pairs / passes, passes)
 
     def forward(self, name: str, keys: Training, frames: int) -> tuple[float, float]:
         """Seconds of a forward pass in the whole study: of an item with its caption, and of scoring one pair.
