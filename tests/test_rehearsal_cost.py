@@ -97,6 +97,8 @@ def test_other_stages_cost_what_each_unit_took():
     assert at.job_cost(FinishedJob("sources", "", 7.0, 6.0, None), part)[:3] == (1.0, 0.5, 600.0)
     # Two shards of six originals each; the whole has five of 120.
     assert at.job_cost(FinishedJob("video_shard", "0-of-2", 4.0, 3.0, None), part, 2, 5)[:3] == (1.0, 0.5, 120.0)
+    few = FinishedJob("frames", "frames4", 4.0, 3.0, None)  # of sweeps that try up to 12 frames of 10 clips here
+    assert at.job_cost(few, folder({"frames": 1200.0}, {"frames": 120.0}))[:3] == (1.0, 3 / 40, 400.0)
     assert at.job_cost(FinishedJob("tables", "", 4.0, 3.0, None), part)[:3] == (1.0, 3.0, 1.0)
 
 

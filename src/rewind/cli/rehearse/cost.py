@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -255,11 +256,9 @@ class CostEstimate:
                 rehearsed += [PlannedJob(job.seconds, level=rule_stage(rule).level) for job in jobs]
                 whole = self.planned_jobs(rule, jobs, part)
                 planned += whole
-                count, seconds = sum(job.units for job in whole), sum(job.seconds for job in jobs)
-                rate = sum(job.rate * job.units for job in whole) / count if count else 0.0
-                whole_seconds, memory = sum(job.seconds for job in whole), peak_memory(jobs)
-                row = StageCost(rule, len(jobs), seconds, memory, _unit(rule), rate, count, len(whole), whole_seconds)
-                rows.append(row)
+                seconds, whole_seconds = (sum(job.seconds for job in some) for some in (jobs, whole))
+                units, count = (_unit(rule), _mean_rate(whole), sum(job.units for job in whole)), len(whole)
+                rows.append(StageCost(rule, len(jobs), seconds, peak_memory(jobs), *units, count, whole_seconds))
         # What Snakemake itself takes between jobs: what the rehearsal took beyond its jobs, spread over them.
         between = max(0.0, wall - wall_time(rehearsed, cores, 0)) * cores / max(1, len(rehearsed))
         planned = [job._replace(start=job.start + between) for job in planned]
@@ -286,10 +285,10 @@ class CostEstimate:
         planned = []
         for group, number in groups:
             if group:
-                costs = [self.job_cost(job, part, len(jobs), number) for job in group]  # with equal units
-                start, rate = fmean(cost.start for cost in costs), fmean(cost.rate for cost in costs)
+                costs = [self.job_cost(job, part, len(jobs), number) for job in group]
+                start, units = fmean(cost.start for cost in costs), fmean(cost.units for cost in costs)
                 job_gpus = 0 if stage.per_run and self.study.methods[group[0].method].baseline else gpus
-                planned += [PlannedJob(start, rate, costs[0].units, stage.level, threads, job_gpus)] * number
+                planned += [PlannedJob(start, _mean_rate(costs), units, stage.level, threads, job_gpus)] * number
         return planned
 
     def job_cost(self, job: FinishedJob, part: MeasuredFolder, shards: int = 1, whole_shards: int = 1) -> PlannedJob:
@@ -319,6 +318,8 @@ class CostEstimate:
             self.guess("each item of the full dataset takes as long to prepare as in the rehearsal")
         if job.rule == "video_shard":
             few, many = few / shards, many / whole_shards
+        elif stage.grows == "frames" and (own := re.search(r"frames(\d+)$", job.name)):
+            few, many = (count * int(own[1]) / self.frames for count in (few, many))  # a job for each number of frames
         # The time of baselines grows less than their items, by their square root.
         growth = (many / few) ** (0.5 if method and method.baseline else 1.0)
         return PlannedJob(job.start, job.inside * growth / many, many)
@@ -507,6 +508,12 @@ class CostEstimate:
             case "frames":
                 return 0.0  # computed, not scaled
         return 0.0 if rule_stage(name).on_request else 1.0
+
+
+def _mean_rate(jobs: list[PlannedJob]) -> float:
+    """Seconds per unit, over all units."""
+    units = sum(job.units for job in jobs)
+    return sum(job.rate * job.units for job in jobs) / units if units else 0.0
 
 
 def _unit(rule: str) -> str:

@@ -39,34 +39,21 @@ def report_text(rehearsal: Rehearsal, machine: Machine) -> str:
     if rehearsal.cost:
         lines += ["", *_cost_lines(rehearsal.cost, machine)]
     if rehearsal.good:
-        lines += [
-            "",
-            f"Page: {rehearsal.prepared.folder / 'results' / rehearsal.name / 'report.html'}. {NO_RESULT_NOTE}",
-        ]
+        page = rehearsal.prepared.folder / "results" / rehearsal.name / "report.html"
+        lines += ["", f"Page: {page}. {NO_RESULT_NOTE}"]
     return "\n".join(lines)
 
 
 def _stage_table(rehearsal: Rehearsal) -> list[str]:
     """A line per stage: what it took, and what it costs in all, which is seconds each × units, and the jobs' start."""
-    rows: list[tuple[str, ...]] = []
-    for stage in _stages(rehearsal.jobs) if rehearsal.cost is None else ():
-        rows.append(_measured_cells(**stage))
+    rows = [] if rehearsal.cost else [_measured_cells(**stage) for stage in _stages(rehearsal.jobs)]
     for row in rehearsal.cost.rows if rehearsal.cost else ():
         units = ("–", "–") if not row.count else (f"{row.rate:.2g}", f"{row.count:,.0f}")
         whole = (row.unit, *units, f"{row.whole_jobs:,}", f"{row.whole_seconds / 3600:,.2f}")
         rows.append((*_measured_cells(row.rule, row.jobs, row.seconds, row.memory), *whole))
-    columns = (
-        "Stage",
-        "Jobs",
-        "Seconds",
-        "Peak memory",
-        "Unit",
-        "Seconds each",
-        "Units in all",
-        "Jobs in all",
-        "Hours in all",
-    )
-    return align_columns([columns[: len(rows[0]) if rows else 4], *rows])
+    columns: tuple[str, ...] = ("Stage", "Jobs", "Seconds", "Peak memory")
+    columns += ("Unit", "Seconds each", "Units in all", "Jobs in all", "Hours in all") if rehearsal.cost else ()
+    return align_columns([columns, *rows])
 
 
 def _measured_cells(stage: str, jobs: int, seconds: float, peak_memory_mb: float | None) -> tuple[str, ...]:
