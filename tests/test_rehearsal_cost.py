@@ -58,9 +58,8 @@ def test_jobs_wait_for_cores_and_for_their_level():
 
 
 def test_a_run_costs_its_steps_its_validations_and_its_start():
-    study = Study.model_validate(PIXELS | {"training": {"epochs": 10, "batch": {"size": 4}}})
-    keys, job = study.training, FinishedJob("train", "meanP.seed0", 20.0, 15.0, None)
-    cost = rates(study).training(job, "meanP", keys, 12, 5000, 100)
+    study = Study.model_validate(PIXELS | {"methods": {"meanP": {"training": {"epochs": 10, "batch": {"size": 4}}}}})
+    cost = rates(study).training(FinishedJob("train", "meanP.seed0", 20.0, 15.0, None))
     # 20 s of which 6 were steps; three passes for each of 10 × 5000 captions, and one for 90 more items in each of 10
     # validations. A step of 4 captions took 2 s.
     assert (cost.start, cost.units) == (14, 3 * 10 * 5000 + 10 * 90) and cost.rate == pytest.approx(2 / 4 / 3)

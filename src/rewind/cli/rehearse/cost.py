@@ -303,7 +303,7 @@ class CostEstimate:
         method = self.study.methods[job.method] if stage.per_run else None
         learns = bool(self.steps) and not (method and method.baseline)
         if stage.trains:
-            return self.training(job, *self._trained(job)) if learns else PlannedJob(job.seconds)
+            return self.training(job) if learns else PlannedJob(job.seconds)
         if not stage.grows:
             return PlannedJob(job.start, job.inside, 1)
         few = max(1.0, part.rehearsed[stage.grows])
@@ -326,35 +326,21 @@ class CostEstimate:
 
     # Training, and forward passes
 
-    def _trained(self, job: FinishedJob) -> tuple[str, Training, int, int, int]:
-        """Method of a training job, its real block ``training``, frames, captions of an epoch, validated items."""
-        study, valid, frames = self.study, self.counts.items.get("valid", 0), self.frames
-        if job.rule == "sanity" and study.sanity:
-            name = PRETRAINING if study.pretraining else study.sanity.method or study.trained()[0]
-            clips = min(study.sanity.clips, self.counts.items.get("train", 0))
-            return name, study.sanity.training, study.frames.max_frames, clips, clips
+    def training(self, job: FinishedJob) -> PlannedJob:
+        """A training job of the whole study: each caption of an epoch costs three passes, each validated item one."""
+        study, frames, captions, valid = self.study, self.frames, 0, self.counts.items.get("valid", 0)
         if job.rule == "pretrain" and study.pretraining:
             name, keys = PRETRAINING, study.pretraining.training
             frames = study.pretraining.max_frames or study.frames.max_frames
         elif job.rule == "sweep_trial" and study.sweep:
             name, keys, frames = study.sweep.method, study.sweep.training, int(job.name.removeprefix("frames"))
+        elif job.rule == "sanity" and study.sanity:
+            name = PRETRAINING if study.pretraining else study.sanity.method or study.trained()[0]
+            keys, frames = study.sanity.training, study.frames.max_frames
+            captions = valid = min(study.sanity.clips, self.counts.items.get("train", 0))
         else:
             name, keys = job.method, study.methods[job.method].training
-        return name, keys, frames, captions_per_epoch(keys, self.counts), valid
-
-    def training(
-        self, job: FinishedJob, name: str, keys: Training, frames: int, captions: int, valid: int
-    ) -> PlannedJob:
-        """A training job of the whole study.
-
-        Args:
-            job: the rehearsed one.
-            name: method whose steps it makes, or :data:`PRETRAINING`.
-            keys: the real block ``training``.
-            frames: of a clip.
-            captions: of an epoch.
-            valid: items of its validation.
-        """
+        captions = captions or captions_per_epoch(keys, self.counts)
         item, pair = self.forward(name, keys, frames)
         batch = min(keys.batch.size, max(captions, 1))
         trained = (1 + BACKWARD_COST) * keys.epochs * max(1, captions // batch) * batch
