@@ -39,7 +39,6 @@ from rewind.cli.rehearse.measured import (
 )
 from rewind.cli.rehearse.shrink import REHEARSED_SEEDS, PreparedRehearsal
 from rewind.config import Dataset, Method, Study, Training
-from rewind.config.pretraining import has_random_features, own_backbone, pretraining_seeds
 from rewind.data.formats.cifar10 import PUBLISHED_IMAGES
 from rewind.registry import HEADS
 
@@ -385,7 +384,7 @@ class CostEstimate:
         """FLOPs of the visual tower for one item; 0 for a method that learns from features, or an unknown tower."""
         if "visual" in keys.freeze or method.noise:
             return 0.0
-        backbone = own_backbone(method) or self.study.backbone.model_dump()
+        backbone = method.own_backbone or self.study.backbone.model_dump()
         return weights.visual_tower_flops(backbone, frames, self.study.frames.size) or 0.0
 
     def _pair_seconds(self, steps: StepTimes, method: Method) -> float:
@@ -413,10 +412,10 @@ class CostEstimate:
     def _pretraining_factor(self, part: MeasuredFolder) -> float:
         """Pre-trainings, or random frozen towers, of the whole study for each of the rehearsal; 1 if there are none."""
         seeds = len(self.study.seeds)
-        if has_random_features(self.study):
+        if self.study.has_random_features:
             return seeds / min(seeds, REHEARSED_SEEDS)
         rehearsed = sum(job.rule == "pretrain" for job in part.jobs)
-        return len(pretraining_seeds(self.study)) / rehearsed if rehearsed else 1.0
+        return len(self.study.pretraining_seeds()) / rehearsed if rehearsed else 1.0
 
     def _requested_cores_gpus(self, rule: str, dataset: Dataset) -> tuple[int, int]:
         """Cores and GPUs of a job of the whole study."""

@@ -21,7 +21,7 @@ from rewind.cli.rehearse import weights
 from rewind.cli.rehearse.counts import REHEARSED_IMAGES, REHEARSED_ROUNDS, sources_present
 from rewind.cli.rehearse.weights import ConfigValues, RehearsedTowers
 from rewind.config import Dataset, Study
-from rewind.config.encoders import SCORING_OPTIONS, Encoding, encoding_of_side
+from rewind.config.encoders import SCORING_OPTIONS, Encoding
 from rewind.config.evaluation import ZeroShot
 from rewind.config.methods import FILE_OPTIONS, PRECOMPUTED_MODELS
 from rewind.data.annotations import read_annotations
@@ -321,7 +321,7 @@ def shrink_dataset(
         for side in ("text", "image"):
             encoder = made_from[side]
             # None for a built-in network.
-            encoding = encoding_of_side(dataset.source.made_from, side) if encoder["encoder"] else None
+            encoding = dataset.source.made_from.encoding(side) if encoder["encoder"] else None
             if encoding is not None and encoding.local() is None:
                 made_from[side] = {"encoder": RANDOM_ENCODER, "name": encoder["name"]}
             elif encoder["name"] == "clip" and not encoder["encoder"]:
