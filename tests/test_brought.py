@@ -165,9 +165,9 @@ BROKEN = {
     "missing": (lambda ids, v: (ids[1:], v[1:]), "no vector for 1 id: 'v0"),
     "extra": (
         lambda ids, v: ([*ids, "stranger"], np.vstack([v, v[:1]])),
-        "of data set doors is called so: 1 id: 'stranger'",
+        "s, not in data set doors: 1 id: 'stranger'",
     ),
-    "doubled": (lambda ids, v: ([ids[1], *ids[1:]], v), "doubled: 1 id: 'v1"),
+    "doubled": (lambda ids, v: ([ids[1], *ids[1:]], v), "duplicate: 1 id: 'v1"),
     "nan": (lambda ids, v: (ids, np.where(np.arange(len(v))[:, None] == 2, np.nan, v)), "NaN or infinity in 1 id: 'v2"),
     "zeros": (lambda ids, v: (ids, np.where(np.arange(len(v))[:, None] == 2, 0.0, v)), "only zeros in 1 id: 'v2"),
     "width": (lambda ids, v: (ids, v[:, :-1]), "share no space"),
@@ -214,7 +214,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
         with pytest.raises(RewindError, match=message):
             read_embedding_file(tmp_path / name, "captions")
     for name, message in (
-        ("d.run", "line 2: the pair of 'q' and 'd' is there twice"),
+        ("d.run", "line 2: the pair of 'q' and 'd' is listed twice"),
         ("e.run", "line 1: the score is not a number"),
         ("f.run", "line 2: the id is empty"),
         ("large.npz", "caption 'q' and item 'a' is 1e[+]39, beyond 3.4e[+]38, the largest in single precision"),

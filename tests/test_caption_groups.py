@@ -138,7 +138,7 @@ def small(dataset: Dataset, folder: Path) -> tuple[dict[str, Any], str]:
     ("text", "message"),
     [
         ("item_id,group\ne,x\n", "row 2: the item_id 'e' is not in the annotations"),
-        ("item_id,group\na,x\na,y\n", "row 3: the item_id 'a' is there twice"),
+        ("item_id,group\na,x\na,y\n", "row 3: the item_id 'a' is listed twice"),
         ("item_id,group\na, \n", "row 2: `group` is empty"),
         ("name,group\na,x\n", "row 1: one column of ids is needed beside `group`"),
         ("item_id,caption_id,group\na,a#0,x\n", "row 1: one column of ids"),

@@ -73,13 +73,13 @@ def test_ids_are_compared_before_anything_is_prepared(checkout: Path) -> None:
     study()
     assert faults() == ""
     items([*item_ids()[:-1], "stranger"], vectors)
-    assert "items.npz: no item of data set doors is called so: 1 id: 'stranger'" in faults()
+    assert "items.npz: unknown items, not in data set doors: 1 id: 'stranger'" in faults()
     assert "captions.csv, for example 'v0'" in faults()
     items(item_ids()[3:], vectors[3:])
     assert "items.npz: no vector for 3 ids: 'v0', 'v1', 'v2'" in faults()
     np.savez("scores.npz", similarity=np.ones((1, 1)), query_ids=["v0#7"], item_ids=["v0"])
     study("scores", file="scores.npz")
-    assert "scores.npz: no caption of data set doors is called so: 1 id: 'v0#7'" in faults()
+    assert "scores.npz: unknown captions, not in data set doors: 1 id: 'v0#7'" in faults()
     assert not Path("results").exists()
 
 
@@ -219,7 +219,7 @@ def test_a_workflow_that_is_started_elsewhere_compares_with_its_own_folder(check
     Path("config/studies/s.yaml").write_text(yaml.safe_dump(keys | {"evaluation": {"settings": ["test"]}}))
     command = [sys.executable, "-m", "snakemake", "-n", "-s", ROOT / "Snakefile", "--directory", checkout]
     done = subprocess.run(command, cwd=elsewhere, env=environment(), capture_output=True, text=True)
-    assert "mine/captions.npz: no caption of data set doors is called so: 40 ids: 'there0#0'" in done.stdout
+    assert "mine/captions.npz: unknown captions, not in data set doors: 40 ids: 'there0#0'" in done.stdout
     assert "for example 'here0#0'" in done.stdout
 
 

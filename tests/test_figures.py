@@ -114,7 +114,7 @@ def test_intervals_without_such_rows_are_refused():
     with pytest.raises(RewindError, match="no row of MnR"):
         forest.interval_forest(interval_table(HEADS), HEADS, metric="MnR")
     twice = pd.concat([interval_table(HEADS)] * 2)
-    with pytest.raises(RewindError, match="'meanP' is there twice"):
+    with pytest.raises(RewindError, match="'meanP' is listed twice"):
         forest.interval_forest(twice, HEADS)
 
 

@@ -282,7 +282,7 @@ def test_every_rule_runs_its_script_under_its_own_name_and_under_a_modules_prefi
     used = Job("mine", NamedList([], {}), Outputs([], {}), NamedList([], {"act": "train"}), {}, 1, {}, "log")
     run_script(used)
     assert ran[-1].name == "train.py"
-    with pytest.raises(RewindError, match=r"rule mine: no rule of Rewind's is called so; .*`params: act="):
+    with pytest.raises(RewindError, match=r"rule mine: Rewind has no rule of this name; .*`params: act="):
         run_script(Job("mine", NamedList([], {}), Outputs([], {}), NamedList([], {}), {}, 1, {}, "log"))
 
 

@@ -53,7 +53,7 @@ def test_pairs_that_are_not_there():
     assert (
         "No pairs" in forest.pair_forest(pd.DataFrame(columns=["first", "second"]), LABELS).axes[0].texts[0].get_text()
     )
-    with pytest.raises(RewindError, match="pair 'meanP' − 'seqLSTM' is there twice"):
+    with pytest.raises(RewindError, match="pair 'meanP' − 'seqLSTM' is listed twice"):
         forest.pair_forest(pd.concat([pair_table(), pair_table()]), LABELS)
 
 
@@ -84,7 +84,7 @@ def test_a_gap_that_cannot_be_drawn():
     assert "needs both settings" in gap_slope(starts, gaps.iloc[:0], LABELS).axes[0].texts[0].get_text()
     with pytest.raises(RewindError, match="no R@1 of method 'meanP' in origin"):
         gap_slope(starts.iloc[1:], gaps, LABELS)
-    with pytest.raises(RewindError, match="'chance' is there twice"):
+    with pytest.raises(RewindError, match="'chance' is listed twice"):
         gap_slope(starts, pd.concat([gaps, gaps.iloc[[3]]]), LABELS)
 
 

@@ -171,7 +171,7 @@ def test_a_caption_of_several_lines_is_no_row(tmp_path: Path) -> None:
 HEADERS = {
     "item_id,split,Captions": "row 1: the column 'caption' is missing; is it 'Captions'?",
     "item_id,caption,splits": "row 1: the column 'splits' is unknown.*did you mean 'split'",
-    "item_id,caption,item_id": "row 1: the column 'item_id' is there twice",
+    "item_id,caption,item_id": "row 1: the column 'item_id' is listed twice",
     "item_id;caption": "row 1: cells are separated by ';'; save the table with commas",
 }
 
@@ -322,7 +322,7 @@ RUN = {
     "five fields": ("q Q0 d 1 0.5 tag\n\nq Q0 d 2 tag\n", "line 3: 5 fields"),
     "an infinite score": ("q Q0 d 1 1e999 tag\n", "line 1: the score is beyond 3.4e.38, .*: '1e999'; divide all"),
     "words": ("q Q0 d 1 high tag\n", "line 1: the score is not a number: 'high'"),
-    "twice": ("q Q0 d 1 1 t\n\nq Q0 d 2 0 t\n", "line 3: the pair of 'q' and 'd' is there twice"),
+    "twice": ("q Q0 d 1 1 t\n\nq Q0 d 2 0 t\n", "line 3: the pair of 'q' and 'd' is listed twice"),
 }
 
 

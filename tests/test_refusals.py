@@ -92,7 +92,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
     assert "figures.method: no method 'meanQ'; available: meanP, chance; did you mean 'meanP'?" in files["one"]
     assert "methods.meanP.head: cannot find 'meanp': no such head. Did you mean meanP?" in files["one"]
     assert files["one"].count("evaluation.settings: ") == 3, "origin, hard and binary without twins"
-    assert "backbone.weights: gone.pt: no such file" in files["two"] and "'test' is there twice" in files["two"]
+    assert "backbone.weights: gone.pt: no such file" in files["two"] and "'test' is listed twice" in files["two"]
     assert "training.objective: cannot find 'infonc'" in files["two"] and "no such file" in files["three"]
     assert files["shapes"].startswith("video.fps: Input should be greater than or equal to 0.01")
 
@@ -104,12 +104,12 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"seeds": [2**32]}, "seeds: 4294967296 is not a seed: give whole numbers from 0 to 4,294,967,295"),
         ({"statistics.seed": -1}, "statistics.seed: Input should be greater than or equal to 0"),
         ({"pretraining": {"seed": 2**32}}, "pretraining.seed: Input should be less than or equal to 4294967295"),
-        ({"statistics.pairs": [["meanP", "chance"], ["chance", "meanP"]]}, "[chance, meanP] is there twice"),
+        ({"statistics.pairs": [["meanP", "chance"], ["chance", "meanP"]]}, "[chance, meanP] is listed twice"),
         ({"statistics.pairs": [["meanP", "meanP"]]}, "compares a method with itself"),
-        ({"tables.columns": ["R@1", "R@5", "R@1"]}, "tables.columns: 'R@1' is there twice"),
+        ({"tables.columns": ["R@1", "R@5", "R@1"]}, "tables.columns: 'R@1' is listed twice"),
         ({"tables.columns": ["R@1", "text_to_item R@1"]}, "are the same column"),
-        ({"evaluation.directions": ["text_to_item"] * 2}, "evaluation.directions: 'text_to_item' is there twice"),
-        ({"sweep": {"max_frames": [2, 2], "method": "meanP"}}, "sweep.max_frames: 2 is there twice"),
+        ({"evaluation.directions": ["text_to_item"] * 2}, "evaluation.directions: 'text_to_item' is listed twice"),
+        ({"sweep": {"max_frames": [2, 2], "method": "meanP"}}, "sweep.max_frames: 2 is listed twice"),
         ({"sweep": {"max_frames": [2], "method": "chance"}}, "sweep.method: 'chance' is not trained"),
         ({"sanity.method": "chance"}, "sanity.method: 'chance' is not trained, so there is nothing to over-fit"),
         ({"training.lr": float("nan")}, "training.lr: Input should be a finite number"),

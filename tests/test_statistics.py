@@ -258,7 +258,7 @@ def test_a_missing_run_is_named(tmp_path):
     [
         ("rank", np.nan, r"a/seed1.parquet, row 4 \(query 'q0003', test, text_to_item\): rank is nan"),
         ("higher", -1.0, r"a/seed1.parquet, row 4 .*: higher is -1"),
-        ("query_id", "q0002", r"a/seed1.parquet, row 4 \(query 'q0002'.*: the query is there twice"),
+        ("query_id", "q0002", r"a/seed1.parquet, row 4 \(query 'q0002'.*: the query is listed twice"),
     ],
 )
 def test_broken_rows_are_refused_with_their_file_and_row(tmp_path, column, value, message):

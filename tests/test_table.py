@@ -75,7 +75,7 @@ def test_clusters_and_twins(tmp_path):
             "row 1: the column 'mood' is unknown, and would change nothing; remove the column",
         ),
         (["item_id,path,split", "1,a,test"], "row 1: the column 'caption' is missing"),
-        ([f"{HEAD},path", "1,a,test,x,b"], "row 1: the column 'path' is there twice"),
+        ([f"{HEAD},path", "1,a,test,x,b"], "row 1: the column 'path' is listed twice"),
         ([HEAD], "no rows below the header"),
         ([HEAD, "1,a,test,x", "2,b,dev,y"], "row 3: the split 'dev' is unknown; use train, valid, test"),
         (

@@ -222,7 +222,7 @@ def change(frame, row, **values):
         (
             "metrics",
             lambda t: pd.concat([t, t.iloc[[3]]], ignore_index=True),
-            r"row 16: the run .* is there twice",
+            r"row 16: the run .* is listed twice",
         ),
         ("metrics", lambda t: change(t, 4, **{"R@5": np.nan}), r"row 6: R@5 of method 'meanP', seed 1"),
         ("metrics", lambda t: change(t, 5, queries=1999), r"row 7: queries of method 'meanP' is 1999"),
@@ -230,7 +230,7 @@ def change(frame, row, **values):
         ("metrics", lambda t: change(t, 2, method="other"), "row 4: method 'other' is not in the study"),
         ("metrics", lambda t: t.drop(columns="MnR"), "column 'MnR' is missing"),
         ("intervals", lambda t: t.drop(index=13), "no row for method 'meanP', hard, text_to_item, R@5"),
-        ("intervals", lambda t: pd.concat([t, t.iloc[[13]]], ignore_index=True), "row 50: .* is there twice"),
+        ("intervals", lambda t: pd.concat([t, t.iloc[[13]]], ignore_index=True), "row 50: .* is listed twice"),
         ("intervals", lambda t: t.assign(estimate=t["estimate"] + 0.01), "of different runs"),
         ("pairs", lambda t: change(t, 1, first="other"), "pairs.csv, row 3: method 'other'"),
         ("pairs", lambda t: pd.concat([t, t.iloc[[2]]], ignore_index=True), r"pairs.csv, row 32: the pair .* twice"),

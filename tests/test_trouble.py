@@ -80,7 +80,7 @@ LARGE = "File too large"
 def test_a_file_that_finds_no_room_is_named(tmp_path, write, said):
     code, err, log = job(tmp_path, f"most(resource.RLIMIT_FSIZE, 65536)\n{write}")
     assert code == 1 and "Traceback" not in err
-    assert said in err and said in log and "start again; what is finished is kept." in err
+    assert said in err and said in log and "rerun; finished work is kept." in err
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".job.log.attempts") == [
         "job.log",
         "kept.csv",

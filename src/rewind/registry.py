@@ -86,7 +86,7 @@ class Registry:
         """A built-in class or function by the name that it has in Python, for ``from rewind.losses import Hnac``.
 
         Raises:
-            AttributeError: if no built-in component is called so.
+            AttributeError: if no built-in component has this name.
 
         >>> LOSSES.attribute("Hnac") is LOSSES.find("hnac")
         True

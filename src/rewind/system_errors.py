@@ -10,10 +10,10 @@ from pathlib import Path
 
 from rewind.errors import RewindError, printable, printable_name
 
-_AGAIN = "start again; what is finished is kept"
+_AGAIN = "rerun; finished work is kept"
 _FREE_SPACE = f"free some space (`df -h` and `df -i` show it) or name another place, and {_AGAIN}"
 _NETWORK_DISK = f"see that the network disk is there, and {_AGAIN}"
-_RIGHT = "give yourself the right to it, or name another place"
+_RIGHT = "get permission to use it, or name another place"
 # What to do about an error that neither the content nor the name of a file can cause.
 _MACHINE_REMEDIES = {
     errno.ENOSPC: _FREE_SPACE,
@@ -106,7 +106,7 @@ def path_error_reason(error: OSError) -> str:
     """Why a path cannot be looked at or opened, and what to do, as the end of a sentence.
 
     >>> path_error_reason(OSError(errno.EACCES, "Permission denied"))
-    'Permission denied; give yourself the right to it, or name another place'
+    'Permission denied; get permission to use it, or name another place'
     """
     what, remedy = _fault_of(error) or (f"cannot be read ({error.strerror or error})", "correct the path")
     return f"{what}; {remedy}"

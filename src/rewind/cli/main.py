@@ -286,7 +286,7 @@ def _add_new(commands: argparse._SubParsersAction[Any]) -> None:
     new.add_argument(
         "--update",
         action="store_true",
-        help="bring up to date the files of such a folder that you have not changed, and list those that differ",
+        help="update the files of such a folder that you have not changed, and list those that differ",
     )
     new.set_defaults(command=_new)
 

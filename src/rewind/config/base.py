@@ -207,7 +207,7 @@ def require_unique(values: list[Any]) -> list[Any]:
     """
     for position, value in enumerate(values):
         if value in values[:position]:
-            raise ValueError(f"{value!r} is there twice; keep one")
+            raise ValueError(f"{value!r} is listed twice; keep one")
     return values
 
 

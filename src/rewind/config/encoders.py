@@ -51,7 +51,7 @@ class Encoding(ConfigModel):
         None, "Frames per second that are read before `sampling`; the study's `frames.rate` if empty.", ge=0.01, le=1000
     )
     batch_size: int = config_field(
-        32, "Captions, frames or clips that the model is given at once; no vectors are made anew for it.", ge=1
+        32, "Captions, frames or clips that the model is given at once; changing it recomputes no vectors.", ge=1
     )
     precision: Literal["fp32", "fp16", "bf16"] = config_field("fp32", "Numbers that the model computes with.")
     encoder_options: dict[str, Any] = config_field({}, "Further options of the encoder.")

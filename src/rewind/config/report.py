@@ -79,7 +79,7 @@ class Statistics(ConfigModel):
             if first == second:
                 raise ValueError(f"[{first}, {second}] compares a method with itself")
             if {first, second} in map(set, (pairs or [])[:position]):  # in either order
-                raise ValueError(f"[{first}, {second}] is there twice; keep the one in the wanted order")
+                raise ValueError(f"[{first}, {second}] is listed twice; remove the one in the wrong order")
         return pairs
 
 

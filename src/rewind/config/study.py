@@ -388,7 +388,7 @@ class Study(ConfigModel):
             # The same paths are allowed: `with_encoded_files` has put them there when a study is read again.
             if method.options.get(option, path) != path:
                 raise RewindError(
-                    f"{where}.options.{option}: there is an encoder, which makes the vectors; keep one of both."
+                    f"{where}.options.{option}: there is an encoder, which makes the vectors; keep only one of them."
                 )
         return encoding
 

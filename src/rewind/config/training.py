@@ -197,7 +197,7 @@ class Training(ConfigModel):
 
 
 class Sanity(ConfigModel):
-    """The over-fitting check: a small subset must be learnt by heart before real runs start."""
+    """The over-fitting check: a model must be able to over-fit a small subset before real runs start."""
 
     clips: int = config_field(200, "Number of training clips to over-fit (originals, one caption each).", ge=2, le=200)
     method: str = config_field("", "Method to use (one that is trained); the first such method if empty.")

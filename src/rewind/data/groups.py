@@ -94,7 +94,7 @@ def _groups_in_file(path: Path, annotations: Annotations, complete: bool) -> pd.
         if not group:
             raise RewindError(f"{where}: `group` is empty; name one or delete the row.")
         if key in groups:
-            raise RewindError(f"{where}: the {column} {key!r} is there twice; keep one row.")
+            raise RewindError(f"{where}: the {column} {key!r} is listed twice; keep one row.")
         groups[key] = group
     if column == "item_id":
         missing = known_ids - set(groups)

@@ -624,7 +624,7 @@ def _check_embeddings(ids: object, values: np.ndarray, lengths: np.ndarray | Non
     ids = text_ids(ids, "ids", where)
     names, times = np.unique(ids, return_counts=True)
     if (times > 1).any():
-        raise RewindError(f"{where}: doubled: {describe_ids(names[times > 1].tolist())}; give each id one vector.")
+        raise RewindError(f"{where}: duplicate: {describe_ids(names[times > 1].tolist())}; give each id one vector.")
     if values.dtype.kind != "f" or values.dtype.itemsize > 8:  # long doubles differ from machine to machine
         raise RewindError(f"{where}: vectors are {values.dtype}, not float16, float32 or float64.")
     if values.dtype == np.float16:
@@ -718,7 +718,9 @@ def read_score_file(path: str | Path) -> ScoreMatrix:
     for what, ids in (("caption", scores.queries), ("item", scores.items)):
         names, times = np.unique(ids, return_counts=True)
         if (times > 1).any():
-            raise RewindError(f"{path}: doubled {what}s: {describe_ids(names[times > 1].tolist())}; keep one of each.")
+            raise RewindError(
+                f"{path}: duplicate {what}s: {describe_ids(names[times > 1].tolist())}; keep one of each."
+            )
     return scores
 
 
@@ -761,7 +763,7 @@ def _read_trec_scores(path: Path) -> ScoreMatrix:
     if repeated.any():
         first = int(np.flatnonzero(repeated)[0])
         raise RewindError(
-            f"{path}: line {numbers[first]}: the pair of {queries[first]!r} and {documents[first]!r} is there twice; "
+            f"{path}: line {numbers[first]}: the pair of {queries[first]!r} and {documents[first]!r} is listed twice; "
             "keep one."
         )
     for encoded_ids, column in ((query_ids, queries), (item_ids, documents)):

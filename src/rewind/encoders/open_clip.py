@@ -92,7 +92,7 @@ def check(encoding: Encoding) -> None:
     if encoding.frames == "model":
         raise RewindError("frames: model: open_clip's models see single pictures; set frames: rewind.")
     if options.untrained and options.pretrained:
-        raise RewindError("encoder_options.untrained: there are pretrained weights too; keep one of both.")
+        raise RewindError("encoder_options.untrained: there are pretrained weights too; keep only one of them.")
     folder = local_model_folder(encoding)
     if folder is not None:
         _check_folder(encoding, options, folder)

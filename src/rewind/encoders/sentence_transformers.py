@@ -54,7 +54,7 @@ def check(encoding: Encoding) -> None:
     options = _options(encoding)
     for side in ("text_prompt", "item_prompt"):
         if getattr(options, side) is not None and getattr(options, f"{side}_name") is not None:
-            raise RewindError(f"encoder_options.{side}: there is {side}_name too; keep one of both.")
+            raise RewindError(f"encoder_options.{side}: there is {side}_name too; keep only one of them.")
     if encoding.frames == "model":
         raise RewindError("frames: model: models of sentence-transformers are given frames; set frames: rewind.")
     folder = local_model_folder(encoding)

@@ -232,7 +232,7 @@ def _check_header(where: str, header: list[str], columns: CsvColumns) -> None:
             )
     for name in names:
         if names.count(name) > 1:
-            raise RewindError(f"{where}: the column {name!r} is there twice; keep one.")
+            raise RewindError(f"{where}: the column {name!r} is listed twice; keep one.")
 
 
 def _closest_name(name: str, names: Sequence[str]) -> str:

@@ -494,7 +494,7 @@ def _check_expected(retriever: PrecomputedScores | PrecomputedEmbeddings, expect
     for what, ids, where in _id_lists(retriever) if "only" not in expected.annotations.notes else ():
         if strangers := np.setdiff1d(ids, valid_ids[what].to_numpy(dtype=str)).tolist():
             raise RewindError(
-                f"{where}: no {what} of data set {dataset} is called so: {describe_ids(strangers)}; its {what}s are "
+                f"{where}: unknown {what}s, not in data set {dataset}: {describe_ids(strangers)}; its {what}s are "
                 f"those of {expected.where}, for example {valid_ids[what].iloc[0]!r}."
             )
     if expected.whole:
@@ -526,7 +526,7 @@ def check_precomputed_ids(retriever: Retriever, folder: Path, dataset: str) -> N
         if strangers := np.setdiff1d(ids, valid_ids[what].to_numpy(dtype=str)).tolist():
             file = folder / "items.csv" if what == "item" else folder / "captions"
             raise RewindError(
-                f"{where}: no {what} of data set {dataset} is called so: {describe_ids(strangers)}; the ids are in "
+                f"{where}: unknown {what}s, not in data set {dataset}: {describe_ids(strangers)}; the ids are in "
                 f"{file}."
             )
     retriever.from_captions(*retriever.covers(items, captions))

@@ -498,7 +498,7 @@ def metric_interval(results: Results, method: str, setting: str, direction: str,
     ):
         raise RewindError(f"intervals.csv: no row for {where}; run the statistics again.")
     if len(rows) > 1:
-        raise RewindError(f"intervals.csv, row {rows[1][0]}: {where} is there twice.")
+        raise RewindError(f"intervals.csv, row {rows[1][0]}: {where} is listed twice.")
     if not rows:
         return np.nan, np.nan
     row, estimate, low, high = rows[0]
@@ -556,7 +556,7 @@ def _check_runs(rows: pd.DataFrame, results: Results, setting: str) -> None:
     duplicates = rows[rows.duplicated(_RUN_COLUMNS)]
     if len(duplicates):
         run = ", ".join(str(duplicates.iloc[0][name]) for name in _RUN_COLUMNS)
-        raise RewindError(f"metrics.csv, row {duplicates.index[0] + 2}: the run ({run}) is there twice.")
+        raise RewindError(f"metrics.csv, row {duplicates.index[0] + 2}: the run ({run}) is listed twice.")
 
 
 def _check_seeds(rows: pd.DataFrame, results: Results, setting: str) -> None:
@@ -609,4 +609,4 @@ def _check_pairs(results: Results) -> None:
     duplicates = results.pairs[results.pairs.duplicated(list(_PAIR_COLUMNS))]
     if len(duplicates):
         pair = ", ".join(map(str, duplicates.iloc[0][list(_PAIR_COLUMNS)]))
-        raise RewindError(f"pairs.csv, row {duplicates.index[0] + 2}: the pair ({pair}) is there twice.")
+        raise RewindError(f"pairs.csv, row {duplicates.index[0] + 2}: the pair ({pair}) is listed twice.")

@@ -100,7 +100,7 @@ def check_ranks(table: pd.DataFrame, where: str) -> None:
     duplicated = table.duplicated(_QUERY_KEY).to_numpy()
     if duplicated.any():
         raise RewindError(
-            f"{where}, row {_describe_row(table, duplicated)}: the query is there twice; keep one of the rows."
+            f"{where}, row {_describe_row(table, duplicated)}: the query is listed twice; keep one of the rows."
         )
 
 

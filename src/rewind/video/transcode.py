@@ -235,8 +235,8 @@ def transcode_clip(
 def system_fault(source: Path, what: str) -> RewindError:
     """The error for a fault of the machine while ``source`` was read or its clip was written."""
     return RewindError(
-        f"{source}: {what}. That is a fault of the machine, and nothing is recorded against the file: mend it and "
-        "start again; what is finished is kept. If it happens with this file alone, take the file away."
+        f"{source}: {what}. That is a fault of the machine, and nothing is recorded against the file: fix it and "
+        "rerun; finished work is kept. If it happens with this file alone, take the file away."
     )
 
 

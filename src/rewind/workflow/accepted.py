@@ -30,7 +30,7 @@ class AcceptedEdit:
         changed: what differs between the two, in words.
         who, when: who accepted it (the account's name), and the day.
         output: one of its outputs.
-        state: :func:`hash_size_and_ends` of that file when the edit was accepted. An output that was made anew since
+        state: :func:`hash_size_and_ends` of that file when the edit was accepted. An output that was rebuilt since
             is not of the old code.
     """
 

@@ -266,7 +266,7 @@ def explain_failure(job: Job, error: Exception) -> RewindError | None:
     """The error to raise where a job failed with an unexpected exception because an input cannot be read.
 
     Returns:
-        None if all inputs can be read: then the failure is a defect of the program.
+        None if all inputs can be read: then the failure is a bug in Rewind.
     """
     for path in dict.fromkeys(job.input):
         checksum_file = _checksum_path(path)

@@ -208,7 +208,7 @@ def selected_studies(config: Mapping[str, Any]) -> list[str]:
         if name == "data":
             raise RewindError("studies: a study cannot be called 'data': results/data is the folder of the datasets.")
         if names.count(name) > 1:
-            raise RewindError(f"studies: {name!r} is there twice; keep one.")
+            raise RewindError(f"studies: {name!r} is listed twice; keep one.")
     return [str(name) for name in names]
 
 

@@ -301,7 +301,7 @@ def _script_name(job: Job) -> str:
     rule = strip_rule_prefix(str(job.params.get("act") or job.rule))
     if not rule:
         raise RewindError(
-            f"rule {job.rule}: no rule of Rewind's is called so; a rule that uses one under another name says which by "
+            f"rule {job.rule}: Rewind has no rule of this name; a rule that uses one under another name says which by "
             '`params: act="train"`.'
         )
     return RULES[rule].script or rule
@@ -417,7 +417,7 @@ def job_session(
 ) -> Iterator[None]:
     """The process around a job: tee its output into ``log``, set thread counts, lease ``gpus``.
 
-    A :class:`RewindError` or a fault of the machine ends the process with its message alone; anything else is a defect
+    A :class:`RewindError` or a fault of the machine ends the process with its message alone; anything else is a bug
     and shows its traceback.
 
     Args:
@@ -490,7 +490,7 @@ def _time_and_host() -> str:
 def exit_on_error() -> Iterator[None]:
     """End the process with exit code 1 where the block fails.
 
-    An error for people and a fault of the machine are printed as one sentence; a defect of ours shows its traceback.
+    An error for people and a fault of the machine are printed as one sentence; a bug in Rewind shows its traceback.
     """
     try:
         yield

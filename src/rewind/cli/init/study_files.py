@@ -441,7 +441,7 @@ def _sanity_lines(sizes: StudySizes) -> list[str]:
     else:
         training = {"epochs": 100, "batch": {"size": max(2, sizes.sanity)}}
     lines = [
-        yaml_line("clips", sizes.sanity, "so many training clips must be learnt by heart before runs start", 1),
+        yaml_line("clips", sizes.sanity, "training clips that a model must over-fit before runs start", 1),
         yaml_line("min_r1", sizes.min_r1, "R@1 to be reached there; less where clips share their captions", 1),
         yaml_line("training", training | {"evaluate_every": 10}, "where it differs from the above", 1),
     ]

@@ -43,7 +43,7 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     its path, with ``_`` between folders. Images that exist already are not written again.
 
     Raises:
-        RewindError: if the package is neither in ``source.folder`` nor to be had with apt-get, or holds no stamps.
+        RewindError: if the package is neither in ``source.folder`` nor available through apt-get, or holds no stamps.
     """
     where, store = f"config/datasets/{dataset.name}.yaml", folder / ".package"
     tree = _locate_stamps(dataset.source.folder, store, where)

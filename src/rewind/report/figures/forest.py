@@ -251,7 +251,7 @@ def index_rows(rows: pd.DataFrame, keys: list[str], what: str) -> pd.DataFrame:
     """
     duplicates = rows[rows.duplicated(keys)]
     if len(duplicates):
-        raise RewindError(f"{what} {' − '.join(repr(duplicates.iloc[0][key]) for key in keys)} is there twice.")
+        raise RewindError(f"{what} {' − '.join(repr(duplicates.iloc[0][key]) for key in keys)} is listed twice.")
     return rows.set_index(keys)
 
 

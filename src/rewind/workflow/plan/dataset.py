@@ -206,7 +206,7 @@ class DatasetPlan:
         return self._most(encoding, "gpus")
 
     def encoding_execution(self, encoding: str) -> dict[str, Any]:
-        """How it is computed, whatever comes out: no vectors are made anew for it."""
+        """How it is computed, whatever comes out: changing it recomputes no vectors."""
         require_gpu = bool(self._most(encoding, "require_gpu"))
         return {"batch_size": self.encodings[encoding].batch_size, "require_gpu": require_gpu}
 
