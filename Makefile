@@ -18,7 +18,7 @@ STUDIES := heads_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime,$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo test test-workflows golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo test test-workflows seeded-faults golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -69,6 +69,10 @@ test: $(TESTED)
 # From clips to tables, killed, edited and resumed: longer than all other tests together.
 test-workflows: $(TESTED)
 	$(PYTEST) -m slow
+
+# Before a release: faults planted one at a time, and which test finds each.
+seeded-faults: $(TESTED)
+	$(BIN)/python benchmarks/seeded_faults.py
 
 # What agrees with other people's own code, and how closely.
 golden: $(VENV)/.ready-dev $(VENV)/.ready-towers
