@@ -127,7 +127,7 @@ def test_a_weights_file_of_an_architecture_has_its_own_preprocessing(tmp_path: P
         ("ViT-B-32-quickgelu", {"pretrained": "openai"}, ["HF_HUB_OFFLINE", "timm/vit_base_patch32_clip_224.openai"]),
         ("PE-Core-B-16", {"pretrained": __file__}, ["encoder_options.preprocess", "squash", "meta"]),
         ("ViT-B-32", {"pretrained": __file__}, ["encoder_options.quick_gelu"]),
-        ("ViT-B-32", {"pretrained": "openai", "untrained": True}, ["keep one"]),
+        ("ViT-B-32", {"pretrained": "openai", "untrained": True}, ["keep only one"]),
         ("ViT-B-32", {"untraind": True}, ["no such option", "untrained"]),
         ("/nowhere/model", {}, ["/nowhere/model", "no such folder"]),
         ("owner/model", {}, ["HF_HUB_OFFLINE", "owner/model/open_clip_model.safetensors"]),
@@ -274,7 +274,7 @@ def test_prompts_change_texts_and_are_known_by_name(tiny: dict[str, Path]) -> No
     with pytest.raises(RewindError, match="no prompt 'search'"):
         build_encoder(keys("sentence_transformers", tiny["clip"], encoder_options={"text_prompt_name": "search"}))
     both = {"text_prompt": "a", "text_prompt_name": "query"}
-    refused(keys("sentence_transformers", tiny["clip"], encoder_options=both), "keep one")
+    refused(keys("sentence_transformers", tiny["clip"], encoder_options=both), "keep only one")
     with pytest.raises(RewindError, match="texts and"):
         build_encoder(keys("sentence_transformers", tiny["xclip"]))
 
