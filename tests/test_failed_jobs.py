@@ -8,9 +8,6 @@ import sys
 
 import pytest
 
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
 from failed_jobs import LINES, reasons
 
 SNAKEFILE = """

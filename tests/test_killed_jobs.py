@@ -17,8 +17,6 @@ import pytest
 from conftest import ROOT
 from rewind.workflow.job import Job, NamedList
 from rewind.workflow.temporary_files import remove_old_temporary_files, remove_temporary_files
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
 from sigkill_compare import DRAFT, compare_all, left_over
 from sigkill_moments import KINDS, Moment, by_kind, plan, targets
 

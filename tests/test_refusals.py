@@ -229,10 +229,10 @@ def test_every_check_is_in_the_list_and_needs_something_that_is_known() -> None:
     written = {
         value for value in vars(checks).values() if inspect.isfunction(value) and value.__module__ == checks.__name__
     }
-    own = {check for check in written if list(inspect.signature(check).parameters) == ["given"]}
+    own = {check for check in written if list(inspect.signature(check).parameters) == ["inputs"]}
     assert own == {check.run for check in checks.CHECKS}
-    given = checks.Preflight({})
-    assert all(hasattr(given, check.needs) for check in checks.CHECKS)
+    inputs = checks.Preflight({})
+    assert all(hasattr(inputs, check.needs) for check in checks.CHECKS)
 
 
 def test_just_before_the_first_job_the_first_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

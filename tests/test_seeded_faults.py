@@ -9,8 +9,6 @@ import sys
 import pytest
 
 from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
 from seeded_faults import FAULTS, Fault, plant
 
 PACKAGES_WITHOUT_NUMBERS = {"cli"}  # commands: what they print is computed elsewhere

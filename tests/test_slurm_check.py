@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
 import slurm_cluster
 import slurm_watch
 from rewind.errors import RewindError

@@ -20,8 +20,6 @@ from rewind.training.checkpoint import StateFile
 from rewind.training.checkpoint_store import RemoteStore, open_checkpoint_store, state_folder_problems, state_path
 from rewind.workflow.job import Job
 from rewind.workflow.preflight.files import study_faults
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
 from s3_server import bucket_server, keys, lacking
 
 KILLED = -9

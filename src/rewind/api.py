@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.config.base import read_options
+from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.report import SEARCH_DIRECTIONS, Statistics, Tables
 from rewind.data.annotations import twin_of
 from rewind.errors import RewindError
@@ -33,7 +34,7 @@ from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.report import render
 from rewind.report.footnotes import Footnotes
 from rewind.report.results import Results, interval_procedures, setting_sizes
-from rewind.report.table import Table
+from rewind.report.table import MISSING, Table
 from rewind.report.tables import SPECS, TableInputs
 from rewind.statistics.blocks import check_ranks
 from rewind.statistics.comparisons import compare_methods
@@ -110,7 +111,7 @@ def ranks(
     ]
     items = pd.DataFrame({"item_id": ids, "cluster_id": groups, "reversed": (original_of >= 0).astype(int)})
     captions = pd.DataFrame({"caption_id": names, "video_id": items["item_id"].to_numpy()[columns]})
-    settings = ["test"] if twins is None else ["origin", "hard", "binary"]
+    settings = ["test"] if twins is None else [*TWIN_SETTINGS]
     return rank_table(scores, captions, items, settings, list(directions), "scores")
 
 
@@ -269,7 +270,7 @@ def compare(
             intervals=tables.intervals,
             pairs=tables.pairs,
             labels={name: name for name in runs},
-            train=dict.fromkeys(runs, "–"),
+            train=dict.fromkeys(runs, MISSING),
             fixed=fixed,
             primary=primary,
             confidence=confidence,
@@ -306,7 +307,8 @@ def table(
         title: of the data, for the caption.
         labels: method → its name in the table, in the order of rows; methods that it leaves out keep theirs.
         train: method → what it was trained on, for a column of its own.
-        columns: of ``kind: setting``, as the key ``tables.columns``: ``R@1``, ``R@1 interval``, ``V2T R@5``, ``rank``.
+        columns: of ``kind: setting``, as the key ``tables.columns``: ``R@1``, ``R@1 interval``, ``item_to_text R@5``,
+            ``Rank``.
 
     Raises:
         RewindError: for a format, kind, setting or method that there is not.
@@ -342,7 +344,7 @@ def table(
     if not inputs.has(spec.needs, setting):
         raise RewindError(f"kind: there are no numbers for {kind!r}.")
     made = spec.build(inputs, setting)
-    if kind == "setting" and not any(numbers.train[method] != "–" for method in numbers.labels):
+    if kind == "setting" and not any(numbers.train[method] != MISSING for method in numbers.labels):
         made = made.pick([position for position, column in enumerate(made.columns) if column.title != "Train"])
     return _FORMATS[format](made)
 

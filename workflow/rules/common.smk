@@ -20,16 +20,14 @@ from rewind.workflow.config import custom_rules, load_checked_config, load_confi
 from rewind.workflow.plan.files import Unwatched, UserFile
 from rewind.workflow.plan.rules import CodeHashes, WorkflowPlan
 from rewind.workflow.plan.study import DRAWN_OF_A_RUN, PICTURES, PICTURES_OF_A_RUN
-from rewind.workflow.preflight.checks import Preflight, run_checks
+from rewind.workflow.preflight.checks import CACHE_FILE, Preflight, run_checks
 from rewind.workflow.user_inputs import UserInputs
 
 # Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for is there. Jobs
 # that read the workflow anew on another machine need only the keys.
 try:
     if FIRST_PROCESS:
-        STUDIES, DATASETS = load_checked_config(
-            config, Path(".snakemake/rewind/preflight.json"), sys.argv[1:], HOME, TYPED
-        )
+        STUDIES, DATASETS = load_checked_config(config, CACHE_FILE, sys.argv[1:], HOME, TYPED)
     else:
         STUDIES, DATASETS = load_config(config, HOME, TYPED)
     CUSTOM_RULES = custom_rules(config)

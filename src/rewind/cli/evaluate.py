@@ -35,6 +35,7 @@ from rewind.workflow.config import MAIN_CONFIG, load_checked_config
 from rewind.workflow.job import PRINT_TABLES
 from rewind.workflow.plan.rules import WorkflowPlan
 from rewind.workflow.plan.study import StudyPlan
+from rewind.workflow.preflight.checks import CACHE_FILE
 
 FILE_HEADER = "# Written by `rewind evaluate`; edit it as you like, and run it with:\n"
 
@@ -273,9 +274,7 @@ def _write_checked(texts: dict[Path, str], name: str, replaced: Collection[Path]
         "To put further models into the study of an earlier command: --add.",
     )
     with write_files(texts, replaced) as backups:
-        loaded = load_checked_config(
-            _snakemake_config(name), Path(".snakemake/rewind/preflight.json"), typed={"studies": [name]}
-        )
+        loaded = load_checked_config(_snakemake_config(name), CACHE_FILE, typed={"studies": [name]})
     for path, old_text in backups.items():
         print(f"{'wrote' if old_text is None else 'changed'} {path}")
     return WorkflowPlan(*loaded).studies[name], backups

@@ -40,6 +40,7 @@ from rewind.report.results import (
     trusted_ranks,
 )
 from rewind.report.short_notes import with_latex_notes
+from rewind.report.table import MISSING
 from rewind.report.tables import TableInputs, build_tables, summary_text
 from rewind.statistics.rank_files import read_near_ties, read_not_evaluated, read_ranks
 
@@ -143,7 +144,7 @@ def _training_text(method: Method, dataset: Dataset, pretrained: bool) -> str:
     learns_from_data = learns_from_data or (
         pretrained and method.model in ZERO_SHOT_MODELS and method.uses_study_backbone
     )
-    return dataset.title or dataset.name if learns_from_data else "–"
+    return dataset.title or dataset.name if learns_from_data else MISSING
 
 
 # ---- Numbers and figure of cosine gaps ------------------------------------------------------------------------------

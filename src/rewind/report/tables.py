@@ -841,7 +841,7 @@ SPECS: tuple[TableSpec, ...] = (
         data=lambda inputs, _: cosine_gap.cosine_gap_pair_csv_rows(inputs.cosine_gaps),
         short_note=_intervals_line,
     ),
-    # Only `rewind publish` has these numbers beside the others: a rule of its own writes the table, on request.
+    # Only `python tools/publish` has these numbers beside the others: a rule of its own writes the table, on request.
     TableSpec(
         "efficiency",
         file="table_efficiency",

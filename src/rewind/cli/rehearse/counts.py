@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewind.config import Dataset, Study
+from rewind.config import Dataset
 from rewind.data.annotations import SPLITS, read_annotations
 from rewind.data.dummy import find_dummy_data
-from rewind.data.formats.cifar10 import CIFAR10_CLASSES, PUBLISHED_IMAGES
+from rewind.data.formats.cifar10 import CIFAR10_CLASSES
 from rewind.io.files import read_csv
 from rewind.video.sources import sources_folder
 from rewind.workflow.preflight.files import dataset_faults
@@ -59,11 +59,6 @@ class DatasetCounts:
             "labelled": images,
             "rounds": rounds,
         }
-
-
-def full_units(counts: DatasetCounts, study: Study, frames: int) -> dict[str, int]:
-    """The units of a whole study."""
-    return counts.units(frames, PUBLISHED_IMAGES, study.tables.verdict.rounds if study.tables.verdict else 1)
 
 
 def count_dataset(dataset: Dataset, items: tuple[int, int, int] | None, origin: Dataset | None = None) -> DatasetCounts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rewind.config import Dataset, Study
@@ -20,6 +21,8 @@ from rewind.workflow.preflight.annotations import annotation_faults
 from rewind.workflow.preflight.faults import FaultCollector
 
 STUDY_CONFIG, DATASET_CONFIG = "config/studies/{}.yaml", "config/datasets/{}.yaml"
+CACHE_FILE = Path(".snakemake/rewind/preflight.json")
+"""What passed before, beside Snakemake's own records."""
 Faults = Mapping[str, Sequence[str]]
 """File → what is wrong in it, each ``key: what is wrong; what to do`` without a full stop."""
 
@@ -67,82 +70,82 @@ class Check(NamedTuple):
     only_once: bool = False
 
 
-def dataset_files(given: Preflight) -> Faults:
-    return {DATASET_CONFIG.format(name): files.dataset_faults(dataset) for name, dataset in given.datasets.items()}
+def dataset_files(inputs: Preflight) -> Faults:
+    return {DATASET_CONFIG.format(name): files.dataset_faults(dataset) for name, dataset in inputs.datasets.items()}
 
 
-def study_files(given: Preflight) -> Faults:
-    return {STUDY_CONFIG.format(name): files.study_faults(study) for name, study in given.studies.items()}
+def study_files(inputs: Preflight) -> Faults:
+    return {STUDY_CONFIG.format(name): files.study_faults(study) for name, study in inputs.studies.items()}
 
 
-def texts_of_models(given: Preflight) -> Faults:
-    return {STUDY_CONFIG.format(name): files.text_faults(study) for name, study in given.studies.items()}
+def texts_of_models(inputs: Preflight) -> Faults:
+    return {STUDY_CONFIG.format(name): files.text_faults(study) for name, study in inputs.studies.items()}
 
 
-def files_of_submissions(given: Preflight) -> Faults:
+def files_of_submissions(inputs: Preflight) -> Faults:
     faults: dict[str, list[str]] = {}
-    for name, study in given.studies.items():
-        wanted = any(target.startswith(f"results/{name}/submission/") for target in given.targets)
-        if wanted and study.dataset in given.datasets:
-            lines = files.submission_faults(study, given.datasets[study.dataset])
+    for name, study in inputs.studies.items():
+        wanted = any(target.startswith(f"results/{name}/submission/") for target in inputs.targets)
+        if wanted and study.dataset in inputs.datasets:
+            lines = files.submission_faults(study, inputs.datasets[study.dataset])
             faults.setdefault(DATASET_CONFIG.format(study.dataset), []).extend(lines)  # studies may share a dataset
     return faults
 
 
-def encoders_by_name(given: Preflight) -> Faults:
+def encoders_by_name(inputs: Preflight) -> Faults:
     return {
-        STUDY_CONFIG.format(name): models.encoder_faults(study, given.datasets.get(study.dataset), given.cache)
-        for name, study in given.studies.items()
+        STUDY_CONFIG.format(name): models.encoder_faults(study, inputs.datasets.get(study.dataset), inputs.cache)
+        for name, study in inputs.studies.items()
     }
 
 
-def splits_of_annotations(given: Preflight) -> Faults:
-    of_studies, of_datasets = annotation_faults(given.studies, given.datasets, given.cache)
+def splits_of_annotations(inputs: Preflight) -> Faults:
+    of_studies, of_datasets = annotation_faults(inputs.studies, inputs.datasets, inputs.cache)
     return {STUDY_CONFIG.format(name): lines for name, lines in of_studies.items()} | {
         DATASET_CONFIG.format(name): lines for name, lines in of_datasets.items()
     }
 
 
-def models_on_meta_tensors(given: Preflight) -> Faults:
-    faults = models.all_model_faults(given.studies, given.datasets, given.cache)
+def models_on_meta_tensors(inputs: Preflight) -> Faults:
+    faults = models.all_model_faults(inputs.studies, inputs.datasets, inputs.cache)
     return {STUDY_CONFIG.format(name): lines for name, lines in faults.items()}
 
 
-def gpus_of_this_machine(given: Preflight) -> Faults:
+def gpus_of_this_machine(inputs: Preflight) -> Faults:
     """A run on one machine takes no more GPUs than it has; where it has none, jobs use the CPU."""
     count = count_visible_gpus()
     return _too_many_gpus(
-        given, count, f"this machine has {count}: lower the number, or run on a machine with that many"
+        inputs, count, f"this machine has {count}: lower the number, or run on a machine with that many"
     )
 
 
-def lost_clips(given: Preflight) -> Faults:
+def lost_clips(inputs: Preflight) -> Faults:
     """Shards of clips that are gone are made again by themselves or not at all, or all that follows would run."""
-    outputs = {path for _, paths in given.planned for path in paths}
-    if outputs.intersection(given.lost) and not all(rule.endswith("video_shard") for rule, _ in given.planned):
-        raise RewindError(how_to_restore_shards(given.lost))
+    outputs = {path for _, paths in inputs.planned for path in paths}
+    if outputs.intersection(inputs.lost) and not all(rule.endswith("video_shard") for rule, _ in inputs.planned):
+        raise RewindError(how_to_restore_shards(inputs.lost))
     return {}
 
 
-def states_of_slurm_jobs(given: Preflight) -> Faults:
-    settings = given.slurm
+def states_of_slurm_jobs(inputs: Preflight) -> Faults:
+    settings = inputs.slurm
     if fault := cluster.status_fault(settings.status_command, settings.init_seconds_before_status_checks):
         raise RewindError(fault)
     return {}
 
 
-def gpus_of_slurm_nodes(given: Preflight) -> Faults:
+def gpus_of_slurm_nodes(inputs: Preflight) -> Faults:
     """A job runs on one node."""
     count = cluster.gpus_of_largest_node()
     return _too_many_gpus(
-        given, count, f"no node of this cluster has more than {count}, and a run is on one node: lower the number"
+        inputs, count, f"no node of this cluster has more than {count}, and a run is on one node: lower the number"
     )
 
 
-def _too_many_gpus(given: Preflight, available: int, reason: str) -> Faults:
+def _too_many_gpus(inputs: Preflight, available: int, reason: str) -> Faults:
     return {
         STUDY_CONFIG.format(name): [f"resources.gpus: {study.resources.gpus}, but {reason}"]
-        for name, study in given.studies.items()
+        for name, study in inputs.studies.items()
         if 0 < available < study.resources.gpus
     }
 
@@ -162,12 +165,12 @@ CHECKS = (
 )
 
 
-def run_checks(when: Literal["read", "start"], given: Preflight, faults: FaultCollector | None = None) -> None:
+def run_checks(when: Literal["read", "start"], inputs: Preflight, faults: FaultCollector | None = None) -> None:
     """Run the checks of :data:`CHECKS` that are due, in their order.
 
     Args:
         when: which are due.
-        given: what they look at.
+        inputs: what they look at.
         faults: what was found before them, and is told with what they find.
 
     Raises:
@@ -179,12 +182,12 @@ def run_checks(when: Literal["read", "start"], given: Preflight, faults: FaultCo
     faults = faults or FaultCollector()
     try:
         for check in CHECKS:
-            if check.when != when or not getattr(given, check.needs):
+            if check.when != when or not getattr(inputs, check.needs):
                 continue
-            for path, lines in check.run(given).items():
+            for path, lines in check.run(inputs).items():
                 faults.add(path, lines, check.only_once)
             if when == "start":
                 faults.end()
     finally:
-        given.cache.save()
+        inputs.cache.save()
     faults.end()
