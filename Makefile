@@ -85,7 +85,7 @@ rehearse:
 
 # It also fails where a job looks at a file that its rule does not declare; with WATCH=--all-rules where a rule had no job.
 rehearse-studies: $(VENV)/.ready-towers
-	$(BIN)/python tests/undeclared.py $(WATCH) $(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
+	$(BIN)/python tests/support/undeclared.py $(WATCH) $(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
 
 # A third of them, another one for the next commit: what CI runs.
 rehearse-by-turns: $(VENV)/.ready-towers
@@ -120,7 +120,7 @@ s3-check: $(S3)/.ready
 # Two clones and a few jobs; and training states in a bucket, whose tests are skipped where these packages are not there.
 s3-check-short: $(S3)/.ready $(VENV)/.ready-dev
 	$(S3)/bin/python benchmarks/s3_check.py --short
-	OMP_NUM_THREADS=1 $(S3)/bin/python -m pytest tests/test_state_places.py
+	OMP_NUM_THREADS=1 $(S3)/bin/python -m pytest tests/training/test_state_places.py
 
 # Which rule follows which, per kind of study: an arrow that follows from others is left out. Needs graphviz.
 RULEGRAPHS := demo cosine_gap_demo sanw_stamps translator_stamps models_demo

@@ -23,7 +23,7 @@ def run(out: Path) -> int:
     """Run the tests, which write ``out``; their exit code."""
     # One process: each has notes of its own. One thread: sums are added in one order.
     command = [sys.executable, "-m", "pytest", "-m", "golden", "--golden-table", str(out.resolve())]
-    files = sorted(str(file) for file in (ROOT / "tests").glob("test_*.py") if "golden_numbers" in file.read_text())
+    files = sorted(str(file) for file in (ROOT / "tests").rglob("test_*.py") if "golden_numbers" in file.read_text())
     return subprocess.run([*command, *files], cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}).returncode
 
 

@@ -522,10 +522,15 @@ def run_tests(root: Path, files: list[str], processes: int = 0) -> tuple[bool, s
     return done.returncode != 0, failed[0].removeprefix("tests/") if failed else "cannot be imported"
 
 
+def file_of_tests(name: str) -> Path:
+    """The file ``test_<name>.py``, in whichever folder it is."""
+    return next((ROOT / "tests").rglob(f"test_{name}.py"))
+
+
 def named_tests(faults: list[Fault]) -> list[str]:
     """The test files that faults name, each once."""
     names = dict.fromkeys(name for fault in faults for name in fault.tests.split())
-    return [f"tests/test_{name}.py" for name in names]
+    return [str(file_of_tests(name).relative_to(ROOT)) for name in names]
 
 
 def main() -> int:

@@ -22,10 +22,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 hypothesis.settings.register_profile("rewind", deadline=None)
 hypothesis.settings.load_profile("rewind")
 
-# It asserts for the tests that name it as a plugin.
-pytest.register_assert_rewrite("init_room")
+# They assert for the tests that name them as plugins.
+pytest.register_assert_rewrite("brought_files", "init_room", "packed_clips")
 
-ROOT = Path(__file__).resolve().parents[1]
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 UNSEEN = "browser tests did not run: "

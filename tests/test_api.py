@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from brought_files import COUNT, caption_ids, item_ids, write_captions
-from conftest import ROOT
+from checkout import ROOT
 from rewind.api import compare, metrics, ranks, table
 from rewind.cli.new import make_working_folder
 from rewind.config.report import Statistics

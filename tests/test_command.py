@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
-from conftest import ROOT
+from checkout import ROOT
 from rewind.provenance import COMMAND_VARIABLE, record_command, redacted_command, user_command
+from startup_lines import STARTUP
 
 TYPED = ["--cores", "all", "--resources", "gpu=4", "--config", "studies=[rtime]"]
 OVER = "overrides={studies.x.text.tokenizer: 'clip', studies.x.backbone.token_mask: 0.5}"
@@ -54,14 +55,6 @@ def test_only_the_first_process_says_what_was_typed(monkeypatch):
     assert user_command() == redacted_command(sys.argv)
 
 
-# What the files between set, and what is looked at before the first job.
-STARTUP = f"""
-from rewind.errors import RewindError
-from rewind.workflow.preflight.checks import Preflight, run_checks
-
-STUDIES, LOST = {{}}, []
-include: "{ROOT}/workflow/rules/startup.smk"
-"""
 SNAKEFILE = f"""
 import json
 {STARTUP}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from checkout import ROOT
 
 BEHIND_THE_DOOR = {"open_clip", "torchvision", "timm", "transformers", "sentence_transformers"}
 FILES = [

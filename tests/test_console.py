@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from checkout import ROOT
 from init_room import CLIPS, told
 from rewind.errors import RewindError, printable, printable_name
 from rewind.io.files import reading_user_file

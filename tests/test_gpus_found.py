@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from checkout import ROOT
 from rewind.platform import ec2_instance_type, nvidia_driver_version
 
 UUIDS = [f"GPU-{n}2345678-1234-1234-1234-123456789abc" for n in range(3)]

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from conftest import ROOT
+from checkout import ROOT
 from rewind.config import Backbone, Method, Text
 from rewind.errors import RewindError
 from rewind.models.clip4clip import build

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import ROOT
+from checkout import ROOT
 from rewind.cli.main import main
 from rewind.errors import RewindError
 from rewind.io import files

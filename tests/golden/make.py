@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parent / "support"))
 from golden_numbers import GRID, Selected, load  # noqa: E402
 
 STEP = 13  # shares no divisor with the widths of any tensor, so that every row and every column is met

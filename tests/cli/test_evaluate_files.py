@@ -1,0 +1,144 @@
+"""Files that ``rewind evaluate`` writes: none of a command that fails, further models in a study that is there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+
+from brought_files import caption_ids, item_ids, write_captions, write_vectors
+from checkout import ROOT
+from rewind.cli.main import main
+from rewind.config import load_study
+from rewind.data.readers import read_embedding_file
+from rewind.errors import RewindError
+
+STUDY, DATASET = Path("config/studies/doors.yaml"), Path("config/datasets/doors.yaml")
+ARGUMENTS = ["evaluate", "--data", "doors.csv", "--vectors", "one/captions.npz", "one/items.npz"]
+
+
+@pytest.fixture
+def snakemake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A folder with captions and vectors of two models, in which Snakemake ends with ``code`` at once."""
+    (tmp_path / "Snakefile").touch()
+    shutil.copytree(ROOT / "config/models", tmp_path / "config/models")
+    write_captions(tmp_path / "doors.csv")
+    for name, seed in (("one", 0), ("two", 1)):
+        write_vectors(tmp_path / name, seed)
+    monkeypatch.chdir(tmp_path)
+    process = SimpleNamespace(code=0, calls=0)
+
+    def run(command: list[str], **_: object) -> SimpleNamespace:
+        process.calls += 1
+        return SimpleNamespace(returncode=process.code)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return process
+
+
+def test_what_is_refused_leaves_no_file_behind(snakemake: SimpleNamespace, capsys) -> None:
+    assert main([*ARGUMENTS[:4], "one/captions.npz", "gone.npz"]) == 1
+    assert "gone.npz: no such file" in capsys.readouterr().err and not snakemake.calls
+    assert not STUDY.exists() and not DATASET.exists()
+    assert main([*ARGUMENTS, "--settings", "hart", "-n"]) == 1
+    assert main([*ARGUMENTS, "--label", "My \x1b[31mmodel", "-n"]) == 1
+    assert "the control character \\x1b" in capsys.readouterr().err
+    assert not STUDY.exists() and not DATASET.exists()
+    assert main([*ARGUMENTS, "-n"]) == 0, "the corrected command"
+    assert STUDY.exists() and DATASET.exists()
+
+
+def test_what_fails_in_a_job_leaves_no_file_behind(snakemake: SimpleNamespace, capsys) -> None:
+    snakemake.code = 1
+    assert main(ARGUMENTS) == 1
+    assert "as before this command, which can be corrected" in capsys.readouterr().out
+    assert not STUDY.exists() and not DATASET.exists()
+    snakemake.code = 0
+    assert main([*ARGUMENTS, "-n"]) == 0
+    before = STUDY.read_text()
+    Path("results/doors").mkdir(parents=True)
+    Path("results/doors/metrics.csv").touch()
+    snakemake.code = 1
+    assert main(ARGUMENTS) == 1 and STUDY.read_text() == before, "a study with numbers stays"
+    assert main(["evaluate", "--data", "doors.csv", "--vectors", "two/captions.npz", "two/items.npz", "--add"]) == 1
+    assert STUDY.read_text() == before, "and is as it was where what is added fails"
+
+
+def test_a_further_model_is_added_and_all_else_stays(snakemake: SimpleNamespace, capsys) -> None:
+    assert main([*ARGUMENTS, "--label", "Mein  Modell: é", "-n"]) == 0
+    edited = (
+        STUDY.read_text().replace("figures:", "# seen by eye\nfigures:").replace("evaluation:", "\nevaluation: # here")
+    )
+    STUDY.write_text(edited)
+    more = ["evaluate", "--data", "doors.csv", "--vectors", "two/captions.npz", "two/items.npz", "-n"]
+    assert main(more) == 1 and "--add" in capsys.readouterr().err and STUDY.read_text() == edited
+    assert main([*more, "--add", "--label", "Second"]) == 0
+    found = STUDY.read_text()
+    assert [line for line in found.splitlines() if line not in edited.splitlines()] == [
+        "  Second:",
+        "      captions: two/captions.npz",
+        "      items: two/items.npz",
+    ]
+    study = load_study("doors")
+    assert list(study.methods) == ["Mein_Modell", "Second", "chance"]
+    assert study.methods["Mein_Modell"].label == "Mein Modell: é"
+    assert study.methods["Mein_Modell"] == load_of(edited).methods["Mein_Modell"]
+    assert main([*more, "--add", "--label", "Second"]) == 0 and STUDY.read_text() == found, "it is there already"
+    again = ["evaluate", "--data", "doors.csv", "--vectors", "one/captions.npz", "two/items.npz", "-n", "--add"]
+    assert main([*again, "--label", "Second"]) == 0
+    assert list(load_study("doors").methods) == ["Mein_Modell", "Second", "Second_2", "chance"]
+    assert load_study("doors").methods["Second_2"].label == "Second"
+    assert main([*again, "--label", "a", "--label", "b"]) == 1 and "2 for 1 models" in capsys.readouterr().err
+
+
+def load_of(text: str):
+    Path("config/studies/before.yaml").write_text(text)
+    return load_study("before")
+
+
+def test_what_cannot_be_added_is_told(snakemake: SimpleNamespace, capsys) -> None:
+    more = ["evaluate", "--data", "doors.csv", "--vectors", "two/captions.npz", "two/items.npz", "-n", "--add"]
+    assert main(more) == 1 and "there is no config/studies/doors.yaml yet" in capsys.readouterr().err
+    assert main([*ARGUMENTS, "-n"]) == 0
+    assert (
+        main([*more, "--settings", "hard"]) == 1 and "all methods of a study have the same" in capsys.readouterr().err
+    )
+    keys = yaml.safe_load(STUDY.read_text())
+    STUDY.write_text(yaml.safe_dump(keys | {"dataset": "shapes"}))
+    assert main(more) == 1 and "is about the data set 'shapes', and --data about 'doors'" in capsys.readouterr().err
+    flow = json.dumps(keys["methods"])
+    STUDY.write_text(yaml.safe_dump({name: keys[name] for name in ("dataset", "evaluation")}) + f"methods: {flow}\n")
+    before = STUDY.read_text()
+    assert main(more) == 1 and STUDY.read_text() == before
+    assert "do not stand below one another, so add them by hand:\ntwo:\n  model: vectors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("listed", ["txt", "json"])
+def test_npy_has_its_ids_beside_it(snakemake: SimpleNamespace, capsys, listed: str) -> None:
+    text, items = np.load("one/captions.npz")["vectors"], np.load("one/items.npz")["vectors"]
+    for name, ids, values in (("captions", caption_ids(), text), ("items", item_ids(), items)):
+        np.save(f"{name}.npy", values)
+        Path(f"{name}.{listed}").write_text(json.dumps(ids) if listed == "json" else "\n".join(ids) + "\n")
+        found = read_embedding_file(f"{name}.npy", name)
+        assert found.ids.tolist() == ids and (found.values == values).all()
+    arguments = ["evaluate", "--data", "doors.csv", "--vectors", "captions.npy", "items.npy", "-n"]
+    assert main(arguments) == 0
+    method = next(iter(load_study("doors").methods.values()))
+    assert method.precomputed_files() == ["captions.npy", "items.npy", f"captions.{listed}", f"items.{listed}"], (
+        "all are followed"
+    )
+    Path(f"items.{listed}").unlink()
+    with pytest.raises(RewindError, match=r"items.txt: no such file beside the vectors: write their ids there"):
+        read_embedding_file("items.npy", "items")
+    Path("items.txt").write_text("\n".join(item_ids()[1:]))
+    with pytest.raises(RewindError, match="47 ids and 48 vectors: each id needs one"):
+        read_embedding_file("items.npy", "items")
+    Path("items.npy").write_bytes(Path("items.npy").read_bytes()[:300])
+    with pytest.raises(RewindError, match=r"items.npy: its header says .* but there are 172; write it again"):
+        read_embedding_file("items.npy", "items")

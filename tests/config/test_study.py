@@ -1,0 +1,196 @@
+"""Configuration: every fault is named with its file, its key and a way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from checkout import ROOT
+from rewind.config import load_dataset, load_study
+from rewind.config.docs import render_config_docs
+from rewind.config.load import merge_config, read_yaml
+from rewind.errors import RewindError
+from rewind.workflow.config import check_sources, load_config
+
+STUDY = {"dataset": "shapes", "methods": {"a": {"head": "meanP"}, "b": {"head": "seqLSTM"}}}
+
+
+def write(folder: Path, content, name="s") -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+def refused(tmp_path, change: dict) -> str:
+    write(tmp_path, merge_config(STUDY, change))
+    with pytest.raises(RewindError) as caught:
+        load_study("s", tmp_path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_shipped_study_and_its_data_set_are_valid(path):
+    study = load_study(path.stem, path.parent)
+    load_dataset(study.dataset, ROOT / "config/datasets")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trainig": {}}, "trainig: unknown key; did you mean 'training'?"),
+        ({"training.lrr": 1}, "training.lrr: unknown key; did you mean 'lr'?"),
+        ({"training.batch.sise": 1}, "training.batch.sise: unknown key; did you mean 'size'?"),
+        ({"methods.b.training.epoch": 1}, "methods.b.training.epoch: unknown key; did you mean 'epochs'?"),
+        ({"training.lr": 0}, "training.lr: Input should be greater than 0"),
+        (
+            {"frames.sampling": "middle"},
+            "frames.sampling: Input should be 'uniform', 'ends', 'head', 'tail' or 'stride'",
+        ),
+        ({"sweep": {"max_frames": [4], "method": "c"}}, "sweep.method: no method 'c'; available: a, b"),
+        ({"statistics.pairs": [["a", "z"]]}, "statistics.pairs: no method 'z'"),
+        ({"seeds": [1, 1]}, "seeds: seed 1 is listed twice"),
+    ],
+)
+def test_faults_are_named_with_their_key(tmp_path, change, message):
+    text = refused(tmp_path, change)
+    assert message in text and str(tmp_path / "s.yaml") in text
+
+
+def test_all_faults_are_told_at_once(tmp_path):
+    text = refused(tmp_path, {"training.lrr": 1, "seeds": [], "dataset": None})
+    assert all(name in text for name in ("training.lrr", "seeds", "dataset"))
+
+
+def test_data_set_faults_name_the_key_and_not_the_format(tmp_path):
+    write(tmp_path, {"source": {"format": "table", "table": "t.csv", "videoz": "v"}}, "d")
+    with pytest.raises(RewindError) as caught:
+        load_dataset("d", tmp_path)
+    assert "source.videoz: unknown key; did you mean 'videos'?" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 2, "one fault, in one line"
+
+
+def test_a_method_called_like_a_format_keeps_its_place_in_the_path(tmp_path):
+    assert "methods.table.hed: unknown key" in refused(tmp_path, {"methods.table": {"hed": "meanP"}})
+
+
+def test_a_key_given_twice_is_refused(tmp_path):
+    path = write(tmp_path, "dataset: a\nseeds: [1]\ndataset: b\n")
+    with pytest.raises(RewindError, match="line 3: the key 'dataset' is given twice"):
+        read_yaml(path)
+
+
+def test_a_missing_study_names_the_nearest(tmp_path):
+    write(tmp_path, STUDY, "rtime")
+    with pytest.raises(RewindError, match="Did you mean 'rtime'"):
+        load_study("rtme", tmp_path)
+
+
+def test_unsafe_yaml_is_not_executed(tmp_path):
+    path = write(tmp_path, "dataset: !!python/object/apply:os.system ['true']\n")
+    with pytest.raises(RewindError, match="not valid YAML"):
+        read_yaml(path)
+
+
+def test_methods_inherit_and_override_training(tmp_path):
+    write(tmp_path, merge_config(STUDY, {"training.lr": 0.5, "training.batch.size": 8, "methods.b.training.lr": 0.25}))
+    study = load_study("s", tmp_path, {"training.epochs": 7})
+    a, b = study.methods["a"].training, study.methods["b"].training
+    assert (a.lr, a.epochs, a.batch.size) == (0.5, 7, 8)
+    assert (b.lr, b.epochs, b.batch.size) == (0.25, 7, 8)
+    assert study.sanity.training.lr == 0.5
+    assert study.runs() == [(m, s) for m in "ab" for s in (0, 1, 2)] and study.pairs() == [("a", "b")]
+
+
+def test_overrides_reach_any_key(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    over = {"studies.demo.training.epochs": 2, "datasets": {"shapes": {"video.fps": 4}}}
+    studies, datasets = load_config({"studies": ["demo"], "overrides": over})
+    assert studies["demo"].methods["meanP"].training.epochs == 2 and datasets["shapes"].video.fps == 4
+    # On Snakemake's command line the values of a nested block arrive as text.
+    over = {"studies.demo": {"sweep": "null", "seeds": ["4", "5"], "sanity.min_r1": "0.5", "training.lr": "1e-4"}}
+    demo = load_config({"studies": ["demo"], "overrides": over})[0]["demo"]
+    assert (demo.sweep, demo.seeds, demo.sanity.min_r1, demo.training.lr) == (None, [4, 5], 0.5, 1e-4)
+    for wrong in ({"studies.other.seeds": [1]}, {"demo.seeds": [1]}):
+        with pytest.raises(RewindError, match="overrides"):
+            load_config({"studies": ["demo"], "overrides": wrong})
+
+
+def test_overrides_of_what_is_not_selected_are_refused(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    over = {"studies.emoji.training.epochs": 2, "studies.demo.training.epochs": 2}
+    said = "overrides.studies.emoji: this study is not selected, .* selected are demo"
+    with pytest.raises(RewindError, match=said):
+        load_config({"studies": ["demo"], "overrides": over})
+    with pytest.raises(RewindError, match=said):
+        load_config({"studies": ["demo"], "overrides": over}, typed={"studies": ["demo"], "overrides": over})
+    with pytest.raises(RewindError, match=r"overrides.datasets.emoji: no selected study uses .* are shapes"):
+        load_config({"studies": ["demo"], "overrides": {"datasets.emoji.video.fps": 4}})
+    # Those of the file stay there for another time where the command line chose the studies.
+    typed = {"studies": ["demo"], "overrides": {"studies.demo.seeds": [7]}}
+    studies, _ = load_config({"studies": ["demo"], "overrides": over | typed["overrides"]}, typed=typed)
+    assert studies["demo"].training.epochs == 2 and studies["demo"].seeds == [7]
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
+def test_no_key_takes_what_is_not_finite(tmp_path, value):
+    write(tmp_path, f"{yaml.safe_dump(STUDY)}\n")
+    odd = yaml.safe_load(value)
+    for path in ("training.lr", "methods.a.options.depth", "methods.a.options.deep.list"):
+        over = {path: [1, odd] if path.endswith("list") else odd}
+        with pytest.raises(RewindError) as caught:
+            load_study("s", tmp_path, over)
+        lines = [line for line in str(caught.value).splitlines() if path in line]
+        assert len(lines) == 1 and "finite number" in lines[0], str(caught.value)
+
+
+def test_missing_raw_files_are_named_with_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    dataset = load_dataset("rtime", ROOT / "config/datasets")
+    with pytest.raises(RewindError) as caught:
+        check_sources(dataset)
+    text = str(caught.value)
+    assert "data/rtime/train.json" in text and "data/rtime/videos" in text and "2412.19178" in text
+
+
+def test_the_configuration_page_is_up_to_date():
+    assert (ROOT / "config/README.md").read_text() == render_config_docs(), "run `make docs`"
+
+
+def test_a_column_of_a_direction_that_is_not_evaluated_is_refused_before_anything_runs():
+    over = {"evaluation.directions": ["text_to_item"], "tables.columns": ["R@1", "item_to_text R@1"]}
+    with pytest.raises(RewindError, match=r"tables.columns: 'item_to_text R@1': item_to_text is not among"):
+        load_study("demo", overrides=over)
+
+
+def test_merge_keys_lay_their_own_keys_on_top(tmp_path):
+    text = "dataset: d\nmethods:\n  a: &a {head: meanP, label: A, options: {x: 1}}\n  b: {<<: *a, label: B}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    study = load_study("s", tmp_path)
+    assert (study.methods["b"].head, study.methods["b"].label, study.methods["b"].options) == ("meanP", "B", {"x": 1})
+    (tmp_path / "s.yaml").write_text(text + "  b: {head: meanP}\n")
+    with pytest.raises(RewindError, match="the key 'b' is given twice"):
+        load_study("s", tmp_path)
+
+
+def test_p75_is_a_column_without_an_interval(tmp_path):
+    write(tmp_path, {"dataset": "d", "methods": {"a": {}}, "tables": {"columns": ["MRR interval", "P75"]}}, "s")
+    assert load_study("s", tmp_path).tables.columns[1] == "P75"
+    write(tmp_path, {"dataset": "d", "methods": {"a": {}}, "tables": {"columns": ["P75 interval"]}}, "s")
+    with pytest.raises(RewindError, match="P75 has no interval; remove `interval`"):
+        load_study("s", tmp_path)
+
+
+def test_the_sweep_trains_its_method_as_it_is_trained(tmp_path):
+    given = {
+        "methods": {"a": {"training": {"lr": 0.25}}, "b": {"training": {"batch": {"size": 8}}}},
+        "sweep": {"max_frames": [4], "method": "b", "training": {"lr": 0.125}},
+        "training": {"lr": 0.5, "batch": {"size": 16}},
+    }
+    write(tmp_path, merge_config(STUDY, given))
+    study = load_study("s", tmp_path)
+    assert (study.sweep.training.lr, study.sweep.training.batch.size) == (0.125, 8)
+    assert study.sanity.training.lr == 0.5, "the check's keys override the study's"
+    other = load_study("s", tmp_path, {"sweep": {"method": "a", "training": {"epochs": 2}}})
+    assert (other.sweep.training.lr, other.sweep.training.batch.size, other.sweep.training.epochs) == (0.125, 16, 2)

@@ -1,0 +1,209 @@
+"""Vectors and scores that somebody brings: read in every format, refused by name, scored as they should be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from brought_files import COUNT, caption_ids, item_ids, made, tables, write_vectors
+from rewind.config import Method
+from rewind.data.readers import read_embedding_file, read_score_file
+from rewind.errors import RewindError
+from rewind.evaluation.ranking import near_tie_share, rank_table
+from rewind.loading.run_data import check_precomputed_files
+from rewind.models.precomputed import PrecomputedEmbeddings, PrecomputedScores, notes_scores
+
+pytest_plugins = ["brought_files"]
+
+
+def scored(model: PrecomputedEmbeddings | PrecomputedScores, data: Path) -> np.ndarray:
+    items, captions = model.covers(*tables(data))
+    inputs, text = model.from_captions(items, captions)
+    batch = inputs.batch(np.arange(len(inputs)))
+    return model.similarity(model.encode_text({"text": text}), model.encode_items(batch)).numpy()
+
+
+def shuffled(folder: Path, data: Path) -> PrecomputedEmbeddings:
+    """Vectors whose files have their ids in another order than the data set."""
+    text, items = made()
+    rng = np.random.default_rng(1)
+    for name, ids, values in (("captions", caption_ids(), text), ("items", item_ids(), items)):
+        order = rng.permutation(len(ids))
+        np.savez(folder / f"{name}.npz", ids=np.array(ids)[order], vectors=values[order])
+    return PrecomputedEmbeddings(
+        read_embedding_file(folder / "captions.npz", "captions"),
+        read_embedding_file(folder / "items.npz", "items"),
+        "cosine",
+    )
+
+
+def test_cosines_are_those_of_the_vectors_whatever_the_order_of_ids(tmp_path: Path, data: Path) -> None:
+    text, items = made()
+    expected = text / np.linalg.norm(text, axis=1)[:, None] @ (items / np.linalg.norm(items, axis=1)[:, None]).T
+    found = scored(shuffled(tmp_path, data), data)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_every_format_holds_the_same(tmp_path: Path, kind: type) -> None:
+    values = made()[0].astype(kind)
+    ids = caption_ids()
+    np.savez(tmp_path / "a.npz", ids=np.array(ids), vectors=values)
+    pd.DataFrame({"id": ids, "vector": list(values.astype(np.float32))}).to_parquet(tmp_path / "a.parquet")
+    save_file({"vectors": torch.from_numpy(values)}, tmp_path / "a.safetensors", metadata={"ids": json.dumps(ids)})
+    first = read_embedding_file(tmp_path / "a.npz", "captions")
+    assert first.width == 16 and first.values.dtype == (np.float64 if kind is np.float64 else np.float32)
+    for name in ("a.parquet", "a.safetensors"):
+        other = read_embedding_file(tmp_path / name, "captions")
+        assert other.ids.tolist() == ids
+        np.testing.assert_allclose(other.values, first.values, atol=1e-6 if kind is np.float64 else 0)
+
+
+def test_late_interaction_adds_up_the_best_of_each_vector(tmp_path: Path, data: Path) -> None:
+    rng = np.random.default_rng(2)
+    sides = {}
+    for name, ids, most in (("captions", caption_ids(), 5), ("items", item_ids(), 4)):
+        lengths = rng.integers(1, most + 1, len(ids))
+        values = rng.normal(size=(len(ids), most, 8)).astype(np.float32)
+        sides[name] = (values, lengths)
+        np.savez(tmp_path / f"{name}.npz", ids=np.array(ids), vectors=values, lengths=lengths)
+        rows = [[row.tolist() for row in one[:n]] for one, n in zip(values, lengths, strict=True)]
+        pd.DataFrame({"id": ids, "vector": rows}).to_parquet(tmp_path / f"{name}.parquet")
+    (text, n), (items, m) = sides["captions"], sides["items"]
+    expected = [
+        [(t[:a] @ i[:b].T).max(axis=1).sum() for i, b in zip(items, m, strict=True)]
+        for t, a in zip(text, n, strict=True)
+    ]
+    for suffix in ("npz", "parquet"):
+        read = [read_embedding_file(tmp_path / f"{name}.{suffix}", name) for name in sides]
+        np.testing.assert_allclose(scored(PrecomputedEmbeddings(*read, "maxsim"), data), expected, rtol=1e-5)
+    with pytest.raises(RewindError, match=r"cosine compares two vectors, but .* has several.*maxsim"):
+        PrecomputedEmbeddings(*read, "cosine")
+
+
+def test_a_model_that_cannot_see_order_ties_every_clip_with_its_twin(tmp_path: Path, data: Path) -> None:
+    write_vectors(tmp_path, order=0)
+    files = [read_embedding_file(tmp_path / f"{name}.npz", name) for name in ("captions", "items")]
+    items, captions = tables(data)
+    for score in ("cosine", "dot", "maxsim"):
+        found = rank_table(
+            scored(PrecomputedEmbeddings(*files, score), data), captions, items, ["binary"], ["text_to_item"]
+        )
+        assert (found["higher"] == 0).all() and (found["ties"] == 1).all() and len(found) == COUNT
+
+
+def test_ties_that_rounding_broke_are_counted(tmp_path: Path, data: Path) -> None:
+    items, captions = tables(data)
+    scores = np.random.default_rng(5).normal(size=(len(captions), len(items))).astype(np.float32)
+    assert near_tie_share(scores, captions, items) == 0
+    scores[:, COUNT:] = scores[:, :COUNT]
+    assert near_tie_share(scores, captions, items) == 0, "equal scores are ties, which count one half"
+    scores[:, COUNT : COUNT + 6] *= np.float32(1 + 1e-6)
+    assert near_tie_share(scores, captions, items) == 6 / COUNT
+
+
+def test_a_matrix_and_a_run_in_trec_s_format_are_looked_up(tmp_path: Path, data: Path) -> None:
+    scores = scored(shuffled(tmp_path, data), data)
+    order = np.random.default_rng(3).permutation(len(scores))
+    ids = {"query_ids": np.array(caption_ids())[order], "item_ids": np.array(item_ids())}
+    np.savez(tmp_path / "m.npz", similarity=scores[order].astype(np.float64), **ids)
+    np.testing.assert_array_equal(scored(PrecomputedScores(read_score_file(tmp_path / "m.npz")), data), scores)
+    with (tmp_path / "m.run").open("w") as stream:
+        for caption, row in zip(caption_ids(), scores, strict=True):
+            for place, column in enumerate(np.argsort(-row)[:10], start=1):
+                stream.write(f"{caption} Q0 {item_ids()[column]} {place} {row[column]:.9g} tag\n")
+    model = PrecomputedScores(read_score_file(tmp_path / "m.run"))
+    found = scored(model, data)
+    best = np.sort(scores, axis=1)[:, -10:]
+    np.testing.assert_array_equal(np.sort(found, axis=1)[:, -10:], best)
+    assert len(np.unique(np.sort(found, axis=1)[:, :-10])) == 1 and found.min() < scores.min(), "all others tie, below"
+    whole = len(scores) * len(item_ids())
+    assert notes_scores(Method(model="scores"), model) == [
+        f"{whole - 10 * len(scores):,} of {whole:,} pairs have no score; they rank below all others, tied"
+    ]
+
+
+def test_vectors_without_twins_cover_the_originals_alone(tmp_path: Path, data: Path) -> None:
+    text, items = made()
+    np.savez(tmp_path / "c.npz", ids=np.array(caption_ids(False)), vectors=text[:COUNT])
+    np.savez(tmp_path / "i.npz", ids=np.array(item_ids(False)), vectors=items[:COUNT])
+    method = Method(model="vectors", options={"captions": str(tmp_path / "c.npz"), "items": str(tmp_path / "i.npz")})
+    check_precomputed_files(method, data, "doors")
+    model = PrecomputedEmbeddings(
+        read_embedding_file(tmp_path / "c.npz", "captions"), read_embedding_file(tmp_path / "i.npz", "items"), "dot"
+    )
+    covered = model.covers(*tables(data))
+    assert [len(part) for part in covered] == [COUNT, COUNT] and scored(model, data).shape == (COUNT, COUNT)
+
+
+BROKEN = {
+    "missing": (lambda ids, v: (ids[1:], v[1:]), "no vector for 1 id: 'v0"),
+    "extra": (
+        lambda ids, v: ([*ids, "stranger"], np.vstack([v, v[:1]])),
+        "s, not in data set doors: 1 id: 'stranger'",
+    ),
+    "doubled": (lambda ids, v: ([ids[1], *ids[1:]], v), "duplicate: 1 id: 'v1"),
+    "nan": (lambda ids, v: (ids, np.where(np.arange(len(v))[:, None] == 2, np.nan, v)), "NaN or infinity in 1 id: 'v2"),
+    "zeros": (lambda ids, v: (ids, np.where(np.arange(len(v))[:, None] == 2, 0.0, v)), "only zeros in 1 id: 'v2"),
+    "width": (lambda ids, v: (ids, v[:, :-1]), "share no space"),
+    "integers": (lambda ids, v: (ids, v.astype(int)), "vectors are int64"),
+    "too few": (lambda ids, v: (ids, v[:-1]), "each id needs one"),
+    "three axes": (lambda ids, v: (ids, v[:, None]), "`lengths` must say"),
+    "some twins": (lambda ids, v: (ids[:-1], v[:-1]), "no vector for 1 id: 'v23_rev"),
+}
+
+
+@pytest.mark.parametrize("side", ["captions", "items"])
+@pytest.mark.parametrize("fault", BROKEN)
+def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, data: Path, side: str, fault: str) -> None:
+    write_vectors(tmp_path)
+    ids, vectors = BROKEN[fault][0](*(dict(np.load(tmp_path / f"{side}.npz")).values()))
+    np.savez(tmp_path / f"{side}.npz", ids=np.array(list(ids)), vectors=vectors)
+    options = {name: str(tmp_path / f"{name}.npz") for name in ("captions", "items")}
+    with pytest.raises(RewindError, match=BROKEN[fault][1]):
+        check_precomputed_files(Method(model="vectors", options=options), data, "doors")
+
+
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"no archive")
+    np.savez(tmp_path / "b.npz", vectors=np.zeros((1, 2)))
+    np.savez(tmp_path / "c.npz", ids=np.array(["a", None]), vectors=np.zeros((2, 2)))
+    (tmp_path / "d.run").write_text("q Q0 d 1 0.5 tag\nq Q0 d 2 0.4 tag\n")
+    (tmp_path / "e.run").write_text("q Q0 d 1 nan tag\n")
+    (tmp_path / "f.run").write_text("q Q0 a 1 0.5 tag\nq Q0 %20 2 0.4 tag\n")
+    ids = {"query_ids": np.array(["q"]), "item_ids": np.array(["a", "b"])}
+    for name, scores in (
+        ("large", np.array([[1e39, 1.0]])),
+        ("low", np.array([[-1e39, 1.0]])),
+        ("half", np.array([[np.inf, 1.0]], np.float16)),
+    ):
+        np.savez(tmp_path / f"{name}.npz", similarity=scores, **ids)
+    np.savez(tmp_path / "none.npz", **ids | {"similarity": np.zeros((0, 2)), "query_ids": np.zeros(0, str)})
+    for name, message in (
+        ("a.npz", "not a whole npz"),
+        ("b.npz", "no array 'ids'"),
+        ("c.npz", "dtype=str"),
+        ("a.csv", "read from .npz, .npy, .parquet or .safetensors"),
+        ("no.npz", "no such file"),
+    ):
+        with pytest.raises(RewindError, match=message):
+            read_embedding_file(tmp_path / name, "captions")
+    for name, message in (
+        ("d.run", "line 2: the pair of 'q' and 'd' is listed twice"),
+        ("e.run", "line 1: the score is not a number"),
+        ("f.run", "line 2: the id is empty"),
+        ("large.npz", "caption 'q' and item 'a' is 1e[+]39, beyond 3.4e[+]38, the largest in single precision"),
+        ("low.npz", "caption 'q' and item 'a' is -1e[+]39, beyond 3.4e[+]38, the largest"),
+        ("half.npz", "caption 'q' and item 'a' is inf, not a number"),
+        ("none.npz", "there are no scores"),
+        ("b.npz", "no array 'similarity'"),
+    ):
+        with pytest.raises(RewindError, match=message):
+            read_score_file(tmp_path / name)

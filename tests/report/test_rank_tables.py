@@ -1,0 +1,176 @@
+"""Tables of many models: their order, ranks as a column, methods without numbers in a setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rewind.config.report import Tables
+from rewind.errors import RewindError
+from rewind.report import setting_table, tables
+from rewind.report.footnotes import Footnotes
+from rewind.report.notes import setting_sentences
+from rewind.report.render import MARKUPS
+from rewind.report.setting_table import compare_in_setting, setting_csv_rows
+from rewind.report.tables import TableInputs, gap_csv_rows
+from rewind.statistics.ranks import method_ranks, rank_by_mean
+from table_numbers import FACTS, VALUES, WAYS, results
+from table_texts import published
+
+MODELS = VALUES | {"clip": [35.0], "blank": [0.07]}
+NAMES = ["meanP", "seqLSTM", "seqTransf", "clip"]
+
+
+def every_pair(names=NAMES, alike=()):
+    """Every two methods differ, but for those that are named alike."""
+    return {pair: 0.5 if set(pair) <= set(alike) else 0.001 for pair in combinations(names, 2)}
+
+
+def ranked(tests=None, columns=("Rank", "R@1", "R@5"), order="primary", **changes):
+    tests = every_pair(alike=("seqTransf", "clip")) if tests is None else tests
+    changes = {"baselines": ("chance", "blank"), "fixed": ("clip",), "columns": columns, "order": order} | changes
+    made = results(MODELS, tests, **changes)
+    return dataclasses.replace(made, places=method_ranks(made.intervals, made.pairs, made.compared(), 0.95))
+
+
+def test_the_best_stands_first_and_chance_last_without_a_rank():
+    table = compare_in_setting(ranked(), "hard")
+    assert [row.method for row in table.rows] == ["seqTransf", "clip", "seqLSTM", "meanP", "blank", "chance"]
+    assert [row.letter for row in table.rows] == ["a", "b", "c", "d", "", ""]
+    sheet = setting_table.format_setting_table(table, "")
+    assert [part.title for part in sheet.groups] == ["", "Baselines"]
+    assert [(e.text, e.brackets) for e in sheet.cells(2)] == [
+        ("1", "[1, 2]"), ("2", "[1, 2]"), ("3", "[3, 3]"), ("4", "[4, 4]"), ("–", ""), ("–", ""),
+    ]  # fmt: skip
+    assert [e.marks for e in sheet.cells(3)] == ["c,d", "c,d", "d", "", "", ""]
+
+
+def test_tables_of_the_file_keep_their_order_and_letters():
+    table = compare_in_setting(ranked(order="file", columns=("R@1",)), "hard")
+    assert [row.method for row in table.rows] == ["meanP", "seqLSTM", "seqTransf", "clip", "chance", "blank"]
+    assert [part.title for part in setting_table.format_setting_table(table, "").groups] == [
+        "",
+        "Fixed models",
+        "Baselines",
+    ]
+    assert Tables().order == "file" and "order" not in Tables().fingerprint()
+    said = " ".join(setting_sentences(Footnotes(), table))
+    assert "Ordered by" not in said and "Rank" not in said
+
+
+def test_a_metric_where_less_is_better_orders_the_other_way():
+    table = compare_in_setting(
+        ranked(primary="MnR", columns=("MnR", "Rank")), "hard"
+    )  # the made-up MnR falls where R@1 rises
+    assert [row.method for row in table.rows][:4] == ["seqTransf", "clip", "seqLSTM", "meanP"]
+    assert [row.cells[1].estimate for row in table.rows][:4] == [1, 2, 3, 4]
+
+
+def test_many_letters_in_a_row_are_a_span():
+    names = [f"m{i}" for i in range(6)]
+    values = {name: [10.0 + 5 * i, 11.0 + 5 * i] for i, name in enumerate(names)}
+    made = results(values, every_pair(names), columns=("R@1",), order="primary", baselines=())
+    raised = [e.marks for e in setting_table.format_setting_table(compare_in_setting(made, "hard"), "").cells(2)]
+    assert raised == ["b–f", "c–f", "d–f", "e,f", "f", ""]
+
+
+def test_every_markup_shows_ranks_and_says_what_they_mean(tmp_path):
+    published(tmp_path, "hard", ranked(), Footnotes.from_json(FACTS))
+    for suffix in MARKUPS:
+        text = next(tmp_path.glob(f"table_B_hard{suffix}")).read_text()
+        assert "Rank" in text and "[1, 2]" in re.sub(r"[\\{}]", "", text)
+        assert "among the 4 compared methods" in text and "holds for all places at once" in text
+        assert "Ordered by T2V R" in text
+    rows = pd.read_csv(tmp_path / "table_B_hard.csv")
+    found = rows[(rows["direction"] == WAYS[0]) & (rows["metric"] == "R@1")].set_index("method")
+    assert found.loc["clip", ["rank", "rank_low", "rank_high"]].tolist() == [2, 1, 2]
+    assert rows.loc[rows["metric"] != "R@1", "rank"].isna().all() and found.loc["chance", "rank"] != 1
+    assert "rank" not in setting_csv_rows(ranked(columns=("R@1",)), "hard").columns
+    assert "[1, 2]" in tables.summary_text(TableInputs(ranked(), ["hard"]))
+
+
+@pytest.mark.parametrize(
+    ("tests", "why"),
+    [
+        ({("meanP", "seqLSTM"): 0.01, ("meanP", "clip"): 0.01}, "need a comparison of every two methods"),
+        (dict.fromkeys(every_pair(), float("nan")), "no two methods were tested"),
+    ],
+)
+def test_a_table_says_why_it_has_no_ranks(tests, why):
+    made = ranked(tests)
+    table = compare_in_setting(made, "hard")
+    assert all(row.cells[0].estimate != row.cells[0].estimate for row in table.rows)
+    said = " ".join(setting_sentences(Footnotes(), table))
+    assert "No ranks" in said and re.search(why, said)
+
+
+def test_with_few_clusters_there_are_no_ranks():
+    made = ranked()
+    table = compare_in_setting(dataclasses.replace(made, pairs=made.pairs.assign(clusters=19)), "hard")
+    assert all(row.cells[0].estimate != row.cells[0].estimate for row in table.rows)
+    assert any("No ranks: like letters" in text for text in setting_sentences(Footnotes(), table))
+
+
+def two_settings():
+    """``clip`` was evaluated in Origin alone."""
+    tests = every_pair()
+    parts = [results(MODELS, tests, setting) for setting in ("origin", "hard")]
+    frames = {
+        name: pd.concat([getattr(p, name) for p in parts], ignore_index=True)
+        for name in ("metrics", "intervals", "pairs")
+    }
+    hard = {name: frame["setting"] == "hard" for name, frame in frames.items()}
+    frames["metrics"] = frames["metrics"][~(hard["metrics"] & (frames["metrics"]["method"] == "clip"))]
+    frames["intervals"] = frames["intervals"][~(hard["intervals"] & (frames["intervals"]["method"] == "clip"))]
+    mine = frames["pairs"]["first"].eq("clip") | frames["pairs"]["second"].eq("clip")
+    frames["pairs"] = frames["pairs"][~(hard["pairs"] & mine)].assign(
+        family=lambda t: t["setting"].map({"origin": 6, "hard": 3})
+    )
+    made = dataclasses.replace(
+        parts[0], **frames, baselines=("chance", "blank"), fixed=("clip",), columns=("Rank", "R@1"), order="primary",
+        not_evaluated={"clip": {"hard": "its vectors have no time-reversed twins"}},
+    )  # fmt: skip
+    return dataclasses.replace(made, places=method_ranks(made.intervals, made.pairs, made.compared(), 0.95))
+
+
+def test_a_method_without_numbers_here_has_dashes_and_a_reason(tmp_path):
+    made = two_settings()
+    table = compare_in_setting(made, "hard")
+    assert [row.method for row in table.rows] == ["seqTransf", "seqLSTM", "meanP", "clip", "blank", "chance"]
+    row = next(row for row in setting_table.format_setting_table(table, "").groups[0].rows if row[0].text == "clip")
+    assert [cell.text for cell in row[2:]] == ["–", "–"] and not row[0].marks
+    said = " ".join(setting_sentences(Footnotes.from_json(FACTS), table))
+    assert "Without numbers here: clip (its vectors have no time-reversed twins)." in said
+    assert "over 3 pairs" in said and "among the 3 compared methods" in said
+    origin = " ".join(setting_sentences(Footnotes.from_json(FACTS | {"family": 6}), compare_in_setting(made, "origin")))
+    assert "Without numbers" not in origin and "among the 4 compared methods" in origin
+    assert "clip" not in set(setting_csv_rows(made, "hard")["method"])
+    for setting in ("origin", "hard"):
+        assert published(tmp_path / setting, setting, made)
+    assert gap_csv_rows(made).empty
+
+
+def test_only_a_known_reason_excuses_missing_numbers():
+    made = dataclasses.replace(two_settings(), not_evaluated={})
+    with pytest.raises(RewindError, match="no run of method 'clip' in hard"):
+        compare_in_setting(made, "hard")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [(["Rank interval", "R@1"], "always has its interval"), (["Rank"], "Rank alone is no table")],
+)
+def test_columns_of_ranks_are_checked(columns, message):
+    with pytest.raises(ValueError, match=message):
+        Tables(columns=columns)
+    assert Tables(columns=["Rank", "item_to_text Rank", "R@1"])
+
+
+def test_means_that_differ_by_rounding_share_a_rank():
+    mean = np.mean([40.1, 40.2, 40.3])
+    assert rank_by_mean(np.array([mean, np.nextafter(mean, 100), 39.0])).tolist() == [1, 1, 3]

