@@ -18,8 +18,8 @@ def add_clip_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Add ``rewind clips`` and ``rewind verify``."""
     clips = commands.add_parser(
         "clips",
-        description="Take clips out of a dataset's shards. Prepared clips and images are stored in tar files; players "
-        "and other tools want them as single files.",
+        description="Extract clips from a dataset's shards. Prepared clips and images are stored in tar files; players "
+        "and other tools need them as single files.",
     )
     actions = clips.add_subparsers(required=True, metavar="ACTION")
     extract = actions.add_parser(
@@ -37,13 +37,13 @@ def add_clip_commands(commands: argparse._SubParsersAction[Any]) -> None:
     extract.add_argument(
         "--trust",
         action="store_true",
-        help="also take clips that items.csv names outside of results/data, or behind a link that leads out",
+        help="also extract clips whose path in items.csv, or whose link, leads outside results/data",
     )
     extract.set_defaults(command=_extract)
     verify = commands.add_parser(
         "verify",
-        description="Compare clips or a frame store with their checksums. Every byte is read; files that are not as "
-        "they were written are listed, and the exit code is then 1.",
+        description="Compare clips or a frame store with their checksums. Every byte is read; files that have "
+        "changed since they were written are listed, and the exit code is then 1.",
     )
     verify.add_argument(
         "what",

@@ -125,7 +125,7 @@ def _overview(commands: Mapping[str, argparse.ArgumentParser]) -> str:
     width = shutil.get_terminal_size().columns - 2
     intro = (
         "Tools around the Snakemake workflow of Rewind, which benchmarks text-to-video retrieval. `snakemake --cores "
-        "all` runs studies; these commands prepare them, look at what they found, and pass it on. `rewind COMMAND "
+        "all` runs studies; these commands prepare studies, inspect their results and export them. `rewind COMMAND "
         "--help` describes a command."
     )
     lines = [textwrap.fill(intro, width)]
@@ -168,8 +168,8 @@ def _add_doctor(commands: argparse._SubParsersAction[Any]) -> None:
     doctor = commands.add_parser(
         "doctor",
         description="List what this machine has, what is missing, and how to get it. It looks at Python packages, "
-        "ffmpeg, GPUs, memory and disk, and at the weights that the studies in config/studies ask for; exit code 1 "
-        "says that something needed is missing.",
+        "ffmpeg, GPUs, memory and disk, and at the weights that the studies in config/studies need. The exit code is 1 "
+        "if something required is missing.",
     )
     doctor.set_defaults(command=_doctor)
 
@@ -217,7 +217,7 @@ def _add_init(commands: argparse._SubParsersAction[Any]) -> None:
         "with their captions, or RTime's JSON",
     )
     init.add_argument("--videos", default="", metavar="FOLDER", help="folder of the clips (default: beside the source)")
-    init.add_argument("--name", default="", help="name of the study (default: from the source's)")
+    init.add_argument("--name", default="", help="name of the study (default: derived from the source's)")
     init.add_argument(
         "--embeddings",
         nargs="+",
@@ -229,11 +229,11 @@ def _add_init(commands: argparse._SubParsersAction[Any]) -> None:
     init.add_argument(
         "--encoder",
         default="",
-        help="what loads it: open_clip, transformers, sentence_transformers, mteb or your own (default: by its name)",
+        help="library: open_clip, transformers, sentence_transformers, mteb or your own (default: by the model's name)",
     )
     init.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of model: vectors")
     init.add_argument(
-        "--look", type=int, default=200, metavar="N", help="decode so many clips to their ends (default: 200)"
+        "--look", type=int, default=200, metavar="N", help="number of clips to decode completely (default: 200)"
     )
     init.set_defaults(command=_init)
 
@@ -258,9 +258,9 @@ def _init(options: argparse.Namespace) -> int:
 def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
     job = commands.add_parser(
         "job",
-        description="Run one job of the workflow again in this process, for a debugger. It is the job that makes "
-        "FILE, with what Snakemake gave it the last time; `python -m pdb -m rewind job FILE` steps into it. It writes "
-        "to another folder; results and Snakemake's records are not changed.",
+        description="Rerun one job of the workflow in this process, for a debugger. It is the job that makes FILE, "
+        "with the inputs and parameters that Snakemake gave it last; `python -m pdb -m rewind job FILE` steps into it. "
+        "It writes to another folder; results and Snakemake's records are not changed.",
     )
     job.add_argument("target", metavar="FILE", help="an output of the job, for example results/demo/metrics.csv")
     job.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: a new temporary folder)")
@@ -279,14 +279,14 @@ def _add_new(commands: argparse._SubParsersAction[Any]) -> None:
     new = commands.add_parser(
         "new",
         description="Create a working folder: a Snakefile that uses the installed workflow, configuration, profiles. "
-        "All files of your own live in it, and it works on after an upgrade of Rewind. A folder that is not empty is "
+        "It holds all your own files and keeps working after an upgrade of Rewind. A folder that is not empty is "
         "refused.",
     )
-    new.add_argument("folder", type=Path, metavar="FOLDER", help="a folder that is absent or empty")
+    new.add_argument("folder", type=Path, metavar="FOLDER", help="a folder that does not exist or is empty")
     new.add_argument(
         "--update",
         action="store_true",
-        help="update the files of such a folder that you have not changed, and list those that differ",
+        help="in an existing working folder, update the files that you have not changed, and list those that differ",
     )
     new.set_defaults(command=_new)
 
@@ -301,8 +301,8 @@ def _add_power(commands: argparse._SubParsersAction[Any]) -> None:
     power = commands.add_parser(
         "power",
         description="Estimate what difference of R@1 a study can detect. Seeds, queries, R@1 and the spread over "
-        "seeds come from the options, else from the study's results, else from the dataset, else they are assumed, "
-        "and the report says which; nothing is run.",
+        "seeds come from the options, the study's results or the dataset, in this order; otherwise they are assumed. "
+        "The report says which. Nothing is run.",
     )
     power.add_argument("study", type=_study_path, help="a study's name, or its file")
     power.add_argument("--setting", help="evaluation setting (default: the study's first)")
@@ -310,7 +310,7 @@ def _add_power(commands: argparse._SubParsersAction[Any]) -> None:
     power.add_argument(
         "--queries", type=int, help="number of test queries (default: from results, or counted in the dataset)"
     )
-    power.add_argument("--cluster-size", type=int, help="queries per cluster (default: counted too)")
+    power.add_argument("--cluster-size", type=int, help="queries per cluster (default: likewise)")
     power.add_argument(
         "--seed-sd", type=finite_number, help="± of R@1 over seeds, in points (default: from results, or assumed)"
     )
@@ -351,37 +351,39 @@ def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
         description="Evaluate vectors, scores or a model by name without writing a study file. It writes "
         "config/studies/STUDY.yaml and, for a CSV, its dataset's file, runs the study and prints its tables.",
     )
-    evaluate.add_argument("--data", required=True, help="a CSV item_id,caption[,reverse_caption], or a dataset's name")
-    evaluate.add_argument("--videos", default="", metavar="FOLDER", help="clips of the CSV's items, if they are here")
     evaluate.add_argument(
-        "--vectors", nargs=2, action="append", default=[], metavar=("CAPTIONS", "ITEMS"), help="may be repeated"
+        "--data", required=True, help="a CSV with item_id,caption[,reverse_caption], or a dataset's name"
+    )
+    evaluate.add_argument("--videos", default="", metavar="FOLDER", help="clips of the CSV's items, if you have them")
+    evaluate.add_argument(
+        "--vectors", nargs=2, action="append", default=[], metavar=("CAPTIONS", "ITEMS"), help="files; may be repeated"
     )
     evaluate.add_argument(
         "--scores", action="append", default=[], metavar="FILE", help="npz or TREC run; may be repeated"
     )
     evaluate.add_argument(
-        "--encoder", default="", help="open_clip, sentence_transformers, transformers, mteb, or your own"
+        "--encoder", default="", help="library: open_clip, sentence_transformers, transformers, mteb, or your own"
     )
     evaluate.add_argument(
         "--name", default="", metavar="MODEL", help="what the encoder loads: a name or a local folder"
     )
     evaluate.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of model: vectors")
     evaluate.add_argument(
-        "--settings", nargs="+", default=[], help="origin, hard, binary, test (default: all that fit)"
+        "--settings", nargs="+", default=[], help="origin, hard, binary, test (default: all that apply)"
     )
-    evaluate.add_argument("--study", default="", help="name of the study (default: from the data's)")
+    evaluate.add_argument("--study", default="", help="name of the study (default: derived from the data's)")
     evaluate.add_argument(
         "--label",
         action="append",
         default=[],
         metavar="TEXT",
-        help="name of a model in tables; may be repeated, in the order vectors, scores, encoder (default: its file's)",
+        help="name of a model in tables; may be repeated, in the order vectors, scores, encoder (default: file name)",
     )
     evaluate.add_argument(
-        "--add", action="store_true", help="put the models into the study of an earlier command; its runs stay"
+        "--add", action="store_true", help="add the models to the study of an earlier command; its runs are kept"
     )
-    evaluate.add_argument("--cores", default="all", help="for Snakemake (default: all)")
-    evaluate.add_argument("-n", "--dry-run", action="store_true", help="write the files, and show what would run")
+    evaluate.add_argument("--cores", default="all", help="cores for Snakemake (default: all)")
+    evaluate.add_argument("-n", "--dry-run", action="store_true", help="write the files and show what would run")
     evaluate.set_defaults(command=_evaluate)
 
 
@@ -425,7 +427,7 @@ def _add_rehearse(commands: argparse._SubParsersAction[Any]) -> None:
         "--full", action="store_true", help="use all layers of towers even if their weights are missing"
     )
     rehearse.add_argument(
-        "--items", metavar="TRAIN,VALID,TEST", help="number of originals per split, if the dataset is not here"
+        "--items", metavar="TRAIN,VALID,TEST", help="number of originals per split, if the dataset is missing"
     )
     rehearse.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     rehearse.set_defaults(command=_rehearse)
@@ -464,19 +466,19 @@ Declare that an edit of code changes no result, so that nothing is made again.
 
 This is your claim: nothing is computed or compared. Finished results of the
 targets are treated as made by the current code from then on, until that code
-is edited once more, and every table that uses them says who accepted what,
-and when.
+is edited again, and every table that uses them says who accepted what, and
+when.
 
-Written are, for every job that is stale only because its code was edited:
+For every job that is stale only because its code was edited, this writes:
   results/<study>/accepted.json, or results/data/<dataset>/accepted.json for
       clips and captions: the job, its old and its new code hash, what was
-      edited, your account's name, the day, and a checksum of one output
-  .snakemake/metadata: the paths of the inputs, where clips and frames are
-      stored elsewhere than before with the same content
-Results themselves are not touched. To take the claim back, delete
-accepted.json: what it kept is made again.
+      edited, your user name, the date, and a checksum of one output
+  .snakemake/metadata: the paths of the inputs, if clips and frames with the
+      same content are now stored elsewhere
+Results themselves are not touched. To withdraw the claim, delete
+accepted.json: the outputs that it kept are then made again.
 
-Not accepted, and so made again: jobs with a changed key or input file;
+Not accepted, and therefore made again: jobs with a changed key or input file;
 tables, figures and pages."""
 
 

@@ -27,19 +27,19 @@ def add_export_commands(commands: argparse._SubParsersAction[Any]) -> None:
     mteb.add_argument(
         "--copy",
         action="store_true",
-        help="put the clips into it too (default: beside the dataset, in results/data/<dataset>/clips)",
+        help="copy the clips into it too (default: they stay beside the dataset, in results/data/<dataset>/clips)",
     )
     mteb.set_defaults(command=_export_mteb)
     importer = commands.add_parser(
         "import",
-        description="Read scores that other evaluation tools computed. They become a file that a study takes as a "
+        description="Read scores that other evaluation tools computed. They become a file that a study can use as a "
         "method (`model: scores`). Each format is a command of its own.",
     )
     formats = importer.add_subparsers(required=True, metavar="FORMAT")
     mteb = formats.add_parser(
         "mteb",
-        help="read the predictions of a retrieval task that MTEB kept",
-        description="Read the predictions of a retrieval task that MTEB kept, and write them as a matrix or a TREC "
+        help="read the predictions that MTEB saved for a retrieval task",
+        description="Read the predictions that MTEB saved for a retrieval task, and write them as a matrix or a TREC "
         "run.",
     )
     mteb.add_argument("predictions", type=Path, metavar="PREDICTIONS", help="<task>_predictions.json")

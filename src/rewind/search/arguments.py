@@ -16,8 +16,8 @@ def add_search_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Add ``rewind search`` and ``rewind serve``."""
     search = commands.add_parser(
         "search",
-        description="Search the items of a dataset with a finished run. It prints the best items for a text; "
-        "without one it asks for texts at a prompt.",
+        description="Search the items of a dataset with a finished run. It prints the best items for a query; "
+        "without one it prompts for queries.",
     )
     _add_gallery_arguments(search)
     search.add_argument("query", nargs="*", help="what to search for (default: ask at a prompt)")
@@ -59,7 +59,7 @@ def _add_gallery_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="run code of others and show files outside of results/data, where the results name them",
+        help="run third-party code and show files outside results/data, if the results name them",
     )
 
 
