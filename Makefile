@@ -18,7 +18,7 @@ STUDIES := heads_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime,$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo test test-workflows seeded-faults golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo test test-workflows messages seeded-faults golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo 'make models_demo         vectors, scores and models by name beside trained ones'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
 	@echo 'make test-workflows   tests that run whole workflows, kill and edit them'
+	@echo 'make messages write what tests expect Rewind to say: tests/messages.txt'
 	@echo 'make golden   what agrees with the original authors'"'"' code, how many numbers, and how closely'
 	@echo 'make rehearse   run every study on a handful of items, to its last stage'
 	@echo 'make slurm-check   run a miniature on a Slurm that is set up here for it (root, Debian; a quarter of an hour)'
@@ -69,6 +70,10 @@ test: $(TESTED)
 # From clips to tables, killed, edited and resumed: longer than all other tests together.
 test-workflows: $(TESTED)
 	$(PYTEST) -m slow
+
+# What the tests expect Rewind to say, tests/messages.txt, after a message was reworded: read the difference.
+messages: $(TESTED)
+	$(PYTEST) --renew-messages -m 'not slow'
 
 # Before a release: faults planted one at a time, and which test finds each.
 seeded-faults: $(TESTED)

@@ -13,7 +13,11 @@ from typing import Any
 import hypothesis
 import pytest
 
-import golden_numbers
+# They assert for the tests that use them.
+pytest.register_assert_rewrite("brought_files", "init_room", "messages", "packed_clips")
+
+import golden_numbers  # noqa: E402
+import messages  # noqa: E402
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -22,10 +26,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 hypothesis.settings.register_profile("rewind", deadline=None)
 hypothesis.settings.load_profile("rewind")
 
-# They assert for the tests that name them as plugins.
-pytest.register_assert_rewrite("brought_files", "init_room", "packed_clips")
-
-
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 UNSEEN = "browser tests did not run: "
 
@@ -52,11 +53,25 @@ def browser() -> Iterator[Any]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden-table", type=Path, metavar="CSV", help="write what was compared with tests/golden")
+    parser.addoption("--renew-messages", action="store_true", help="write tests/messages.txt anew for the tests run")
     parser.addoption("--golden-unread", action="store_true", help="list the arrays of tests/golden that no test reads")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compared_messages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Messages are compared with ``tests/messages.txt``, or written down for it."""
+    noted = messages.messages
+    noted.base, noted.renew = str(tmp_path_factory.getbasetemp()), request.config.option.renew_messages
+    noted.wanted = messages.read_snapshot()
+    yield
+    if noted.renew:
+        messages.write_part([messages.name_of(item.nodeid) for item in request.config.stash[COLLECTED]])
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say in one line that the browser tests were skipped, and why; the reports of other processes are here too."""
+    if config.option.renew_messages:
+        messages.merge_parts()
     if config.option.golden_table:
         golden_numbers.write_records(config.option.golden_table)
     if config.option.golden_unread:
@@ -68,7 +83,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"{count} {UNSEEN}{reason}", yellow=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# Before those that the command line leaves out are taken away.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files with whole workflows first: one that begins last would keep a single process busy at the end."""
+    config.stash[COLLECTED] = list(items)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)

@@ -16,6 +16,7 @@ import pytest
 
 from brought_files import COUNT, caption_ids, item_ids, write_captions
 from checkout import ROOT
+from messages import refusal
 from rewind.api import compare, metrics, ranks, table
 from rewind.cli.new import make_working_folder
 from rewind.config.report import Statistics
@@ -82,11 +83,11 @@ def test_what_does_not_fit_is_refused_by_its_name(given, message):
 
 
 def test_methods_of_other_queries_and_without_runs_are_refused():
-    with pytest.raises(RewindError, match="different queries"):
+    with refusal():
         compare({"a": ranks(np.eye(3)), "b": ranks(np.eye(4))})
-    with pytest.raises(RewindError, match="methods: 'a' has no run"):
+    with refusal("methods"):
         compare({"a": []})
-    with pytest.raises(RewindError, match="method 'c' has no run"):
+    with refusal("statistics.pairs"):
         compare({"a": ranks(np.eye(3)), "b": ranks(np.eye(3))}, pairs=[("a", "c")])
 
 
@@ -175,9 +176,9 @@ def test_twins_that_are_none_are_refused(twins, message):
 
 
 def test_refusals_of_compare_name_the_argument():
-    with pytest.raises(RewindError, match=r"compare\.primary"):
+    with refusal("compare.primary"):
         compare({"a": ranks(np.eye(3))}, primary="R@2")
-    with pytest.raises(RewindError, match="setting: name one of origin, hard, binary"):
+    with refusal("setting"):
         metrics(ranks(np.eye(2), twins=[-1, 0]))
 
 

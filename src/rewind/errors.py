@@ -9,6 +9,7 @@ come from others and may contain control characters: :func:`printable` escapes t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,15 @@ class RewindError(Exception):
     rewind.errors.RewindError: clips.csv: row 3: the caption is empty; write one.
     """
 
+    @property
+    def place(self) -> str:
+        """Where the fault is, such as ``clips.csv: row 3`` or ``methods.meanP.head``; empty: nowhere in particular.
+
+        >>> RewindError("clips.csv: row 3: the caption is empty; write one.").place
+        'clips.csv: row 3'
+        """
+        return place_of(str(self))
+
 
 class ConfigErrors(RewindError):
     """All faults of the configuration at once: file → lines, each ``key: what is wrong; what to do``.
@@ -49,6 +59,35 @@ class ConfigErrors(RewindError):
         self.files = {path: list(dict.fromkeys(lines)) for path, lines in files.items() if lines}
         blocks = (f"{path}:\n" + "\n".join(f"  {line}" for line in lines) for path, lines in self.files.items())
         super().__init__("\n".join(blocks))
+
+    @property
+    def places(self) -> list[str]:
+        """``file: key`` of every fault, or the file alone where a fault names no key; each once.
+
+        >>> ConfigErrors({"demo.yaml": ["training.epochs: this key is missing"]}).places
+        ['demo.yaml: training.epochs']
+        """
+        lines = ((path, place_of(line)) for path, lines in self.files.items() for line in lines)
+        return list(dict.fromkeys(f"{path}: {key}" if key else path for path, key in lines))
+
+
+# `row 3`, `line 12`, `caption 'c1'`: what a file holds, counted or named.
+_PART_OF_FILE = re.compile(r"(row|line|column|entry|query|caption|item|frame|shard)s? \S+")
+
+
+def place_of(message: str) -> str:
+    """The parts of a message before its sentence: a file, a row, a key, each with a colon behind it.
+
+    A message for the user reads ``FILE: row N: KEY: what is wrong; what to do``, with those that apply. A part has
+    no blanks, or is ``row N`` and the like; the first other part begins the sentence.
+
+    >>> place_of("demo.yaml: training.lr: this must be a number; write 1.0e-4.")
+    'demo.yaml: training.lr'
+    >>> place_of("no GPU is visible: set resources.device: cpu.")
+    ''
+    """
+    parts = message.partition("\n")[0].split(": ")[:-1]
+    return ": ".join(itertools.takewhile(lambda part: " " not in part or _PART_OF_FILE.fullmatch(part), parts))
 
 
 def first_lines(faults: list[str]) -> str:

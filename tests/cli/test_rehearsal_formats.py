@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from messages import refusal
 from rewind.cli.rehearse.shrink import shrink_dataset
 from rewind.cli.rehearse.weights import RehearsedTowers
 from rewind.config import Dataset
@@ -149,9 +150,7 @@ def test_a_format_of_the_users_own_has_dummy_data(name, declared, warned, tmp_pa
 
 def test_a_format_without_dummy_data_says_what_to_write(tmp_path, monkeypatch):
     dataset = own_dataset("own_none", OWN_FORMAT + OWN_READER, tmp_path, monkeypatch)
-    with pytest.raises(
-        RewindError, match=r"own_none\.clips has no stand-ins.* add a function make_dummy_data\(dataset, "
-    ):
+    with refusal("config/datasets/few.yaml: source.format"):
         shrink(dataset, tmp_path)
 
 

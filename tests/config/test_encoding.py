@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from messages import refusal
 from rewind.config import load_study
 from rewind.errors import ConfigErrors, RewindError
 from rewind.io.cache import JsonCache
@@ -58,23 +59,23 @@ def test_whatever_vectors_depend_on_has_a_folder_of_its_own(tmp_path: Path, chan
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "place"),
     [
-        ("{encoder: open_clip}", "methods.named.options.name"),
-        ("{encoder: open_clip, name: x, sampler: y}", "methods.named.options.sampler"),
-        ("{encoder: open_clip, name: x, max_frames: 0}", "methods.named.options.max_frames"),
-        ("{encoder: open_clip, name: x, captions: mine.npz}", "methods.named.options.captions"),
+        ("{encoder: open_clip}", "named.yaml: methods.named.options.name"),
+        ("{encoder: open_clip, name: x, sampler: y}", "named.yaml: methods.named.options.sampler"),
+        ("{encoder: open_clip, name: x, max_frames: 0}", "named.yaml: methods.named.options.max_frames"),
+        ("{encoder: open_clip, name: x, captions: mine.npz}", "named.yaml: methods.named.options.captions"),
     ],
 )
-def test_options_are_refused_by_their_path(tmp_path: Path, given: str, words: str) -> None:
-    with pytest.raises(ConfigErrors, match=words):
+def test_options_are_refused_by_their_path(tmp_path: Path, given: str, place: str) -> None:
+    with refusal(place, error=ConfigErrors):
         study(tmp_path, given)
 
 
 def test_noise_is_refused(tmp_path: Path) -> None:
     made = study(tmp_path, "{encoder: open_clip, name: x}")
     noisy = made.methods["named"].model_copy(update={"noise": True})
-    with pytest.raises(RewindError, match="noise"):
+    with refusal("methods.named.noise"):
         made.model_copy(update={"methods": {"named": noisy}}).encodings()
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from checkout import ROOT
 from figure_texts import assert_legible
+from messages import refusal
 from mini_study import Workflow
 from rehearsal_rates import rates
 from rewind.cli.rehearse.cost import MeasuredFolder
 from rewind.cli.rehearse.measured import FinishedJob
 from rewind.config import Study, load_study
 from rewind.config.study import SHARED_PRETRAINING_NOTE
-from rewind.errors import RewindError
 from rewind.report.figures import curves, style
 from rewind.report.footnotes import Footnotes
 from rewind.report.page.document import figure_captions
@@ -145,7 +145,7 @@ def test_without_pre_training_nothing_names_a_seed(tmp_path):
     (tmp_path / "s.yaml").write_text("dataset: d\nmethods: {a: {model: zero_shot}}\n")
     found = load_study("s", tmp_path)
     assert found.runs() == [("a", 0)] and found.fingerprint()["pretraining"] is None
-    with pytest.raises(RewindError, match=r"pretraining\.seed: 1, but each run .* pretraining\.shared: true"):
+    with refusal("config/studies/demo.yaml: pretraining.seed"):
         load_study("demo", ROOT / "config/studies", {"pretraining.seed": 1})
 
 

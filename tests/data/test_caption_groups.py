@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import binomtest
 
 from checkout import ROOT
+from messages import refusal
 from rewind.cli.rehearse import shrink
 from rewind.cli.rehearse.weights import RehearsedTowers
 from rewind.config import Dataset, load_dataset
@@ -18,7 +19,7 @@ from rewind.data.annotations import read_annotations
 from rewind.data.dummy import SplitSizes
 from rewind.data.formats import rtime, shapes, table
 from rewind.data.groups import dataset_has_groups, read_groups
-from rewind.errors import ConfigErrors, RewindError
+from rewind.errors import ConfigErrors
 from rewind.io.cache import JsonCache
 from rewind.io.files import read_json, read_spreadsheet, write_json
 from rewind.report.figures.groups import MAX_GROUPS, group_intervals
@@ -135,22 +136,22 @@ def small(dataset: Dataset, folder: Path) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "place"),
     [
-        ("item_id,group\ne,x\n", "row 2: the item_id 'e' is not in the annotations"),
-        ("item_id,group\na,x\na,y\n", "row 3: the item_id 'a' is listed twice"),
-        ("item_id,group\na, \n", "row 2: `group` is empty"),
-        ("name,group\na,x\n", "row 1: one column of ids is needed beside `group`"),
-        ("item_id,caption_id,group\na,a#0,x\n", "row 1: one column of ids"),
-        ("item_id,group\nc,x\n", "no test caption has a group"),
-        ("item_id,groups\na,x\n", "the column 'group' is missing"),
+        ("item_id,group\ne,x\n", "g.csv: row 2"),
+        ("item_id,group\na,x\na,y\n", "g.csv: row 3"),
+        ("item_id,group\na, \n", "g.csv: row 2"),
+        ("name,group\na,x\n", "g.csv: row 1"),
+        ("item_id,caption_id,group\na,a#0,x\n", "g.csv: row 1"),
+        ("item_id,group\nc,x\n", "g.csv"),
+        ("item_id,groups\na,x\n", "g.csv: row 1"),
     ],
 )
-def test_a_file_of_groups_is_read_strictly(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_of_groups_is_read_strictly(tmp_path: Path, text: str, place: str) -> None:
     file = tmp_path / "g.csv"
     file.write_text(text)
     dataset = data(tmp_path, groups=str(file))
-    with pytest.raises(RewindError, match=message):
+    with refusal(place):
         read_groups(dataset, read_annotations(dataset, ""))
 
 

@@ -3,11 +3,10 @@
 import json
 
 import pandas as pd
-import pytest
 
+from messages import refusal
 from rewind.data.annotations import AnnotationBuilder
 from rewind.data.captions import load_split, write_captions
-from rewind.errors import RewindError
 from rewind.io.files import read_csv
 
 SPLIT_OF = {"1": "train", "2": "train", "3": "valid", "4": "test", "5": "test", "06": "test"}
@@ -113,9 +112,9 @@ def test_at_most_fifty_missing_clips_are_listed(tmp_path):
 
 
 def test_a_report_of_other_clips_is_refused(tmp_path):
-    with pytest.raises(RewindError, match="names '1' twice"):
+    with refusal():
         write_captions(annotations(), pd.concat([report(), report().head(1)]), tmp_path, "d")
-    with pytest.raises(RewindError, match="names '99', which is not in the annotations"):
+    with refusal():
         write_captions(annotations(), report().replace({"item_id": {"3": "99"}}), tmp_path, "d")
 
 
@@ -123,9 +122,9 @@ def test_captions_of_strangers_are_refused(tmp_path):
     write_captions(annotations(), report(), tmp_path, "d")
     path = tmp_path / "captions" / "d_test.csv"
     path.write_text(path.read_text() + "77,x,77#0\n")
-    with pytest.raises(RewindError, match=r"d_test\.csv: row 8: '77' is not a test item"):
+    with refusal("captions/d_test.csv: row 8"):
         load_split(tmp_path, "d", "test")
-    with pytest.raises(RewindError, match=r"d_dev\.csv"):
+    with refusal("captions/d_dev.csv"):
         load_split(tmp_path, "d", "dev")
 
 

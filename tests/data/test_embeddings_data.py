@@ -13,6 +13,7 @@ import torch
 
 from checkout import GOLDEN
 from golden_numbers import load_json
+from messages import refusal
 from rewind.config import load_dataset
 from rewind.config.dataset import Dataset, EmbeddingsSource
 from rewind.data.captions import embeddings_digest
@@ -111,7 +112,7 @@ def test_a_split_is_a_piece_of_the_mapped_file(tmp_path):
     shuffled = annotations.captions.sample(frac=1, random_state=0)
     rows = [int(caption.split()[1]) for caption in shuffled["caption"]]
     assert np.array_equal(found.text(shuffled).numpy(), vectors[rows])
-    with pytest.raises(RewindError, match="no vectors of 1 captions, first 'stranger#0'"):
+    with refusal("s/embeddings.json"):
         found.text(pd.DataFrame({"caption_id": ["stranger#0"]}))
 
 
@@ -160,9 +161,9 @@ class Evil:
 
 def test_a_pickle_that_would_run_something_is_refused(tmp_path):
     texts = np.array([Evil(), *["x"] * 11], dtype=object)
-    with pytest.raises(RewindError, match=r"captions/text.* is a pickle that cannot be read safely .*open"):
+    with refusal("train.npz"):
         make_sources(small(tmp_path, **{"captions/text": texts}), tmp_path / "s")
-    with pytest.raises(RewindError, match="row 1: 7 is not text"):
+    with refusal("train.npz"):
         make_sources(small(tmp_path, **{"captions/text": np.array(["x", 7, *"abcdefghij"], object)}), tmp_path / "s")
     assert not Path("/tmp/never").exists()
     assert pickle.dumps(Evil())  # it is one
@@ -175,57 +176,57 @@ def broken(shape: tuple[int, int], row: int, value: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "place"),
     [
-        ({"captions/embeddings": np.ones((12, 5, 2))}, "one row of floating-point numbers per vector"),
-        ({"images/embeddings": np.ones((6, 7), dtype=int)}, "images/embeddings' is int64"),
-        ({"images/embeddings": broken((6, 7), 3, np.nan)}, "images/embeddings', row 3 .* holds NaN or infinity"),
-        ({"captions/embeddings": broken((12, 5), 11, np.inf)}, "captions/embeddings', row 11 .* holds NaN"),
-        ({"captions/embeddings": broken((12, 5), 2, 0)}, "captions/embeddings', row 2 .* is zero throughout"),
-        ({"metadata/num_captions": np.array([13])}, r"num_captions says \[13\], but there are 12"),
-        ({"metadata/embedding_dim_image": np.array([8])}, r"embedding_dim_image says \[8\], but there are 7"),
-        ({"captions/ids": np.array([*range(11), 4])}, "caption id '4' is in rows 4 and 11"),
-        ({"captions/ids": np.arange(11)}, "11 values in 'captions/ids', but 12 rows"),
-        ({"images/names": np.array(["a.jpg"] * 2 + list("bcde"))}, "image 'a.jpg' is in rows 0 and 1"),
-        ({"images/names": np.array(list("abcde"))}, "5 values in 'images/names', but 6 rows"),
-        ({"captions/embeddings": None}, "has no 'captions/embeddings'"),
-        ({"captions/embeddings": np.asfortranarray(np.ones((12, 5)))}, "stored in column-major order"),
-        ({"captions/text": np.array(["other"] * 12)}, "12 captions differ from those of .* line 2: 'caption 0'"),
-        ({"lines": ["photos/p0.jpg,caption 0"] * 11}, "11 captions, but .* has 12 caption vectors"),
+        ({"captions/embeddings": np.ones((12, 5, 2))}, "train.npz"),
+        ({"images/embeddings": np.ones((6, 7), dtype=int)}, "train.npz"),
+        ({"images/embeddings": broken((6, 7), 3, np.nan)}, "train.npz"),
+        ({"captions/embeddings": broken((12, 5), 11, np.inf)}, "train.npz"),
+        ({"captions/embeddings": broken((12, 5), 2, 0)}, "train.npz"),
+        ({"metadata/num_captions": np.array([13])}, "train.npz"),
+        ({"metadata/embedding_dim_image": np.array([8])}, "train.npz"),
+        ({"captions/ids": np.array([*range(11), 4])}, "train.npz"),
+        ({"captions/ids": np.arange(11)}, "train.npz"),
+        ({"images/names": np.array(["a.jpg"] * 2 + list("bcde"))}, "train.npz"),
+        ({"images/names": np.array(list("abcde"))}, "train.npz"),
+        ({"captions/embeddings": None}, "train.npz"),
+        ({"captions/embeddings": np.asfortranarray(np.ones((12, 5)))}, "train.npz"),
+        ({"captions/text": np.array(["other"] * 12)}, "captions.txt"),
+        ({"lines": ["photos/p0.jpg,caption 0"] * 11}, "captions.txt"),
         (
             {"lines": ["photos/p0.jpg,caption 0", "lost.jpg,caption 1"] * 6},
-            "6 captions name images .*\n  line 3: 'lost",
+            "captions.txt",
         ),
     ],
 )
-def test_bad_files_are_refused(tmp_path, changes, said):
-    with pytest.raises(RewindError, match=said):
+def test_bad_files_are_refused(tmp_path, changes, place):
+    with refusal(place):
         make_sources(small(tmp_path, **changes), tmp_path / "s")
     assert not (tmp_path / "s" / "embeddings.json").exists()
 
 
 def test_broken_archives_are_refused(tmp_path):
     (tmp_path / "no.npz").write_bytes(b"no zip")
-    with pytest.raises(RewindError, match="not an npz file"):
+    with refusal("no.npz"):
         NpzArchive(tmp_path / "no.npz")
-    with pytest.raises(RewindError, match="no such file"):
+    with refusal("absent.npz"):
         NpzArchive(tmp_path / "absent.npz")
     small(tmp_path)
     whole = (tmp_path / "train.npz").read_bytes()
     at = whole.index(b"captions/embeddings.npy") + 200
     (tmp_path / "train.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
-    with pytest.raises(RewindError, match="cannot be unpacked"):
+    with refusal("train.npz"):
         make_sources(source(tmp_path), tmp_path / "s")
 
 
 def test_vectors_past_memory_are_refused_before_they_are_unpacked(tmp_path, monkeypatch):
     chosen = small(tmp_path)
     limited = chosen.model_copy(update={"source": chosen.source.model_copy(update={"max_gb": 1e-7})})
-    with pytest.raises(RewindError, match=r"would unpack to 0\.0 GB of vectors and texts, and source\.max_gb is 1e-07"):
+    with refusal("config/datasets/challenge.yaml"):
         make_sources(limited, tmp_path / "s")
     assert not (tmp_path / "s").exists()
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("M", (), {"available": 10}))
-    with pytest.raises(RewindError, match=r"of memory are free\. Store the vectors as float16"):
+    with refusal("config/datasets/challenge.yaml"):
         make_sources(chosen, tmp_path / "s")
 
 
@@ -269,17 +270,17 @@ def test_given_splits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "place"),
     [
-        (GIVEN, "'photos/p5.jpg' has no split"),
-        ([*GIVEN, "photos/p5.jpg,dev,"], "row 7: split 'dev' is not one of"),
-        ([*GIVEN, "photos/p9.jpg,test,"], "row 7: image 'photos/p9.jpg' has no vector"),
-        ([*GIVEN, "photos/p5.jpg,test,", GIVEN[0]], "row 8: image 'photos/p0.jpg' .* is there already, in row 2"),
-        ([f"photos/p{n}.jpg,train," for n in range(6)], "no image is in split 'valid'"),
+        (GIVEN, "splits.csv"),
+        ([*GIVEN, "photos/p5.jpg,dev,"], "splits.csv: row 7"),
+        ([*GIVEN, "photos/p9.jpg,test,"], "splits.csv: row 7"),
+        ([*GIVEN, "photos/p5.jpg,test,", GIVEN[0]], "splits.csv: row 8"),
+        ([f"photos/p{n}.jpg,train," for n in range(6)], "splits.csv"),
     ],
 )
-def test_bad_splits_are_refused(tmp_path, rows, said):
-    with pytest.raises(RewindError, match=said):
+def test_bad_splits_are_refused(tmp_path, rows, place):
+    with refusal(place):
         make_sources(splits(tmp_path, rows), tmp_path / "s")
 
 
@@ -297,11 +298,11 @@ def test_keys_that_do_not_go_together(tmp_path, monkeypatch):
         with pytest.raises(RewindError, match=said):
             load_dataset("d")
     (folder / "d.yaml").write_text("source: {format: embeddings, train: a.npz, captions: c.txt}\nhow_to_get: Ask.\n")
-    with pytest.raises(RewindError, match=r"these files are missing:\n    - a.npz\n    - c.txt\n    Ask\."):
+    with refusal("config/datasets/d.yaml"):
         check_sources(load_dataset("d"))
     (folder / "d.yaml").write_text(f"source:\n  format: embeddings\n  {made}\n")
     (folder / "base.yaml").write_text("source: {format: embeddings, train: a.npz, captions: c.txt}\n")
     (tmp_path / "config/studies").mkdir()
     (tmp_path / "config/studies/s.yaml").write_text("dataset: d\nmethods: {chance: {model: chance}}\n")
-    with pytest.raises(RewindError, match=r"made_from\.dataset: base consists of vectors itself"):
+    with refusal("config/datasets/d.yaml: source.made_from.dataset", "config/studies/s.yaml: evaluation.settings"):
         load_config({"studies": ["s"]})

@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from checkout import ROOT
+from messages import refusal
 from rewind.config import Dataset, load_dataset
 from rewind.data.formats import emoji
-from rewind.errors import RewindError
 from rewind.io.files import read_csv
 
 PEOPLE = ["1f9d1", "1f468", "1f469"]
@@ -167,13 +167,13 @@ def test_packages_are_fetched_with_npm_and_removed(
 
 def test_without_npm_the_message_says_what_to_put_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RewindError, match=r"npm is not on PATH(.|\n)*npm pack emojibase-data@17(.|\n)*source\.folder"):
+    with refusal("config/datasets/emoji.yaml"):
         emoji.make_sources(dataset(None), tmp_path / "out")
 
 
 def test_offline_the_message_carries_npms_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_npm(tmp_path / "bin", "echo 'ENOTFOUND no such host' >&2; exit 7", monkeypatch)
-    with pytest.raises(RewindError, match=r"ENOTFOUND no such host(.|\n)*anim-1@1\.0\.0(.|\n)*source\.folder"):
+    with refusal("config/datasets/emoji.yaml"):
         emoji.make_sources(dataset(None), tmp_path / "out")
 
 
@@ -188,7 +188,7 @@ def test_a_bad_archive_is_refused(packages: Path, tmp_path: Path, fault: str) ->
             member = tarfile.TarInfo("../../../escaped.txt" if fault == "escape" else "package/readme.txt")
             member.size = 2
             tar.addfile(member, io.BytesIO(b"hi"))
-    with pytest.raises(RewindError, match=r"emojibase-data-17\.0\.0\.tgz"):
+    with refusal("archives/emojibase-data-17.0.0.tgz"):
         emoji.make_sources(dataset(tmp_path / "archives"), tmp_path / "deep/er/out")
     assert not list(tmp_path.rglob("escaped.txt")) and not (tmp_path / "deep/er/out/emoji.csv").exists()
 
@@ -254,7 +254,7 @@ def test_repeated_test_labels_are_reported(made: Path, tmp_path: Path) -> None:
 
 
 def test_too_few_subjects_for_three_splits(made: Path) -> None:
-    with pytest.raises(RewindError, match="5 subjects leave a split empty"):
+    with refusal("config/datasets/emoji.yaml: source"):
         emoji.read(dataset(None, test_share=0.5, valid_share=0.05), str(made))
 
 

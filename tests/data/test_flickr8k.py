@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from checkout import ROOT
+from messages import refusal
 from rewind.config import Dataset, load_dataset
 from rewind.data.annotations import Annotations
 from rewind.data.captions import load_split
@@ -80,7 +81,7 @@ def test_karpathys_split_is_taken_and_what_it_lacks_is_counted(tmp_path: Path) -
     assert below.items["source"].tolist()[0] == f"Images/{NAMES[0]}", "such a folder is there"
     assert found.notes["images_in_split_file_alone_shown"] == ["elsewhere.jpg"]
     assert found.notes["splits"]["test"]["split_file"] == path
-    with pytest.raises(RewindError, match=r"1 of 20 captioned images are not in this split file, first 'Images/019"):
+    with refusal("dataset_flickr8k.json"):
         read(tmp_path, foldered, split_file=path)
 
 
@@ -123,10 +124,10 @@ def test_bad_rows_are_named(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_file_that_is_no_text_or_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RewindError, match="no such file"):
+    with refusal("captions.tsv"):
         flickr8k.read(dataset(tmp_path), "")
     (tmp_path / "captions.tsv").write_bytes(b"a.jpg\t\xff\xfe\x00")
-    with pytest.raises(RewindError, match="not UTF-8: row 1, character 7 is the byte 0xFF"):
+    with refusal("captions.tsv"):
         flickr8k.read(dataset(tmp_path), "")
 
 
@@ -176,12 +177,12 @@ def test_one_in_a_hundred_unreadable_images_passes_and_more_do_not(tmp_path: Pat
     assert sum(len(part.items) for part in usable) == 99 and sum(len(part.captions) for part in usable) == 495
     assert read_json(folder / "captions/report.json")["annotations"]["images_without_5_captions"] == 0
     (tmp_path / "Images/008.jpg").unlink()
-    with pytest.raises(RewindError, match=r"2 of 100 (.|\n)*max_missing allows 1\.0%(.|\n)*008"):
+    with refusal():
         normalise()
 
 
 def test_the_dataset_file_is_valid_and_says_how_to_get_the_data() -> None:
     keys = load_dataset("flickr8k", ROOT / "config" / "datasets")
     assert keys.items == "images" and keys.media is keys.image and not keys.made_here
-    with pytest.raises(RewindError, match=r"captions\.txt\n.*dataset_flickr8k\.json\n.*Images/(.|\n)*Karpathy"):
+    with refusal("config/datasets/flickr8k.yaml"):
         check_sources(keys)

@@ -15,6 +15,7 @@ from PIL import Image
 
 from checkout import ROOT
 from golden_numbers import load_json
+from messages import refusal
 from rewind.config import Dataset, PhotosSource, load_dataset
 from rewind.data.formats import photos, stamps
 from rewind.errors import RewindError
@@ -103,23 +104,23 @@ def test_bad_entries_are_named(tmp_path: Path, bad: object, message: str) -> Non
 
 def test_many_bad_entries_are_counted(tmp_path: Path) -> None:
     empty = [{"file_name": "a.jpg", "caption": ""}] * 25
-    with pytest.raises(RewindError, match=r"25 of 45 entries(.|\n)*entry 29(.|\n)*and 15 more"):
+    with refusal("captions.json"):
         read(tmp_path, entries(10) + empty)
 
 
 def test_files_that_are_no_list_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RewindError, match="a JSON list"):
+    with refusal("captions.json"):
         read(tmp_path, {"images": []})
     (tmp_path / "captions.json").write_text("[{")
-    with pytest.raises(RewindError, match="not valid JSON"):
+    with refusal("captions.json"):
         photos.read_photos(tmp_path / "captions.json", tmp_path, KEYS, "mine.yaml")
-    with pytest.raises(RewindError, match=r"mine\.yaml: source: 6 images leave a split empty \(4 train, 0 valid"):
+    with refusal("mine.yaml: source"):
         read(tmp_path, entries(6))
 
 
 def test_two_names_for_one_id_are_refused(tmp_path: Path) -> None:
     twice = [{"file_name": "image_0.png", "caption": "the same stem"}]
-    with pytest.raises(RewindError, match=r"'image_0\.jpg' and 'image_0\.png' would both get the id 'image_0'"):
+    with refusal("captions.json"):
         read(tmp_path, entries(10) + twice)
     same = [{"file_name": "./image_0.jpg", "caption": "the same file"}]
     assert len(read(tmp_path, entries(10) + same).items) == 10
@@ -208,20 +209,20 @@ def test_the_package_is_fetched_unpacked_and_removed(tmp_path: Path, monkeypatch
     stamps.make_sources(dataset(None), tmp_path / "a")
     check(tmp_path / "a")
     package.write_bytes(package.read_bytes()[:700])
-    with pytest.raises(RewindError, match=r"dpkg-deb -x .* failed(.|\n)*source\.folder"):
+    with refusal("config/datasets/stamps.yaml"):
         stamps.make_sources(dataset(package.parent), tmp_path / "c")
     assert not (tmp_path / "c" / "captions.json").exists()
 
 
 def test_without_apt_or_network_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path / "bin", "apt-get", "echo 'E: Unable to locate package' >&2; exit 100", monkeypatch)
-    with pytest.raises(RewindError, match=r"Unable to locate package.*apt-get update.*source\.folder"):
+    with refusal("config/datasets/stamps.yaml"):
         stamps.make_sources(dataset(None), tmp_path / "out")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RewindError, match=r"stamps\.yaml: apt-get is not on PATH.*apt-get download.*source\.folder"):
+    with refusal("config/datasets/stamps.yaml"):
         stamps.make_sources(dataset(None), tmp_path / "out")
     (tmp_path / "bare").mkdir()
-    with pytest.raises(RewindError, match=r"bare contains neither tuxpaint-stamps-default_\*\.deb nor"):
+    with refusal("config/datasets/stamps.yaml: source.folder"):
         stamps.make_sources(dataset(tmp_path / "bare"), tmp_path / "out")
 
 
@@ -230,7 +231,7 @@ def test_the_dataset_files_are_valid() -> None:
     mine, made = load_dataset("photos", folder), load_dataset("stamps", folder)
     assert mine.items == made.items == "images" and made.made_here and not mine.made_here
     assert mine.media is mine.image and not mine.reverse  # images take the image keys
-    with pytest.raises(RewindError, match=r"train_share \+ source\.valid_share must leave something to test on"):
+    with refusal("config/datasets/photos.yaml"):
         load_dataset("photos", folder, {"source.train_share": 0.9})
-    with pytest.raises(RewindError, match=r"source\.image: unknown key; did you mean 'images'"):
+    with refusal("config/datasets/photos.yaml: source.image"):
         load_dataset("photos", folder, {"source.image": "x"})

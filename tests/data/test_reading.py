@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkout import ROOT
+from messages import refusal
 from rewind.config import Dataset
 from rewind.config.load import read_yaml
 from rewind.data import annotations as annotated
@@ -119,7 +120,7 @@ def test_line_ends_and_a_byte_order_mark_change_nothing(tmp_path: Path, ends: st
     found = list(read_user_csv(tmp_path / "a.csv", CsvColumns(("item_id", "split", "caption"))))
     assert [row.number for row in found] == [2, 4]
     assert [row.cells["caption"] for row in found] == ["A dog", "A cat,"]
-    with pytest.raises(RewindError, match="row 4: 4 cells, but the header names 3 columns; put cells"):
+    with refusal("a.csv: row 4"):
         (tmp_path / "a.csv").write_bytes(text.replace('"A cat,"', "A cat,").encode())
         list(read_user_csv(tmp_path / "a.csv", CsvColumns(("item_id", "split", "caption"))))
 
@@ -186,16 +187,16 @@ def test_headers_are_read_strictly(tmp_path: Path, header: str) -> None:
 def test_other_tables_know_their_columns_too(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("image,splits\na,train\n")
-    with pytest.raises(RewindError, match="the column 'split' is missing; is it 'splits'"):
+    with refusal("a.csv: row 1"):
         embeddings._read_splits(str(path), {"a"})
     path.write_text("image,split,paths\na,train,x\n")
-    with pytest.raises(RewindError, match=r"the column 'paths' is unknown.*did you mean 'path'"):
+    with refusal("a.csv: row 1"):
         embeddings._read_splits(str(path), {"a"})
     path.write_text("image,split\na,train\nb,valid\n\na,test\n")
-    with pytest.raises(RewindError, match=r"row 5: image 'a' \(split 'test'\) is in 'train' already, in row 2"):
+    with refusal("a.csv: row 5"):
         embeddings._read_splits(str(path), {"a", "b"})
     path.write_text("YouTubeID,Caption,Score\na,b,1\n")
-    with pytest.raises(RewindError, match="the column 'YoutubeID' is missing; is it 'YouTubeID'"):
+    with refusal("a.csv: row 1"):
         internvid.read(_dataset(path, "internvid", "captions"), "")
 
 
@@ -243,7 +244,7 @@ def test_json_of_another_form_is_refused(tmp_path: Path, reader: str, text: str)
     if reader == "rtime" and text.startswith("{"):
         pytest.skip("an entry that is no object is left out and counted")
     (tmp_path / "a_predictions.json").write_text(text)
-    with pytest.raises(RewindError, match=r"a_predictions.json: "):
+    with refusal("a_predictions.json"):
         READERS[reader][0](tmp_path / "a_predictions.json")
 
 
@@ -305,7 +306,7 @@ def test_ids_of_parquet_and_safetensors_are_read_strictly(tmp_path: Path) -> Non
     from safetensors.torch import save_file
 
     pd.DataFrame({"id": ["a", None], "vector": [[1.0], [2.0]]}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(RewindError, match=r"a\.parquet: ids, place 1: nan is no text"):
+    with refusal("a.parquet"):
         readers.read_embedding_file(tmp_path / "a.parquet", "items")
     for ids, message in (
         ('["a", ["b"]]', r"place 1: \['b'\] is no text"),
@@ -333,7 +334,7 @@ def test_runs_are_read_strictly(tmp_path: Path, fault: str) -> None:
     with pytest.raises(RewindError, match=f"a.run: {message}"):
         readers.read_score_file(tmp_path / "a.run")
     (tmp_path / "a.run.gz").write_bytes(b"\x1f\x8b torn")
-    with pytest.raises(RewindError, match=r"a\.run\.gz: no \.gz file that can be read"):
+    with refusal("a.run.gz"):
         readers.read_score_file(tmp_path / "a.run.gz")
 
 

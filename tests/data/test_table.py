@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from messages import refusal
 from rewind.config import Dataset
 from rewind.data.annotations import read_annotations
 from rewind.data.formats import table
@@ -39,9 +40,9 @@ def test_columns_come_in_any_order(tmp_path):
 def test_a_clip_is_named_by_its_id_and_is_of_the_test_split_where_no_column_says_else(tmp_path):
     found = read(tmp_path, "item_id,caption,reverse_caption", "k1,up,down", "k2,left,")
     assert found.items["source"].tolist() == ["k1", "k1", "k2"] and set(found.items["split"]) == {"test"}
-    with pytest.raises(RewindError, match=r"row 2: the split '' is unknown"):
+    with refusal("clips.csv: row 2"):
         read(tmp_path, "item_id,split,caption", "k1,,up")
-    with pytest.raises(RewindError, match=r"row 2: the path '' must name a file"):
+    with refusal("clips.csv: row 2"):
         read(tmp_path, "item_id,path,caption", "k1,,up")
 
 
@@ -108,10 +109,10 @@ def test_errors_name_file_and_row(tmp_path, lines, message):
 def test_a_missing_or_foreign_file_is_named(tmp_path):
     source = {"format": "table", "table": str(tmp_path / "no.csv"), "videos": "clips"}
     config = Dataset.model_validate({"name": "t", "source": source, "how_to_get": "Ask the museum."})
-    with pytest.raises(RewindError, match=r"no\.csv: no such file .*Ask the museum\."):
+    with refusal("no.csv"):
         table.read(config, "")
     (tmp_path / "no.csv").write_bytes("item_id,path,split,caption\n1,a,test,é\n".encode("latin-1"))
-    with pytest.raises(RewindError, match=r"no\.csv: not UTF-8: row 2, character 10 is the byte 0xE9, as in Latin-1"):
+    with refusal("no.csv"):
         table.read(config, "")
 
 
@@ -137,7 +138,7 @@ def test_without_clips_an_id_is_any_text(tmp_path):
     names = ["front door", "cup/2", "stairs (é)", "-x", "a..b"]
     rows = ["item_id,caption", *(f"{name},up" for name in names)]
     assert read_without_clips(tmp_path, *rows).items["item_id"].tolist() == names
-    with pytest.raises(RewindError, match="row 2: the id 'front door' cannot be used as a file name"):
+    with refusal("clips.csv: row 2"):
         read(tmp_path, "item_id,path,split,caption", "front door,a.mp4,test,up")
     (tmp_path / "only.txt").write_text("front door\ncup/2 -x\n")
     part = read_without_clips(tmp_path, *rows, only=str(tmp_path / "only.txt"))
@@ -145,5 +146,5 @@ def test_without_clips_an_id_is_any_text(tmp_path):
     for odd, said in (("a\x1bb", "has a control character"), ("x" * 201, "more than 200 characters")):
         with pytest.raises(RewindError, match=f"row 2: .*{said}"):
             read_without_clips(tmp_path, "item_id,caption", f"{odd},up")
-    with pytest.raises(RewindError, match="row 3: the id 'a#0' is also that of a caption of 'a'"):
+    with refusal("rows.csv: row 3"):
         read_without_clips(tmp_path, "item_id,caption", "a,up", "a#0,down")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from evaluated_runs import evaluate
-from rewind.errors import RewindError
+from messages import refusal
 from rewind.evaluation.ranking import count_binary_left_out, rank_table
 from rewind.evaluation.trec import export_trec
 from rewind.report.explorer import ScoredSplit, make_query_view
@@ -68,7 +68,7 @@ def test_how_many_are_left_out_counts_only_twins_that_are_there() -> None:
 
 def test_binary_without_any_described_twin_is_refused() -> None:
     forward = CAPTIONS[CAPTIONS["video_id"] != "a_rev"].reset_index(drop=True)
-    with pytest.raises(RewindError, match="no twin of the split has one; take binary out"):
+    with refusal("evaluation.settings"):
         rank_table(np.zeros((4, 5)), forward, ITEMS, ["binary"], WAYS)
 
 

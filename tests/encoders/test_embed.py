@@ -13,6 +13,7 @@ from PIL import Image
 from checkout import CHALLENGE
 from encoder_data import open_clip_folder
 from evaluated_runs import evaluate
+from messages import refusal
 from rewind.cli.rehearse.random_encoder import RandomEncoder
 from rewind.config import RunSpec
 from rewind.config.dataset import Dataset, EncoderConfig, MadeFrom
@@ -21,7 +22,6 @@ from rewind.data.captions import ITEM_COLUMNS
 from rewind.data.formats.embeddings import challenge_arrays, make_sources, read
 from rewind.encoders import builtin, encode_vectors
 from rewind.encoders.encode_dataset import make_dataset_vectors
-from rewind.errors import RewindError
 from rewind.evaluation.embedding import write_run_vectors
 from rewind.evaluation.similarity import compute_similarity
 from rewind.evaluation.submission import write_submission
@@ -127,7 +127,7 @@ def test_models_by_name_make_the_vectors_that_they_make_as_a_method(pictures, tm
 def test_several_vectors_of_an_input_are_refused(pictures, monkeypatch):
     monkeypatch.setattr(RandomEncoder, "encode_texts", lambda self, texts: [np.ones((2, 3))] * len(texts))
     model = {"encoder": "rewind.cli.rehearse.random_encoder", "name": "late"}
-    with pytest.raises(RewindError, match="late makes several vectors for an input"):
+    with refusal("source.made_from"):
         make_dataset_vectors(made_from(text=model), pictures, Path("results/data/made/made"))
 
 
@@ -138,18 +138,18 @@ def test_a_large_label_matrix_is_left_out(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "place"),
     [
-        ({"name": "minilmm"}, r"made_from\.text\.name: no encoder 'minilmm'; available: minilm, clip"),
-        ({"name": "clip"}, r"made_from\.text\.weights: clip needs a local weights file"),
-        ({"name": "clip", "weights": "gone.pt"}, r"source\.made_from\.text\.weights: gone\.pt: no such file"),
-        ({"name": "clip", "weights": "w", "architecture": "RN5"}, r"made_from\.text\.architecture: open_clip knows no"),
-        ({"name": "test_embed.absent"}, r"made_from\.text\.name: cannot find"),
-        ({"name": "test_embed.nothing"}, r"test_embed\.nothing: the vector of 'p0#0' is zero or not finite"),
+        ({"name": "minilmm"}, "source.made_from.text.name"),
+        ({"name": "clip"}, "source.made_from.text.weights"),
+        ({"name": "clip", "weights": "gone.pt"}, "source.made_from.text.weights: gone.pt"),
+        ({"name": "clip", "weights": "w", "architecture": "RN5"}, "source.made_from.text.architecture"),
+        ({"name": "test_embed.absent"}, "source.made_from.text.name"),
+        ({"name": "test_embed.nothing"}, "test_embed.nothing"),
     ],
 )
-def test_bad_encoders_are_refused(pictures, text, said):
-    with pytest.raises(RewindError, match=said):
+def test_bad_encoders_are_refused(pictures, text, place):
+    with refusal(place):
         make_dataset_vectors(made_from(text=text), pictures, Path("results/data/made/made"))
 
 
@@ -223,7 +223,7 @@ def test_from_the_challenge_to_its_submission(tmp_path, monkeypatch):
     other = RunData(data, "challenge", closed, 1, data / "source/embeddings.json")
     write_submission(other, str(files[0]), str(CHALLENGE / "test.clean.npz"), "ridge.csv")
     assert pd.read_csv("ridge.csv")["id"].tolist() == table["id"].tolist()
-    with pytest.raises(RewindError, match="a submission needs a method that maps captions"):
+    with refusal():
         chance = spec.model_copy(update={"method": spec.method.model_copy(update={"model": "chance", "options": {}})})
         other = RunData(data, "challenge", chance, 1, data / "source/embeddings.json")
         write_submission(other, model, str(CHALLENGE / "test.clean.npz"), "submission.csv")
@@ -256,10 +256,10 @@ def test_a_run_on_vectors_that_were_made_here_can_be_searched(pictures):
     assert [hit.item for hit in answer.hits] == [items[n] for n in np.argsort(-scores[0])]
     assert [hit.score for hit in answer.hits] == pytest.approx(sorted(scores[0], reverse=True), abs=1e-4)
     write_json(data / "source/ready.json", {"source": {"format": "embeddings", "train": "a", "captions": "b"}})
-    with pytest.raises(RewindError, match="no tower that made them is at hand"):
+    with refusal("results/data/made"):
         load_searcher(open_run(run), say=lambda text: None, trust=True)
     write_json(data / "source/embeddings.json", {})
-    with pytest.raises(RewindError, match="no longer the vectors that this run was trained on"):
+    with refusal("results/data/made/source/embeddings.json"):
         load_searcher(open_run(run), say=lambda text: None, trust=True)
 
 

@@ -16,12 +16,12 @@ import pytest
 
 from checkout import ROOT
 from encoder_data import NAMES, keys, open_clip_folder, prepared
+from messages import refusal
 from rewind.data.captions import load_split
 from rewind.distributed import World
 from rewind.encoders import encode_vectors as job
 from rewind.encoders import shards
 from rewind.encoders.encode_vectors import make_test_vectors
-from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json, write_csv
 
 
@@ -194,17 +194,17 @@ def test_many_vectors_of_each_are_kept_with_their_lengths(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "place"),
     [
-        (np.ones((1, 3)), "1 vectors for 2 inputs"),
-        (np.ones((2, 3, 4)), "shape"),
-        (np.array([[1.0, 1.0], [0.0, 0.0]]), "'y' is zero"),
-        (np.array([[np.nan, 1.0], [0.0, 1.0]]), "'x' is zero or not finite"),
-        ([np.ones((1, 3)), np.ones((1, 2))], "of one D"),
+        (np.ones((1, 3)), "model"),
+        (np.ones((2, 3, 4)), "model"),
+        (np.array([[1.0, 1.0], [0.0, 0.0]]), "model"),
+        (np.array([[np.nan, 1.0], [0.0, 1.0]]), "model"),
+        ([np.ones((1, 3)), np.ones((1, 2))], "model"),
     ],
 )
-def test_what_is_no_vector_is_refused(given, message: str) -> None:
-    with pytest.raises(RewindError, match=message):
+def test_what_is_no_vector_is_refused(given, place: str) -> None:
+    with refusal(place):
         shards.make_vector_shard(["x", "y"], given, "model")
 
 

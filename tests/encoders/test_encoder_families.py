@@ -15,6 +15,7 @@ from PIL import Image
 
 from encoder_data import OPEN_CLIP, SQUASH, keys, moving, prepared
 from encoder_families import CAPTIONS, CONTEXT, FAMILIES, FRAMES, T5, unigram_tokenizer
+from messages import refusal
 from rewind import optional_packages
 from rewind.config.methods import VectorOptions
 from rewind.encoders import encode_vectors as job
@@ -162,10 +163,10 @@ def test_vectors_that_are_not_the_models_score_are_refused(family, monkeypatch) 
         return output
 
     monkeypatch.setattr(kind, "get_text_features", other)
-    with pytest.raises(RewindError, match=r"GroupViTModel scores pairs of a caption and one picture"):
+    with refusal("name: groupvit"):
         build_encoder(keys("transformers", family("groupvit")))
     if optional_packages.is_installed("sentence_transformers"):
-        with pytest.raises(RewindError, match="use encoder: transformers"):
+        with refusal("name: groupvit"):
             build_encoder(keys("sentence_transformers", family("groupvit")))
 
 
@@ -176,7 +177,7 @@ def test_weights_of_another_class_are_refused(tmp_path: Path) -> None:
     library.BlipForImageTextRetrieval(config).save_pretrained(tmp_path)
     for kind in ("transformers", "sentence_transformers"):
         if optional_packages.is_installed(kind):
-            with pytest.raises(RewindError, match=r"no logit_scale, .*BlipModel.*BlipForImageTextRetrieval"):
+            with refusal("name: "):
                 build_encoder(keys(kind, tmp_path))
 
 
@@ -208,7 +209,7 @@ def test_a_model_that_needs_the_whole_batch_is_refused(family, monkeypatch) -> N
         return output
 
     monkeypatch.setattr(kind, "get_text_features", centred)
-    with pytest.raises(RewindError, match=r"CLIPModel gives a caption depends on the other captions of its batch"):
+    with refusal("name: clip", varying=r"0\.\d+"):
         build_encoder(keys("transformers", family("clip")))
 
 
@@ -246,7 +247,7 @@ def test_a_tokenizer_of_open_clip_fills_its_context_up(tmp_path: Path) -> None:
 def test_mteb_is_refused_where_it_leaves_out_what_the_clip_adds() -> None:
     if not optional_packages.is_installed("mteb"):
         pytest.skip("mteb is not installed")
-    with pytest.raises(RewindError, match=r"X-CLIP scores a caption and a clip together.*encoder: transformers"):
+    with refusal("name: microsoft/xclip-base-patch32"):
         check_encoder(keys("mteb", "microsoft/xclip-base-patch32"))
 
 
@@ -281,7 +282,7 @@ def test_pairs_are_scored_in_blocks_as_one_by_one(family, data: Path, tmp_path: 
     from rewind.models import precomputed
 
     assert type(precomputed.load_precomputed(made)).__name__ == "PrecomputedScores"
-    with pytest.raises(RewindError, match="score: dot compares vectors, but this model scores pairs"):
+    with refusal("methods.*.options.score"):
         precomputed.load_precomputed(made.model_copy(update={"score": "dot"}))
 
 
@@ -307,11 +308,11 @@ def test_an_encoder_of_the_users_own_may_score_pairs(data: Path, tmp_path: Path,
     make_test_vectors(keys("own.pairs", "x"), data, "tiny", tmp_path / "out", "code")
     found = loaded(tmp_path / "out")
     assert found["similarity"].shape == (6, 6) and np.linalg.matrix_rank(found["similarity"]) == 1
-    with pytest.raises(RewindError, match="frames: model"):
+    with refusal("frames: model"):
         build_encoder(keys("own.pairs", "x", frames="model"))
-    with pytest.raises(RewindError, match=r"scores of shape \(1, 2\) for 1 captions and 1 items"):
+    with refusal("model"):
         job.shards.make_score_shard(["a"], ["b"], [np.zeros((2, 1))], "model")
-    with pytest.raises(RewindError, match="the score of 'b' and 'a' is not finite"):
+    with refusal("model"):
         job.shards.make_score_shard(["a"], ["b"], [np.full((1, 1), np.nan)], "model")
 
 
@@ -336,7 +337,7 @@ def test_scores_of_other_captions_are_made_again(family, data: Path, tmp_path: P
 def test_who_needs_vectors_is_refused_by_a_model_that_scores_pairs(family) -> None:
     encoder = build_encoder(keys("transformers", family("xclip")))
     for refuse in (lambda: encoder.encode_texts(["a dog"]), lambda: encoder.encode_clips([moving(FRAMES)])):
-        with pytest.raises(RewindError, match="XCLIPModel scores a caption and a clip together, so no vectors stand"):
+        with refusal("name: xclip"):
             refuse()
 
 

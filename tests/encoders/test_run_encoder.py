@@ -9,8 +9,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from box_runs import make_boxes, spec_of, train_boxes
+from messages import refusal
 from rewind.data.captions import load_split
-from rewind.errors import RewindError
 from rewind.evaluation.similarity import compute_similarity
 from rewind.exports.encoder import load_encoder
 from rewind.loading.run_data import RunData
@@ -51,24 +51,24 @@ def test_rows_of_a_loader_are_encoded_as_lists_are(study):
     captions = ["a red box moves left", "a blue box moves right", "a lime box", "something yellow", "a black box"]
     rows = DataLoader([{"id": caption, "text": caption} for caption in captions], batch_size=2)
     assert np.array_equal(model.encode(rows, prompt_type="query", batch_size=2), model.encode(captions))
-    with pytest.raises(RewindError, match="rows of one caption or one clip, not of text and image"):
+    with refusal():
         model.encode(DataLoader([{"text": "a red box", "image": np.zeros((2, 2, 3))}]))
 
 
 def test_what_it_cannot_encode_is_refused(study):
     model = load_encoder("results/boxes/runs/meanP/seed0", say=lambda text: None)
-    with pytest.raises(RewindError, match="captions and clips are mixed"):
+    with refusal():
         model.encode(["a red box", Path("results/data/boxes/videos/test_red.mp4")])
-    with pytest.raises(RewindError, match="int is neither a caption"):
+    with refusal():
         model.encode([3])
-    with pytest.raises(RewindError, match="nothing to encode"):
+    with refusal():
         model.encode([])
-    with pytest.raises(RewindError, match="no such clip"):
+    with refusal("gone.mp4"):
         model.encode([Path("gone.mp4")])
 
 
 def test_a_head_that_scores_pairs_is_refused(study):
-    with pytest.raises(RewindError, match="tightTransf scores pairs and has no vector per clip"):
+    with refusal("results/boxes/runs/tightTransf/seed0"):
         load_encoder("results/boxes/runs/tightTransf/seed0", say=lambda text: None)
 
 

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from labelled_images import write_cifar10
+from messages import refusal
 from rewind.config import Backbone, Study, Text
 from rewind.config.evaluation import ZeroShot
-from rewind.errors import RewindError
 from rewind.evaluation.zero_shot import compute_zero_shot
 from rewind.io.files import write_npz
 from rewind.loading.run_data import RunData
@@ -104,7 +104,7 @@ def test_a_row_per_run_and_an_interval_per_method(tmp_path: Path) -> None:
     assert found.loc["a", "low"] < 87.5 <= found.loc["a", "high"] <= 100
     assert "two seeds only" in found.loc["a", "procedure"] and "this checkpoint" in found.loc["b", "procedure"]
     odd = files | {("b", 0): credits(tmp_path / "odd.npz", [1, 0, 0, 0], "def")}
-    with pytest.raises(RewindError, match="are of different images"):
+    with refusal():
         join_zero_shot(odd, ZeroShot(folder="x"), 0.95, [], str(rows), str(ends))
 
 
@@ -150,6 +150,6 @@ def test_keys_are_checked(tmp_path: Path) -> None:
     assert chosen.run_spec("a").evaluation.zero_shot is not None
     trial = chosen.run_spec("a", chosen.methods["a"].training)
     assert trial.evaluation.zero_shot is None, "trials classify nothing"
-    with pytest.raises(RewindError, match=r"studies/s\.yaml: evaluation\.zero_shot\.folder: .*no test_batch\.bin"):
+    with refusal("config/studies/s.yaml: evaluation.zero_shot.folder: "):
         zero_shot_file(chosen)
     assert zero_shot_file(study()) == []

@@ -10,8 +10,8 @@ import torch
 
 from golden_numbers import agree, load
 from gradients import CPU, batch_of, error, gradients, tiny
+from messages import refusal
 from rewind.config import Training
-from rewind.errors import RewindError
 from rewind.losses.base import make_loss, make_objective
 from rewind.losses.infonce import infonce
 from rewind.losses.sanw import SanwOptions, negative_weights, normalise_rows
@@ -245,29 +245,29 @@ def test_a_teacher_keeps_the_similarity_of_the_first_weights():
 
 
 def test_one_pair_has_no_negatives():
-    with pytest.raises(RewindError, match="a batch of 1 pair has none"):
+    with refusal("training.objective"):
         one = {"text": torch.ones(1, 2)}, {"video": torch.ones(1, 2)}
         make_loss("sanw", {})(Cosine(1.0), *one, {"items": torch.zeros(1)})
 
 
 def test_a_head_that_scores_pairs_is_refused():
     model = tiny("tightTransf")
-    with pytest.raises(RewindError, match="TightTransf scores pairs"):
+    with refusal("methods.*.head"):
         exact_step(model, make_loss("sanw", {}), batch_of(model), 3)
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "options, place",
     [
-        ({"lamda": 3}, r"objective_options\.lamda: objective: sanw has no such option; .*alpha, lambda, delta"),
-        ({"lambda": -1}, r"objective_options\.lambda: .*greater than or equal to 0 \(given: -1\)"),
-        ({"mode": "band"}, r"objective_options\.mode: .*'debias' or 'bandpass'"),
-        ({"m1": 0.9}, r"objective_options: m1 \(0\.9\) must be below m2 \(0\.8\)"),
-        ({"alpha": 1.5}, r"objective_options\.alpha: .*less than or equal to 1"),
+        ({"lamda": 3}, "training.objective_options.lamda: objective"),
+        ({"lambda": -1}, "training.objective_options.lambda"),
+        ({"mode": "band"}, "training.objective_options.mode"),
+        ({"m1": 0.9}, "training.objective_options"),
+        ({"alpha": 1.5}, "training.objective_options.alpha"),
     ],
 )
-def test_wrong_options_are_named(options, message):
-    with pytest.raises(RewindError, match=message):
+def test_wrong_options_are_named(options, place):
+    with refusal(place):
         make_objective(Training(objective="sanw", objective_options=options))
 
 

@@ -10,9 +10,9 @@ from torch import nn
 
 from broken_runs import BreakingFile, Interrupt
 from gradients import CPU, batch_of, error, gradients, tiny
+from messages import refusal
 from rewind import optional_packages
 from rewind.config import Training
-from rewind.errors import RewindError
 from rewind.losses.base import Loss, Objective, loss_module, make_loss
 from rewind.models.baselines import make_chance
 from rewind.training.grad_cache import exact_step
@@ -76,7 +76,7 @@ def test_a_fixed_temperature_takes_cosines_and_excluded_pairs_count_for_nothing(
         if i == j or index[i] != index[j]
     ]
     assert len(terms) == 7 and found == pytest.approx(sum(terms) / 3, rel=1e-12)
-    with pytest.raises(RewindError, match="sigmoid with a temperature needs the cosines"):
+    with refusal("training.objective"):
         loss.check(make_chance(), Training())
 
 
@@ -147,5 +147,5 @@ class Late(nn.Module, Objective):
 def test_a_parameter_that_the_optimiser_would_not_see_is_refused(tmp_path):
     model = retriever("meanP")
     late = keys(objective=f"{__name__}.Late")
-    with pytest.raises(RewindError, match=r"objective: Late made or replaced its parameter 'late' in prepare\(\)"):
+    with refusal("training.objective"):
         train_model(model, data(model), late, 0, CPU, lambda m: {}, BreakingFile(tmp_path / "s.pt", "x", None), "run")

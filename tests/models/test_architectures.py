@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from messages import refusal
 from rewind.config import Backbone, Text
 from rewind.data.tokenizers import ClipTokenizer
 from rewind.errors import RewindError
@@ -159,7 +160,7 @@ def test_a_file_of_open_clips_hub_is_read_and_defaults_may_be_spelt_out(tmp_path
 
 
 def test_an_unknown_name_has_a_near_one() -> None:
-    with pytest.raises(RewindError, match=r"knows no 'ViT-B/32-quickgelu'; did you mean 'ViT-B-32-quickgelu'\?"):
+    with refusal("backbone.architecture"):
         load_architecture("ViT-B/32-quickgelu")
     assert read_architecture("ViT-B-32") == open_clip().get_model_config("ViT-B-32") and architecture_names() == sorted(
         open_clip().list_models()
@@ -178,7 +179,7 @@ def test_asking_builds_and_imports_nothing(tmp_path: Path) -> None:
 
 
 def test_tags_whose_frames_are_normalised_otherwise_are_refused() -> None:
-    with pytest.raises(RewindError, match=r"laion2b_s32b_b82k of ViT-L-14: .* need mean \(0\.5, 0\.5, 0\.5\)"):
+    with refusal("backbone.pretrained"):
         check_pretrained_tag(Backbone(architecture="ViT-L-14", pretrained="laion2b_s32b_b82k"), False)
     for name, tag, quick in (("ViT-L-14", "datacomp_xl_s13b_b90k", False), ("ViT-B-32-quickgelu", "openai", True)):
         check_pretrained_tag(Backbone(architecture=name, pretrained=tag), quick)
@@ -186,10 +187,10 @@ def test_tags_whose_frames_are_normalised_otherwise_are_refused() -> None:
 
 def test_what_tokens_and_frames_do_not_fit_is_said_in_a_sentence(tmp_path: Path) -> None:
     path = written(tmp_path, SMALL | {"text_cfg": SMALL["text_cfg"] | {"vocab_size": 64}})
-    with pytest.raises(RewindError, match=r"text_cfg\.vocab_size: 64 is less than the 49408 ids"):
+    with refusal("backbone.architecture: own.json: text_cfg.vocab_size"):
         build(Backbone(architecture=path), Text(tokenizer="clip", max_words=8), [])
-    with pytest.raises(RewindError, match="miniclip has no end token"):
+    with refusal("text.tokenizer"):
         build(Backbone(architecture=path), Text(tokenizer="miniclip", max_words=8), ["a cat"])
     model = build(Backbone(architecture=path), Text(tokenizer="words", max_words=8), ["a cat"])
-    with pytest.raises(RewindError, match=r"frames\.size: 48, but the visual tower reads frames of 32 × 32"):
+    with refusal("frames.size"):
         model.frame_features(torch.zeros(1, 3, 48, 48, dtype=torch.uint8))

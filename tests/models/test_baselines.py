@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rewind.errors import RewindError
+from messages import refusal
 from rewind.models import baselines
 from rewind.models.retriever import concatenate, masked_mean
 
@@ -99,32 +99,32 @@ def test_a_checkpoint_round_trips(tmp_path) -> None:
 
 
 def test_an_unfitted_map_is_refused() -> None:
-    with pytest.raises(RewindError, match="not been fitted"):
+    with refusal("ridge"):
         baselines.make_ridge(TEXT, ITEM).encode_text({"text": torch.zeros(1, TEXT)})
 
 
 def test_what_cannot_be_fitted_is_named() -> None:
     text, items = pairs(10, 1)
-    with pytest.raises(RewindError, match="no validation pairs"):
+    with refusal("ridge"):
         baselines.make_ridge(TEXT, ITEM).fit(text, items)
-    with pytest.raises(RewindError, match=r"\(10, 12\) and \(9, 20\)"):
+    with refusal("ridge"):
         baselines.make_ridge(TEXT, ITEM, {"alpha": 1}).fit(text, items[1:])
-    with pytest.raises(RewindError, match="validation features contain NaN"):
+    with refusal("ridge"):
         baselines.make_ridge(TEXT, ITEM).fit(text, items, text, items * float("nan"))
 
 
 @pytest.mark.parametrize("alpha", [0, -1.0, "big", True, float("nan"), float("inf")])
 def test_a_bad_alpha_is_refused(alpha: object) -> None:
-    with pytest.raises(RewindError, match=r"options\.alpha"):
+    with refusal("methods: options.alpha"):
         baselines.make_ridge(TEXT, ITEM, {"alpha": alpha})
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(RewindError, match=r"options\.alhpa.*valid: alpha, direction"):
+    with refusal("methods: options.alhpa"):
         baselines.make_ridge(TEXT, ITEM, {"alhpa": 1})
-    with pytest.raises(RewindError, match=r"options\.direction: 'both'"):
+    with refusal("methods: options.direction"):
         baselines.make_ridge(TEXT, ITEM, {"direction": "both"})
-    with pytest.raises(RewindError, match=r"options\.seed.*valid: none"):
+    with refusal("methods: options.seed"):
         baselines.make_chance({"seed": 1})
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from golden_numbers import load
+from messages import refusal
 from rewind.config import Backbone, Method, Text
-from rewind.errors import RewindError
 from rewind.models import clip4clip
 from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip_checkpoint import CLIP4CLIP_HEADS, read_clip4clip, write_clip4clip
@@ -118,33 +118,33 @@ def test_parameters_at_full_width_are_as_many_as_upstreams(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("head", "change", "message"),
+    ("head", "change", "place"),
     [
-        ("meanP", {"clip.visual.proj": None}, r"head meanP: missing clip\.visual\.proj\."),
-        ("meanP", {"clip.visual.conv2.weight": torch.ones(1)}, r"unexpected clip\.visual\.conv2\.weight"),
-        ("seqLSTM", {"lstm_visual.bias_hh_l0": None}, r"head seqLSTM: missing lstm_visual\.bias_hh_l0"),
-        ("seqTransf", {"frame_position_embeddings.weight": None}, r"missing frame_position_embeddings\.weight"),
+        ("meanP", {"clip.visual.proj": None}, "pytorch_model.bin.0"),
+        ("meanP", {"clip.visual.conv2.weight": torch.ones(1)}, "pytorch_model.bin.0"),
+        ("seqLSTM", {"lstm_visual.bias_hh_l0": None}, "pytorch_model.bin.0"),
+        ("seqTransf", {"frame_position_embeddings.weight": None}, "pytorch_model.bin.0"),
         (
             "seqTransf",
             {"transformerClip.resblocks.0.ln_1.bias": None},
-            r"missing transformerClip\.resblocks\.0\.ln_1\.bias",
+            "pytorch_model.bin.0",
         ),
-        ("tightTransf", {"cross.pooler.dense.bias": None}, r"head tightTransf: missing cross\.pooler\.dense\.bias"),
-        ("tightTransf", {"similarity_dense.weight": None}, r"missing similarity_dense\.weight"),
-        ("meanP", {"optimizer": torch.ones(1)}, "unexpected optimizer"),
-        ("seqLSTM", {"cross.pooler.dense.bias": torch.ones(1)}, r"several heads \(seqLSTM, tightTransf\)"),
-        ("meanP", {"frame_position_embeddings.weight": torch.ones(8, 64)}, "the file is incomplete"),
+        ("tightTransf", {"cross.pooler.dense.bias": None}, "pytorch_model.bin.0"),
+        ("tightTransf", {"similarity_dense.weight": None}, "pytorch_model.bin.0"),
+        ("meanP", {"optimizer": torch.ones(1)}, "pytorch_model.bin.0"),
+        ("seqLSTM", {"cross.pooler.dense.bias": torch.ones(1)}, "pytorch_model.bin.0"),
+        ("meanP", {"frame_position_embeddings.weight": torch.ones(8, 64)}, "pytorch_model.bin.0"),
     ],
 )
-def test_missing_and_unexpected_tensors_are_refused_by_name(tmp_path, head, change, message):
+def test_missing_and_unexpected_tensors_are_refused_by_name(tmp_path, head, change, place):
     _, path = written(tmp_path, head, **change)
-    with pytest.raises(RewindError, match=message):
+    with refusal(place):
         read_clip4clip(path)
 
 
 def test_another_kind_of_file_is_refused(tmp_path):
     torch.save({"visual.proj": torch.ones(1)}, tmp_path / "other.bin")
-    with pytest.raises(RewindError, match="not a CLIP4Clip checkpoint"):
+    with refusal("other.bin"):
         read_clip4clip(tmp_path / "other.bin")
 
 
@@ -156,18 +156,18 @@ def test_wrapped_by_data_parallel_it_is_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "place"),
     [
-        ({"quick_gelu": False}, "QuickGELU, but these towers use GELU"),
-        ({"vision_cfg": CONFIG["vision_cfg"] | {"head_width": 32}}, "these towers have 2 heads for width 64"),
+        ({"quick_gelu": False}, "model.bin"),
+        ({"vision_cfg": CONFIG["vision_cfg"] | {"head_width": 32}}, "model.bin"),
         (
             {"vision_cfg": CONFIG["vision_cfg"] | {"layers": [1, 1, 1, 1], "image_size": 32}},
-            "can only be read and written for vision transformers",
+            "model.bin",
         ),
     ],
 )
-def test_towers_that_upstream_would_compute_otherwise_are_not_written(tmp_path, changes, message):
-    with pytest.raises(RewindError, match=message):
+def test_towers_that_upstream_would_compute_otherwise_are_not_written(tmp_path, changes, place):
+    with refusal(place):
         write_clip4clip(model("meanP", **changes), tmp_path / "model.bin")
     assert not list(tmp_path.iterdir())
 
@@ -175,7 +175,7 @@ def test_towers_that_upstream_would_compute_otherwise_are_not_written(tmp_path, 
 def test_a_head_of_ones_own_is_not_written(tmp_path):
     retriever = model("meanP")
     retriever.head = torch.nn.Linear(2, 2)
-    with pytest.raises(RewindError, match="and no other model"):
+    with refusal("model.bin"):
         write_clip4clip(retriever, tmp_path / "model.bin")
 
 
@@ -211,5 +211,5 @@ def test_a_method_with_another_head_takes_the_towers_alone_and_says_so(tmp_path,
 
 def test_the_same_head_of_another_size_is_refused(tmp_path):
     write_clip4clip(build(tmp_path, None, "seqTransf"), tmp_path / "model.bin")
-    with pytest.raises(RewindError, match=r"seqTransf head has another size: 12 tensors differ, first .*\.1\."):
+    with refusal("backbone.weights: model.bin"):
         build(tmp_path, tmp_path / "model.bin", "seqTransf", layers=1)

@@ -13,11 +13,11 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from messages import refusal
 from rewind.config import Backbone as BackboneKeys
 from rewind.config import Method, Text, Training
 from rewind.config.evaluation import Evaluation
 from rewind.distributed import World, join_process_group
-from rewind.errors import RewindError
 from rewind.evaluation.cosine_gap import cosine_matrices, measure_cosine_gap
 from rewind.loading.frame_source import CachedFrames
 from rewind.losses.base import make_loss
@@ -229,31 +229,31 @@ def test_zero_shot_learns_nothing_and_is_kept_in_its_file(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
+    ("options", "place"),
     [
         (
             {"cross_atention": True},
-            r"options\.cross_atention: model: dual_encoder only has cross_attention, heads, backbone",
+            "methods.*.options.cross_atention: model",
         ),
-        ({"cross_attention": "yes"}, r"options\.cross_attention: 'yes' is not true or false"),
-        ({"cross_attention": True, "heads": 3}, r"options\.heads: vectors of width 8 cannot be divided into 3 heads"),
-        ({"heads": 0}, r"options\.heads: 0 is not a number of heads"),
-        ({"backbone": {"knd": "viclip"}}, r"options\.backbone\.knd"),
-        ({"backbone": {"kind": "viclip", "architecture": "viclip-x"}}, "kind: viclip has viclip-b, viclip-l"),
+        ({"cross_attention": "yes"}, "methods.*.options.cross_attention"),
+        ({"cross_attention": True, "heads": 3}, "methods.*.options.heads"),
+        ({"heads": 0}, "methods.*.options.heads"),
+        ({"backbone": {"knd": "viclip"}}, "methods.*.options.backbone.knd"),
+        ({"backbone": {"kind": "viclip", "architecture": "viclip-x"}}, "backbone.architecture: 'viclip-x': kind"),
     ],
 )
-def test_bad_options_are_told(options: dict, match: str) -> None:
-    with pytest.raises(RewindError, match=match):
+def test_bad_options_are_told(options: dict, place: str) -> None:
+    with refusal(place):
         built(**options)
-    with pytest.raises(RewindError, match="zero_shot only has backbone, text, unit_frames, untrained\."):
+    with refusal("methods.*.options.heads: model"):
         built(0, model_hooks("zero_shot"), heads=2)
 
 
 def test_rows_that_are_no_pairs_and_cached_features_of_other_towers_are_refused() -> None:
     model = built(cross_attention=True).train()
     text, inputs = data(4)
-    with pytest.raises(RewindError, match="as many captions as items"):
+    with refusal():
         model.similarity(model.encode_text({"text": text}), model.encode_items(inputs.batch(np.arange(3))))
     method = Method(options={"backbone": {"kind": "test_dual_encoder.Towers"}}, training=Training(freeze=["visual"]))
-    with pytest.raises(RewindError, match=r"training\.freeze"):
+    with refusal("methods.*.training.freeze"):
         dual_encoder.build(method, KEYS, Text(), [])

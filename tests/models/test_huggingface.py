@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
+from messages import refusal
 from rewind.config import Backbone, Text
-from rewind.errors import RewindError
 from rewind.models.clip import ClipTowers, build
 from rewind.models.weights import from_huggingface
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
@@ -144,33 +144,33 @@ def test_the_configuration_beside_tells_the_activation(tmp_path: Path) -> None:
     gelu, state = {"hidden_act": "gelu"}, stored()
     load(tmp_path, state, True, config=config())  # transformers leaves its default, quick_gelu, out
     load(tmp_path, state, False, config=config(gelu, gelu))
-    with pytest.raises(RewindError, match="these weights need GELU, but"):
+    with refusal("backbone.weights: model.safetensors"):
         load(tmp_path, state, True, config=config(gelu, gelu))
-    with pytest.raises(RewindError, match="these weights need QuickGELU, but"):
+    with refusal("backbone.weights: model.safetensors"):
         load(tmp_path, state, False, config=config())
     older = {name: {"hidden_act": "gelu"} for name in ("text_config_dict", "vision_config_dict")}
     load(tmp_path, state, False, config=config(**older))
-    with pytest.raises(RewindError, match=r"config\.json: hidden_act: gelu and quick_gelu"):
+    with refusal("config.json: hidden_act"):
         load(tmp_path, state, True, config=config(gelu))
 
 
 @pytest.mark.parametrize(
-    ("beside", "message"),
+    ("beside", "place"),
     [
-        ({"config": config({"num_attention_heads": 4})}, r"text_config\.num_attention_heads: 4, but .* has 2"),
-        ({"config": config(None, {"layer_norm_eps": 1e-6})}, r"vision_config\.layer_norm_eps: 1e-06, but .* has 1e-05"),
-        ({"preprocessor_config": {"image_mean": [0.5, 0.5, 0.5]}}, r"CLIP's mean, but these weights need mean \(0\.5"),
+        ({"config": config({"num_attention_heads": 4})}, "config.json: text_config.num_attention_heads"),
+        ({"config": config(None, {"layer_norm_eps": 1e-6})}, "config.json: vision_config.layer_norm_eps"),
+        ({"preprocessor_config": {"image_mean": [0.5, 0.5, 0.5]}}, "preprocessor_config.json"),
     ],
 )
-def test_what_no_shape_shows_is_read_beside_the_file(tmp_path: Path, beside: dict, message: str) -> None:
-    with pytest.raises(RewindError, match=message):
+def test_what_no_shape_shows_is_read_beside_the_file(tmp_path: Path, beside: dict, place: str) -> None:
+    with refusal(place):
         load(tmp_path, stored(), **beside)
 
 
 def test_other_models_and_parts_are_named() -> None:
     state = stored()
-    with pytest.raises(RewindError, match=r"'vision_model\.head\.probe' is not a tensor of its CLIPModel"):
+    with refusal("w"):
         from_huggingface(state | {"vision_model.head.probe": torch.ones(1)}, "w")
     state.pop("text_model.encoder.layers.1.self_attn.k_proj.bias")
-    with pytest.raises(RewindError, match=r"resblocks\.1\.attn\.in_proj_bias lacks one of query, key and value"):
+    with refusal("w"):
         from_huggingface(state, "w")

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from golden_numbers import Numbers, agree, load, load_json
+from messages import refusal
 from rewind.config import Backbone, Method, Text, Training
 from rewind.data.tokenizers import MiniclipTokenizer
 from rewind.errors import RewindError
@@ -91,7 +92,7 @@ def test_the_tokenizer_is_the_originals(case: dict) -> None:
     found = tokenizer.encode(case["encode_captions"], case["max_len"])
     agree("MiniCLIP, tokenizer", "ids", np.asarray(found), case["padded"])
     assert tokenizer.count(case["encode_captions"]) == [len(sequence) for sequence in case["sequences"]]
-    with pytest.raises(RewindError, match="no word"):
+    with refusal():
         MiniclipTokenizer([" ?! "])
 
 
@@ -195,11 +196,11 @@ def test_the_two_parts_are_the_whole_network(architecture: str, tmp_path: Path) 
 
 def test_networks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     torch.save({"conv1.weight": torch.zeros(3)}, tmp_path / "other.pth")
-    with pytest.raises(RewindError, match=r"other\.pth is not torchvision's resnet18: \d+ tensors differ"):
+    with refusal("backbone.weights"):
         load_image_tower("resnet18", str(tmp_path / "other.pth"))
-    with pytest.raises(RewindError, match="'ViT-B-32' is not an image network; choose resnet18 or efficientnet_lite0"):
+    with refusal("backbone.architecture"):
         load_image_tower("ViT-B-32")
-    with pytest.raises(RewindError, match="has its own"):
+    with refusal("backbone.weights"):
         load_image_tower("efficientnet_lite0", "x.pth")
     for method, backbone, text, message in (
         (Method(options={"text": "gru"}), RESNET, WORDS, "no text tower 'gru'; available: lstm, transformer"),
@@ -268,9 +269,9 @@ def test_weights_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
     load_model(path, again := small(1))
     assert torch.equal(again.backbone.text.embedding.weight, model.backbone.text.embedding.weight)
     renamed = [caption.replace("cat", "dog") for caption in CAPTIONS]
-    with pytest.raises(RewindError, match=r"model\.safetensors: its vocabulary is different \(15 token ids there, 15"):
+    with refusal("model.safetensors"):
         load_model(path, small(captions=renamed))
-    with pytest.raises(RewindError, match=r"vocabulary is different \(15 token ids there, 16 here\)"):
+    with refusal("model.safetensors"):
         load_model(path, small(captions=[*CAPTIONS, "dog"]))
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from golden_numbers import agree, load
+from messages import refusal
 from rewind import config
 from rewind.errors import RewindError
 from rewind.models import towers
@@ -136,5 +137,5 @@ def test_a_missing_package_is_named(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_weights_of_ones_own_are_refused() -> None:
-    with pytest.raises(RewindError, match=r"backbone\.weights"):
+    with refusal("backbone.weights"):
         towers.build(config.Backbone(kind="towers", weights="x.safetensors"))

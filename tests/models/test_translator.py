@@ -12,6 +12,7 @@ import torch
 
 from checkout import CHALLENGE
 from golden_numbers import agree, load
+from messages import refusal
 from rewind.config import Backbone, Method, RunSpec, Text, Training
 from rewind.config.evaluation import Evaluation
 from rewind.data.readers import NpzArchive
@@ -140,7 +141,7 @@ def test_geometry_has_no_direction_that_is_not_finite():
     model = make_translator("geometry", 5, 6)
     model.fit(text, torch.randn(8, 6))
     assert torch.isfinite(model.network.weight).all()
-    with pytest.raises(RewindError, match="training vectors contain NaN"):
+    with refusal("geometry"):
         model.fit(text, torch.full((8, 6), torch.nan))
 
 
@@ -177,22 +178,22 @@ def test_pictures_of_the_space_show_what_is_compared():
 
 
 @pytest.mark.parametrize(
-    ("head", "options", "said"),
+    ("head", "options", "place"),
     [
-        ("mlp3", {}, r"no head 'mlp3'; available: linear, .*, ridge, geometry"),
-        ("linear", {"hiden": 8}, r"methods\.\*\.options\.hiden: .* no such option"),
-        ("geometry", {"eps": 0}, r"options\.eps"),
-        ("geometry_adapter", {"unfreeze_at": 0}, r"options\.unfreeze_at"),
+        ("mlp3", {}, "methods.*.head"),
+        ("linear", {"hiden": 8}, "methods.*.options.hiden: model"),
+        ("geometry", {"eps": 0}, "methods.*.options.eps"),
+        ("geometry_adapter", {"unfreeze_at": 0}, "methods.*.options.unfreeze_at"),
     ],
 )
-def test_bad_methods_are_refused(head, options, said):
-    with pytest.raises(RewindError, match=said):
+def test_bad_methods_are_refused(head, options, place):
+    with refusal(place):
         make_translator(head, 5, 6, options)
 
 
 def test_widths_come_from_the_data_set():
     method = Method(model="translator", head="geometry")
-    with pytest.raises(RewindError, match="needs a dataset of vectors"):
+    with refusal("backbone.kind: embeddings"):
         build(method, Backbone(kind="embeddings"), Text(), [])
     made = build(method, Backbone(kind="embeddings", text_width=5, item_width=6), Text(), [])
     assert isinstance(made, GeometryTranslator)
@@ -206,11 +207,11 @@ def test_widths_come_from_the_data_set():
     filled = _with_widths(spec, Found()).backbone
     assert (filled.text_width, filled.item_width) == (5, 6)
     wrong = spec.model_copy(update={"backbone": Backbone(item_width=7)})
-    with pytest.raises(RewindError, match=r"backbone\.item_width: 7, but the vectors of .* have width 6"):
+    with refusal("backbone.item_width"):
         _with_widths(wrong, Found())
     towers = build_towers(filled, Text(), [])
     assert towers.encode_text(torch.zeros(2, 5).half()).shape == (2, 256)
-    with pytest.raises(RewindError, match="no tower that made them is at hand"):
+    with refusal():
         towers.prepare_text(["a dog"])
 
 
@@ -250,7 +251,7 @@ def test_a_submission_is_read_back(tmp_path):
         with pytest.raises(RewindError, match=said):
             check_submission_rows(tmp_path / "t.csv", ["1", "2", "3"], unit)
     write_submission_rows(tmp_path / "u.csv", ["1"], 2 * unit[:1])
-    with pytest.raises(RewindError, match=r"length 2\.0+ and not 1"):
+    with refusal("u.csv: row 2"):
         check_submission_rows(tmp_path / "u.csv", ["1"], 2 * unit[:1])
 
 
@@ -259,7 +260,7 @@ def test_captions_of_a_test_npz_are_mapped():
     count = archive.member("captions/embeddings").shape[0]
     found = translate_captions(model, archive, 1024, count)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, rtol=0, atol=1e-6)
-    with pytest.raises(RewindError, match="rows of width 512 are needed, the width"):
+    with refusal("tests/golden/challenge/test.clean.npz"):
         translate_captions(model, archive, 512, count)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from messages import refusal
 from page_numbers import SETTINGS, WAYS, explorer, scores, split
-from rewind.errors import RewindError
 from rewind.evaluation.ranking import rank_table
 from rewind.report.examples import choice_sentence, choose_examples, classify_outcomes
 from rewind.report.explorer import (
@@ -109,11 +109,11 @@ def test_runs_are_stored_as_they_are():
 def test_runs_that_do_not_fit_are_refused():
     made, kept = explorer(7, ["seqLSTM"], seeds=1)
     ranks = rank_table(kept["seqLSTM", 0], CAPTIONS, ITEMS, list(SETTINGS), list(WAYS))
-    with pytest.raises(RewindError, match=r"a\.npz: no rank of query 'clip0000#0' in hard, text_to_item"):
+    with refusal("a.npz"):
         made.add("m", 0, kept["seqLSTM", 0], ranks[ranks["setting"] != "hard"], "a.npz")
-    with pytest.raises(RewindError, match=r"a\.npz: the similarity matrix is \(3, 14\)"):
+    with refusal("a.npz"):
         made.add("m", 0, kept["seqLSTM", 0][:3], ranks, "a.npz")
-    with pytest.raises(RewindError, match=r"b\.npz: its item_ids are not those"):
+    with refusal("b.npz"):
         made.check(ScoredSplit.of(CAPTIONS, ITEMS.iloc[::-1]), "b.npz")
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from figure_texts import assert_legible
-from rewind.errors import RewindError
+from messages import refusal
 from rewind.report.figures import curves, forest, ranks, style
 from rewind.report.figures import ranks as rank_intervals
 
@@ -109,12 +109,12 @@ def test_intervals_draw_what_is_given():
 
 
 def test_intervals_without_such_rows_are_refused():
-    with pytest.raises(RewindError, match="no column 'low'"):
+    with refusal("intervals.csv"):
         forest.interval_forest(interval_table(HEADS).drop(columns="low"), HEADS)
-    with pytest.raises(RewindError, match="no row of MnR"):
+    with refusal("intervals.csv"):
         forest.interval_forest(interval_table(HEADS), HEADS, metric="MnR")
     twice = pd.concat([interval_table(HEADS)] * 2)
-    with pytest.raises(RewindError, match="'meanP' is listed twice"):
+    with refusal("intervals.csv"):
         forest.interval_forest(twice, HEADS)
 
 
@@ -132,7 +132,7 @@ def test_epochs_that_a_seed_lacks_are_left_out():
     table.loc[(table["seed"] == 1) & (table["epoch"] > 5), "valid_sum"] = np.nan
     (axes,) = curves.training_curves(table, HEADS, values=("valid_sum",)).axes
     assert list(axes.lines[0].get_xdata()) == [1, 2, 3, 4, 5]
-    with pytest.raises(RewindError, match="twice"):
+    with refusal():
         curves.training_curves(pd.concat([table, table.iloc[[0]]]), HEADS)
 
 
@@ -154,7 +154,7 @@ def test_cumulative_is_the_expectation_under_ties(gallery, data):
 
 @pytest.mark.parametrize(("higher", "ties"), [([5], [0]), ([0], [5]), ([-1], [0]), ([0], [-1]), ([], [])])
 def test_a_rank_outside_the_gallery_is_refused(higher, ties):
-    with pytest.raises(RewindError, match="gallery of 5"):
+    with refusal("ranks"):
         ranks.cumulative_share(np.array(higher), np.array(ties), 5)
 
 
@@ -163,7 +163,7 @@ def test_rank_curve_of_chance_is_the_diagonal():
     assert [axes.get_title(loc="left") for axes in fig.axes] == ["Origin", "Hard"]
     line = next(line for line in fig.axes[1].lines if line.get_label() == "chance")
     np.testing.assert_allclose(line.get_ydata(), 100 * np.arange(1, 121) / 120)
-    with pytest.raises(RewindError, match="no row of item_to_text"):
+    with refusal("ranks"):
         ranks.rank_curve(rank_table(SIX), GALLERY, SIX, direction="item_to_text")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewind.errors import RewindError
+from messages import refusal
 from rewind.report import latex, tables
 from rewind.report.footnotes import Footnotes, describe_coverage, finish_sentences, study_sentences
 from rewind.report.notes import setting_sentences, summary_table_key
@@ -153,7 +153,7 @@ def test_numbers_as_text():
 
 
 def test_an_unknown_fact_is_refused():
-    with pytest.raises(RewindError, match="did you mean 'backbone'"):
+    with refusal("footnotes"):
         Footnotes.from_json({"bakcbone": "CLIP"})
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from messages import refusal
 from rewind.config.report import Tables
-from rewind.errors import RewindError
 from rewind.report import setting_table
 from rewind.report.footnotes import Footnotes
 from rewind.report.notes import setting_sentences
@@ -164,13 +164,13 @@ def test_columns_follow_the_studys_template():
 
 
 @pytest.mark.parametrize(
-    ("column", "message"),
-    [("R@3", "unknown metric; available: R@1"), ("item_to_text R@1", "item_to_text was not evaluated")],
+    ("column", "place"),
+    [("R@3", "tables.columns: 'R@3'"), ("item_to_text R@1", "tables.columns")],
 )
-def test_a_column_that_cannot_be_shown_is_refused(column, message):
+def test_a_column_that_cannot_be_shown_is_refused(column, place):
     given_ = results(columns=[column])
     only = given_.metrics[given_.metrics["direction"] == "text_to_item"].reset_index(drop=True)
-    with pytest.raises(RewindError, match=message):
+    with refusal(place):
         compare_in_setting(dataclasses.replace(given_, metrics=only), "hard")
 
 
@@ -206,41 +206,41 @@ def change(frame, row, **values):
 
 
 @pytest.mark.parametrize(
-    ("where", "how", "message"),
+    ("where", "how", "place"),
     [
-        ("metrics", lambda t: t[t["method"] != "seqLSTM"], "no run of method 'seqLSTM'"),
+        ("metrics", lambda t: t[t["method"] != "seqLSTM"], "metrics.csv"),
         (
             "metrics",
             lambda t: pd.concat([t, t.iloc[[3]]], ignore_index=True),
-            r"row 16: the run .* is listed twice",
+            "",
         ),
-        ("metrics", lambda t: change(t, 4, **{"R@5": np.nan}), r"row 6: R@5 of method 'meanP', seed 1"),
-        ("metrics", lambda t: change(t, 5, queries=1999), r"row 7: queries of method 'meanP' is 1999"),
-        ("metrics", lambda t: change(t, 2, gallery=7), "gallery"),
-        ("metrics", lambda t: change(t, 2, method="other"), "row 4: method 'other' is not in the study"),
-        ("metrics", lambda t: t.drop(columns="MnR"), "column 'MnR' is missing"),
-        ("intervals", lambda t: t.drop(index=13), "no row for method 'meanP', hard, text_to_item, R@5"),
-        ("intervals", lambda t: pd.concat([t, t.iloc[[13]]], ignore_index=True), "row 50: .* is listed twice"),
-        ("intervals", lambda t: t.assign(estimate=t["estimate"] + 0.01), "of different runs"),
-        ("pairs", lambda t: change(t, 1, first="other"), "pairs.csv, row 3: method 'other'"),
-        ("pairs", lambda t: pd.concat([t, t.iloc[[2]]], ignore_index=True), r"pairs.csv, row 32: the pair .* twice"),
-        ("pairs", lambda t: t.drop(columns="boot_low"), "pairs.csv: column 'boot_low' is missing"),
-        ("gaps", lambda t: change(t, 2, method="other"), "gaps.csv, row 4: method 'other' is not in the study"),
-        ("seeds", lambda _: {"meanP": [0, 1, 7]}, "no row of method 'meanP', seed 7 in hard, text_to_item"),
+        ("metrics", lambda t: change(t, 4, **{"R@5": np.nan}), ""),
+        ("metrics", lambda t: change(t, 5, queries=1999), ""),
+        ("metrics", lambda t: change(t, 2, gallery=7), ""),
+        ("metrics", lambda t: change(t, 2, method="other"), ""),
+        ("metrics", lambda t: t.drop(columns="MnR"), "metrics.csv"),
+        ("intervals", lambda t: t.drop(index=13), "intervals.csv"),
+        ("intervals", lambda t: pd.concat([t, t.iloc[[13]]], ignore_index=True), ""),
+        ("intervals", lambda t: t.assign(estimate=t["estimate"] + 0.01), ""),
+        ("pairs", lambda t: change(t, 1, first="other"), ""),
+        ("pairs", lambda t: pd.concat([t, t.iloc[[2]]], ignore_index=True), ""),
+        ("pairs", lambda t: t.drop(columns="boot_low"), "pairs.csv"),
+        ("gaps", lambda t: change(t, 2, method="other"), ""),
+        ("seeds", lambda _: {"meanP": [0, 1, 7]}, "metrics.csv"),
     ],
 )
-def test_numbers_that_cannot_stand_in_one_table_are_refused(where, how, message):
+def test_numbers_that_cannot_stand_in_one_table_are_refused(where, how, place):
     given_ = results(with_gaps=True)
     broken = dataclasses.replace(given_, **{where: how(getattr(given_, where))})
-    with pytest.raises(RewindError, match=message):
+    with refusal(place):
         compare_in_setting(broken, "hard")
         setting_csv_rows(broken, "hard")
 
 
 def test_unknown_and_unevaluated_settings_are_refused():
-    with pytest.raises(RewindError, match="no table for setting 'harder'"):
+    with refusal("tables"):
         compare_in_setting(results(), "harder")
-    with pytest.raises(RewindError, match="no row of setting 'origin'"):
+    with refusal("metrics.csv"):
         compare_in_setting(results(), "origin")
 
 

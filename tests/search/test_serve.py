@@ -22,8 +22,8 @@ from PIL import Image
 
 pytest.importorskip("flask", reason="Flask is not installed; it comes with the extra serve")
 
+from messages import refusal
 from rewind.cli.main import main
-from rewind.errors import RewindError
 from rewind.io.files import read_csv, write_csv
 from rewind.search.run import open_run
 from rewind.search.searcher import load_searcher
@@ -328,9 +328,9 @@ def test_by_keyboard_in_a_browser(browser, app):
 def test_an_address_that_is_taken_is_refused(app):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         began = time.monotonic()
-        with pytest.raises(RewindError, match=r"Choose another --host or --port"):
+        with refusal(varying=r"\d{4,5}\b"):
             serve(app, "127.0.0.1", taken.getsockname()[1], "x")
-        with pytest.raises(RewindError, match="cannot be served"):
+        with refusal():
             serve(app, "no such host", 8000, "x")
         assert time.monotonic() - began < 20
 

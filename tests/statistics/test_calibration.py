@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 import reference_tests
+from messages import refusal
 from reference_tests import REFERENCE_TESTS, calibrate
-from rewind.errors import RewindError
 from rewind.statistics.calibration import OUR_TEST
 from rewind.statistics.simulation import (
     SIMULATED_METRICS,
@@ -111,15 +111,15 @@ def test_the_same_seed_gives_the_same_figures():
 
 
 @pytest.mark.parametrize(
-    ("design", "options", "message"),
+    ("design", "options", "place"),
     [
-        (Design(queries=101), {}, "101 queries do not make 3 or more whole clusters of 2"),
-        (Design(methods=1), {}, "at least 2 methods with one seed each"),
-        (Design(r1=99, difference=2), {}, "R@1 of 99"),
-        (Design(), {"metrics": ("MdR",)}, "'MdR' is unknown; available: R@1"),
-        (Design(), {"procedures": ("sign test",)}, "'sign test' is unknown"),
+        (Design(queries=101), {}, "simulation"),
+        (Design(methods=1), {}, "simulation"),
+        (Design(r1=99, difference=2), {}, "simulation"),
+        (Design(), {"metrics": ("MdR",)}, "simulation"),
+        (Design(), {"procedures": ("sign test",)}, "simulation"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(design, options, message):
-    with pytest.raises(RewindError, match=message):
+def test_what_cannot_be_simulated_is_refused(design, options, place):
+    with refusal(place):
         calibrate(design, 2, **options)

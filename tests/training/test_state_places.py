@@ -14,6 +14,7 @@ import torch
 from fsspec.implementations.local import LocalFileSystem
 
 from checkout import ROOT
+from messages import refusal
 from rewind.config import load_study
 from rewind.errors import RewindError
 from rewind.training.checkpoint import StateFile
@@ -149,7 +150,7 @@ def test_where_a_file_shows_half_a_draft_is_renamed(tmp_path, slow, monkeypatch)
         raise OSError("the line went dead")
 
     monkeypatch.setattr(Slow, "put_file", broken)
-    with pytest.raises(RewindError, match=r"the line went dead.*start again"):
+    with refusal("resources.state_folder: slow://deep/a.pt"):
         StateFile(url, "x").save({"epoch": 2})
     assert StateFile(url, "x").load() == {"epoch": 1} and not any(path.endswith("/a.pt") for path in seen)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.pt"]
@@ -201,7 +202,7 @@ def test_a_missing_package_is_named_in_a_job(monkeypatch):
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", absent)
-    with pytest.raises(RewindError, match=r"needs the package s3fs.*rewind-bench\[cloud\]"):
+    with refusal("resources.state_folder"):
         RemoteStore("s3://bucket/a.pt")
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broken_runs import BreakingFile, Interrupt
 from gradients import CPU
+from messages import refusal
 from rewind.config.training import Batch
 from rewind.errors import RewindError
 from rewind.loading.run_data import TrainingData
@@ -183,11 +184,11 @@ def test_small_clusters_are_told_with_their_share(capsys):
 
 def test_what_topical_batches_cannot_be_made_of_is_refused():
     sampler = sampler_of({})
-    with pytest.raises(RewindError, match=r"twins_together: cannot be combined with sampler: topical"):
+    with refusal("training.batch.twins_together"):
         sampler.prepare(split(captions()), Batch(twins_together=True), 0)
-    with pytest.raises(RewindError, match="no words that distinguish captions"):
+    with refusal("training.batch.sampler"):
         sampler.prepare(split(["the", "and of", "to"] * 40), Batch(size=8), 0)
-    with pytest.raises(RewindError, match="topical reads captions, but this data has none"):
+    with refusal("training.batch.sampler"):
         sampler.prepare(TrainingData(None, None, np.arange(4), np.arange(4), list("abcd")), Batch(size=2), 0)
     for options, where in (({"k": 3}, "k: sampler: topical has no such"), ({"p_topical": 2}, "p_topical: .*less than")):
         with pytest.raises(RewindError, match=rf"training\.batch\.sampler_options\.{where}"):

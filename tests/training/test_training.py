@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from broken_runs import BreakingFile, Interrupt
+from messages import refusal
 from rewind.config import Training
-from rewind.errors import RewindError
 from rewind.loading.frame_source import cached_frames
 from rewind.losses.infonce import infonce
 from rewind.models.checkpoint import load_model, save_model
@@ -105,7 +105,7 @@ def test_a_loss_that_is_no_number_stops_with_the_captions(tmp_path):
     model = retriever("meanP")
     broken = data(model)
     broken.inputs.frames[1] = float("nan")
-    with pytest.raises(RewindError, match=r"loss is nan in epoch 1, step \d; first captions \['c.*s.batch.json"):
+    with refusal("r"):
         train_model(model, broken, keys(), 0, torch.device("cpu"), spoiled, StateFile(tmp_path / "s.pt", "x"), "r")
     saved = json.loads((tmp_path / "s.batch.json").read_text())
     assert saved["loss"] == "nan" and len(saved["captions"]) == 4 and {"c2", "c3"} & set(saved["captions"])
@@ -171,9 +171,7 @@ def test_a_model_file_comes_back_and_another_head_is_refused(tmp_path):
     fresh = retriever("seqLSTM", seed=8)
     load_model(tmp_path / "m.safetensors", fresh)
     assert same(model, fresh)
-    with pytest.raises(
-        RewindError, match=r"m.safetensors: not a checkpoint of this method: \d+ tensors differ, first 'head"
-    ):
+    with refusal("m.safetensors"):
         load_model(tmp_path / "m.safetensors", retriever("seqTransf"))
 
 
@@ -198,7 +196,7 @@ def test_a_damaged_state_file_starts_anew(tmp_path, capsys):
 
 def test_features_of_an_unknown_item_are_refused():
     cache = {"item_ids": np.array(["a"]), "frames": np.zeros((1, 2, 3), np.float32), "mask": np.ones((1, 2), np.uint8)}
-    with pytest.raises(RewindError, match="no features of 1 items, first 'b'"):
+    with refusal("frozen.npz"):
         cached_frames(cache, pd.DataFrame({"item_id": ["a", "b"]}), "frozen.npz")
 
 
@@ -218,7 +216,7 @@ def test_clip4clips_start_copies_the_text_blocks():
 
 
 def test_a_head_deeper_than_the_text_tower_does_not_start_from_it():
-    with pytest.raises(RewindError, match=r"methods\.\*\.head_start: seqTransf cannot start .* set head_start: random"):
+    with refusal("methods.*.head_start"):
         retriever("seqTransf", head_start="clip", head_layers=40)
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from golden_numbers import agree, load_json
+from messages import refusal
 from rewind.config import Video
-from rewind.errors import RewindError
 from rewind.optional_packages import torchvision
 from rewind.video import ffmpeg, frames
 from rewind.video.frames import clip4clip_frame_indices, frame_indices, normalise_pixels, read_frames, sample_clip
@@ -85,16 +85,16 @@ def test_the_schemes_keep_what_they_say() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, place",
     [
-        ((0, 4), "0 frames"),
-        ((4, 0), "at least 1"),
-        ((4, 2, "middle"), "use uniform, ends, head, tail or stride"),
-        ((4, 2, "head", None, 1.0), "frames per second are known"),
+        ((0, 4), ""),
+        ((4, 0), ""),
+        ((4, 2, "middle"), "frames.sampling"),
+        ((4, 2, "head", None, 1.0), ""),
     ],
 )
-def test_a_choice_that_cannot_be_made_is_refused(arguments: tuple, message: str) -> None:
-    with pytest.raises(RewindError, match=message):
+def test_a_choice_that_cannot_be_made_is_refused(arguments: tuple, place: str) -> None:
+    with refusal(place):
         frame_indices(*arguments)
 
 
@@ -115,7 +115,7 @@ def test_upstream_indices_by_hand_and_their_asymmetry() -> None:
     assert not np.array_equal(
         99 - clip4clip_frame_indices(100, 25.0, 2, 5, 2)[::-1], clip4clip_frame_indices(100, 25.0, 2, 5, 2)
     )
-    with pytest.raises(RewindError, match="one frame per second"):
+    with refusal():
         clip4clip_frame_indices(10, 0.5, 1, 4, 0)
 
 
@@ -197,18 +197,18 @@ def test_normalise_is_the_same_in_numpy_and_torch() -> None:
 
 def test_what_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
     path = folder / "a.mp4"
-    with pytest.raises(RewindError, match=r"a\.mp4: has 10 frames, .* says 11"):
+    with refusal("a.mp4"):
         read_frames(path, [0], 32, frames=11)
-    with pytest.raises(RewindError, match=r"a\.mp4: has 10 frames, .* says 9"):
+    with refusal("a.mp4"):
         sample_clip(path, 4, 32, frames=9)
-    with pytest.raises(RewindError, match=r"a\.mp4: has frames 0 to 9, asked for 3 to 10"):
+    with refusal("a.mp4"):
         read_frames(path, [3, 10], 32)
-    with pytest.raises(RewindError, match=r"a\.mp4: has frames 0 to 9, asked for -1 to 3"):
+    with refusal("a.mp4"):
         read_frames(path, [3, -1], 32)
-    with pytest.raises(RewindError, match=r"none\.mp4: no such clip"):
+    with refusal("none.mp4"):
         read_frames(tmp_path / "none.mp4", [0], 32)
     (tmp_path / "text.mp4").write_text("not a video")
-    with pytest.raises(RewindError, match=r"text\.mp4: cannot be opened as a video"):
+    with refusal("text.mp4"):
         read_frames(tmp_path / "text.mp4", [0], 32)
     assert read_frames(path, [], 32).shape == (0, 3, 32, 32)
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from messages import refusal
 from rewind.config import Dataset
 from rewind.config import Image as Keys
 from rewind.data.annotations import Annotations
-from rewind.errors import RewindError
 from rewind.io.files import read_csv
 from rewind.video.dataset import join_reports, make_shard
 from rewind.video.frames import open_file_frames, sample_clip
@@ -171,7 +171,7 @@ def test_a_full_disk_is_no_fault_of_the_image(tmp_path: Path, monkeypatch: pytes
 
     picture().save(tmp_path / "a.png")
     monkeypatch.setattr(Image.Image, "save", full)
-    with pytest.raises(RewindError, match=r"No space left on device\. That is a fault of the machine"):
+    with refusal("a.png: out/a.png"):
         normalise_image(tmp_path / "a.png", tmp_path / "out/a.png", Keys(short_side=16))
 
 
@@ -200,7 +200,7 @@ def test_an_image_is_a_clip_of_one_frame(tmp_path: Path) -> None:
     assert pixels[0, :, 8, 1].tolist() == list(RED) and pixels[0, :, 8, -2].tolist() == list(BLUE)
     assert sample_clip(tmp_path / "a.png", 1, 16)[1].tolist() == [1]
     (tmp_path / "a.png").write_bytes(b"\x89PNG broken")
-    with pytest.raises(RewindError, match=r"a\.png: cannot be opened as an image"):
+    with refusal("a.png"):
         sample_clip(tmp_path / "a.png", 1, 16)
 
 
@@ -222,9 +222,9 @@ def test_images_are_found_by_name_and_have_no_twins(tmp_path: Path) -> None:
     found = build_inventory(dataset(image={"shards": 3}), listed("a", "b", "c", "b.png"), tmp_path)
     assert [Path(source).name for source in found["source"]] == ["a.JPG", "b.png", "", "b.png"]
     assert found["shard"].between(0, 2).all() and found["shard"].nunique() > 1
-    with pytest.raises(RewindError, match=r"images have no reversed twins.*a_rev.*reverse: false"):
+    with refusal("config/datasets/mine.yaml"):
         build_inventory(dataset(), listed("a", twins=True), tmp_path)
-    with pytest.raises(RewindError, match=r"folder of source images .* holds none of the 1 images"):
+    with refusal("config/datasets/mine.yaml"):
         build_inventory(dataset(), listed("z"), tmp_path)
 
 
@@ -235,7 +235,7 @@ def test_too_many_missing_images_are_an_error_and_few_are_not(tmp_path: Path) ->
     shard, result = tmp_path / "mine/videos/shards/0-of-1.csv", tmp_path / "mine/videos/report.csv"
     make_shard(str(tmp_path / "inventory.csv"), 0, Keys(), "code", 1, str(shard))
     check_coverage(read_csv(shard), 0.5, "mine", "", "images")
-    with pytest.raises(RewindError, match=r"(?s)mine: 1 of 2 images \(50\.0%\).*gone: .*Ask Bob"):
+    with refusal():
         join_reports([str(shard)], 0.4, "Ask Bob", "images", str(result))
     assert not result.exists()
     join_reports([str(shard)], 0.5, "", "images", str(result))

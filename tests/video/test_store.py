@@ -20,6 +20,7 @@ import psutil
 import pytest
 import torch
 
+from messages import refusal
 from rewind.config import Frames, Video
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, write_csv
@@ -198,7 +199,7 @@ def test_a_damaged_store_is_refused_by_name(copy):
     row = r"00001\.bin: row \d+ \(.*\) is not as it was written; .*`snakemake --cores all --force "
     with pytest.raises(RewindError, match=row):
         read_all(store)
-    with pytest.raises(RewindError, match=r"00001\.bin: its checksum differs from that in"):
+    with refusal("copy/shards/00001.bin"):
         verify_store(copy)
     shard.write_bytes(whole[:-1])
     for look in (verify_store, lambda path: FrameStore(path, VIEW)):
@@ -207,12 +208,12 @@ def test_a_damaged_store_is_refused_by_name(copy):
         ):
             look(copy)
     shard.unlink()
-    with pytest.raises(RewindError, match=r"00001\.bin: .* is missing"):
+    with refusal("copy/shards/00001.bin"):
         FrameStore(copy, VIEW)
     items = copy.parent / "items.csv"
     items.write_text(items.read_text().replace("a,0,0", "a,0,1"))
     shard.write_bytes(whole)
-    with pytest.raises(RewindError, match=r"items\.csv: missing, or not the file"):
+    with refusal("copy/items.csv"):
         FrameStore(copy, VIEW)
 
 
@@ -259,11 +260,9 @@ def test_a_store_without_checksums_of_rows_is_compared_whole(copy, capsys, left)
     assert np.array_equal(read_all(store), whole)
     assert capsys.readouterr().out.count("no checksums of single rows") == 1
     damage(copy.parent / "shards/00002.bin")
-    with pytest.raises(RewindError, match=r"00002\.bin: row \d+ .* is not as it was written"):
+    with refusal("copy/shards/00002.bin"):
         read_all(store)
-    with pytest.raises(
-        RewindError, match=r"00002\.bin: its checksum differs from that in .*`snakemake --cores all --force "
-    ):
+    with refusal("copy/shards/00002.bin"):
         read_all(FrameStore(copy, VIEW))
 
 
@@ -280,7 +279,7 @@ def test_checksums_that_are_not_those_of_the_shard_are_found(copy):
     path = copy.parent / "shards/00000.crc32"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"crc32": content["crc32"][::-1]}))
-    with pytest.raises(RewindError, match=r"00000\.crc32: not the checksums of 00000\.bin"):
+    with refusal("copy/shards/00000.crc32"):
         verify_store(copy)
 
 
@@ -300,9 +299,7 @@ def test_what_the_message_advises_mends_the_store(data, copy):
     assert content(copy.parent) == whole
     with (copy.parent / "shards/00002.bin").open("ab") as stream:
         stream.write(b"x")
-    with pytest.raises(
-        RewindError, match=r"00002\.bin: .*make it again with `snakemake --cores all --force .*index\.json`"
-    ):
+    with refusal("copy/shards/00002.bin"):
         FrameStore(copy, VIEW)
     shutil.rmtree(copy.parent / "shards")  # as the workflow does with outputs before it starts their job
     copy.unlink()
@@ -317,20 +314,20 @@ def test_a_store_of_other_keys_is_refused(index, key, value):
 
 
 def test_what_is_no_store_is_refused(tmp_path, copy):
-    with pytest.raises(RewindError, match="no such file"):
+    with refusal("index.json"):
         FrameStore(tmp_path / "index.json", VIEW)
     made = json.loads(copy.read_text())
     for text in ("[]", json.dumps(made | {"version": 99}), "{"):
         copy.write_text(text)
-        with pytest.raises(RewindError, match=r"index\.json: not "):
+        with refusal("copy/index.json"):
             FrameStore(copy, VIEW)
     copy.write_text(json.dumps({key: value for key, value in made.items() if key != "rate"}))
-    with pytest.raises(RewindError, match="lacks rate"):
+    with refusal("copy/index.json"):
         FrameStore(copy, VIEW)
 
 
 def test_an_item_that_the_store_lacks_is_named(index):
-    with pytest.raises(RewindError, match="1 items are not in the store, first 'gone'"):
+    with refusal("items.csv"):
         FrameStore(index, VIEW).places(["a", "gone"])
 
 
@@ -338,17 +335,17 @@ def test_a_clip_that_cannot_be_read_stops_the_job_and_keeps_what_is_done(data, t
     broken = tmp_path / "data"
     shutil.copytree(data, broken)
     (broken / "videos/f.mp4").write_text("no video")
-    with pytest.raises(RewindError, match=r"f\.mp4: cannot be opened as a video"):
+    with refusal("data/videos/f.mp4"):
         make(broken, tmp_path / "store", workers=1)
     assert not (tmp_path / "store/index.json").exists() and (tmp_path / "store/.state/00000.bin").exists()
     (broken / "videos/f.mp4").unlink()
-    with pytest.raises(RewindError, match=r"f\.mp4: cannot be read \(No such file"):
+    with refusal("data/videos/f.mp4"):
         make(broken, tmp_path / "store")
 
 
 def test_a_disk_too_small_is_told_before_decoding(data, tmp_path, monkeypatch):
     monkeypatch.setattr(job.shutil, "disk_usage", lambda path: SimpleNamespace(free=1))
-    with pytest.raises(RewindError, match=r"needs .* GB more, but the disk has 0\.0 GB free"):
+    with refusal():
         make(data, tmp_path)
     assert not list(tmp_path.rglob("*.bin"))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from messages import refusal
 from rewind.errors import RewindError
 from rewind.io.cache import JsonCache
 from rewind.video.shards import missing_shards
@@ -51,7 +52,7 @@ def test_broken_acceptances_are_refused_since_without_them_runs_would_be_made_ag
     (tmp_path / "mini").mkdir()
     file = tmp_path / "mini" / ACCEPTED_FILE
     file.write_bytes(content)
-    with pytest.raises(RewindError, match=r"accepted\.json: no list of accepted edits that can be read"):
+    with refusal("mini/accepted.json"):
         AcceptedEditStore(tmp_path).recorded("train", {"study": "mini"}, "a" * 16)
     with pytest.raises(RewindError):
         AcceptedEditStore(tmp_path).add(file, [])

@@ -14,11 +14,12 @@ import yaml
 
 from brought_files import COUNT, caption_ids, item_ids, made, write_captions, write_vectors
 from checkout import ROOT
+from messages import refusal
 from rewind.config import load_dataset
 from rewind.data.annotations import read_annotations
 from rewind.data.captions import write_captions as prepare
 from rewind.data.readers import read_score_file
-from rewind.errors import ConfigErrors, RewindError
+from rewind.errors import ConfigErrors
 from rewind.system_errors import user_message
 from rewind.workflow.config import load_checked_config
 from rewind.workflow.stale import refusal_reason
@@ -174,7 +175,7 @@ def test_a_lack_of_memory_names_the_file(tmp_path: Path) -> None:
 
 def test_a_number_of_any_length_is_no_score(tmp_path: Path) -> None:
     (tmp_path / "a.run").write_text(f"q Q0 d 1 {'9' * 400} tag\n")
-    with pytest.raises(RewindError, match=r"line 1: the score is beyond 3\.4e\+38"):
+    with refusal("a.run: line 1"):
         read_score_file(tmp_path / "a.run")
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from checkout import ROOT
+from messages import refusal
 from rewind.config.load import resolve_config_paths
-from rewind.errors import RewindError
 from rewind.workflow.config import custom_rules
 
 SNAKEFILE = f"""
@@ -108,5 +108,5 @@ def test_custom_rules_are_a_list_of_files(tmp_path, monkeypatch):
         == [str(tmp_path / "a.smk")]
     )
     assert custom_rules({"custom_rules": None}) == custom_rules({}) == []
-    with pytest.raises(RewindError, match="custom_rules: must be a list of files"):
+    with refusal("config/config.yaml: custom_rules"):
         custom_rules({"custom_rules": {"a": 1}})

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkout import ROOT
+from messages import refusal
 from rewind.data.tokenizers import ClipTokenizer, WordTokenizer
 from rewind.errors import RewindError
 from rewind.io.files import atomic_write, check_id, read_csv, read_spreadsheet, write_csv, write_spreadsheet
@@ -133,7 +134,7 @@ def test_a_half_written_file_never_appears(tmp_path):
 
 @pytest.mark.parametrize("value", ["", "../x", "a/b", ".hidden", "-rf", "a..b", "x" * 201, "a b", "é", "a\n"])
 def test_ids_that_could_leave_their_folder_are_refused(value):
-    with pytest.raises(RewindError, match=r"f.json, row 3: the id"):
+    with refusal():
         check_id(value, "f.json, row 3")
 
 

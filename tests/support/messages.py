@@ -1,0 +1,165 @@
+"""Refusals in tests: *where* the fault is stands in the test, the sentence in ``tests/messages.txt``.
+
+``refusal`` expects an error with a message for the user. The test names the place that the message begins with
+(:attr:`rewind.errors.RewindError.place`: file, row, key); the whole message is compared with the snapshot, which
+``make messages`` writes anew. Whoever rewords a message runs that command and reads the difference:
+
+    with refusal("captions.csv: row 3"):
+        read_captions(tmp_path / "captions.csv")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from checkout import ROOT, TESTS
+from rewind.errors import ConfigErrors, RewindError, place_of
+
+SNAPSHOT = TESTS / "messages.txt"
+PARTS = ROOT / ".pytest_cache/messages"
+HEAD = """\
+# What Rewind says where a test expects it to refuse something, by test: `make messages` writes this file.
+# Paths of the test's own folder are left out.
+"""
+
+
+@dataclass
+class Messages:
+    """What the tests of one process saw, against the snapshot.
+
+    Attributes:
+        renew: note what is said instead of comparing it.
+        wanted: test → messages, in the order in which the test sees them.
+        seen: the same of this run.
+    """
+
+    renew: bool = False
+    base: str = ""
+    wanted: dict[str, list[str]] = field(default_factory=dict)
+    seen: dict[str, list[str]] = field(default_factory=dict)
+
+    def check(self, text: str, *, varying: str = "") -> None:
+        """Compare a message with the next one of this test.
+
+        Args:
+            text: the message.
+            varying: a pattern of what differs between machines, such as an amount of memory; written as ``…``.
+        """
+        test = current_test()
+        number = len(self.seen.setdefault(test, []))
+        found = self.shorten(text, varying)
+        self.seen[test].append(found)
+        if self.renew:
+            return
+        wanted = self.wanted.get(test, [])
+        if number >= len(wanted):
+            pytest.fail(f"this message is not in {SNAPSHOT.name}; `make messages` adds it:\n{found}", pytrace=False)
+        assert found == wanted[number], f"another message than in {SNAPSHOT.name}; if it is meant: make messages"
+
+    def shorten(self, text: str, varying: str = "") -> str:
+        """The text without what differs between machines: folders, and what ``varying`` matches."""
+        for pattern, instead in ((rf"{re.escape(self.base)}/[^/\s:'\"]+/?", ""), (rf"{re.escape(str(ROOT))}/?", "")):
+            text = re.sub(pattern, instead, text)
+        return re.sub(varying, "…", text) if varying else text
+
+
+messages = Messages()
+
+
+def current_test() -> str:
+    """``cli/test_init.py::test_name[case]`` of the test that runs."""
+    return name_of(os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0])
+
+
+def name_of(node: str) -> str:
+    return node.removeprefix("tests/")
+
+
+@contextlib.contextmanager
+def refusal(
+    *places: str, error: type[BaseException] = RewindError, varying: str = ""
+) -> Iterator[pytest.ExceptionInfo[Any]]:
+    """Expect an error whose message begins with these places, and is that of the snapshot.
+
+    Args:
+        places: file, row and key as the message has them, without the test's own folder; of faults of a
+            configuration, ``FILE: KEY`` of each. None: the message names no place.
+        error: the expected exception; one that is no :class:`RewindError` has the place that its text begins with.
+        varying: a pattern of what differs between machines.
+    """
+    with pytest.raises(error) as caught:
+        yield caught
+    value = caught.value
+    found = value.places if isinstance(value, ConfigErrors) else [place_of(str(value))]
+    assert list(filter(None, (messages.shorten(place, varying) for place in found))) == list(filter(None, places))
+    messages.check(str(value), varying=varying)
+
+
+def expect_message(text: str, *, varying: str = "") -> None:
+    """Compare what a command printed, or what a file says, with the snapshot; ``varying`` as for :func:`refusal`.
+
+    The test itself asserts what decides: an exit code, a number, a key, a file that is or is not written.
+    """
+    messages.check(text, varying=varying)
+
+
+# ---- The snapshot --------------------------------------------------------------------------------------------------
+
+
+def read_snapshot() -> dict[str, list[str]]:
+    """Test → messages."""
+    found: dict[str, list[str]] = {}
+    test = ""
+    for line in SNAPSHOT.read_text(encoding="utf-8").splitlines() if SNAPSHOT.is_file() else ():
+        if line.startswith("    "):
+            found[test][-1] += "\n" + line[4:]
+        elif line.startswith("  "):
+            found[test].append(line[2:])
+        elif line and not line.startswith("#"):
+            test = line
+            found[test] = []
+    return found
+
+
+def write_snapshot(found: dict[str, list[str]]) -> None:
+    blocks = []
+    for test, texts in sorted(found.items()):
+        lines = ["  " + "\n    ".join(text.split("\n")) for text in texts]
+        blocks.append("\n".join([test, *lines]) + "\n")
+    SNAPSHOT.write_text("\n".join([HEAD, *blocks]), encoding="utf-8")
+
+
+def write_part(collected: Sequence[str]) -> None:
+    """Leave what this process saw, and which tests there are, for :func:`merge_parts`."""
+    PARTS.mkdir(parents=True, exist_ok=True)
+    content = {"collected": list(collected), "seen": messages.seen}
+    (PARTS / f"{os.getpid()}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def merge_parts() -> None:
+    """Write the snapshot with what all processes saw; tests that no longer exist leave it."""
+    parts = [json.loads(path.read_text(encoding="utf-8")) for path in PARTS.glob("*.json")]
+    collected = {test for part in parts for test in part["collected"]}
+    files = {file_of(test) for test in collected}
+    found = {
+        test: texts
+        for test, texts in read_snapshot().items()
+        if (TESTS / file_of(test)).is_file() and (test in collected or file_of(test) not in files)
+    }
+    for part in parts:
+        found |= part["seen"]
+    write_snapshot({test: texts for test, texts in found.items() if texts})
+    shutil.rmtree(PARTS, ignore_errors=True)
+
+
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
