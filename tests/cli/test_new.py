@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from checkout import ROOT
+from messages import expect_error, expect_message
 from mini_study import Workflow
 from rewind import packaged
 from rewind.cli import new, scaffold
@@ -137,14 +138,16 @@ def test_the_next_commands_of_the_current_folder(tmp_path, capsys, monkeypatch):
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("mine")
-    for options, said in (([], f"error: {tmp_path}: not empty"), (["--update"], f"error: {tmp_path}: no .rewind.json")):
+    for options in ([], ["--update"]):
         assert main(["new", str(tmp_path), *options]) == 1
-        assert capsys.readouterr().err.startswith(said)
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: {tmp_path}: ")
+        expect_error(said)
     assert main(["new", str(tmp_path / "notes.txt")]) == 1
-    assert "no folder; name one" in capsys.readouterr().err
+    expect_error(capsys.readouterr().err, "FOLDER: notes.txt")
     (tmp_path / ".rewind.json").write_text('{"files": [1]}')
     assert main(["new", str(tmp_path), "--update"]) == 1
-    assert ".rewind.json: not as `rewind new` wrote it" in capsys.readouterr().err
+    expect_error(capsys.readouterr().err, ".rewind.json")
     assert below(tmp_path, ".") == {"notes.txt", ".rewind.json"}
 
 
@@ -167,7 +170,9 @@ def test_an_update_rewrites_only_what_the_user_left_alone(tmp_path, capsys, monk
     main(["new", str(work)])
     capsys.readouterr()
     assert main(["new", "--update", str(work)]) == 0
-    assert capsys.readouterr().out.startswith(f"{work}: all files are those of Rewind")
+    said = capsys.readouterr().out
+    assert said.startswith(f"{work}: ")
+    expect_message(said, varying=r"(?<=Rewind )\d\S*")
     (work / "config/config.yaml").write_text("studies: [mine]\n")
     (work / "config/studies/rtime.yaml").write_text("mine too\n")
     (work / "config/studies/emoji.yaml").unlink()
@@ -182,18 +187,14 @@ def test_an_update_rewrites_only_what_the_user_left_alone(tmp_path, capsys, monk
     del now["config/studies/sanw.yaml"]
     monkeypatch.setattr(new, "initial_files", lambda: now)
     assert main(["new", "--update", str(work)]) == 0
-    assert sorted(capsys.readouterr().out.splitlines()) == sorted(
-        [
-            "config/studies/demo.yaml: written anew",
-            "config/studies/other.yaml: written anew",
-            "config/config.yaml: differs from Rewind's, kept",
-            "config/studies/rtime.yaml: differs from Rewind's, kept (Rewind's has changed too)",
-            "config/studies/late.yaml: differs from Rewind's, kept (Rewind's has changed too)",
-            "config/studies/emoji.yaml: you removed it",
-            "config/studies/sanw.yaml: comes with Rewind no longer",
-            f"Rewind's own files are in {ROOT}",
-        ]
-    )
+    lines = sorted(capsys.readouterr().out.splitlines())
+    named = ("demo", "emoji", "late", "other", "rtime", "sanw")
+    assert [line.partition(":")[0] for line in lines if line.startswith("config/")] == [
+        "config/config.yaml",
+        *(f"config/studies/{name}.yaml" for name in named),
+    ]
+    assert lines[0].endswith(f" {ROOT}"), "where Rewind's own files are"
+    expect_message("\n".join(lines).replace(str(ROOT), "<checkout>"))
     texts = {name: (work / f"config/studies/{name}.yaml").read_text() for name in ("demo", "rtime", "late", "other")}
     assert texts == {"demo": "newer\n", "rtime": "mine too\n", "late": "my own study\n", "other": "another\n"}
     assert (work / "config/config.yaml").read_text() == "studies: [mine]\n"
@@ -210,7 +211,7 @@ def test_what_is_said_of_an_installation_holds_there(tmp_path, monkeypatch, caps
     assert (ROOT / packaged.docs_page("rtime.md")).is_file() and "--editable ." in packaged.install_command()
     monkeypatch.setattr(packaged, "_library_folder", lambda: tmp_path / "rewind")
     assert main(["new", str(tmp_path / "work")]) == 1
-    assert "Rewind was installed without its workflow" in capsys.readouterr().err
+    expect_error(capsys.readouterr().err, "rewind")
     top = tmp_path / "rewind/_workflow"
     top.mkdir(parents=True)
     assert packaged.workflow_home() == top and packaged.checkout_folder() is None

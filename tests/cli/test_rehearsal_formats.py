@@ -16,7 +16,6 @@ from rewind.config.dataset import Source
 from rewind.data.annotations import read_annotations, select_originals
 from rewind.data.dummy import SplitSizes, find_dummy_data
 from rewind.data.formats.embeddings import copy_first_items
-from rewind.errors import RewindError
 from rewind.video.dataset import make_sources
 from rewind.video.sources import build_inventory, sources_folder, videos_folder
 from rewind.workflow.config import check_sources
@@ -79,13 +78,13 @@ def test_a_part_of_a_data_set_keeps_twins_and_captions(tmp_path):
     assert few.notes["only"]["originals"] == 1 and few.notes["only"]["of"] == 13
 
 
-@pytest.mark.parametrize("content", ["", "nobody\n", None])
-def test_a_part_that_names_no_item_is_refused(tmp_path, content):
+@pytest.mark.parametrize(("content", "place"), [("", "only.txt"), ("nobody\n", "only: only.txt"), (None, "only.txt")])
+def test_a_part_that_names_no_item_is_refused(tmp_path, content, place):
     dataset = small("internvid", tmp_path / "raw")
     path = tmp_path / "only.txt"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(RewindError, match=r"only\.txt.*(one item id per line|the file is empty)"):
+    with refusal(place):
         select_originals(read_annotations(dataset, ""), str(path))
 
 

@@ -9,6 +9,7 @@ import sys
 import pandas as pd
 import pytest
 
+from messages import expect_error
 from mini_study import Workflow
 from rewind.cli.rehearse.command import load_with_overrides
 from rewind.cli.rehearse.cost import Machine, estimate_cost
@@ -107,12 +108,12 @@ def test_the_whole_is_priced_by_what_was_measured(checkout, broken, monkeypatch)
 
 def test_what_cannot_be_rehearsed_is_said(checkout, tmp_path):
     done = rehearse(checkout, "mine", "--items", "5,x")
-    assert done.returncode == 1 and "--items: '5,x': give three numbers" in done.stderr
-    assert "Did you mean 'mine'" in rehearse(checkout, "mime").stderr
+    assert done.returncode == 1
+    expect_error(done.stderr, "--items: '5,x'")
+    expect_error(rehearse(checkout, "mime").stderr, "config/studies/mime.yaml")
     strange = checkout.folder / "results/rehearsal/mini"
     strange.mkdir(parents=True)
     (strange / "thesis.txt").write_text("dear\n")
     done = rehearse(checkout, "mini")
-    assert (
-        done.returncode == 1 and "this is not a rehearsal's folder" in done.stderr and (strange / "thesis.txt").exists()
-    )
+    assert done.returncode == 1 and (strange / "thesis.txt").exists()
+    expect_error(done.stderr, "results/rehearsal/mini")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from messages import refusal
 from rewind.cli import scaffold
 from rewind.cli.scaffold import refuse_overwriting, restore_files, write_files
-from rewind.errors import RewindError
 
 
 @pytest.fixture(autouse=True)
@@ -59,8 +59,8 @@ def test_every_file_that_would_be_lost_is_named() -> None:
     table.write_text("x\n")
     link.symlink_to("nowhere")
     refuse_overwriting({study: "# the same values\nb: 2\na: 1\n", table: "x\n", Path("new.csv"): ""}, "--name NAME")
-    with pytest.raises(RewindError) as refused:
+    with refusal("s.yaml") as refused:
         refuse_overwriting({study: "a: 2\n", table: "y\n", link: "a: 1\n"}, "--name NAME", "Or use --add.")
     lines = str(refused.value).splitlines()
     assert [line.split(":")[0] for line in lines] == ["s.yaml", "t.csv", "l.yaml"]
-    assert "choose one with --name NAME" in lines[0] and lines[-1].endswith("or remove it. Or use --add.")
+    assert "--name NAME" in lines[0] and lines[-1].endswith(" Or use --add.")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from checkout import ROOT
+from messages import expect_error
 from rewind.cli.init.sizes import Machine
 from rewind.cli.main import main
 from rewind.config import load_dataset, load_study
@@ -49,13 +51,15 @@ def here(tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def init(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run the command, and give what it printed; a refusal where ``ok`` is false. ``look``: clips decoded."""
+    """Run the command, and give what it printed. ``places``: of what is refused; ``look``: clips decoded."""
 
-    def run(*arguments: str, ok: bool = True, look: int | None = 1) -> str:
+    def run(*arguments: str, places: Sequence[str] | None = None, varying: str = "", look: int | None = 1) -> str:
         code = main(["init", *arguments, *(["--look", str(look)] if look else [])])
         said = capsys.readouterr()
-        assert code == (0 if ok else 1), said.out + said.err
-        return said.out if ok else said.err
+        assert code == (0 if places is None else 1), said.out + said.err
+        if places is not None:
+            expect_error(said.err, *places, varying=varying)
+        return said.out if places is None else said.err
 
     return run
 
@@ -90,3 +94,9 @@ def splits(name: str = "clips") -> dict[str, str]:
 
 def files() -> dict[str, str]:
     return {str(path): path.read_text() for path in sorted(Path("config").rglob("*.*")) if "models" not in path.parts}
+
+
+def about(said: str, *words: str) -> str:
+    """The lines with one of these words, each with those indented below it."""
+    blocks = re.findall(r"^\S.*(?:\n +.*)*", said, re.M)
+    return "\n".join(block for block in blocks if any(word in block.partition("\n")[0] for word in words))

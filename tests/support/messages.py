@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,16 +100,52 @@ def refusal(
         yield caught
     value = caught.value
     found = value.places if isinstance(value, ConfigErrors) else [place_of(str(value))]
-    assert list(filter(None, (messages.shorten(place, varying) for place in found))) == list(filter(None, places))
+    assert shortened(found, varying) == shortened(places, varying)
     messages.check(str(value), varying=varying)
+
+
+def shortened(places: Iterable[str], varying: str) -> list[str]:
+    return list(filter(None, (messages.shorten(place, varying) for place in places)))
 
 
 def expect_message(text: str, *, varying: str = "") -> None:
     """Compare what a command printed, or what a file says, with the snapshot; ``varying`` as for :func:`refusal`.
 
-    The test itself asserts what decides: an exit code, a number, a key, a file that is or is not written.
+    The test itself asserts what decides: an exit code, a number, a key, a file that is or is not written. Empty lines
+    and blanks at both ends and at the end of a line are left out.
     """
-    messages.check(text, varying=varying)
+    messages.check("\n".join(filter(None, map(str.rstrip, text.strip().split("\n")))), varying=varying)
+
+
+def expect_error(text: str, *places: str, varying: str = "") -> None:
+    """Expect that a command printed one ``error: FILE: row N: KEY: …``, and compare all of it with the snapshot.
+
+    Args:
+        text: standard error; progress before the error is left out.
+        places: file, row and key of each fault, as for :func:`refusal`.
+        varying: a pattern of what differs between machines.
+    """
+    assert "Traceback" not in text, text
+    _, mark, said = f"\n{text}".partition("\nerror: ")
+    assert mark, f"no error is printed: {text}"
+    assert shortened(printed_places(said), varying) == shortened(places, varying)
+    expect_message(said, varying=varying)
+
+
+def printed_places(text: str) -> list[str]:
+    """Places of a printed message: of its lines, or of those below ``FILE:``; each once.
+
+    >>> printed_places("a.yaml:\\n  training.lr: this must be a number\\n  seeds: this key is missing")
+    ['a.yaml: training.lr', 'a.yaml: seeds']
+    """
+    found, file = [], ""
+    for line in text.splitlines():
+        if not line.startswith(" "):
+            file = line[:-1] if re.fullmatch(r"\S*[./]\S*:", line) else ""
+            found.append(place_of(line))
+        elif file and not line.startswith("   "):
+            found.append(": ".join(filter(None, (file, place_of(line.strip())))))
+    return list(dict.fromkeys(filter(None, found)))
 
 
 # ---- The snapshot --------------------------------------------------------------------------------------------------
