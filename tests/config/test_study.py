@@ -12,7 +12,7 @@ from messages import refusal
 from rewind.config import load_dataset, load_study
 from rewind.config.docs import render_config_docs
 from rewind.config.load import merge_config, read_yaml
-from rewind.errors import RewindError
+from rewind.errors import ConfigErrors
 from rewind.workflow.config import check_sources, load_config
 
 STUDY = {"dataset": "shapes", "methods": {"a": {"head": "meanP"}, "b": {"head": "seqLSTM"}}}
@@ -24,11 +24,10 @@ def write(folder: Path, content, name="s") -> Path:
     return path
 
 
-def refused(tmp_path, change: dict) -> str:
+def refused(tmp_path, change: dict, *keys: str) -> None:
     write(tmp_path, merge_config(STUDY, change))
-    with pytest.raises(RewindError) as caught:
+    with refusal(*(f"s.yaml: {key}" for key in keys), error=ConfigErrors):
         load_study("s", tmp_path)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda p: p.stem)
@@ -38,42 +37,36 @@ def test_every_shipped_study_and_its_data_set_are_valid(path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "key"),
     [
-        ({"trainig": {}}, "trainig: unknown key; did you mean 'training'?"),
-        ({"training.lrr": 1}, "training.lrr: unknown key; did you mean 'lr'?"),
-        ({"training.batch.sise": 1}, "training.batch.sise: unknown key; did you mean 'size'?"),
-        ({"methods.b.training.epoch": 1}, "methods.b.training.epoch: unknown key; did you mean 'epochs'?"),
-        ({"training.lr": 0}, "training.lr: Input should be greater than 0"),
-        (
-            {"frames.sampling": "middle"},
-            "frames.sampling: Input should be 'uniform', 'ends', 'head', 'tail' or 'stride'",
-        ),
-        ({"sweep": {"max_frames": [4], "method": "c"}}, "sweep.method: no method 'c'; available: a, b"),
-        ({"statistics.pairs": [["a", "z"]]}, "statistics.pairs: no method 'z'"),
-        ({"seeds": [1, 1]}, "seeds: seed 1 is listed twice"),
+        ({"trainig": {}}, "trainig"),
+        ({"training.lrr": 1}, "training.lrr"),
+        ({"training.batch.sise": 1}, "training.batch.sise"),
+        ({"methods.b.training.epoch": 1}, "methods.b.training.epoch"),
+        ({"training.lr": 0}, "training.lr"),
+        ({"frames.sampling": "middle"}, "frames.sampling"),
+        ({"sweep": {"max_frames": [4], "method": "c"}}, "sweep.method"),
+        ({"statistics.pairs": [["a", "z"]]}, "statistics.pairs"),
+        ({"seeds": [1, 1]}, "seeds"),
     ],
 )
-def test_faults_are_named_with_their_key(tmp_path, change, message):
-    text = refused(tmp_path, change)
-    assert message in text and str(tmp_path / "s.yaml") in text
+def test_faults_are_named_with_their_key(tmp_path, change, key):
+    refused(tmp_path, change, key)
 
 
 def test_all_faults_are_told_at_once(tmp_path):
-    text = refused(tmp_path, {"training.lrr": 1, "seeds": [], "dataset": None})
-    assert all(name in text for name in ("training.lrr", "seeds", "dataset"))
+    refused(tmp_path, {"training.lrr": 1, "seeds": [], "dataset": None}, "dataset", "training.lrr", "seeds")
 
 
 def test_data_set_faults_name_the_key_and_not_the_format(tmp_path):
     write(tmp_path, {"source": {"format": "table", "table": "t.csv", "videoz": "v"}}, "d")
-    with pytest.raises(RewindError) as caught:
+    with refusal("d.yaml: source.videoz", error=ConfigErrors) as caught:
         load_dataset("d", tmp_path)
-    assert "source.videoz: unknown key; did you mean 'videos'?" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 2, "one fault, in one line"
 
 
 def test_a_method_called_like_a_format_keeps_its_place_in_the_path(tmp_path):
-    assert "methods.table.hed: unknown key" in refused(tmp_path, {"methods.table": {"hed": "meanP"}})
+    refused(tmp_path, {"methods.table": {"hed": "meanP"}}, "methods.table.hed")
 
 
 def test_a_key_given_twice_is_refused(tmp_path):
@@ -113,18 +106,17 @@ def test_overrides_reach_any_key(monkeypatch):
     over = {"studies.demo": {"sweep": "null", "seeds": ["4", "5"], "sanity.min_r1": "0.5", "training.lr": "1e-4"}}
     demo = load_config({"studies": ["demo"], "overrides": over})[0]["demo"]
     assert (demo.sweep, demo.seeds, demo.sanity.min_r1, demo.training.lr) == (None, [4, 5], 0.5, 1e-4)
-    for wrong in ({"studies.other.seeds": [1]}, {"demo.seeds": [1]}):
-        with pytest.raises(RewindError, match="overrides"):
-            load_config({"studies": ["demo"], "overrides": wrong})
+    for name in ("studies.other", "demo"):
+        with refusal(f"config/config.yaml: overrides.{name}"):
+            load_config({"studies": ["demo"], "overrides": {f"{name}.seeds": [1]}})
 
 
 def test_overrides_of_what_is_not_selected_are_refused(monkeypatch):
     monkeypatch.chdir(ROOT)
     over = {"studies.emoji.training.epochs": 2, "studies.demo.training.epochs": 2}
-    said = "overrides.studies.emoji: this study is not selected, .* selected are demo"
-    with pytest.raises(RewindError, match=said):
+    with refusal("config/config.yaml: overrides.studies.emoji"):
         load_config({"studies": ["demo"], "overrides": over})
-    with pytest.raises(RewindError, match=said):
+    with refusal("config/config.yaml: overrides.studies.emoji"):
         load_config({"studies": ["demo"], "overrides": over}, typed={"studies": ["demo"], "overrides": over})
     with refusal("config/config.yaml: overrides.datasets.emoji"):
         load_config({"studies": ["demo"], "overrides": {"datasets.emoji.video.fps": 4}})
@@ -140,16 +132,14 @@ def test_no_key_takes_what_is_not_finite(tmp_path, value):
     odd = yaml.safe_load(value)
     for path in ("training.lr", "methods.a.options.depth", "methods.a.options.deep.list"):
         over = {path: [1, odd] if path.endswith("list") else odd}
-        with pytest.raises(RewindError) as caught:
+        with refusal(f"s.yaml: {path}{'.1' * path.endswith('list')}", error=ConfigErrors):
             load_study("s", tmp_path, over)
-        lines = [line for line in str(caught.value).splitlines() if path in line]
-        assert len(lines) == 1 and "finite number" in lines[0], str(caught.value)
 
 
 def test_missing_raw_files_are_named_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     dataset = load_dataset("rtime", ROOT / "config/datasets")
-    with pytest.raises(RewindError) as caught:
+    with refusal("config/datasets/rtime.yaml") as caught:
         check_sources(dataset)
     text = str(caught.value)
     assert "data/rtime/train.json" in text and "data/rtime/videos" in text and "2412.19178" in text
