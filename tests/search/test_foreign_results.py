@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +14,8 @@ import numpy as np
 import pytest
 
 from checkout import ROOT
-from messages import refusal
+from messages import expect_error, expect_message, refusal
 from rewind.cli.main import main
-from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json, write_csv, write_json, write_npz
 from rewind.provenance import file_hash
 from rewind.report.run_pictures import item_picture
@@ -44,6 +45,10 @@ def change(path: str, keys: dict) -> None:
 def said(capsys, *arguments: object) -> str:
     assert main(["search", HEAD, "red", *map(str, arguments)]) == 1
     return capsys.readouterr().err
+
+
+def refused(capsys, place: str, *arguments: object, varying: str = "") -> None:
+    expect_error(said(capsys, *arguments), place, varying=varying)
 
 
 # Files
@@ -77,7 +82,8 @@ def test_files_outside_of_the_data_are_not_served(study, path):
     client = create_app(run, searcher).test_client()
     for address in ("/strip/test_blue.jpg", "/clip/test_blue"):
         answer = client.get(address)
-        assert answer.status_code == 404 and "lies outside of" in answer.text and "--trust" in answer.text
+        assert answer.status_code == 404 and "--trust" in answer.text
+        expect_message(re.search("<p>(.*?)</p>", answer.text)[1])
         assert client.get(address.replace("blue", "red")).status_code == 200
     trusting = create_app(run, searcher, trust=True).test_client()
     assert trusting.get("/clip/test_blue").data == (study / "secret.mp4").read_bytes()
@@ -87,7 +93,7 @@ def test_files_outside_of_the_data_are_not_served(study, path):
 @pytest.mark.parametrize("path", LINKS)
 def test_nor_are_they_drawn(study, capsys, path):
     put_item(study, path)
-    assert "lies outside of" in said(capsys, "--save", "found", "--top", 7)
+    refused(capsys, Path(path).name, "--save", "found", "--top", 7)
     assert not list(Path("found").glob("*.png"))
 
 
@@ -131,8 +137,7 @@ def test_code_that_a_record_names_is_not_run(study, capsys, monkeypatch, key, sp
     record = read_json(f"{HEAD}/run.json")
     changed = {name: block | spec.get(name, {}) for name, block in record["spec"].items()}
     change(f"{HEAD}/run.json", {"spec": changed})
-    found = said(capsys)
-    assert f"run.json: spec.{key}: " in found and "would run code" in found and "--trust" in found
+    refused(capsys, f"{HEAD}/run.json: spec.{key}")
     assert not Path("ran").exists()
     if key != "backbone.weights":
         said(capsys, "--trust")  # it is no model, but it was loaded
@@ -157,7 +162,7 @@ def test_code_that_a_data_set_names_is_not_run(text, key):
     if key is None:
         refuse_encoders(made, Path("ready.json"))  # a short name is a module of Rewind's, or none
         return
-    with pytest.raises(RewindError, match=f"source.made_from.text.{key}: .* would run code"):
+    with refusal(f"ready.json: source.made_from.text.{key}"):
         refuse_encoders(made, Path("ready.json"))
 
 
@@ -175,7 +180,8 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path):
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
     )
     assert not list(tmp_path.glob("ran_*"))
-    assert done.returncode == 1 and done.stderr.startswith("error: nowhere: no such folder")
+    assert done.returncode == 1
+    expect_error(done.stderr, "nowhere")
 
 
 def test_what_pythonpath_names_is_still_imported(tmp_path):
@@ -192,36 +198,35 @@ def test_what_pythonpath_names_is_still_imported(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "keys, message",
+    "keys, key",
     [
-        ({"run": "seqLSTM/seed0"}, "run: this is the record of 'seqLSTM/seed0', but it lies in the folder of 'meanP/"),
-        ({"spec": [1]}, "spec: a block of keys is expected"),
-        ({"spec": {"backbone": [1]}}, "spec."),
-        ({"max_frames": "8"}, "max_frames: a whole number is expected"),
-        ({"max_frames": True}, "max_frames: a whole number is expected"),
-        ({"max_frames": 10**9}, "max_frames: 1000000000 frames cannot be"),
-        ({"data": ["a"]}, "data: files and their checksums is expected"),
-        ({"data": {"/etc/items.csv": "", "a_train.csv": ""}}, "data: /etc/items.csv: a path within the workflow's"),
-        ({"data": {"../items.csv": "", "a_train.csv": ""}}, "data: ../items.csv: a path within the workflow's folder"),
+        ({"run": "seqLSTM/seed0"}, ": run"),
+        ({"spec": [1]}, ": spec"),
+        ({"spec": {"backbone": [1]}}, ": spec.backbone"),
+        ({"max_frames": "8"}, ": max_frames"),
+        ({"max_frames": True}, ": max_frames"),
+        ({"max_frames": 10**9}, ": max_frames"),
+        ({"data": ["a"]}, ": data"),
+        ({"data": {"/etc/items.csv": "", "a_train.csv": ""}}, ": data: /etc/items.csv"),
+        ({"data": {"../items.csv": "", "a_train.csv": ""}}, ": data: ../items.csv"),
     ],
 )
-def test_a_record_that_is_none(study, capsys, keys, message):
+def test_a_record_that_is_none(study, capsys, keys, key):
     change(f"{HEAD}/run.json", keys)
-    assert message in said(capsys)
+    refused(capsys, f"{HEAD}/run.json{key}")
 
 
 @pytest.mark.parametrize("content", ["[" * 5000, '{"max_frames": ' + "9" * 5000 + "}", "[1]", "null", "\udcff", ""])
 def test_a_record_that_is_no_json(study, capsys, content):
     Path(f"{HEAD}/run.json").write_text(content, encoding="utf-8", errors="surrogateescape")
-    found = said(capsys)
-    assert found.startswith("error: ") and "run.json: " in found
+    refused(capsys, f"{HEAD}/run.json")
 
 
 @pytest.mark.parametrize("size", [0, 7, 1000])
 def test_a_model_that_is_cut_off(study, capsys, size):
     path = Path(f"{HEAD}/model.safetensors")
     path.write_bytes(path.read_bytes()[:size])
-    assert f"error: {path}: no model file that can be read" in said(capsys)
+    refused(capsys, str(path), varying=r"\(Error while .*?\)")  # the library's words
 
 
 # What is written
@@ -230,10 +235,11 @@ def test_a_model_that_is_cut_off(study, capsys, size):
 def test_another_archive_is_not_overwritten_by_an_index(study, capsys):
     write_npz("vectors.npz", items=np.zeros(3))
     before = Path("vectors.npz").read_bytes()
-    assert "--index: vectors.npz: holds something else, which would be lost" in said(capsys, "--index", "vectors.npz")
+    refused(capsys, "--index: vectors.npz", "--index", "vectors.npz")
     assert Path("vectors.npz").read_bytes() == before
     Path("folder.npz").mkdir()
-    assert "--index: folder.npz: a folder, but a file is to be written" in said(capsys, "--index", "folder.npz")
+    refused(capsys, "--index: folder.npz", "--index", "folder.npz")
     Path("file").touch()
-    assert "--save: file: no folder" in said(capsys, "--save", "file")
-    assert "Not a directory; correct the path" in said(capsys, "--index", "file/deeper/a.npz")
+    refused(capsys, "--save: file", "--save", "file")
+    place, words = f"--index: {study}/file/tmp", rf"(?<=/tmp)\w*|{os.strerror(errno.ENOTDIR)}"  # the system's
+    refused(capsys, place, "--index", "file/deeper/a.npz", varying=words)

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 import search_runs
+from messages import expect_error, expect_message, refusal
 from rewind.data.tokenizers import ClipTokenizer, MiniclipTokenizer
-from rewind.errors import RewindError
 from rewind.evaluation.similarity import compute_similarity
 from rewind.io.files import read_csv, write_csv
 from rewind.loading.run_data import RunData
@@ -31,6 +31,11 @@ from rewind.search.searcher import Answer, Hit, Searcher, check_query, load_sear
 from search_runs import copy_study, make_study, search
 
 FOUND = ["meanP", "tightTransf", "frozen", "ridge"]
+
+
+def line_of(said: str, word: str) -> str:
+    (line,) = (line for line in said.splitlines() if word in line and not line.startswith("“"))
+    return line
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +101,9 @@ def test_a_drawn_caption_of_unknown_words_does_not_end_the_others(runs, capsys, 
     drawn = pd.DataFrame({"caption": ["zebra", "a blue wall"], "video_id": ["test_red", "test_blue"]})
     monkeypatch.setattr(Searcher, "random_captions", lambda self, count, seed: drawn)
     code, out, _ = search(capsys, runs / "meanP/seed0", "--random", 2, "--times")
-    assert code == 0 and "knows none of the words of 'zebra'" in out and "test_blue at rank 1 of 7" in out
-    assert "median of 1 queries" in out
+    assert code == 0 and "'zebra'" in out and "test_blue at rank 1 of 7" in out
+    expect_message(line_of(out, "'zebra'"))
+    expect_message(line_of(out, "median"), varying=r"\d+\.\d+")
 
 
 def test_the_twin_of_the_truth_is_marked_and_ties_share_the_rank(runs, capsys):
@@ -113,30 +119,25 @@ def test_without_a_query_a_prompt_answers_until_an_empty_line(runs, capsys, monk
     monkeypatch.setattr(sys, "stdin", StringIO("a blue wall\nzebra\nsomething white\n\nnever asked\n"))
     code, out, _ = search(capsys, runs / "meanP/seed0", "--top", 1)
     assert code == 0 and "test_blue" in out and "test_white" in out and "never" not in out
-    assert "knows none of the words of 'zebra'" in out, "a refused query does not end the prompt"
+    expect_message(line_of(out, "'zebra'"))  # a refused query does not end the prompt
     monkeypatch.setattr(sys, "stdin", StringIO("a blue wall"))
     assert search(capsys, runs / "meanP/seed0")[0] == 0, "the end of the input ends it too"
 
 
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("", "the query is empty"),
-        ("  ", "the query is empty"),
-        ("zebra crossing", "none of the words"),
-        ("?!", "no word"),
-    ],
-)
-def test_queries_that_are_refused(runs, capsys, query, message):
+@pytest.mark.parametrize("query", ["", "  ", "zebra crossing", "?!"])
+def test_queries_that_are_refused(runs, capsys, query):
     code, out, err = search(capsys, runs / "meanP/seed0", query)
-    assert code == 1 and message in err and "test_" not in out
+    assert code == 1 and "test_" not in out
+    expect_error(err)
 
 
 def test_unknown_words_and_cut_queries_are_told(runs, capsys):
     _, out, _ = search(capsys, runs / "meanP/seed0", "a striped blue zebra", "--top", 1)
-    assert "not in the model's vocabulary: 'striped', 'zebra'" in out and "test_" in out
+    assert "'striped', 'zebra'" in out and "test_" in out
+    expect_message(line_of(out, "'zebra'"))
     _, out, _ = search(capsys, runs / "meanP/seed0", "the wall is a wall the wall is blue", "--top", 1)
-    assert "cut: the query has 11 tokens, but the model reads only 8" in out
+    assert " 11 " in line_of(out, "cut") and " 8" in line_of(out, "cut")
+    expect_message(line_of(out, "cut"))
 
 
 def test_words_are_cut_as_the_vocabulary_cuts_them():
@@ -144,9 +145,11 @@ def test_words_are_cut_as_the_vocabulary_cuts_them():
         tokenizer, max_words = MiniclipTokenizer(["a snow-white chair", "the black cat"]), 3
 
     assert check_query("Snow-white!", Mini()) == [] and check_query("a chair (white)", Mini())[0].endswith("'white'")
-    assert "4 tokens, but the model reads only 3" in check_query("the black cat chair", Mini())[0]
-    for query, message in (("snow", "none of the words"), ("?!", "no word")):
-        with pytest.raises(RewindError, match=message):
+    (cut,) = check_query("the black cat chair", Mini())
+    assert " 4 " in cut and " 3" in cut
+    expect_message(cut)
+    for query in ("snow", "?!"):
+        with refusal():
             check_query(query, Mini())
 
 
@@ -155,10 +158,9 @@ def test_byte_pairs_know_every_word():
         tokenizer, max_words = ClipTokenizer(), 10
 
     assert check_query("zxqv ½ 日本", Byte()) == []
-    assert (
-        "has 11 tokens, but the model reads only 10"
-        in check_query("one two three four five six seven eight nine", Byte())[0]
-    )
+    (cut,) = check_query("one two three four five six seven eight nine", Byte())
+    assert " 11 " in cut and " 10" in cut
+    expect_message(cut)
 
 
 def test_a_vocabulary_of_other_captions_is_refused(runs, capsys):
@@ -167,7 +169,8 @@ def test_a_vocabulary_of_other_captions_is_refused(runs, capsys):
     # As many words as before, so that every tensor still fits.
     write_csv(path, captions.assign(caption=captions["caption"].str.replace("red", "amber")))
     code, out, err = search(capsys, runs / "meanP/seed0", "a blue wall")
-    assert code == 1 and "vocabulary" in err and str(path) in err and "test_" not in out
+    assert code == 1 and str(path) in err and "test_" not in out
+    expect_error(err, "results/walls/runs/meanP/seed0/model.safetensors")
     code, _, err = search(capsys, runs / "frozen/seed0", "a blue wall")
     assert code == 0 and f"{path}: changed since" in err, "these towers take any text"
 
@@ -177,14 +180,16 @@ def test_miniclip_knows_its_own_vocabulary(tmp_path, monkeypatch, capsys):
     data = search_runs.make_data(tmp_path)
     folder = search_runs.train(tmp_path, "miniclip", epochs=1)
     code, out, _ = search(capsys, folder, "a blue zebra")
-    assert code == 0 and "not in the model's vocabulary: 'zebra'" in out and out.count("test_") >= 5
+    assert code == 0 and out.count("test_") >= 5
+    expect_message(line_of(out, "'zebra'"))
     path = data / "captions/walls_train.csv"
     captions = read_csv(path)
     write_csv(path, captions.assign(caption=captions["caption"].str.upper()))
     assert search(capsys, folder, "a blue wall")[0] == 0, "the same words, in other letters"
     write_csv(path, captions.assign(caption=captions["caption"].str.replace("red", "amber")))
     code, out, err = search(capsys, folder, "a blue wall")
-    assert code == 1 and "its vocabulary is different" in err and "test_" not in out
+    assert code == 1 and "test_" not in out
+    expect_error(err, "results/walls/runs/miniclip/seed0/model.safetensors")
 
 
 def test_answers_are_saved_as_picture_and_json(runs, capsys, tmp_path):

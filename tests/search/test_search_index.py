@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import search_runs
-from rewind.errors import RewindError
+from messages import expect_error, expect_message, refusal
 from rewind.io.files import read_csv, read_json, write_csv, write_json
 from rewind.search.run import open_run
 from search_runs import copy_study, make_study, search
@@ -37,10 +37,11 @@ def test_an_index_is_used_until_something_changes(runs, capsys):
     arrays["feature:video"] = arrays["feature:video"][::-1]
     np.savez(path, **arrays)
     assert search(capsys, runs / "meanP/seed0", "a red wall", "--index")[1] != first
-    for content, why in ((made[: len(made) // 2], "could not be read"), (b"", "could not be read")):
+    for content in (made[: len(made) // 2], b""):
         path.write_bytes(content)
         _, out, err = search(capsys, runs / "meanP/seed0", "a red wall", "--index")
-        assert why in err and "made again" in err and out == first and path.read_bytes() == made
+        assert out == first and path.read_bytes() == made
+        expect_message(next(line for line in err.splitlines() if line.startswith(f"index {path}: ")))
 
 
 @pytest.mark.parametrize("part", ["model", "data", "keys"])
@@ -59,7 +60,9 @@ def test_a_stale_index_is_made_anew(runs, capsys, part):
         record["spec"]["frames"]["sampling"] = "head"
         write_json(folder / "run.json", record)
     code, _, err = search(capsys, folder, "red", "--index", "kept.npz")
-    assert code == 0 and "was stale (changed: " in err and part in err and "made again" in err
+    line = next(line for line in err.splitlines() if "stale" in line)
+    assert code == 0 and "kept.npz" in line and part in line
+    expect_message(line)
     assert ("items.csv: changed since" in err) == (part == "data")
 
 
@@ -67,7 +70,7 @@ def test_an_edit_of_the_code_makes_an_index_stale(runs, capsys, monkeypatch):
     search(capsys, runs / "meanP/seed0", "red", "--index")
     monkeypatch.setattr("rewind.search.searcher.compute_code_hash", lambda stage, parts: " ".join(parts))
     err = search(capsys, runs / "meanP/seed0", "red", "--index")[2]
-    assert "stale (changed: code); made again" in err
+    expect_message(next(line for line in err.splitlines() if "stale" in line))
 
 
 def test_cached_features_that_changed_are_not_used(runs, capsys):
@@ -77,58 +80,68 @@ def test_cached_features_that_changed_are_not_used(runs, capsys):
         assert "test_red " in out
     Path("results/walls/features/frames2.npz").write_bytes(b"other")
     _, after, err = search(capsys, runs / "frozen/seed0", "a red wall")
-    assert "clips are read instead" in err and after == before
+    assert after == before
+    expect_message(next(line for line in err.splitlines() if "frames2.npz" in line))
     code, out, _ = search(capsys, runs / "ridge/seed0", "something black", "--top", 1)
     assert code == 0 and "test_black" in out
 
 
 def test_runs_that_cannot_be_searched(runs, capsys):
     folder = runs / "meanP/seed0"
-    assert "scores all items the same" in search(capsys, runs / "chance/seed0", "red")[2]
-    assert "'bow' cannot search" in search(capsys, runs / "bow/seed0", "red")[2]
+    refused(capsys, runs / "chance/seed0")
+    refused(capsys, runs / "bow/seed0", "methods.*.model")
     record = runs / "chance/seed0/run.json"
     keys = read_json(record) | {"max_frames": 0}  # as of data without clips
     write_json(record, keys)
-    assert "scores all items the same" in search(capsys, runs / "chance/seed0", "red")[2]
+    refused(capsys, runs / "chance/seed0")
     keys["spec"]["method"]["model"] = "vectors"
     write_json(record, keys)
-    assert "a run of vectors from files has nothing that reads a new" in search(capsys, runs / "chance/seed0", "red")[2]
-    assert "no such folder" in search(capsys, runs / "meanP/seed7", "red")[2]
-    err = search(capsys, "results/walls", "red")[2]
-    assert "name one run" in err and str(runs / "ridge/seed0") in err
+    refused(capsys, runs / "chance/seed0")
+    refused(capsys, runs / "meanP/seed7")
+    assert str(runs / "ridge/seed0") in refused(capsys, Path("results/walls"))
     (folder / "model.safetensors").unlink()
     Path("results/walls/.state/runs").mkdir(parents=True)
-    assert "not finished: model.safetensors is missing. `snakemake" in search(capsys, folder, "red")[2]
+    said = refused(capsys, folder)
+    assert "model.safetensors" in said and "run.json" not in said
     Path("results/walls/.state/runs/meanP.seed0.pt").touch()
-    assert "Training has started" in search(capsys, folder, "red")[2]
+    assert refused(capsys, folder) != said, "training has started"
     (folder / "run.json").unlink()
-    assert "model.safetensors and run.json are missing" in search(capsys, folder, "red")[2]
+    assert "model.safetensors and run.json" in refused(capsys, folder)
+
+
+def refused(capsys: pytest.CaptureFixture[str], folder: Path, place: str = "") -> str:
+    """What is said instead of an answer."""
+    code, _, err = search(capsys, folder, "red")
+    assert code == 1
+    expect_error(err, place or str(folder))
+    return err
 
 
 def test_records_that_do_not_fit(runs):
     folder = runs / "meanP/seed0"
     record = read_json(folder / "run.json")
-    for change, message in (
-        ({"spec": record["spec"] | {"colour": 1}}, "spec.colour"),
-        ({"data": {}}, "items.csv and the training captions missing"),
-        ({"data": {k.replace("walls", "doors"): v for k, v in record["data"].items()}}, "its data are missing"),
+    for change, key in (
+        ({"spec": record["spec"] | {"colour": 1}}, ": spec.colour"),
+        ({"data": {}}, ": data"),
+        ({"data": {k.replace("walls", "doors"): v for k, v in record["data"].items()}}, ""),
     ):
         write_json(folder / "run.json", record | change)
-        with pytest.raises(RewindError, match=message):
+        with refusal(f"{folder / 'run.json'}{key}"):
             open_run(folder)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "option", "place"),
     [
-        (["red", "--random", 2], "leave out --random or the query"),
-        (["red", "--top", 0], "at least 1"),
-        (["--index", "red"], "is not an .npz file"),
+        (["red", "--random", 2], "--random ", ""),
+        (["red", "--top", 0], "--top 0: ", ""),
+        (["--index", "red"], "--index: ", "--index"),
     ],
 )
-def test_options_that_make_no_sense(runs, capsys, options, message):
+def test_options_that_make_no_sense(runs, capsys, options, option, place):
     code, _, err = search(capsys, runs / "meanP/seed0", *options)
-    assert code == 1 and message in err
+    assert code == 1 and err.startswith(f"error: {option}")
+    expect_error(err, place)
 
 
 def test_an_empty_split_is_named(runs, capsys):
@@ -136,4 +149,4 @@ def test_an_empty_split_is_named(runs, capsys):
     write_csv(
         "results/data/walls/items.csv", items.assign(status=items["status"].where(items["split"] != "test", "bad"))
     )
-    assert "'test' has no usable item" in search(capsys, runs / "frozen/seed0", "red")[2]
+    refused(capsys, runs / "frozen/seed0", "results/data/walls/items.csv")

@@ -22,7 +22,7 @@ from PIL import Image
 
 pytest.importorskip("flask", reason="Flask is not installed; it comes with the extra serve")
 
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.cli.main import main
 from rewind.io.files import read_csv, write_csv
 from rewind.search.run import open_run
@@ -116,16 +116,12 @@ def test_a_caption_as_query_marks_the_truth_and_its_twin(client):
 
 
 def test_what_cannot_be_ranked_is_said(client):
-    for query, message in (
-        ("zebra", "knows none of the words of 'zebra'"),
-        ("", "query is empty"),
-        ("w" * 1001, "1,001 characters"),
-    ):
+    for query, words in (("zebra", "'zebra'"), ("", "query is empty"), ("w" * 1001, " 1,001 ")):
         page = ask(client, q=query)
-        assert message in page.text and not page.all("img")
+        assert words in page.text and not page.all("img")
         assert any(one.get("role") == "alert" for one in page.all("p"))
     page = ask(client, q="striped wall")
-    assert "Not in the model's vocabulary: 'striped'" in page.text and len(page.all("img")) == 5
+    assert "'striped'" in page.text and len(page.all("img")) == 5
 
 
 def test_markup_in_captions_and_queries_stays_text(client):
@@ -174,7 +170,7 @@ def test_a_clip_in_a_shard_is_given_out_and_a_damaged_one_is_not(client, root):
         shard.write_bytes(damaged)
         answer = client.get("/clip/test_blue")
         assert answer.status_code == 404 and whole not in answer.data
-        assert "that are damaged are made again" in answer.text
+        expect_message(re.search("<p>(.*?)</p>", answer.text)[1])
     finally:
         (root / "kept.mp4").rename(videos / "test_blue.mp4")
         for name in ("clips.csv", "shards.csv"):
@@ -201,7 +197,8 @@ def test_a_clip_that_is_gone_is_a_404(client, root):
     try:
         for address in ("/strip/test_lime.jpg", "/clip/test_lime"):
             answer = client.get(address)
-            assert answer.status_code == 404 and "prepare the data" in answer.text
+            assert answer.status_code == 404
+            expect_message(re.search("<p>(.*?)</p>", answer.text)[1])
     finally:
         shutil.move(root / "kept.mp4", path)
 
