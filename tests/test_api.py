@@ -21,7 +21,6 @@ from rewind.api import compare, metrics, ranks, table
 from rewind.cli.new import make_working_folder
 from rewind.config.report import Statistics
 from rewind.data.captions import load_split
-from rewind.errors import RewindError
 from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.registry import HEADS, LOSSES, SAMPLERS
 from rewind.statistics.comparisons import compare_methods
@@ -66,19 +65,19 @@ def test_without_names_query_i_belongs_to_item_i_and_clusters_are_items():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "place"),
     [
-        ({"scores": np.zeros(3)}, "scores: a matrix"),
-        ({"scores": np.zeros((2, 2)), "truth": [0]}, "truth: 1 values for 2 queries"),
-        ({"scores": np.zeros((2, 2)), "truth": [0, 2]}, "truth: column numbers from 0 to 1"),
-        ({"scores": np.zeros((2, 2)), "clusters": ["a"]}, "clusters: 1 values for 2 items"),
-        ({"scores": np.zeros((2, 2)), "queries": ["a", "a"]}, "caption id 'a' occurs twice"),
-        ({"scores": np.full((2, 2), np.nan)}, "scores: 4 scores are not numbers"),
-        ({"scores": np.zeros((3, 2))}, "truth: column numbers from 0 to 1"),
+        ({"scores": np.zeros(3)}, "scores"),
+        ({"scores": np.zeros((2, 2)), "truth": [0]}, "truth"),
+        ({"scores": np.zeros((2, 2)), "truth": [0, 2]}, "truth"),
+        ({"scores": np.zeros((2, 2)), "clusters": ["a"]}, "clusters"),
+        ({"scores": np.zeros((2, 2)), "queries": ["a", "a"]}, "scores"),
+        ({"scores": np.full((2, 2), np.nan)}, "scores"),
+        ({"scores": np.zeros((3, 2))}, "truth"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_its_name(given, message):
-    with pytest.raises(RewindError, match=re.escape(message)):
+def test_what_does_not_fit_is_refused_by_its_name(given, place):
+    with refusal(place):
         ranks(**given)
 
 
@@ -143,35 +142,24 @@ def test_letters_follow_holms_p():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "place"),
     [
-        ({"format": "word"}, "format: unknown format 'word'; available: text, markdown"),
-        ({"kind": "verdict"}, "kind: unknown kind 'verdict'"),
-        ({}, "setting: name one of origin, hard, binary"),
-        ({"setting": "test"}, "setting: 'test' was not evaluated"),
-        (
-            {"setting": "hard", "labels": {"ours": "Ours"}},
-            "labels: method 'ours' has no results; available: mine, theirs",
-        ),
-        ({"setting": "hard", "columns": ["R@2"]}, "table.columns"),
+        ({"format": "word"}, "format"),
+        ({"kind": "verdict"}, "kind"),
+        ({}, "setting"),
+        ({"setting": "test"}, "setting"),
+        ({"setting": "hard", "labels": {"ours": "Ours"}}, "labels"),
+        ({"setting": "hard", "columns": ["R@2"]}, "table.columns: column 'R@2'"),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(given, message):
-    with pytest.raises(RewindError, match=re.escape(message)):
+def test_a_table_that_cannot_be_is_refused(given, place):
+    with refusal(place):
         table(comparison(), **given)
 
 
-@pytest.mark.parametrize(
-    ("twins", "message"),
-    [
-        ([0], "twins: 1 values for 3 items"),
-        ([-1, 0, 3], "twins: column numbers from 0 to 2"),
-        ([-1, 0, 1], "twins: item 1 is the original of another and a twin itself"),
-        ([-1, 0, 0], "twins: item 0 has more than one twin"),
-    ],
-)
-def test_twins_that_are_none_are_refused(twins, message):
-    with pytest.raises(RewindError, match=re.escape(message)):
+@pytest.mark.parametrize("twins", [[0], [-1, 0, 3], [-1, 0, 1], [-1, 0, 0]])
+def test_twins_that_are_none_are_refused(twins):
+    with refusal("twins"):
         ranks(np.eye(3), twins=twins)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from checkout import ROOT
-from messages import refusal
+from messages import expect_error, expect_message, refusal
 from rewind.cli.main import main
 from rewind.errors import RewindError
 from rewind.io import files
@@ -136,21 +136,14 @@ def test_standard_output_without_room():
             command, stdout=full, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, text=True
         )
     assert done.returncode == 1
-    assert done.stderr.startswith("error: standard output: No space left on device; free some space")
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: standard output: ") and done.stderr.count("\n") == 1
+    expect_error(done.stderr, varying=os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(
-    "code, said",
-    [
-        (errno.ENOSPC, "a.csv: No space left on device; free some space"),
-        (errno.EDQUOT, "a.csv: Disk quota exceeded; free some space"),
-        (errno.EROFS, "a.csv: Read-only file system; name a place that can be written"),
-        (errno.EIO, "a.csv: Input/output error; have the disk checked"),
-        (errno.ESTALE, "a.csv: Stale file handle; see that the network disk is there"),
-    ],
+    "code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE], ids=errno.errorcode.get
 )
-def test_every_fault_of_a_disk_has_its_sentence(tmp_path, monkeypatch, code, said):
+def test_every_fault_of_a_disk_has_its_sentence(tmp_path, monkeypatch, code):
     monkeypatch.chdir(tmp_path)
 
     def fail() -> None:
@@ -160,7 +153,8 @@ def test_every_fault_of_a_disk_has_its_sentence(tmp_path, monkeypatch, code, sai
 
     with pytest.raises(OSError) as caught:
         fail()
-    assert user_message(caught.value).startswith(said)
+    assert user_message(caught.value).startswith(f"a.csv: {os.strerror(code)}; ")
+    expect_message(user_message(caught.value), varying=os.strerror(code))
     assert not list(tmp_path.iterdir())
     for text in (os.strerror(code), f"in other words (os error {code})"):
         assert (
@@ -171,8 +165,8 @@ def test_every_fault_of_a_disk_has_its_sentence(tmp_path, monkeypatch, code, sai
 
 def test_shared_memory_of_data_workers_is_no_disk():
     error = RuntimeError("unable to write to file </torch_12_345_0>: No space left on device (28)")
-    assert user_message(error).startswith("/dev/shm is full (unable to write to file")
-    assert "frames.workers: 0" in user_message(error)
+    assert "/dev/shm" in user_message(error) and "frames.workers: 0" in user_message(error)
+    expect_message(user_message(error))
 
 
 def test_the_file_that_was_read_is_named_and_not_the_one_that_was_being_written(tmp_path):
@@ -182,17 +176,17 @@ def test_the_file_that_was_read_is_named_and_not_the_one_that_was_being_written(
 
     with pytest.raises(MemoryError) as caught:
         fail()
-    assert user_message(caught.value).startswith("in.csv: Cannot allocate memory; ")
+    assert user_message(caught.value).startswith(f"in.csv: {os.strerror(errno.ENOMEM)}; ")
+    expect_message(user_message(caught.value), varying=os.strerror(errno.ENOMEM))
 
 
 def test_other_errors_are_none_of_the_machine():
     for error in (ValueError("x"), KeyError(28), FileNotFoundError(2, "no"), BrokenPipeError(32, "x"), IndexError()):
         assert user_message(error) is None
     assert user_message(RewindError("so")) == "so"
-    assert user_message(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has")) == (
-        "the GPU's memory is used up (CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has); lower "
-        "training.micro_batch or evaluation.batch_size."
-    )
+    said = user_message(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has"))
+    assert "(CUDA out of memory. " in said and "training.micro_batch" in said
+    expect_message(said)
 
 
 # On the disk before it has its name
@@ -240,7 +234,7 @@ def test_a_file_system_that_cannot_sync_is_no_fault(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
     with pytest.raises(OSError) as caught, atomic_write(tmp_path / "a.pt") as draft:
         draft.write_bytes(b"y")
-    assert "Input/output error" in user_message(caught.value)
+    assert os.strerror(errno.EIO) in user_message(caught.value)
     assert (tmp_path / "a.pt").read_bytes() == b"x"
 
 
@@ -250,8 +244,8 @@ def test_a_file_system_that_cannot_sync_is_no_fault(tmp_path, monkeypatch):
 def test_a_file_is_put_over_no_folder_and_no_device(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    for name, kind in (("folder", "a folder"), ("pipe", "a device or a pipe")):
-        with pytest.raises(RewindError, match=f"{name}: {kind}, but a file is to be written"):
+    for name in ("folder", "pipe"):
+        with refusal(name):
             write_text(tmp_path / name, "x")
     assert (tmp_path / "pipe").is_fifo()
 
@@ -271,27 +265,27 @@ def test_targets_are_refused_before_the_work(tmp_path, monkeypatch):
         check_output_file(Path("file"), "--json", files.Path.is_dir)
     Path("file").write_text("")
     check_output_file(Path("file"), "--json", files.Path.is_dir)  # nothing is lost
-    with pytest.raises(RewindError, match="File name too long"):
+    with refusal(f"--out: {'x' * 300}", varying=f"x{{300}}|{os.strerror(errno.ENAMETOOLONG)}"):
         check_output_file(Path("x" * 300), "--out")
 
 
 @pytest.mark.parametrize(
-    "command, said",
+    "command, place",
     [
-        (["rehearse", "demo", "--json", "pipe"], "--json: pipe: a device or a pipe"),
-        (["rehearse", "demo", "--json", "notes.txt"], "--json: notes.txt: holds something else"),
-        (["export-clip4clip", "run", "notes.txt"], "OUT: notes.txt: holds something else"),
-        (["export-clip4clip", "run", "folder"], "OUT: folder: a folder"),
-        (["import", "mteb", "a_predictions.json", "folder"], "OUT: folder: a folder"),
-        (["job", "a.csv", "--out", "notes.txt"], "--out: notes.txt: no folder"),
-        (["search", "run", "--save", "notes.txt"], "--save: notes.txt: no folder"),
+        (["rehearse", "demo", "--json", "pipe"], "--json: pipe"),
+        (["rehearse", "demo", "--json", "notes.txt"], "--json: notes.txt"),
+        (["export-clip4clip", "run", "notes.txt"], "OUT: notes.txt"),
+        (["export-clip4clip", "run", "folder"], "OUT: folder"),
+        (["import", "mteb", "a_predictions.json", "folder"], "OUT: folder"),
+        (["job", "a.csv", "--out", "notes.txt"], "--out: notes.txt"),
+        (["search", "run", "--save", "notes.txt"], "--save: notes.txt"),
     ],
 )
-def test_commands_look_at_their_targets_first(tmp_path, monkeypatch, capsys, command, said):
+def test_commands_look_at_their_targets_first(tmp_path, monkeypatch, capsys, command, place):
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("my notes")
     Path("folder").mkdir()
     os.mkfifo("pipe")
     assert main(command) == 1
-    assert capsys.readouterr().err.startswith(f"error: {said}")
+    expect_error(capsys.readouterr().err, place)
     assert Path("notes.txt").read_text() == "my notes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import yaml
 
 from brought_files import COUNT, caption_ids, item_ids, made, write_captions, write_vectors
 from checkout import ROOT
-from messages import refusal
+from messages import expect_error, expect_message, refusal
 from rewind.config import load_dataset
 from rewind.data.annotations import read_annotations
 from rewind.data.captions import write_captions as prepare
@@ -55,13 +56,16 @@ def study(model: str = "vectors", **options: str) -> None:
     Path("config/studies/s.yaml").write_text(yaml.safe_dump(keys))
 
 
-def faults(memory: Path | None = None) -> str:
-    """What the workflow says when it is read; nothing where it goes on."""
-    try:
+def refused(*places: str, memory: Path | None = None) -> str:
+    """What the workflow says of these places of the study when it is read."""
+    file = "config/studies/s.yaml"
+    with refusal(*(f"{file}: {place}" if place else file for place in places), error=ConfigErrors) as caught:
         load_checked_config({"studies": ["s"]}, memory)
-    except ConfigErrors as error:
-        return str(error)
-    return ""
+    return str(caught.value)
+
+
+def accepted(memory: Path | None = None) -> None:
+    load_checked_config({"studies": ["s"]}, memory)
 
 
 def items(ids: list[str], vectors: np.ndarray) -> None:
@@ -72,15 +76,14 @@ def items(ids: list[str], vectors: np.ndarray) -> None:
 def test_ids_are_compared_before_anything_is_prepared(checkout: Path) -> None:
     vectors = made()[1]
     study()
-    assert faults() == ""
+    accepted()
     items([*item_ids()[:-1], "stranger"], vectors)
-    assert "items.npz: unknown items, not in data set doors: 1 id: 'stranger'" in faults()
-    assert "captions.csv, for example 'v0'" in faults()
+    assert "'stranger'" in refused("items.npz")
     items(item_ids()[3:], vectors[3:])
-    assert "items.npz: no vector for 3 ids: 'v0', 'v1', 'v2'" in faults()
+    assert "'v0', 'v1', 'v2'" in refused("items.npz")
     np.savez("scores.npz", similarity=np.ones((1, 1)), query_ids=["v0#7"], item_ids=["v0"])
     study("scores", file="scores.npz")
-    assert "scores.npz: unknown captions, not in data set doors: 1 id: 'v0#7'" in faults()
+    assert "'v0#7'" in refused("scores.npz")
     assert not Path("results").exists()
 
 
@@ -89,9 +92,9 @@ def test_of_clips_that_may_be_broken_only_unknown_ids_are_told_beforehand(checko
     Path("clips").mkdir()
     data(clips=True)
     items(item_ids()[3:], made()[1][3:])
-    assert faults() == ""
+    accepted()
     items([*item_ids()[:-1], "stranger"], made()[1])
-    assert "'stranger'" in faults()
+    assert "'stranger'" in refused("items.npz")
 
 
 def test_a_table_that_has_grown_is_believed_and_not_what_was_made_of_it_before(checkout: Path) -> None:
@@ -103,16 +106,16 @@ def test_a_table_that_has_grown_is_believed_and_not_what_was_made_of_it_before(c
     ready = pd.DataFrame({"item_id": [f"v{n}" for n in range(COUNT)], "status": "ok", "reason": ""})
     prepare(found, ready, checkout / "results/data/doors", "doors")
     study()
-    assert faults(memory) == ""
+    accepted(memory)
     with Path("captions.csv").open("a") as table:
         table.write("new,somebody opens a new door,somebody closes a new door\n")
-    assert "no vector for 2 ids: 'new" in faults(memory)
+    assert "'new" in refused("mine/captions.npz", memory=memory)
     text, vectors = made()
     more, names = np.ones((2, vectors.shape[1])), ["new", "new_rev"]
     np.savez("c.npz", ids=[*caption_ids(), *(f"{n}#0" for n in names)], vectors=np.vstack([text, more]))
     np.savez("i.npz", ids=[*item_ids(), *names], vectors=np.vstack([vectors, more]))
     study(captions="c.npz", items="i.npz")
-    assert faults(memory) == "", "what is prepared is of the table as it was"
+    accepted(memory)  # what is prepared is of the table as it was
 
 
 def test_scores_that_no_single_precision_holds_are_told_before_the_first_job(checkout: Path) -> None:
@@ -121,38 +124,39 @@ def test_scores_that_no_single_precision_holds_are_told_before_the_first_job(che
         scores[1, 2] = value
         np.savez("s.npz", similarity=scores, query_ids=caption_ids(), item_ids=item_ids())
         study("scores", file="s.npz")
-        said = faults()
-        assert "s.npz: the score of caption 'v1#0' and item 'v2' is" in said and "train" not in said
-        assert ("divide all scores by one number" in said) == np.isfinite(value)
+        said = refused("s.npz")
+        assert "'v1#0'" in said and "'v2'" in said and "train" not in said
+        assert ("divide" in said) == np.isfinite(value)
     scores[1, 2] = -np.inf  # a pair without a score
     np.savez("s.npz", similarity=scores.astype(np.float16), query_ids=caption_ids(), item_ids=item_ids())
-    assert faults() == ""
+    accepted()
     text, vectors = made()
     np.savez("c.npz", ids=caption_ids(), vectors=text * 1e20)
     np.savez("i.npz", ids=item_ids(), vectors=vectors * 1e20)
     study(captions="c.npz", items="i.npz", score="dot")
-    assert "c.npz and i.npz: vectors are as long as" in faults() and "divide all vectors of one file" in faults()
+    said = refused("")
+    assert "c.npz and i.npz: " in said and "divide" in said
     study(captions="c.npz", items="i.npz")
-    assert faults() == "", "a cosine knows no length"
+    accepted()  # a cosine knows no length
     np.savez("i.npz", ids=item_ids(), vectors=vectors * 1e-200)
-    assert "i.npz: numbers too small or too large for a length" in faults()
+    refused("i.npz")
 
 
 def test_a_broken_file_is_blamed_and_no_architecture(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for vectors in (np.ones(2 * COUNT), np.float32(1), np.ones((2 * COUNT, 0)), np.ones((2 * COUNT, 2, 2, 2))):
         items(item_ids(), vectors)
-        said = faults()
-        assert "items.npz: " in said and "architecture" not in said and "Error" not in said
+        said = refused("items.npz")
+        assert "architecture" not in said and "Error" not in said
     study()
     monkeypatch.setattr("rewind.models.precomputed.load_precomputed_embeddings", lambda keys: {}["a bug"])
-    assert "methods.mine.options: KeyError: 'a bug'" in faults()
+    refused("methods.mine.options: KeyError")
 
     def no_memory(keys: object) -> None:
         raise MemoryError("Unable to allocate 9.00 TiB")
 
     monkeypatch.setattr("rewind.models.precomputed.load_precomputed_embeddings", no_memory)
     with pytest.raises(MemoryError):
-        faults()
+        accepted()
 
 
 def test_a_lack_of_memory_names_the_file(tmp_path: Path) -> None:
@@ -168,9 +172,9 @@ def test_a_lack_of_memory_names_the_file(tmp_path: Path) -> None:
         "try:\n    read_score_file(sys.argv[1])\nexcept MemoryError as error:\n    print(user_message(error))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, path], env=environment(), capture_output=True, text=True)
-    assert done.stdout.startswith(f"{path}: Cannot allocate memory"), done.stdout + done.stderr
-    error = MemoryError()
-    assert str(user_message(error)).startswith("Cannot allocate memory; ")
+    words = os.strerror(errno.ENOMEM)
+    assert done.stdout.startswith(f"{path}: {words}"), done.stdout + done.stderr
+    assert str(user_message(MemoryError())).startswith(f"{words}; ")
 
 
 def test_a_number_of_any_length_is_no_score(tmp_path: Path) -> None:
@@ -195,11 +199,7 @@ def test_why_and_accept_say_why_snakemake_refuses(checkout: Path) -> None:
             [sys.executable, "-m", "rewind", command, "s"], env=environment(), capture_output=True, text=True
         )
         assert done.returncode == 1
-        assert done.stderr.splitlines() == [
-            "error: snakemake -n refuses:",
-            "config/studies/s.yaml:",
-            "  absent.npz: no such file; write the vectors there, or correct the path",
-        ]
+        expect_error(done.stderr, "config/studies/s.yaml: absent.npz")
 
 
 def test_a_workflow_that_is_started_elsewhere_compares_with_its_own_folder(checkout: Path, tmp_path: Path) -> None:
@@ -220,8 +220,9 @@ def test_a_workflow_that_is_started_elsewhere_compares_with_its_own_folder(check
     Path("config/studies/s.yaml").write_text(yaml.safe_dump(keys | {"evaluation": {"settings": ["test"]}}))
     command = [sys.executable, "-m", "snakemake", "-n", "-s", ROOT / "Snakefile", "--directory", checkout]
     done = subprocess.run(command, cwd=elsewhere, env=environment(), capture_output=True, text=True)
-    assert "mine/captions.npz: unknown captions, not in data set doors: 40 ids: 'there0#0'" in done.stdout
-    assert "for example 'here0#0'" in done.stdout
+    line = next(line for line in done.stdout.splitlines() if "mine/captions.npz: " in line)
+    assert "'there0#0'" in line and "'here0#0'" in line
+    expect_message(line)
 
 
 def test_a_refusal_loses_no_reason() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from messages import expect_error
 from mini_study import Workflow
 from rewind.workflow.job import Job, NamedList
 
@@ -53,8 +54,8 @@ def test_a_script_runs_by_hand_for_the_job_that_its_wildcards_name(checkout, tmp
     assert said.startswith("sweep, as Snakemake started it on 20") and f"{tmp_path / BEST}\n" in said
     assert (tmp_path / BEST).read_bytes() == (checkout.folder / BEST).read_bytes()
     said = python(checkout, "workflow/scripts/sweep.py", "--mock", "other", "7", ok=False)
-    assert "no job of sweep.py with other 7 was ever started here" in said and "started were: tiny" in said
-    assert "Traceback" not in said
+    assert " other 7 " in said and ": tiny" in said
+    expect_error(said)
 
 
 def test_a_debugger_steps_into_it(checkout, tmp_path):
@@ -67,8 +68,8 @@ def test_a_debugger_steps_into_it(checkout, tmp_path):
 
 def test_a_job_that_was_never_started_is_no_job_to_repeat(checkout):
     said = python(checkout, "-m", "rewind", "job", "results/tiny/sweeps/best.json", ok=False)
-    assert "no job that makes this file was ever started here" in said and f"Did you mean {BEST}?" in said
-    assert "Run `snakemake --cores 1 results/tiny/sweeps/best.json` once" in said and "Traceback" not in said
+    assert f" {BEST}?" in said
+    expect_error(said, "results/tiny/sweeps/best.json")
 
 
 def test_an_error_inside_is_shown_whole(checkout, tmp_path):

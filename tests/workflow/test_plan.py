@@ -185,7 +185,7 @@ def test_a_study_without_gaps_reads_none_of_their_files():
 def test_towers_of_a_path_are_those_that_the_study_has():
     plan = WorkflowPlan(*load_all(), error=KeyError)
     assert plan.pretraining_seed(SimpleNamespace(study="demo", part="/seed1")) == 1
-    with pytest.raises(KeyError, match="towers of each seed: ask for the file with seed<k>/"):
+    with refusal(error=KeyError):
         plan.pretraining_seed(SimpleNamespace(study="demo", part=""))
     with refusal():
         plan_of("demo", pretraining={"shared": True}).features_weights("/seed1")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from messages import refusal
-from rewind.errors import RewindError
 from rewind.video.sources import pack_sources, unpack_sources
 from rewind.workflow import checksums
 from rewind.workflow.job import Job, NamedList
@@ -36,8 +35,12 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def said(path: str | Path) -> str:
-    with pytest.raises(RewindError) as caught:
+# Times, and what other libraries say of a file.
+VARYING = r"\d{4}-\d\d-\d\d \d\d:\d\d|(?<=changed )\(.*\)(?=\. To make)"
+
+
+def said(path: str | Path, place: str | Path = "") -> str:
+    with refusal(str(place or path), varying=VARYING) as caught:
         checksums.verify_file(path)
     return str(caught.value)
 
@@ -56,25 +59,23 @@ def test_what_is_another_file_by_now_is_named_with_how_it_came_and_what_to_do():
     first, second = (made(MODEL.format(seed), f"weights {seed}".encode(), seed=str(seed)) for seed in (0, 1))
     first.write_bytes(second.read_bytes())
     text = said(first)
-    assert text.startswith(f"{first}: not the file that the job train (seed=0) wrote on ")
-    assert f"it is a copy of {second}" in text and f"`snakemake --cores all --force {first}`" in text
+    assert "train (seed=0)" in text and str(second) in text and f"`snakemake --cores all --force {first}`" in text
     first.write_bytes(b"weigh")
-    assert "it has 5 bytes where there were 9" in said(first)
+    assert "5 bytes" in said(first)
     first.write_bytes(b"weighty 0")
-    assert "its content is another one" in said(first)
     seal = Path("results/mini/.seals/runs/meanP/seed0/model.safetensors.json")
     assert str(seal) in said(first)
     seal.write_text("{")
-    assert "no safetensors file that can be read" in said(first), "a broken seal says nothing; the structure does"
+    assert "safetensors" in said(first).partition(": ")[2].partition("`")[0], "of a broken seal, the structure speaks"
     first.unlink()
     first.mkdir()
-    assert "a folder, where a file is needed" in said(first)
+    said(first)
 
 
 def test_a_job_refuses_its_inputs_and_forgets_what_its_outputs_were():
     file = made("results/mini/metrics.csv", b"method\n")
     file.write_bytes(b"methods\n")
-    with refusal("results/mini/metrics.csv", varying=r"\d{4}-\d\d-\d\d \d\d:\d\d"):
+    with refusal("results/mini/metrics.csv", varying=VARYING):
         checksums.verify_inputs(given("results/mini/tables/a.csv", inputs=(str(file),)))
     draft = Path("results/mini/.seals/.metrics.csv.77.part.json")
     draft.write_text("")
@@ -89,7 +90,7 @@ def test_files_beside_an_index_count_with_it():
     index = made(str(folder / "embeddings.json"), b'{"text_width": 3, "item_width": 3}')
     checksums.verify_file(index)
     np.save(folder / "text.npy", np.zeros((2, 3), np.float32))
-    assert "text.npy: not the file that the job train wrote" in said(index)
+    said(index, folder / "text.npy")
 
 
 @pytest.mark.parametrize("earlier", [False, True])
@@ -104,9 +105,9 @@ def test_a_large_file_that_is_damaged_is_refused_whatever_its_time(monkeypatch, 
     os.utime(file, ns=(1, 1))
     checksums.verify_file(file)
     file.write_bytes(b"WEIGHTS")
-    assert "its content is another one" in said(file)
+    said(file)
     os.utime(file, ns=(then, then))
-    assert "its content is another one" in said(file)
+    said(file)
 
 
 def test_a_large_file_of_the_same_time_is_read_once_by_its_fast_checksum(monkeypatch):
@@ -120,26 +121,26 @@ def test_a_pipe_in_place_of_an_input_is_refused_and_not_waited_for():
     pipe = Path("results/mini/metrics.csv")
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)
-    assert "metrics.csv: a named pipe, where a file is needed" in said(pipe)
+    said(pipe)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "fault"),
+    ("name", "content"),
     [
-        ("results/mini/sweep/best.json", b"{}", "the key 'max_frames' is missing"),
-        ("results/mini/sweep/best.json", b'{"max_frames": "many"}', "'max_frames' is 'many', which cannot be"),
-        ("results/mini/sweep/best.json", b"[" * 100_000, "no JSON file that can be read"),
-        ("results/data/a/items.csv", b"item_id,path\n", "the column 'split' is missing"),
-        ("results/data/a/items.csv", b"\xff\xfe", "no CSV table that can be read"),
-        ("results/mini/similarity/a/seed0.npz", b"PK", "no npz file that can be read"),
-        ("results/mini/ranks/a/seed0.parquet", b"PAR1", "no parquet file that can be read"),
-        (MODEL.format(0), b"weights", "no safetensors file that can be read"),
+        ("results/mini/sweep/best.json", b"{}"),
+        ("results/mini/sweep/best.json", b'{"max_frames": "many"}'),
+        ("results/mini/sweep/best.json", b"[" * 100_000),
+        ("results/data/a/items.csv", b"item_id,path\n"),
+        ("results/data/a/items.csv", b"\xff\xfe"),
+        ("results/mini/similarity/a/seed0.npz", b"PK"),
+        ("results/mini/ranks/a/seed0.parquet", b"PAR1"),
+        (MODEL.format(0), b"weights"),
     ],
 )
-def test_without_a_seal_the_structure_is_looked_at(name, content, fault):
+def test_without_a_seal_the_structure_is_looked_at(name, content):
     Path(name).parent.mkdir(parents=True)
     Path(name).write_bytes(content)
-    assert said(name).startswith(f"{name}: {fault}")
+    said(name)
 
 
 def test_a_made_source_that_was_changed_comes_back_from_what_was_packed():

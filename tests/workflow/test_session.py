@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkout import ROOT
-from messages import refusal
+from messages import expect_error, refusal
 from rewind.data.tokenizers import ClipTokenizer, WordTokenizer
 from rewind.errors import RewindError
 from rewind.io.files import atomic_write, check_id, read_csv, read_spreadsheet, write_csv, write_spreadsheet
@@ -118,7 +118,8 @@ def test_a_job_that_must_have_a_gpu_does_not_start_without(tmp_path, monkeypatch
     with pytest.raises(SystemExit), job_session(tmp_path / "b.log", gpus=1, require_gpu=True):
         raise AssertionError("it started")
     text = capsys.readouterr().err
-    assert "resources.require_gpu is set, but no GPU is visible here" in text and "Traceback" not in text
+    assert "resources.require_gpu" in text
+    expect_error(text)
     with job_session(tmp_path / "c.log", gpus=0, require_gpu=True):
         pass  # a closed form never uses one
 
