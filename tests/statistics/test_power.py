@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from messages import expect_message
 from rewind.cli.main import main
 from rewind.io.files import write_csv
 from rewind.statistics.calibration import calibrate
@@ -55,6 +57,15 @@ def told(capsys, *arguments):
     return capsys.readouterr().out
 
 
+COMPUTED = r"\d+\.\d+(–\d+\.\d+)?|\d+%(?=;)"
+
+
+def parts(text):
+    """What the command prints: the headline, what is known, the table, and what is to be said about it."""
+    headline, known, table, *remarks = text.split("\n\n")
+    return headline, known, table, "\n".join(remarks)
+
+
 def shown(text):
     """The range of the headline."""
     return [float(end) for end in text.split("a difference of ")[1].split()[0].split("–")]
@@ -70,9 +81,12 @@ def extremes(design, spreads, needed=design_detectable_effect):
     return [min(found), max(found)]
 
 
-def refused(capsys, *arguments):
-    assert main(["power", "mini.yaml", *arguments]) == 1
-    return capsys.readouterr().err
+def refused(capsys, *arguments, study="mini.yaml"):
+    """The message is that of the snapshot."""
+    assert main(["power", study, *arguments]) == 1
+    text = capsys.readouterr().err
+    expect_message(text)
+    return text
 
 
 def test_a_study_is_named_as_in_other_commands(folder, capsys):
@@ -80,7 +94,7 @@ def test_a_study_is_named_as_in_other_commands(folder, capsys):
     (folder / "config/studies").mkdir(parents=True)
     (folder / "mini.yaml").rename(folder / "config/studies/mini.yaml")
     assert main(["power", "mini"]) == 0 and shown(capsys.readouterr().out) == expected
-    assert main(["power", "mimi"]) == 1 and "Did you mean 'mini'?" in capsys.readouterr().err
+    assert "mimi" in refused(capsys, study="mimi")
 
 
 @pytest.mark.parametrize(
@@ -163,20 +177,17 @@ def test_few_clusters_show_nothing_but_the_greatest_differences():
 def test_without_results_the_command_says_what_it_assumes(folder, capsys):
     text = told(capsys)
     assert text == told(capsys), "the same words every time"
-    assert "mini, origin, 3 seeds, 1,000 queries (assumed): a difference of" in text and "of 3 pairs" in text
-    assert "queries       1,000       ASSUMED: " in text and "shapes.yaml is missing" in text
-    assert "no claim about methods" in text
+    expect_message(text, varying=COMPUTED)
     assert shown(text) == pytest.approx(extremes(Design(cluster=1), (0.5, 2.0)), abs=0.06)
 
 
 def test_the_command_reads_the_studys_own_results(folder, capsys):
     results(folder)
     text = told(capsys, "--setting", "hard")
-    assert "60.0        mean of 3 methods in results/mini/metrics.csv" in text, "chance is no trained method"
     low, high = (2 * np.sqrt(6 / quantile) for quantile in stats.chi2.ppf([0.975, 0.025], 6))
-    assert f"± over seeds  {low:.1f}–{high:.1f}     2.0 pooled over 3 methods in results/mini/metrics.csv; 95%" in text
-    assert "cluster size  2           200 clusters in results/mini/statistics/intervals.csv" in text
-    assert "400 queries:" in text, "nothing is assumed of them"
+    assert f"{low:.1f}–{high:.1f}  " in text and "60.0  " in text, "chance is no trained method"
+    assert "ASSUMED" not in text, "nothing is assumed of the queries"
+    expect_message(parts(text)[1], varying=COMPUTED)
     assert shown(text) == pytest.approx(extremes(Design(queries=400, cluster=2, r1=60), (low, high)), abs=0.06)
 
 
@@ -191,41 +202,44 @@ def test_a_number_that_is_given_is_no_range(folder, capsys):
 def test_methods_that_nothing_moves_apart_show_any_difference(folder, capsys):
     """With a spread of 0 and queries that count alike there is no error to divide by."""
     text = told(capsys, "--seed-sd", "0", "--alike", "1")
-    assert shown(text) == [0.0] and "queries set no\nlimit there" in text and "nan" not in text
-    assert "0.0 points: not checked by simulation" in text and "0.0 points: detected" not in text
+    assert shown(text) == [0.0] and "nan" not in text
+    expect_message(parts(text)[-1])
 
 
 def test_what_is_given_overrules_what_is_measured(folder, capsys):
     results(folder)
     text = told(capsys, "--seeds", "5", "--queries", "4000", "--r1", "30", "--seed-sd", "0.8", "--cluster-size", "1")
-    assert "mini, origin, 5 seeds, 4,000 queries" in text and text.count(" given\n") == 5
-    assert "measured on   400" in text, "the spread is that of 400 queries"
+    assert text.count(" given\n") == 5 and re.search(r"measured on +400", text), "the spread is that of 400 queries"
+    assert text.startswith("mini, origin, 5 seeds, 4,000 queries: ")
+    expect_message(parts(text)[1])
 
 
 def test_one_seed_claims_nothing(folder, capsys):
     text = told(capsys, "--seeds", "1")
-    assert "no claim about methods can be made" in text and "Checked" not in text
+    assert "Checked" not in text
+    expect_message(parts(text)[0])
+    expect_message(parts(text)[-1], varying=COMPUTED)
     limits = extremes(Design(seeds=1, cluster=1), (0.5, 2.0), query_limited_effect)
     told_of = text.split("over other queries: a difference of ")[1].split()[0].split("–")
     assert [float(end) for end in told_of] == pytest.approx(limits, abs=0.06)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (["--setting", "test"], "--setting test: the study is not evaluated there; available: origin, hard, binary"),
-        (["--seeds", "0"], "--seeds and --cluster-size must be at least 1"),
-        (["--r1", "100"], "give an --r1 in between"),
-        (["--alike", "1.2"], "--alike 1.2: give a correlation from 0 to 1"),
-        (["--queries", "10", "--cluster-size", "4"], "10 queries in clusters of 4: at least 3 clusters"),
+        ["--setting", "test"],
+        ["--seeds", "0"],
+        ["--r1", "100"],
+        ["--alike", "1.2"],
+        ["--queries", "10", "--cluster-size", "4"],
     ],
 )
-def test_numbers_that_make_no_study_are_refused(folder, capsys, arguments, message):
-    assert message in refused(capsys, *arguments)
+def test_numbers_that_make_no_study_are_refused(folder, capsys, arguments):
+    refused(capsys, *arguments)
 
 
 def test_broken_results_are_refused(folder, capsys):
     results(folder, r1=(50.0, float("nan"), 70.0))
-    assert "results/mini/metrics.csv, row 5: R@1 is not a number" in refused(capsys)
+    assert "results/mini/metrics.csv, row 5: R@1" in refused(capsys)
     write_csv(folder / "results/mini/metrics.csv", pd.DataFrame({"method": ["a"], "seed": [0]}))
-    assert "column 'R@1' is missing" in refused(capsys)
+    assert "'R@1'" in refused(capsys)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rewind.errors import RewindError
+from messages import refusal
 from rewind.statistics.calibration import TABLE_METRICS, _measure_hits, calibrate
 from rewind.statistics.simulation import (
     PRETRAINED_ONCE,
@@ -139,16 +139,16 @@ def test_the_error_of_a_rate_is_that_of_independent_studies():
 
 
 @pytest.mark.parametrize(
-    ("design", "message"),
+    "design",
     [
-        (Design(seeds=1), "one seed means a fixed model"),
-        (Design(seeds=(1, 3, 3), seed_sd=0), "one seed means a fixed model"),
-        (Design(seeds=0), "at least 2 methods with one seed each"),
-        (Design(seeds=(3, 3)), r"seeds \(3, 3\) must be one number for each of 3 methods"),
-        (Design(seed_sd=(1.0, 2.0)), r"seed_sd \(1.0, 2.0\) must be one number"),
-        (Design(pretraining="twice"), "'twice' is unknown; available: per seed, once"),
+        Design(seeds=1),
+        Design(seeds=(1, 3, 3), seed_sd=0),
+        Design(seeds=0),
+        Design(seeds=(3, 3)),
+        Design(seed_sd=(1.0, 2.0)),
+        Design(pretraining="twice"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(design, message):
-    with pytest.raises(RewindError, match=message):
+def test_what_cannot_be_simulated_is_refused(design):
+    with refusal("simulation"):
         calibrate(design, 2)

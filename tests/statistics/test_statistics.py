@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import rewind.ranking_metrics
-from messages import refusal
+from messages import expect_message, refusal
 from rank_rows import ranks
 from rewind.config.report import Statistics
 from rewind.io.files import write_parquet
@@ -124,14 +124,13 @@ def test_one_and_two_seeds_are_labelled():
     runs = random_runs("ab", 2) | {"alone": random_runs("x", 1)["x"]}
     found = compare_methods(runs, [("a", "b"), ("a", "alone")], KEYS)
     by = found.intervals[found.intervals["metric"] == "R@1"].set_index("method")["procedure"]
-    assert by["a"].endswith("; two seeds only") and by["alone"] == "queries only, this checkpoint"
+    expect_message("\n".join(by))
     pairs = found.pairs[found.pairs["metric"] == "R@1"].set_index("second")
-    assert pairs.loc["b", "procedure"].endswith("two seeds only") and np.isfinite(pairs.loc["b", "p"])
+    expect_message("\n".join(pairs["procedure"]))
+    assert np.isfinite(pairs.loc["b", "p"])
     assert pairs.loc["b", "p_holm"] == pytest.approx(min(1, 2 * pairs.loc["b", "p"])), "the family stays as declared"
     alone = pairs.loc["alone"]
-    assert (
-        alone["procedure"] == "queries only, these checkpoints" and np.isnan(alone["p"]) and np.isnan(alone["p_holm"])
-    )
+    assert np.isnan(alone["p"]) and np.isnan(alone["p_holm"])
     assert alone["low"] < alone["difference"] < alone["high"] and 0 < alone["boot_p"] <= 1
 
 

@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from messages import refusal
+from messages import expect_message, invalid, refusal
 from rank_rows import ranks
 from rewind.config import Study
 from rewind.config.report import Statistics, Verdict
-from rewind.errors import RewindError
 from rewind.io.files import write_parquet
 from rewind.report import tables
 from rewind.report.footnotes import Footnotes
@@ -41,40 +40,29 @@ def test_a_win_holds_in_every_part(turned):
     assert found.best.gains == {0: 3.0, 1: 2.5, 2: 4.0}
     assert found.best.difference == pytest.approx(9.5 / 3) and found.best.p_holm == 0.01
     assert found.best.low < found.best.difference < found.best.high
-    assert verdict_outcomes(results(turned=turned)) == ["New: a win, in T2I R@1."]
+    expect_message("\n".join(verdict_outcomes(results(turned=turned))))
 
 
 LOSSES = {
-    "one seed": ({"values": VALUES | {"new": [23.0, 20.9, 26.0]}}, ["no gain in 1 of 3 seeds"]),
-    "equal is no gain": ({"values": VALUES | {"new": [23.0, 21.0, 26.0]}}, ["no gain in 1 of 3 seeds"]),
-    "not significant": ({"p": 0.05}, ["not significant (Holm’s p 0.050)"]),
-    "no p-value": ({"p": np.nan}, ["not significant (no p-value)"]),
-    "slow": ({"ratio": 1.1001}, ["too slow (a step takes 1.1001 times as long, 1.1000 is allowed)"]),
-    "slower than a limit of its own": (
-        {"ratio": 1.06, "max_slowdown": 0.05},
-        ["too slow (a step takes 1.06 times as long, 1.05 is allowed)"],
-    ),
-    "unclear control": (
-        {"shrinkage": (0.5, 1.0)},
-        ["its gap has not been shown to shrink in the control (it shrinks by +0.5 [−0.5, +1.5])"],
-    ),
-    "larger in the control": (
-        {"shrinkage": (-2.0, 1.0)},
-        ["its gap grows in the control (it shrinks by −2.0 [−3.0, −1.0])"],
-    ),
-    "worse": (
-        {"values": VALUES | {"new": [10.0, 10.0, 10.0]}, "p": 0.001},
-        ["no gain in 3 of 3 seeds", "worse on average (Holm’s p 0.001)"],
-    ),
+    "one seed": {"values": VALUES | {"new": [23.0, 20.9, 26.0]}},
+    "equal is no gain": {"values": VALUES | {"new": [23.0, 21.0, 26.0]}},
+    "not significant": {"p": 0.05},
+    "no p-value": {"p": np.nan},
+    "slow": {"ratio": 1.1001},
+    "slower than a limit of its own": {"ratio": 1.06, "max_slowdown": 0.05},
+    "unclear control": {"shrinkage": (0.5, 1.0)},
+    "larger in the control": {"shrinkage": (-2.0, 1.0)},
 }
 
 
-@pytest.mark.parametrize(("changes", "reasons"), LOSSES.values(), ids=LOSSES)
-def test_what_is_lacking_is_said(changes, reasons):
+@pytest.mark.parametrize("changes", LOSSES.values(), ids=LOSSES)
+def test_what_is_lacking_is_said(changes):
     given = results(**changes)
     (found,) = judge_methods(given)
-    assert not found.win and list(found.reasons) == reasons
-    assert verdict_outcomes(given) == [f"New: no win; in T2I R@1, which comes closest: {', '.join(reasons)}."]
+    assert not found.win and len(found.reasons) == 1
+    (outcome,) = verdict_outcomes(given)
+    assert found.reasons[0] in outcome
+    expect_message(outcome)
     table = published(given)
     assert table.data["win"].eq(0).all() and table.groups[0].rows[0][1].text == "no"
 
@@ -83,12 +71,11 @@ def test_all_that_is_lacking_is_said_at_once():
     (found,) = judge_methods(
         results(p=0.2, ratio=2.0, shrinkage=(0.0, 1.0), values=VALUES | {"new": [23.0, 20.0, 26.0]})
     )
-    assert [reason.split(" (")[0] for reason in found.reasons] == [
-        "no gain in 1 of 3 seeds",
-        "not significant",
-        "too slow",
-        "its gap has not been shown to shrink in the control",
-    ]
+    assert not found.win and len(found.reasons) == 4
+    expect_message("\n".join(found.reasons))
+    (worse,) = judge_methods(results(values=VALUES | {"new": [10.0, 10.0, 10.0]}, p=0.001))
+    assert not worse.win and len(worse.reasons) == 2
+    expect_message("\n".join(worse.reasons))
 
 
 def test_a_slowdown_at_the_limit_is_tolerated():
@@ -133,15 +120,13 @@ def test_the_table_in_every_markup(tmp_path):
     assert cells[7:10] == ["**0.010**", r"**1.05** \[1.03, 1.08\]", r"**+2.0** \[+1.0, +3.0\]"]
     assert cells[10:] == [r"1.61 \[0.26, 10.04\]"], "1.607 is the ratio of standard deviations; √39, its factor"
     said = " ".join(table.notes)
-    assert "New: a win, in T2I R@1." in said and "at most 1.10 times as long, and the control holds" in said
-    assert "p < 0.05 after Holm’s correction over 4 pairs" in said and "T2I: text→image" in said
-    assert "Expected too: standard deviation over seeds" in said and "Neither is needed for a win" in said
-    assert "30 rounds" in said and "batch of 64" in said and "(New, uniform − Base, uniform)" in said
+    assert "1.10 times" in said and "30 rounds" in said and "(New, uniform − Base, uniform)" in said
+    expect_message("\n".join(table.notes))
     rows = pd.read_csv(tmp_path / "table_verdict.csv")
     assert len(rows) == 4 and rows["win"].eq(1).all() and rows["gain_seed1"].tolist() == [2.5] * 4
     assert r"\caption{Stamps, Test: who wins over Base.}" in paths[".tex"]
     summary = tables.summary_text(TableInputs(results(), ["test"]))
-    assert "who wins over Base" in summary and "a win" in summary
+    assert "a win" in summary
 
 
 def zero_shot(difference: float, p: float, first: str = "new", second: str = "base") -> pd.DataFrame:
@@ -153,24 +138,20 @@ def test_zero_shot_accuracy_and_spread_are_shown_and_needed_only_where_asked_for
     weak = dataclasses.replace(results(), zero_shot_pairs=zero_shot(0.4, 0.3))
     assert judge_methods(weak)[0].win, "neither is needed by default"
     table = published(weak)
-    said = " ".join(table.notes)
-    assert "paired over the images (bold: Holm’s p over 2 pairs is below 0.05)" in said
+    expect_message("\n".join(table.notes))
     assert table.groups[0].rows[0][-2].text == "+0.40" and not table.groups[0].rows[0][-2].bold
     assert table.data["zero_shot"].eq(0.4).all() and table.data["zero_shot_p_holm"].eq(0.3).all()
     asked = {"requires": ["zero_shot", "spread"]}
     weak = dataclasses.replace(results(**asked), zero_shot_pairs=zero_shot(0.4, 0.3))
-    assert list(judge_methods(weak)[0].reasons) == [
-        "no significant gain in zero-shot accuracy (+0.40, Holm’s p 0.300)",
-        "its seeds have not been shown to differ less (ratio 1.61 [0.26, 10.04])",
-    ]
+    lacking = judge_methods(weak)[0].reasons
+    assert len(lacking) == 2 and "+0.40" in lacking[0] and "1.61 [0.26, 10.04]" in lacking[1]
+    expect_message("\n".join(lacking))
     steady = VALUES | {"base": [12.0, 16.0, 20.0], "new": [23.0, 23.1, 23.2]}
     turned = zero_shot(-1.5, 0.01, first="base", second="new")
     strong = dataclasses.replace(results(values=steady, **asked), zero_shot_pairs=turned)
     (found,) = judge_methods(strong)
     assert found.win and found.zero_shot.difference == 1.5 and (found.zero_shot.low, found.zero_shot.high) == (1, 2)
-    assert "the control holds, zero-shot accuracy gains significantly, and its seeds certainly differ less" in " ".join(
-        published(strong).notes
-    )
+    expect_message("\n".join(published(strong).notes))
     with refusal("zero_shot_pairs.csv"):
         judge_methods(dataclasses.replace(results(), zero_shot_pairs=zero_shot(1.0, 0.1, first="other")))
 
@@ -191,16 +172,16 @@ def test_seeds_that_all_score_alike_have_no_ratio_of_spreads():
 
 def test_zero_shot_cannot_be_required_where_nothing_is_classified():
     keys = {"baseline": "a", "methods": ["b"], "requires": ["zero_shot"]}
-    with pytest.raises(ValueError, match=r"tables\.verdict\.requires: zero_shot: evaluation\.zero_shot names no"):
+    with invalid("tables.verdict.requires: zero_shot"):
         Study.model_validate({"name": "s", "dataset": "d", "methods": {"a": {}, "b": {}}, "tables": {"verdict": keys}})
 
 
 def test_numbers_that_are_missing_are_named():
-    for name, message in (("step_time", r"step_time\.csv: no row of 'new'"), ("control", r"control\.csv: no row of")):
+    for name, place in (("step_time", "step_time.csv"), ("control", "statistics/control.csv")):
         given = results()
         table = getattr(given, name)
         table.drop(index=table.index[table["method"] == "new"], inplace=True)
-        with pytest.raises(RewindError, match=message):
+        with refusal(place):
             judge_methods(given)
     given = results()
     given.pairs.drop(index=given.pairs.index, inplace=True)
@@ -250,18 +231,16 @@ def test_intervals_of_the_control_cover_as_they_say():
 
 
 METHODS = {name: {} for name in VALUES} | {"floor": {"model": "chance"}}
-FAULTS = {
-    "methods: no trained method 'other'": {"methods": ["other"]},
-    "baseline: no trained method 'floor'": {"baseline": "floor"},
-    "methods: each method once, without the baseline": {"methods": ["new", "base"]},
-    "control: the counterpart of 'base' is missing": {"control": {"new": "new_uniform"}},
-    "control: no trained method 'none'": {"control": {"new": "none", "base": "base_uniform"}},
-    "control: 'base_uniform' is neither": {"control": CONTROL | {"base_uniform": "new_uniform"}},
-    "control: every counterpart must be a method of its own": {
-        "control": {"new": "base_uniform", "base": "base_uniform"}
-    },
-    "setting: 'hard' is not evaluated": {"setting": "hard"},
-}
+FAULTS = [
+    ("tables.verdict.methods", {"methods": ["other"]}),
+    ("tables.verdict.baseline", {"baseline": "floor"}),
+    ("tables.verdict.methods", {"methods": ["new", "base"]}),
+    ("tables.verdict.control", {"control": {"new": "new_uniform"}}),
+    ("tables.verdict.control", {"control": {"new": "none", "base": "base_uniform"}}),
+    ("tables.verdict.control", {"control": CONTROL | {"base_uniform": "new_uniform"}}),
+    ("tables.verdict.control", {"control": {"new": "base_uniform", "base": "base_uniform"}}),
+    ("tables.verdict.setting", {"setting": "hard"}),
+]
 
 
 def study(verdict, **keys):
@@ -269,20 +248,20 @@ def study(verdict, **keys):
     return Study.model_validate(content | {"tables": {"verdict": {"baseline": "base", "methods": ["new"]} | verdict}})
 
 
-@pytest.mark.parametrize("message", FAULTS)
-def test_keys_that_do_not_fit_the_study_are_refused(message):
-    with pytest.raises(ValueError, match=message):
-        study(FAULTS[message])
+@pytest.mark.parametrize(("place", "keys"), FAULTS)
+def test_keys_that_do_not_fit_the_study_are_refused(place, keys):
+    with invalid(place):
+        study(keys)
 
 
 def test_a_verdict_needs_its_pairs_seeds_and_equal_compute():
     assert study({"control": CONTROL}).tables.verdict.max_slowdown == 0.1
-    with pytest.raises(ValueError, match=r"statistics\.pairs does not compare 'new' with 'base'"):
+    with invalid("tables.verdict.methods"):
         study({}, statistics={"pairs": [["new", "new_uniform"]]})
     assert study({}, statistics={"pairs": [["base", "new"]]})
-    with pytest.raises(ValueError, match="'new' and 'base' have different seeds"):
+    with invalid("tables.verdict.methods"):
         study({}, methods=METHODS | {"new": {"seeds": [0, 1]}})
-    with pytest.raises(ValueError, match=r"'new' has training\.batch\.size: 64, 'base' has 128; steps can only"):
+    with invalid("tables.verdict.methods"):
         study({}, methods=METHODS | {"new": {"training": {"batch": {"size": 64}}}})
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from checkout import ROOT, TESTS
 from rewind.errors import ConfigErrors, RewindError, place_of
@@ -67,7 +68,7 @@ class Messages:
 
     def shorten(self, text: str, varying: str = "") -> str:
         """The text without what differs between machines: folders, and what ``varying`` matches."""
-        for pattern, instead in ((rf"{re.escape(self.base)}/[^/\s:'\"]+/?", ""), (rf"{re.escape(str(ROOT))}/?", "")):
+        for pattern, instead in ((rf"{re.escape(self.base)}/[^/\s:;,'\"]+/?", ""), (rf"{re.escape(str(ROOT))}/?", "")):
             text = re.sub(pattern, instead, text)
         return re.sub(varying, "…", text) if varying else text
 
@@ -102,6 +103,21 @@ def refusal(
     found = value.places if isinstance(value, ConfigErrors) else [place_of(str(value))]
     assert shortened(found, varying) == shortened(places, varying)
     messages.check(str(value), varying=varying)
+
+
+@contextlib.contextmanager
+def invalid(*places: str) -> Iterator[None]:
+    """Expect that a model of the configuration refuses its keys; otherwise as :func:`refusal`.
+
+    Args:
+        places: of each fault, the key and what its sentence begins with.
+    """
+    with pytest.raises(ValidationError) as caught:
+        yield
+    faults = [(".".join(map(str, fault["loc"])), fault["msg"]) for fault in caught.value.errors()]
+    lines = [": ".join(filter(None, (key, said.removeprefix("Value error, ")))) for key, said in faults]
+    assert [place_of(line) for line in lines] == list(places)
+    messages.check("\n".join(lines))
 
 
 def shortened(places: Iterable[str], varying: str) -> list[str]:
