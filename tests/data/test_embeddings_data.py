@@ -19,7 +19,6 @@ from rewind.config.dataset import Dataset, EmbeddingsSource
 from rewind.data.captions import embeddings_digest
 from rewind.data.formats.embeddings import make_sources, read, split_embedded_images, write_embedding_rows
 from rewind.data.readers import NpzArchive
-from rewind.errors import RewindError
 from rewind.io.files import read_json
 from rewind.loading.run_data import EmbeddingFiles
 from rewind.video.dataset import make_captions, report_vectors
@@ -289,13 +288,13 @@ def test_keys_that_do_not_go_together(tmp_path, monkeypatch):
     folder = tmp_path / "config" / "datasets"
     folder.mkdir(parents=True)
     made = "made_from: {dataset: base, text: {name: minilm}, image: {name: clip}}"
-    for text, said in (
-        ("train: a.npz", "source.train and source.captions are both needed"),
-        (f"train: a.npz\n  {made}", "source.made_from makes train, captions and splits"),
-        ("train: a.npz\n  captions: c\n  valid_share: 0.6\n  test_share: 0.4", "leave something to train on"),
+    for text in (
+        "train: a.npz",
+        f"train: a.npz\n  {made}",
+        "train: a.npz\n  captions: c\n  valid_share: 0.6\n  test_share: 0.4",
     ):
         (folder / "d.yaml").write_text(f"source:\n  format: embeddings\n  {text}\n")
-        with pytest.raises(RewindError, match=said):
+        with refusal("config/datasets/d.yaml: source"):
             load_dataset("d")
     (folder / "d.yaml").write_text("source: {format: embeddings, train: a.npz, captions: c.txt}\nhow_to_get: Ask.\n")
     with refusal("config/datasets/d.yaml"):

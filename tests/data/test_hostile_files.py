@@ -31,7 +31,7 @@ import torch
 from safetensors.torch import save_file
 
 import rewind
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.cli.init.command import _is_exported_run
 from rewind.cli.init.command import _read_source as read_for_init
 from rewind.config import Dataset
@@ -577,8 +577,7 @@ def test_a_panic_of_a_library_is_a_refusal_and_an_interrupt_is_none(tmp_path: Pa
 
     path = tmp_path / "a.npz"
     path.write_bytes(b"a")
-    said = r"a\.npz: no npz that can be read \(index out of range\); write it again"
-    with pytest.raises(RewindError, match=said), reading_user_file(path, "npz"):
+    with refusal("a.npz"), reading_user_file(path, "npz"):
         raise PanicException("index out of range")
     for stop in (KeyboardInterrupt, SystemExit):
         with pytest.raises(stop), reading_user_file(path, "npz"):
@@ -593,7 +592,7 @@ def test_a_state_that_is_a_list_is_set_aside_and_a_failing_disk_is_not(
     for content in ([1, 2], {"state": {}}):
         torch.save(content, tmp_path / "s.pt")
         assert StateFile(tmp_path / "s.pt", "f").load() is None
-        assert "holds something else than a training state" in capsys.readouterr().out
+        expect_message(capsys.readouterr().out)
         assert (tmp_path / "s.other.pt").is_file() and not (tmp_path / "s.pt").exists()
     torch.save({"fingerprint": "f", "state": {"epoch": 3}}, tmp_path / "s.pt")
 
@@ -613,7 +612,8 @@ def test_a_folder_near_the_root_is_no_run(tmp_path: Path) -> None:
         [sys.executable, "-m", "rewind", "search", "/etc", "x"], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "/etc: no run: model.safetensors and run.json are missing; name a run" in done.stderr
+    assert "error: /etc: " in done.stderr
+    expect_message(done.stderr)
 
 
 GUARDS = {"reading_user_file", "open_npz", "refuse_decode_errors"}
@@ -683,9 +683,11 @@ def test_a_link_that_leads_to_itself_is_not_called_a_missing_file(tmp_path: Path
         "loop.smk": lambda path: custom_rules({"custom_rules": [path]}),
         "loop.txt": read_user_text,
     }
+    files = {"loop.smk": "config/config.yaml: custom_rules: loop.smk"}
+    absent = files | {"loop.pt": "backbone.weights: loop.pt"}
     for name, read in readers.items():
         Path(name).symlink_to(name)
-        with pytest.raises(RewindError, match=f"{name}: Too many levels of symbolic links; remove the symbolic link"):
+        with refusal(files.get(name, name)):
             read(name)
-        with pytest.raises(RewindError, match=f"no-{name}: no such file"):
+        with refusal(absent.get(name, name).replace("loop", "no-loop")):
             read(f"no-{name}")

@@ -18,7 +18,7 @@ from golden_numbers import load_json
 from messages import refusal
 from rewind.config import Dataset, PhotosSource, load_dataset
 from rewind.data.formats import photos, stamps
-from rewind.errors import RewindError
+from rewind.errors import place_of
 from rewind.io.files import check_id
 
 GOLDEN = load_json("miniclip.json")
@@ -84,22 +84,23 @@ def test_images_without_a_caption_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "message"),
+    "bad",
     [
-        ({"file_name": "a.jpg", "caption": " \n "}, r"the caption of 'a\.jpg' is empty"),
-        ({"file_name": "a.jpg"}, "caption is missing"),
-        ({"file_name": "a.jpg", "caption": None}, "caption is missing or no text"),
-        ({"file_name": 3, "caption": "x"}, "file_name is missing or no text"),
-        ({"file_name": "../a.jpg", "caption": "x"}, r"'\.\./a\.jpg' must name a file inside"),
-        ({"file_name": "/etc/passwd", "caption": "x"}, "must name a file inside"),
-        ({"file_name": "b\\..\\a.jpg", "caption": "x"}, "must name a file inside"),
-        ({"file_name": "", "caption": "x"}, "must name a file inside"),
-        ("a.jpg", "no object"),
+        {"file_name": "a.jpg", "caption": " \n "},
+        {"file_name": "a.jpg"},
+        {"file_name": "a.jpg", "caption": None},
+        {"file_name": 3, "caption": "x"},
+        {"file_name": "../a.jpg", "caption": "x"},
+        {"file_name": "/etc/passwd", "caption": "x"},
+        {"file_name": "b\\..\\a.jpg", "caption": "x"},
+        {"file_name": "", "caption": "x"},
+        "a.jpg",
     ],
 )
-def test_bad_entries_are_named(tmp_path: Path, bad: object, message: str) -> None:
-    with pytest.raises(RewindError, match=rf"captions\.json: 1 of 21 entries.*\n  entry 20: .*{message}"):
+def test_bad_entries_are_named(tmp_path: Path, bad: object) -> None:
+    with refusal("captions.json") as caught:
         read(tmp_path, [*entries(10), bad])
+    assert place_of(str(caught.value).splitlines()[1].strip()) == "entry 20"
 
 
 def test_many_bad_entries_are_counted(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_the_package_is_fetched_unpacked_and_removed(tmp_path: Path, monkeypatch
     stamps.make_sources(dataset(None), tmp_path / "a")
     check(tmp_path / "a")
     package.write_bytes(package.read_bytes()[:700])
-    with refusal("config/datasets/stamps.yaml"):
+    with refusal("config/datasets/stamps.yaml", varying=r"(?<=failed: ).*(?= On a Debian)"):  # in whatever order
         stamps.make_sources(dataset(package.parent), tmp_path / "c")
     assert not (tmp_path / "c" / "captions.json").exists()
 

@@ -7,7 +7,6 @@ from messages import refusal
 from rewind.config import Dataset
 from rewind.data.annotations import read_annotations
 from rewind.data.formats import table
-from rewind.errors import RewindError
 from rewind.evaluation.ranking import rank_table
 
 HEAD = "item_id,path,split,caption"
@@ -64,45 +63,45 @@ def test_clusters_and_twins(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("lines", "place"),
     [
         (
             [f"{HEAD},reverse_captions", "1,a,test,x,y"],
-            "row 1: the column 'reverse_captions' is unknown.*did you mean 'reverse_caption'",
+            "clips.csv: row 1",
         ),
-        ([f"{HEAD},clusterid", "1,a,test,x,y"], "row 1: the column 'clusterid' is unknown.*did you mean 'cluster_id'"),
+        ([f"{HEAD},clusterid", "1,a,test,x,y"], "clips.csv: row 1"),
         (
             [f"{HEAD},mood", "1,a,test,x,y"],
-            "row 1: the column 'mood' is unknown, and would change nothing; remove the column",
+            "clips.csv: row 1",
         ),
-        (["item_id,path,split", "1,a,test"], "row 1: the column 'caption' is missing"),
-        ([f"{HEAD},path", "1,a,test,x,b"], "row 1: the column 'path' is listed twice"),
-        ([HEAD], "no rows below the header"),
-        ([HEAD, "1,a,test,x", "2,b,dev,y"], "row 3: the split 'dev' is unknown; use train, valid, test"),
+        (["item_id,path,split", "1,a,test"], "clips.csv: row 1"),
+        ([f"{HEAD},path", "1,a,test,x,b"], "clips.csv: row 1"),
+        ([HEAD], "clips.csv"),
+        ([HEAD, "1,a,test,x", "2,b,dev,y"], "clips.csv: row 3"),
         (
             [HEAD, "1,a,test,x", "2,b,test,y", "2,b,test, "],
-            "row 4: the caption of '2' is empty, and the item",
+            "clips.csv: row 4",
         ),
         (
             [HEAD, "1,a,test,x", "2,b,test, ", "2,b,test, "],
-            "row 4: the caption of '2' is empty, and the item",
+            "clips.csv: row 4",
         ),
-        ([HEAD, "1,a,test, "], "no row has a caption"),
-        ([HEAD, "1,a,test,x", "2,b,test"], "row 3: 3 cells, but the header names 4 columns; write a comma for"),
-        ([HEAD, ",a,test,x"], "row 2: `item_id` is empty"),
-        ([HEAD, "1,a,test,x", "1,b,test,y"], "row 3: '1' has the path 'b' here but 'a' in .*row 2"),
-        ([HEAD, "1,a,test,x", "1,a,train,y"], "row 3: '1' has the split 'train' here but 'test' in .*row 2"),
-        ([f"{HEAD},cluster_id", "1,a,test,x,c", "1,a,test,y,d"], "row 3: '1' has the cluster_id 'd'"),
-        ([HEAD, "1,a,test,x", "", "a/b,b,test,y"], "row 4: the id 'a/b' cannot be used as a file name"),
-        ([HEAD, "1_rev,a,test,x"], "row 2: the id '1_rev' ends with '_rev'"),
-        ([HEAD, "1,../a,test,x"], "row 2: the path '../a' must name a file inside `source.videos`"),
-        ([HEAD, "1,/etc/a,test,x"], "row 2: the path '/etc/a' must"),
-        ([HEAD, "1,,test,x"], "row 2: the path '' must"),
-        ([HEAD, "1,a,test,one, two"], "row 2: 5 cells, but the header names 4 columns"),
+        ([HEAD, "1,a,test, "], "clips.csv"),
+        ([HEAD, "1,a,test,x", "2,b,test"], "clips.csv: row 3"),
+        ([HEAD, ",a,test,x"], "clips.csv: row 2"),
+        ([HEAD, "1,a,test,x", "1,b,test,y"], "clips.csv: row 3"),
+        ([HEAD, "1,a,test,x", "1,a,train,y"], "clips.csv: row 3"),
+        ([f"{HEAD},cluster_id", "1,a,test,x,c", "1,a,test,y,d"], "clips.csv: row 3"),
+        ([HEAD, "1,a,test,x", "", "a/b,b,test,y"], "clips.csv: row 4"),
+        ([HEAD, "1_rev,a,test,x"], "clips.csv: row 2"),
+        ([HEAD, "1,../a,test,x"], "clips.csv: row 2"),
+        ([HEAD, "1,/etc/a,test,x"], "clips.csv: row 2"),
+        ([HEAD, "1,,test,x"], "clips.csv: row 2"),
+        ([HEAD, "1,a,test,one, two"], "clips.csv: row 2"),
     ],
 )
-def test_errors_name_file_and_row(tmp_path, lines, message):
-    with pytest.raises(RewindError, match=rf"clips\.csv: {message}"):
+def test_errors_name_file_and_row(tmp_path, lines, place):
+    with refusal(place):
         read(tmp_path, *lines)
 
 
@@ -143,8 +142,8 @@ def test_without_clips_an_id_is_any_text(tmp_path):
     (tmp_path / "only.txt").write_text("front door\ncup/2 -x\n")
     part = read_without_clips(tmp_path, *rows, only=str(tmp_path / "only.txt"))
     assert part.items["item_id"].tolist() == ["front door", "cup/2", "-x"]
-    for odd, said in (("a\x1bb", "has a control character"), ("x" * 201, "more than 200 characters")):
-        with pytest.raises(RewindError, match=f"row 2: .*{said}"):
+    for odd in ("a\x1bb", "x" * 201):
+        with refusal("rows.csv: row 2"):
             read_without_clips(tmp_path, "item_id,caption", f"{odd},up")
     with refusal("rows.csv: row 3"):
         read_without_clips(tmp_path, "item_id,caption", "a,up", "a#0,down")

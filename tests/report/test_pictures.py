@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from figure_texts import assert_legible
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.report.figures import embedding, forest, style
 from rewind.report.figures.embedding import similarity_heatmap
 from rewind.report.figures.gaps import _move_apart, gap_slope
@@ -81,7 +81,7 @@ def test_the_slope_ends_at_the_same_queries_in_hard():
 
 def test_a_gap_that_cannot_be_drawn():
     starts, gaps = gap_tables()
-    assert "needs both settings" in gap_slope(starts, gaps.iloc[:0], LABELS).axes[0].texts[0].get_text()
+    expect_message(gap_slope(starts, gaps.iloc[:0], LABELS).axes[0].texts[0].get_text())
     with refusal("intervals.csv"):
         gap_slope(starts.iloc[1:], gaps, LABELS)
     with refusal("gaps.csv"):

@@ -6,7 +6,7 @@ import dataclasses
 
 import pandas as pd
 
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.report import tables
 from rewind.report.footnotes import Footnotes
 from rewind.report.render import MARKUPS, write_table
@@ -41,12 +41,10 @@ def test_methods_in_the_studys_order_and_baselines_apart():
     rows = markdown_rows(MARKUPS[".md"](table))
     assert [row[0] for row in rows[2:]] == ["meanP", "seqLSTM", "*Baselines*", "chance"]
     assert rows[3][1] == r"62.2±0.5 \[60.8, 63.5\]" and rows[5][1] == r"55.0 \[53.5, 56.2\]", "one run has no spread"
-    said = " ".join(table.notes)
-    assert "10,000 test images of CIFAR-10" in said and "Prompts: openai (open_clip’s for ImageNet)." in said
-    assert "multiple comparisons: t over 3 seeds and images; t over 1 seeds and images." in said
-    assert "names are not in its vocabulary: 10 (seqLSTM)." in said
+    assert "10,000" in " ".join(table.notes) and "10 (seqLSTM)" in " ".join(table.notes)
+    expect_message("\n".join([table.heading, *table.notes]))
     assert table.data["label"].tolist() == ["meanP", "seqLSTM", "chance"]
-    assert "CIFAR-10: zero-shot classification" in tables.summary_text(TableInputs(given, ["hard"]))
+    assert table.heading in tables.summary_text(TableInputs(given, ["hard"]))
 
 
 def test_without_accuracy_there_is_no_table_and_strangers_are_refused():
