@@ -298,7 +298,7 @@ def test_ids_of_parquet_and_safetensors_are_read_strictly(tmp_path: Path) -> Non
         readers.read_embedding_file(tmp_path / "a.parquet", "items")
     for ids in ('["a", ["b"]]', '["a", "\\ud800"]', "[" * 100_000):
         save_file({"vectors": torch.ones(2, 1)}, tmp_path / "a.safetensors", {"ids": ids})
-        with refusal("a.safetensors"):
+        with refusal("a.safetensors", varying=r"\(.*recursion.*\)"):
             readers.read_embedding_file(tmp_path / "a.safetensors", "items")
 
 

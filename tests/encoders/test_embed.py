@@ -13,7 +13,7 @@ from PIL import Image
 from checkout import CHALLENGE
 from encoder_data import open_clip_folder
 from evaluated_runs import evaluate
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.cli.rehearse.random_encoder import RandomEncoder
 from rewind.config import RunSpec
 from rewind.config.dataset import Dataset, EncoderConfig, MadeFrom
@@ -91,9 +91,7 @@ def test_vectors_are_made_from_any_captioned_data_set(pictures):
     with np.load("results/data/made/made/train.npz") as archive:
         assert archive["captions/label"].sum(1).tolist() == [1] * 9
         assert archive["captions/label"].argmax(1).tolist() == [0, 1, 2, 3, 3, 4, 5, 6, 7]
-    assert _vectors_note(chosen).startswith(
-        "none; the dataset consists of vectors, made by test_embed.letters (captions)"
-    )
+    expect_message(_vectors_note(chosen))
 
 
 def test_vectors_keep_their_lengths_and_type_where_asked(pictures):
@@ -121,7 +119,8 @@ def test_models_by_name_make_the_vectors_that_they_make_as_a_method(pictures, tm
     assert not dataset_faults(data)
     elsewhere = made_from(text=model | {"name": "./no/such/folder"}, image=model).model_dump()
     (fault,) = dataset_faults(Dataset(name="made", source={"format": "embeddings", "made_from": elsewhere}))
-    assert fault.startswith("source.made_from.text.name: ./no/such/folder: no such folder")
+    assert fault.startswith("source.made_from.text.name: ./no/such/folder: ")
+    expect_message(fault)
 
 
 def test_several_vectors_of_an_input_are_refused(pictures, monkeypatch):

@@ -22,7 +22,6 @@ from rewind.encoders import encode_vectors as job
 from rewind.encoders import frames, padding, transformers
 from rewind.encoders.base import build_encoder, check_encoder
 from rewind.encoders.encode_vectors import make_test_vectors
-from rewind.errors import RewindError
 from rewind.io.files import read_json
 
 SCORELESS = ("flava", "blip2")
@@ -131,12 +130,12 @@ def test_the_score_of_a_pair_is_the_librarys_own(family, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["transformers", "sentence_transformers"])
-@pytest.mark.parametrize(("name", "words"), [("flava", "FLAVA's FlavaModel"), ("blip2", "BLIP-2's Blip2Model")])
-def test_a_family_without_a_score_is_refused_before_the_first_job(family, kind: str, name: str, words: str) -> None:
+@pytest.mark.parametrize("name", ["flava", "blip2"])
+def test_a_family_without_a_score_is_refused_before_the_first_job(family, kind: str, name: str) -> None:
     if not optional_packages.is_installed(kind):
         pytest.skip(f"{kind} is not installed")
     for refuse in (check_encoder, build_encoder):
-        with pytest.raises(RewindError, match=f"{words}.* gives no score of a caption and a picture; take a model"):
+        with refusal(f"name: {name}"):
             refuse(keys(kind, family(name)))
 
 
@@ -146,9 +145,7 @@ def test_a_family_that_nobody_listed_is_found_out_by_its_forward(family, monkeyp
     if not optional_packages.is_installed(kind):
         pytest.skip(f"{kind} is not installed")
     monkeypatch.setattr(transformers, "FAMILIES_WITHOUT_SCORE", {})
-    with pytest.raises(
-        RewindError, match=r"(Flava|Blip2)Model gives no score of a caption and a picture.*; take a model"
-    ):
+    with refusal(f"name: {name}"):
         build_encoder(keys(kind, family(name)))
 
 
@@ -194,8 +191,9 @@ def test_weights_that_change_no_score_may_be_missing(family, tmp_path: Path) -> 
             if harmless and optional_packages.is_installed(kind):
                 build_encoder(keys(kind, tmp_path / "clip"))
             elif optional_packages.is_installed(kind):
-                with pytest.raises(RewindError, match=f"no {lacking}, which CLIPModel needs"):
+                with refusal("name: clip") as caught:
                     build_encoder(keys(kind, tmp_path / "clip"))
+                assert lacking in str(caught.value)
 
 
 def test_a_model_that_needs_the_whole_batch_is_refused(family, monkeypatch) -> None:

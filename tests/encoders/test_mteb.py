@@ -20,6 +20,7 @@ import torch
 
 from box_runs import COLOURS, make_boxes, spec_of, train_boxes
 from checkout import ROOT
+from messages import expect_message
 from rewind import optional_packages
 from rewind.cli.main import main
 from rewind.data.captions import load_split
@@ -92,7 +93,8 @@ def test_captions_that_are_others_by_now_are_not_exported(study, tmp_path):
         done = subprocess.run(
             command, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True
         )
-        assert done.returncode == 1 and done.stderr.startswith(f"error: {table}: not the file that the job captions")
+        assert done.returncode == 1 and done.stderr.startswith(f"error: {table}: ")
+        expect_message(done.stderr, varying=r"\d{4}-\d\d-\d\d \d\d:\d\d")
     finally:
         table.write_bytes(content)
         clear_checksums(job)
@@ -109,7 +111,8 @@ def test_a_clip_outside_of_the_results_is_not_exported(study, tmp_path, capsys):
         items.to_csv(table, index=False)
         assert main(["export", "mteb", "boxes", str(tmp_path / "stolen"), "--copy"]) == 1
         message = capsys.readouterr().err
-        assert "items.csv: names" in message and "secret.mp4', which is outside of results/data" in message
+        assert "items.csv: " in message and "secret.mp4'" in message
+        expect_message(message)
         assert not list(tmp_path.glob("stolen/**/secret*"))
     finally:
         table.write_bytes(content)
@@ -194,7 +197,7 @@ def test_a_data_set_without_twins_has_the_plain_setting(study, capsys, monkeypat
             path, "".join(line for line in path.read_text(encoding="utf-8").splitlines(True) if "_rev" not in line)
         )
     assert main(["export", "mteb", "boxes", "plain"]) == 0
-    assert "2 tasks: RewindBoxesTestT2V, RewindBoxesTestV2T" in capsys.readouterr().out
+    assert "RewindBoxesTestT2V, RewindBoxesTestV2T" in capsys.readouterr().out
     assert json.loads(Path("plain/RewindBoxesTestT2V.json").read_text(encoding="utf-8"))["gallery"] == len(COLOURS)
 
 
@@ -282,7 +285,7 @@ def test_mteb_breaks_ties_for_the_twin(evaluated):
 @pytest.mark.parametrize("task", ["RewindBoxesHardT2V", "RewindBoxesHardV2T"])
 def test_predictions_come_back_as_a_matrix(evaluated, tmp_path, capsys, task):
     assert main(["import", "mteb", f"predictions/seqLSTM/{task}_predictions.json", str(tmp_path / "back.npz")]) == 0
-    assert "200 scores of 20 captions and 10 items" in capsys.readouterr().out
+    expect_message(capsys.readouterr().out)
     matrix = own("seqLSTM")[1]
     with np.load(tmp_path / "back.npz") as archive:
         scores, queries, items = archive["similarity"], archive["query_ids"].tolist(), archive["item_ids"].tolist()
@@ -297,7 +300,9 @@ def test_predictions_come_back_as_a_matrix(evaluated, tmp_path, capsys, task):
 def test_predictions_of_candidates_come_back_as_a_run(evaluated, tmp_path, capsys):
     path = "predictions/seqLSTM/RewindBoxesBinaryT2V_predictions.json"
     assert main(["import", "mteb", path, str(tmp_path / "back.npz")]) == 1
-    assert "has 20 of 100 pairs, because MTEB kept only the best documents of a query" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "20 of 100 pairs" in said
+    expect_message(said)
     assert main(["import", "mteb", path, str(tmp_path / "back.trec")]) == 0
     lines = [line.split() for line in (tmp_path / "back.trec").read_text(encoding="utf-8").splitlines()]
     found = json.loads(Path(path).read_text(encoding="utf-8"))["default"]["test"]
@@ -308,26 +313,27 @@ def test_predictions_of_candidates_come_back_as_a_run(evaluated, tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "named"),
     [
-        ('{"default": [1, 2]}', "not the predictions of a retrieval task"),
-        ('{"default": {"test": {"q": {"d": 1}}, "dev": {"q": {"d": 1}}}}', "holds 2 subsets or splits"),
-        ('{"default": {"test": {"q": {"d": NaN}}}}', "the score of 'q' and 'd' is nan, not a number"),
-        ('{"default": {"test": {"q": {"d": 1e39}}}}', "the score of 'q' and 'd' is 1e+39, not a number up to 3.4e+38"),
-        ('{"default": {"test": {"q": {"d": -1e39}}}}', "the score of 'q' and 'd' is -1e+39, not a number"),
-        (f'{{"default": {{"test": {{"q": {{"d": 1{250 * "0"}}}}}}}}}', "the score of 'q' and 'd' is 1000"),
-        ('{"default": {"test": {"q": {"d": true}}}}', "the score of 'q' and 'd' is True, not a number"),
-        ('{"default": {"test": {"": {"d": 1}}}}', "the id is empty"),
-        ('{"default": {"test": {"q": {"": 1}}}}', "the id is empty"),
-        ('{"default": {"test": {"q": {"d": 1}, "r": {}}}}', "the query 'r' has no documents"),
-        ('{"default": {"test": {}}}', "there are no queries"),
+        ('{"default": [1, 2]}', ""),
+        ('{"default": {"test": {"q": {"d": 1}}, "dev": {"q": {"d": 1}}}}', "2 subsets"),
+        ('{"default": {"test": {"q": {"d": NaN}}}}', "'q' and 'd'"),
+        ('{"default": {"test": {"q": {"d": 1e39}}}}', "'q' and 'd'"),
+        ('{"default": {"test": {"q": {"d": -1e39}}}}', "'q' and 'd'"),
+        (f'{{"default": {{"test": {{"q": {{"d": 1{250 * "0"}}}}}}}}}', "'q' and 'd'"),
+        ('{"default": {"test": {"q": {"d": true}}}}', "'q' and 'd'"),
+        ('{"default": {"test": {"": {"d": 1}}}}', ""),
+        ('{"default": {"test": {"q": {"": 1}}}}', ""),
+        ('{"default": {"test": {"q": {"d": 1}, "r": {}}}}', "'r'"),
+        ('{"default": {"test": {}}}', ""),
     ],
 )
-def test_other_files_are_refused(tmp_path, capsys, content, message):
+def test_other_files_are_refused(tmp_path, capsys, content, named):
     write_text(tmp_path / "x_predictions.json", content)
-    assert main(["import", "mteb", str(tmp_path / "x_predictions.json"), str(tmp_path / "x.npz")]) == 1
-    assert message in capsys.readouterr().err
-    assert main(["import", "mteb", str(tmp_path / "x_predictions.json"), str(tmp_path / "x.trec")]) == 1
-    assert message in capsys.readouterr().err and not (tmp_path / "x.npz").exists()
+    for end in ("npz", "trec"):
+        assert main(["import", "mteb", str(tmp_path / "x_predictions.json"), str(tmp_path / f"x.{end}")]) == 1
+        said = capsys.readouterr().err
+        assert "x_predictions.json: " in said and named in said and not (tmp_path / f"x.{end}").exists()
+        expect_message(said)
     assert main(["import", "mteb", str(tmp_path / "x_predictions.json"), str(tmp_path / "x.csv")]) == 1
-    assert "give it the ending .npz for a matrix" in capsys.readouterr().err
+    assert ".npz" in capsys.readouterr().err

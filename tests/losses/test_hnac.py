@@ -13,7 +13,6 @@ from golden_numbers import agree, load
 from messages import refusal
 from rewind.config import Training
 from rewind.data.tokenizers import same_text_labels
-from rewind.errors import RewindError
 from rewind.losses.base import make_loss, make_objective
 from rewind.models.baselines import Chance
 from rewind.models.retriever import Retriever
@@ -95,16 +94,13 @@ def test_a_harder_negative_counts_less_than_in_infonce() -> None:
 
 def test_options_are_checked_by_key() -> None:
     assert make_objective(Training(objective="hnac", objective_options={"temperature": 0.2})).temperature == 0.2
-    for options, match in (
-        (
-            {"temprature": 1},
-            r"training\.objective_options\.temprature: .*hnac.*its options are hard_negative_weight, temperature",
-        ),
-        ({"temperature": 0}, r"objective_options\.temperature: .*greater than 0.*given: 0"),
-        ({"hard_negative_weight": 1.5}, r"objective_options\.hard_negative_weight.*less than or equal to 1"),
+    for options, place in (
+        ({"temprature": 1}, "temprature: objective"),
+        ({"temperature": 0}, "temperature"),
+        ({"hard_negative_weight": 1.5}, "hard_negative_weight"),
         ({"hard_negative_weight": "much"}, "hard_negative_weight"),
     ):
-        with pytest.raises(RewindError, match=match):
+        with refusal(f"training.objective_options.{place}"):
             make_objective(Training(objective="hnac", objective_options=options))
     with refusal("training.objective_options.lambda: objective"):
         make_objective(Training(objective_options={"lambda": 1}))

@@ -10,7 +10,7 @@ import torch
 
 from golden_numbers import agree, load
 from gradients import CPU, batch_of, error, gradients, tiny
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.config import Training
 from rewind.losses.base import make_loss, make_objective
 from rewind.losses.infonce import infonce
@@ -198,7 +198,8 @@ def test_a_row_without_weight_is_told_once(capsys, row_normalise):
     assert objective.summary({k: float(v) for k, v in loss.logs.items()})["w_empty_rows_pct"] == 100
     assert all(torch.isfinite(grad).all() for grad in grads.values()) and 0 <= loss.value < 1e-6
     said = capsys.readouterr().out
-    assert "all negatives of 16 of 16 pairs of a batch have weight 0" in said and "w_empty_rows_pct" in said
+    assert "16 of 16 pairs" in said and "w_empty_rows_pct" in said
+    expect_message(said)
     objective(Cosine(1.0), *fixed(), {"items": torch.arange(2)})
     assert capsys.readouterr().out == ""
 

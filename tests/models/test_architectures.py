@@ -107,7 +107,7 @@ def test_keys_of_the_text_tower_that_are_carried_out(tmp_path: Path, tokenizer, 
     ],
 )
 def test_what_would_be_computed_otherwise_is_refused_with_the_key(name: str, reason: str) -> None:
-    with pytest.raises(RewindError, match="only plain CLIP models can be used here") as caught:
+    with refusal(f"backbone.architecture: {name}") as caught:
         load_architecture(name)
     assert reason in str(caught.value)
 
@@ -132,23 +132,24 @@ OTHER_MEAN = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    "config",
     [
-        ("{", "not valid JSON"),
-        ([1], "a JSON object with embed_dim"),
-        ({"embed_dim": 8, "text_cfg": {}}, "not in open_clip's format: vision_cfg is missing or of the wrong type"),
-        (SMALL | {"init_logit_bias": -1.0}, "it has init_logit_bias: -1.0"),
-        (SMALL | {"text_cfg": {"proj_bias": True}}, "it has text_cfg.proj_bias: True"),
-        (SMALL | {"text_cfg": {"invented": 1}}, "it has text_cfg.invented: 1"),
-        (SMALL | {"vision_cfg": {"pool_type": "none"}}, "it has vision_cfg.pool_type: none"),
-        (SMALL | {"vision_cfg": {"output_tokens": True}}, "it has vision_cfg.output_tokens: True"),
-        (SMALL | {"vision_cfg": {"timm_model_pretrained": True}}, "it has vision_cfg.timm_model_pretrained"),
-        (SMALL | {"vision_cfg": {"image_size": [224, 112]}}, "frames are square"),
-        ({"model_cfg": SMALL, "preprocess_cfg": OTHER_MEAN}, r"CLIP's mean, but these weights need mean \(0\.5, 0\.5"),
+        "{",
+        [1],
+        {"embed_dim": 8, "text_cfg": {}},
+        SMALL | {"init_logit_bias": -1.0},
+        SMALL | {"text_cfg": {"proj_bias": True}},
+        SMALL | {"text_cfg": {"invented": 1}},
+        SMALL | {"vision_cfg": {"pool_type": "none"}},
+        SMALL | {"vision_cfg": {"output_tokens": True}},
+        SMALL | {"vision_cfg": {"timm_model_pretrained": True}},
+        SMALL | {"vision_cfg": {"image_size": [224, 112]}},
+        {"model_cfg": SMALL, "preprocess_cfg": OTHER_MEAN},
     ],
 )
-def test_files_that_say_more_than_is_computed_are_refused(tmp_path: Path, config: object, message: str) -> None:
-    with pytest.raises(RewindError, match=rf"backbone\.architecture: .*own\.json: .*{message}"):
+def test_files_that_say_more_than_is_computed_are_refused(tmp_path: Path, config: object) -> None:
+    inside = ": preprocess_cfg" if isinstance(config, dict) and "preprocess_cfg" in config else ""
+    with refusal(f"backbone.architecture: own.json{inside}"):
         load_architecture(written(tmp_path, config))
 
 

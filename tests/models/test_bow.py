@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from checkout import ROOT
 from golden_numbers import agree, load_json
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.config import Backbone, Method, Text
 from rewind.config.evaluation import Evaluation
-from rewind.errors import RewindError
 from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.models import baselines
@@ -92,7 +91,9 @@ def test_captions_without_a_sibling_rank_as_chance_does(capsys: pytest.CaptureFi
     captions, items = tables(["a red mug", "a red cat", "a red door"], ["x", "y", "z"])
     row = compute_metrics(rank_table(matrix(captions, items), captions, items, ["test"], ["text_to_item"]))
     assert row["R@1"] == pytest.approx(100 / 3) and row["MRR"] == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
-    assert "3 of 3 captions are the only caption of their item" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "3 of 3 captions" in said
+    expect_message(said)
 
 
 def test_equal_ratios_tie() -> None:
@@ -144,12 +145,12 @@ def test_clip_zero_shot_is_zero_shot_with_a_backbone_of_its_own(tiny: tuple[Clip
     }
     plain = build_model(Method(model="zero_shot", options=options | {"unit_frames": False}), Backbone(), Text(), [])
     assert not torch.equal(scores(plain), wanted), "frames' lengths count"
-    for changed, message in (
-        ({"text": {"tokeniser": "clip"}}, r"methods\.\*\.options\.text\.tokeniser"),
-        ({"unit_frames": 1}, r"options\.unit_frames: 1 is not true or false"),
-        ({"backbone": tiny[1] | {"weights": "gone.pt"}}, r"methods\.\*\.options\.backbone\.weights: gone\.pt: no such"),
+    for changed, place in (
+        ({"text": {"tokeniser": "clip"}}, "text.tokeniser"),
+        ({"unit_frames": 1}, "unit_frames"),
+        ({"backbone": tiny[1] | {"weights": "gone.pt"}}, "backbone.weights: gone.pt"),
     ):
-        with pytest.raises(RewindError, match=message):
+        with refusal(f"methods.*.options.{place}"):
             build_model(Method(model="zero_shot", options=options | changed), Backbone(), Text(), [])
     with refusal("methods.*.options.text"):
         build_model(Method(model="zero_shot", options={"text": {}}), Backbone(**tiny[1]), Text(), [])
@@ -168,12 +169,12 @@ def test_clip_as_it_is_reads_its_own_weights(tmp_path: Path, tiny: tuple[ClipTow
     assert model.similarity(text, images).shape == (3, 2)
     save_model(tmp_path / "model.safetensors", model, {"method": "clip_zero_shot/seed0"})
     load_model(tmp_path / "model.safetensors", model)
-    for options_, message in (
-        ({}, "needs weights"),
-        (options | {"weights": "gone.pt"}, r"methods\.\*\.options\.weights: gone\.pt: no such file"),
-        (options | {"wieghts": "x"}, r"options\.wieghts"),
+    for options_, place in (
+        ({}, "methods.*.options: model"),
+        (options | {"weights": "gone.pt"}, "methods.*.options.weights: gone.pt"),
+        (options | {"wieghts": "x"}, "methods.*.options.wieghts"),
     ):
-        with pytest.raises(RewindError, match=message):
+        with refusal(place):
             zero_shot(Method(options=options_), Backbone(), Text(), [])
     with refusal("methods.*.training.freeze"):
         zero_shot(Method(options=options, training={"freeze": ["visual"]}), Backbone(), Text(), [])

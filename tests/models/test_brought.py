@@ -12,10 +12,9 @@ import torch
 from safetensors.torch import save_file
 
 from brought_files import COUNT, caption_ids, item_ids, made, tables, write_vectors
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.config import Method
 from rewind.data.readers import read_embedding_file, read_score_file
-from rewind.errors import RewindError
 from rewind.evaluation.ranking import near_tie_share, rank_table
 from rewind.loading.run_data import check_precomputed_files
 from rewind.models.precomputed import PrecomputedEmbeddings, PrecomputedScores, notes_scores
@@ -126,9 +125,9 @@ def test_a_matrix_and_a_run_in_trec_s_format_are_looked_up(tmp_path: Path, data:
     np.testing.assert_array_equal(np.sort(found, axis=1)[:, -10:], best)
     assert len(np.unique(np.sort(found, axis=1)[:, :-10])) == 1 and found.min() < scores.min(), "all others tie, below"
     whole = len(scores) * len(item_ids())
-    assert notes_scores(Method(model="scores"), model) == [
-        f"{whole - 10 * len(scores):,} of {whole:,} pairs have no score; they rank below all others, tied"
-    ]
+    (note,) = notes_scores(Method(model="scores"), model)
+    assert f"{whole - 10 * len(scores):,} of {whole:,} pairs" in note
+    expect_message(note)
 
 
 def test_vectors_without_twins_cover_the_originals_alone(tmp_path: Path, data: Path) -> None:
@@ -145,19 +144,16 @@ def test_vectors_without_twins_cover_the_originals_alone(tmp_path: Path, data: P
 
 
 BROKEN = {
-    "missing": (lambda ids, v: (ids[1:], v[1:]), "no vector for 1 id: 'v0"),
-    "extra": (
-        lambda ids, v: ([*ids, "stranger"], np.vstack([v, v[:1]])),
-        "s, not in data set doors: 1 id: 'stranger'",
-    ),
-    "doubled": (lambda ids, v: ([ids[1], *ids[1:]], v), "duplicate: 1 id: 'v1"),
-    "nan": (lambda ids, v: (ids, np.where(np.arange(len(v))[:, None] == 2, np.nan, v)), "NaN or infinity in 1 id: 'v2"),
-    "zeros": (lambda ids, v: (ids, np.where(np.arange(len(v))[:, None] == 2, 0.0, v)), "only zeros in 1 id: 'v2"),
-    "width": (lambda ids, v: (ids, v[:, :-1]), "share no space"),
-    "integers": (lambda ids, v: (ids, v.astype(int)), "vectors are int64"),
-    "too few": (lambda ids, v: (ids, v[:-1]), "each id needs one"),
-    "three axes": (lambda ids, v: (ids, v[:, None]), "`lengths` must say"),
-    "some twins": (lambda ids, v: (ids[:-1], v[:-1]), "no vector for 1 id: 'v23_rev"),
+    "missing": lambda ids, v: (ids[1:], v[1:]),
+    "extra": lambda ids, v: ([*ids, "stranger"], np.vstack([v, v[:1]])),
+    "doubled": lambda ids, v: ([ids[1], *ids[1:]], v),
+    "nan": lambda ids, v: (ids, np.where(np.arange(len(v))[:, None] == 2, np.nan, v)),
+    "zeros": lambda ids, v: (ids, np.where(np.arange(len(v))[:, None] == 2, 0.0, v)),
+    "width": lambda ids, v: (ids, v[:, :-1]),
+    "integers": lambda ids, v: (ids, v.astype(int)),
+    "too few": lambda ids, v: (ids, v[:-1]),
+    "three axes": lambda ids, v: (ids, v[:, None]),
+    "some twins": lambda ids, v: (ids[:-1], v[:-1]),
 }
 
 
@@ -165,10 +161,11 @@ BROKEN = {
 @pytest.mark.parametrize("fault", BROKEN)
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, data: Path, side: str, fault: str) -> None:
     write_vectors(tmp_path)
-    ids, vectors = BROKEN[fault][0](*(dict(np.load(tmp_path / f"{side}.npz")).values()))
+    ids, vectors = BROKEN[fault](*(dict(np.load(tmp_path / f"{side}.npz")).values()))
     np.savez(tmp_path / f"{side}.npz", ids=np.array(list(ids)), vectors=vectors)
     options = {name: str(tmp_path / f"{name}.npz") for name in ("captions", "items")}
-    with pytest.raises(RewindError, match=BROKEN[fault][1]):
+    places = {"width": "methods.*.options", "doubled": f"{side}.npz: duplicate"}
+    with refusal(places.get(fault, f"{side}.npz")):
         check_precomputed_files(Method(model="vectors", options=options), data, "doors")
 
 
@@ -187,24 +184,10 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     ):
         np.savez(tmp_path / f"{name}.npz", similarity=scores, **ids)
     np.savez(tmp_path / "none.npz", **ids | {"similarity": np.zeros((0, 2)), "query_ids": np.zeros(0, str)})
-    for name, message in (
-        ("a.npz", "not a whole npz"),
-        ("b.npz", "no array 'ids'"),
-        ("c.npz", "dtype=str"),
-        ("a.csv", "read from .npz, .npy, .parquet or .safetensors"),
-        ("no.npz", "no such file"),
-    ):
-        with pytest.raises(RewindError, match=message):
+    for name in ("a.npz", "b.npz", "c.npz", "a.csv", "no.npz"):
+        with refusal(name):
             read_embedding_file(tmp_path / name, "captions")
-    for name, message in (
-        ("d.run", "line 2: the pair of 'q' and 'd' is listed twice"),
-        ("e.run", "line 1: the score is not a number"),
-        ("f.run", "line 2: the id is empty"),
-        ("large.npz", "caption 'q' and item 'a' is 1e[+]39, beyond 3.4e[+]38, the largest in single precision"),
-        ("low.npz", "caption 'q' and item 'a' is -1e[+]39, beyond 3.4e[+]38, the largest"),
-        ("half.npz", "caption 'q' and item 'a' is inf, not a number"),
-        ("none.npz", "there are no scores"),
-        ("b.npz", "no array 'similarity'"),
-    ):
-        with pytest.raises(RewindError, match=message):
-            read_score_file(tmp_path / name)
+    runs = ("d.run: line 2", "e.run: line 1", "f.run: line 2")
+    for place in (*runs, "large.npz", "low.npz", "half.npz", "none.npz", "b.npz"):
+        with refusal(place):
+            read_score_file(tmp_path / place.partition(":")[0])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from golden_numbers import Numbers, agree, load, load_json
-from rewind.errors import RewindError
+from messages import refusal
 from rewind.losses.infonce import infonce
 from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip import Clip4Clip
@@ -250,7 +250,7 @@ def test_more_frames_than_positions_are_refused(head, most):
         if frames == most:
             assert model.similarity(text, model.encode_items(wanted)).shape == (6, 6)
             continue
-        with pytest.raises(RewindError, match=rf"frames\.max_frames: a clip has {frames} frames, .* only {most} \("):
+        with refusal("frames.max_frames"):
             model.similarity(text, model.encode_items(wanted))
 
 

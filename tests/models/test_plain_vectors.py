@@ -9,7 +9,6 @@ import torch
 from checkout import ROOT
 from messages import refusal
 from rewind.config import Backbone, Method, Text
-from rewind.errors import RewindError
 from rewind.models.precomputed import EmbeddingCosine
 from rewind.models.zero_shot import build_zero_shot, check_zero_shot
 
@@ -42,19 +41,20 @@ def test_vectors_of_two_widths_have_no_common_space() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backbone", "message"),
+    "backbone",
     [
-        ({"architecture": TINY}, "its backbone has no trained weights"),
-        ({"kind": "viclip", "architecture": "viclip-b"}, "its backbone has no trained weights"),
-        ({"kind": "towers"}, "what joins them is new and random before training"),
-        ({"kind": "miniclip_towers", "architecture": "resnet18", "weights": "a.pt"}, "new and random before training"),
+        {"architecture": TINY},
+        {"kind": "viclip", "architecture": "viclip-b"},
+        {"kind": "towers"},
+        {"kind": "miniclip_towers", "architecture": "resnet18", "weights": "a.pt"},
     ],
 )
-def test_random_networks_are_scored_only_where_that_is_asked_for(backbone: dict, message: str) -> None:
+def test_random_networks_are_scored_only_where_that_is_asked_for(backbone: dict) -> None:
     keys = Backbone(**backbone)
-    with pytest.raises(RewindError, match=f"{message}.*untrained: true"):
+    place = "methods.*.model: zero_shot" + (": kind" if backbone.get("kind") == "towers" else "")
+    with refusal(place):
         check_zero_shot(Method(model="zero_shot"), keys)
-    with pytest.raises(RewindError, match=message):
+    with refusal(place):
         check_zero_shot(Method(model="zero_shot", options={"backbone": backbone}), Backbone(weights="the_study_s.pt"))
     check_zero_shot(Method(model="zero_shot", options={"untrained": True}), keys)
     check_zero_shot(Method(model="zero_shot"), Backbone(architecture=TINY, weights="trained.pt"))

@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 
 from messages import refusal
 from rewind.config import Backbone, Text, load_study
-from rewind.errors import RewindError
 from rewind.models import viclip
 from rewind.models.architectures import weights_family
 from rewind.models.clip import build
@@ -154,8 +153,7 @@ def test_openais_tensors_are_recognised_by_their_constants(tmp_path):
 def test_the_family_key_settles_what_a_file_does_not_show(tmp_path, family, quick):
     torch.save(towers(), tmp_path / "w.pt")
     assert same(load(tmp_path, tmp_path / "w.pt", quick=quick, family=family), towers())
-    needed, right = ("QuickGELU", "true") if quick else ("GELU", "false")
-    with pytest.raises(RewindError, match=rf"need {needed}, but .* set quick_gelu: {right} in its file"):
+    with refusal("backbone.weights: w.pt"):
         load(tmp_path, tmp_path / "w.pt", quick=not quick, family=family)
 
 
@@ -220,12 +218,11 @@ def test_open_clips_own_configuration_beside_a_file_tells_its_family_and_its_fra
 
 
 def test_a_wrong_architecture_names_the_first_tensor_and_the_one_that_fits(tmp_path):
-    with pytest.raises(RewindError) as caught:
+    with refusal("backbone.weights") as caught:
         load_named("ViT-B-16-quickgelu", weights=str(full_size(tmp_path)))
     text = str(caught.value)
-    assert "does not fit ViT-B-16-quickgelu: 2 tensors differ, first 'visual.positional_embedding'" in text
-    assert "(model (197, 768), file (50, 768))" in text
-    assert "The file fits ViT-B-32-quickgelu: set backbone.architecture." in text
+    assert "'visual.positional_embedding'" in text and "(model (197, 768), file (50, 768))" in text
+    assert "ViT-B-32-quickgelu" in text, "which fits"
     with refusal("backbone.weights"):
         load_named("ViT-B-16-quickgelu", weights=str(full_size(tmp_path)), family="open_clip")
 
@@ -281,19 +278,19 @@ def test_files_that_are_no_weights_are_refused(tmp_path, name, content, place):
         read_state(tmp_path / name)
 
 
-@pytest.mark.parametrize(("value", "message"), [([1], "a list"), ({}, "it is empty")])
-def test_values_that_are_no_state_dict_are_refused(tmp_path, value, message):
+@pytest.mark.parametrize("value", [[1], {}], ids=str)
+def test_values_that_are_no_state_dict_are_refused(tmp_path, value):
     torch.save(value, tmp_path / "w.pt")
-    with pytest.raises(RewindError, match=f"no state dict: {message}"):
+    with refusal("backbone.weights"):
         read_state(tmp_path / "w.pt")
 
 
 def test_hub_weights_are_checked_before_anything_is_fetched():
-    for architecture, tag, message in (
-        ("ViT-B-32-quickgelu", "nonsense", r"no weights 'nonsense' of ViT-B-32-quickgelu; its tags: openai, "),
-        ("ViT-B-32", "openai", r"need QuickGELU, but ViT-B-32 .* set backbone\.architecture: ViT-B-32-quickgelu"),
+    for architecture, tag, place in (
+        ("ViT-B-32-quickgelu", "nonsense", "backbone.pretrained"),
+        ("ViT-B-32", "openai", "backbone.pretrained: openai"),
     ):
-        with pytest.raises(RewindError, match=message):
+        with refusal(place):
             load_named(architecture, pretrained=tag)
 
 

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from checkout import ROOT
+from messages import expect_message
 
 TOOL = ROOT / "tools/golden"
 
@@ -86,7 +87,8 @@ def test_every_kind_of_difference_is_listed(tool, tmp_path):
 
 def test_a_part_that_was_never_recorded_is_no_equality(tool, tmp_path):
     (tmp_path / "help").mkdir()
-    assert "record it first" in tool.compare(tmp_path, tmp_path, ["plans"], ["demo"])[0]
+    (said,) = tool.compare(tmp_path, tmp_path, ["plans"], ["demo"])
+    expect_message(said)
 
 
 def test_the_plan_of_the_demo_names_files_and_parameters_and_no_code(tool, tmp_path):

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from documents import marked_blocks
+from messages import expect_message
 from published_runs import PNG, ROOT, make_checkout, make_results, publish
 
 LINE = re.compile(r"^    [a-z]  (\w+) +Shapes +(.*)$", re.M)
@@ -105,7 +106,7 @@ def test_an_edited_digit_and_another_picture_fail_the_check_which_says_where(che
     readme, picture = checkout / "README.md", checkout / "docs/images/demo_intervals.png"
     sound, drawn = readme.read_text(encoding="utf-8"), picture.read_bytes()
     done = publish(checkout, "--check")
-    assert done.returncode == 0 and "documents print what is published" in done.stdout, done.stdout
+    assert done.returncode == 0, done.stdout
     line = next(n for n, text in enumerate(sound.splitlines(), 1) if "published: demo table hard" in text)
     try:
         readme.write_text(re.sub(r"(b  seqLSTM +Shapes +\*?)24\.2", r"\g<1>24.3", sound), encoding="utf-8")
@@ -117,9 +118,9 @@ def test_an_edited_digit_and_another_picture_fail_the_check_which_says_where(che
         picture.write_bytes(drawn)
     assert done.returncode == 1 and f"README.md:{line}" in done.stdout
     assert re.search(r"^-.*24\.3±", done.stdout, re.M) and re.search(r"^\+.*24\.2±", done.stdout, re.M)
-    assert "docs/images/demo_intervals.png: not the picture that was published" in done.stdout
-    assert "not yet published: docs/images/demo_report.png" in done.stdout, "no browser took it"
-    assert "typed, not yet published: docs/calibration.md:" in done.stdout and "Traceback" not in done.stderr
+    assert "docs/images/demo_report.png" in done.stdout, "no browser took it"
+    assert "docs/calibration.md:" in done.stdout and "Traceback" not in done.stderr
+    expect_message(next(line for line in done.stdout.splitlines() if "docs/images/demo_intervals.png" in line))
 
 
 def test_what_is_stored_is_small_and_names_no_place(checkout: Path) -> None:
@@ -153,18 +154,20 @@ def test_machines_are_compared_cell_by_cell(checkout: Path) -> None:
 
 def test_what_cannot_be_done_is_said(checkout: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(checkout)
-    for arguments, message in (
-        (["demo", "--compare", "avx2", "avx"], "--compare takes two machines of demo; published are: avx2, avx512."),
-        (["--compare"], "name the study"),
-        (["demmo"], "neither config/studies/demmo.yaml nor benchmarks/demmo.py is there"),
-        (["viclip_step"], "has no function published(table)"),
-        (["gap_calibration"], "results/gap_calibration.csv: no such file"),
-        (["emoji"], "results/emoji/runs/meanP/seed0/run.json: no such file"),
+    for arguments, named in (
+        (["demo", "--compare", "avx2", "avx"], "avx2, avx512"),
+        (["--compare"], ""),
+        (["demmo"], "config/studies/demmo.yaml"),
+        (["viclip_step"], "viclip_step"),
+        (["gap_calibration"], "results/gap_calibration.csv: "),
+        (["emoji"], "results/emoji/runs/meanP/seed0/run.json: "),
     ):
         done = publish(checkout, *arguments)
-        assert done.returncode == 1 and message in done.stderr
+        assert done.returncode == 1 and named in done.stderr
+        expect_message(done.stderr)
     done = publish(checkout / "docs", "--check")
-    assert done.returncode == 1 and "in the root of a checkout" in done.stderr
+    assert done.returncode == 1
+    expect_message(done.stderr)
 
 
 def test_results_of_other_keys_are_refused(checkout: Path) -> None:
@@ -196,7 +199,8 @@ def test_a_marker_that_cannot_be_understood_is_named_with_its_line(checkout: Pat
     assert done.returncode == 1 and all(f"line {n}, {what}:" in done.stderr for n, what in enumerate(asked, 2))
     for said in ("write `<study> table|", "row 'nobody' of", "no column 'R@2' in", "between double quotes"):
         assert said in done.stderr
-    assert open_ended.returncode == 1 and "docs/search.md: a block begins" in open_ended.stderr
+    assert open_ended.returncode == 1 and "docs/search.md: " in open_ended.stderr
+    expect_message(open_ended.stderr)
 
 
 def test_a_browser_on_path_takes_the_picture_of_the_explorer(checkout: Path, tmp_path: Path) -> None:
@@ -211,7 +215,7 @@ def test_a_browser_on_path_takes_the_picture_of_the_explorer(checkout: Path, tmp
     page = checkout / "results/demo/report.html"
     page.write_text("<head></head><main><p>above</p><section id='explorer'></section></main>")
     done = publish(checkout, "demo", PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert done.returncode == 0 and "docs/images/demo_report.png: written" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "docs/images/demo_report.png: " in done.stdout, done.stdout + done.stderr
     assert (checkout / "docs/images/demo_report.png").read_bytes() == b"\x89PNG of a page"
     asked = (tmp_path / "asked").read_text()
     assert "--headless" in asked and "--window-size=1440,1000" in asked

@@ -14,9 +14,8 @@ import torch
 from fsspec.implementations.local import LocalFileSystem
 
 from checkout import ROOT
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.config import load_study
-from rewind.errors import RewindError
 from rewind.training.checkpoint import StateFile
 from rewind.training.checkpoint_store import RemoteStore, open_checkpoint_store, state_folder_problems, state_path
 from rewind.workflow.job import Job
@@ -104,13 +103,13 @@ def test_a_state_in_a_bucket_is_checked_replaced_and_set_aside(at_bucket, capsys
     StateFile(url, "new").remove()  # of nothing
     with open_checkpoint_store(url).writing() as draft:
         draft.write_bytes(b"half")
-    assert StateFile(url, "new").load() is None and "cannot be read" in capsys.readouterr().out
+    assert StateFile(url, "new").load() is None and url in capsys.readouterr().out
     StateFile("s3://states/demo/sanity.other.pt", "old").remove()
     assert keys(at_bucket, "states") == {}
 
 
 def test_a_bucket_that_is_not_there_is_refused_before_training(at_bucket):
-    with pytest.raises(RewindError, match=r"s3://nowhere/demo/a\.pt: no such bucket"):
+    with refusal("resources.state_folder: s3://nowhere/demo/a.pt"):
         StateFile("s3://nowhere/demo/a.pt", "x").load()
 
 
@@ -120,7 +119,7 @@ def test_without_credentials_it_says_what_to_set(at_bucket, monkeypatch, tmp_pat
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(RewindError, match=r"no credentials .*AWS_ACCESS_KEY_ID"):
+    with refusal("resources.state_folder: s3://states/demo/a.pt"):
         StateFile("s3://states/demo/a.pt", "x").load()
 
 
@@ -161,7 +160,7 @@ def test_two_processes_may_set_the_same_state_aside():
     StateFile(url, "old").save({"epoch": 1})
     late = StateFile(url, "new")
     assert StateFile(url, "new").load() is None
-    assert late._set_aside().startswith("it is kept as a.other.pt")
+    assert "a.other.pt" in late._set_aside()
     assert StateFile("memory://aside/a.other.pt", "old").load() == {"epoch": 1}
 
 
@@ -172,19 +171,13 @@ def test_captions_of_a_bad_batch_are_kept_beside_the_state():
         assert '"c1"' in path.read_text()
 
 
-@pytest.mark.parametrize(
-    "url, said",
-    [
-        ("nosuch://a/b", "fsspec knows no nosuch://"),
-        ("s3://key:secret@bucket/a", "the URL holds a name or a password"),
-    ],
-)
-def test_a_url_that_cannot_work_is_refused_before_the_first_job(url, said):
+@pytest.mark.parametrize("url", ["nosuch://a/b", "s3://key:secret@bucket/a"])
+def test_a_url_that_cannot_work_is_refused_before_the_first_job(url):
     chosen = load_study("demo", ROOT / "config/studies")
     resources = chosen.resources.model_copy(update={"state_folder": url})
     found = study_faults(chosen.model_copy(update={"resources": resources}))
-    assert len(found) == 1 and said in found[0]
-    assert "secret" not in found[0]
+    assert len(found) == 1 and found[0].startswith("resources.state_folder: ") and "secret" not in found[0]
+    expect_message(found[0])
 
 
 def test_a_missing_package_is_named_before_the_first_job(monkeypatch):
@@ -192,8 +185,10 @@ def test_a_missing_package_is_named_before_the_first_job(monkeypatch):
         raise ImportError(f"Install another package to access {scheme}")
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", absent)
-    assert "pip install 'rewind-bench[cloud]'" in state_folder_problems("s3://bucket/a")[0]
-    assert "pip install gcsfs" in state_folder_problems("gs://bucket/a")[0]
+    assert "rewind-bench[cloud]" in state_folder_problems("s3://bucket/a")[0]
+    assert "gcsfs" in state_folder_problems("gs://bucket/a")[0]
+    for url in ("s3://bucket/a", "gs://bucket/a"):
+        expect_message(state_folder_problems(url)[0])
     assert state_folder_problems("/some/folder") == []
 
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from broken_runs import BreakingFile, Interrupt
 from gradients import CPU
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.config.training import Batch
-from rewind.errors import RewindError
 from rewind.loading.run_data import TrainingData
 from rewind.training.loop import train_model
 from rewind.training.samplers.base import make_sampler
@@ -167,19 +166,16 @@ def test_more_clusters_than_captions_can_fill_are_reduced(capsys):
     state = sampler_of({"clusters": 500}).prepare(split(captions()), Batch(size=30), 0)
     assert state["cluster"].max() == 3 and int(state["count"]) == 4
     said = capsys.readouterr().out
-    assert (
-        "clusters: 500 clusters of 120 captions would contain 0.2 each on average, less than a batch of 30: 4 are"
-        in said
-    )
+    assert "500 clusters" in said and "120 captions" in said
+    expect_message(said, varying=r"\d+%(?= of the)")
 
 
 def test_small_clusters_are_told_with_their_share(capsys):
     rare = captions() + ["a lonely lighthouse keeper"] * 3
     sampler_of({"clusters": 4}).prepare(split(rare), Batch(size=30), 0)
-    assert (
-        "1 of 4 clusters are too small for a batch of 30 with at most 10% from elsewhere: 2% of the"
-        in capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert "1 of 4 clusters" in said and "2%" in said
+    expect_message(said, varying=r"\d+%(?= of the)")
 
 
 def test_what_topical_batches_cannot_be_made_of_is_refused():
@@ -190,6 +186,6 @@ def test_what_topical_batches_cannot_be_made_of_is_refused():
         sampler.prepare(split(["the", "and of", "to"] * 40), Batch(size=8), 0)
     with refusal("training.batch.sampler"):
         sampler.prepare(TrainingData(None, None, np.arange(4), np.arange(4), list("abcd")), Batch(size=2), 0)
-    for options, where in (({"k": 3}, "k: sampler: topical has no such"), ({"p_topical": 2}, "p_topical: .*less than")):
-        with pytest.raises(RewindError, match=rf"training\.batch\.sampler_options\.{where}"):
+    for options, place in (({"k": 3}, "k: sampler"), ({"p_topical": 2}, "p_topical")):
+        with refusal(f"training.batch.sampler_options.{place}"):
             make_sampler(Batch(sampler="topical", sampler_options=options))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from broken_runs import BreakingFile, Interrupt
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.config import Training
 from rewind.loading.frame_source import cached_frames
 from rewind.losses.infonce import infonce
@@ -86,7 +86,8 @@ def test_state_of_another_configuration_is_not_mixed_in(tmp_path, capsys):
         run("seqLSTM", tmp_path / "b.pt", seed=5, stop_after=1, mark="other")
     model, _ = run("seqLSTM", tmp_path / "b.pt")
     said = capsys.readouterr().out
-    assert same(fresh, model) and "belongs to other code, configuration or data" in said and "b.other.pt" in said
+    assert same(fresh, model) and "b.other.pt" in said
+    expect_message(next(line for line in said.splitlines() if "b.other.pt" in line))
     assert StateFile(tmp_path / "b.other.pt", "other").load()["epoch"] == 1, "what was refused is kept"
 
 
@@ -122,7 +123,9 @@ def test_patience_ends_a_run_that_no_longer_improves(tmp_path, capsys):
     patient = keys(epochs=5, patience=2)
     history = train_model(model, data(model), patient, 0, torch.device("cpu"), validate, state, "r")
     assert [row["epoch"] for row in history] == [1, 2, 3, 4] and history[-1]["best_epoch"] == 2
-    assert "r: no better score in 2 validations; stopped after epoch 4" in capsys.readouterr().out
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "2 validations" in line]
+    assert "epoch 4" in said
+    expect_message(said)
     again = train_model(retriever("meanP"), data(model), patient, 0, torch.device("cpu"), validate, state, "r")
     assert again == history and next(scores) == 9.0, "a stopped run does not go on when it is resumed"
 
@@ -179,7 +182,8 @@ def test_a_cut_off_state_file_starts_anew(tmp_path, capsys):
     path = tmp_path / "s.pt"
     StateFile(path, "x").save({"a": 1})
     path.write_bytes(path.read_bytes()[:50])
-    assert StateFile(path, "x").load() is None and "cannot be read" in capsys.readouterr().out
+    assert StateFile(path, "x").load() is None and (tmp_path / "s.other.pt").is_file()
+    expect_message(capsys.readouterr().out, varying=r"(?<=cannot be read \().*(?=\))")
 
 
 def test_a_damaged_state_file_starts_anew(tmp_path, capsys):
@@ -190,8 +194,8 @@ def test_a_damaged_state_file_starts_anew(tmp_path, capsys):
     path.write_bytes(content)
     assert not torch.equal(torch.load(path)["state"]["weights"], torch.arange(20_000))
     assert StateFile(path, "x").load() is None
-    said = capsys.readouterr().out
-    assert "is not as it was written" in said and "it is kept as s.other.pt" in said
+    assert (tmp_path / "s.other.pt").is_file()
+    expect_message(capsys.readouterr().out, varying=r"\.s\.\d+\.part")
 
 
 def test_features_of_an_unknown_item_are_refused():

@@ -14,11 +14,10 @@ import pandas as pd
 import pytest
 
 from checkout import ROOT
-from messages import refusal
+from messages import expect_message, refusal
 from packed_clips import IMAGES, inventory, make
 from rewind.cli.main import main
 from rewind.config import Video
-from rewind.errors import RewindError
 from rewind.hashing import sha256_of
 from rewind.io.files import read_csv, write_csv
 from rewind.video import ffmpeg, prepare, shards
@@ -169,13 +168,16 @@ def test_damage_is_named_and_the_advice_mends_only_what_is_damaged(tmp_path, pic
         open_frames(videos / "b.png")
     open_frames(videos / "a.png")
     count, (said,) = shards.verify_shards(videos)
-    assert count == 4 and "0-of-1.tar: b.png: not as written" in said
+    assert count == 4 and "0-of-1.tar: b.png: " in said
+    expect_message(said)
     made.clear()
     make(tmp_path)
     assert made == ["b"] and tar.read_bytes() == content
     with tar.open("r+b") as stream:  # a header, which no reader of ours looks at
         stream.write(b"?")
-    assert "bytes between its clips differ" in shards.verify_shards(videos)[1][0]
+    (said,) = shards.verify_shards(videos)[1]
+    assert ".png" not in said, "none of the clips"
+    expect_message(said)
     made.clear()
     make(tmp_path)
     assert made == [] and tar.read_bytes() == content
@@ -185,13 +187,20 @@ def test_damage_is_named_and_the_advice_mends_only_what_is_damaged(tmp_path, pic
     tar.unlink()
     with refusal("videos/shards/0-of-1.tar"):
         open_frames(videos / "a.png")
-    assert "is missing" in shards.verify_shards(videos)[1][0]
+    expect_message(shards.verify_shards(videos)[1][0])
 
 
-@pytest.mark.parametrize("text", ["", "name,offset\n", "name,shard,offset,bytes,sha256\na.png,s.tar,x,1,0\n"])
-def test_a_broken_index_is_refused_by_name(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("", "a.png"),
+        ("name,offset\n", "clips.csv"),
+        ("name,shard,offset,bytes,sha256\na.png,s.tar,x,1,0\n", "clips.csv"),
+    ],
+)
+def test_a_broken_index_is_refused_by_name(tmp_path, text, place):
     (tmp_path / "clips.csv").write_text(text + "a,b\n" * bool(text))
-    with pytest.raises(RewindError, match=r"clips\.csv: not an index of clips|no such clip"):
+    with refusal(place):
         open_frames(tmp_path / "a.png")
 
 
@@ -218,16 +227,20 @@ def test_a_person_gets_clips_out(prepared, capsys):
     assert main(["clips", "extract", "mine", "--split", "test", "--out", "all"]) == 0
     assert sorted(path.name for path in Path("all").iterdir()) == ["a.png", "b.png", "c.png", "d.png"]
     assert Path("all/b.png").read_bytes() == shards.read_packed_clip(shards.find_clip(folder / "videos/b.png"))
-    for arguments, said in (
-        (["mine"], "either ids or a --split"),
-        (["mine", "zebra"], "no item is called 'zebra'"),
-        (["mine", "gone"], "gone: has no clip here (missing)"),
-        (["other", "a"], "other: no prepared dataset here"),
+    for arguments, named in (
+        (["mine"], "--split"),
+        (["mine", "zebra"], "zebra"),
+        (["mine", "gone"], "gone"),
+        (["other", "a"], "other"),
     ):
         assert main(["clips", "extract", *arguments]) == 1
-        assert said in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert named in said
+        expect_message(said)
     assert main(["verify", "mine"]) == 0
-    assert "4 files in shards, all as they were written" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "4 files" in said
+    expect_message(said)
 
 
 @pytest.mark.parametrize("named", ["absolute", "above", "link", "shard", "absolute shard"])
@@ -247,10 +260,11 @@ def test_no_file_outside_of_the_data_is_copied(prepared, tmp_path, capsys, named
     assert main(["clips", "extract", "mine", "c", "a", "--out", "out"]) == 1
     said = capsys.readouterr().err
     if "shard" in named:
-        assert f"{index.relative_to(tmp_path)}: names '{shard}', which is outside of" in said
-        assert main(["verify", "mine"]) == 1 and "which is outside of" in capsys.readouterr().err
+        assert f"{index.relative_to(tmp_path)}: names '{shard}'" in said
+        assert main(["verify", "mine"]) == 1 and f"'{shard}'" in capsys.readouterr().err
     else:
-        assert "the file lies outside of" in said and "start again with --trust" in said
+        assert "--trust" in said and ("link.png: " if named == "link" else "key.png: ") in said
+        expect_message(said)
     assert not Path("out").exists(), "nothing is written, of other clips neither"
     if "shard" not in named:
         assert main(["clips", "extract", "mine", "a", "--out", "out", "--trust"]) == 0
@@ -262,26 +276,28 @@ SHARDS_HEADER = "shard,files,bytes,sha256\n"
 
 
 @pytest.mark.parametrize(
-    ("table", "text", "said"),
+    ("table", "text", "named"),
     [
-        ("videos/shards.csv", SHARDS_HEADER, "has 0 files in shards/0-of-1.tar, and clips.csv names 4"),
-        ("videos/shards.csv", "", "has 0 files in shards/0-of-1.tar, and clips.csv names 4"),
-        ("videos/shards.csv", "shard,files\nshards/0-of-1.tar,4\n", "not a table of shards (KeyError('sha256'))"),
-        ("videos/shards.csv", SHARDS_HEADER + 'a,"1\n', "not an index of clips (unexpected end of data)"),
-        ("videos/shards.csv", SHARDS_HEADER + "../../../x.tar,4,1,0\n", "which is outside of"),
-        ("videos/clips.csv", CLIPS_HEADER, "has 4 files in shards/0-of-1.tar, and clips.csv names 0"),
-        ("videos/clips.csv", CLIPS_HEADER + 'a,"1\n', "clips.csv: not an index of clips (unexpected end of data)"),
-        ("videos/clips.csv", CLIPS_HEADER + "a.png,shards/0-of-1.tar,-5,9,0\n", "names 1"),
-        ("items.csv", "item_id,split,status\na,test,ok\n", "items.csv: the column 'path' is missing"),
-        ("items.csv", "item_id,path,split,status\na,a,test,ok\na,b,test,ok\n", "items.csv: 'a' is listed twice"),
-        ("items.csv", "item_id,path,split,status\na,,test,ok\n", "'a' has no clip: the dataset consists of vectors"),
+        ("videos/shards.csv", SHARDS_HEADER, "clips.csv"),
+        ("videos/shards.csv", "", "clips.csv"),
+        ("videos/shards.csv", "shard,files\nshards/0-of-1.tar,4\n", "shards.csv"),
+        ("videos/shards.csv", SHARDS_HEADER + 'a,"1\n', "shards.csv"),
+        ("videos/shards.csv", SHARDS_HEADER + "../../../x.tar,4,1,0\n", "'../../../x.tar'"),
+        ("videos/clips.csv", CLIPS_HEADER, "clips.csv"),
+        ("videos/clips.csv", CLIPS_HEADER + 'a,"1\n', "clips.csv"),
+        ("videos/clips.csv", CLIPS_HEADER + "a.png,shards/0-of-1.tar,-5,9,0\n", "clips.csv"),
+        ("items.csv", "item_id,split,status\na,test,ok\n", "'path'"),
+        ("items.csv", "item_id,path,split,status\na,a,test,ok\na,b,test,ok\n", "'a'"),
+        ("items.csv", "item_id,path,split,status\na,,test,ok\n", "'a'"),
     ],
 )
-def test_broken_tables_are_refused_by_name(prepared, capsys, table, text, said):
+def test_broken_tables_are_refused_by_name(prepared, capsys, table, text, named):
     (prepared / table).write_text(text)
     command = ["clips", "extract", "mine", "a"] if table == "items.csv" else ["verify", "mine"]
     assert main(command) == 1
-    assert said in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert named in said
+    expect_message(said)
 
 
 @pytest.mark.parametrize(("offset", "count"), [(-5, 9), (512, -1), (0, 10**18), (10**18, 5)])
@@ -290,12 +306,13 @@ def test_a_clip_that_cannot_be_where_the_index_says_is_refused(prepared, capsys,
     lines = [line for line in index.read_text().splitlines() if not line.startswith("a.png")]
     index.write_text("\n".join([*lines, f"a.png,shards/0-of-1.tar,{offset},{count},{'0' * 64}", ""]))
     assert main(["clips", "extract", "mine", "a"]) == 1
-    assert "a.png is not as it was written: its index says bytes" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "a.png" in said and f"{offset:,}" in said
+    expect_message(said, varying=r"(?<=there are )[\d,]+")
     assert main(["verify", "mine"]) == 1
-    assert (
-        "0-of-1.tar: a.png: not as written; make it again with `snakemake --cores all --force"
-        in capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert "0-of-1.tar: a.png: " in said
+    expect_message(said)
 
 
 @pytest.mark.parametrize("name", ["clips.csv", "shards.csv", "shards/0-of-1.tar", "../items.csv"])
@@ -316,7 +333,8 @@ def test_bytes_of_a_broken_table_are_not_put_out(prepared, capsys, table):
     (prepared / "videos" / table).write_bytes(b"\xff" * 5000)
     assert main(["verify", "mine"]) == 1
     text = capsys.readouterr().err
-    assert f"{table}: not an index of clips ('utf-8' codec" in text and len(text) < 400
+    assert f"{table}: " in text and len(text) < 400
+    expect_message(text)
 
 
 def test_reading_clips_needs_no_torch():

@@ -20,9 +20,8 @@ import psutil
 import pytest
 import torch
 
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.config import Frames, Video
-from rewind.errors import RewindError
 from rewind.io.files import read_csv, write_csv
 from rewind.loading.frame_source import ClipFrames, StoredFrames
 from rewind.video import ffmpeg
@@ -196,16 +195,13 @@ def test_a_damaged_store_is_refused_by_name(copy):
     flipped[len(whole) // 2] ^= 1
     shard.write_bytes(flipped)
     store = FrameStore(copy, VIEW)  # sizes are right; only the checksums tell
-    row = r"00001\.bin: row \d+ \(.*\) is not as it was written; .*`snakemake --cores all --force "
-    with pytest.raises(RewindError, match=row):
+    with refusal("copy/shards/00001.bin", varying=r"(?<=row )\d+ \([^)]*\)"):
         read_all(store)
     with refusal("copy/shards/00001.bin"):
         verify_store(copy)
     shard.write_bytes(whole[:-1])
     for look in (verify_store, lambda path: FrameStore(path, VIEW)):
-        with pytest.raises(
-            RewindError, match=rf"00001\.bin: has {len(whole) - 1:,} bytes, but the index says {len(whole):,}"
-        ):
+        with refusal("copy/shards/00001.bin"):
             look(copy)
     shard.unlink()
     with refusal("copy/shards/00001.bin"):
@@ -241,8 +237,9 @@ def test_a_row_that_is_damaged_while_a_process_reads_is_refused_and_the_others_a
     for position, name in enumerate(store._items.index):
         pixels = np.empty((1, *VIEW.shape), np.uint8)
         if name in hit:
-            with pytest.raises(RewindError, match=rf"{path.name}: row {row} \({', '.join(sorted(hit))}\) is not as"):
+            with refusal(f"copy/shards/{path.name}") as caught:
                 store.read(store.places([name]), pixels)
+            assert f"row {row} ({', '.join(sorted(hit))})" in str(caught.value)
         else:
             store.read(store.places([name]), pixels)
             assert np.array_equal(pixels[0], before[position])
@@ -258,7 +255,7 @@ def test_a_store_without_checksums_of_rows_is_compared_whole(copy, capsys, left)
     capsys.readouterr()
     store = FrameStore(copy, VIEW)
     assert np.array_equal(read_all(store), whole)
-    assert capsys.readouterr().out.count("no checksums of single rows") == 1
+    expect_message(capsys.readouterr().out)
     damage(copy.parent / "shards/00002.bin")
     with refusal("copy/shards/00002.bin"):
         read_all(store)
@@ -309,8 +306,9 @@ def test_what_the_message_advises_mends_the_store(data, copy):
 
 @pytest.mark.parametrize("key, value", [("max_frames", 4), ("size", 32), ("sampling", "head"), ("rate", 1.0)])
 def test_a_store_of_other_keys_is_refused(index, key, value):
-    with pytest.raises(RewindError, match=rf"index\.json: made with {key} = .*frames\.{key} = {value}"):
+    with refusal("index.json") as caught:
         FrameStore(index, replace(VIEW, **{key: value}))
+    assert f"frames.{key} = {value}" in str(caught.value)
 
 
 def test_what_is_no_store_is_refused(tmp_path, copy):

