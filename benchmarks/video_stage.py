@@ -5,7 +5,7 @@
 
 Both ways run in the same call, on the same clips, with the same number of parallel ffmpeg processes.
 CLIP4Clip's way is its ``compress_video.py`` on the clip, ffmpeg's ``reverse`` at full size, and
-``compress_video.py`` on that: three passes, whose twin is no exact mirror.
+``compress_video.py`` on that: three passes, whose twin is not an exact mirror.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _check_twins(twins: Sequence[int] | np.ndarray | None, width: int) -> np.nda
     """(m,) column of each reversed item's original, -1 for originals.
 
     Raises:
-        RewindError: for another length, or columns that are no originals or have two twins.
+        RewindError: for another length, or columns that are not originals or have two twins.
     """
     original_of = np.full(width, -1) if twins is None else np.asarray(twins)
     if len(original_of) != width:

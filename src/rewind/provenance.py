@@ -39,7 +39,7 @@ _ENCODED_PREFIX = "encoded:"
 _SHELL_SAFE = re.compile(r"[\w {}\[\]:,./=+%@-]*", re.ASCII)  # what every shell passes on as it is
 
 # In the name of an option or of a `name=value` these words count anywhere. Inside a longer value they count only at the
-# end of a name, because there `tokenizer: clip` is no secret.
+# end of a name, because there `tokenizer: clip` is not a secret.
 _SECRET_NAME = re.compile(r"key|secret|token|passw|passphrase|credential|auth|signature", re.I)
 _SECRET_IN_VALUE = re.compile(
     r"""(?P<name>(?:key|secret|token|passw(?:or)?d|passphrase|credentials?|signature)["']?\s*[:=]\s*)"""

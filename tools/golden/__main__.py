@@ -82,7 +82,7 @@ def _plan(study: str, directory: Path, target: Path) -> None:
     done = _run([sys.executable, str(script), str(snakefile), str(directory), study], cwd=directory)
     said = [line for line in done.stderr.splitlines() if line.strip() and str(directory) not in line]
     content = done.stdout if done.returncode == 0 else json.dumps({"refused": said[-3:]}, indent=1) + "\n"
-    # Paths of this checkout and of the temporary folder are no part of a plan.
+    # Paths of this checkout and of the temporary folder are not part of a plan.
     target.write_text(content.replace(str(directory), "<work>").replace(str(CHECKOUT), "<checkout>"))
 
 

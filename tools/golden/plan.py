@@ -112,7 +112,7 @@ if __name__ == "__main__":
     snakefile, directory, study = sys.argv[1:]
     sys.argv[1:] = ["-n", "--cores", "2"]  # the workflow looks at what was typed
     out = sys.stdout
-    sys.stdout = sys.stderr  # what Snakemake and the workflow print is no part of the plan
+    sys.stdout = sys.stderr  # what Snakemake and the workflow print is not part of the plan
     jobs = plan(Path(snakefile).resolve(), Path(directory).resolve(), study)
     json.dump(jobs, out, indent=1, sort_keys=True)
     out.write("\n")

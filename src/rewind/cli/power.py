@@ -149,7 +149,7 @@ def _counted_queries(study: Study, setting: str, folders: PowerFolders) -> dict[
     clusters = query_clusters(study.dataset, setting, study.evaluation.directions[0], folders.datasets, folders.results)
     if clusters.sizes is not None:
         return _cluster_values(clusters.sizes, clusters.source)
-    pairs_of_twins = setting == "hard"  # in other settings captions of twins are no queries
+    pairs_of_twins = setting == "hard"  # in other settings captions of twins are not queries
     return {
         "queries": SourcedValue(_TYPICAL_DESIGN.queries, f"{ASSUMED}: {clusters.source}"),
         "cluster size": SourcedValue(
@@ -276,7 +276,7 @@ def power_report(study: Study, options: PowerOptions, folders: PowerFolders | No
         folders: where results and data set files are.
 
     Raises:
-        RewindError: for numbers that are no possible design, or broken results or annotations.
+        RewindError: for numbers that are not a possible design, or broken results or annotations.
     """
     setting = options.setting or study.evaluation.settings[0]
     if setting not in study.evaluation.settings:

@@ -194,9 +194,39 @@ def read_options(model: type[ConfigT], options: Mapping[str, Any], where: str, o
         names = [field.alias or name for name, field in model.model_fields.items()]
         available = f"its options are {', '.join(names)}" if names else "it has no options"
         raise RewindError(f"{path}: {owner} has no such option; {available}.")
-    message = str(fault["msg"]).removeprefix("Value error, ")
     shown = "" if isinstance(fault.get("input"), dict) else f" (given: {fault.get('input')!r})"
-    raise RewindError(f"{path}: {message}{shown}.")
+    raise RewindError(f"{path}: {fault_message(fault)}{shown}.")
+
+
+_FAULT_MESSAGES = {
+    "missing": "this key is missing",
+    "extra_forbidden": "unknown key",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "string_type": "must be text",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "model_type": "a block of keys is expected here",
+    "dict_type": "a block of keys is expected here",
+    "dataclass_type": "a block of keys is expected here",
+}
+
+
+def fault_message(fault: Mapping[str, Any]) -> str:
+    """What is wrong with a value, of one of pydantic's ``ValidationError.errors()``, in words that name no Python type.
+
+    >>> fault_message({"type": "int_parsing", "msg": "Input should be a valid integer, unable to parse string"})
+    'must be a whole number'
+    >>> fault_message({"type": "greater_than_equal", "msg": "Input should be greater than or equal to 1"})
+    'must be greater than or equal to 1'
+    """
+    message = _FAULT_MESSAGES.get(fault["type"]) or str(fault["msg"]).removeprefix("Value error, ")
+    return message.replace("Input should be", "must be")
 
 
 def require_unique(values: list[Any]) -> list[Any]:

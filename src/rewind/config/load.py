@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from rewind.config.base import DRAFT_CONTEXT, NAME_PATTERN, NAME_RULE, history, nested_models
+from rewind.config.base import DRAFT_CONTEXT, NAME_PATTERN, NAME_RULE, fault_message, history, nested_models
 from rewind.config.dataset import BUILT_IN_SOURCES, Dataset
 from rewind.config.methods import Method
 from rewind.config.study import Study
@@ -92,7 +92,7 @@ def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[An
         name = loader.construct_object(key_node, deep=True)
         if not isinstance(name, str | int | float) or isinstance(name, bool):
             word = key_node.value or "(nothing)"
-            raise _yaml_error(key_node, f"the key {word} is read as {name!r}, which is no name; write it in quotes")
+            raise _yaml_error(key_node, f"the key {word} is read as {name!r}, which is not a name; write it in quotes")
     return mapping
 
 
@@ -167,7 +167,7 @@ def _read_yaml_text(path: Path) -> str:
     try:
         require_regular_file(path, missing_ok=True)
         if (size := os.stat(path).st_size) > MAX_YAML_BYTES:
-            raise RewindError(f"{path}: {size:,} bytes are no file of keys; is it another file's content?")
+            raise RewindError(f"{path}: {size:,} bytes are not a file of keys; is it another file's content?")
         return read_user_text(path)
     except FileNotFoundError as error:
         near = difflib.get_close_matches(path.stem, [p.stem for p in path.parent.glob("*.yaml") if p != path], n=1)
@@ -354,7 +354,7 @@ def _config_path(folder: str | Path, name: str) -> Path:
 
 
 def _inherit_training(block: Any, base: Any) -> None:
-    """Fill in a block's ``training`` from ``base``; what is no mapping is left for validation to report."""
+    """Fill in a block's ``training`` from ``base``; what is not a mapping is left for validation to report."""
     if isinstance(block, dict) and isinstance(base, dict) and isinstance(block.get("training", {}), dict):
         block["training"] = merge_config(base, block.get("training", {}))
 
@@ -416,7 +416,7 @@ def _non_finite_numbers(value: Any, where: tuple[str, ...] = ()) -> Iterator[tup
     """Paths of infinite numbers and NaN, with the message for each."""
     if isinstance(value, float) and not math.isfinite(value):
         path = ".".join(where)
-        yield path, f"{path}: Input should be a finite number (given: {value})"
+        yield path, f"{path}: must be a finite number (given: {value})"
     inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for name, part in inner:
         yield from _non_finite_numbers(part, (*where, str(name)))
@@ -451,7 +451,7 @@ def _is_inherited(line: str, lines: list[str]) -> bool:
 
 
 def _is_rejected_alternative(raw: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
-    """Whether a fault only says that a built-in format is no module of the user's own.
+    """Whether a fault only says that a built-in format is not a module of the user's own.
 
     Pydantic tries every alternative of ``source`` and reports the faults of each.
     """
@@ -475,7 +475,7 @@ def _explain_error(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
         hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(sorted(valid))}"
         return f"{path}: unknown key; {hint}"
     if fault["type"] == "missing":
-        return f"{path}: this key is missing"
+        return f"{path}: {fault_message(fault)}"
     message, value = _error_message(fault), fault.get("input")
     if not fault["loc"] and fault["type"] == "value_error":
         return message  # about several keys, which it names itself
@@ -484,15 +484,13 @@ def _explain_error(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
 
 
 def _error_message(fault: Mapping[str, Any]) -> str:
-    """Pydantic's message, or one of ours where pydantic's speaks of Python types."""
+    """As :func:`rewind.config.base.fault_message`, for names of keys and files too."""
     kind, key = fault["type"], fault["loc"][-1:] == ("[key]",)
     if kind == "invalid_key" or (key and kind == "string_type"):
         return "this name is read as a number; write it in quotes"
-    if kind in ("model_type", "dict_type", "dataclass_type"):
-        return "a block of keys is expected here"
     if kind == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAME_PATTERN:
-        return f"no name of a file; {NAME_RULE}"
-    return str(fault["msg"]).removeprefix("Value error, ")
+        return f"not a valid file name; {NAME_RULE}"
+    return fault_message(fault)
 
 
 def _shorten_value(value: Any, most: int = 200) -> str:
@@ -511,7 +509,7 @@ def _valid_keys_at(model: type[BaseModel], where: list[Any]) -> list[str]:
         inner: list[type[BaseModel]] = []
         for current in models:
             field = current.model_fields.get(str(part))
-            # What is no key is the name of a method or a union's tag: the models stay the same.
+            # What is not a key is the name of a method or a union's tag: the models stay the same.
             inner += nested_models(field.annotation) if field else [current]
         models = inner
     fields = [entry for current in models for entry in current.model_fields.items()]

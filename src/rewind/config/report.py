@@ -137,7 +137,7 @@ class Tables(ConfigModel):
             if interval and not METRICS[metric].interval:
                 raise ValueError(f"column {column!r}: {metric} has no interval; remove `interval`")
         if all(split_column(column)[1] == RANK_COLUMN for column in columns):
-            raise ValueError(f"{RANK_COLUMN} alone is no table; add a metric")
+            raise ValueError(f"{RANK_COLUMN} alone is not a table; add a metric")
         return require_unique(columns)
 
     def default_metric(self) -> str:

@@ -122,7 +122,7 @@ class Text(ConfigModel):
     )
     max_vocabulary: int = config_field(
         DEFAULT_VOCABULARY_SIZE,
-        "Token ids of `tokenizer: miniclip`, four of which are no words; the most frequent words of the training "
+        "Token ids of `tokenizer: miniclip`, four of which are not words; the most frequent words of the training "
         "captions have one each, all others share one.",
         legacy_default=DEFAULT_VOCABULARY_SIZE,
         ge=8,
@@ -376,9 +376,7 @@ class Study(ConfigModel):
         method, where = self.methods[name], f"methods.{name}"
         options = {option: value for option, value in method.options.items() if option not in SCORING_OPTIONS}
         if method.noise or self.frames.noise:
-            raise RewindError(
-                f"{where}.noise: an encoder reads clips; noise is there for models that are trained here."
-            )
+            raise RewindError(f"{where}.noise: an encoder reads clips; noise is only for models that are trained here.")
         encoding = read_options(Encoding, options, f"{where}.options", f"{method.model} with an encoder")
         defaults = {key: getattr(self.frames, key) for key in ("max_frames", "sampling", "rate")}
         encoding = encoding.model_copy(
@@ -388,7 +386,7 @@ class Study(ConfigModel):
             # The same paths are allowed: `with_encoded_files` has put them there when a study is read again.
             if method.options.get(option, path) != path:
                 raise RewindError(
-                    f"{where}.options.{option}: there is an encoder, which makes the vectors; keep only one of them."
+                    f"{where}.options.{option}: the encoder makes the vectors; keep either it or the files."
                 )
         return encoding
 
@@ -707,7 +705,7 @@ def _precomputed_faults(study: Study) -> Iterator[str]:
         if study.evaluation.cosine_gap:
             yield (
                 f"evaluation.cosine_gap: gaps are computed on validation too, but methods.{name} has files for the "
-                "test split alone; set it to false, or take the method out"
+                "test split alone; set it to false, or remove the method"
             )
         if method.noise:
             yield f"methods.{name}.noise: {method.model} are files and look at no clip; remove the key"

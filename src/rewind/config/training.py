@@ -59,7 +59,7 @@ class Training(ConfigModel):
     )
     objective_options: dict[str, Any] = config_field(
         {},
-        "Options of the loss. All: exclude (same_text, twins), pairs of a batch that are no negatives of each other, "
+        "Options of the loss. All: exclude (same_text, twins), pairs of a batch that are not negatives of each other, "
         "docs/rtime.md. `sanw`: mode (vanilla, debias, bandpass), alpha (0.5), lambda (4), delta (0.6), m1 "
         "(0.3), m2 (0.8), gamma (0.05), floor (0.001), similarity (live, teacher), row_normalise, seed_compatible. "
         "`infonce`, `hnac`: docs/cosine-gap.md. `sigmoid`: initial_bias (-10), temperature. `cdcr`: docs/heads.md. "

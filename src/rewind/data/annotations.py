@@ -104,7 +104,7 @@ def select_originals(annotations: Annotations, path: str) -> Annotations:
     """The originals listed in the file ``path``, one per line, with their twins and captions.
 
     Raises:
-        RewindError: if the file is missing, lists nothing, or has an id that is no original of the annotations.
+        RewindError: if the file is missing, lists nothing, or has an id that is not an original of the annotations.
     """
     items = annotations.items
     item_ids = set(items["item_id"])

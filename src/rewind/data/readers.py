@@ -249,7 +249,7 @@ def open_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     """An npz that is read without pickles; arrays are unpacked when they are used, inside the block.
 
     Raises:
-        RewindError: for a file that is no npz, is cut short or damaged, or holds Python objects.
+        RewindError: for a file that is not an npz, is cut short or damaged, or holds Python objects.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -265,7 +265,7 @@ def open_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
             for member in archive.zip.infolist():
                 if not member.filename.endswith(".npy"):
                     raise RewindError(
-                        f"{path}: {member.filename!r} in it is no array; write it again, with numpy.savez."
+                        f"{path}: {member.filename!r} in it is not an array; write it again, with numpy.savez."
                     )
                 with archive.zip.open(member) as stream:
                     where = f"{path}: array {member.filename.removesuffix('.npy')!r}"
@@ -277,7 +277,7 @@ def npy(path: Path) -> np.ndarray:
     """The array of an npy, read without pickles.
 
     Raises:
-        RewindError: for a file that is no npy, is cut short or damaged, or holds Python objects.
+        RewindError: for a file that is not an npy, is cut short or damaged, or holds Python objects.
     """
     with reading_user_file(path, "npy", "write it again, with numpy.save"), path.open("rb") as stream:
         _check_member_header(stream, path.stat().st_size, str(path), "numpy.save")
@@ -405,7 +405,7 @@ def read_trec_run(path: Path) -> Iterator[ScoredPair]:
     """The pairs of a TREC run; empty lines are skipped, and ``.gz``, ``.bz2`` and ``.xz`` files are unpacked.
 
     Raises:
-        RewindError: naming the line that does not have six fields, or whose score is no number.
+        RewindError: naming the line that does not have six fields, or whose score is not a number.
     """
     raw = read_user_bytes(path, "write the scores there, or correct the path")
     if unpack := _DECOMPRESSORS.get(path.suffix):

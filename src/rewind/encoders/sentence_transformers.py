@@ -151,7 +151,7 @@ class SentenceTransformers(Encoder):
         options |= {name: own_options[name] for name in ("padding", "truncation", "max_length") if name in own_options}
         bare = all(type(part).__name__ in PLAIN_MODULES for part in self.model)
         # Modules that were published behind the towers were trained: the model's score is then the cosine of what they
-        # give, and the towers' own is no measure.
+        # give, and the towers' own is not a measure.
         compared = not self.video and (bare or not _declares_modules(encoding))
         frames, pixels = [clip[0] for clip in transformers.probe_clips(1)], {}
         if compared:

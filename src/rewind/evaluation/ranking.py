@@ -84,7 +84,7 @@ def setting_selection(setting: str, captions: pd.DataFrame, items: pd.DataFrame)
         if not paired.any():
             raise RewindError(
                 "evaluation.settings: 'binary' needs captions of a clip and of its time-reversed twin, and no twin "
-                "of the split has one; take binary out."
+                "of the split has one; remove binary."
             )
         return SettingSelection(setting, rows[paired], columns, binary=True)
     return SettingSelection(setting, rows, columns)
@@ -201,7 +201,7 @@ def _pair_kinds(
     scored: set[tuple[str, str]] = set()
     for rows in row_blocks(*similarity.shape):
         has_score = similarity[rows] != MISSING_SCORE
-        has_score[np.arange(len(has_score)), own[rows]] = False  # the truth alone is no gallery
+        has_score[np.arange(len(has_score)), own[rows]] = False  # the truth alone is not a gallery
         for whose, mask in ((ORIGINAL_CAPTIONS, ~is_twin[own[rows]]), (TWIN_CAPTIONS, is_twin[own[rows]])):
             columns = has_score[mask].any(axis=0)
             scored |= {(whose, which) for which, of_items in item_masks if columns[of_items].any()}

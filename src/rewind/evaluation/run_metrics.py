@@ -105,7 +105,7 @@ def _check_settings(settings: list[str], contents: dict[RunKey, dict[str, Any]])
                 direction_note = "" if setting in reasons_by_run[0] else f", {direction}"
                 raise RewindError(
                     f"evaluation.settings: no run of the study can be evaluated in {setting!r}{direction_note} "
-                    f"({unscored_reason(reasons_by_run[0], setting, direction)}); take it out."
+                    f"({unscored_reason(reasons_by_run[0], setting, direction)}); remove it."
                 )
 
 

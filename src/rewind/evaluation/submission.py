@@ -109,5 +109,5 @@ def _row_fault(row: list[str], ids: list[str], vectors: np.ndarray, position: in
         return f"the embedding is no list of numbers ({error})"
     if vector.shape != vectors[position].shape or not np.array_equal(vector, vectors[position]):
         return "the embedding is not the one that was written"
-    length = float(np.linalg.norm(vector.astype(np.float64)))  # in double precision, so that rounding is no fault
+    length = float(np.linalg.norm(vector.astype(np.float64)))  # in double precision, so that rounding is not a fault
     return "" if abs(length - 1) <= LENGTH_TOLERANCE else f"the embedding has length {length:.6f} and not 1"

@@ -58,7 +58,7 @@ def export_tasks(name: str, out: Path, copy: bool = False, config: Path = Path("
         The names of the tasks.
 
     Raises:
-        RewindError: if there is no such study or dataset, its data are not prepared, its items are no clips, or
+        RewindError: if there is no such study or dataset, its data are not prepared, its items are not clips, or
             ``out`` cannot be imported or holds something else.
     """
     dataset, settings, directions = _requested(name, config)
@@ -128,7 +128,7 @@ def _clip_files(folder: Path, items: pd.DataFrame, target: Path | None) -> dict[
     for item, clip_path, twin in zip(items["item_id"], items["path"], items["reversed"], strict=True):
         source = folder / clip_path
         if not clip_path or source.suffix in NORMALISED_IMAGE_SUFFIXES:
-            raise RewindError(f"{folder / 'items.csv'}: {item!r} is no clip; MTEB's tasks of clips need video files.")
+            raise RewindError(f"{folder / 'items.csv'}: {item!r} is not a clip; MTEB's video tasks need clips.")
         refuse_outside(clip_path, folder.parent, folder / "items.csv")
         if target is not None:
             file = extract_clip(source, target / "clips" / source.name).relative_to(target)

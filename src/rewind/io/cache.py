@@ -1,4 +1,4 @@
-"""A cache in a JSON file: it only saves work, so a broken one is empty, and a read-only folder is no error."""
+"""A cache in a JSON file: it only saves work, so a broken one is empty, and a read-only folder is not an error."""
 
 from __future__ import annotations
 

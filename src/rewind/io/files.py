@@ -76,7 +76,7 @@ def check_id(value: object, where: str) -> str:
 
 
 def require_regular_file(path: str | Path, missing: str = "", missing_ok: bool = False) -> None:
-    """Refuse what is no file before it is opened: opening a named pipe waits for ever, and a device may never end.
+    """Refuse what is not a file before it is opened: opening a named pipe waits for ever, and a device may never end.
 
     ``/dev/stdin`` and the paths of a shell's ``<(…)`` may be pipes.
 
@@ -123,7 +123,7 @@ def non_file_kind(path: str | Path) -> str:
 
 
 def require_intact_archive(path: str | Path) -> None:
-    """Refuse a zip archive with a damaged member; a file that is no zip archive passes.
+    """Refuse a zip archive with a damaged member; a file that is not a zip archive passes.
 
     PyTorch saves zip archives with a CRC-32 of every tensor, but does not check them when it loads.
 
@@ -148,7 +148,7 @@ def reading_user_file(path: str | Path, what: str, remedy: str = "write it again
     Only the reading of the file belongs in the block: a bug of ours there would be taken for a fault of the file.
 
     Args:
-        path: the file; what is no file is refused before the block (see :func:`require_regular_file`).
+        path: the file; what is not a file is refused before the block (see :func:`require_regular_file`).
         what: what should be in it, and where in it the block reads, for example ``npz`` or ``npz, array 'vectors'``.
         remedy: what to do about a broken file.
         missing: see :func:`require_regular_file`.
@@ -177,7 +177,7 @@ def reading_user_file(path: str | Path, what: str, remedy: str = "write it again
             raise cause from None
         if isinstance(error, RewindError) or _is_about_other_file(error, path):
             raise
-        reason = f"no {what} that can be read ({_short_reason(error)})"
+        reason = f"not a readable {what} ({_short_reason(error)})"
         raise RewindError(f"{printable_name(path)}: {reason}; {remedy}.") from error
 
 
@@ -359,7 +359,7 @@ def read_csv(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
         except (FileNotFoundError, pd.errors.EmptyDataError) as error:
             raise RewindError(f"{path}: missing or empty; a CSV with a header row is needed.") from error
         except (ValueError, IsADirectoryError) as error:  # not UTF-8, or rows of unequal length
-            raise RewindError(f"{path}: no CSV that can be read: {error}.") from error
+            raise RewindError(f"{path}: not a readable CSV: {error}.") from error
 
 
 def write_spreadsheet(path: str | Path, table: pd.DataFrame) -> None:
@@ -442,7 +442,7 @@ def check_output_folder(path: Path, option: str) -> None:
     """
     try:
         if path.exists() and not path.is_dir():
-            raise RewindError(f"{path}: no folder; name one, or remove what is there.")
+            raise RewindError(f"{path}: not a folder; name one, or remove it.")
         _check_folder_writable(path)
     except (RewindError, OSError) as error:
         raise RewindError(f"{option}: {user_message(error) or error}") from None

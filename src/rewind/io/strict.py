@@ -97,7 +97,7 @@ def decode_utf8(raw: bytes, where: str | Path) -> str:
     Traceback (most recent call last):
         ...
     rewind.errors.RewindError: captions.txt: not UTF-8: row 1, character 4 is the byte 0xE9, as in Latin-1 or \
-Windows-1252, or in a file that is no text; save it as UTF-8.
+Windows-1252, or in a file that is not text; save it as UTF-8.
     """
     for mark, name in _OTHER_ENCODINGS.items():
         if raw.startswith(mark):
@@ -109,14 +109,14 @@ Windows-1252, or in a file that is no text; save it as UTF-8.
         row, column = row_and_column(raw[: error.start].decode("utf-8-sig"))
         raise RewindError(
             f"{printable_name(where)}: not UTF-8: row {row}, character {column} is the byte "
-            f"0x{raw[error.start]:02X}, as in Latin-1 or Windows-1252, or in a file that is no text; {SAVE_AS_UTF8}."
+            f"0x{raw[error.start]:02X}, as in Latin-1 or Windows-1252, or in a file that is not text; {SAVE_AS_UTF8}."
         ) from error
     nul = text.find("\0")
     if nul >= 0:
         row, column = row_and_column(text[:nul])
         raise RewindError(
             f"{printable_name(where)}: row {row}, character {column} is a NUL character, as in UTF-16 or in a file "
-            f"that is no text; {SAVE_AS_UTF8}."
+            f"that is not text; {SAVE_AS_UTF8}."
         )
     if not text.strip():
         raise RewindError(f"{printable_name(where)}: the file is empty.")

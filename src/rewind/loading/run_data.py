@@ -112,7 +112,7 @@ class RunData:
             raise RewindError(
                 f"{self.cache}: features of another visual tower than this run's. A frozen tower must be the same in "
                 "every job: name its weights (backbone.weights, backbone.pretrained), train it first (pretraining), or "
-                "take visual out of the method's training.freeze. If only its weights changed, delete this file and "
+                "remove visual from the method's training.freeze. If only its weights changed, delete this file and "
                 "run again."
             )
 

@@ -256,7 +256,7 @@ def exclude_field() -> Any:
     """The configuration field ``exclude: list[Exclude]``, which every loss has."""
     return config_field(
         [],
-        "Pairs of a batch that are no negatives of each other besides those of the same item: captions of the same "
+        "Pairs of a batch that are not negatives of each other besides those of the same item: captions of the same "
         "words, and clips and their twins (which teach the direction of time).",
     )
 

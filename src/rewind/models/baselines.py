@@ -500,8 +500,8 @@ def check_pixels(method: Method, backbone: BackboneKeys) -> None:
         raise RewindError("methods.*.model: pixels looks at clips or images, and the dataset consists of vectors.")
     if method.training.freeze:
         raise RewindError(
-            f"{FREEZE_KEY}: {', '.join(method.training.freeze)}: pixels has no towers; cached features are another's, "
-            "so set freeze: [] for this method."
+            f"{FREEZE_KEY}: {', '.join(method.training.freeze)}: pixels has no towers; cached features belong "
+            "to other towers, so set freeze: [] for this method."
         )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from rewind.config import Backbone as BackboneKeys
 from rewind.config import Method
 from rewind.config import Text as TextKeys
+from rewind.config.base import fault_message
 from rewind.errors import RewindError
 from rewind.models.backbone import Backbone
 from rewind.models.clip4clip import Clip4Clip
@@ -161,7 +162,7 @@ def method_backbone(method: Method, backbone: BackboneKeys) -> BackboneKeys:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(["backbone", *map(str, first["loc"])])
-        raise RewindError(f"methods.*.options.{where}: {first['msg']}.") from None
+        raise RewindError(f"methods.*.options.{where}: {fault_message(first)}.") from None
 
 
 def _check(options: Mapping[str, Any]) -> None:

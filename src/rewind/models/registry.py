@@ -73,7 +73,7 @@ def make_component(component: Any, registry: Registry, name: str, options: Mappi
     """An instance of a class that a study names together with free options: a loss, a sampler.
 
     A class may declare its options as ``Options``, a :class:`rewind.config.base.ConfigModel`: it is then constructed
-    with an instance, else without arguments. What is no class is returned as it is.
+    with an instance, else without arguments. What is not a class is returned as it is.
 
     Args:
         component: what ``registry`` found.

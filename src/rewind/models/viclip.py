@@ -299,7 +299,7 @@ def load_viclip(model: nn.Module, path: str | Path, architecture: str) -> None:
 
     Raises:
         RewindError: if the file is missing, damaged, no ViCLIP, of another size (which is named), or holds values that
-            are no numbers.
+            are not numbers.
     """
     state = viclip_tensors(read_viclip(path), path)
     own = {name: value for name, value in model.state_dict().items() if name.startswith((*_PARTS, "logit_scale"))}
@@ -311,7 +311,7 @@ def load_viclip(model: nn.Module, path: str | Path, architecture: str) -> None:
     if _TEMPORAL_POSITIONS in state and state[_TEMPORAL_POSITIONS].ndim == 3:
         state[_TEMPORAL_POSITIONS] = resize_positions(state[_TEMPORAL_POSITIONS], own[_TEMPORAL_POSITIONS].shape[1])
     _check(own, state, path)
-    model.load_state_dict(state, strict=False)  # the model's other tensors, such as pixel means, are no weights
+    model.load_state_dict(state, strict=False)  # the model's other tensors, such as pixel means, are not weights
 
 
 def read_viclip(path: str | Path) -> State:

@@ -175,15 +175,15 @@ def _read_pickle(path: Path) -> State:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or foreign file fails with any type of error
         raise RewindError(
-            f"backbone.weights: {path} is no plain state dict ({type(error).__name__}): it is damaged, or holds more "
-            "than tensors and plain values. Save the model's state_dict() alone, best as safetensors."
+            f"backbone.weights: {path} is not a plain state dict ({type(error).__name__}): it is damaged, or holds "
+            "more than tensors and plain values. Save the model's state_dict() alone, best as safetensors."
         ) from error
     for block in ("state_dict", "model_state_dict"):  # of training checkpoints
         state = state.get(block, state) if isinstance(state, Mapping) else state
     odd = next((n for n, v in state.items() if not isinstance(v, Tensor)), None) if isinstance(state, Mapping) else "?"
     if odd is not None or not state:
         what = f"a {type(state).__name__}" if odd == "?" else f"{odd!r} is no tensor" if odd else "it is empty"
-        raise RewindError(f"backbone.weights: {path} is no state dict: {what}. Save the model's state_dict() alone.")
+        raise RewindError(f"backbone.weights: {path} is not a state dict: {what}. Save the model's state_dict() alone.")
     return _unprefixed(state)
 
 

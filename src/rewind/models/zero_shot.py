@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from rewind.config import Backbone as BackboneKeys
 from rewind.config import Method
 from rewind.config import Text as TextKeys
+from rewind.config.base import fault_message
 from rewind.errors import RewindError
 from rewind.models.architectures import load_architecture
 from rewind.models.clip4clip import Clip4Clip
@@ -118,7 +119,7 @@ def _own_text(method: Method, keys: BackboneKeys, text: TextKeys) -> TextKeys:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(["text", *map(str, first["loc"])])
-        raise RewindError(f"methods.*.options.{where}: {first['msg']}.") from None
+        raise RewindError(f"methods.*.options.{where}: {fault_message(first)}.") from None
 
 
 def _parameters_to_buffers(model: ModuleT) -> ModuleT:

@@ -235,7 +235,7 @@ def ranked_columns(results: Results, directions: list[str]) -> tuple[MetricColum
         if direction and direction not in directions:
             raise RewindError(
                 f"tables.columns: {template!r}: {direction} was not evaluated; add it to evaluation.directions, or "
-                "take the column out."
+                "remove the column."
             )
         columns.append(
             MetricColumn(metric, metric, direction or directions[0], display == "interval" or metric == RANK_COLUMN)

@@ -165,7 +165,7 @@ class MethodVerdict:
 def judge_methods(results: Results) -> list[MethodVerdict]:
     """The verdict on every method that the study names, in its order.
 
-    All conditions must hold for the same claim: a gain in one metric and significance in another are no win.
+    All conditions must hold for the same claim: a gain in one metric and significance in another are not a win.
 
     Raises:
         RewindError: for numbers that are missing; see also :func:`rewind.report.results.check_results`.

@@ -119,7 +119,7 @@ def _may_be_index(path: Path) -> bool:
 
 
 def print_status(text: str) -> None:
-    """Print a sentence that is no result, on standard error."""
+    """Print a sentence that is not a result, on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rewind.config import RunSpec
+from rewind.config.base import fault_message
 from rewind.errors import RewindError
 from rewind.io.strict import read_user_json
 from rewind.provenance import file_hash
@@ -163,7 +164,7 @@ def _run_spec(values: dict[str, Any], root: Path, where: Path) -> RunSpec:
         fault = error.errors()[0]
         key = ".".join(map(str, fault["loc"]))
         raise RewindError(
-            f"{where}: spec.{key}: {fault['msg']}; it was made by another version of Rewind. Train the run again."
+            f"{where}: spec.{key}: {fault_message(fault)}; another version of Rewind wrote it. Train the run again."
         ) from None
     backbone = spec.backbone
     changes: dict[str, Any] = {"architecture": _existing_path(root, backbone.architecture)}

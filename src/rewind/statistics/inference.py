@@ -227,7 +227,7 @@ def _infer(
     is_zero = np.abs(estimate) <= RELATIVE_ROUNDING * scale
     has_random_seeds = claims & np.isfinite(seed_dfs).any(axis=-1)
     return Inference(
-        estimate=np.where(no_variance & is_zero, 0.0, estimate),  # rounding is no difference
+        estimate=np.where(no_variance & is_zero, 0.0, estimate),  # rounding is not a difference
         variance=variance,
         df=np.where(no_variance, np.nan, df),
         seed_share=np.where(no_variance | ~has_random_seeds, np.nan, seed_share),

@@ -37,7 +37,7 @@ def spread_ratio(first: Sequence[float], second: Sequence[float], confidence: fl
 
     Returns:
         Ratio, low and high: below 1, the first varies less. NaN where either has one seed or does not vary, as may
-        happen with few queries: such a zero is no measurement of a spread.
+        happen with few queries: such a zero is not a measurement of a spread.
 
     Example:
         >>> ratio, low, high = spread_ratio([40.0, 41.0, 42.0], [39.0, 41.0, 43.0], 0.95)

@@ -42,7 +42,7 @@ class Design:
     Attributes:
         seeds: per method; one number, or one for each method. 1 is a fixed model, tested over queries.
         queries: of every method, a multiple of ``cluster``.
-        cluster: queries of each cluster; :mod:`rewind.statistics.power` also takes a mean that is no whole number.
+        cluster: queries of each cluster; :mod:`rewind.statistics.power` also takes a mean that is not a whole number.
         seed_sd: standard deviation in points of R@1 of the effect of a seed on all queries alike; one number, or one
             for each method. The effect of retraining on single queries (``disagreement``) adds to the spread of R@1
             over seeds.

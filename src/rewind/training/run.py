@@ -115,7 +115,7 @@ def infonce_of_scores(similarity: np.ndarray, item_of_caption: np.ndarray, size:
     """InfoNCE of a model's similarities, symmetric over both directions: comparable whatever loss trains the model.
 
     Captions are taken in their order, ``size`` at a time, each with its item; the mean over batches weights each by its
-    captions. An item is no negative of its other captions.
+    captions. An item is not a negative of its other captions.
 
     Args:
         similarity: (n, m) logits.

@@ -12,7 +12,7 @@ A store is a folder of ``shards/<shard>.bin``, ``items.csv`` and, written last, 
   ``items.csv``.
 
 A twin whose decoded frames are exactly its original's in opposite order has no row of its own: ``items.csv`` names the
-original's row for it, mirrored. Both are decoded to find out, so a reversed file of the user's own that is no exact
+original's row for it, mirrored. Both are decoded to find out, so a reversed file of the user's own that is not an exact
 mirror keeps its frames. No path, date or machine is written: the same clips give the same bytes.
 """
 
@@ -335,7 +335,7 @@ def _read_items(index: Path, content: dict[str, Any]) -> pd.DataFrame:
 
 def store_remedy(index: Path) -> str:
     """How to repair a store: run its own job alone, without those that depend on it."""
-    return f"make it again with `snakemake --cores all --force {index}` (shards that are whole are not decoded again)."
+    return f"make it again with `snakemake --cores all --force {index}` (intact shards are not decoded again)."
 
 
 # ---- Checksums of rows ---------------------------------------------------------------------------------------------
@@ -432,7 +432,7 @@ def _load_row_checksums(store: FrameStore, number: int) -> list[int]:
 
 
 def verify_row_checksums(shard: Path, sha256: str, row_bytes: int) -> None:
-    """Compare the row checksums of an undamaged shard with the shard; a missing file is no error.
+    """Compare the row checksums of an undamaged shard with the shard; a missing file is not an error.
 
     Raises:
         RewindError: naming the file.

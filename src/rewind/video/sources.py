@@ -300,7 +300,7 @@ class SourceListing:
             try:
                 notes |= json.loads(path.read_text(encoding="utf-8"))["clips"]
             except (OSError, ValueError, KeyError, TypeError, RecursionError):
-                continue  # a broken note is no note: its files are then told apart by their times
+                continue  # a broken note is not a note: its files are then told apart by their times
         try:
             with (self.videos / "inventory.csv").open(newline="", encoding="utf-8") as stream:
                 for row in csv.DictReader(stream):
@@ -420,7 +420,7 @@ def unpack_sources(packed: Path, folder: Path) -> None:
             path = folder / member.name
             stream = archive.extractfile(member)
             if stream is None or not path.resolve().is_relative_to(folder.resolve()):
-                raise RewindError(f"{packed}: {member.name!r} is no file of this data set; make it again.")
+                raise RewindError(f"{packed}: {member.name!r} is not a file of this data set; make it again.")
             content = stream.read()
             if path.is_file() and path.stat().st_size == member.size and path.read_bytes() == content:
                 continue

@@ -157,5 +157,5 @@ def _load_edits(path: Path) -> list[AcceptedEdit]:
     with reading_user_file(path, "list of accepted edits", remedy):
         edits = [AcceptedEdit(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
         if not all(isinstance(value, str) for edit in edits for value in (edit.stage, edit.job, edit.recorded)):
-            raise TypeError("a stage, a job or a sum is no text")
+            raise TypeError("a stage, a job or a sum is not text")
         return edits

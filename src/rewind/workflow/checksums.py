@@ -80,7 +80,7 @@ def structural_fault(path: Path, thoroughly: bool = False) -> str:
         return check(path, thoroughly)
     except Exception as error:  # each format and library raises kinds of its own
         reraise_system_error(error, path)
-        return f"no {_KIND_NAMES[path.suffix]} that can be read, it was cut or changed ({_first_line(error)})"
+        return f"not a readable {_KIND_NAMES[path.suffix]}; it was truncated or changed ({_first_line(error)})"
 
 
 def how_to_remake(path: str | Path) -> str:

@@ -34,7 +34,7 @@ def parse_overrides(overrides: Any) -> dict[str, dict[str, Any]]:
     """Overrides as nested blocks with typed values, by kind (``studies``, ``datasets``) and name.
 
     Raises:
-        RewindError: naming the key that is no block, has an empty part, or whose value cannot be read.
+        RewindError: naming the key that is not a block, has an empty part, or whose value cannot be read.
 
     >>> parse_overrides({"studies.demo.training.epochs": "2"})
     {'studies': {'demo': {'training': {'epochs': 2}}}, 'datasets': {}}
@@ -63,7 +63,7 @@ def _nest_keys(value: Any, where: str) -> dict[str, Any]:
     """A block whose dotted keys (``training.epochs``) became nested blocks.
 
     Raises:
-        RewindError: if ``value`` is no block, or a key has an empty part.
+        RewindError: if ``value`` is not a block, or a key has an empty part.
     """
     if not isinstance(value, Mapping):
         raise RewindError(
@@ -314,7 +314,7 @@ def custom_rules(config: Mapping[str, Any]) -> list[str]:
     """Files of the user's own rules (``custom_rules``), as absolute paths.
 
     Raises:
-        RewindError: if the key is no list, or a file is missing.
+        RewindError: if the key is not a list, or a file is missing.
     """
     names = config.get("custom_rules") or []
     names = [names] if isinstance(names, str) else names

@@ -153,7 +153,7 @@ def _bound_names(node: ast.stmt, package: str) -> Iterator[tuple[str, Target]]:
         for alias in node.names:
             first = alias.name.partition(".")[0]
             yield alias.asname or first, (alias.name if alias.asname else first, "")
-            yield alias.name, (alias.name, "")  # `a.b` is no variable: this says which module was run, read or not
+            yield alias.name, (alias.name, "")  # `a.b` is not a variable: this says which module was run, read or not
     elif isinstance(node, ast.ImportFrom):
         # Each dot of a relative import beyond the first leads one package up.
         parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []

@@ -88,7 +88,7 @@ def is_ignored(name: str) -> bool:
 
 ZERO_SHOT_VALIDATION = ("rewind.evaluation.zero_shot:validation_task", "rewind.evaluation.zero_shot:validation_file")
 TRANSCODE_CLIP, NORMALISE_IMAGE = "rewind.video.transcode:transcode_clip", "rewind.video.images:normalise_image"
-# Called around a job that computes with torch, by code that is no part of a hash.
+# Called around a job that computes with torch, by code that is not part of a hash.
 _TORCH_SETUP = "rewind.torch_setup:set_deterministic"
 # Methods come as attributes of a study, so no function names their class.
 _METHOD_CLASS = "rewind.config.methods:Method"

@@ -81,7 +81,7 @@ class UserInputs:
         return current
 
     def keep(self) -> None:
-        """Write the files seen; a read-only folder is no error."""
+        """Write the files seen; a read-only folder is not an error."""
         if self._new and self.writes:
             with (
                 contextlib.suppress(OSError),

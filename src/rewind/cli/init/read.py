@@ -182,7 +182,7 @@ def read_caption_csv(path: Path) -> UserData:
     """Read a CSV with one row per caption.
 
     Raises:
-        RewindError: for a file that is no CSV, or has no captions or no names of clips.
+        RewindError: for a file that is not a CSV, or has no captions or no names of clips.
     """
     data = UserData(path)
     rows = list(read_user_csv(path, CsvColumns((), others=True)))
@@ -199,7 +199,7 @@ def read_caption_jsonl(path: Path) -> UserData:
     """Read JSON lines with one object per caption.
 
     Raises:
-        RewindError: for a line that is no JSON object of texts.
+        RewindError: for a line that is not a JSON object of texts.
     """
     objects = []
     for number, line in enumerate(split_lines(read_user_text(path)), start=1):
@@ -218,7 +218,7 @@ def read_caption_objects(path: Path, objects: Iterable[tuple[str, object]]) -> U
         objects: (place in the file, value) of each.
 
     Raises:
-        RewindError: for a value that is no object, or a list of captions with anything but texts.
+        RewindError: for a value that is not an object, or a list of captions with anything but texts.
     """
     data, rows = UserData(path), []
     for where, value in objects:
@@ -329,7 +329,7 @@ def read_caption_json(path: Path, trained: bool) -> UserData:
             its captions, and otherwise as test data.
 
     Raises:
-        RewindError: for a file that is no JSON, or in neither form.
+        RewindError: for a file that is not a JSON, or in neither form.
     """
     content = read_user_json(path)
     if isinstance(content, list):

@@ -274,7 +274,7 @@ def _rehearse_study(
     cost = None
     if outcome.code == 0:
         cost = estimate_cost(study, datasets, prepared, options.machine, options.items, outcome.seconds, options.cores)
-        # Their size has been counted; they are no results, and may take several GB.
+        # Their size has been counted; they are not results, and may take several GB.
         for model in results.rglob("*.safetensors"):
             model.unlink()
     return Rehearsal(name, prepared, outcome, jobs, cost, sanity)

@@ -363,7 +363,7 @@ def _take_first_items(dataset: Dataset, folder: Path, sizes: SplitSizes) -> tupl
             raise RewindError(
                 f"config/datasets/{dataset.name}.yaml: not one {dataset.items[:-1]} of the {split} split is in "
                 f"{finder.root}, so the study could not run either. Put some there, or move the folder away to "
-                "rehearse with stand-ins."
+                "rehearse with dummy data."
             )
     path = folder / "only.txt"
     write_text(path, "\n".join(item for items in chosen.values() for item in items) + "\n")
@@ -378,13 +378,13 @@ def _make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> tuple
     if keys is None:
         check_sources(dataset)  # says what is missing, if that is it
         raise RewindError(
-            f"config/datasets/{dataset.name}.yaml: source.format: {name} has no stand-ins, and the files that it names "
+            f"config/datasets/{dataset.name}.yaml: source.format: {name} has no dummy data, and the files it names "
             "are not here; add a function make_dummy_data(dataset, folder, sizes) to its module "
             f"({docs_page('add-a-dataset.md')})."
         )
     if name == "shapes":
         return keys, f"{dataset.name}: fewer clips, drawn as in the study"
-    return keys | {"only": None}, f"{dataset.name}: stand-ins, in files of the format {name}"
+    return keys | {"only": None}, f"{dataset.name}: dummy data in the format {name}"
 
 
 def _make_dummy_groups(name: str, keys: ConfigValues, folder: Path) -> str:

@@ -8,5 +8,5 @@ A format is found by the name under which its reader is registered (:data:`rewin
 
 Its module also has ``make_dummy_data``, which writes a few invented items in its files (:mod:`rewind.data.dummy`).
 
-``cifar10`` is no dataset format: it reads labelled images for zero-shot classification.
+``cifar10`` is not a dataset format: it reads labelled images for zero-shot classification.
 """

@@ -423,7 +423,7 @@ def check_embedding_matrix(archive: NpzArchive, name: str) -> NpzMember:
     """The header of a matrix of vectors.
 
     Raises:
-        RewindError: if it is no matrix of floating-point numbers, or has no rows or columns.
+        RewindError: if it is not a matrix of floating-point numbers, or has no rows or columns.
     """
     member = archive.member(name)
     if len(member.shape) != 2 or member.dtype.kind != "f" or 0 in member.shape:
@@ -545,7 +545,7 @@ def write_challenge_files(
     """
     names = (items["item_id"] + items["path"].map(lambda path: Path(path).suffix)).to_numpy(dtype=str)
     rows = pd.Series(np.arange(len(items)), index=items["item_id"])[captions["video_id"]].to_numpy()
-    # Any: to a type checker one of the names could be an option of savez, which is no array.
+    # Any: to a type checker one of the names could be an option of savez, which is not an array.
     arrays: dict[str, Any] = challenge_arrays(text, images, names, captions["caption"], rows)
     with atomic_write(folder / "train.npz") as temporary:
         np.savez(temporary, **arrays)

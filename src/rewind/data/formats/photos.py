@@ -122,7 +122,7 @@ def split_images(names: list[str], keys: ImageSplitConfig, where: str) -> dict[s
 def item_id_from_file(name: str) -> str:
     """An id from a file name, without its suffix.
 
-    A name that is no safe id gets a part of its hash, so that different names have different ids.
+    A name that is not a safe id gets a part of its hash, so that different names have different ids.
 
     >>> item_id_from_file("photo_1.jpg"), item_id_from_file("trip/café 1.jpg")
     ('photo_1', 'trip_caf_1-10e166d9')

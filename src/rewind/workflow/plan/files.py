@@ -19,7 +19,7 @@ Files = dict[str, Any]
 
 
 def user_files(paths: Iterable[str | None]) -> list[str]:
-    """Files that a key names; what rules made (vectors of a model by name, say) is no file of the user's.
+    """Files that a key names; what rules made (vectors of a model by name, say) is not a file of the user's.
 
     >>> [type(path).__name__ for path in user_files(["captions.csv", None, "results/data/clips/made/train.npz"])]
     ['UserFile', 'str']

@@ -767,7 +767,7 @@ class StudyPlan:
         return CodeDependencies(modules, zero_shot, files=files)
 
     def _scored(self, names: Sequence[str], seed: int | None, files: Sequence[str] = ()) -> CodeDependencies:
-        """Of a stage that runs models of methods; how they were trained is no part of it."""
+        """Of a stage that runs models of methods; how they were trained is not part of it."""
         methods = [self.method(name) for name in names]
         modules = [module for method in methods for module in self._model_modules(method)]
         return CodeDependencies(modules, files=[*files, *self._model_files(methods, seed)])

@@ -59,7 +59,7 @@ class Check(NamedTuple):
         needs: the attribute of :class:`Preflight` without which there is nothing to check.
         when: ``read``, whenever the workflow is read: all faults are told together; or ``start``, just before the first
             job: the first check that finds something ends it.
-        run: returns what is wrong by file; what is no fault of a file it raises.
+        run: returns what is wrong by file; what is not a fault of a file it raises.
         only_once: whether later checks are silent about the keys that it refuses.
     """
 
@@ -175,7 +175,7 @@ def run_checks(when: Literal["read", "start"], inputs: Preflight, faults: FaultC
 
     Raises:
         ConfigErrors: everything that is wrong in files.
-        RewindError: what is no fault of a file, from the first check that finds it.
+        RewindError: what is not a fault of a file, from the first check that finds it.
 
     >>> run_checks("start", Preflight({}, lost=["0-of-1.tar"], planned=[("video_shard", ["0-of-1.tar"])]))
     """

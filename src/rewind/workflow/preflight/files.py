@@ -71,7 +71,7 @@ def dataset_faults(dataset: Dataset) -> list[str]:
 
 
 def _wrong_file_kind(path: str) -> str:
-    """Why a path is no regular file (a folder, a named pipe, a device), in words; empty for a file or a missing one."""
+    """Why a path is not a regular file, such as a named pipe, in words; empty for a regular file or a missing one."""
     try:
         require_regular_file(path, missing_ok=True)
     except RewindError as error:

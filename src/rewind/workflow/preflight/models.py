@@ -251,7 +251,7 @@ def _collect_faults(faults: list[str], spec: RunSpec, where: str = "") -> Iterat
         faults.append(str(error))
     except Exception as error:
         if is_system_error(error):
-            raise  # a fault of the machine, such as a full disk, is no fault of a key
+            raise  # a fault of the machine, such as a full disk, is not a fault of a key
         if where:
             faults.append(f"{where}: {type(error).__name__}: {error}")
             return
