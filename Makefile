@@ -31,7 +31,7 @@ help:
 	@echo 'make translator_stamps   a learnt map from caption vectors to image vectors'
 	@echo 'make models_demo         vectors, scores and models by name beside trained ones'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
-	@echo 'make test-workflows   tests that run whole workflows, kill and edit them'
+	@echo 'make test-workflows   whole workflows, killed and edited, and other tests that take seconds'
 	@echo 'make messages write what tests expect Rewind to say: tests/messages.txt'
 	@echo 'make golden   what agrees with the original authors'"'"' code, how many numbers, and how closely'
 	@echo 'make rehearse   run every study on a handful of items, to its last stage'
@@ -65,15 +65,15 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist l
 TESTED := $(VENV)/.ready-dev $(VENV)/.ready-towers $(VENV)/.ready-models
 
 test: $(TESTED)
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -m 'not slow and not workflow'
 
-# From clips to tables, killed, edited and resumed: longer than all other tests together.
+# From clips to tables, killed, edited and resumed, and whatever takes seconds: longer than all other tests together.
 test-workflows: $(TESTED)
-	$(PYTEST) -m slow
+	$(PYTEST) -m 'slow or workflow'
 
 # What the tests expect Rewind to say, tests/messages.txt, after a message was reworded: read the difference.
 messages: $(TESTED)
-	$(PYTEST) --renew-messages -m 'not slow'
+	$(PYTEST) --renew-messages -m 'not workflow'
 
 # Before a release: faults planted one at a time, and which test finds each.
 seeded-faults: $(TESTED)

@@ -506,7 +506,7 @@ def copy_checkout(target: Path) -> None:
 
 def run_tests(root: Path, files: list[str], processes: int = 0) -> tuple[bool, str]:
     """Run fast tests up to the first that fails; returns whether one did, and its name."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *files]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not workflow", "-p", "no:cacheprovider", *files]
     command += ["--numprocesses", str(processes)]
     # Bytecode is not written: of two texts of one length, written within a second, Python would take the old one.
     environment = os.environ | {"PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}

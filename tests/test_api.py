@@ -183,6 +183,7 @@ def test_components_are_importable_by_plain_names(registry):
         _ = package.Nothing
 
 
+@pytest.mark.slow
 def test_the_package_imports_nothing_by_itself_and_its_functions_are_no_modules():
     code = (
         "import sys, rewind\n"
@@ -193,7 +194,7 @@ def test_the_package_imports_nothing_by_itself_and_its_functions_are_no_modules(
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_evaluate_returns_the_workflows_numbers_and_they_are_those_of_the_other_functions(tmp_path):
     make_working_folder(tmp_path)
     write_captions(tmp_path / "doors.csv")
@@ -229,6 +230,7 @@ def test_evaluate_returns_the_workflows_numbers_and_they_are_those_of_the_other_
     pd.testing.assert_frame_equal(compared.intervals[list(wanted.columns)], wanted, check_exact=True)
 
 
+@pytest.mark.slow
 def test_the_page_runs_as_it_stands_and_imports_no_torch(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/python-api.md").read_text(), re.DOTALL)
     notebook, twins, components, ours, _ = blocks  # the last one is ranx, which is not installed here

@@ -75,6 +75,7 @@ def in_a_fresh_process(code: str, folder: Path) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [
@@ -98,6 +99,7 @@ def test_the_library_itself_imports_none_of_them(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.slow
 def test_operators_that_are_there_are_not_named_again(tmp_path: Path) -> None:
     """As beside a torchvision that was built without CUDA: a second definition would be an error."""
     code = """

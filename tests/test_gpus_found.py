@@ -106,6 +106,7 @@ with job_session(sys.argv[1], gpus=1, require_gpu=sys.argv[2] == "yes"):
 """
 
 
+@pytest.mark.slow
 def test_a_gpu_that_torch_cannot_use_is_none(tmp_path):
     """A driver that does not fit, or a CPU build of torch beside a GPU: the job would train on the CPU for weeks."""
     lie = program(tmp_path / "bin", "echo GPU-ffffffff-ffff-ffff-ffff-ffffffffffff")
@@ -130,12 +131,14 @@ with job_session(sys.argv[1], gpus=1):
 """
 
 
+@pytest.mark.slow
 def test_a_job_on_a_gpu_multiplies_in_tf32_and_records_it(tmp_path):
     found = program(tmp_path / "bin", f"echo {UUIDS[0]}")
     assert python(TF32, tmp_path / "a.log", path=found) == "False True True"
     assert python(TF32, tmp_path / "b.log", path=found, NVIDIA_TF32_OVERRIDE="0") == "False True False"
 
 
+@pytest.mark.slow
 def test_the_doctor_says_what_is_wrong(tmp_path):
     lie = program(tmp_path / "bin", "case $1 in *driver*) echo 580.1;; *) echo GPU-x;; esac")
     code = "from rewind.cli.main import main; main(['doctor'])"

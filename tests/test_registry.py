@@ -57,6 +57,7 @@ def test_names_are_known_without_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["import torchvision", "from torchvision import ops", "import open_clip"])
 def test_a_module_of_ones_own_imports_torchvision_as_usual(tmp_path: Path, first: str):
     (tmp_path / "mine.py").write_text(

@@ -61,6 +61,7 @@ model = torch.nn.Linear(300, 300)
 LARGE = "File too large"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "write, said",
     [
@@ -89,6 +90,7 @@ def test_a_file_that_finds_no_room_is_named(tmp_path, write, said):
     assert (tmp_path / "kept.csv").read_text() == "old"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body, said",
     [
@@ -127,6 +129,7 @@ def test_a_log_that_cannot_be_written_is_told(tmp_path):
     assert code == 1 and err.count("\n") < 5 and "job.log: " in err and "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_standard_output_without_room():
     if not Path("/dev/full").is_char_device():
         pytest.skip("no /dev/full here")

@@ -122,6 +122,7 @@ def part(text: str, *beginnings: str) -> str:
     return "\n".join(line for line in text.splitlines() if kept.match(line))
 
 
+@pytest.mark.slow
 def test_the_doctor_names_studies_that_lack_their_weights(tmp_path):
     folder = tmp_path / "config/studies"
     folder.mkdir(parents=True)
@@ -142,6 +143,7 @@ def test_the_doctor_names_studies_that_lack_their_weights(tmp_path):
     assert "study broken" in done.stdout and "study small" not in done.stdout and "study packaged" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_reader_who_leaves_gets_no_traceback():
     command = f"{sys.executable} -u {ROOT / 'tools/publish'} --check | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)

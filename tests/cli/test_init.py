@@ -21,6 +21,7 @@ from rewind.data.groups import dataset_has_groups, read_groups
 pytest_plugins = ["init_room"]
 
 
+@pytest.mark.slow
 def test_a_table_of_clips_becomes_a_study_of_time(here, init):
     before = Path(both_ways()).read_bytes()
     said = init("mine/clips.csv", look=None)
@@ -244,7 +245,7 @@ def test_odd_names_stay_values(here, init):
     assert annotations.captions["caption"][3] == 'colour: "3" # {x}'
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_the_page_is_followed_to_a_dry_run(here):
     """The script, the command and what it prints, in a checkout; and what the workflow would then run."""
     page = (ROOT / "docs/your-own-clips.md").read_text(encoding="utf-8")

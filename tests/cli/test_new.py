@@ -107,6 +107,7 @@ def test_every_file_that_the_workflow_names_is_in_the_wheel(wheel):
             assert f"{top}workflow/{name}" in names, rules
 
 
+@pytest.mark.slow
 def test_the_code_of_stages_is_the_same_in_a_wheel_and_in_a_checkout(installed):
     assert (installed / "rewind/_workflow/workflow/scripts/train.py").is_file()
     here, there = StageCode(library=ROOT / "src/rewind"), StageCode(library=installed / "rewind")
@@ -249,7 +250,7 @@ def test_a_version_names_its_commit(text, commit, dirty):
     assert _commit_in_version(text) == {"commit": commit, "dirty": dirty}
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_the_wheel_alone_runs_a_study_that_is_not_stale_in_a_checkout(wheel, installed, tmp_path):
     env = with_library(installed)
     assert "snakemake --cores all" in run(tmp_path, env, "rewind", "new", "work")

@@ -45,6 +45,7 @@ def small(name: str, folder: Path) -> Dataset:
     return Dataset(name="few", source=source | keys, reverse=reverse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_stand_ins_are_read_as_the_real_files_are(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -78,6 +79,7 @@ def test_a_part_of_a_data_set_keeps_twins_and_captions(tmp_path):
     assert few.notes["only"]["originals"] == 1 and few.notes["only"]["of"] == 13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("content", "place"), [("", "only.txt"), ("nobody\n", "only: only.txt"), (None, "only.txt")])
 def test_a_part_that_names_no_item_is_refused(tmp_path, content, place):
     dataset = small("internvid", tmp_path / "raw")
@@ -142,7 +144,7 @@ def test_a_format_of_the_users_own_has_dummy_data(name, declared, warned, tmp_pa
         keys, note = shrink(dataset, tmp_path)
     assert any("rename `stand_in" in str(each.message) for each in caught) == warned
     found = read_annotations(Dataset.model_validate({"name": "few"} | keys), "")
-    assert found.items["split"].value_counts().to_dict() == SIZES.counts() and "stand-ins" in note
+    assert found.items["split"].value_counts().to_dict() == SIZES.counts() and "dummy data" in note
     rows = build_inventory(Dataset.model_validate({"name": "few"} | keys), found, Path())
     assert (rows["source"] != "").all(), "every item has its file"
 

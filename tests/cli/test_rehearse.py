@@ -65,7 +65,7 @@ def broken(checkout) -> subprocess.CompletedProcess:
     return rehearse(checkout, "mine", "--cores", "8", "--json", "told.json")
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_fault_in_the_last_stage_is_found_in_time(checkout, broken):
     assert broken.returncode == 1 and "Failed: page" in broken.stdout and "KeyError: 0" in broken.stdout
     (told,) = json.loads((checkout.folder / "told.json").read_text())
@@ -77,7 +77,7 @@ def test_a_fault_in_the_last_stage_is_found_in_time(checkout, broken):
     }.items()
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_every_stage_before_it_was_walked_on_the_users_clips(checkout, broken):
     results = checkout.folder / "results/rehearsal/mine/results/mine"
     assert "the first of your own videos (64 train, 12 valid, 12 test)" in broken.stderr
@@ -89,7 +89,7 @@ def test_every_stage_before_it_was_walked_on_the_users_clips(checkout, broken):
     assert len(history) == 3, "30 epochs are three here"
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_the_whole_is_priced_by_what_was_measured(checkout, broken, monkeypatch):
     monkeypatch.chdir(checkout.folder)
     study, datasets = load_with_overrides("mine")
@@ -106,6 +106,7 @@ def test_the_whole_is_priced_by_what_was_measured(checkout, broken, monkeypatch)
     assert train.whole_seconds >= train.rate * train.count > 0, "the rest is what jobs start with"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_rehearsed_is_said(checkout, tmp_path):
     done = rehearse(checkout, "mine", "--items", "5,x")
     assert done.returncode == 1

@@ -58,6 +58,7 @@ def test_keys_of_the_files_stay_beside_those_that_were_typed():
     assert job == config
 
 
+@pytest.mark.slow
 def test_snakemake_hands_down_what_is_proof(tmp_path):
     """In a workflow of its own, whose job is a process of Snakemake's behind the shell that Snakemake starts."""
     (tmp_path / "Snakefile").write_text(

@@ -250,6 +250,7 @@ def sound_or_told(content: str | bytes, config: dict | None = None) -> None:
         message.encode()  # it can be printed
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data(), name=st.sampled_from(["demo", "miniclip", "translator", "sanw"]))
 def test_anything_at_any_place_of_a_study(checkout, data, name):
@@ -269,6 +270,7 @@ def test_anything_at_any_place_of_a_dataset(checkout, data, name):
     sound_or_told(study, {"overrides": {"datasets": {name: {dotted: changed}}}})
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 @given(over=NESTED, text=st.text(max_size=30), part=st.sampled_from(["", "studies", "studies.s", "studies.s.training"]))
 def test_anything_as_overrides(checkout, over, text, part):
@@ -297,6 +299,7 @@ def test_any_value_behind_a_key(text):
         parse_yaml(text, "here")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content, typed, said",
     [

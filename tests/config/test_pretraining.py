@@ -53,7 +53,7 @@ def models(plan: dict[str, set[str]]) -> list[str]:
     return sorted(path.split("/", 2)[2] for path in plan if "/pretrained" in path)
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_every_run_starts_from_the_pre_training_of_its_seed(checkout):
     plan = planned(checkout)
     assert models(plan) == [f"pretrained/seed{seed}/model.safetensors" for seed in (0, 1)]
@@ -72,7 +72,7 @@ def test_every_run_starts_from_the_pre_training_of_its_seed(checkout):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_method_with_seeds_of_its_own_brings_their_pre_trainings(checkout):
     plan = planned(checkout, "methods.seqLSTM.seeds: [5, 1], methods.plain: {model: zero_shot}")
     assert models(plan) == [f"pretrained/seed{seed}/model.safetensors" for seed in (0, 1, 5)]
@@ -84,7 +84,7 @@ def test_a_method_with_seeds_of_its_own_brings_their_pre_trainings(checkout):
     assert "results/mini/pretrained/seed1/model.safetensors" in plan["results/mini/runs/plain/seed1/model.safetensors"]
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_shared_pre_training_is_one(checkout):
     plan = planned(checkout, "pretraining.shared: true, pretraining.seed: 3")
     assert models(plan) == ["pretrained/model.safetensors"]
@@ -94,7 +94,7 @@ def test_a_shared_pre_training_is_one(checkout):
         assert {"results/mini/pretrained/model.safetensors", "results/mini/features/frames4.npz"} <= given
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_what_cannot_be_meant_is_refused_with_its_remedy(checkout):
     text = checkout.run("-n", "--config", "overrides={studies.mini.pretraining.seed: 3}", ok=False)
     assert "pretraining.seed: 3, but each run starts from a pre-training with its own seed" in text
@@ -103,7 +103,7 @@ def test_what_cannot_be_meant_is_refused_with_its_remedy(checkout):
     assert "mini has towers of each seed: ask for the file with seed<k>/ in its path" in text
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_shared_pre_training_stands_in_every_caption_of_a_run(checkout):
     small = "overrides={datasets.shapes.source.clips: {train: 8, valid: 2, test: 3}}"
     made = [f"results/plain/{name}" for name in ("tables", "figures/intervals.png")]

@@ -253,6 +253,7 @@ def test_just_before_the_first_job_the_first_reason_is_told(monkeypatch: pytest.
     checks.run_checks("start", checks.Preflight(studies, lost=lost, planned=planned[:1], local=True))
 
 
+@pytest.mark.slow
 def test_only_what_was_found_sound_is_remembered(checkout: Path) -> None:
     write("s", {})
     probe = (
@@ -298,7 +299,7 @@ def test_a_submission_that_cannot_be_written_is_refused_where_it_is_asked_for(ch
     assert all(f" study {name} " in str(both.value) for name in ("s", "t"))
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_gpus_that_this_machine_has_not_are_refused_before_the_first_job(checkout: Path) -> None:
     """With the real command; which GPUs there are is what the driver's program says."""
     program = checkout / "bin/nvidia-smi"

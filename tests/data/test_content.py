@@ -70,6 +70,7 @@ def test_every_item_has_the_hash_of_its_files(inventory):
     assert clips_digest(report.iloc[::-1]) == clips_digest(report), "the order of rows is no content"
 
 
+@pytest.mark.slow
 def test_a_resumed_shard_keeps_its_hashes_and_an_old_one_gets_them(inventory):
     rows, out = read_csv(inventory), inventory.parent
     first = prepare_report(rows, out, Image(short_side=24), "code", 1)

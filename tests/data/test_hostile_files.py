@@ -606,6 +606,7 @@ def test_a_state_that_is_a_list_is_set_aside_and_a_failing_disk_is_not(
     assert StateFile(tmp_path / "s.pt", "f").load() == {"epoch": 3}
 
 
+@pytest.mark.slow
 def test_a_folder_near_the_root_is_no_run(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(rewind.__file__).parents[1])}
     done = subprocess.run(

@@ -166,6 +166,7 @@ def refused_study(*places: str, memory: Path | None = None) -> None:
         load_checked_config({"studies": ["s"]}, memory)
 
 
+@pytest.mark.slow
 def test_splits_that_annotations_leave_empty_are_told_before_the_first_job(checkout: Path) -> None:
     written(checkout, ("k1,a.mp4,train,A dog,", "k3,c.mp4,test,A cow,"))
     refused_study("config/studies/s.yaml: dataset: config/datasets/d.yaml: a.csv")
@@ -199,7 +200,7 @@ def test_annotations_are_read_again_only_when_they_change(checkout: Path, monkey
     assert counts in json.loads(memory.read_text()).values()
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_the_workflow_refuses_what_overlaps(checkout: Path) -> None:
     """With the real command: an empty split and a cluster when it is read, one content in the first job."""
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}

@@ -71,6 +71,7 @@ def test_binary_without_any_described_twin_is_refused() -> None:
         rank_table(np.zeros((4, 5)), forward, ITEMS, ["binary"], WAYS)
 
 
+@pytest.mark.slow
 def test_queries_without_a_word_are_refused_before_a_run_is_looked_for() -> None:
     """In a fresh process, with a folder that is not there: the query is told first."""
     asked = [

@@ -186,6 +186,7 @@ SPEC = {
 }
 
 
+@pytest.mark.slow
 def test_from_the_challenge_to_its_submission(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data, runs = Path("results/data/challenge"), Path("results/t/runs/adapter/seed0")

@@ -127,6 +127,7 @@ job.make_test_vectors(keys("open_clip", {model!r}), Path({data!r}), "tiny", Path
 """
 
 
+@pytest.mark.slow
 def test_a_killed_job_goes_on(data: Path, model: Path, whole: Path, tmp_path: Path, monkeypatch) -> None:
     last = "items-00001.npz"
     places = {"tests": str(ROOT / "tests/support"), "model": str(model), "data": str(data), "folder": str(tmp_path)}

@@ -96,6 +96,7 @@ def drawn(rng: np.random.Generator, n: int, closeness: float, seeds: int, seed_s
     return runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "spread"), [(1, 0.0), (3, 0.3)])
 def test_intervals_cover_over_items_and_seeds(seeds: int, spread: float) -> None:
     rng = np.random.default_rng(7)

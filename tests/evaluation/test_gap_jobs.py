@@ -104,6 +104,7 @@ def job_of(study: Study, method: str, seed: int, data: Path, folder: Path) -> Tr
     return TrainingJob(f"{method}/seed{seed}", spec, seed, data, "walls", 2, folder / f"{method}{seed}.pt", "code")
 
 
+@pytest.mark.slow
 def test_evaluating_twice_gives_identical_numbers(walls, monkeypatch) -> None:
     folder, study, _ = walls
     monkeypatch.chdir(folder)

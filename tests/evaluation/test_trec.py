@@ -90,6 +90,7 @@ def test_another_tool_agrees_on_every_setting_without_ties(study, tmp_path, each
             assert found["nDCG@10"].mean() == pytest.approx(expected["nDCG@10"], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_tied_runs_lie_within_our_bounds_and_average_to_our_expectation(study, tmp_path):
     captions, items = tables(8)
     random = np.random.default_rng(5)

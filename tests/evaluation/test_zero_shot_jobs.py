@@ -55,6 +55,7 @@ def walls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_the_column_is_the_accuracy_that_the_kept_checkpoint_has(walls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(walls)
     spec = with_zero_shot()

@@ -99,6 +99,7 @@ def test_a_loss_is_told_of_epochs_and_its_logs_become_columns(tmp_path):
     assert all(np.isfinite(row["logit_scale"]) for row in history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [1, 2, 3, 4, 5])
 def test_a_loss_with_memory_resumes_to_the_same_bits(tmp_path, stop_after):
     whole, history = run(tmp_path / "whole.pt")

@@ -131,6 +131,7 @@ def one_step(world: World) -> tuple[float, dict[str, Tensor]]:
     return loss, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.slow
 def test_pairs_on_two_processes_attend_as_on_one(tmp_path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -47,6 +47,7 @@ except RuntimeError:
 """
 
 
+@pytest.mark.slow
 def test_lstm_layers_train_where_the_cpu_has_none_in_reduced_precision() -> None:
     done = subprocess.run([sys.executable, "-c", STEPS], env=os.environ | LACKING, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -42,7 +42,7 @@ def test_every_epoch_of_every_described_run_has_a_row(tmp_path):
     assert all((tmp_path / f"batches.{kind}").stat().st_size > 2000 for kind in ("png", "pdf"))
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_study_asks_for_it_where_batches_are_topical(tmp_path):
     workflow = Workflow(tmp_path)
     assert "batches" not in workflow.stale()

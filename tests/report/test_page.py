@@ -143,6 +143,7 @@ def test_style_sheets_have_one_palette_in_the_hues_of_the_figures():
             assert 360 * abs(here - there) < 5, name
 
 
+@pytest.mark.slow
 def test_two_thousand_queries_stay_small():
     text, made, _ = page(1000, budget=0)
     assert len(made.split.captions) == 2000

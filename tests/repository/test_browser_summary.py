@@ -9,6 +9,7 @@ import pytest
 from checkout import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_the_summary_says_that_no_browser_ran(tmp_path, processes):
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", processes]

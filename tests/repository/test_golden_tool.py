@@ -91,6 +91,7 @@ def test_a_part_that_was_never_recorded_is_no_equality(tool, tmp_path):
     expect_message(said)
 
 
+@pytest.mark.slow
 def test_the_plan_of_the_demo_names_files_and_parameters_and_no_code(tool, tmp_path):
     tool.record(tmp_path, ["plans"], ["demo"])
     jobs = json.loads((tmp_path / "plans/demo.json").read_text())

@@ -152,6 +152,7 @@ def test_machines_are_compared_cell_by_cell(checkout: Path) -> None:
     assert "hard, tightTransf, R@1 ↑: avx2 *(a,b,c), avx512 none" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_said(checkout: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(checkout)
     for arguments, named in (
@@ -184,6 +185,7 @@ def test_results_of_other_keys_are_refused(checkout: Path) -> None:
     assert re.search(r"method.training.epochs: 1, now \d+", done.stderr) and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_marker_that_cannot_be_understood_is_named_with_its_line(checkout: Path) -> None:
     page = checkout / "docs/search.md"
     sound = page.read_text(encoding="utf-8")

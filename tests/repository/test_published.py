@@ -54,6 +54,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_first_publishing_of_every_study_fills_its_blocks(checkout: Path, capsys) -> None:
     """All markers name rows and columns that their studies' tables have."""
     command = [sys.executable, "benchmarks/calibration.py", "--replicates", "3", "--seeds", "3", "--clusters", "2"]

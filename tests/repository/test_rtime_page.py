@@ -20,6 +20,8 @@ from rewind.config import Study
 from rewind.config.load import load_study
 from rewind.loading.frame_source import MAX_LOADER_THREADS, load_batches
 
+pytestmark = pytest.mark.slow
+
 PAGE = " ".join((ROOT / "docs/rtime.md").read_text(encoding="utf-8").split())
 STUDIES = [path.stem for path in sorted((ROOT / "config/studies").glob("*.yaml"))]
 RTIME_CLIPS = 21_537

@@ -31,6 +31,7 @@ def test_every_package_has_a_fault():
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 40
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_found_and_the_library_is_not_touched():
     path = ROOT / "src/rewind/evaluation/twins.py"
     before = path.read_bytes()

@@ -109,6 +109,7 @@ def test_every_package_has_a_page_with_all_of_its_public_modules(hooks: ModuleTy
     assert shown - there == {name for name in modules if ".templates." not in name}, "templates/ is not a package"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tag", ["li", "pre", "tr", "h2", "h3", "blockquote", "img"])
 def test_pages_have_the_lists_tables_and_code_that_the_repository_shows(hooks: ModuleType, site: Path, tag: str):
     """Python-Markdown reads nested code and lists differently from CommonMark, in which the documents are written."""

@@ -166,6 +166,7 @@ def test_code_that_a_data_set_names_is_not_run(text, key):
         refuse_encoders(made, Path("ready.json"))
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_from_the_working_folder(tmp_path):
     names = ["torch", "json", "argparse", "yaml", "pandas", "numpy", "pathlib", "signal", "csv", "psutil", "flask"]
     for name in names:
@@ -184,6 +185,7 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path):
     expect_error(done.stderr, "nowhere")
 
 
+@pytest.mark.slow
 def test_what_pythonpath_names_is_still_imported(tmp_path):
     (tmp_path / "yaml.py").write_text(MARK + "raise SystemExit('mine')\n")
     path = f"{tmp_path}{os.pathsep}{ROOT / 'src'}"

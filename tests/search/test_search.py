@@ -48,6 +48,7 @@ def runs(study, tmp_path, monkeypatch) -> Path:
     return copy_study(study, tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", FOUND)
 def test_a_query_ranks_as_the_evaluation_does(runs, method):
     run = open_run(runs / method / "seed0")

@@ -44,6 +44,7 @@ def test_an_index_is_used_until_something_changes(runs, capsys):
         expect_message(next(line for line in err.splitlines() if line.startswith(f"index {path}: ")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["model", "data", "keys"])
 def test_a_stale_index_is_made_anew(runs, capsys, part):
     folder = runs / "frozen/seed0"

@@ -250,6 +250,7 @@ def sent(server, text):
 GET = b"GET /?q=a+blue+wall HTTP/1.1\r\nHost: localhost\r\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [b"", b"GET / HT", GET], ids=["nothing", "half a line", "no end"])
 def test_half_sent_requests_hold_no_thread(bounded, half):
     before = threading.active_count()
@@ -279,6 +280,7 @@ def test_a_request_in_drops_is_hung_up_on(bounded, start):
     assert time.monotonic() - began < 15
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_it_is_ended(root):
     command = [sys.executable, "-m", "rewind", "serve", "results/walls/runs/meanP/seed0", "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -89,6 +89,7 @@ def refused(capsys, *arguments, study="mini.yaml"):
     return text
 
 
+@pytest.mark.slow
 def test_a_study_is_named_as_in_other_commands(folder, capsys):
     expected = shown(told(capsys))
     (folder / "config/studies").mkdir(parents=True)
@@ -174,6 +175,7 @@ def test_few_clusters_show_nothing_but_the_greatest_differences():
     assert ranges[-1] == pytest.approx((design_detectable_effect(least), design_detectable_effect(most)), rel=0.05)
 
 
+@pytest.mark.slow
 def test_without_results_the_command_says_what_it_assumes(folder, capsys):
     text = told(capsys)
     assert text == told(capsys), "the same words every time"

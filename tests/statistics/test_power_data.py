@@ -79,6 +79,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_fresh_process_counts_the_demo_without_a_clip(tmp_path):
     """120 queries of clips that do not exist yet; Hard asks the twins' captions too, in the same clusters."""
     for setting, queries, size in (("binary", 120, "1 "), ("hard", 240, "2 ")):
@@ -223,6 +224,7 @@ def test_the_command_does_not_contradict_itself(folder, capsys):
     assert limit[0] == 0.0 < limit[1] and "nan" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queries", [4, 30, 120])
 def test_the_limit_of_the_queries_is_never_above_what_seeds_detect(queries):
     """For every pair of simulated studies, as the command would read it from their ranks."""

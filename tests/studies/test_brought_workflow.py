@@ -66,7 +66,7 @@ def finished(checkout: Checkout) -> Checkout:
     return checkout
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_every_door_has_its_row(finished: Checkout) -> None:
     table = pd.read_csv(finished.folder / "results/doors/metrics.csv").set_index(["method", "setting", "direction"])
     mine, theirs = (table.loc[(name, "hard", "text_to_item")] for name in ("items", "theirs"))
@@ -80,7 +80,7 @@ def test_every_door_has_its_row(finished: Checkout) -> None:
     assert "frames per second" not in notes and "clips usable" not in notes, "no clip is there"
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_nothing_runs_again_and_changed_vectors_do(finished: Checkout) -> None:
     assert "Nothing to be done" in finished.run("-n", "--config", "studies=[doors]")
     with np.load(finished.folder / "items.npz") as archive:
@@ -99,7 +99,7 @@ def test_nothing_runs_again_and_changed_vectors_do(finished: Checkout) -> None:
     assert "Nothing to be done" in finished.run("-n", "--config", "studies=[doors]"), "the first one came back"
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_model_that_is_added_runs_alone(finished: Checkout) -> None:
     with np.load(finished.folder / "items.npz") as archive:
         np.save(finished.folder / "second.npy", archive["vectors"] * 2)
@@ -112,7 +112,7 @@ def test_a_model_that_is_added_runs_alone(finished: Checkout) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_faults_are_told_before_the_first_job(checkout: Checkout) -> None:
     with np.load(checkout.folder / "captions.npz") as archive:
         vectors = archive["vectors"].copy()

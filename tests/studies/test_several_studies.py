@@ -214,7 +214,7 @@ def similarity(workflow: Workflow, method: str) -> tuple[np.ndarray, list[str], 
         return archive["similarity"], archive["query_ids"].tolist(), archive["item_ids"].tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_one_set_of_vectors_serves_both_studies_and_ties_every_twin(finished: Workflow) -> None:
     folders = list((finished.folder / VECTORS).glob("open_clip.*"))
     assert len(folders) == 1 and {path.name for path in folders[0].iterdir()} == {
@@ -235,7 +235,7 @@ def test_one_set_of_vectors_serves_both_studies_and_ties_every_twin(finished: Wo
     assert "one by one" in notes and "vectors of open_clip model" in notes
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_only_what_vectors_depend_on_makes_them_stale(finished: Workflow) -> None:
     target = "results/other/metrics.csv"
     assert not finished.stale(target)
@@ -249,14 +249,14 @@ def test_only_what_vectors_depend_on_makes_them_stale(finished: Workflow) -> Non
     assert "encode_vectors" in finished.stale(target)
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_wrong_name_ends_the_study_before_its_first_job(finished: Workflow) -> None:
     given = "overrides={studies.other.methods.tiny.options.name: ViT-B-16-SigLP}"
     text = finished.run("-n", "results/other/metrics.csv", "--config", given, ok=False)
     assert "methods.tiny.options.name" in text and "did you mean ViT-B-16-SigLIP" in text
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_no_rank_changes_with_the_batch(finished: Workflow) -> None:
     eights, queries, _ = similarity(finished, "eights")
     together, same, _ = similarity(finished, "together")
@@ -268,7 +268,7 @@ def test_no_rank_changes_with_the_batch(finished: Workflow) -> None:
     assert rows[0].equals(rows[1])
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_the_row_of_x_clip_is_what_its_forward_gives(finished: Workflow, monkeypatch) -> None:
     monkeypatch.chdir(finished.folder)
     found, queries, items = similarity(finished, "xclip")
@@ -297,7 +297,7 @@ def test_the_row_of_x_clip_is_what_its_forward_gives(finished: Workflow, monkeyp
     assert "scores of transformers xclip" in notes and "model's own forward" in notes
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_families_without_a_score_end_a_study_before_its_first_job(finished: Workflow) -> None:
     study = finished.folder / "config/studies/without.yaml"
     study.write_text(WITHOUT)
@@ -311,7 +311,7 @@ def test_families_without_a_score_end_a_study_before_its_first_job(finished: Wor
 # ---- With and without a frame store -------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_the_same_bytes_with_and_without_a_store(finished):
     results = finished.folder / "results"
     for name in MADE:
@@ -325,7 +325,7 @@ def test_the_same_bytes_with_and_without_a_store(finished):
     assert record["data"][index] == file_hash(finished.folder / index), "a run's record names the frames that it saw"
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_which_jobs_a_store_brings(finished):
     keys = f"sweep: {{max_frames: [2, 4], method: seqLSTM}}, sanity: {{clips: 4}}, pretraining: {PRETRAINING}"
     target = "results/stored/similarity/seqLSTM/seed0.npz"
@@ -342,7 +342,7 @@ def test_which_jobs_a_store_brings(finished):
     assert finished.stale(target, "--config", "overrides={studies.stored.resources.gpus: 4}") == {}
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_store_made_again_alike_makes_nothing_stale(finished):
     index = "results/stored/frames/frames4/index.json"
     (finished.folder / index).unlink()
@@ -350,7 +350,7 @@ def test_a_store_made_again_alike_makes_nothing_stale(finished):
     assert finished.stale("results/stored/similarity/seqLSTM/seed0.npz") == {}
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 @pytest.mark.parametrize("earlier", [False, True], ids=["with checksums of rows", "of an earlier version"])
 def test_a_store_that_is_damaged_at_the_same_size_and_time_is_refused_and_comes_back(finished, earlier):
     folder, target = finished.folder / "results/stored/frames/frames4", "results/stored/similarity/seqLSTM/seed0.npz"
@@ -370,7 +370,7 @@ def test_a_store_that_is_damaged_at_the_same_size_and_time_is_refused_and_comes_
     assert (finished.folder / target).read_bytes() == before and finished.stale(target) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_runs_read_the_store_and_refuse_a_damaged_one(finished):
     shard = finished.folder / "results/stored/frames/frames4/shards/00000.bin"
     shard.write_bytes(shard.read_bytes()[:-5])
@@ -383,7 +383,7 @@ def test_runs_read_the_store_and_refuse_a_damaged_one(finished):
 # ---- Captioned images ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_from_captioned_images_to_tables(finished: Workflow) -> None:
     data, results = finished.folder / "results/data/photos", finished.folder / "results/photos"
     items, report = read_csv(data / "items.csv"), read_csv(data / "videos/report.csv")
@@ -413,7 +413,7 @@ def test_from_captioned_images_to_tables(finished: Workflow) -> None:
     assert (results / "figures/examples.png").stat().st_size > 2000
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_new_photo_and_another_size_make_stale_what_they_must(finished: Workflow) -> None:
     targets = ("results/photos/tables",)
     assert finished.stale(*targets) == {}
@@ -426,7 +426,7 @@ def test_a_new_photo_and_another_size_make_stale_what_they_must(finished: Workfl
 # ---- Nothing is trained --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_from_weights_to_the_report_without_a_seed(finished: Workflow) -> None:
     results = finished.folder / "results/untrained"
     metrics = pd.read_csv(results / "metrics.csv")
@@ -451,7 +451,7 @@ def test_from_weights_to_the_report_without_a_seed(finished: Workflow) -> None:
     assert finished.stale("results/untrained/report.html") == {}
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_absent_weights_are_told_though_all_results_are_there(finished: Workflow) -> None:
     weights = finished.folder / "data/tiny.safetensors"
     aside = weights.rename(weights.with_suffix(".aside"))
@@ -464,7 +464,7 @@ def test_absent_weights_are_told_though_all_results_are_there(finished: Workflow
     assert "Nothing to be done" not in text and "Traceback" not in text
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_split_that_the_table_lacks_is_named_by_the_run_that_needs_it(finished: Workflow) -> None:
     over = "overrides={studies.untrained.text.tokenizer: words}"
     text = finished.run("results/untrained/runs/ours/seed0/run.json", "--config", over, ok=False)

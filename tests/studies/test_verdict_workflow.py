@@ -60,7 +60,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     return workflow
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_every_run_is_classified_and_the_verdict_has_its_inputs(checkout: Workflow) -> None:
     planned = checkout.stale()
     assert planned["train"] == planned["zero_shot"] == 8 and planned["untrained_run"] == 1, "chance has no towers"

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from checkout import ROOT
 
 RUN = f"""
@@ -51,6 +53,7 @@ def run(folder: Path, wanted: bool) -> tuple[str, str]:
     return seen, whole
 
 
+@pytest.mark.slow
 def test_a_deterministic_run_fills_nothing_and_repeats_its_bits(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

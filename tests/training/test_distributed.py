@@ -27,6 +27,8 @@ from rewind.training.grad_cache import MicroBatch, exact_step
 from rewind.training.loop import train_model
 from training_runs import later_is_better, short_of_memory_above
 
+pytestmark = pytest.mark.slow
+
 ROWS = len(CAPTIONS)
 CASES = [(head, micro, drop) for head in HEADS for micro, drop in ((None, False), (3, False), (3, True))]
 

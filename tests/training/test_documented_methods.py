@@ -31,6 +31,8 @@ from rewind.training.checkpoint import StateFile
 from rewind.training.grad_cache import exact_step
 from rewind.training.loop import train_model
 
+pytestmark = pytest.mark.slow
+
 BLOCK = re.compile(r"`((?:mylab|config)/[\w/]+\.(?:py|yaml))`:\n\n```(?:python|yaml)\n(.*?)```", re.DOTALL)
 METHODS = ("meanP", "attention", "looking", "closest", "margin", "weighed", "shuffled")
 

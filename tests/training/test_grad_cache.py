@@ -18,6 +18,7 @@ from rewind.models.retriever import Retriever
 from rewind.training.grad_cache import exact_step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pixels", [False, True], ids=["frames", "pixels"])
 @pytest.mark.parametrize("head", HEADS)
 def test_loss_and_gradients_equal_the_full_batch(head, pixels):

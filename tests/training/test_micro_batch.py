@@ -174,6 +174,7 @@ def test_micro_batches_train_like_the_whole_batch(tmp_path):
     assert auto_losses == losses and far(whole, auto) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("head", HEADS)
 def test_reduced_precision_trains_on_cpu(tmp_path, precision, head):

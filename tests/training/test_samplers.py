@@ -93,6 +93,7 @@ def test_the_order_follows_the_refreshed_state(tmp_path):
     assert rows == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [1, 3, 4, 5, 9])
 def test_a_broken_run_sees_the_same_batches(tmp_path, stop_after):
     whole, rows, _ = run(tmp_path / "whole.pt")

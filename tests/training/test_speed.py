@@ -150,6 +150,7 @@ def traced(monkeypatch) -> list[int]:
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_compiled_towers_take_the_exact_step_and_keep_their_names(traced, tmp_path, checkpointing):
     plain, compiled = tiny(), tiny()
@@ -175,6 +176,7 @@ def test_compiled_towers_take_the_exact_step_and_keep_their_names(traced, tmp_pa
     load_model(tmp_path / "b", tiny())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TOOLS, reason="torch.compile needs a C++ compiler and Python's headers")
 @pytest.mark.skipif(
     os.environ.get("ATEN_CPU_CAPABILITY") == "default",

@@ -22,6 +22,8 @@ from rewind.workflow.job import Job
 from rewind.workflow.preflight.files import study_faults
 from s3_server import bucket_server, keys, lacking
 
+pytestmark = pytest.mark.slow
+
 KILLED = -9
 
 

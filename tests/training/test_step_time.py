@@ -77,6 +77,7 @@ def job(root: Path, name: str, objective: str) -> TrainingJob:
     return TrainingJob(name, spec, 0, Path("results/data/walls"), "walls", 2, root / "unused", "code")
 
 
+@pytest.mark.slow
 def test_a_loss_that_waits_is_found_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_data(tmp_path)

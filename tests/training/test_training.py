@@ -48,6 +48,7 @@ def run(
     return model, history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["meanP", "seqLSTM", "seqTransf", "tightTransf"])
 @pytest.mark.parametrize("stop_after", [1, 2, 4])
 def test_a_broken_run_ends_with_the_same_bits(tmp_path, head, stop_after):

@@ -305,6 +305,7 @@ def kill_after(states: int, table: Path, out: Path) -> None:
     time.sleep(0.3)  # ffmpeg, orphaned, ends its clip
 
 
+@pytest.mark.slow
 def test_a_killed_job_finishes_when_called_again(tmp_path: Path) -> None:
     names = [f"clip{i}" for i in range(12)]
     make(tmp_path / "long.mp4", "testsrc2=s=320x240:r=10:d=6")

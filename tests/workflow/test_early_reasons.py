@@ -159,6 +159,7 @@ def test_a_broken_file_is_blamed_and_no_architecture(checkout: Path, monkeypatch
         accepted()
 
 
+@pytest.mark.slow
 def test_a_lack_of_memory_names_the_file(tmp_path: Path) -> None:
     """In a process that may use 200 MB more than it does, and reads 800."""
     path = tmp_path / "s.npz"
@@ -187,6 +188,7 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT / "src")}
 
 
+@pytest.mark.slow
 def test_why_and_accept_say_why_snakemake_refuses(checkout: Path) -> None:
     """The reason is on standard output where the profile's line is on standard error."""
     for name in ("workflow", "profiles", "Snakefile"):
@@ -202,6 +204,7 @@ def test_why_and_accept_say_why_snakemake_refuses(checkout: Path) -> None:
         expect_error(done.stderr, "config/studies/s.yaml: absent.npz")
 
 
+@pytest.mark.slow
 def test_a_workflow_that_is_started_elsewhere_compares_with_its_own_folder(checkout: Path, tmp_path: Path) -> None:
     """`--directory`: ids are those of the dataset that was made there, and not of one where the user stands."""
     Path("config/config.yaml").write_text("studies: [s]\n")

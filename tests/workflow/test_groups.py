@@ -8,6 +8,8 @@ import pytest
 
 from mini_study import DATA, Workflow
 
+pytestmark = pytest.mark.slow
+
 BEHIND_SCORES = {"ranks", "metrics", "statistics", "tables", "figures", "examples", "page"}
 BY_GROUP = {"group_results", "group_figure"}
 

@@ -110,6 +110,7 @@ def new_source(text: str) -> str:
     return replaced("    | EmbeddingsSource\n", "    | EmbeddingsSource\n    | ZipSource\n")(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", [comment, docstring])
 def test_comments_and_docstrings_make_nothing_stale(checkout, edit):
     files = sorted(

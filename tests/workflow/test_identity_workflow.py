@@ -82,7 +82,7 @@ def edit_head(study: Ran, old: str, new: str) -> None:
     study.edit("src/rewind/models/heads/clip4clip.py", end.format(old), end.format(new))
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_what_a_stage_ran_is_in_its_identity(finished):
     kept = [json.loads(p.read_text()) for p in (finished.folder / ".snakemake/rewind/identity").glob("*.json")]
     ran: dict[str, set[str]] = {}
@@ -125,7 +125,7 @@ def _covered(function: str, parts: set[str]) -> bool:
     return f"{module}:{unit}" in parts or any(part.startswith(f"{module}:{unit}[") for part in parts)
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_what_changed_is_said_by_its_name(study):
     assert study.rewind("why", TABLES).strip() == "nothing is stale"
     for path in ("src/rewind/config/report.py", "src/rewind/data/formats/cifar10.py", "src/rewind/errors.py"):
@@ -143,7 +143,7 @@ def test_what_changed_is_said_by_its_name(study):
     assert "snakemake -n refuses" in study.rewind("why", "results/tiny/nothing.csv", ok=False)
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_an_accepted_edit_runs_nothing_and_is_said_below_tables(study):
     model = study.folder / "results/tiny/runs/seqTransf/seed0/model.safetensors"
     before = model.read_bytes()

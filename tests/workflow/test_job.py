@@ -13,6 +13,8 @@ from messages import expect_error
 from mini_study import Workflow
 from rewind.workflow.job import Job, NamedList
 
+pytestmark = pytest.mark.slow
+
 STUDY = """
 dataset: shapes
 backbone: {architecture: config/models/tiny.json}

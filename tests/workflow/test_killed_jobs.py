@@ -107,6 +107,7 @@ def unbroken(tmp_path_factory) -> dict[str, Path]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "moment", "there"),
     [

@@ -17,6 +17,8 @@ from rewind.distributed import join_process_group
 from rewind.errors import RewindError
 from rewind.workflow.launch import run_on_all_gpus
 
+pytestmark = pytest.mark.slow
+
 
 def meet(folder: str) -> None:
     """Every process adds its rank to a sum that all see; rank 1 is silent."""

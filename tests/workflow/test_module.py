@@ -62,7 +62,7 @@ def snakemake(folder: Path, *arguments: str, ok: bool = True) -> str:
     return text
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 @pytest.mark.parametrize("prefix", ["", "rewind_"])
 def test_the_demo_from_another_folder(tmp_path, prefix):
     said = snakemake(project(tmp_path, prefix, "studies: [demo]\n"), "-n", "--quiet", "rules")
@@ -72,7 +72,7 @@ def test_the_demo_from_another_folder(tmp_path, prefix):
     assert counts[f"{prefix}video_shard"] == counts[f"{prefix}page"] == "1"
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_study_rules_and_results_of_ones_own(tmp_path):
     folder = project(tmp_path, "rewind_", "studies: [mine]\ncustom_rules: [more.smk]\n")
     (folder / "config/studies").mkdir(parents=True)

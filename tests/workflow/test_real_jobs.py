@@ -18,6 +18,8 @@ from rewind.report.study import _random_feature_notes
 from rewind.workflow.job import Job, run_script
 from search_runs import make_data, spec_of
 
+pytestmark = pytest.mark.slow
+
 FROZEN = """
 dataset: shapes
 backbone: {architecture: config/models/tiny.json}

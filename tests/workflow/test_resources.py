@@ -17,6 +17,8 @@ import yaml
 
 from checkout import ROOT
 
+pytestmark = pytest.mark.slow
+
 STUDIES = "studies=[demo, cosine_gap_demo, sanw_stamps, translator_stamps]"
 OVER = "overrides={studies.cosine_gap_demo.resources: {gpus: 4, require_gpu: true}, studies.demo.resources.gpus: 4}"
 CHOSEN = ("gpu", "_gpus", "runtime", "mem_mb")

@@ -89,6 +89,7 @@ with job_session(snakemake.log[0]):
 """
 
 
+@pytest.mark.slow
 def test_snakemake_leaves_the_log_of_a_job_that_failed_twice(tmp_path):
     (tmp_path / "Snakefile").write_text('rule job:\n    output: "out"\n    log: "logs/job.log"\n    script: "job.py"\n')
     (tmp_path / "job.py").write_text(FAILS_TWICE)

@@ -47,7 +47,7 @@ def workflow(finished, tmp_path) -> Workflow:
     return twin
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_from_clips_to_tables(finished):
     results = finished.folder / "results/mini"
     metrics = pd.read_csv(results / "metrics.csv")
@@ -90,7 +90,7 @@ def test_from_clips_to_tables(finished):
     assert "steps" in (results / "logs/train/meanP.seed0.log").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_every_stage_of_it_was_watched(finished):
     """`Workflow.run` fails where a job looks at what its rule does not declare; here, that it sees them all."""
     done = jobs(finished.opened)
@@ -106,14 +106,14 @@ def test_every_stage_of_it_was_watched(finished):
         assert not any(path.endswith(suffix) for path in missed.get(rule, ())), rule
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_file_that_a_rule_does_not_declare_is_named(workflow):
     workflow.edit("workflow/rules/report.smk", "        described=plan.described,\n", "")
     with pytest.raises(AssertionError, match=r"tables.*read results/data/shapes/captions/report\.json"):
         workflow.run("results/mini/tables")
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_another_architecture_in_the_same_file_makes_its_models_stale(workflow):
     model = workflow.folder / "config/models/tiny.json"
     keys = json.loads(model.read_text())
@@ -129,7 +129,7 @@ def test_another_architecture_in_the_same_file_makes_its_models_stale(workflow):
     assert not DATA & set(stale)
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 @pytest.mark.parametrize("width", [1440, 400])
 def test_the_report_of_a_real_study_fits_the_window(finished, browser, width):
     """It has what made-up pages lack: sums, paths and packages of real runs."""
@@ -137,7 +137,7 @@ def test_the_report_of_a_real_study_fits_the_window(finished, browser, width):
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_finished_study_is_published(workflow):
     readme = workflow.folder / "README.md"
     blocks = ["<!-- published: mini table hard --><!-- end -->", "<!-- published: mini wall -->?<!-- end -->"]
@@ -158,7 +158,7 @@ def test_a_finished_study_is_published(workflow):
     assert stored["machine"]["instructions"] == [run["hardware"]["instructions"]] and stored["date"] == run["date"]
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_sweep_that_chooses_what_was_there_trains_nothing(workflow):
     """Values are taken out of the sweep and put back; only where the choice is another one is the run stale."""
     results = workflow.folder / "results/mini"
@@ -187,7 +187,7 @@ def test_a_sweep_that_chooses_what_was_there_trains_nothing(workflow):
     assert trained()[0] == other and trained()[1] != model
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_snakemakes_own_report_is_written(finished, tmp_path):
     finished.run("--report", str(tmp_path / "out.html"))
     text = (tmp_path / "out.html").read_text()
@@ -196,7 +196,7 @@ def test_snakemakes_own_report_is_written(finished, tmp_path):
     assert len(text) > 1_000_000, "it holds the pictures themselves"
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_chance_is_exact(finished):
     metrics = pd.read_csv(finished.folder / "results/mini/metrics.csv").set_index(["method", "setting", "direction"])
     row = metrics.loc[("chance", "hard", "text_to_item")]
@@ -204,14 +204,14 @@ def test_chance_is_exact(finished):
     assert metrics.loc[("chance", "binary", "text_to_item"), "R@1"].item() == 50
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_mean_pooling_ties_every_clip_with_its_twin(finished):
     ranks = pd.read_parquet(finished.folder / "results/mini/ranks/meanP/seed0.parquet")
     binary = ranks[(ranks["setting"] == "binary") & (ranks["direction"] == "text_to_item")]
     assert (binary["ties"] == 1).all(), "twins are exact mirrors, so their means are equal"
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_nothing_to_do_and_touching_changes_nothing(workflow):
     later = time.time() + 60
     for part in ("src", "workflow", "config", "Snakefile", "profiles"):
@@ -221,7 +221,7 @@ def test_nothing_to_do_and_touching_changes_nothing(workflow):
     assert workflow.stale() == {}
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_comments_make_nothing_stale_and_editing_tables_renders_tables_again(workflow):
     for place in ("src/rewind", "workflow/scripts"):
         for path in (workflow.folder / place).rglob("*.py"):
@@ -231,7 +231,7 @@ def test_comments_make_nothing_stale_and_editing_tables_renders_tables_again(wor
     assert workflow.stale() == {"tables": 1, "page": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_editing_how_a_job_reads_its_parameters_reruns_it_and_editing_what_runs_jobs_nothing(workflow):
     workflow.edit(
         "src/rewind/workflow/job.py", "checksums.clear_checksums(job)\n", "checksums.clear_checksums(job), 1\n"
@@ -241,7 +241,7 @@ def test_editing_how_a_job_reads_its_parameters_reruns_it_and_editing_what_runs_
     assert workflow.stale() == {"examples": 1, "page": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_editing_a_head_retrains_it_and_leaves_the_rest_alone(workflow):
     workflow.edit("src/rewind/models/heads/clip4clip.py", "hidden + frames, 2 * frames", "hidden, frames")
     stale = workflow.stale()
@@ -249,7 +249,7 @@ def test_editing_a_head_retrains_it_and_leaves_the_rest_alone(workflow):
     assert not {*DATA, "sanity", "pretrain", "features"} & set(stale)
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_one_methods_learning_rate_retrains_that_method(workflow):
     stale = workflow.stale("--config", "overrides={studies.mini.methods.meanP.training.lr: 0.002}")
     assert stale == {
@@ -266,26 +266,26 @@ def test_one_methods_learning_rate_retrains_that_method(workflow):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_how_frames_are_read_makes_nothing_stale(workflow):
     over = "overrides={studies.mini.frames.workers: 1, studies.mini.frames.keep_in_memory: false}"
     assert workflow.stale("--config", over) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_editing_frames_per_second_remakes_videos(workflow):
     stale = workflow.stale("--config", "overrides={datasets.shapes.video.fps: 5}")
     assert "sources" not in stale and {"video_shard", "captions", "train"} <= set(stale)
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_fault_in_the_configuration_is_one_clear_message(workflow):
     text = workflow.run("-n", "--config", "overrides={studies.mini.training.lrr: 1}", ok=False)
     assert "config/studies/mini.yaml:" in text and "training.lrr: unknown key; did you mean 'lr'?" in text
     assert "Traceback" not in text
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_missing_clips_stop_the_stage_above_max_missing(workflow):
     folder = workflow.folder / "results/data/shapes"
     (folder / "source/videos/test0003.mp4").unlink()
@@ -302,7 +302,7 @@ def test_missing_clips_stop_the_stage_above_max_missing(workflow):
     assert items.loc["test0003", "status"] == "missing" and items.loc["test0004_rev", "status"] == "failed"
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_a_lost_shard_is_named_and_comes_back_alone(workflow):
     name = "results/data/shapes/videos/shards/0-of-1.tar"
     shard = workflow.folder / name
@@ -315,7 +315,7 @@ def test_a_lost_shard_is_named_and_comes_back_alone(workflow):
     assert shard.read_bytes() == whole and workflow.stale() == {}
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 def test_another_run_s_model_is_refused_by_name_and_comes_back(workflow):
     names = [f"results/mini/runs/seqLSTM/seed{seed}/model.safetensors" for seed in (0, 1)]
     first, second = (workflow.folder / name for name in names)
@@ -328,7 +328,7 @@ def test_another_run_s_model_is_refused_by_name_and_comes_back(workflow):
     assert first.read_bytes() == whole, "the same bits again"
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 @pytest.mark.parametrize("sealed", [True, False])
 def test_no_broken_file_of_results_passes_or_ends_in_a_traceback(workflow, sealed):
     options = ["--sample", "0.1"] if sealed else ["--sample", "0.03", "--unsealed"]
@@ -339,7 +339,7 @@ def test_no_broken_file_of_results_passes_or_ends_in_a_traceback(workflow, seale
     assert done.returncode == 0 and len(cases) > 20 and not bad, done.stderr[-2000:] + json.dumps(bad[:3], indent=1)
 
 
-@pytest.mark.slow
+@pytest.mark.workflow
 @pytest.mark.parametrize("stage", ["videos", "train"])
 def test_a_killed_workflow_goes_on(workflow, stage):
     folder = workflow.folder / "results"
