@@ -29,7 +29,7 @@ from rewind.config.base import read_options
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.report import SEARCH_DIRECTIONS, Statistics, Tables
 from rewind.data.annotations import twin_of
-from rewind.errors import RewindError
+from rewind.errors import RewindError, count_noun
 from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.report import render
 from rewind.report.footnotes import Footnotes
@@ -88,7 +88,9 @@ def ranks(
     # As the workflow reads them: scores that differ beyond float32's digits are ties, whoever computed them.
     scores = np.asarray(scores).astype(np.float32, copy=False)
     if scores.ndim != 2:
-        raise RewindError(f"scores: a matrix (queries, items) is needed, not an array of {scores.ndim} dimensions.")
+        raise RewindError(
+            f"scores: a matrix (queries, items) is needed, not an array of {count_noun(scores.ndim, 'dimension')}."
+        )
     count, width = scores.shape
     columns = np.arange(count) if truth is None else np.asarray(truth)
     names = list(map(str, range(count))) if queries is None else list(map(str, queries))

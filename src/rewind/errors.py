@@ -100,6 +100,15 @@ def first_lines(faults: list[str]) -> str:
     return "\n".join([*faults[:MAX_LISTED_LINES], *more])
 
 
+def count_noun(count: int, singular: str, plural: str = "") -> str:
+    """A number with its noun, for messages; without ``plural``, an *s* is added.
+
+    >>> count_noun(1, "clip"), count_noun(2000, "clip"), count_noun(2, "group of files", "groups of files")
+    ('1 clip', '2,000 clips', '2 groups of files')
+    """
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
 # ---- Text that is safe to print on a terminal ----------------------------------------------------------------------
 
 # C0 and C1 controls set colours and titles and move the cursor; tab, line feed and carriage return are let through.

@@ -16,7 +16,7 @@ from typing import Any
 # torch, pydantic and whatever imports them are imported inside functions, after the packages were checked: this command
 # also has to run where they are missing or do not load.
 from rewind import optional_packages
-from rewind.errors import RewindError
+from rewind.errors import RewindError, count_noun
 from rewind.packaged import (
     DISTRIBUTION_NAME,
     checkout_folder,
@@ -77,7 +77,7 @@ def format_findings(findings: list[Finding]) -> str:
     missing = [finding for finding in findings if not finding.good]
     lines += [""] + [f"{finding.subject}: {finding.how}" for finding in missing if finding.how]
     needed = sum(finding.needed for finding in missing)
-    lines.append(f"{needed} of the things above must be fixed." if needed else _closing_line(missing))
+    lines.append(f"Fix what is marked above: {count_noun(needed, 'problem')}." if needed else _closing_line(missing))
     return "\n".join(lines)
 
 

@@ -251,7 +251,7 @@ class MiniclipTowers(Backbone):
         if other is None or words is None or torch.equal(other.cpu(), self.vocabulary.cpu()):
             return
         raise RewindError(
-            f"{where}: its vocabulary is different ({len(words):,} token ids there, {self.tokenizer.vocabulary:,} "
+            f"{where}: its vocabulary has other words ({len(words):,} token ids there, {self.tokenizer.vocabulary:,} "
             "here): it was trained on other captions. Train this run again, or name the data set that it belongs to."
         )
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from rewind.errors import count_noun
 from rewind.io.files import atomic_write
 from rewind.search.searcher import Answer, Hit
 from rewind.video.frames import sample_clip
@@ -72,7 +73,8 @@ def median_times_text(answers: Sequence[Answer]) -> str:
         1000 * statistics.median(values)
         for values in zip(*((answer.encode, answer.rank_all) for answer in answers), strict=True)
     )
-    return f"median of {len(answers)} queries: encode {encode:.2f} ms, rank {answers[0].gallery:,} items {rank:.2f} ms"
+    queries = count_noun(len(answers), "query", "queries")
+    return f"median of {queries}: encode {encode:.2f} ms, rank {answers[0].gallery:,} items {rank:.2f} ms"
 
 
 def hit_mark(hit: Hit) -> str:

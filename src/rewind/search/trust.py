@@ -64,7 +64,9 @@ def check_record(record: Any, folder: Path, where: Path) -> None:
         if key in record and (not isinstance(record[key], kind) or isinstance(record[key], bool)):
             raise RewindError(f"{where}: {key}: {description} is expected; this is not the record of a training run.")
     if not 0 <= record.get("max_frames", 0) <= 100_000:
-        raise RewindError(f"{where}: max_frames: {record['max_frames']} frames cannot be; train the run again.")
+        raise RewindError(
+            f"{where}: max_frames: {record['max_frames']} is not a possible number of frames; train the run again."
+        )
     for path in map(Path, record.get("data", {})):
         if path.name.endswith(".csv") and (path.is_absolute() or ".." in path.parts):
             raise RewindError(f"{where}: data: {path}: a path within the workflow's folder is expected.")

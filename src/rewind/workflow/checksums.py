@@ -107,12 +107,12 @@ def _check_json(path: Path, thoroughly: bool) -> str:
         if not re.fullmatch(pattern, path.as_posix()):
             continue
         if not isinstance(content, dict):
-            return "no JSON object"
+            return "not a JSON object"
         for name, kind in keys.items():
             if name not in content:
                 return f"the key {name!r} is missing"
             if not isinstance(content[name], kind) or isinstance(content[name], bool):
-                return f"{name!r} is {content[name]!r:.60}, which cannot be"
+                return f"{name!r} is {content[name]!r:.60}, which is of the wrong type"
     return ""
 
 

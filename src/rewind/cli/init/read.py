@@ -14,7 +14,7 @@ from rewind.data.formats.embeddings import ImageNames, read_caption_lines
 from rewind.data.formats.photos import IMAGE_SUFFIXES, item_id_from_file
 from rewind.data.formats.rtime import read_rtime_files
 from rewind.data.formats.table import TABLE_COLUMNS
-from rewind.errors import RewindError, first_lines, printable_name
+from rewind.errors import RewindError, count_noun, first_lines, printable_name
 from rewind.io.files import check_id
 from rewind.io.strict import (
     CsvColumns,
@@ -338,7 +338,7 @@ def read_caption_json(path: Path, trained: bool) -> UserData:
     if not any(isinstance(entry, dict) and "forward_captions" in entry for entry in entries):
         raise RewindError(
             f'{path}: neither RTime\'s annotations ({{"<clip>": {{"forward_captions": ["…"], "reverse_captions": '
-            '["…"]}}}) nor a list of captioned files ([{"file_name": "a.mp4", "caption": "…"}]).'
+            '["…"]}}) nor a list of captioned files ([{"file_name": "a.mp4", "caption": "…"}]).'
         )
     split_files = {split: path.with_name(f"{split}.json") for split in SPLITS}
     is_complete = path in split_files.values() and all(file.is_file() for file in split_files.values())
@@ -479,14 +479,14 @@ def _read_text_files(folder: Path, files: list[str], text_files: dict[str, Path]
             data.items[item_id].reverse += reverse[len(forward) :]
     without_caption = [f"  {printable_name(clip)}" for clip in files if clip not in text_files]
     if without_caption:
-        data.notes.append(
-            f"{folder}: {len(without_caption):,} without a caption are left out:\n{first_lines(without_caption)}"
-        )
+        found = count_noun(len(without_caption), "clip")
+        data.notes.append(f"{folder}: {found} without a caption, left out:\n{first_lines(without_caption)}")
     used = {path.name for path in text_files.values()}
     used |= {f"{path.stem}{REVERSED_SUFFIX}.txt" for path in text_files.values()}
     unused = [f"  {printable_name(path.name)}" for path in sorted(folder.rglob("*.txt")) if path.name not in used]
     if unused:
-        data.notes.append(f"{folder}: {len(unused):,} text files without a clip of their name:\n{first_lines(unused)}")
+        found = count_noun(len(unused), "text file")
+        data.notes.append(f"{folder}: {found} without a clip of the same name:\n{first_lines(unused)}")
     return data
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from rewind.cli.init.look import MediaReport
 from rewind.cli.init.read import UserData, UserItem
 from rewind.data.annotations import SPLITS
-from rewind.errors import first_lines
+from rewind.errors import count_noun, first_lines
 from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
 from rewind.statistics.power import few_clusters_effect
 
@@ -64,7 +64,8 @@ def _shared_captions(data: UserData, twins: bool) -> Iterator[str]:
     shared = [f"  {count} × {text[:70]!r}" for text, count in texts.most_common() if count > 1]
     if shared:
         whose = "clips or twins" if twins else "of them"
-        yield f"{len(shared):,} captions describe several {whose}, so that a search has no single answer:"
+        found = count_noun(len(shared), "caption describes", "captions describe")
+        yield f"{found} several {whose}, so that a search has no single answer:"
         yield first_lines(shared)
     same_both_ways = [
         f"  {item.item_id}: {item.forward[0][:70]!r}" for item in items if set(item.forward) & set(item.reverse)
@@ -89,7 +90,7 @@ def _file_lines(data: UserData, media: MediaReport) -> Iterator[str]:
         yield f"{len(unusable):,} cannot be used; tables will count them (max_missing):"
         yield first_lines(unusable)
     if media.same:
-        yield f"{len(media.same):,} groups of files have the same content:"
+        yield f"{count_noun(len(media.same), 'group')} of files with the same content:"
         yield first_lines([f"  {', '.join(group[:4])}{', …' if len(group) > 4 else ''}" for group in media.same])
 
 
