@@ -196,6 +196,11 @@ class Comparison:
         return self._results.places
 
     @property
+    def chance(self) -> pd.DataFrame:
+        """A row per method and direction of Binary: its accuracy tested against 50%; empty without twins."""
+        return self._results.chance
+
+    @property
     def gaps(self) -> pd.DataFrame:
         """Origin minus Hard, a row per method, direction and metric; empty without twins."""
         return self._results.gaps
@@ -280,6 +285,7 @@ def compare(
             gaps=tables.gaps,
             items=items,
             places=tables.ranks,
+            chance=tables.chance,
         )
     )
 
@@ -460,6 +466,7 @@ def evaluate(
         pairs=str(files["pairs"]),
         gaps=str(files["gaps"]),
         places=str(files["places"]),
+        chance=str(files["chance"]),
         ranks=ranks_folder(plan.rank_files()),
         records={},
         best="",

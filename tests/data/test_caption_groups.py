@@ -28,7 +28,8 @@ from rewind.report.render import write_table
 from rewind.report.results import BELOW_CHANCE
 from rewind.report.tables import TableInputs, build_tables
 from rewind.statistics.bounds import wilson_interval, wilson_p_value
-from rewind.statistics.groups import MIN_TESTED_CLUSTERS, results_by_group
+from rewind.statistics.chance import MIN_TESTED_CLUSTERS
+from rewind.statistics.groups import results_by_group
 from rewind.statistics.pairs import RandomFactors
 from rewind.statistics.study import group_of_queries
 from rewind.workflow.config import load_checked_config

@@ -100,13 +100,13 @@ def test_dashes_stand_in_every_table_with_their_reason(data: Path, tmp_path: Pat
     evaluated(data, run_of(tmp_path, scores, 2 * COUNT), "full")
     runs, ranks = [("t2v", 0), ("v2t", 0), ("full", 0)], str(data / "ranks")
     join_metrics({run: f"{ranks}/{run[0]}/seed0.json" for run in runs}, SETTINGS, str(data / "metrics.csv"))
-    files = [str(data / f"{name}.csv") for name in ("intervals", "pairs", "gaps", "places")]
+    files = [str(data / f"{name}.csv") for name in ("intervals", "pairs", "gaps", "places", "chance")]
     names = {name: name for name, _ in runs}
     pairs, keys = [("t2v", "full"), ("v2t", "full"), ("t2v", "v2t")], Statistics(resamples=100)
     compute_statistics(
         runs, ranks, pairs, keys, RandomFactors(frozenset({"t2v", "v2t", "full"})), *files, ["t2v", "v2t", "full"]
     )
-    intervals, compared, gaps, places = map(read_csv, files)
+    intervals, compared, gaps, places, chance = map(read_csv, files)
     assert set(gaps["method"]) == {"full"}
     assert set(compared[["first", "second", "setting", "direction"]].itertuples(index=False, name=None)) == {
         ("t2v", "full", "binary", "text_to_item"),
@@ -114,7 +114,7 @@ def test_dashes_stand_in_every_table_with_their_reason(data: Path, tmp_path: Pat
     }
     results = Results(
         read_csv(data / "metrics.csv"), intervals, compared, names, dict.fromkeys(names, "-"), fixed=names, gaps=gaps,
-        places=places, not_evaluated=read_not_evaluated(runs, ranks), order="primary",
+        places=places, chance=chance, not_evaluated=read_not_evaluated(runs, ranks), order="primary",
     )  # fmt: skip
     text = summary_text(TableInputs(results, SETTINGS, dataset="Doors"))
     origin, binary = (next(part for part in text.split("Table ") if name in part) for name in ("Origin", "Binary"))

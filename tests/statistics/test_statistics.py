@@ -218,7 +218,7 @@ def written(folder, runs):
 
 
 def stage(folder, runs, out="out", pairs=(("a", "b"),)):
-    paths = [folder / out / f"{name}.csv" for name in ("intervals", "pairs", "gaps", "ranks")]
+    paths = [folder / out / f"{name}.csv" for name in ("intervals", "pairs", "gaps", "ranks", "chance")]
     compute_statistics(runs, str(folder / "ranks"), list(pairs), KEYS, ALL_RANDOM, *map(str, paths), ["a", "b"])
     return paths
 

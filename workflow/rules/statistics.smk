@@ -1,7 +1,7 @@
-"""Statistics: intervals and ranks of methods, comparisons of declared pairs, gaps; and what tables show beside them.
+"""Statistics: intervals and ranks of methods, comparisons of pairs, gaps, chance; and what tables show beside them.
 
 Requires: ranks of every run; where a study asks for them its cosines, zero-shot classifications, groups of captions.
-Produces: statistics/{intervals,pairs,gaps,ranks}.csv; where captions are in groups statistics/groups.csv; cosine_gap.csv,
+Produces: statistics/{intervals,pairs,gaps,ranks,chance}.csv; where captions are in groups statistics/groups.csv; cosine_gap.csv,
 cosine_counts.csv and statistics/cosine_gap{,_pairs}.csv; zero_shot.csv and statistics/zero_shot{,_pairs}.csv; for a
 verdict (`tables.verdict`) step_time.csv and statistics/control.csv.
 """
@@ -22,6 +22,7 @@ rule statistics:
         ),
         gaps="results/{study}/statistics/gaps.csv",
         places="results/{study}/statistics/ranks.csv",
+        chance="results/{study}/statistics/chance.csv",
     log:
         "results/{study}/logs/statistics.log",
     benchmark:

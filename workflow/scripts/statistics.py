@@ -1,4 +1,4 @@
-"""Intervals and ranks of methods, comparisons of declared pairs, gaps between Origin and Hard."""
+"""Intervals and ranks of methods, comparisons of declared pairs, gaps between Origin and Hard, tests against chance."""
 
 from rewind.config.report import Statistics
 from rewind.statistics.pairs import RandomFactors
@@ -11,5 +11,5 @@ if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:
         params, output, ranks = job.params, job.output, ranks_folder(job.input.ranks)
         keys, random = Statistics(**params.settings), RandomFactors.of(params.random)
-        tables = output.intervals, output.pairs, output.gaps, output.places
+        tables = output.intervals, output.pairs, output.gaps, output.places, output.chance
         compute_statistics(job_runs(job), ranks, job_pairs(job), keys, random, *tables, list(params.compared))

@@ -323,6 +323,7 @@ class Results:
         step_time: one row per method that was timed.
         control: differences between gaps, one row per method, direction, metric; empty without a control.
         places: rank of every compared method, one row per method, setting, direction, metric; may be empty.
+        chance: accuracy in Binary against chance, one row per method, direction; may be empty.
         groups: the deciding metric in groups of queries, one row per method, setting, direction, group; may be empty.
         order: of the rows of settings' tables, as the study's key ``tables.order``.
         not_evaluated: method → setting that it has no numbers in, or ``setting direction`` → the reason.
@@ -357,6 +358,7 @@ class Results:
     step_time: pd.DataFrame = field(default_factory=pd.DataFrame)
     control: pd.DataFrame = field(default_factory=pd.DataFrame)
     places: pd.DataFrame = field(default_factory=pd.DataFrame)
+    chance: pd.DataFrame = field(default_factory=pd.DataFrame)
     groups: pd.DataFrame = field(default_factory=pd.DataFrame)
     order: str = "file"
     not_evaluated: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -69,6 +69,7 @@ class ReportFiles:
         pretrained: ``run.json`` of every pre-training, by seed; empty without pre-training.
         zero_shot, zero_shot_pairs, step_time, control: CSV files of studies that have them.
         places: CSV file of ranks of methods; published results may lack it.
+        chance: CSV file of tests against chance in Binary; published results may lack it.
         groups: CSV file of results by group, where captions have groups.
         ranks: folder of the runs' ranks, which also says in which settings a method was not evaluated.
         gap: cosine gaps, where the study computes them.
@@ -88,6 +89,7 @@ class ReportFiles:
     step_time: str | None = None
     control: str | None = None
     places: str | None = None
+    chance: str | None = None
     groups: str | None = None
     ranks: str | None = None
     gap: GapFiles | None = None
@@ -117,6 +119,7 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
         step_time=_read_optional(files.step_time, ("baseline",)),
         control=_read_optional(files.control, ("baseline", "control", "control_baseline")),
         places=_read_optional(files.places),
+        chance=_read_optional(files.chance),
         groups=_read_optional(files.groups, ("group",)),
         order=study.tables.order,
         not_evaluated=read_not_evaluated(study.runs(), files.ranks) if files.ranks else {},

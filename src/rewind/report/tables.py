@@ -61,7 +61,7 @@ from rewind.report.table import (
     p_value_cell,
     slug,
 )
-from rewind.statistics.groups import MIN_TESTED_CLUSTERS
+from rewind.statistics.chance import MIN_TESTED_CLUSTERS
 from rewind.statistics.inference import significance_level
 
 # ---- What tables are made from -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Tables of the statistics stage: intervals of every method, differences of every pair, Origin − Hard gaps and ranks.
+"""Tables of the statistics stage: intervals, differences of pairs, Origin − Hard gaps, ranks, tests against chance.
 
 Also how much smaller a gap between two methods is in a control experiment.
 """
@@ -19,6 +19,7 @@ from rewind.ranking_metrics import MEDIAN_RANK_METRIC, METRICS, median_rank_with
 from rewind.statistics import bootstrap, labels
 from rewind.statistics.blocks import NotEvaluated, RankBlock, RunRanks, rank_blocks
 from rewind.statistics.bootstrap import Resamples, draw_weights, percentile_interval
+from rewind.statistics.chance import CHANCE_COLUMNS, chance_rows
 from rewind.statistics.inference import contrast_inference, mean_inference, median_rank_interval
 from rewind.statistics.pairs import ALL_RANDOM, PAIR_COLUMNS, RandomFactors, pair_rows
 from rewind.statistics.ranks import method_ranks
@@ -101,7 +102,7 @@ def is_lower_better() -> np.ndarray:
 
 @dataclass(frozen=True)
 class ComparisonTables:
-    """The four tables of the statistics stage.
+    """The five tables of the statistics stage.
 
     Attributes:
         intervals: one row per method, setting, direction and metric.
@@ -110,12 +111,15 @@ class ComparisonTables:
             settings was not evaluated.
         ranks: ranks of the compared methods, one row per method, setting, direction and metric
             (:func:`rewind.statistics.ranks.method_ranks`).
+        chance: accuracy in Binary against chance, one row per method and direction; empty where Binary was not
+            evaluated (:func:`rewind.statistics.chance.chance_rows`).
     """
 
     intervals: pd.DataFrame
     pairs: pd.DataFrame
     gaps: pd.DataFrame
     ranks: pd.DataFrame
+    chance: pd.DataFrame
 
 
 def compare_methods(
@@ -126,7 +130,7 @@ def compare_methods(
     compared: Collection[str] = (),
     left_out: NotEvaluated | None = None,
 ) -> ComparisonTables:
-    """Intervals per method, differences per pair and gaps, in every setting, direction and metric.
+    """Intervals, differences of pairs and gaps, in every setting, direction and metric, and tests against chance.
 
     Args:
         runs: rank tables that :func:`rewind.statistics.blocks.check_ranks` accepts; all have the same queries.
@@ -134,7 +138,7 @@ def compare_methods(
             setting, direction and metric.
         keys: confidence; resamples and seed of the bootstrap.
         random: which methods are fixed models or exact, and whether seeds are paired.
-        compared: methods that are ranked among each other.
+        compared: methods that are ranked among each other, and in Binary tested against chance.
         left_out: where methods were deliberately not evaluated.
 
     Raises:
@@ -146,7 +150,7 @@ def compare_methods(
                 raise RewindError(f"statistics.pairs: method {name!r} has no run; available: {', '.join(runs)}.")
     # Settings with equally many clusters share their draws, which are large and take most of the time.
     weights = cache(lambda clusters: draw_weights(clusters, keys.resamples, keys.seed))
-    intervals, differences, gaps = [], [], []
+    intervals, differences, gaps, chance = [], [], [], []
     blocks: dict[tuple[str, str], RankBlock] = {}
     for block in rank_blocks(runs, left_out):
         draws = Resamples(weights(len(block.clusters.sizes)), block.clusters)
@@ -158,6 +162,8 @@ def compare_methods(
             )
         evaluated_pairs = [pair for pair in pairs if pair[0] in totals and pair[1] in totals]
         differences += pair_rows(block, totals, evaluated_pairs, draws, keys.confidence, random)
+        if block.setting == "binary":
+            chance += chance_rows(block, keys.confidence, random, compared)
         blocks[block.setting, block.direction] = block
         counterpart = blocks.get(("hard" if block.setting == "origin" else "origin", block.direction))
         if counterpart is not None and {block.setting, counterpart.setting} == {"origin", "hard"}:
@@ -167,7 +173,8 @@ def compare_methods(
     tables = ((intervals, INTERVAL_COLUMNS), (differences, PAIR_COLUMNS), (gaps, GAP_COLUMNS))
     interval_table, pair_table, gap_table = (pd.DataFrame(rows, columns=list(columns)) for rows, columns in tables)
     ranks = method_ranks(interval_table, pair_table, compared, keys.confidence)
-    return ComparisonTables(interval_table, pair_table, gap_table, ranks)
+    chance_table = pd.DataFrame(chance, columns=list(CHANCE_COLUMNS))
+    return ComparisonTables(interval_table, pair_table, gap_table, ranks, chance_table)
 
 
 def _interval_rows(

@@ -8,20 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rewind.ranking_metrics import CHANCE_ACCURACY, METRICS
+from rewind.ranking_metrics import METRICS
 from rewind.statistics import labels
 from rewind.statistics.blocks import NotEvaluated, RankBlock, RunRanks, rank_blocks
-from rewind.statistics.bounds import wilson_p_value, zero_variance_p_value
+from rewind.statistics.chance import MIN_TESTED_CLUSTERS, chance_p_value, tied_percent
 from rewind.statistics.inference import holm_adjusted, mean_inference
 from rewind.statistics.pairs import RandomFactors
 from rewind.statistics.variance import Clusters, variance_components
 
-MIN_TESTED_CLUSTERS = 10
-"""Least number of clusters for a group to be tested: with fewer, tests would detect next to nothing (the sign test over
-five clusters has no p below 0.06) and would only make Holm's correction of the others stricter."""
 GROUP_RESULT_COLUMNS = (
     *("setting", "direction", "group", "method", "metric", "seeds", "queries", "clusters", "estimate", "low", "high"),
-    *("p", "p_holm", "family", "procedure"),
+    *("p", "p_holm", "family", "procedure", "tied"),
 )
 _UNTESTED = {"p": np.nan, "p_holm": np.nan, "family": 0}
 
@@ -38,8 +35,9 @@ def results_by_group(
     """The deciding metric of every method in every group.
 
     Only Binary has a test: accuracy against 50%, two-sided, with the standard error under chance, so that it inverts
-    the interval (:func:`~rewind.statistics.bounds.wilson_p_value`). Holm's correction runs over all compared methods
-    and all groups with ``MIN_TESTED_CLUSTERS`` clusters or more, per search direction.
+    the interval (:func:`~rewind.statistics.chance.chance_p_value`). Holm's correction runs over all compared methods
+    and all groups with ``MIN_TESTED_CLUSTERS`` clusters or more, per search direction. ``tied`` is the percentage of
+    queries that tie with the twin, over all runs; it is empty outside of Binary.
 
     Args:
         runs: rank tables.
@@ -97,14 +95,8 @@ def _group_row(
     least, most = METRICS[metric].range(block.gallery)
     result = mean_inference(components, confidence, METRICS[metric].skewed, least, most)
     exact, estimate = method in random.exact, float(result.estimate)  # chance is computed, not estimated: no error
-    p = np.nan
-    if block.setting == "binary" and result.claims and not exact:
-        share, variance = result.estimate / 100, result.variance / 100**2
-        p = float(
-            zero_variance_p_value(result.estimate - CHANCE_ACCURACY, np.asarray(CHANCE_ACCURACY), len(sizes))
-            if result.variance == 0
-            else wilson_p_value(share, variance, result.df, CHANCE_ACCURACY / 100)
-        )
+    is_binary = block.setting == "binary"
+    p = float(chance_p_value(result, len(sizes))) if is_binary and not exact else np.nan
     return {
         **{"setting": block.setting, "direction": block.direction, "group": group, "method": method},
         **{"metric": metric, "seeds": len(block.higher[method]), "queries": len(block.queries)},
@@ -112,6 +104,7 @@ def _group_row(
         "low": estimate if exact else float(result.low),
         "high": estimate if exact else float(result.high),
         "procedure": labels.method(len(block.higher[method]), METRICS[metric].skewed, fixed),
+        "tied": tied_percent(block, method) if is_binary else np.nan,
     }
 
 

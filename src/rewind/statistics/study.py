@@ -67,14 +67,16 @@ def compute_statistics(
     differences: str,
     gaps: str,
     places: str,
+    chance: str,
     compared: list[str],
 ) -> None:
-    """Write intervals of all methods, comparisons of declared pairs, gaps between Origin and Hard, ranks of methods."""
+    """Write intervals, comparisons of declared pairs, gaps between Origin and Hard, ranks, and tests against chance."""
     results = compare_methods(read_ranks(runs, ranks), pairs, keys, random, compared, read_not_evaluated(runs, ranks))
     write_csv(intervals, results.intervals)
     write_csv(differences, results.pairs)
     write_csv(gaps, results.gaps)
     write_csv(places, results.ranks)
+    write_csv(chance, results.chance)
 
 
 def compute_control(

@@ -183,6 +183,7 @@ def report_files(job: Job, study: Study) -> ReportFiles:
         step_time=inputs.get("step_time"),
         control=inputs.get("control"),
         places=inputs.places,
+        chance=inputs.chance,
         groups=inputs.get("group_results"),
         ranks=ranks_folder(inputs.ranks),
         gap=GapFiles(*gap) if all(gap) else None,

@@ -570,6 +570,7 @@ class StudyPlan:
             "pairs": f"{self.folder}/statistics/pairs.csv",
             "gaps": f"{self.folder}/statistics/gaps.csv",
             "places": f"{self.folder}/statistics/ranks.csv",
+            "chance": f"{self.folder}/statistics/chance.csv",
             "best": self.best_file,
             "videos": f"{self.dataset.folder}/videos/report.csv",
         }
