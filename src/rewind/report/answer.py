@@ -1,4 +1,4 @@
-"""The answer of a study in a few sentences: who is best, by how much, and how surely.
+"""The answer of a study in a few sentences: who knows which way time runs, who is best, by how much, and how surely.
 
 No sentence says that two methods are equal. Where no difference was shown, the text says how large a difference the
 study would have detected. All numbers are those of the tables.
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from rewind.ranking_metrics import metric_of_column
 from rewind.report import cosine_gap, verdict
 from rewind.report.cosine_gap import CosineGapResults
-from rewind.report.footnotes import seed_caution
-from rewind.report.notes import difference_range
+from rewind.report.footnotes import pair_count, seed_caution
+from rewind.report.notes import difference_size, wrap_line
 from rewind.report.results import (
     MIN_CLUSTERS_FOR_LETTERS,
     Difference,
@@ -26,10 +27,13 @@ from rewind.report.results import (
     leading_direction,
     method_difference,
     tested_pairs,
+    ties_every_query,
+    values_by_seed,
 )
 from rewind.report.setting_table import SETTING_TITLES, metric_decimals, setting_csv_rows
 from rewind.report.table import format_bounds, format_number, format_p_value
 from rewind.report.tables import zero_shot_csv_rows, zero_shot_title
+from rewind.report.time_answer import time_answer
 from rewind.report.verdict import MethodVerdict, judge_methods, verdict_keys, verdict_setting
 from rewind.statistics.inference import significance_level
 
@@ -54,7 +58,8 @@ class MethodComparison:
         digits: after the point.
         unit: after a value, for example ``%``.
         points: after a difference, for example `` points``.
-        seen: function that puts the smallest and largest detectable difference into words.
+        where: after what was or was not shown, for example `` in Hard``.
+        detection: what difference the study would detect, where that is known, without capital and full stop.
         aside: label of every method that is not compared → its value.
         untested: why no two methods were tested; empty where some were.
 
@@ -76,13 +81,26 @@ class MethodComparison:
     digits: int = 1
     unit: str = ""
     points: str = ""
-    seen: Callable[[tuple[float, float]], str] = str
+    where: str = ""
+    detection: str = ""
     aside: Mapping[str, IntervalEstimate] = field(default_factory=dict)
     untested: str = ""
 
 
 def best_method_sentences(comparison: MethodComparison) -> list[str]:
-    """The answer: two or three sentences, one more where a baseline leads; none where no value is defined."""
+    """The answer: two or three sentences, one more where a baseline leads; none where no value is defined.
+
+    The first one names the best method where it was shown to be better than the next; elsewhere it says that this was
+    not shown.
+
+    Example:
+        >>> difference = Difference(2.0, -0.5, 4.5, 0.1)
+        >>> values = {"A": (42.0, 40.0, 44.0), "B": (40.0, 38.0, 42.0)}
+        >>> comparison = MethodComparison(values, lambda best, other: difference, level=0.05, where=" in Hard")
+        >>> lead, caution = best_method_sentences(comparison)
+        >>> lead[:53], caution
+        ('No difference between A and B was shown in Hard: 42.0', 'That does not mean that they are equal.')
+    """
     defined = _defined_values(comparison)
     if not defined:
         return []
@@ -92,12 +110,15 @@ def best_method_sentences(comparison: MethodComparison) -> list[str]:
     # Means of equal values may differ in the last bit.
     tied = [label for label in order if math.isclose(defined[label][0], defined[best][0], rel_tol=1e-12)]
     differences = {label: comparison.against(best, label) for label in others}
-    names = ("It", "Its") if len(tied) == 1 else (best, f"{best}’s")
-    return [
-        _best_sentence(comparison, order, tied, defined),
-        *_comparison_sentences(comparison, names, differences),
-        *_leading_baselines(comparison, defined[best]),
-    ]
+    if others and len(tied) == 1 and not _is_shown(comparison, differences[others[0]]):
+        sentences = _open_sentences(comparison, order, defined, differences)
+    else:
+        names = ("It", "Its") if len(tied) == 1 else (best, f"{best}’s")
+        sentences = [
+            _best_sentence(comparison, order, tied, defined),
+            *_comparison_sentences(comparison, names, differences),
+        ]
+    return [*sentences, *_leading_baselines(comparison, defined[best])]
 
 
 def best_method_remarks(comparison: MethodComparison) -> list[str]:
@@ -134,6 +155,46 @@ def _best_sentence(
     return f"{best} has the best estimate of {len(order)} compared methods: {_value_text(comparison, values[best])}."
 
 
+def _open_sentences(
+    comparison: MethodComparison,
+    order: list[str],
+    values: Mapping[str, IntervalEstimate],
+    differences: Mapping[str, Difference | None],
+) -> list[str]:
+    """The answer where the best method was not shown to be better than the next: what was not shown comes first."""
+    best, following = order[0], order[1]
+    outcome = _sort_by_outcome(comparison, differences)
+    if comparison.untested or following in outcome.untested:
+        next_best = "any of the others" if not outcome.tested else f"{following}, which comes next"
+        reason = comparison.untested or f"{best} was not tested against {next_best}{comparison.where}."
+        best_named = [
+            _best_sentence(comparison, order, [best], values),
+            *_lead_over_next(comparison, "Its", differences),
+        ]
+        if comparison.untested or not outcome.tested:
+            return [reason, " ".join(best_named)]
+        others = replace(outcome, untested=outcome.untested[1:])
+        return [" ".join([reason, *best_named]), *_outcome_sentences(comparison, best, others, differences)]
+    lead = (
+        f"No difference between {best} and {following} was shown{comparison.where}: "
+        f"{_value_text(comparison, values[best])} and {_value_text(comparison, values[following])}, "
+        f"{_difference_text(comparison, outcome.tested[following])}."
+    )
+    if further := [label for label in outcome.open if label != following]:
+        closest = f"; closest is {further[0]}" if len(further) > 1 else ""
+        lead += (
+            f" Nor was any between {best} and {_names_or_count(further, len(differences), 'or')}{closest}: "
+            f"{_difference_text(comparison, outcome.tested[further[0]])}."
+        )
+    power_note = f": {comparison.detection}" if comparison.detection else ""
+    shown = replace(outcome, open=[])
+    return [
+        lead,
+        *_outcome_sentences(comparison, best, shown, differences),
+        f"That does not mean that they are equal{power_note}.",
+    ]
+
+
 def _comparison_sentences(
     comparison: MethodComparison, names: tuple[str, str], differences: Mapping[str, Difference | None]
 ) -> list[str]:
@@ -143,54 +204,65 @@ def _comparison_sentences(
     """
     if not differences:
         return []
+    outcome = _sort_by_outcome(comparison, differences)
+    if comparison.untested or not outcome.tested:
+        reason = comparison.untested or f"{names[0]} was not tested against any of the others."
+        return [*_lead_over_next(comparison, names[1], differences), reason]
+    return _outcome_sentences(comparison, names[0], outcome, differences)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How the best method compares with the others: those that it was and was not shown to beat, and the rest."""
+
+    tested: dict[str, Difference]
+    beaten: list[str]
+    open: list[str]
+    untested: list[str]
+
+
+def _sort_by_outcome(comparison: MethodComparison, differences: Mapping[str, Difference | None]) -> _Outcome:
     tested = {
         label: difference
         for label, difference in differences.items()
         if difference and not math.isnan(difference.p_holm)
     }
-    if comparison.untested or not tested:
-        reason = comparison.untested or f"{names[0]} was not tested against any of the others."
-        return [*_lead_over_next(comparison, names[1], differences), reason]
-    beaten = [
-        label
-        for label, difference in tested.items()
-        if difference.p_holm < comparison.level and _is_better(comparison, difference)
-    ]
+    beaten = [label for label in tested if _is_shown(comparison, tested[label])]
     not_beaten = [label for label in tested if label not in beaten]
-    untested = [label for label in differences if label not in tested]
-    sentences = []
-    if beaten:
-        closest = beaten[0]
-        all_others = len(beaten) == len(differences) > 1
-        losers = "each of the others" if all_others else _names_or_count(beaten, len(differences))
-        closest_name = f"; closest is {closest}" if len(beaten) > 1 else ""
-        difference_text = _difference_text(comparison, tested[closest])
-        sentences.append(f"{names[0]} is significantly better than {losers}{closest_name}: {difference_text}.")
-    if not_beaten:
-        sentences.append(_not_shown_sentence(comparison, names[0], not_beaten, tested))
-    if untested:
-        sentences.append(f"{names[0]} was not tested against {_names_or_count(untested, len(differences))}.")
+    return _Outcome(tested, beaten, not_beaten, [label for label in differences if label not in tested])
+
+
+def _is_shown(comparison: MethodComparison, difference: Difference | None) -> bool:
+    """Whether the best method was shown to be better; never where there are no tests that can be trusted."""
+    if difference is None or comparison.untested:
+        return False
+    is_better = difference.value < 0 if comparison.lower else difference.value > 0
+    return difference.p_holm < comparison.level and is_better
+
+
+def _outcome_sentences(
+    comparison: MethodComparison, name: str, outcome: _Outcome, differences: Mapping[str, Difference | None]
+) -> list[str]:
+    """One sentence on each kind of outcome that there is; ``name`` is the best method's."""
+    sentences, count = [], len(differences)
+    if outcome.beaten:
+        closest = outcome.beaten[0]
+        losers = "each of the others" if len(outcome.beaten) == count > 1 else _names_or_count(outcome.beaten, count)
+        closest_name = f"; closest is {closest}" if len(outcome.beaten) > 1 else ""
+        difference_text = _difference_text(comparison, outcome.tested[closest])
+        sentences.append(f"{name} is significantly better than {losers}{closest_name}: {difference_text}.")
+    if outcome.open:
+        closest = outcome.open[0]
+        closest_name = f"closest is {closest}: " if len(outcome.open) > 1 else ""
+        power_note = f": {comparison.detection}" if comparison.detection else ""
+        sentences.append(
+            f"{name} was not shown to differ from {_names_or_count(outcome.open, len(outcome.tested))} "
+            f"({closest_name}{_difference_text(comparison, outcome.tested[closest])}), "
+            f"which does not mean that they are equal{power_note}."
+        )
+    if outcome.untested:
+        sentences.append(f"{name} was not tested against {_names_or_count(outcome.untested, count)}.")
     return sentences
-
-
-def _not_shown_sentence(
-    comparison: MethodComparison, name: str, not_beaten: list[str], tested: Mapping[str, Difference]
-) -> str:
-    """Methods that the best was not shown to differ from, and how large a difference would have been detected."""
-    closest = not_beaten[0]
-    closest_name = f"closest is {closest}: " if len(not_beaten) > 1 else ""
-    sizes = [size for label in not_beaten if not math.isnan(size := tested[label].detectable)]
-    power_note = f": {detection_sentence(comparison.seen((min(sizes), max(sizes))))}" if sizes else ""
-    return (
-        f"{name} was not shown to differ from {_names_or_count(not_beaten, len(tested))} "
-        f"({closest_name}{_difference_text(comparison, tested[closest])}), "
-        f"which does not mean that they are equal{power_note}."
-    )
-
-
-def detection_sentence(difference: str) -> str:
-    """What difference a study can detect."""
-    return f"this study would detect a true difference of {difference} in 80% of cases, and smaller ones less often"
 
 
 def _lead_over_next(
@@ -215,12 +287,8 @@ def _leading_baselines(comparison: MethodComparison, best: IntervalEstimate) -> 
     return [f"{join_names(ahead)} {verb} a better estimate than every compared method."] if ahead else []
 
 
-def _names_or_count(labels: list[str], total: int) -> str:
-    return join_names(labels) if len(labels) <= MAX_NAMES_LISTED else f"{len(labels)} of the {total} others"
-
-
-def _is_better(comparison: MethodComparison, difference: Difference) -> bool:
-    return difference.value < 0 if comparison.lower else difference.value > 0
+def _names_or_count(labels: list[str], total: int, word: str = "and") -> str:
+    return join_names(labels, word) if len(labels) <= MAX_NAMES_LISTED else f"{len(labels)} of the {total} others"
 
 
 def _value_text(comparison: MethodComparison, value: IntervalEstimate) -> str:
@@ -242,6 +310,67 @@ def holm_p_text(p: float) -> str:
     return f"Holm’s p {'< ' + text[1:] if text.startswith('<') else '= ' + text}"
 
 
+# ---- What difference a study would detect, and which pair of methods it cannot judge --------------------------------
+
+MAX_TIMES_MEDIAN = 2
+"""A pair is named whose detectable difference is more than this many times the median of all pairs."""
+
+
+def detection_text(results: Results, tested: pd.DataFrame, setting: str, metric: str) -> str:
+    """The median of the compared pairs' detectable differences, and the pair that the study cannot judge.
+
+    Args:
+        results: the study's numbers.
+        tested: rows of ``pairs.csv`` in one setting, direction and metric.
+        setting, metric: of these rows.
+
+    Returns:
+        Sentences without the first capital and the last full stop; empty where no difference is known.
+    """
+    known = tested[tested["detectable"].notna()] if len(tested) else tested
+    if known.empty:
+        return ""
+    median = float(known["detectable"].median())
+    pairs = f" (median of {pair_count(len(known))})" if len(known) > 1 else ""
+    text = (
+        f"this study would detect a true difference of {difference_size(setting, metric, median)} in 80% of "
+        f"cases{pairs}, and smaller ones less often"
+    )
+    worst = known.loc[known["detectable"].idxmax()]
+    largest = float(worst["detectable"])
+    beyond = metric_of_column(metric).percent and largest > 100
+    if len(known) == 1 or not (beyond or largest > MAX_TIMES_MEDIAN * median):
+        return text
+    judged = "cannot judge" if beyond else "can hardly judge"
+    first, second = results.labels[worst["first"]], results.labels[worst["second"]]
+    size = difference_size(setting, metric, largest)
+    return f"{text}. It {judged} {first} against {second} ({size}){_seeds_reason(results, worst)}"
+
+
+def _seeds_reason(results: Results, pair: pd.Series) -> str:
+    """That the seeds of one of two methods differ by too much, where that is most of the variance; otherwise empty."""
+    key = (pair["setting"], pair["direction"], pair["metric"])
+    first, second = (values_by_seed(results, pair[name], *key) for name in ("first", "second"))
+    if "seeds in pairs" in str(pair["procedure"]) and len(first) == len(second) > 1:
+        seed_part = float((first - second).var(ddof=1)) / len(first)
+    else:
+        seed_part = sum(float(values.var(ddof=1)) / len(values) for values in (first, second) if len(values) > 1)
+    # The longer half of the interval is t √V; the other may have been cut off at what is possible.
+    half = max(float(pair["high"] - pair["difference"]), float(pair["difference"] - pair["low"]))
+    t = float(stdtrit(float(pair.get("df", math.nan)), (1 + results.confidence) / 2))
+    if not seed_part > (half / t) ** 2 / 2:  # NaN too: what is not known is no reason
+        return ""
+    spreads = {
+        pair[name]: float(values.std(ddof=1))
+        for name, values in (("first", first), ("second", second))
+        if len(values) > 1
+    }
+    method = max(spreads, key=spreads.__getitem__)
+    points = " points" if metric_of_column(pair["metric"]).percent else ""
+    spread = format_number(spreads[method], metric_decimals(pair["metric"]))
+    return f": the seeds of {results.labels[method]} differ by too much, with a standard deviation of {spread}{points}"
+
+
 # ---- Findings by setting, zero-shot accuracy, cosine gap and verdict -----------------------------------------------
 
 
@@ -260,7 +389,8 @@ class Finding:
 
 
 def study_findings(results: Results, settings: Sequence[str], gaps: CosineGapResults | None = None) -> list[Finding]:
-    """What the study found: its verdict where it has one; otherwise who is best in each setting, and further results.
+    """What the study found: its verdict where it has one; otherwise who knows which way time runs (where Binary was
+    evaluated), who is best in each setting, and further results.
 
     Args:
         results: the study's numbers.
@@ -272,12 +402,19 @@ def study_findings(results: Results, settings: Sequence[str], gaps: CosineGapRes
     """
     if results.verdict:
         return [_verdict_finding(results)]
-    findings = [_setting_finding(results, setting) for setting in settings]
+    findings = [_time_finding(results)] if "binary" in settings and len(results.chance) else []
+    findings += [_setting_finding(results, setting) for setting in settings]
     if len(results.zero_shot):
         findings.append(_zero_shot_finding(results))
     if gaps is not None and len(gaps.runs):
         findings.append(_cosine_gap_finding(gaps))
     return findings
+
+
+def _time_finding(results: Results) -> Finding:
+    answer = time_answer(results)
+    missing = _missing_methods(results, "binary", leading_direction(results, "binary"))
+    return Finding(answer.heading, [*answer.sentences, *answer.group_sentences], [*answer.remarks, *missing])
 
 
 def _setting_finding(results: Results, setting: str) -> Finding:
@@ -295,31 +432,41 @@ def _setting_finding(results: Results, setting: str) -> Finding:
     names = _unique_labels(results, [*rows.index])
     tested = tested_pairs(results, setting, direction, metric)
     entry = metric_of_column(metric)
+    detection = detection_text(results, tested, setting, metric)
+
+    def estimate(method: str) -> IntervalEstimate:
+        value = _interval_estimate(rows.loc[method])
+        # 50 by construction has no interval in tables either.
+        is_tied = setting == "binary" and ties_every_query(results, method, direction)
+        return (value[0], math.nan, math.nan) if is_tied else value
 
     def against(best: str, other: str) -> Difference | None:
         key = {"setting": setting, "direction": direction, "metric": metric}
         return method_difference(results.pairs, names[best], names[other], **key)
 
     comparison = MethodComparison(
-        values={label: _interval_estimate(rows.loc[m]) for label, m in names.items() if m in compared},
+        values={label: estimate(m) for label, m in names.items() if m in compared},
         against=against,
         level=significance_level(results.confidence),
         lower=entry.lower_is_better,
         digits=metric_decimals(metric),
         unit="%" if entry.percent else "",
         points=" points" if entry.percent else "",
-        seen=lambda ends: difference_range(setting, metric, ends),
-        aside={label: _interval_estimate(rows.loc[m]) for label, m in names.items() if m not in compared},
-        untested=_untested_reason(results, tested, compared, lambda ends: difference_range(setting, metric, ends)),
+        where=f" in {SETTING_TITLES[setting]}",
+        detection=detection,
+        aside={label: estimate(m) for label, m in names.items() if m not in compared},
+        untested=_untested_reason(results, tested, compared, detection),
     )
+    remarks = [*best_method_remarks(comparison), *_missing_methods(results, setting, direction)]
+    return Finding(heading, best_method_sentences(comparison), remarks)
+
+
+def _missing_methods(results: Results, setting: str, direction: str) -> list[str]:
     missing = [f"{results.labels[m]} ({why})" for m in results.labels if (why := results.reason(m, setting, direction))]
-    remarks = [f"Without numbers here: {', '.join(missing)}."] if missing else []
-    return Finding(heading, best_method_sentences(comparison), [*best_method_remarks(comparison), *remarks])
+    return [f"Without numbers here: {', '.join(missing)}."] if missing else []
 
 
-def _untested_reason(
-    results: Results, tested: pd.DataFrame, compared: Sequence[str], range_text: Callable[[tuple[float, float]], str]
-) -> str:
+def _untested_reason(results: Results, tested: pd.DataFrame, compared: Sequence[str], detection: str) -> str:
     """Why there are no trustworthy tests; empty where there are."""
     if len(compared) < 2:
         return ""
@@ -330,12 +477,7 @@ def _untested_reason(
     clusters = int(tested["clusters"].min())
     if clusters >= MIN_CLUSTERS_FOR_LETTERS:
         return ""
-    detectable = tested["detectable"].dropna()
-    power_note = (
-        f"; between two methods, {detection_sentence(range_text((detectable.min(), detectable.max())))}"
-        if len(detectable)
-        else ""
-    )
+    power_note = f"; between two methods, {detection}" if detection else ""
     return (
         f"Who is better is left open: tests need {MIN_CLUSTERS_FOR_LETTERS} clusters of queries, and there are "
         f"{clusters:,}{power_note}."
@@ -356,6 +498,7 @@ def _zero_shot_finding(results: Results) -> Finding:
         level=significance_level(results.confidence),
         unit="%",
         points=" points",
+        where=f" on {zero_shot_title(rows)}",
         aside={label: _interval_estimate(rows.loc[m]) for label, m in names.items() if m not in compared},
         untested="" if len(results.zero_shot_pairs) else "No differences between methods were tested.",
     )
@@ -419,6 +562,23 @@ def _gain_sentence(results: Results, judged: MethodVerdict) -> str:
     interval = f" [{ends[0]}, {ends[1]}]" if ends else ""
     p = "no p-value" if math.isnan(best.p_holm) else holm_p_text(best.p_holm)
     return f"Its mean gain there is {format_number(best.difference, 1, True)} points{interval}, {p}"
+
+
+def answer_text(findings: Sequence[Finding]) -> str:
+    """The findings for a terminal: each heading, and below it every sentence on lines of its own.
+
+    Example:
+        >>> print(answer_text([Finding("Hard, R@1", ["A: 40.0%."], ["Baselines, not tested: B 0.1%."])]), end="")
+        Hard, R@1
+          A: 40.0%.
+          Baselines, not tested: B 0.1%.
+    """
+    lines = [
+        line
+        for finding in findings
+        for line in (finding.heading, *(wrap_line(text, "  ") for text in (*finding.sentences, *finding.remarks)))
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _interval_estimate(row: pd.Series) -> IntervalEstimate:

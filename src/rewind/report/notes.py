@@ -63,6 +63,7 @@ def _cluster_count(count: int) -> str:
 MARKS_KEY = (
     "* best, or not significantly worse than the best and ahead of all that are; (a) significantly better than method a"
 )
+ALL_TIED_TEXT = "every query is an exact tie in every run, so that accuracy is 50 by construction and has no interval"
 TERMINAL_WIDTH = 120  # characters
 MIN_QUERIES_FROM_LIMIT = 5  # queries right, or wrong, below which the coverage of an interval is only approximate
 
@@ -78,6 +79,7 @@ def setting_sentences(facts: Footnotes, table: SettingResults) -> list[str]:
             missing_methods_sentence(table),
             _spread_sentence(table),
             _intervals_sentence(table),
+            tied_sentence(table),
             _near_limit_sentence(facts, table),
             _marks_sentence(facts, table),
             few_clusters_sentence(table),
@@ -129,6 +131,15 @@ def _intervals_sentence(table: SettingResults) -> str:
     return f"In brackets {confidence_percent(table.confidence)} intervals, not adjusted for multiple comparisons"
 
 
+def tied_sentence(table: SettingResults) -> str:
+    """Whose accuracy has no interval because every query is a tie: no other queries could change it."""
+    if not table.tied:
+        return ""
+    several = len(table.directions) > 1
+    names = (f"{', '.join(labels)}{f' in {direction}' if several else ''}" for direction, labels in table.tied.items())
+    return f"{'; '.join(names)}: {ALL_TIED_TEXT}"
+
+
 def _near_limit_sentence(facts: Footnotes, table: SettingResults) -> str:
     """Where a handful of queries decides, the coverage of intervals is only approximate (docs/calibration.md)."""
     queries = facts.settings.get(table.setting, {}).get("queries") or 0
@@ -168,12 +179,14 @@ def missing_methods_sentence(table: SettingResults) -> str:
 
 def table_key(table: SettingResults) -> str:
     """What the marks and dashes of a table mean and what they do not, for a terminal."""
-    return _wrapped_lines([*_marks_explained(table), *finish_sentences([missing_methods_sentence(table)])])
+    sentences = [tied_sentence(table), missing_methods_sentence(table)]
+    return _wrapped_lines([*_marks_explained(table), *finish_sentences(sentences)])
 
 
 def summary_table_key(table: SettingResults) -> str:
     """The key of a table without other notes: it also says how rows are ordered."""
-    return _wrapped_lines([*_marks_explained(table), *finish_sentences([*table.said, missing_methods_sentence(table)])])
+    sentences = [*table.said, tied_sentence(table), missing_methods_sentence(table)]
+    return _wrapped_lines([*_marks_explained(table), *finish_sentences(sentences)])
 
 
 def _marks_explained(table: SettingResults) -> list[str]:
@@ -221,6 +234,11 @@ def detectable_range(table: SettingResults) -> str:
     """``9.1 to 14.2 points of R@1``: the detectable differences of a table."""
     assert table.blind is not None
     return difference_range(table.setting, table.deciding, table.blind)
+
+
+def difference_size(setting: str, deciding: str, size: float) -> str:
+    """A difference in the deciding metric of a setting with its unit: ``9.1 points of R@1``."""
+    return difference_range(setting, deciding, (size, size))
 
 
 def difference_range(setting: str, deciding: str, ends: tuple[float, float]) -> str:

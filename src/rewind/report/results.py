@@ -25,7 +25,7 @@ from rewind.ranking_metrics import (
 )
 from rewind.statistics.inference import significance_level
 
-# ---- Marks of groups: above or below chance ------------------------------------------------------------------------
+# ---- Chance in Binary: marks above or below it, and methods that tie every clip with its twin -----------------------
 
 ABOVE_CHANCE, BELOW_CHANCE = "*", "†"
 
@@ -40,6 +40,18 @@ def chance_mark(estimate: float, p_holm: float, level: float) -> str:
     if not p_holm < level:  # NaN too
         return ""
     return ABOVE_CHANCE if estimate > CHANCE_ACCURACY else BELOW_CHANCE
+
+
+def ties_every_query(results: Results, method: str, direction: str) -> bool:
+    """Whether a method scores every clip of Binary and its twin exactly the same, in every run.
+
+    Strict accuracy is 0 if no query is right, and accuracy is then 50 only if all are tied. False where the method was
+    not evaluated.
+    """
+    runs = results.runs.get((method, "binary", direction))
+    if runs is None:
+        return False
+    return bool((runs[ACCURACY_METRIC] == CHANCE_ACCURACY).all() and (runs[STRICT_ACCURACY_COLUMN] == 0).all())
 
 
 # ---- Difference of two methods -------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from rewind.report.results import (
     rank_of_method,
     rank_sentence,
     shows_ranks,
+    ties_every_query,
     values_by_seed,
 )
 from rewind.report.table import Cell, Column, RowGroup, Table, number_cell, slug
@@ -72,6 +73,8 @@ class Estimate:
         seeds: number of runs; 0 where the method was not evaluated.
         beats: letters of the methods that it is significantly better than.
         best: whether it is bold.
+        tied: whether it is an accuracy of Binary of which every query is a tie in every run: 50 by construction, which
+            is printed without an interval.
 
     Example:
         >>> Estimate(41.0, 1.4, 38.2, 43.8, seeds=2, beats=("b",)).best
@@ -85,6 +88,7 @@ class Estimate:
     seeds: int
     beats: tuple[str, ...] = ()
     best: bool = False
+    tied: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,16 @@ class SettingResults:
         """Numbers of seeds of trained methods, ascending, each once."""
         counts = {cell.seeds for row in self.evaluated if not (row.baseline or row.fixed) for cell in row.cells}
         return sorted(counts - {0})  # a dash has no seeds
+
+    @property
+    def tied(self) -> dict[str, list[str]]:
+        """Short name of a direction → methods that tie every clip of Binary with its twin, but for exact chance."""
+        names = {
+            column.group: [row.label for row in self.rows if row.cells[at].tied and not np.isnan(row.cells[at].low)]
+            for at, column in enumerate(self.columns)
+            if self.setting == "binary" and column.metric == ACCURACY_METRIC
+        }
+        return {direction: labels for direction, labels in names.items() if labels}
 
     @property
     def marked(self) -> bool:
@@ -325,8 +339,7 @@ def _cells_of_column(
     for method, cell in cells_without_marks.items():
         beaten = comparison.beats.get(method, frozenset())
         beats = tuple(letters[other] for other in letters if other in beaten)
-        best = method in comparison.best
-        cells[method] = Estimate(cell.estimate, cell.std, cell.low, cell.high, cell.seeds, beats, best)
+        cells[method] = replace(cell, beats=beats, best=method in comparison.best)
     return cells, comparison
 
 
@@ -348,9 +361,10 @@ def _metric_cell(results: Results, method: str, setting: str, column: MetricColu
     if method in results.baselines:  # a closed form has no seeds that vary, and chance has no queries that do
         std = std if std > 1e-9 else np.nan
         low, high = (low, high) if high > low else (np.nan, np.nan)
-    return Estimate(
-        metric_estimate(results, method, setting, column.direction, column.metric), std, low, high, len(seeds)
-    )
+    estimate = metric_estimate(results, method, setting, column.direction, column.metric)
+    is_accuracy = setting == "binary" and column.metric == ACCURACY_METRIC
+    tied = is_accuracy and ties_every_query(results, method, column.direction)
+    return Estimate(estimate, std, low, high, len(seeds), tied=tied)
 
 
 # ---- The table as it is printed ------------------------------------------------------------------------------------
@@ -421,7 +435,7 @@ def _table_cell(cell: Estimate, column: MetricColumn, table: SettingResults) -> 
     decimals = 0 if column.metric == RANK_COLUMN else metric_decimals(column.metric)
     marks = ",".join(_letter_ranges(cell.beats) if table.ordered else cell.beats)
     printed = number_cell(cell.estimate, decimals, cell.std, cell.low, cell.high, marks=marks, bold=cell.best)
-    return printed if column.interval else replace(printed, interval=None)
+    return printed if column.interval and not cell.tied else replace(printed, interval=None)
 
 
 def _letter_ranges(letters: tuple[str, ...]) -> list[str]:

@@ -60,6 +60,7 @@ def join_short_notes(parts: Sequence[str]) -> str:
 
 def setting_line(facts: Footnotes, table: SettingResults, detectable: str) -> str:
     """Short notes of a setting's table; ``detectable``: differences that could be detected, or empty."""
+    tied = dict.fromkeys(name for names in table.tied.values() for name in names)
     pairs = table.family or facts.family
     family = f" over {pair_count(pairs)}" if pairs else ""
     marks = f"letters, bold: {'accuracy' if table.setting == 'binary' else table.deciding}, " if table.marked else ""
@@ -80,6 +81,7 @@ def setting_line(facts: Footnotes, table: SettingResults, detectable: str) -> st
             tested,
             f"80% power at {detectable}" if detectable else "",
             "a tie counts one half" if table.setting == "binary" else "",
+            f"no interval where every query is a tie ({', '.join(tied)})" if tied else "",
         ]
     )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rewind.config import Dataset, Method, Study
@@ -22,6 +23,8 @@ from rewind.data.tokenizers import count_truncated, make_tokenizer
 from rewind.evaluation.ranking import count_binary_left_out
 from rewind.io.files import read_csv, read_json, write_json, write_text
 from rewind.models.miniclip_checkpoint import read_vocabulary_captions
+from rewind.ranking_metrics import ACCURACY_METRIC
+from rewind.report.answer import answer_text, study_findings
 from rewind.report.cosine_gap import CosineGapResults
 from rewind.report.figures import style
 from rewind.report.figures.curves import training_curves
@@ -37,6 +40,7 @@ from rewind.report.results import (
     evaluated_directions,
     interval_procedures,
     setting_sizes,
+    ties_every_query,
     trusted_ranks,
 )
 from rewind.report.short_notes import with_latex_notes
@@ -187,9 +191,10 @@ IMAGE_NETWORKS = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-L
 
 
 def make_tables(study: Study, dataset: Dataset, files: ReportFiles, folder: str | Path, overview: str | Path) -> str:
-    """Write every table, ``tables.json`` with all of them, and an overview as plain text, which is also returned.
+    """Write every table, ``tables.json`` with all of them, and the answer with the main tables as text.
 
-    Where the study trains MiniCLIP, also ``metrics_<method>.json`` with the fields of MiniCLIP's own file.
+    Where the study trains MiniCLIP, also ``metrics_<method>.json`` with the fields of MiniCLIP's own file. Returns the
+    text.
     """
     inputs = load_table_inputs(study, dataset, files)
     write_tables(folder, with_latex_notes(list(build_tables(inputs)), study.tables.notes), study.tables.prefix)
@@ -200,7 +205,8 @@ def make_tables(study: Study, dataset: Dataset, files: ReportFiles, folder: str 
                 Path(folder) / f"{study.tables.prefix}metrics_{method}.json",
                 method_metrics(study, inputs.results, records, method),
             )
-    text = summary_text(inputs)
+    findings = study_findings(inputs.results, inputs.settings, inputs.gaps)
+    text = "\n".join(filter(None, [answer_text(findings), summary_text(inputs)]))
     write_text(overview, text)
     return text
 
@@ -493,7 +499,7 @@ def make_figures(
     selected = f"valid_{study.training.select_metric}"
     metric = study.figure_metric()
     rendered = {
-        "intervals": interval_forest(results.intervals, labels, baselines, metric, direction, confidence),
+        "intervals": interval_forest(_drawn_intervals(results), labels, baselines, metric, direction, confidence),
         "pairs": pair_forest(results.pairs, labels, metric, direction, confidence),
         "gap": gap_slope(
             results.intervals, results.gaps, labels, baselines, direction=direction, confidence=confidence
@@ -516,6 +522,15 @@ def make_figures(
     }
     for name, figure in rendered.items():
         style.save(style.with_condition(figure, results.given), folder / name)
+
+
+def _drawn_intervals(results: Results) -> pd.DataFrame:
+    """Intervals without the ends of accuracies that are 50 by construction, which tables print without them too."""
+    rows = results.intervals
+    is_accuracy = (rows["setting"] == "binary") & (rows["metric"] == ACCURACY_METRIC)
+    tied = np.array([ties_every_query(results, row.method, row.direction) for row in rows.itertuples()], dtype=bool)
+    ends = [name for name in ("low", "high", "boot_low", "boot_high") if name in rows]
+    return rows.assign(**{name: rows[name].mask(is_accuracy & tied) for name in ends})
 
 
 def _read_histories(histories: Mapping[tuple[str, int], str]) -> pd.DataFrame:

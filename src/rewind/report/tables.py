@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rewind.config.report import RANK_COLUMN, SEARCH_DIRECTIONS
@@ -61,7 +62,7 @@ from rewind.report.table import (
     p_value_cell,
     slug,
 )
-from rewind.statistics.chance import MIN_TESTED_CLUSTERS
+from rewind.statistics.chance import ALL_TIED, MIN_TESTED_CLUSTERS
 from rewind.statistics.inference import significance_level
 
 # ---- What tables are made from -------------------------------------------------------------------------------------
@@ -491,7 +492,8 @@ def _group_cell(row: pd.Series, level: float) -> Cell:
     ends = {} if exact else {"low": row["low"], "high": row["high"]}
     mark = chance_mark(row["estimate"], row["p_holm"], level)
     decimals = metric_decimals(row["metric"])
-    return number_cell(row["estimate"], decimals, **ends, marks=mark, bold=mark == ABOVE_CHANCE)
+    cell = number_cell(row["estimate"], decimals, **ends, marks=mark, bold=mark == ABOVE_CHANCE)
+    return replace(cell, interval=None) if row.get("tied") == ALL_TIED else cell
 
 
 def group_notes(inputs: TableInputs, setting: str) -> list[str]:
@@ -511,6 +513,7 @@ def group_notes(inputs: TableInputs, setting: str) -> list[str]:
             "Groups are not compared with one another: a group may be harder to describe or to search for another "
             "reason than its name",
             *(_group_test_sentences(rows, results) if tested else ()),
+            _tied_groups_sentence(rows, results),
             _ungrouped_sentence(facts, rows, setting),
             procedure_sentence(facts, tested),
             seed_caution(sorted(set(rows.loc[rows["method"].isin(results.trained()), "seeds"]))),
@@ -532,6 +535,14 @@ def _group_test_sentences(rows: pd.DataFrame, results: Results) -> list[str]:
     if few:
         sentences.append(f"Not tested, with fewer than {MIN_TESTED_CLUSTERS} clusters of queries: {', '.join(few)}")
     return sentences
+
+
+def _tied_groups_sentence(rows: pd.DataFrame, results: Results) -> str:
+    """Whose values have no interval because a whole group is tied; chance has none anyway."""
+    is_tied = rows.get("tied", pd.Series(np.nan, rows.index)) == ALL_TIED
+    methods = [m for m in results.ordered() if (is_tied & (rows["method"] == m) & (rows["low"] < rows["high"])).any()]
+    names = ", ".join(results.labels[method] for method in methods)
+    return f"{names}, in groups without brackets: {notes.ALL_TIED_TEXT}" if methods else ""
 
 
 def _ungrouped_sentence(facts: Footnotes, rows: pd.DataFrame, setting: str) -> str:

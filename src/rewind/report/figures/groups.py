@@ -14,6 +14,7 @@ from rewind.report.figures import style
 from rewind.report.figures.forest import DASHED, metric_label
 from rewind.report.results import chance_mark
 from rewind.report.setting_table import SETTING_TITLES
+from rewind.statistics.chance import ALL_TIED
 from rewind.statistics.inference import significance_level
 
 MAX_GROUPS = 40
@@ -79,7 +80,8 @@ def _draw_groups(
             if (group, method) not in cells.index:
                 continue
             row, y = cells.loc[(group, method)], row_number + (i - (len(methods) - 1) / 2) * step
-            axes.plot([row["low"], row["high"]], [y, y], color=look.color, alpha=0.4, linewidth=2.6)
+            if row.get("tied") != ALL_TIED:  # 50 by construction: tables print no interval either
+                axes.plot([row["low"], row["high"]], [y, y], color=look.color, alpha=0.4, linewidth=2.6)
             axes.plot(row["estimate"], y, marker=look.marker, color=look.color, markersize=4, linestyle="none")
             if mark := chance_mark(row["estimate"], row["p_holm"], significance_level(confidence)):
                 axes.annotate(mark, (1.005, y), xycoords=("axes fraction", "data"), va="center", fontsize=7)

@@ -1,0 +1,234 @@
+"""Which methods know which way time runs, in sentences: from tests of their accuracy in Binary against chance.
+
+All numbers are those of ``statistics/chance.csv`` and ``statistics/groups.csv``. What was not shown is never said to be
+absent; only a method that ties every clip with its twin in every run cannot know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from rewind.errors import RewindError
+from rewind.ranking_metrics import ACCURACY_METRIC, CHANCE_ACCURACY
+from rewind.report.footnotes import seed_caution
+from rewind.report.results import (
+    ABOVE_CHANCE,
+    BELOW_CHANCE,
+    Results,
+    chance_mark,
+    evaluated_directions,
+    leading_direction,
+    metric_estimate,
+)
+from rewind.report.setting_table import SETTING_TITLES, metric_decimals
+from rewind.report.table import format_bounds, format_number
+from rewind.statistics.chance import ALL_TIED, MIN_TESTED_CLUSTERS
+from rewind.statistics.inference import significance_level
+
+MAX_METHODS_LISTED = 8
+"""Most methods, or groups of captions, that a sentence names; of more it gives the number."""
+
+# By search direction. T2V: which of two clips, one played backwards; V2T: which of two captions.
+_KNOWS = {"text_to_item": "Knows which way time runs", "item_to_text": "Above chance"}
+_NONE_KNOWS = {
+    "text_to_item": "No method was shown to know which way time runs",
+    "item_to_text": "No method was shown to be above chance",
+}
+_TIED = {
+    "text_to_item": "every clip ties with its twin",
+    "item_to_text": "a clip’s caption always ties with that of its twin",
+}
+_QUESTION = {
+    "text_to_item": "Of a clip and that clip played backwards, which one fits the caption?",
+    "item_to_text": "Of a clip’s caption and that of the clip played backwards, which one fits? A method that never "
+    "looks at the order of frames can be right more often than not.",
+}
+
+
+@dataclass(frozen=True)
+class MethodsAgainstChance:
+    """Compared methods by what was shown of them, each kind from the highest accuracy to the lowest.
+
+    Attributes:
+        above, below: significantly above chance, and below it.
+        open: tested, and not shown to be either.
+        tied: they score every clip and its twin exactly the same, in every run.
+        untested: method → why it was not tested.
+
+    Example:
+        >>> MethodsAgainstChance(above=["seqLSTM"], tied=["meanP"]).untested
+        {}
+    """
+
+    above: list[str] = field(default_factory=list)
+    below: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+    tied: list[str] = field(default_factory=list)
+    untested: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TimeAnswer:
+    """The answer to the question of the title.
+
+    Attributes:
+        heading: names setting, direction and metric.
+        sentences: the first says which methods know; the others, who was not shown to, who cannot, who is below chance.
+        group_sentences: what is below chance in groups of captions.
+        remarks: what the words mean, and what was left out.
+
+    Example:
+        >>> TimeAnswer("Which way time runs", ["Cannot: meanP (every clip ties with its twin)."]).remarks
+        []
+    """
+
+    heading: str
+    sentences: list[str]
+    group_sentences: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def time_answer(results: Results) -> TimeAnswer:
+    """Who knows which way time runs, in the search direction that leads the tables of Binary.
+
+    Args:
+        results: of a study that evaluates Binary, with the rows of ``chance.csv``.
+
+    Raises:
+        RewindError: if ``chance.csv`` lacks a compared method, or is of other runs than ``metrics.csv``.
+    """
+    direction = leading_direction(results, "binary")
+    rows = _checked_rows(results, direction)
+    sorted_methods = sort_by_chance(rows, significance_level(results.confidence))
+    several = len(evaluated_directions(results, "binary")) > 1
+    setting = f"{SETTING_TITLES['binary']}, {results.short(direction) + ' ' if several else ''}accuracy"
+    title = "Which way time runs" if direction == "text_to_item" else "Against chance"
+    return TimeAnswer(
+        f"{title} ({setting})",
+        _method_sentences(results, rows, sorted_methods, direction),
+        _group_sentences(results, direction),
+        _remarks(results, rows, direction),
+    )
+
+
+def sort_by_chance(rows: pd.DataFrame, level: float) -> MethodsAgainstChance:
+    """Methods by what their tests show.
+
+    Args:
+        rows: of ``chance.csv``, one per compared method, whose index is the method.
+        level: tests with a smaller ``p_holm`` are significant.
+
+    Example:
+        >>> numbers = {"estimate": [50.0, 82.0, 62.0], "tied": [100.0, 0.0, 0.0], "p_holm": [np.nan, 0.001, 0.2]}
+        >>> rows = pd.DataFrame(numbers, index=["meanP", "seqLSTM", "tightTransf"]).assign(clusters=120)
+        >>> found = sort_by_chance(rows, level=0.05)
+        >>> found.above, found.open, found.tied
+        (['seqLSTM'], ['tightTransf'], ['meanP'])
+    """
+    found = MethodsAgainstChance()
+    for method, row in rows.sort_values("estimate", ascending=False, kind="stable").iterrows():
+        mark = chance_mark(row["estimate"], row["p_holm"], level)
+        if row["tied"] == ALL_TIED:
+            found.tied.append(str(method))
+        elif math.isnan(row["p_holm"]):
+            few = row["clusters"] < MIN_TESTED_CLUSTERS
+            reason = f"fewer than {MIN_TESTED_CLUSTERS} clusters of queries" if few else "one training seed"
+            found.untested[str(method)] = reason
+        else:
+            {ABOVE_CHANCE: found.above, BELOW_CHANCE: found.below, "": found.open}[mark].append(str(method))
+    return found
+
+
+def _checked_rows(results: Results, direction: str) -> pd.DataFrame:
+    """Rows of the compared methods that were evaluated in this direction, in their order."""
+    table = results.chance[results.chance["direction"] == direction].set_index("method")
+    methods = [m for m in results.compared() if not results.reason(m, "binary", direction)]
+    for method in methods:
+        where = f"chance.csv: method {method!r}, {direction}"
+        if method not in table.index:
+            raise RewindError(f"{where}: no row; run the statistics again.")
+        mean = metric_estimate(results, method, "binary", direction, ACCURACY_METRIC)
+        if not np.isclose(table.loc[method, "estimate"], mean, rtol=1e-6, atol=1e-6):
+            raise RewindError(
+                f"{where}: it is {table.loc[method, 'estimate']}, but its seeds in metrics.csv average {mean}; the two "
+                "files are of different runs. Run the statistics again."
+            )
+    return table.loc[methods]
+
+
+def _method_sentences(results: Results, rows: pd.DataFrame, found: MethodsAgainstChance, direction: str) -> list[str]:
+    def listed(methods: Sequence[str]) -> str:
+        return _join_listed([f"{results.labels[m]} ({_accuracy_text(rows.loc[m])})" for m in methods])
+
+    if not len(rows):
+        return []
+    decided = found.above or found.open or found.tied or found.below
+    nobody = _NONE_KNOWS[direction] if decided else "No method was tested against chance"
+    sentences = [f"{_KNOWS[direction]}: {listed(found.above)}." if found.above else f"{nobody}."]
+    if found.open:
+        sentences.append(f"Not shown: {listed(found.open)}.")
+    if found.below:
+        sentences.append(f"Below chance: {listed(found.below)}.")
+    if found.tied:
+        names = _join_listed([results.labels[m] for m in found.tied])
+        sentences.append(f"Cannot: {names} ({_TIED[direction]}).")
+    if found.untested:
+        parts = [f"{results.labels[m]} ({_accuracy_text(rows.loc[m])}; {why})" for m, why in found.untested.items()]
+        sentences.append(f"Not tested: {_join_listed(parts)}.")
+    return sentences
+
+
+def _group_sentences(results: Results, direction: str) -> list[str]:
+    """Groups of captions in which a method is below chance, after Holm's correction or by its interval alone."""
+    if results.groups.empty:
+        return []
+    table, level = results.groups, significance_level(results.confidence)
+    here = (table["setting"] == "binary") & (table["direction"] == direction) & table["method"].isin(results.compared())
+    low = table[here & (table["family"] > 0) & (table["estimate"] < CHANCE_ACCURACY)].sort_values("estimate")
+    significant = low["p_holm"] < level
+
+    def listed(rows: pd.DataFrame) -> str:
+        return _join_listed(
+            [f"{results.labels[row['method']]} in {row['group']} ({_accuracy_text(row)})" for _, row in rows.iterrows()]
+        )
+
+    sentences = [f"Below chance in groups of captions: {listed(low[significant])}."] if significant.any() else []
+    by_interval = low[~significant & (low["high"] < CHANCE_ACCURACY)]
+    if len(by_interval):
+        sentences.append(
+            "Below chance by the interval alone, not after Holm’s correction over "
+            f"{int(low['family'].max()):,} tests of groups: {listed(by_interval)}."
+        )
+    return sentences
+
+
+def _remarks(results: Results, rows: pd.DataFrame, direction: str) -> list[str]:
+    tested = rows[rows["p_holm"].notna()]
+    remarks = [_QUESTION[direction]]
+    if len(tested):
+        family = int(tested["family"].max())
+        over = f" after Holm’s correction over {family:,} methods" if family > 1 else ""
+        remarks.append(
+            f"Tested two-sided against the {CHANCE_ACCURACY:.0f}% of guessing, p < {1 - results.confidence:.3g}{over}. "
+            "“Not shown” does not mean “cannot”."
+        )
+    trained = tested[~tested.index.isin(list(results.fixed))]
+    if len(trained) and trained["seeds"].min() == 2:
+        remarks.append(f"{seed_caution([2])}.")
+    return remarks
+
+
+def _accuracy_text(row: pd.Series) -> str:
+    digits = metric_decimals(ACCURACY_METRIC)
+    ends = format_bounds(row["low"], row["high"], digits)
+    return f"{format_number(row['estimate'], digits)}%" + (f" [{ends[0]}, {ends[1]}]" if ends else "")
+
+
+def _join_listed(parts: Sequence[str]) -> str:
+    more = f" and {len(parts) - MAX_METHODS_LISTED:,} more" if len(parts) > MAX_METHODS_LISTED else ""
+    return ", ".join(parts[:MAX_METHODS_LISTED]) + more

@@ -1,0 +1,246 @@
+"""The answer to the title: who knows which way time runs, who cannot, and what a study cannot judge."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from messages import expect_message, refusal
+from rank_rows import ranks
+from rewind import api
+from rewind.report import results as result_rows
+from rewind.report.answer import answer_text, detection_text, study_findings
+from rewind.report.figures.groups import group_intervals
+from rewind.report.footnotes import Footnotes
+from rewind.report.page.headline import headline_html
+from rewind.report.render import render_markdown
+from rewind.report.results import ties_every_query
+from rewind.report.setting_table import compare_in_setting, setting_csv_rows
+from rewind.report.study import _drawn_intervals
+from rewind.report.tables import TableInputs, build_tables
+from rewind.report.time_answer import time_answer
+from table_numbers import FACTS, TESTS, results
+
+QUERIES = 60
+
+
+def runs(right, ties=0, seeds=3, direction="text_to_item", queries=QUERIES):
+    """Rank tables of Binary: seed s is right on the first ``right + s`` queries."""
+    clusters = [f"c{i:04}" for i in range(queries)]
+    hits = [(np.arange(queries) < right + s).astype(int) for s in range(seeds)]
+    tables = [ranks(1 - hit if not ties else 0 * hit, clusters, "binary", ties) for hit in hits]
+    return [table.assign(gallery=2, direction=direction) for table in tables]
+
+
+def compared(methods, **keys):
+    return api.compare(methods, resamples=100, **keys)._results
+
+
+@pytest.fixture(scope="module")
+def four():
+    return compared(
+        {"meanP": runs(0, ties=1), "seqLSTM": runs(52), "tightTransf": runs(34), "seqTransf": runs(57), "odd": runs(5)}
+    )
+
+
+def test_every_method_is_told_by_what_was_shown(four):
+    answer = time_answer(four)
+    table = four.chance.set_index("method")
+    assert (table.loc[["seqLSTM", "seqTransf", "odd"], "p_holm"] < 0.05).all() and table.loc[
+        "tightTransf", "p_holm"
+    ] > 0.1
+    assert [sentence.split()[0] for sentence in answer.sentences] == ["Knows", "Not", "Below", "Cannot:"]
+    for method, sentence in zip(("seqTransf", "tightTransf", "odd", "meanP"), answer.sentences, strict=True):
+        assert f": {method} (" in sentence
+        row = table.loc[method]
+        shown = f"({row['estimate']:.1f}% [{row['low']:.1f}, {row['high']:.1f}])"
+        assert (shown in sentence) == (method != "meanP"), "what is 50 by construction has no interval"
+    assert answer.sentences[0].index("seqTransf") < answer.sentences[0].index("seqLSTM"), "the best first"
+    expect_message("\n".join([answer.heading, *answer.sentences, *answer.remarks]))
+
+
+def test_the_answer_comes_first_and_is_one_in_the_summary_and_on_the_page(four):
+    findings = study_findings(four, ["binary"])
+    assert findings[0].heading == time_answer(four).heading and findings[1].heading.startswith("Binary, ")
+    text, page = answer_text(findings), html.unescape(headline_html([], findings, ""))
+    for sentence in (*findings[0].sentences, *findings[0].remarks):
+        assert sentence in " ".join(text.split()) and sentence in page
+    assert text.startswith(findings[0].heading)
+
+
+def test_ties_decide_and_no_name():
+    """A method called meanP that tells clips apart is tested; one that ties all of them is not, whatever its name."""
+    made = compared({"seqLSTM": runs(0, ties=1), "meanP": runs(52)})
+    knows, cannot = time_answer(made).sentences
+    assert knows.startswith("Knows which way time runs: meanP (88.3% [")
+    assert cannot == "Cannot: seqLSTM (every clip ties with its twin)."
+    tied = made.chance.set_index("method")["tied"] == 100
+    assert {m: ties_every_query(made, m, "text_to_item") for m in made.labels} == tied.to_dict()
+
+
+def test_one_query_that_is_told_apart_is_no_blindness():
+    tables = runs(0, ties=1)
+    tables[2].loc[0, "ties"] = 0
+    made = compared({"nearly": tables})
+    assert not ties_every_query(made, "nearly", "text_to_item")
+    answer = time_answer(made)
+    assert answer.sentences[0] == "No method was shown to know which way time runs."
+    assert answer.sentences[1].startswith("Not shown: nearly (50.3% [")
+
+
+def test_what_was_not_tested_says_why():
+    made = compared({"fixed": runs(52, seeds=1)[0], "m": runs(52)})
+    one = dataclasses.replace(made, fixed=(), chance=made.chance.assign(p_holm=[np.nan, 0.01]))
+    assert any(
+        s.startswith("Not tested: fixed (") and s.endswith("; one training seed).") for s in time_answer(one).sentences
+    )
+    few = compared({"a": runs(8, queries=9)})
+    assert time_answer(few).sentences[0] == "No method was tested against chance."
+    assert "; fewer than 10 clusters of queries)." in time_answer(few).sentences[1]
+    two = compared({"a": runs(52, seeds=2)})
+    assert "Two training seeds are few" in time_answer(two).remarks[-1]
+    assert not any("few" in remark for remark in time_answer(compared({"a": runs(52)})).remarks)
+
+
+def test_two_captions_of_one_clip_say_nothing_of_time():
+    made = compared({"a": runs(52, direction="item_to_text"), "b": runs(0, ties=1, direction="item_to_text")})
+    answer = time_answer(made)
+    assert "time" not in " ".join([answer.heading, *answer.sentences])
+    expect_message("\n".join([answer.heading, *answer.sentences, *answer.remarks]))
+
+
+def test_baselines_stay_apart(four):
+    made = dataclasses.replace(four, baselines=("odd", "meanP"))
+    assert "odd" not in " ".join(time_answer(made).sentences) and "meanP" not in " ".join(time_answer(made).sentences)
+
+
+def test_studies_without_binary_are_not_asked():
+    for finding in study_findings(results(), ["hard"]):
+        assert "time" not in " ".join([finding.heading, *finding.sentences, *finding.remarks])
+
+
+def test_a_broken_chance_file_is_refused(four):
+    with refusal("chance.csv"):
+        time_answer(dataclasses.replace(four, chance=four.chance[four.chance["method"] != "seqLSTM"]))
+    with refusal("chance.csv"):
+        time_answer(dataclasses.replace(four, chance=four.chance.assign(estimate=12.0)))
+
+
+# ---- Groups of captions --------------------------------------------------------------------------------------------
+
+
+def grouped(made, **changes):
+    """Groups: orbit is below chance by its interval alone, spin after Holm's correction too, fill is tied by meanP."""
+    rows = [
+        ("orbit", "seqLSTM", 25.0, 10.2, 49.4, 0.6, 0.0),
+        ("spin", "seqLSTM", 5.0, 1.0, 12.0, 0.001, 0.0),
+        ("fill", "seqLSTM", 95.0, 90.0, 99.0, 0.001, 0.0),
+        *((name, "meanP", 50.0, 36.8, 63.2, 1.0, 100.0) for name in ("orbit", "spin", "fill")),
+    ]
+    table = pd.DataFrame(rows, columns=["group", "method", "estimate", "low", "high", "p_holm", "tied"])
+    table = table.assign(setting="binary", direction="text_to_item", metric="R@1", seeds=3, queries=12, clusters=12)
+    return dataclasses.replace(made, groups=table.assign(**({"p": 0.01, "family": 6, "procedure": "t"} | changes)))
+
+
+def test_groups_below_chance_are_said(four):
+    assert time_answer(four).group_sentences == []
+    assert time_answer(grouped(four)).group_sentences == [
+        "Below chance in groups of captions: seqLSTM in spin (5.0% [1.0, 12.0]).",
+        "Below chance by the interval alone, not after Holm’s correction over 6 tests of groups: seqLSTM in orbit "
+        "(25.0% [10.2, 49.4]).",
+    ]
+    assert time_answer(grouped(four, clusters=9, family=0)).group_sentences == [], "nothing was tested"
+
+
+# ---- What ties every clip has no interval, in any table or picture -------------------------------------------------
+
+
+def test_tables_print_no_interval_of_what_is_50_by_construction(four):
+    made = grouped(four)
+    inputs = TableInputs(made, ["binary"], Footnotes.from_json(FACTS), "Shapes")
+    tables = {table.kind: table for table in build_tables(inputs)}
+    row = next(row for part in tables["setting"].groups for row in part.rows if row[0].text == "meanP")
+    assert row[2].text == "50.0" and row[2].interval is None and row[2].low is not None, "numbers of files stay"
+    group_rows = {row[0].text: row for part in tables["groups"].groups for row in part.rows}
+    titles = [column.title for column in tables["groups"].columns]
+    for name in ("orbit", "spin", "fill"):
+        cells = dict(zip(titles, group_rows[name], strict=True))
+        assert cells["meanP"].interval is None and cells["seqLSTM"].interval is not None
+    for table, start in (
+        (tables["setting"], "MeanP: every query"),
+        (tables["groups"], "MeanP, in groups without brackets:"),
+    ):
+        assert [note for note in table.notes if note.lower().startswith(start.lower())], table.notes
+        assert "50.0 [" not in render_markdown(table)
+    assert "50 by construction" in tables["setting"].key
+    csv = setting_csv_rows(made, "binary").set_index(["method", "metric"])
+    want = made.intervals.set_index(["method", "metric"]).loc[("meanP", "R@1")]
+    assert csv.loc[("meanP", "R@1"), "low"] == want["low"] < 50
+
+
+def test_pictures_draw_no_bar_of_it(four):
+    drawn = _drawn_intervals(four).set_index(["method", "metric"])
+    ends = ["low", "high", "boot_low", "boot_high"]
+    assert drawn.loc[("meanP", "R@1"), ends].isna().all() and drawn.loc[("seqLSTM", "R@1"), ends].notna().all()
+    assert drawn.loc[("meanP", "R@5"), ends].notna().all()
+    bars = [
+        sum(len(line.get_xdata()) == 2 and line.get_linewidth() == 2.6 for line in figure.axes[0].lines)
+        for figure in (
+            group_intervals(made.groups, {"meanP": "meanP", "seqLSTM": "x"}, (), "binary")
+            for made in (grouped(four), grouped(four, tied=0.0))
+        )
+    ]
+    assert bars == [3, 6]
+
+
+def test_exact_chance_needs_no_note(four):
+    made = dataclasses.replace(four, baselines=("meanP",), intervals=four.intervals.assign(low=50.0, high=50.0))
+    table = compare_in_setting(made, "binary")
+    assert table.tied == {} and not any("by construction" in note for note in table.said)
+
+
+# ---- What a study would detect -------------------------------------------------------------------------------------
+
+
+def detection(detectable, seeds=((20.0, 22.0), (30.0, 30.5), (40.0, 41.0)), **changes):
+    made = results(
+        {"chance": [0.05], **dict(zip(("meanP", "seqLSTM", "seqTransf"), map(list, seeds), strict=True))}, TESTS
+    )
+    table = made.pairs.assign(df=2.0, **changes)
+    sizes = dict(zip(TESTS, detectable, strict=True))
+    table["detectable"] = [sizes[row.first, row.second] for row in table.itertuples()]
+    made = dataclasses.replace(made, pairs=table)
+    return detection_text(made, result_rows.tested_pairs(made, "hard", "text_to_item", "R@1"), "hard", "R@1")
+
+
+def test_the_median_pair_is_told_and_the_one_that_cannot_be_judged():
+    assert detection([4.5, 5.0, 6.0]) == (
+        "this study would detect a true difference of 5.0 points of R@1 in 80% of cases (median of 3 pairs), and "
+        "smaller ones less often"
+    )
+    assert ". It can hardly judge seqTransf against seqLSTM (12.0 points of R@1)" in detection([4.5, 5.0, 12.0])
+    text = detection([15.0, 150.0, 20.0], seeds=((20.0, 60.0), (30.0, 30.5), (40.0, 41.0)), low=-60.0, high=100.0)
+    assert "true difference of 20.0 points" in text and "15" not in text, "no range of 15 to more than 100"
+    assert text.endswith(
+        ". It cannot judge meanP against seqTransf (more than 100 points of R@1): the seeds of meanP differ by too "
+        "much, with a standard deviation of 28.3 points"
+    )
+
+
+def test_seeds_are_no_reason_where_they_agree():
+    """V is (half of the interval / t)²: here it is far above what the seeds add to it."""
+    text = detection([15.0, 150.0, 20.0], low=-300.0, high=300.0)
+    assert text.endswith("It cannot judge meanP against seqTransf (more than 100 points of R@1)")
+
+
+def test_seeds_in_pairs_differ_by_their_differences():
+    """Both methods' seeds move together, so that they add nothing to the difference."""
+    seeds = ((20.0, 60.0), (30.0, 30.5), (40.0, 80.0))
+    wide = {"low": -60.0, "high": 100.0}
+    assert "the seeds of" in detection([15.0, 150.0, 20.0], seeds, **wide)
+    paired = detection([15.0, 150.0, 20.0], seeds, **wide, procedure="t over training seeds, seeds in pairs")
+    assert paired.endswith("(more than 100 points of R@1)")
