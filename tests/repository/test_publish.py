@@ -53,6 +53,16 @@ def test_marks_are_those_of_both_machines(checkout: Path) -> None:
     assert claims(checkout) > 0
 
 
+def test_an_answer_is_that_of_both_machines(checkout: Path) -> None:
+    """Made-up accuracies are below chance; on AVX512 that of tightTransf is not shown to be."""
+    (block,) = (b for b in marked_blocks(checkout, checkout / "README.md") if b.what == "demo answer")
+    nobody, rest = block.body.split(". Below chance: ")
+    below, unlike = rest.split(". Not ")
+    assert nobody == "No method was shown to know which way time runs"
+    assert [part.split(" (")[0] for part in below.split("), ")] == ["seqTransf", "seqLSTM", "meanP"]
+    assert unlike.startswith("the same on both machines: tightTransf (32.2% [") and unlike.endswith("on 0 of them.")
+
+
 def test_every_mark_of_the_readme_is_in_every_stored_machines_comparisons() -> None:
     """Of this checkout itself; nothing else may be claimed."""
     claims(ROOT)
@@ -129,7 +139,7 @@ def test_what_is_stored_is_small_and_names_no_place(checkout: Path) -> None:
     for folder in folders:
         files = sorted(folder.iterdir())
         assert [file.name for file in files] == [
-            "gaps.csv", "intervals.csv", "keys.json", "metrics.csv", "pairs.csv", "record.json"
+            "chance.csv", "gaps.csv", "intervals.csv", "keys.json", "metrics.csv", "pairs.csv", "record.json"
         ]  # fmt: skip
         assert sum(file.stat().st_size for file in files) < 150_000
         for file in files:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import documents
@@ -29,6 +30,19 @@ def test_documents_print_what_is_published() -> None:
     assert not found.changed, [f"{block.file}:{block.line}: {block.what}" for block, _ in found.changed]
     assert not found.typed, "publish the study of a new block, or print nothing"
     assert documents.picture_faults(ROOT, ["demo"])[0] == []
+
+
+def test_published_tests_against_chance_agree_with_their_intervals() -> None:
+    """The test is the inversion of the interval, and exact ties are not tested."""
+    for file in sorted((ROOT / "docs/published").glob("*/*/chance.csv")):
+        found, intervals = pd.read_csv(file), pd.read_csv(file.parent / "intervals.csv")
+        keys = ["method", "setting", "direction", "metric"]
+        both = found.merge(intervals, on=keys, suffixes=("", "_of_intervals"), validate="one_to_one")
+        assert len(both) == len(found) > 0 and (both["estimate"] == both["estimate_of_intervals"]).all(), file
+        assert (both["low"] == both["low_of_intervals"]).all() and (both["high"] == both["high_of_intervals"]).all()
+        tested = both[both["p"].notna()]
+        assert ((tested["p"] < 0.05) == ((tested["low"] > 50) | (tested["high"] < 50))).all(), file
+        assert both.loc[both["tied"] == 100, "p"].isna().all(), file
 
 
 def test_what_the_calibration_page_says_of_tests_that_err_is_so() -> None:

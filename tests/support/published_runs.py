@@ -15,7 +15,7 @@ from checkout import ROOT
 from rewind.config import Study
 from rewind.report.efficiency_table import EFFICIENCY_COLUMNS as COSTS
 from rewind.workflow.config import load_config
-from table_numbers import gaps, intervals, metrics, pairs
+from table_numbers import chance, gaps, intervals, metrics, pairs
 from verdict_numbers import ratios
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -54,11 +54,13 @@ def make_results(folder: Path, name: str, weak: tuple[str, ...] = (), shift: flo
     results = folder / "results" / name
     values = {m: [20 + shift + 4 * at + s / 4 for s in range(_seeds(study, m))] for at, m in enumerate(study.methods)}
     tests = {pair: 0.2 if set(pair) & set(weak) else 0.001 for pair in study.pairs()}
-    parts = {"metrics": [], "intervals": [], "pairs": [], "gaps": []}
+    against_chance = {method: 0.2 if method in weak else 0.001 for method in study.compared_methods()}
+    parts = {"metrics": [], "intervals": [], "pairs": [], "gaps": [], "chance": []}
     for setting in study.evaluation.settings:
         table = metrics(values, setting)
         found = {"intervals": intervals(table), "pairs": pairs(table, tests)}
         found |= {"gaps": gaps(table)} if setting == "hard" else {}
+        found |= {"chance": chance(table, against_chance)} if setting == "binary" else {}
         for part, rows in found.items():
             parts[part].append(rows[rows["direction"].isin(study.evaluation.directions)])
         table = table[table["direction"].isin(study.evaluation.directions)]

@@ -66,6 +66,14 @@ def pairs(table, p_holm, clusters=1000):
     return pd.DataFrame(rows)
 
 
+def chance(table, p_holm):
+    """p_holm: method → p of its accuracy against chance; who is absent is not tested."""
+    rows = intervals(table)
+    rows = rows[rows["metric"] == "R@1"].reset_index(drop=True).assign(chance=50.0, tied=0.0, seeds=2, clusters=1000)
+    p = rows["method"].map(p_holm)
+    return rows.assign(p=p / 3, p_holm=p, family=p.notna() * len(p_holm))
+
+
 def gaps(table):
     """Every method loses a tenth of its R@1 to twins, and ranks one place lower."""
     rows = []

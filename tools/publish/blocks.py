@@ -7,6 +7,7 @@ A block is ``<!-- published: WHAT -->…<!-- end -->``. WHAT begins with the stu
 | ``demo table hard`` | the table as the terminal shows it |
 | ``demo markdown hard columns="Method; R@1 ↑: value as R@1" rows="meanP; seqTransf" part="T2V"`` | a Markdown table |
 | ``demo number hard seqTransf "R@1 ↑" spread part="T2V"`` | a number within a sentence: its value, or more |
+| ``demo answer`` | who knows which way time runs, as the study's own answer says it |
 | ``demo made`` | commit, date and machine |
 | ``demo wall`` | how long the study took, as minutes and seconds |
 | ``calibration markdown grid``, ``calibration number type-i-fisher`` | what the benchmark prints under this name |
@@ -14,7 +15,8 @@ A block is ``<!-- published: WHAT -->…<!-- end -->``. WHAT begins with the stu
 | ``sanw says verdict Win no`` | the sentence as it stands, while the column says this in every row |
 
 A column is named as the terminal names it; ``: value``, ``: spread`` and ``: interval`` print a part of its cells
-(the first without letters). Numbers are the first machine's, marks those on which all published machines agree.
+(the first without letters). Numbers are the first machine's, marks and answers those on which all published machines
+agree.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ from library import NotPublished, ResultsLibrary, StoredResults, has_letters
 from rewind.errors import RewindError
 from rewind.report import notes
 from rewind.report.render import markdown_rows, render_text
+from rewind.report.results import leading_direction
 from rewind.report.table import Cell, Column, RowGroup, Table
+from rewind.report.time_answer import chance_by_method, chance_sentences, listed_accuracies, sort_by_chance
+from rewind.statistics.inference import significance_level
 from store import describe_record, format_wall_time
 
 # ---- Selecting rows and columns by their printed names -------------------------------------------------------------
@@ -140,7 +145,7 @@ def render_block(library: ResultsLibrary, what: str, body: str) -> str:
     options = dict(word.split("=", 1) for word in words if word.partition("=")[0] in ("columns", "rows", "part"))
     words = [word for word in words if word.partition("=")[0] not in options]
     source, kind, arguments = words[0], words[1] if len(words) > 1 else "", words[2:]
-    counts = {"table": (1, 1), "markdown": (1, 1), "number": (1, 4), "made": (0, 0), "wall": (0, 0)}
+    counts = {"table": (1, 1), "markdown": (1, 1), "number": (1, 4), "answer": (0, 0), "made": (0, 0), "wall": (0, 0)}
     counts |= {claim: (number, number) for claim, number in CLAIM_ARGUMENTS.items()}
     if kind not in counts or not counts[kind][0] <= len(arguments) <= counts[kind][1]:
         raise RewindError(f"write `<study> {'|'.join(counts)} …`, as tools/publish/blocks.py lists.")
@@ -153,6 +158,8 @@ def render_block(library: ResultsLibrary, what: str, body: str) -> str:
         return _wall_time(stored[0])
     if stored[0].record["kind"] == "benchmark":
         return _benchmark_text(stored[0], arguments, kind == "markdown")
+    if kind == "answer":
+        return _agreed_answer(stored)
     if kind in CLAIM_ARGUMENTS:
         check_claim(kind, library.tables(source, arguments[0]), arguments[1:], options)
         return body
@@ -172,6 +179,32 @@ def _terminal_table(table: Table, count: int) -> str:
             key, notes_below = "", []
     text = render_text(replace(table, key="\n".join([key, *notes_below]).strip()))
     return "\n\n" + "\n".join(f"    {line}".rstrip() for line in text.splitlines()) + "\n\n"
+
+
+def _agreed_answer(machines: list[StoredResults]) -> str:
+    """The first machine's sentences on the methods of which every machine shows the same; the others are named."""
+    first, kinds = machines[0].results, [_kinds_by_method(machine) for machine in machines]
+    assert first is not None  # _kinds_by_method has refused it
+    direction = leading_direction(first, "binary")
+    rows = chance_by_method(first, direction)
+    unlike = [method for method in rows.index if len({kind.get(method) for kind in kinds}) > 1]
+    agreed = sort_by_chance(rows.drop(unlike), significance_level(first.confidence))
+    sentences = chance_sentences(first, rows, agreed, direction)
+    for method in unlike:
+        shown = sum(kind.get(method) == "above" for kind in kinds)
+        listed = listed_accuracies(first, rows, [method])
+        sentences.append(f"Not the same on {_all_machines(len(machines))}: {listed}, above chance on {shown} of them.")
+    return " ".join(sentences)
+
+
+def _kinds_by_method(machine: StoredResults) -> dict[str, str]:
+    """Method → the kind to which :func:`rewind.report.time_answer.sort_by_chance` puts it."""
+    results = machine.results
+    if results is None or results.chance.empty:
+        raise NotPublished(f"{machine.name}: no tests against chance are published; publish the study again")
+    rows = chance_by_method(results, leading_direction(results, "binary"))
+    found = sort_by_chance(rows, significance_level(results.confidence))
+    return {method: kind for kind, methods in vars(found).items() for method in methods}
 
 
 def _all_machines(count: int) -> str:

@@ -14,6 +14,7 @@ from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json
 from rewind.report.footnotes import Footnotes
+from rewind.report.results import Results
 from rewind.report.study import GapFiles, ReportFiles, load_gap_results, load_results
 from rewind.report.table import MISSING, Cell, Column, RowGroup, Table
 from rewind.report.tables import TableInputs, planned_tables
@@ -130,6 +131,7 @@ class StoredResults:
         name: of the folder.
         record: its ``record.json``.
         tables: its tables.
+        results: the numbers of a study.
         intervals: name → rows with an estimate and the ends of its interval, for comparisons between machines.
         texts: of a benchmark: name → the Markdown that it prints.
     """
@@ -137,6 +139,7 @@ class StoredResults:
     name: str
     record: dict[str, Any]
     tables: LazyTables = field(default_factory=LazyTables)
+    results: Results | None = None
     intervals: dict[str, pd.DataFrame] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
@@ -172,7 +175,7 @@ def read_stored(root: Path, folder: Path) -> StoredResults:
         costs=costs,
     )
     intervals = {name: rows for name, rows in intervals.items() if len(rows)}
-    return StoredResults(folder.name, record, LazyTables(inputs), intervals)
+    return StoredResults(folder.name, record, LazyTables(inputs), results, intervals)
 
 
 def _stored_config(folder: Path) -> tuple[Study, Dataset]:
@@ -200,6 +203,7 @@ def _stored_files(folder: Path) -> ReportFiles:
         step_time=if_stored("step_time.csv"),
         control=if_stored("control.csv"),
         places=if_stored("ranks.csv"),
+        chance=if_stored("chance.csv"),
         # Only footnotes need these, and documents print none.
         records={},
         best="",

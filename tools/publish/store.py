@@ -235,6 +235,7 @@ MAIN_FILES = {
 ZERO_SHOT_FILES = {"zero_shot.csv": "statistics/zero_shot.csv"}
 STEP_TIME_FILES = {"step_time.csv": "step_time.csv"}
 CONTROL_FILES = {"control.csv": "statistics/control.csv"}
+CHANCE_FILES = {"chance.csv": "statistics/chance.csv"}
 RANK_FILES = {"ranks.csv": "statistics/ranks.csv"}
 COSINE_GAP_FILES = {
     "cosine_gap_runs.csv": "cosine_gap.csv",
@@ -269,6 +270,7 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
     for method, seed in study.runs():
         _check_run_keys(study, method, seed, results / f"runs/{method}/seed{seed}/run.json")
     files = dict(MAIN_FILES)
+    files |= CHANCE_FILES if "binary" in study.evaluation.settings else {}
     files |= ZERO_SHOT_FILES if study.evaluation.zero_shot else {}
     files |= STEP_TIME_FILES if study.tables.verdict else {}
     files |= CONTROL_FILES if study.tables.verdict and study.tables.verdict.control else {}

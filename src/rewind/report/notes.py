@@ -63,7 +63,9 @@ def _cluster_count(count: int) -> str:
 MARKS_KEY = (
     "* best, or not significantly worse than the best and ahead of all that are; (a) significantly better than method a"
 )
-ALL_TIED_TEXT = "every query is an exact tie in every run, so that accuracy is 50 by construction and has no interval"
+NO_INTERVAL_OF_TIES = (
+    "No interval where every query is an exact tie in every run, so that accuracy is 50 by construction"
+)
 TERMINAL_WIDTH = 120  # characters
 MIN_QUERIES_FROM_LIMIT = 5  # queries right, or wrong, below which the coverage of an interval is only approximate
 
@@ -137,7 +139,7 @@ def tied_sentence(table: SettingResults) -> str:
         return ""
     several = len(table.directions) > 1
     names = (f"{', '.join(labels)}{f' in {direction}' if several else ''}" for direction, labels in table.tied.items())
-    return f"{'; '.join(names)}: {ALL_TIED_TEXT}"
+    return f"{NO_INTERVAL_OF_TIES}: {'; '.join(names)}"
 
 
 def _near_limit_sentence(facts: Footnotes, table: SettingResults) -> str:

@@ -542,7 +542,7 @@ def _tied_groups_sentence(rows: pd.DataFrame, results: Results) -> str:
     is_tied = rows.get("tied", pd.Series(np.nan, rows.index)) == ALL_TIED
     methods = [m for m in results.ordered() if (is_tied & (rows["method"] == m) & (rows["low"] < rows["high"])).any()]
     names = ", ".join(results.labels[method] for method in methods)
-    return f"{names}, in groups without brackets: {notes.ALL_TIED_TEXT}" if methods else ""
+    return f"{notes.NO_INTERVAL_OF_TIES}: {names}" if methods else ""
 
 
 def _ungrouped_sentence(facts: Footnotes, rows: pd.DataFrame, setting: str) -> str:

@@ -103,14 +103,14 @@ def time_answer(results: Results) -> TimeAnswer:
         RewindError: if ``chance.csv`` lacks a compared method, or is of other runs than ``metrics.csv``.
     """
     direction = leading_direction(results, "binary")
-    rows = _checked_rows(results, direction)
+    rows = chance_by_method(results, direction)
     sorted_methods = sort_by_chance(rows, significance_level(results.confidence))
     several = len(evaluated_directions(results, "binary")) > 1
     setting = f"{SETTING_TITLES['binary']}, {results.short(direction) + ' ' if several else ''}accuracy"
     title = "Which way time runs" if direction == "text_to_item" else "Against chance"
     return TimeAnswer(
         f"{title} ({setting})",
-        _method_sentences(results, rows, sorted_methods, direction),
+        chance_sentences(results, rows, sorted_methods, direction),
         _group_sentences(results, direction),
         _remarks(results, rows, direction),
     )
@@ -144,8 +144,12 @@ def sort_by_chance(rows: pd.DataFrame, level: float) -> MethodsAgainstChance:
     return found
 
 
-def _checked_rows(results: Results, direction: str) -> pd.DataFrame:
-    """Rows of the compared methods that were evaluated in this direction, in their order."""
+def chance_by_method(results: Results, direction: str) -> pd.DataFrame:
+    """Rows of ``chance.csv`` of the compared methods that were evaluated in this direction, with the method as index.
+
+    Raises:
+        RewindError: as :func:`time_answer`.
+    """
     table = results.chance[results.chance["direction"] == direction].set_index("method")
     methods = [m for m in results.compared() if not results.reason(m, "binary", direction)]
     for method in methods:
@@ -161,9 +165,18 @@ def _checked_rows(results: Results, direction: str) -> pd.DataFrame:
     return table.loc[methods]
 
 
-def _method_sentences(results: Results, rows: pd.DataFrame, found: MethodsAgainstChance, direction: str) -> list[str]:
+def chance_sentences(results: Results, rows: pd.DataFrame, found: MethodsAgainstChance, direction: str) -> list[str]:
+    """A sentence on each kind of methods that there is, who knows first; empty without methods.
+
+    Args:
+        results: the study's numbers.
+        rows: of :func:`chance_by_method`.
+        found: their methods, sorted by :func:`sort_by_chance`.
+        direction: the search direction, which decides the words.
+    """
+
     def listed(methods: Sequence[str]) -> str:
-        return _join_listed([f"{results.labels[m]} ({_accuracy_text(rows.loc[m])})" for m in methods])
+        return listed_accuracies(results, rows, methods)
 
     if not len(rows):
         return []
@@ -181,6 +194,11 @@ def _method_sentences(results: Results, rows: pd.DataFrame, found: MethodsAgains
         parts = [f"{results.labels[m]} ({_accuracy_text(rows.loc[m])}; {why})" for m, why in found.untested.items()]
         sentences.append(f"Not tested: {_join_listed(parts)}.")
     return sentences
+
+
+def listed_accuracies(results: Results, rows: pd.DataFrame, methods: Sequence[str]) -> str:
+    """``seqLSTM (81.9% [75.4, 87.0]), seqTransf (…)``."""
+    return _join_listed([f"{results.labels[m]} ({_accuracy_text(rows.loc[m])})" for m in methods])
 
 
 def _group_sentences(results: Results, direction: str) -> list[str]:
