@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from html import unescape
 
 import pandas as pd
 import pytest
@@ -141,6 +142,7 @@ def test_the_report_of_a_real_study_fits_the_window(finished, browser, width):
 def test_a_finished_study_is_published(workflow):
     readme = workflow.folder / "README.md"
     blocks = ["<!-- published: mini table hard --><!-- end -->", "<!-- published: mini wall -->?<!-- end -->"]
+    blocks += ["<!-- published: mini answer --><!-- end -->"]
     readme.write_text("\n\n".join(blocks))
     (workflow.folder / "docs").mkdir()
     done = subprocess.run(
@@ -152,6 +154,10 @@ def test_a_finished_study_is_published(workflow):
     assert shown[0].startswith("Table B. Shapes, Hard") and len(shown) > 6
     summary = (workflow.folder / "results/mini/tables/summary.txt").read_text()
     assert "\n".join(shown) in summary, "the documents print what the terminal does"
+    answer = re.search(r"mini answer -->(.+?)<!--", readme.read_text())
+    assert answer and answer[1] in " ".join(summary.split()) and summary.startswith("Which way time runs (Binary, ")
+    page = unescape((workflow.folder / "results/mini/report.html").read_text())
+    assert answer[1] in " ".join(re.sub("<[^>]+>", " ", page).split()), "word for word on the page too"
     stored = json.loads((workflow.folder / "docs/published/mini/here/record.json").read_text())
     assert stored["wall_seconds"] > 5 and re.search(r"mini wall -->\d+:\d\d<!--", readme.read_text())
     run = json.loads((workflow.folder / "results/mini/runs/seqLSTM/seed1/run.json").read_text())
