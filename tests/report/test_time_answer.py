@@ -232,6 +232,14 @@ def test_the_median_pair_is_told_and_the_one_that_cannot_be_judged():
     )
 
 
+@pytest.mark.parametrize(("sizes", "said"), [((9.1, 14.2), "9.1 to 14.2 points"), ((15.2, 150.0), "15.2 points")])
+def test_notes_of_tables_give_no_range_up_to_the_impossible(sizes, said):
+    table = dataclasses.replace(compare_in_setting(results(), "hard"), few=12, blind=sizes)
+    sentence = notes.few_clusters_sentence(table)
+    assert f"a true difference of {said} of R@1 in 80% of cases" in sentence
+    assert ("it would detect none" in sentence) == (sizes[1] > 100) and "more than 100" not in sentence
+
+
 def test_seeds_are_no_reason_where_they_agree():
     """V is (half of the interval / t)²: here it is far above what the seeds add to it."""
     text = detection([15.0, 150.0, 20.0], low=-300.0, high=300.0)

@@ -234,6 +234,7 @@ rule page:
     """One page that opens from a disk: tables, figures, what ran on what, and every query to look into."""
     input:
         unpack(plan.result_files),
+        unpack(plan.table_files),
         unpack(plan.clip_files),
         captions=plan.test_captions,
         item_table=plan.item_table,

@@ -187,12 +187,8 @@ def _open_sentences(
             f"{_difference_text(comparison, outcome.tested[further[0]])}."
         )
     power_note = f": {comparison.detection}" if comparison.detection else ""
-    shown = replace(outcome, open=[])
-    return [
-        lead,
-        *_outcome_sentences(comparison, best, shown, differences),
-        f"That does not mean that they are equal{power_note}.",
-    ]
+    caution = f"That does not mean that they are equal{power_note}."
+    return [lead, caution, *_outcome_sentences(comparison, best, replace(outcome, open=[]), differences)]
 
 
 def _comparison_sentences(

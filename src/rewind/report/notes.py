@@ -255,6 +255,14 @@ def difference_range(setting: str, deciding: str, ends: tuple[float, float]) -> 
 
 
 def _detectable_sentence(table: SettingResults, between: str) -> str:
+    assert table.blind is not None
+    low, high = table.blind
+    if metric_of_column(table.deciding).percent and low <= 100 < high:  # a range up to the impossible says nothing
+        return (
+            f"Between {between}, this study would detect a true difference of "
+            f"{difference_size(table.setting, table.deciding, low)} in 80% of cases where results vary least, and "
+            "smaller differences less often; where they vary most between seeds or queries it would detect none"
+        )
     return (
         f"Between {between}, this study would detect a true difference of {detectable_range(table)} in 80% of cases, "
         "and smaller differences less often"

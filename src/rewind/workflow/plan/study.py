@@ -590,7 +590,7 @@ class StudyPlan:
         }
 
     def table_files(self) -> Files:
-        """What only some studies' tables show."""
+        """What only some studies' tables show, and their answer says."""
         verdict, files = self.keys.tables.verdict, {}
         if self.group_settings():
             files["group_results"] = f"{self.folder}/statistics/groups.csv"
