@@ -86,6 +86,8 @@ def test_many_letters_in_a_row_are_a_span():
 
 
 def test_every_markup_shows_ranks_and_says_what_they_mean(tmp_path):
+    notes = setting_sentences(Footnotes.from_json(FACTS), compare_in_setting(ranked(), "hard"))
+    expect_message("\n".join(sentence for sentence in notes if "Rank" in sentence))
     published(tmp_path, "hard", ranked(), Footnotes.from_json(FACTS))
     for suffix in MARKUPS:
         text = next(tmp_path.glob(f"table_B_hard{suffix}")).read_text()

@@ -96,6 +96,9 @@ def test_a_fresh_process_counts_the_demo_without_a_clip(tmp_path):
         assert done.returncode == 0, done.stderr
         assert f"demo, {setting}, 3 seeds, {queries} queries: " in done.stdout
         assert f"cluster size  {size}          120 clusters" in done.stdout
+        expect_message(
+            "\n".join(line for line in done.stdout.splitlines() if line.startswith(("  queries ", "  cluster ")))
+        )
     assert not list(tmp_path.iterdir()), "nothing is made"
 
 
@@ -222,6 +225,7 @@ def test_the_command_does_not_contradict_itself(folder, capsys):
     for low, high in detected:
         assert limit[0] <= low and limit[1] <= high
     assert limit[0] == 0.0 < limit[1] and "nan" not in text
+    assert "\n0.0: " in text, "what such a limit means"
 
 
 @pytest.mark.slow
