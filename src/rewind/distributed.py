@@ -50,8 +50,8 @@ class World:
         """
         if rows % self.size:
             raise RewindError(
-                f"a global batch of {rows} rows cannot be divided equally among {self.size} processes: "
-                "set training.batch.size to a multiple of that number, or use fewer GPUs."
+                f"training.batch.size: a batch of {rows} rows cannot be divided equally among {self.size} processes; "
+                "set a multiple of that number, or use fewer GPUs."
             )
         each = rows // self.size
         return slice(self.rank * each, (self.rank + 1) * each)

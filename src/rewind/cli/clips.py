@@ -69,7 +69,7 @@ def _extract(options: argparse.Namespace) -> int:
         raise RewindError(f"{folder / 'items.csv'}: no item is called {unknown[0]!r}; the column item_id lists them.")
     if unusable := [item for item in item_ids if items.at[item, "status"] != USABLE_STATUS]:
         raise RewindError(
-            f"{unusable[0]}: has no clip here ({items.at[unusable[0], 'status']}); see {folder}/videos/report.csv."
+            f"{unusable[0]}: no usable clip ({items.at[unusable[0], 'status']}); see {folder}/videos/report.csv."
         )
     target = options.out or folder / EXTRACTED_FOLDER
     check_output_folder(target, "--out")

@@ -367,8 +367,8 @@ def _assumption_lines(cases: Designs, level: float) -> list[str]:
     limits = [query_limited_effect(design, TARGET_POWER, level) for design in cases]
     limit_text = _range_text(limits)
     lines = [
-        f"These trained models, over other queries: a difference of {limit_text} points is detected in that share of "
-        "studies."
+        f"These trained models, over other queries: a difference of {limit_text} points is detected in "
+        f"{100 * TARGET_POWER:.0f}% of studies."
         if one_seed
         else f"More seeds do not replace queries: with this many queries it never falls below {limit_text} points."
     ]

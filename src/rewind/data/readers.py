@@ -260,7 +260,7 @@ def open_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     """
     with reading_user_file(path, "npz", "write it again, with numpy.savez"):
         if not zipfile.is_zipfile(path):
-            raise RewindError(f"{path}: not a whole npz; write it again, with numpy.savez.")
+            raise RewindError(f"{path}: an incomplete npz; write it again, with numpy.savez.")
         with np.load(path, allow_pickle=False) as archive:
             for member in archive.zip.infolist():
                 if not member.filename.endswith(".npy"):
@@ -596,7 +596,7 @@ def _parse_vector_cell(value: object, where: str) -> np.ndarray:
             raise RewindError(f"{where}: `vector` is a list of lists that are not of one length.")
         vectors = np.stack(rows)
     if vectors.dtype.kind not in "biuf":
-        raise RewindError(f"{where}: `vector` holds something else than numbers ({vectors.dtype}).")
+        raise RewindError(f"{where}: `vector` does not hold numbers ({vectors.dtype}).")
     return vectors
 
 

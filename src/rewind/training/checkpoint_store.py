@@ -94,7 +94,7 @@ def check_training_state(saved: Any) -> None:
         RewindError: saying so.
     """
     if not isinstance(saved, dict) or not {"fingerprint", "state"} <= saved.keys():
-        raise RewindError("it holds something else than a training state")
+        raise RewindError("it does not hold a training state")
 
 
 class LocalStore:

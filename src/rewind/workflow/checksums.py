@@ -364,7 +364,7 @@ def _difference(path: Path, known: FileChecksum) -> str:
         return f"it is a copy of {original} (since {changed})"
     if stat.st_size < known.bytes:
         return f"it has {stat.st_size:,} bytes where there were {known.bytes:,} (since {changed})"
-    return f"its content is another one (since {changed})"
+    return f"its content has changed (since {changed})"
 
 
 def _find_original(path: Path, digest: str) -> Path | None:

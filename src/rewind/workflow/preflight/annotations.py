@@ -111,7 +111,7 @@ def missing_splits(study: Study, dataset: Dataset, counts: SplitCounts) -> Itera
         if settings and counts[split][0] and not counts[split][1]:
             yield (
                 f"{where}: no item of the split {split!r} has a reverse caption, but {key} names "
-                f"{', '.join(settings)}, which are about time-reversed twins; without them use test"
+                f"{', '.join(settings)}, which need time-reversed twins; use test"
             )
 
 
