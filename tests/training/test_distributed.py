@@ -362,7 +362,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("size, rows", [(2, 7), (4, 6), (3, 128)])
 def test_unequal_shares_are_refused(size, rows):
-    with refusal():
+    with refusal("training.batch.size"):
         World(rank=0, size=size).share(rows)
 
 
