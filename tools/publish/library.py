@@ -169,7 +169,7 @@ def read_stored(root: Path, folder: Path) -> StoredResults:
     inputs = TableInputs(
         results,
         study.evaluation.settings,
-        Footnotes(items=dataset.items),
+        Footnotes(items=dataset.items, budgets=study.budgets()),
         dataset.title or dataset.name,
         gaps=gaps,
         costs=costs,

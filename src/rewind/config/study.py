@@ -285,6 +285,21 @@ class Study(ConfigModel):
         """Methods that learn by gradient descent, in order."""
         return [name for name, method in self.methods.items() if not method.baseline]
 
+    def budgets(self) -> dict[str, list[str]]:
+        """How long methods train, in words → labels of the trained methods that do, in order.
+
+        >>> study = Study(name="s", dataset="d", methods={"a": {"head": "meanP"}, "b": {"head": "seqLSTM"}})
+        >>> study.budgets()
+        {'5 epochs of batches of 64': ['a', 'b']}
+        """
+        budgets: dict[str, list[str]] = {}
+        for name in self.trained():
+            method, keys = self.methods[name], self.methods[name].training
+            steps = f"{keys.epoch_steps:,} steps with " if keys.epoch_steps else ""
+            epochs = f"{keys.epochs:,} {'epoch' if keys.epochs == 1 else 'epochs'}"
+            budgets.setdefault(f"{epochs} of {steps}batches of {keys.batch.size:,}", []).append(method.label or name)
+        return budgets
+
     def with_towers(self) -> list[str]:
         """Methods with towers, which can encode any text and any picture, in order."""
         return [name for name, method in self.methods.items() if method.has_towers]

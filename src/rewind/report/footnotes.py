@@ -25,6 +25,7 @@ class Footnotes:
         decoding: ``fps``, ``short_side`` (pixels), ``sampling``, ``decoders`` (name → version); any of them.
         hardware: devices of a run, for example ``4 × NVIDIA A10G`` → number of runs that had them.
         seeds: method's label → its training seeds.
+        budgets: how long methods train, for example ``5 epochs of batches of 128`` → labels of those that do.
         procedures: how intervals and tests were computed → labels of the trained methods.
         bootstrap: how the bootstrap beside them was computed.
         family: number of pairs in the family of Holm's correction.
@@ -47,6 +48,7 @@ class Footnotes:
     decoding: Mapping[str, Any] = field(default_factory=dict)
     hardware: Mapping[str, int] = field(default_factory=dict)
     seeds: Mapping[str, list[int]] = field(default_factory=dict)
+    budgets: Mapping[str, list[str]] = field(default_factory=dict)
     procedures: Mapping[str, list[str]] = field(default_factory=dict)
     bootstrap: str = ""
     family: int | None = None
@@ -95,11 +97,25 @@ def study_sentences(facts: Footnotes) -> list[str]:
         _frames(facts),
         _decoding(facts),
         _hardware(facts),
+        budget_sentence(facts.budgets),
         seed_sentence(facts),
         f"Coverage: {facts.coverage}" if facts.coverage else "",
         _data(facts),
         *map(str, facts.notes),
     ]
+
+
+def budget_sentence(budgets: Mapping[str, list[str]]) -> str:
+    """How long methods train; rows of unequal budgets are no comparison of methods alone, so it names them.
+
+    >>> budget_sentence({"5 epochs of batches of 128": ["meanP", "seqLSTM"]})
+    'Training: 5 epochs of batches of 128'
+    """
+    if len(budgets) < 2:
+        return "".join(f"Training: {budget}" for budget in budgets)
+    return "Training budgets differ: " + "; ".join(
+        f"{budget} ({', '.join(labels)})" for budget, labels in budgets.items()
+    )
 
 
 def finish_sentences(texts: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from rewind.ranking_metrics import metric_of_column
 from rewind.report.footnotes import (
     Footnotes,
+    budget_sentence,
     confidence_percent,
     finish_sentences,
     pair_count,
@@ -172,6 +173,11 @@ def _marks_sentence(facts: Footnotes, table: SettingResults) -> str:
     )
 
 
+def unequal_budgets(facts: Footnotes) -> str:
+    """How long each method trains, where that is not the same for all; otherwise empty."""
+    return budget_sentence(facts.budgets) if len(facts.budgets) > 1 else ""
+
+
 def missing_methods_sentence(table: SettingResults) -> str:
     """Which methods have no numbers in a table, and why."""
     absent = [f"{row.label} ({row.absent})" for row in table.rows if row.absent]
@@ -179,15 +185,15 @@ def missing_methods_sentence(table: SettingResults) -> str:
     return f"Without numbers here: {', '.join(absent)}" if absent else ""
 
 
-def table_key(table: SettingResults) -> str:
+def table_key(facts: Footnotes, table: SettingResults) -> str:
     """What the marks and dashes of a table mean and what they do not, for a terminal."""
-    sentences = [tied_sentence(table), missing_methods_sentence(table)]
+    sentences = [unequal_budgets(facts), tied_sentence(table), missing_methods_sentence(table)]
     return _wrapped_lines([*_marks_explained(table), *finish_sentences(sentences)])
 
 
-def summary_table_key(table: SettingResults) -> str:
+def summary_table_key(facts: Footnotes, table: SettingResults) -> str:
     """The key of a table without other notes: it also says how rows are ordered."""
-    sentences = [*table.said, tied_sentence(table), missing_methods_sentence(table)]
+    sentences = [*table.said, unequal_budgets(facts), tied_sentence(table), missing_methods_sentence(table)]
     return _wrapped_lines([*_marks_explained(table), *finish_sentences(sentences)])
 
 

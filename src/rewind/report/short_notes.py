@@ -75,6 +75,7 @@ def setting_line(facts: Footnotes, table: SettingResults, detectable: str) -> st
         [
             _sizes(facts, table),
             _seeds(table),
+            "training budgets differ" if len(facts.budgets) > 1 else "",
             f"brackets: {confidence_percent(table.confidence)} intervals"
             if any(column.interval for column in table.metrics)
             else "",

@@ -243,6 +243,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
         decoding=_decoding_facts(study, dataset, [record["packages"] for record in trained_records]),
         hardware=_hardware_counts(trained_records),
         seeds={results.labels[name]: study.seeds_of(name) for name in study.seeded_methods()},
+        budgets=study.budgets(),
         procedures=interval_procedures(results),
         bootstrap=results.intervals["boot_procedure"].iloc[0],
         family=len(study.pairs()),
@@ -310,7 +311,15 @@ def _pretraining_note(study: Study, files: ReportFiles) -> str:
     if keys is None or not files.pretrained:
         return ""
     best_epochs = {seed: read_json(path)["best"]["epoch"] for seed, path in files.pretrained.items()}
-    sentence = f"backbone trained with {keys.method.head} for {keys.training.epochs} epochs on the training split, "
+    # A row whose head the towers were trained with has an advantage that readers must know of.
+    favoured = [
+        method.label or name
+        for name, method in study.methods.items()
+        if all(getattr(method, key) == getattr(keys.method, key) for key in ("model", "head", "options"))
+    ]
+    advantage = f" (the head of {' and '.join(favoured)})" if favoured else ""
+    sentence = f"backbone trained with {keys.method.head}{advantage} for {keys.training.epochs} epochs on the training "
+    sentence += "split, "
     epochs = "; ".join(f"seed {seed}: best epoch {epoch}" for seed, epoch in best_epochs.items())
     if keys.shared:
         sentence += f"once for all runs ({epochs}): everything is {study.pretraining_condition}, "

@@ -224,12 +224,13 @@ def setting_layout(inputs: TableInputs, setting: str) -> Table:
     """The main table of a setting: a row per method, see :mod:`rewind.report.setting_table`."""
     table = inputs.setting_results(setting)
     formatted = format_setting_table(table, task_description(table, inputs.facts.items))
-    return replace(formatted, key=notes.table_key(table))
+    return replace(formatted, key=notes.table_key(inputs.facts, table))
 
 
 def setting_summary(inputs: TableInputs, setting: str) -> Table:
     """As :func:`setting_layout`, with a key that also says what the notes would."""
-    return replace(setting_layout(inputs, setting), key=notes.summary_table_key(inputs.setting_results(setting)))
+    key = notes.summary_table_key(inputs.facts, inputs.setting_results(setting))
+    return replace(setting_layout(inputs, setting), key=key)
 
 
 def _setting_line(inputs: TableInputs, setting: str) -> str:
