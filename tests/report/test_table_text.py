@@ -96,7 +96,7 @@ def test_the_summary_has_the_notes_of_its_tables():
     expect_message(unknown[unknown.index("\n- ") :])
     table = compare_in_setting(results(), "hard")
     absent = replace(table, rows=(*table.rows[:-1], replace(table.rows[-1], absent="no score of its captions")))
-    expect_message(summary_table_key(absent))
+    expect_message(summary_table_key(Footnotes(), absent))
 
 
 def test_footnotes_say_what_was_given():

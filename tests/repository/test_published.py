@@ -32,6 +32,20 @@ def test_documents_print_what_is_published() -> None:
     assert documents.picture_faults(ROOT, ["demo"])[0] == []
 
 
+def test_tables_of_unequal_budgets_say_so() -> None:
+    """A document that prints rows of methods which did not train alike says so: in the table, or beside its numbers."""
+    for file in document_files(ROOT):
+        text = file.read_text(encoding="utf-8")
+        for match in BLOCK_PATTERN.finditer(text):
+            study, kind, *_ = match["what"].split()
+            machines = store.machine_folders(ROOT, study)
+            if kind not in ("table", "markdown", "number") or not machines:
+                continue
+            if len(read_stored(ROOT, machines[0]).budgets) > 1:
+                said = match["body"] if kind == "table" else text
+                assert "raining budgets differ" in said, f"{file}: {match['what']}: add `{study} budgets`"
+
+
 def test_published_tests_against_chance_agree_with_their_intervals() -> None:
     """The test is the inversion of the interval, and exact ties are not tested."""
     for file in sorted((ROOT / "docs/published").glob("*/*/chance.csv")):

@@ -8,6 +8,7 @@ A block is ``<!-- published: WHAT -->…<!-- end -->``. WHAT begins with the stu
 | ``demo markdown hard columns="Method; R@1 ↑: value as R@1" rows="meanP; seqTransf" part="T2V"`` | a Markdown table |
 | ``demo number hard seqTransf "R@1 ↑" spread part="T2V"`` | a number within a sentence: its value, or more |
 | ``demo answer`` | who knows which way time runs, as the study's own answer says it |
+| ``demo budgets`` | how long its methods trained, and which of them differed |
 | ``demo made`` | commit, date and machine |
 | ``demo wall`` | how long the study took, as minutes and seconds |
 | ``calibration markdown grid``, ``calibration number type-i-fisher`` | what the benchmark prints under this name |
@@ -28,6 +29,7 @@ from dataclasses import replace
 from library import NotPublished, ResultsLibrary, StoredResults, has_letters
 from rewind.errors import RewindError
 from rewind.report import notes
+from rewind.report.footnotes import budget_sentence
 from rewind.report.render import markdown_rows, render_text
 from rewind.report.results import leading_direction
 from rewind.report.table import Cell, Column, RowGroup, Table
@@ -145,7 +147,8 @@ def render_block(library: ResultsLibrary, what: str, body: str) -> str:
     options = dict(word.split("=", 1) for word in words if word.partition("=")[0] in ("columns", "rows", "part"))
     words = [word for word in words if word.partition("=")[0] not in options]
     source, kind, arguments = words[0], words[1] if len(words) > 1 else "", words[2:]
-    counts = {"table": (1, 1), "markdown": (1, 1), "number": (1, 4), "answer": (0, 0), "made": (0, 0), "wall": (0, 0)}
+    counts = {"table": (1, 1), "markdown": (1, 1), "number": (1, 4)}
+    counts |= dict.fromkeys(("answer", "budgets", "made", "wall"), (0, 0))
     counts |= {claim: (number, number) for claim, number in CLAIM_ARGUMENTS.items()}
     if kind not in counts or not counts[kind][0] <= len(arguments) <= counts[kind][1]:
         raise RewindError(f"write `<study> {'|'.join(counts)} …`, as tools/publish/blocks.py lists.")
@@ -158,6 +161,8 @@ def render_block(library: ResultsLibrary, what: str, body: str) -> str:
         return _wall_time(stored[0])
     if stored[0].record["kind"] == "benchmark":
         return _benchmark_text(stored[0], arguments, kind == "markdown")
+    if kind == "budgets":
+        return budget_sentence(stored[0].budgets)
     if kind == "answer":
         return _agreed_answer(stored)
     if kind in CLAIM_ARGUMENTS:

@@ -142,6 +142,7 @@ class StoredResults:
     results: Results | None = None
     intervals: dict[str, pd.DataFrame] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    budgets: dict[str, list[str]] = field(default_factory=dict)
 
 
 def read_stored(root: Path, folder: Path) -> StoredResults:
@@ -175,7 +176,7 @@ def read_stored(root: Path, folder: Path) -> StoredResults:
         costs=costs,
     )
     intervals = {name: rows for name, rows in intervals.items() if len(rows)}
-    return StoredResults(folder.name, record, LazyTables(inputs), results, intervals)
+    return StoredResults(folder.name, record, LazyTables(inputs), results, intervals, budgets=study.budgets())
 
 
 def _stored_config(folder: Path) -> tuple[Study, Dataset]:

@@ -284,6 +284,7 @@ class Explorer:
         strips: Sequence[int],
         kind: str = "videos",
         folder: str = "",
+        begin: tuple[str, str] | None = None,
     ) -> dict[str, Any]:
         """Everything the page's script needs, JSON-able; arrays are little-endian bytes in base64.
 
@@ -295,6 +296,7 @@ class Explorer:
                 strips for none. See :mod:`rewind.report.page.strips`.
             kind: what items are, ``videos`` or ``images``.
             folder: where :meth:`files` are, relative to the page, if ranks and first results are not in the page.
+            begin: methods A and B that stand side by side at first; none: the first method alone.
         """
         methods: dict[str, list[int]] = {}
         for method, seed in self.runs:
@@ -317,6 +319,7 @@ class Explorer:
                 "item": pack_array(self.split.own, "i4"),
             },
             "kind": kind,
+            "begin": begin,
             "noTwin": NO_TWIN,
             "marginSteps": MARGIN_STEPS,
             "views": [self._view(number, view, folder) for number, view in enumerate(self.views)],

@@ -17,8 +17,8 @@ from rewind.cli.init.read import (
     read_caption_json,
     read_caption_jsonl,
 )
-from rewind.cli.init.report import describe_data, describe_test_power
-from rewind.cli.init.sizes import this_machine
+from rewind.cli.init.report import describe_data, describe_network, describe_test_power
+from rewind.cli.init.sizes import choose_network, this_machine
 from rewind.cli.init.study_files import evaluation_settings, files_to_write
 from rewind.cli.scaffold import (
     DATASETS_FOLDER,
@@ -93,7 +93,9 @@ def write_first_study(options: InitOptions) -> int:
     files = files_to_write(name, data, media, machine, methods, split_changed)
     settings = evaluation_settings(data, media)
     refuse_overwriting(files, "--name NAME")
-    for line in (*describe_data(data, media), *describe_test_power(data, unusable, settings[0]), f"machine: {machine}"):
+    network = [] if methods else [describe_network(choose_network(machine))]
+    power = describe_test_power(data, unusable, settings)
+    for line in (*describe_data(data, media), *power, f"machine: {machine}", *network):
         print(line)
     with write_files(files) as written:
         load_checked_config({"studies": [name]})  # as the workflow does before its first job

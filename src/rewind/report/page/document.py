@@ -144,7 +144,9 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
         "examples": f"What captions found with {run}. They are chosen by outcome, as stated in the figure.",
         "heatmap": f"Similarities of {run}. Every row is a caption, standardised over all test items. The true item "
         "is on the diagonal; a frame marks a clip and its twin.",
-        "embedding": f"Captions and items of {run} in {PROJECTION_PHRASES[study.figures.embedding]} of their vectors.",
+        "embedding": f"Captions and items of {run} in {PROJECTION_PHRASES[study.figures.embedding]} of their vectors. "
+        "What to look for: captions and items in clouds of their own are a modality gap. Which item a caption finds is "
+        "not seen in two dimensions.",
     }
     line = f"{confidence} interval over {interval_scope(study)}, not adjusted for the number of groups"
     for setting in study.evaluation.settings:
@@ -164,6 +166,9 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
 
 TABLE_ORDER = ("setting", "cosine_gap", "cosine_gap_pairs", "verdict", "zero_shot", "gap", "groups", "pairs", "seeds")
 """Kinds of tables, in reading order on the page: cosine gaps are beside the results of searches."""
+
+FOLDED_KINDS = ("groups", "pairs", "seeds")
+"""Kinds of tables of which only the caption is shown at first: details of what the settings' tables say."""
 
 COPY_SUFFIXES = {"LaTeX": ".tex", "Markdown": ".md", "CSV": ".csv"}
 
@@ -192,7 +197,7 @@ def table_section(folder: Path, prefix: str) -> tuple[list[str], dict[str, dict[
 
 
 def page_table(table: Table, copies: str = "") -> str:
-    """A table with its notes folded away; one of the appendix is folded away whole, under its caption.
+    """A table with its notes folded away; one of details or of the appendix is folded away whole, under its caption.
 
     The notes are not in the table's foot, in which a long paragraph would make the table as wide as the page.
 
@@ -200,12 +205,13 @@ def page_table(table: Table, copies: str = "") -> str:
         table: any table.
         copies: under which name the page has its other markups.
     """
-    return render_template("page_table.html", table=table, copies=copies)
+    folded = table.appendix or table.kind in FOLDED_KINDS
+    return render_template("page_table.html", table=table, copies=copies, folded=folded)
 
 
 # ---- The whole document --------------------------------------------------------------------------------------------
 
-SECTIONS_BEFORE_EXPLORER = ("answer", "tables", "figures")
+SECTIONS_BEFORE_EXPLORER = ("answer",)
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ const options = (values) => values.map(([value, label]) => element("option", { v
 const methods = study.methods.map((method) => [method.key, method.label]);
 at("method").append(...options(methods));
 at("other").append(...options(methods));
+if (study.begin) [at("method").value, at("other").value] = study.begin;
 at("other").closest(".field").hidden = methods.length < 2;
 if (!study.items.twin.some((twin) => twin >= 0)) delete ORDERS.twin;
 at("order").append(...options(Object.entries(ORDERS).map(([key, { label }]) => [key, label])));
