@@ -52,6 +52,13 @@ def test_without_a_second_method_nothing_asks_for_one(tab):
     assert tab.locator(".found").count() == 1
 
 
+def test_the_page_may_begin_with_two_methods(browser, tmp_path):
+    (tmp_path / "report.html").write_text(page(4, begin=(B, A))[0], encoding="utf-8")
+    with opened(browser, (tmp_path / "report.html").as_uri()) as made:
+        assert (made.locator("#method").input_value(), made.locator("#other").input_value()) == (B, A)
+        assert made.locator(".found").count() == 2 and made.locator("#show").is_visible()
+
+
 @pytest.mark.parametrize(
     ("show", "wanted"), [("first", (1, 0)), ("second", (0, 1)), ("both", (1, 1)), ("neither", (0, 0))]
 )

@@ -98,6 +98,8 @@ def test_a_heading_sorts_by_click_and_by_key(tab):
 
 def test_signs_bounds_and_gaps_in_a_column_are_sorted_as_numbers(tab):
     table = tab.locator("#table-data-hard-pairs")
+    assert not table.is_visible(), "tables of pairs are folded away"
+    tab.locator("details", has=table).locator("summary").first.click()
     table.get_by_role("columnheader", name="Difference").get_by_role("button").click()
     first = [float(text.split()[0].replace("−", "-")) for text in column(table, 1)]
     assert first[:3] == sorted(first[:3], reverse=True) and first[0] > 0 > first[2], "within a part"
@@ -147,7 +149,11 @@ def test_a_wide_table_shows_that_it_scrolls_in_a_narrow_window(browser, folder):
             assert 0 <= name["x"] < 40, "names of methods stay in sight"
 
 
-def test_figures_are_on_white_in_the_dark(browser, folder):
-    with opened(browser, (folder / "report.html").as_uri(), color_scheme="dark") as tab:
-        ground = tab.locator("#figure-intervals img").evaluate("one => getComputedStyle(one).backgroundColor")
-        assert ground == "rgb(255, 255, 255)"
+def test_charts_turn_dark_with_the_page_and_pictures_of_clips_do_not(browser, folder):
+    page, filtered = (folder / "report.html").as_uri(), "one => getComputedStyle(one).filter"
+    for scheme, expected in (("dark", "invert(1) hue-rotate(180deg)"), ("light", "none")):
+        with opened(browser, page, color_scheme=scheme) as tab:
+            assert tab.locator("#figure-intervals img").evaluate(filtered) == expected
+            for kind in ("examples", "heatmap"):
+                if (picture := tab.locator(f"#figure-{kind} img")).count():
+                    assert picture.evaluate(filtered) == "none"

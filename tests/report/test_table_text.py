@@ -204,3 +204,17 @@ def test_latex_has_one_backslash_and_no_preamble(tmp_path):
     assert r"\textbf{40} & \textbf{.5}" in text and r"\textsuperscript{a,b}" in text
     assert r"\documentclass" not in text and r"\usepackage" not in text.replace(r"% Needs \usepackage", "")
     assert text.count(r"\midrule") == 2  # under the head, and above the baselines
+
+
+def test_unequal_budgets_are_said_wherever_a_table_is_read():
+    """In the key that the terminal prints, in the notes, and in the line of a paper's table."""
+    alike = Footnotes(budgets={"5 epochs of batches of 128": ["meanP", "seqLSTM"]})
+    unlike = Footnotes(budgets={"5 epochs of batches of 128": ["meanP"], "8 epochs of batches of 16": ["seqLSTM"]})
+    said = "Training budgets differ: 5 epochs of batches of 128 (meanP); 8 epochs of batches of 16 (seqLSTM)."
+    for facts, expected in ((alike, False), (unlike, True)):
+        inputs = TableInputs(results(), ["hard"], facts, "RTime")
+        made = next(tables.build_tables(inputs))
+        assert (said in made.notes) == expected and (said in " ".join(made.key.split())) == expected
+        assert ("training budgets differ" in made.short_note) == expected
+        assert said in " ".join(tables.summary_text(inputs).split()) or not expected
+    assert "Training: 5 epochs of batches of 128." in next(tables.build_tables(replace(inputs, facts=alike))).notes

@@ -17,6 +17,7 @@ from rewind.report import results as result_rows
 from rewind.report.answer import answer_text, detection_text, study_findings
 from rewind.report.figures.groups import group_intervals
 from rewind.report.footnotes import Footnotes
+from rewind.report.page.build import first_comparison
 from rewind.report.page.headline import headline_html
 from rewind.report.render import render_markdown
 from rewind.report.results import ties_every_query
@@ -71,6 +72,14 @@ def test_the_answer_comes_first_and_is_one_in_the_summary_and_on_the_page(four):
     for sentence in (*findings[0].sentences, *findings[0].remarks):
         assert sentence in " ".join(text.split()) and sentence in page
     assert text.startswith(findings[0].heading)
+
+
+def test_the_explorer_begins_with_the_best_beside_one_that_cannot_see_order(four):
+    everything = set(four.labels)
+    assert first_comparison(four, everything) == ("seqTransf", "meanP")
+    assert first_comparison(four, everything - {"seqTransf"}) == ("seqLSTM", "meanP")
+    assert first_comparison(four, everything - {"meanP"}) is None
+    assert first_comparison(dataclasses.replace(four, chance=four.chance.iloc[:0]), everything) is None
 
 
 def test_ties_decide_and_no_name():

@@ -65,13 +65,13 @@ def frames(item):
     return clip[::-1] if item % 2 else clip
 
 
-def page(clips, budget=MAX_STRIP_BYTES, sections=None, folder="../clips", beside="", copies=None):
+def page(clips, budget=MAX_STRIP_BYTES, sections=None, folder="../clips", beside="", copies=None, begin=None):
     """The whole document, its explorer and its strips; ``beside``: folder of the runs' numbers, if not in the page."""
     made, _ = explorer(clips)
     items = made.split.items
     strips = make_strips(frames, made.split.twin.tolist(), (items["reversed"] == 1).tolist(), budget)
     addresses = [f"{folder}/{path}" for path in items["path"]]
-    data = made.data(METHODS, ("chance",), addresses, strips.numbers(), folder=beside)
+    data = made.data(METHODS, ("chance",), addresses, strips.numbers(), folder=beside, begin=begin)
     sections = sections or {"tables": html_section("tables", "Tables", "<p>none</p>")}
     content = Page("Bars & <stars>", "made up", sections, {}, data, strips.content(), "Clips play.", bool(beside))
     return render_page(replace(content, copies=copies or {})), made, strips

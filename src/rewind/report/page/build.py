@@ -204,7 +204,7 @@ def make_page(
             strips.numbers(),
             dataset.items,
             folder,
-            begin=_first_comparison(results, {method for method, _ in explorer.runs}),
+            begin=first_comparison(results, {method for method, _ in explorer.runs}),
         ),
         strips=strips.content(),
         clips=_clips_text(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors", dataset.name),
@@ -269,7 +269,7 @@ def _explored_settings(study: Study, results: Results) -> tuple[list[str], list[
     return every_setting, every_direction, []
 
 
-def _first_comparison(results: Results, methods: Collection[str]) -> tuple[str, str] | None:
+def first_comparison(results: Results, methods: Collection[str]) -> tuple[str, str] | None:
     """What the explorer begins with: the best method in Binary beside one that cannot see the order of frames."""
     if results.chance.empty:
         return None
