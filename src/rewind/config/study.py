@@ -290,7 +290,7 @@ class Study(ConfigModel):
 
         >>> study = Study(name="s", dataset="d", methods={"a": {"head": "meanP"}, "b": {"head": "seqLSTM"}})
         >>> study.budgets()
-        {'5 epochs of batches of 64': ['a', 'b']}
+        {'5 epochs of batches of 128': ['a', 'b']}
         """
         budgets: dict[str, list[str]] = {}
         for name in self.trained():
