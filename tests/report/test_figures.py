@@ -73,6 +73,7 @@ def test_nothing_covers_anything(labels, baselines):
     origin = rank_table(labels).query("setting == 'origin'")
     for fig in (
         forest.interval_forest(interval_table(labels), labels, baselines),
+        forest.interval_forest(interval_table(labels), labels, baselines, stacked=True),
         forest.interval_forest(interval_table(labels).query("setting == 'hard'"), labels, baselines),
         curves.training_curves(history_table(trained), labels, baselines),
         curves.training_curves(history_table(trained), labels, baselines, ("valid_sum",)),
@@ -106,6 +107,15 @@ def test_intervals_draw_what_is_given():
     assert [len(lines) for lines in chance] == [0, 0, 1] and chance[2][0].get_linestyle() == "--"
     left, right = fig.axes[2].get_xlim()
     assert left < 50 < right
+
+
+def test_stacked_panels_draw_the_same_in_one_column():
+    beside, stacked = (forest.interval_forest(interval_table(SIX), SIX, BASELINES, stacked=s) for s in (False, True))
+    assert stacked.get_size_inches()[0] == style.SINGLE_COLUMN
+    for one, other in zip(beside.axes, stacked.axes, strict=True):
+        assert one.get_title(loc="left") == other.get_title(loc="left")
+        drawn = [[[list(map(float, line.get_xdata())) for line in axes.lines] for axes in (one, other)]]
+        assert drawn[0][0] == drawn[0][1]
 
 
 def test_intervals_without_such_rows_are_refused():

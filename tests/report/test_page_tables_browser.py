@@ -34,17 +34,20 @@ def folder(tmp_path_factory):
     made, facts = results(with_gaps=True), Footnotes.from_json(FACTS)
     folder = tmp_path_factory.mktemp("tables")
     write_tables(folder / "tables", build_tables(TableInputs(made, ["hard"], facts, "Data")), "x_")
-    style.save(forest.interval_forest(made.intervals, made.labels, made.baselines), folder / "intervals")
+    for name, stacked in (("intervals", False), ("intervals_column", True), ("pairs", False)):
+        figure = forest.interval_forest(made.intervals, made.labels, made.baselines, stacked=stacked)
+        style.save(figure, folder / name)
     shown, copies = table_section(folder / "tables", "x_")
     study = Study(name="made", **STUDY)
     first = headline_html(
         question_rows(study, made, facts),
         study_findings(made, ["hard"]),
-        html_figure(folder / "intervals.png", "Intervals"),
+        html_figure(folder / "intervals.png", "Intervals", folder / "intervals_column.png"),
     )
     rows = pd.DataFrame({"method": ["b", "a", "c"], "seconds": [None, 1200.5, 30.0]}, dtype=object)
     sections = {
         "answer": html_section("answer", "Answer", first),
+        "figures": html_section("figures", "Figures", html_figure(folder / "pairs.png", "Pairs")),
         "tables": html_section("tables", "Tables", '<div class="sheets">', *shown, "</div>"),
         "runs": html_section(
             "runs", "Runs", text_table(rows, "Every run", ("seconds",)), html_paragraph(f"Content: {'8b' * 32}.")
@@ -137,8 +140,11 @@ def test_a_wide_table_shows_that_it_scrolls_in_a_narrow_window(browser, folder):
     for scheme in ("light", "dark"):
         with opened(browser, (folder / "report.html").as_uri(), width=400, color_scheme=scheme) as tab:
             assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page itself does not"
-            frame = tab.locator("#figure-intervals .wide")
-            assert frame.evaluate("one => one.scrollWidth > one.clientWidth"), "words of a figure are not shrunk"
+            scrolls = "one => one.scrollWidth > one.clientWidth"
+            assert tab.locator("#figure-pairs .wide").evaluate(scrolls), "words of a figure are not shrunk"
+            assert not tab.locator("#figure-intervals .wide").evaluate(scrolls), "its panels are below one another"
+            box = tab.locator("#figure-intervals img").bounding_box()
+            assert box["height"] > 0.5 * box["width"]
             wide = tab.locator(".wide", has=tab.locator("#table-data-hard"))
             size = "one => [one.scrollWidth, one.clientWidth, getComputedStyle(one, '::-webkit-scrollbar').height]"
             whole, seen, bar = wide.evaluate(size)

@@ -507,8 +507,10 @@ def make_figures(
     labels, baselines, confidence = results.labels, results.baselines, results.confidence
     selected = f"valid_{study.training.select_metric}"
     metric = study.figure_metric()
+    drawn = (_drawn_intervals(results), labels, baselines, metric, direction, confidence)
     rendered = {
-        "intervals": interval_forest(_drawn_intervals(results), labels, baselines, metric, direction, confidence),
+        "intervals": interval_forest(*drawn),
+        "intervals_column": interval_forest(*drawn, stacked=True),
         "pairs": pair_forest(results.pairs, labels, metric, direction, confidence),
         "gap": gap_slope(
             results.intervals, results.gaps, labels, baselines, direction=direction, confidence=confidence

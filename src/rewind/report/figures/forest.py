@@ -29,6 +29,7 @@ def interval_forest(
     metric: str = "R@1",
     direction: str = "text_to_item",
     confidence: float = 0.95,
+    stacked: bool = False,
 ) -> Figure:
     """Estimate and interval of every method, a panel per setting; Binary with a dashed line at chance.
 
@@ -42,6 +43,7 @@ def interval_forest(
         metric: which metric.
         direction: which search direction.
         confidence: of the intervals, for the legend.
+        stacked: panels below one another, in the width of a column or of a phone.
 
     Raises:
         RewindError: if the table has no such metric and direction, or a method twice.
@@ -52,7 +54,7 @@ def interval_forest(
     order, styles = _baselines_last(labels, baselines), style.method_styles(labels, baselines)
     names = [style.escape_dollars(labels[method]) for method in order]
     with style.applied():
-        fig, panels = _panels(settings, names)
+        fig, panels = _panels(settings, names, stacked=stacked)
         for axes, setting in zip(panels, settings, strict=True):
             here = index_rows(rows[rows["setting"] == setting], ["method"], "intervals.csv: method")
             for row, method in enumerate(order):
@@ -191,11 +193,17 @@ def _p_text(value: float) -> str:
     return f"p {value:.3f}" if value >= 0.001 else "p < 0.001"
 
 
-def _panels(settings: list[str], names: list[str], extra_height: float = 0.0) -> tuple[Figure, np.ndarray]:
-    """A figure with a panel per setting side by side, and a row per name from top to bottom; lengths in inches."""
-    width = style.DOUBLE_COLUMN if len(settings) > 1 else style.SINGLE_COLUMN
-    fig = style.figure(width, 1.0 + (0.27 + extra_height / 2) * len(names))
-    panels = fig.subplots(1, len(settings), sharey=True, squeeze=False)[0]
+def _panels(
+    settings: list[str], names: list[str], extra_height: float = 0.0, stacked: bool = False
+) -> tuple[Figure, np.ndarray]:
+    """A figure with a panel per setting, and in each a row per name from top to bottom; lengths in inches."""
+    panel_height = (0.27 + extra_height / 2) * len(names)
+    if stacked or len(settings) == 1:
+        fig = style.figure(style.SINGLE_COLUMN, 0.4 + (0.6 + panel_height) * len(settings))
+        panels = fig.subplots(len(settings), 1, sharey=True, squeeze=False)[:, 0]
+    else:
+        fig = style.figure(style.DOUBLE_COLUMN, 1.0 + panel_height)
+        panels = fig.subplots(1, len(settings), sharey=True, squeeze=False)[0]
     panels[0].set_yticks(range(len(names)), names)
     panels[0].set_ylim(len(names) - 0.4, -0.6)
     return fig, panels

@@ -334,8 +334,12 @@ def _figure_elements(pictures: list[Path], study: Study, results: Results) -> di
         trusted_ranks(results), metrics, evaluated_directions(results, study.evaluation.settings[0])[0]
     )
     empty["rank_curve"] = set(study.evaluation.settings) == {"binary"}
+    paths = {path.stem: path for path in pictures}
+    narrow = {"intervals": paths.pop("intervals_column", None)}
     return {
-        path.stem: html_figure(path, figure_texts[path.stem]) for path in pictures if not empty.get(path.stem, False)
+        name: html_figure(path, figure_texts[name], narrow.get(name))
+        for name, path in paths.items()
+        if not empty.get(name, False)
     }
 
 

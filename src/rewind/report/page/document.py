@@ -63,22 +63,30 @@ def html_paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
-def html_figure(path: Path, caption: str) -> str:
-    """An embedded picture with its caption: the SVG next to the PNG ``path`` if it is small, else the PNG."""
-    drawing = Path(path).with_suffix(".svg")
+def html_figure(path: Path, caption: str, narrow: Path | None = None) -> str:
+    """An embedded picture with its caption; on a narrow screen the picture ``narrow`` takes its place."""
+    source, width, height = _embedded_picture(Path(path))
+    image = f'<img alt="{escape(caption)}" width="{width}" height="{height}" src="{source}">'
+    if narrow is not None:
+        source, width, height = _embedded_picture(narrow)
+        small = f'<source media="(max-width: 48rem)" width="{width}" height="{height}" srcset="{source}">'
+        image = f"<picture>{small}{image}</picture>"
+    below = f"<figcaption>{escape(caption)}</figcaption>"
+    return f'<figure id="figure-{escape(Path(path).stem)}"><div class="wide">{image}</div>{below}</figure>'
+
+
+def _embedded_picture(path: Path) -> tuple[str, int, int]:
+    """Data URL, width and height of a picture: of the SVG next to the PNG ``path`` if it is small, else of the PNG."""
+    drawing = path.with_suffix(".svg")
     use_svg = drawing.is_file() and drawing.stat().st_size < MAX_SVG_BYTES
     if use_svg and (size_in_points := _SVG_SIZE.search(drawing.read_bytes())):
         content, kind = drawing.read_bytes(), "svg+xml"
         width, height = (round(float(size) * PIXELS_PER_INCH / 72) for size in size_in_points.groups())
     else:
-        content, kind = Path(path).read_bytes(), "png"
+        content, kind = path.read_bytes(), "png"
         sizes = struct.unpack(">II", content[16:24])  # the PNG's first chunk has width and height
         width, height = (round(size * PIXELS_PER_INCH / PNG_DPI) for size in sizes)
-    data = base64.b64encode(content).decode("ascii")
-    size = f'width="{width}" height="{height}"'
-    image = f'<img alt="{escape(caption)}" {size} src="data:image/{kind};base64,{data}">'
-    below = f"<figcaption>{escape(caption)}</figcaption>"
-    return f'<figure id="figure-{escape(Path(path).stem)}"><div class="wide">{image}</div>{below}</figure>'
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}", width, height
 
 
 def text_table(rows: pd.DataFrame, caption: str, numbers: Sequence[str] = ()) -> str:

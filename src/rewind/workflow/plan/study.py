@@ -26,7 +26,7 @@ from rewind.workflow.stages import RULES, CodeDependencies
 # Minutes, for schedulers, where they depend on the study; fixed ones stand in the profiles.
 TRAINING_MINUTES, ENCODING_MINUTES, SHORT_MINUTES = 1440, 720, 60
 
-PICTURES = ("intervals", "pairs", "gap", "training_curves", "rank_curve", "ranks")
+PICTURES = ("intervals", "intervals_column", "pairs", "gap", "training_curves", "rank_curve", "ranks")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
 DRAWN_OF_A_RUN = ("heatmap", "embedding")  # also as SVG
 
