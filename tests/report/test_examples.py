@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 
 from figure_texts import assert_legible
 from messages import expect_message, refusal
-from rewind.report.examples import retrieval_examples
+from rewind.report.examples import retrieval_examples, twin_choices
 from rewind.report.figures import style
 
 
@@ -69,3 +69,24 @@ def test_the_twin_and_the_outcome_are_marked():
     assert one["kind"].upper() in said and sum(text.startswith("Chosen by") for text in said) == 1
     expect_message("\n".join(text for text in said if "twin" in text))
     assert not any("twin" in text.get_text() for text in retrieval_examples([query()]).texts)
+
+
+def test_methods_stand_below_what_they_preferred():
+    frames = np.full((4, 32, 32, 3), 255, np.uint8)
+    names = [f"a method number {n}" for n in range(9)]
+    preferred = [
+        {"clip": names, "twin": [], "tie": []},
+        {"clip": ["seqTransf"], "twin": ["seqLSTM"], "tie": ["meanP", "X-Pool"]},
+        {"clip": [], "twin": [], "tie": names},
+    ]
+    rows = [{"caption": LONG, "clip": frames, "twin": frames[::-1], "preferred": one} for one in preferred]
+    fig = twin_choices(rows, "How they were chosen.")
+    assert_legible(fig)
+    for one, two in itertools.combinations([axes.get_window_extent() for axes in fig.axes], 2):
+        assert not one.overlaps(two)
+    at = {text.get_text(): text.get_window_extent() for text in fig.texts}
+    right, wrong, equal = (at[name] for name in ("✓ seqTransf", "✗ seqLSTM", "= meanP, X-Pool"))
+    clip, twin = (axes.get_window_extent() for axes in fig.axes[2:4])
+    assert clip.x0 <= right.x0 < clip.x1 < twin.x0 <= wrong.x0 < twin.x1 < equal.x0
+    assert right.y1 < clip.y0 and wrong.y1 < twin.y0
+    expect_message(twin_choices([]).axes[0].texts[0].get_text())

@@ -76,7 +76,7 @@ def make_results(folder: Path, name: str, weak: tuple[str, ...] = (), shift: flo
     _extras(study, results)
     for method, seed in study.runs():
         _write(results / f"runs/{method}/seed{seed}/run.json", json.dumps(record(study, method, seed, **machine)))
-    for picture in ("intervals", "examples"):
+    for picture in ("intervals", "examples", "twin_examples"):
         (results / "figures").mkdir(exist_ok=True)
         (results / f"figures/{picture}.png").write_bytes(PNG + f"{name} {picture} {shift}".encode())
     return results

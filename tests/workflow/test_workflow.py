@@ -21,7 +21,7 @@ from rewind.video.sources import pack_sources
 from tabs import opened
 from undeclared import jobs, undeclared, unread, without_job
 
-REPORT = {"tables", "figures", "examples", "export_vectors", "page"}
+REPORT = {"tables", "figures", "examples", "twin_examples", "export_vectors", "page"}
 RESULTS = {"similarity", "ranks", "metrics", "statistics", *REPORT}
 TRAINING = {"sanity", "pretrain", "features", "sweep_trial", "sweep", "train"}
 
@@ -58,7 +58,7 @@ def test_from_clips_to_tables(finished):
     for name in ("table_A_origin", "table_B_hard", "table_binary"):
         assert all((results / "tables" / f"{name}.{kind}").stat().st_size > 200 for kind in ("md", "tex", "csv"))
     assert (results / "report.html").stat().st_size > 20_000
-    for name in ("intervals", "training_curves", "rank_curve", "examples"):
+    for name in ("intervals", "training_curves", "rank_curve", "examples", "twin_examples"):
         assert all((results / "figures" / f"{name}.{kind}").stat().st_size > 2000 for kind in ("png", "pdf"))
     assert "Moving" not in finished.output and "meanP" in finished.output, "the tables are shown at the end"
     record = json.loads((results / "runs/seqLSTM/seed1/run.json").read_text())
@@ -269,6 +269,7 @@ def test_one_methods_learning_rate_retrains_that_method(workflow):
         "group_figure": 3,
         "tables": 1,
         "figures": 1,
+        "twin_examples": 1,
         "page": 1,
     }
 

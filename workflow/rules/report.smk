@@ -230,6 +230,38 @@ use rule examples as examples_of_method with:
         code=plan.code("examples_of_method", "examples"),
 
 
+rule twin_examples:
+    """Captions of Binary with clip and twin, and which of the two each method preferred."""
+    input:
+        unpack(plan.clip_files),
+        captions=plan.test_captions,
+        item_table=plan.item_table,
+        similarity=plan.twin_similarity,
+    output:
+        report(
+            multiext("results/{study}/figures/twin_examples", ".png", ".pdf"),
+            category="Figures",
+            caption="../report/twin_examples.rst",
+        ),
+    log:
+        "results/{study}/logs/twin_examples.log",
+    benchmark:
+        "results/{study}/benchmarks/twin_examples.tsv"
+    group:
+        "report_{study}"
+    resources:
+        mem_mb=plan.matrix_memory,
+    params:
+        dataset=plan.key("dataset"),
+        methods=plan.twin_methods,
+        pictured=plan.pictured_label,
+        figures=plan.key("figures"),
+        size=plan.thumbnail_size,
+        code=plan.code("twin_examples"),
+    script:
+        "../scripts/twin_examples.py"
+
+
 rule page:
     """One page that opens from a disk: tables, figures, what ran on what, and every query to look into."""
     input:

@@ -184,6 +184,82 @@ def _draw_clip(axes: Axes, image: np.ndarray, hit: Mapping[str, Any]) -> None:
     axes.set_xlabel(f"{symbol}{hit['score']:.3f}", fontsize=7.5, labelpad=3, fontweight="bold" if truth else "normal")
 
 
+def twin_choices(queries: Sequence[Mapping[str, Any]], note: str = "") -> Figure:
+    """One row per caption of Binary: its clip, the clip's twin, and below each the methods that preferred it.
+
+    Args:
+        queries: dicts with ``caption``, ``clip`` and ``twin`` (uint8 [T, H, W, 3], strips of frames) and ``preferred``:
+            for ``clip``, ``twin`` and ``tie`` the names of methods.
+        note: how the captions were chosen, printed above them.
+
+    Raises:
+        RewindError: naming the caption, if a picture cannot be drawn.
+    """
+    with style.applied():
+        if not queries:
+            return style.message_figure("No caption has a clip with a time-reversed twin.")
+        strip = (style.DOUBLE_COLUMN - 2 * _PAGE_EDGE - _CAPTION_WIDTH - _TIE_WIDTH - 3 * _CLIP_GAP) / 2
+        lefts = (_PAGE_EDGE + _CAPTION_WIDTH, _PAGE_EDGE + _CAPTION_WIDTH + strip + _CLIP_GAP)
+        rows = [_ChoiceRow(query, number, strip) for number, query in enumerate(queries)]
+        lines = textwrap.wrap(note, _NOTE_LETTERS_PER_LINE)
+        heading = _NOTE_LINE_HEIGHT * len(lines) + 0.08 * bool(lines) + _LINE_HEIGHT + 0.05
+        height = sum(row.height for row in rows) + 2 * _PAGE_EDGE + heading
+        fig = style.figure(style.DOUBLE_COLUMN, height)
+        fig.set_layout_engine("none")
+        plain: dict[str, Any] = {"va": "top", "ha": "left", "parse_math": False}
+        y = height - _PAGE_EDGE
+        faint = {"fontsize": 7, "color": style.FAINT, "linespacing": 1.2}
+        fig.text(_PAGE_EDGE / style.DOUBLE_COLUMN, y / height, "\n".join(lines), **faint, **plain)
+        y -= heading - _LINE_HEIGHT - 0.05
+        ties = lefts[1] + strip + 2 * _CLIP_GAP
+        for x, title in zip((*lefts, ties), ("The clip", "Its twin: the clip backwards", "Equal"), strict=True):
+            fig.text(x / style.DOUBLE_COLUMN, y / height, title, fontsize=7.5, fontweight="bold", **plain)
+        y -= _LINE_HEIGHT + 0.05
+        for row in rows:
+            row.draw(fig, y, lefts, ties, strip)
+            y -= row.height
+    return fig
+
+
+_TIE_WIDTH = 0.85  # inches, of the column with methods that prefer neither
+_NAME_LETTERS_PER_LINE = {"clip": 42, "twin": 42, "tie": 15}
+_PREFERRED = {"clip": "✓ ", "twin": "✗ ", "tie": "= "}
+
+
+class _ChoiceRow:
+    """One caption of the figure of twins: its checked contents and its height in inches."""
+
+    def __init__(self, query: Mapping[str, Any], number: int, strip: float) -> None:
+        self.images = [_strip_image(query[name], number, hit) for hit, name in enumerate(("clip", "twin"))]
+        self.lines = _wrap_caption(str(query["caption"]), number)
+        self.names = {
+            kind: textwrap.wrap(_PREFERRED[kind] + ", ".join(names), _NAME_LETTERS_PER_LINE[kind]) if names else []
+            for kind, names in query["preferred"].items()
+        }
+        self.picture_height = max(strip * image.shape[0] / image.shape[1] for image in self.images)
+        below = _LINE_HEIGHT * max(len(self.names["clip"]), len(self.names["twin"])) + 0.05
+        text_height = _LINE_HEIGHT * max(len(self.lines), len(self.names["tie"]))
+        self.height = max(self.picture_height + below, text_height) + _CLIP_GAP
+
+    def draw(self, fig: Figure, top: float, lefts: Sequence[float], ties: float, strip: float) -> None:
+        """Draw the row with its upper edge ``top`` inches above the bottom of the figure."""
+        width, height = fig.get_size_inches()
+        plain: dict[str, Any] = {"va": "top", "ha": "left", "parse_math": False, "linespacing": 1.2}
+        fig.text(_PAGE_EDGE / width, (top - 0.02) / height, "\n".join(self.lines), fontsize=8, **plain)
+        for left, image, kind in zip(lefts, self.images, ("clip", "twin"), strict=True):
+            image_height = strip * image.shape[0] / image.shape[1]
+            box = (left / width, (top - image_height) / height, strip / width, image_height / height)
+            axes = fig.add_axes(box)
+            axes.imshow(image, interpolation="antialiased", aspect="auto")
+            axes.set(xticks=[], yticks=[])
+            axes.grid(visible=False)
+            style.frame_clip(axes, kind == "clip", kind == "twin")
+            below = (top - image_height - 0.05) / height
+            weight = "bold" if kind == "clip" else "normal"
+            fig.text(left / width, below, "\n".join(self.names[kind]), fontsize=7.5, fontweight=weight, **plain)
+        fig.text(ties / width, (top - 0.02) / height, "\n".join(self.names["tie"]), fontsize=7.5, **plain)
+
+
 def _strip_image(image: Any, query: int, hit: int) -> np.ndarray:
     """[H, W, 3] as it is; [T, H, W, 3] side by side with thin grey rules between."""
     pixels = np.asarray(image)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image, ImageDraw
 
 from rewind.config.report import Figures
@@ -21,6 +23,7 @@ from rewind.report.examples import (
     choose_examples,
     classify_outcomes,
     retrieval_examples,
+    twin_choices,
 )
 from rewind.report.explorer import ScoredSplit, make_query_view, top_candidates, twin_margins
 from rewind.report.figures import style
@@ -29,6 +32,7 @@ from rewind.video.frames import sample_clip
 from rewind.video.shards import refuse_outside
 
 STRIP_FRAMES = 3  # frames shown of a clip
+TWIN_FRAMES = 4  # where nothing but the clip and its twin is shown
 TOP_HITS = 5
 
 
@@ -67,6 +71,54 @@ def make_pictures(
     )
     style.save(_draw_heatmap(scores, split, keys.heatmap, run.name), folder / "heatmap")
     style.save(_draw_embedding(split, keys.embedding, run), folder / "embedding")
+
+
+def make_twin_picture(
+    data: Path, dataset: str, runs: Mapping[str, str], pictured: str, count: int, size: int, path: Path
+) -> None:
+    """Write the picture of captions in Binary: clip, twin, and which of the two each run preferred; as PNG and PDF.
+
+    Args:
+        data: the data set's results folder.
+        dataset: its name.
+        runs: name of a method → similarity matrix of its first seed.
+        pictured: the method by whose outcomes captions are chosen: as many right as wrong ones where there are, evenly
+            spaced over the test file.
+        count: captions.
+        size: side of a thumbnail frame in pixels.
+        path: of the picture, without suffix.
+    """
+    margins, splits = {}, {}
+    for name, file in runs.items():
+        scores, split = read_similarity(data, dataset, file)
+        if (split.items["reversed"] == 1).any():  # a run that did not score twins has no choice to show
+            view = make_query_view(split, "binary", "text_to_item")
+            margins[name] = pd.Series(twin_margins(view, scores, split), index=view.ids)
+            splits[name] = (split, view)
+    drawn, note = [], ""
+    chooser = pictured if pictured in margins else next(iter(margins), None)
+    if chooser is not None:
+        (split, view), by = splits[chooser], margins[chooser].to_numpy()
+        outcomes = np.select([by > 0, by < 0], ["hit", "twin"], "miss")
+        rows = choose_examples(outcomes, count)
+        for row in rows:
+            query, columns = view.ids[row], {"clip": view.truth[row], "twin": view.rival[row]}
+            preferred: dict[str, list[str]] = {"clip": [], "twin": [], "tie": []}
+            for name, margin in margins.items():
+                if query in margin.index:
+                    preferred["clip" if margin[query] > 0 else "twin" if margin[query] < 0 else "tie"].append(name)
+            strips = {
+                kind: item_picture(data, item["path"], bool(item["reversed"] == 1), TWIN_FRAMES, size)
+                for kind, item in ((kind, split.items.iloc[column]) for kind, column in columns.items())
+            }
+            caption = split.captions.iloc[view.queries[row]]["caption"]
+            drawn.append({"caption": caption, "preferred": preferred, **strips})
+        right, wrong, equal = ((outcomes == kind).sum() for kind in ("hit", "twin", "miss"))
+        note = (
+            f"Which of the two each method preferred, by its first seed. Chosen by the outcome of {chooser} "
+            f"({right:,} right, {wrong:,} wrong, {equal:,} equal), evenly spaced over the test file."
+        )
+    style.save(twin_choices(drawn, note), path, ("png", "pdf"))
 
 
 def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, ScoredSplit]:

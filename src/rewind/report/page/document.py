@@ -150,6 +150,8 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
         f"place, {confidence} for all places at once; it leaves out methods that are shown to be better or worse. Dot: "
         "the place by the mean, filled where the interval is that place alone.",
         "examples": f"What captions found with {run}. They are chosen by outcome, as stated in the figure.",
+        "twin_examples": "Captions of Binary beside their clip and its twin, and the methods that preferred each, or "
+        "neither (first seed of each). They are chosen by outcome, as stated in the figure.",
         "heatmap": f"Similarities of {run}. Every row is a caption, standardised over all test items. The true item "
         "is on the diagonal; a frame marks a clip and its twin.",
         "embedding": f"Captions and items of {run} in {PROJECTION_PHRASES[study.figures.embedding]} of their vectors. "

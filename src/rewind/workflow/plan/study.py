@@ -612,7 +612,21 @@ class StudyPlan:
         return PICTURES + ("batches",) * bool(self.topical_runs()) + groups
 
     def page_pictures(self) -> list[str]:
-        return [f"{self.folder}/figures/{name}.png" for name in self._pictures() + PICTURES_OF_A_RUN]
+        twins = ("twin_examples",) * ("binary" in self.keys.evaluation.settings)
+        return [f"{self.folder}/figures/{name}.png" for name in self._pictures() + twins + PICTURES_OF_A_RUN]
+
+    def twin_similarity(self) -> list[str]:
+        """The matrices of the first seed of every compared method, in the order of :meth:`twin_methods`."""
+        return [self.pictured_similarity(method) for method in self.keys.compared_methods()]
+
+    def twin_methods(self) -> list[str]:
+        """What tables call them."""
+        return [self.method(method).label or method for method in self.keys.compared_methods()]
+
+    def pictured_label(self) -> str:
+        """What tables call the method that pictures show."""
+        name, _ = self.keys.pictured()
+        return self.method(name).label or name
 
     def page_drawings(self) -> list[str]:
         """Pictures of the page as SVG."""
