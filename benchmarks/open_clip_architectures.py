@@ -57,7 +57,7 @@ def shallow(config: dict[str, Any], own_words: bool) -> dict[str, Any]:
 @contextlib.contextmanager
 def few_blocks() -> Iterator[None]:
     """Networks of timm with few blocks, where they take such a key."""
-    timm = optional_packages.open_clip("timm_model").timm
+    timm = optional_packages.timm()
     create = timm.create_model
 
     def created(name: str, **given: Any) -> Any:

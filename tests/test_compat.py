@@ -112,3 +112,32 @@ print(torchvision("transforms").CenterCrop.__name__)
 """
     done = in_a_fresh_process(code, tmp_path)
     assert done.stdout.strip() == "CenterCrop", done.stderr
+
+
+@pytest.mark.slow
+def test_a_network_of_open_clip_does_not_pay_for_what_others_need(tmp_path: Path) -> None:
+    """timm, transformers and torch's compiler take two seconds of a job; they come where they are used, as they are."""
+    code = """
+import copy, pickle, sys
+import torch
+from rewind.optional_packages import open_clip
+
+TEXT = {"context_length": 8, "vocab_size": 100, "width": 16, "heads": 2, "layers": 1}
+FRAME = torch.zeros(1, 3, 32, 32)
+
+def built(**vision):
+    return open_clip("model").CLIP(embed_dim=16, vision_cfg={"image_size": 32} | vision, text_cfg=TEXT)
+
+built(layers=1, width=64, patch_size=16).encode_image(FRAME)
+print(sorted({"timm", "transformers", "torch._dynamo", "torch._dynamo.utils"} & set(sys.modules)))
+towers = built(timm_model_name="resnet10t", timm_pool="avg", timm_proj="linear").eval()
+print("timm" in sys.modules, towers.encode_image(FRAME).shape)
+print(isinstance(towers.visual, open_clip().timm_model.TimmModel))
+copied = pickle.loads(pickle.dumps(copy.deepcopy(towers))).eval()
+print(torch.equal(copied.encode_image(FRAME), towers.encode_image(FRAME)))
+from torch._dynamo.utils import is_compile_supported
+print(is_compile_supported("cpu") == sys.modules["torchvision.ops.roi_align"].is_compile_supported("cpu"))
+"""
+    done = in_a_fresh_process(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[]", "True torch.Size([1, 16])", "True", "True", "True"]

@@ -16,11 +16,12 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder, ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 # Of torchvision's operators for boxes: plain and quantised non-maximum suppression.
 _OPERATOR_SCHEMAS = tuple(
@@ -30,12 +31,20 @@ _OPERATOR_SCHEMAS = tuple(
 
 def open_clip(part: str = "") -> ModuleType:
     """The package ``open_clip``, or its module ``open_clip.<part>``."""
+    make_torchvision_importable()
+    if "open_clip" not in sys.modules:
+        _import_open_clip()
     return _import_part("open_clip", part)
 
 
 def torchvision(part: str = "") -> ModuleType:
     """The package ``torchvision``, or its module ``torchvision.<part>``."""
     return _import_part("torchvision", part)
+
+
+def timm(part: str = "") -> ModuleType:
+    """The package ``timm``, or its module ``timm.<part>``."""
+    return _import_part("timm", part)
 
 
 def transformers(part: str = "") -> ModuleType:
@@ -88,6 +97,45 @@ def _import_part(package: str, part: str) -> ModuleType:
     return importlib.import_module(f"{package}.{part}" if part else package)
 
 
+# ---- open_clip without what only some of its models need -------------------------------------------------------------
+# timm and transformers take two seconds to import, of a job that often takes five. open_clip works without them, and
+# the few models that do need them find them where they are first used.
+
+_IMPORTED_ON_USE = ("timm", "transformers")
+_THEIR_USERS = (
+    ("timm_model", "TimmModel", "__init__"),
+    ("hf_model", "HFTextEncoder", "__init__"),
+    ("coca_model", "CoCa", "generate"),
+)  # module of open_clip, class, method
+
+
+def _import_open_clip() -> None:
+    hidden = [package for package in _IMPORTED_ON_USE if package not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: Python says that it is not installed
+    try:
+        importlib.import_module("open_clip")
+    finally:
+        for package in hidden:
+            sys.modules.pop(package, None)
+    for module, owner, method in _THEIR_USERS:
+        _import_again_before(importlib.import_module(f"open_clip.{module}"), owner, method)
+
+
+def _import_again_before(module: ModuleType, name: str, method: str) -> None:
+    """Import a module again, now with all packages, before a method of its class ``name`` is first called."""
+    owner = getattr(module, name)
+    original = getattr(owner, method)
+
+    @functools.wraps(original)
+    def import_and_call(*arguments: Any, **keys: Any) -> Any:
+        setattr(owner, method, original)
+        importlib.reload(module)  # into the same namespace, which is that of the class in use
+        setattr(module, name, owner)  # there are instances of it
+        return original(*arguments, **keys)
+
+    setattr(owner, method, import_and_call)
+
+
 def _folder_of_package(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -109,7 +157,8 @@ class _TorchvisionFinder(MetaPathFinder):
 
             def define_and_run(module: ModuleType) -> None:
                 _define_torchvision_operators()
-                run(module)
+                with _compiler_deferred():
+                    run(module)
 
             spec.loader.exec_module = define_and_run  # type: ignore[method-assign]
         return spec
@@ -119,6 +168,36 @@ def make_torchvision_importable() -> None:
     """Let ``import torchvision`` work beside a CPU build of torch, in this process from now on."""
     if not any(isinstance(finder, _TorchvisionFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _TorchvisionFinder())
+
+
+@contextlib.contextmanager
+def _compiler_deferred() -> Iterator[None]:
+    """Keep torch's compiler from being imported until it is used.
+
+    torchvision asks it whether a device is supported when RoI align is called on a GPU, which nothing here does, and
+    imports it for that in advance: more than a second of every job that has a network.
+    """
+    name = "torch._dynamo.utils"
+    if name in sys.modules:
+        yield
+        return
+    stand_in = ModuleType(name)
+
+    def of_the_real_one(attribute: str) -> Any:
+        if attribute.startswith("__"):  # the import system asks for __path__ and the like
+            raise AttributeError(attribute)
+        if sys.modules.get(name) is stand_in:
+            del sys.modules[name]
+        return getattr(importlib.import_module(name), attribute)
+
+    stand_in.__getattr__ = of_the_real_one  # type: ignore[method-assign]
+    stand_in.is_compile_supported = lambda device: of_the_real_one("is_compile_supported")(device)  # type: ignore[attr-defined]
+    sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        if sys.modules.get(name) is stand_in:
+            del sys.modules[name]
 
 
 @functools.cache
