@@ -72,6 +72,20 @@ def test_what_fails_in_a_job_leaves_no_file_behind(snakemake: SimpleNamespace, c
     assert STUDY.read_text() == before, "and is as it was where what is added fails"
 
 
+def test_vectors_in_the_folder_above_have_its_name(snakemake: SimpleNamespace, monkeypatch) -> None:
+    Path("below").mkdir()
+    for name in ("Snakefile", "config", "data", "doors.csv"):
+        if Path(name).exists():
+            Path("below", name).symlink_to(Path(name).absolute())
+    monkeypatch.chdir("below")
+    for name in ("captions", "items"):
+        Path(f"../{name}.npz").write_bytes(Path(f"../one/{name}.npz").read_bytes())
+    above = ["--vectors", "../captions.npz", "../items.npz"]
+    assert main(["evaluate", "--data", "doors.csv", *above, "-n"]) == 0
+    folder = Path("..").resolve().name
+    assert [method.label or name for name, method in load_study("doors").methods.items()][0] == folder
+
+
 def test_a_further_model_is_added_and_all_else_stays(snakemake: SimpleNamespace, capsys) -> None:
     assert main([*ARGUMENTS, "--label", "Mein  Modell: é", "-n"]) == 0
     edited = (

@@ -44,6 +44,16 @@ def test_a_folder_with_one_file_of_captions(here, init, name):
     assert set(annotations.items["source"]) == {f"clip{n}.mp4" for n in range(CLIPS)}
 
 
+def test_a_study_of_captions_elsewhere_has_the_name_of_their_folder(here, init, monkeypatch):
+    lines = ["path,caption", *(f"clip{n}.mp4,colour {n}" for n in range(CLIPS))]
+    Path("mine/captions.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir("mine/videos")
+    Path("Snakefile").touch()
+    Path("config").symlink_to(here / "config")
+    init("../captions.csv", "--videos", ".")
+    assert Path("config/studies/mine.yaml").is_file()
+
+
 def test_folders_without_clips_or_captions(here, init):
     Path("empty").mkdir()
     init("empty", places=["empty"])

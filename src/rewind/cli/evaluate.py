@@ -289,7 +289,7 @@ def _snakemake_config(name: str) -> dict[str, Any]:
 def _name_from_path(path: str) -> str:
     """A method's name from that of its file, or of the file's folder where the file is just called ``items.npz``."""
     stem = Path(path).stem
-    parent = Path(path).absolute().parent
+    parent = Path(os.path.abspath(path)).parent  # without "..", which is no name
     sides = ("items", "vectors", "scores", "similarity", "videos")
     return parent.name if stem in sides and parent != Path.cwd() and parent.name else stem
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def _check_options(options: InitOptions) -> None:
 
 
 def _name_from_source(source: Path) -> str:
-    path = source.absolute()
+    path = Path(os.path.abspath(source))  # not resolve(): a link is named as the user named it; no ".." is left
     return path.parent.name if path.stem in GENERIC_NAMES and path.parent.name else path.stem
 
 
