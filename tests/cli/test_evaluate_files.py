@@ -83,7 +83,7 @@ def test_vectors_in_the_folder_above_have_its_name(snakemake: SimpleNamespace, m
     above = ["--vectors", "../captions.npz", "../items.npz"]
     assert main(["evaluate", "--data", "doors.csv", *above, "-n"]) == 0
     folder = Path("..").resolve().name
-    assert [method.label or name for name, method in load_study("doors").methods.items()][0] == folder
+    assert next(method.label or name for name, method in load_study("doors").methods.items()) == folder
 
 
 def test_a_further_model_is_added_and_all_else_stays(snakemake: SimpleNamespace, capsys) -> None:
