@@ -2,7 +2,7 @@
 
 Requires: a run's model and the test split; for cosine gaps the validation split; for zero-shot the images' file.
 Produces: similarity/<method>/seed<k>.npz, ranks/<method>/seed<k>.{parquet,json}, metrics.csv; where a study asks for them
-cosines/<method>/seed<k>.npz and zero_shot/<method>/seed<k>.npz.
+order/<method>/seed<k>.parquet, cosines/<method>/seed<k>.npz and zero_shot/<method>/seed<k>.npz.
 """
 
 
@@ -121,6 +121,32 @@ rule metrics:
         code=plan.code("metrics"),
     script:
         "../scripts/metrics.py"
+
+
+rule order_controls:
+    """Rank one run's captions with every clip's frames in another order, or one frame alone."""
+    input:
+        unpack(plan.scored_inputs),
+    output:
+        "results/{study}/order/{method}/seed{seed}.parquet",
+    log:
+        "results/{study}/logs/order_controls/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/order_controls/{method}.seed{seed}.tsv"
+    threads: plan.key("resources.threads")
+    resources:
+        gpu=plan.sharing_gpus,
+        runtime=plan.encoding_minutes,
+        mem_mb=plan.scoring_memory,
+    params:
+        spec=plan.evaluation_spec,
+        dataset=plan.key("dataset"),
+        setting=plan.order_setting,
+        controls=plan.key("evaluation.order"),
+        execution=plan.untracked("execution"),
+        code=plan.code("order_controls"),
+    script:
+        "../scripts/order_controls.py"
 
 
 rule cosines:

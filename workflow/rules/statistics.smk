@@ -104,6 +104,32 @@ rule cosine_gap:
         "../scripts/cosine_gap.py"
 
 
+rule order_table:
+    """What frames in another order cost every method, with intervals and tests."""
+    input:
+        ranks=plan.order_ranks,
+        controlled=plan.order_files,
+    output:
+        "results/{study}/statistics/order.csv",
+    log:
+        "results/{study}/logs/order_table.log",
+    benchmark:
+        "results/{study}/benchmarks/order_table.tsv"
+    group:
+        "report_{study}"
+    resources:
+        mem_mb=plan.ranks_memory,
+    params:
+        runs=plan.order_runs,
+        setting=plan.order_setting,
+        settings=plan.key("statistics"),
+        random=plan.random_factors,
+        metrics=plan.untracked("own_metrics"),
+        code=plan.code("order_table"),
+    script:
+        "../scripts/order_table.py"
+
+
 rule zero_shot_table:
     """A row per run, an interval per method over training seeds and images, a test per declared pair."""
     input:

@@ -73,12 +73,17 @@ def _vector_faults(study: Study, dataset: Dataset) -> Iterator[str]:
         yield f"backbone.kind: {kind} reads clips or images, but {where}; set kind: embeddings"
     if study.evaluation.zero_shot:
         yield f"evaluation.zero_shot: prompts and pictures need towers, but {where}; remove the key"
+    if study.evaluation.order:
+        yield f"evaluation.order: vectors have no frames in an order, and {where}; remove the key"
     for name, method in study.methods.items():
         if method.own_backbone is not None:
             yield f"methods.{name}.model: {method.model} with towers of its own reads clips or images, but {where}"
 
 
 def _clip_faults(study: Study, dataset: Dataset) -> Iterator[str]:
+    if dataset.items == "images" and study.evaluation.order:
+        where = f"config/datasets/{dataset.name}.yaml"
+        yield f"evaluation.order: a picture is one frame, and {where} has pictures; remove the key"
     if dataset.clips or dataset.vectors:
         return
     for name, method in study.methods.items():

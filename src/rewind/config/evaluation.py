@@ -12,6 +12,8 @@ from rewind.config.base import ConfigModel, config_field, require_unique, requir
 
 TWIN_SETTINGS = ("origin", "hard", "binary")
 """Settings that need a clip's time-reversed twin."""
+OrderControl = Literal["reversed", "shuffled", "halves", "single", "frozen"]
+"""What frames are shown instead of a clip's, see :func:`rewind.evaluation.order.shown_frames`."""
 
 
 class Evaluation(ConfigModel):
@@ -41,13 +43,20 @@ class Evaluation(ConfigModel):
         "Also report the cosine gap on validation and test: how much closer a caption is to its own item than to "
         "others.",
     )
+    order: list[OrderControl] = config_field(
+        [],
+        "Also rank captions with each clip's frames in another order: `reversed`, `shuffled` (at random, each clip "
+        "with a seed of its own), `halves` (the second half first), `single` (the middle frame alone), `frozen` (the "
+        "middle frame in the place of all). The report says what each costs every method (docs/probes.md).",
+        legacy_default=[],
+    )
     batch_size: int = config_field(64, "Number of items or captions encoded at once.", ge=1)
     pair_batch_size: int = config_field(4096, "Number of pairs scored at once by heads that score pairs.", ge=1)
     zero_shot: ZeroShot | None = config_field(
         None, "Also measure zero-shot classification of labelled images, after each epoch and for the final model."
     )
 
-    @field_validator("settings", "directions")
+    @field_validator("settings", "directions", "order")
     @classmethod
     def _once(cls, names: list[str]) -> list[str]:
         return require_unique(names)

@@ -48,7 +48,7 @@ RunKey = tuple[str, int]
 """A run of a study: its method and seed."""
 SHARED_PRETRAINING_NOTE = "given one pre-training"
 RESERVED_NAMES = ("data", "rehearsal")  # folders in results/ that belong to no study
-KEYS_WITHOUT_EFFECT = {"frames": {"store", "workers", "keep_in_memory"}, "evaluation": {"cosine_gap"}}
+KEYS_WITHOUT_EFFECT = {"frames": {"store", "workers", "keep_in_memory"}, "evaluation": {"cosine_gap", "order"}}
 """Keys of how frames are read and of what is reported, on which no run depends."""
 _TRAINING_PURPOSES = {"sanity": "over-fit", "sweep": "try numbers of frames with"}
 
@@ -303,6 +303,14 @@ class Study(ConfigModel):
     def with_towers(self) -> list[str]:
         """Methods with towers, which can encode any text and any picture, in order."""
         return [name for name, method in self.methods.items() if method.has_towers]
+
+    def order_methods(self) -> list[str]:
+        """Methods that look at frames when they are evaluated, and can therefore be shown others."""
+        return [name for name, method in self.methods.items() if method.has_towers and not method.noise]
+
+    def order_setting(self) -> str:
+        """Where captions search clips whose frames are in another order."""
+        return "test" if "test" in self.evaluation.settings else "origin"
 
     def pictured(self, method: str | None = None) -> RunKey:
         """Method and seed of the run that figures of a single run show.
@@ -588,6 +596,7 @@ class Study(ConfigModel):
             *self.tables.faults(self.evaluation.directions, self.statistics.primary),
             *_text_faults(self),
             *_zero_shot_faults(self),
+            *_order_faults(self),
             *_verdict_faults(self),
         ]
         return list(dict.fromkeys(faults))
@@ -743,6 +752,18 @@ def _text_faults(study: Study) -> Iterator[str]:
 def _zero_shot_faults(study: Study) -> Iterator[str]:
     if study.evaluation.zero_shot and not study.with_towers():
         yield "evaluation.zero_shot: no method here has towers that encode prompts and images; set it to null"
+
+
+def _order_faults(study: Study) -> Iterator[str]:
+    if not study.evaluation.order:
+        return
+    if not study.order_methods():
+        yield "evaluation.order: no method here looks at frames when it is evaluated; set it to []"
+    if study.order_setting() not in study.evaluation.settings:
+        yield (
+            "evaluation.order: frames in another order are ranked in origin or test; add one to evaluation.settings, "
+            "or set the key to []"
+        )
 
 
 def _verdict_faults(study: Study) -> Iterator[str]:

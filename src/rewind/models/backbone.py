@@ -87,6 +87,11 @@ class Backbone(nn.Module):
         real = mask.bool()
         return scatter_frames(self.frame_features(pixels[real]), real)
 
+    @property
+    def sees_single_frames(self) -> bool:
+        """Whether the features of a frame depend on that frame alone."""
+        return type(self).clip_features is Backbone.clip_features
+
     def encode_frames(self, features: Tensor) -> Tensor:
         """(n, feature_width) → (n, width), not normalised."""
         return features

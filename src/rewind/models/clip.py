@@ -95,6 +95,10 @@ class ClipTowers(Backbone):
             return self.clip_features(pixels[:, None], pixels.new_ones(len(pixels), 1)).squeeze(1)
         return self.clip.visual(self._normalised(pixels))
 
+    @property
+    def sees_single_frames(self) -> bool:
+        return not has_temporal_patches(self.clip)
+
     def clip_features(self, pixels: Tensor, mask: Tensor) -> Tensor:
         if not has_temporal_patches(self.clip):
             return super().clip_features(pixels, mask)

@@ -208,7 +208,7 @@ def twin_choices(queries: Sequence[Mapping[str, Any]], note: str = "") -> Figure
         fig.set_layout_engine("none")
         plain: dict[str, Any] = {"va": "top", "ha": "left", "parse_math": False}
         y = height - _PAGE_EDGE
-        faint = {"fontsize": 7, "color": style.FAINT, "linespacing": 1.2}
+        faint: dict[str, Any] = {"fontsize": 7, "color": style.FAINT, "linespacing": 1.2}
         fig.text(_PAGE_EDGE / style.DOUBLE_COLUMN, y / height, "\n".join(lines), **faint, **plain)
         y -= heading - _LINE_HEIGHT - 0.05
         ties = lefts[1] + strip + 2 * _CLIP_GAP

@@ -332,6 +332,7 @@ class Results:
         zero_shot: accuracy on labelled images, one row per method; may be empty.
         zero_shot_pairs: its differences, one row per compared pair; may be empty.
         verdict: which methods are to win over which baseline; None without. The next two belong to it.
+        frame_order: what frames in another order cost, one row per method, control and metric; may be empty.
         step_time: one row per method that was timed.
         control: differences between gaps, one row per method, direction, metric; empty without a control.
         places: rank of every compared method, one row per method, setting, direction, metric; may be empty.
@@ -367,6 +368,7 @@ class Results:
     zero_shot: pd.DataFrame = field(default_factory=pd.DataFrame)
     zero_shot_pairs: pd.DataFrame = field(default_factory=pd.DataFrame)
     verdict: Verdict | None = None
+    frame_order: pd.DataFrame = field(default_factory=pd.DataFrame)
     step_time: pd.DataFrame = field(default_factory=pd.DataFrame)
     control: pd.DataFrame = field(default_factory=pd.DataFrame)
     places: pd.DataFrame = field(default_factory=pd.DataFrame)

@@ -29,7 +29,7 @@ from rewind.report.cosine_gap import CosineGapResults
 from rewind.report.figures import style
 from rewind.report.figures.curves import training_curves
 from rewind.report.figures.forest import interval_forest, pair_forest
-from rewind.report.figures.gaps import cosine_densities, gap_slope
+from rewind.report.figures.gaps import cosine_densities, gap_slope, order_profile
 from rewind.report.figures.groups import group_intervals
 from rewind.report.figures.ranks import rank_curve, rank_intervals
 from rewind.report.footnotes import Footnotes, describe_coverage
@@ -45,7 +45,7 @@ from rewind.report.results import (
 )
 from rewind.report.short_notes import with_latex_notes
 from rewind.report.table import MISSING
-from rewind.report.tables import TableInputs, build_tables, summary_text
+from rewind.report.tables import CONTROL_TITLES, TableInputs, build_tables, summary_text
 from rewind.statistics.rank_files import read_near_ties, read_not_evaluated, read_ranks
 
 # ---- Inputs that tables and figures share --------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class ReportFiles:
         best: JSON file of the sweep's choice.
         videos: the data set's video report.
         pretrained: ``run.json`` of every pre-training, by seed; empty without pre-training.
-        zero_shot, zero_shot_pairs, step_time, control: CSV files of studies that have them.
+        zero_shot, zero_shot_pairs, frame_order, step_time, control: CSV files of studies that have them.
         places: CSV file of ranks of methods; published results may lack it.
         chance: CSV file of tests against chance in Binary; published results may lack it.
         groups: CSV file of results by group, where captions have groups.
@@ -90,6 +90,7 @@ class ReportFiles:
     pretrained: Mapping[int, str] = field(default_factory=dict)
     zero_shot: str | None = None
     zero_shot_pairs: str | None = None
+    frame_order: str | None = None
     step_time: str | None = None
     control: str | None = None
     places: str | None = None
@@ -120,6 +121,7 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
         zero_shot=_read_optional(files.zero_shot),
         zero_shot_pairs=_read_optional(files.zero_shot_pairs, ("first", "second")),
         verdict=study.tables.verdict if files.step_time else None,
+        frame_order=_read_optional(files.frame_order, ("control",)),
         step_time=_read_optional(files.step_time, ("baseline",)),
         control=_read_optional(files.control, ("baseline", "control", "control_baseline")),
         places=_read_optional(files.places),
@@ -529,6 +531,9 @@ def make_figures(
             {s: results.deciding(s) for s in study.evaluation.settings},
             direction,
             confidence,
+        ),
+        "order": order_profile(
+            results.frame_order, labels, CONTROL_TITLES, results.deciding(study.order_setting()), confidence
         ),
     }
     for name, figure in rendered.items():

@@ -354,6 +354,81 @@ def zero_shot_title(rows: pd.DataFrame) -> str:
     return DATA_TITLES.get(rows["data"].iloc[0], rows["data"].iloc[0])
 
 
+# ---- Order of frames: what a method loses when clips show theirs in another order ----------------------------------
+
+CONTROL_TITLES = {
+    "reversed": "reversed",
+    "shuffled": "shuffled",
+    "halves": "halves swapped",
+    "single": "one frame",
+    "frozen": "one frame, repeated",
+}
+
+
+def order_csv_rows(results: Results) -> pd.DataFrame:
+    """``order.csv`` in the order of the tables, with the methods' names."""
+    return _with_labels(_sorted_by_method(results.frame_order, results.ordered()), results)
+
+
+def order_layout(inputs: TableInputs, setting: str = "") -> Table:
+    """A row per method: its value on clips as they are, and what each control costs."""
+    results = inputs.results
+    rows = order_csv_rows(results)
+    metric, where = results.deciding(rows["setting"].iloc[0]), rows["setting"].iloc[0]
+    shown = rows[rows["metric"] == metric]
+    controls = [control for control in CONTROL_TITLES if control in set(shown["control"])]
+    lines = []
+    for method in dict.fromkeys(shown["method"]):
+        cells = {row.control: row for row in shown[shown["method"] == method].itertuples()}
+        value = number_cell(next(iter(cells.values())).estimate, metric_decimals(metric))
+        losses = (_order_cell(cells.get(control), results, metric) for control in controls)
+        lines.append((Cell(results.labels[method]), value, *losses))
+    return Table(
+        "Order",
+        f"{setting_title(inputs.dataset, where)}: {metric} that frames in another order cost",
+        slug(inputs.dataset, where, "order"),
+        (
+            Column("Method", number=False),
+            Column(f"{metric}, as is", better_arrow(metric)),
+            *(Column(CONTROL_TITLES[control]) for control in controls),
+        ),
+        (RowGroup("", tuple(lines)),),
+    )
+
+
+def _order_cell(row: Any, results: Results, metric: str) -> Cell:
+    if row is None:
+        return Cell(MISSING)
+    ends = {} if row.identical else {"low": row.low, "high": row.high}
+    significant = bool(row.p_holm < significance_level(results.confidence))
+    return number_cell(row.loss, metric_decimals(metric), **ends, signed=True, bold=significant)
+
+
+def order_notes(inputs: TableInputs, setting: str = "") -> list[str]:
+    """The sentences below the table."""
+    results = inputs.results
+    rows = order_csv_rows(results)
+    metric = results.deciding(rows["setting"].iloc[0])
+    first = rows.iloc[0]
+    order_blind = list(dict.fromkeys(rows.loc[rows["identical"] == 1, "label"]))
+    percent = confidence_percent(results.confidence)
+    sign = "below" if METRICS[metric].lower_is_better else "above"
+    return finish_sentences(
+        [
+            f"{metric} of the same models and captions on clips as they are minus that with each clip’s frames in "
+            f"another order; {sign} 0 where it costs something",
+            "Shuffled: at random, each clip with a seed of its own; halves swapped: the second half before the first; "
+            "one frame: the middle one, alone or in the place of all",
+            f"In brackets {percent} intervals of the paired difference over training seeds and queries, not adjusted; "
+            f"bold: differs after Holm’s correction over {first['family']} pairs of a method and a control",
+            f"No interval where every rank stays the same in every run: {', '.join(order_blind)}"
+            if order_blind
+            else "",
+            seed_caution(_seed_counts(results)),
+        ]
+    )
+
+
 # ---- Gap: what a method loses when the time-reversed twins join the gallery ----------------------------------------
 
 
@@ -796,6 +871,16 @@ SPECS: tuple[TableSpec, ...] = (
         data=lambda inputs, _: zero_shot_csv_rows(inputs.results),
         short_note=_intervals_line,
         summary=zero_shot_layout,
+    ),
+    TableSpec(
+        "order",
+        file="table_order",
+        needs="results.frame_order",
+        layout=order_layout,
+        notes=order_notes,
+        data=lambda inputs, _: order_csv_rows(inputs.results),
+        short_note=_intervals_line,
+        summary=order_layout,
     ),
     TableSpec(
         "gap",

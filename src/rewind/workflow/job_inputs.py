@@ -180,6 +180,7 @@ def report_files(job: Job, study: Study) -> ReportFiles:
         pretrained=dict(zip(study.pretraining_seeds(), inputs.get("pretraining", ()), strict=True)),
         zero_shot=inputs.get("zero_shot"),
         zero_shot_pairs=inputs.get("zero_shot_pairs"),
+        frame_order=inputs.get("frame_order"),
         step_time=inputs.get("step_time"),
         control=inputs.get("control"),
         places=inputs.places,

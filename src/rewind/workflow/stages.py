@@ -152,6 +152,7 @@ RULES: Mapping[str, Stage] = {
     "train": Stage(15, roots=_TORCH, per_run=True, trains=True),
     # Evaluation
     "similarity": Stage(17, "test", roots=_TORCH, per_run=True),
+    "order_controls": Stage(17, "test", roots=_TORCH, per_run=True),
     "cosines": Stage(17, "valid_test", roots=_TORCH, per_run=True),
     "zero_shot": Stage(17, "labelled", roots=_TORCH, per_run=True),
     "ranks": Stage(18, "pairs", per_run=True, metrics=True),
@@ -161,6 +162,7 @@ RULES: Mapping[str, Stage] = {
     "statistics": Stage(19, "test", metrics=True),
     "group_results": Stage(19, "test", metrics=True),
     "control": Stage(19, "test", metrics=True),
+    "order_table": Stage(19, "test", metrics=True),
     "cosine_gap": Stage(18),
     "zero_shot_table": Stage(18),
     "step_time": Stage(16, "rounds", roots=_TORCH),

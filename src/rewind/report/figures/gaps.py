@@ -143,6 +143,53 @@ def _move_apart(values: list[float], least: float) -> np.ndarray:
     return result
 
 
+# ---- Order profile: the same runs on clips whose frames are in another order ---------------------------------------
+
+
+def order_profile(
+    table: pd.DataFrame, labels: Mapping[str, str], titles: Mapping[str, str], metric: str, confidence: float
+) -> Figure:
+    """Every method's value on clips as they are, and under each control.
+
+    Bars are intervals of the loss, at the value under the control; there is none where every rank stayed the same.
+
+    Args:
+        table: ``order.csv``.
+        labels: method → name, in order.
+        titles: control → what the axis calls it, in order.
+        metric: which metric.
+        confidence: of the intervals, for the axis.
+    """
+    rows = table[table["metric"] == metric] if len(table) else table
+    if rows.empty:
+        return style.message_figure("No order controls in this study: evaluation.order is empty.")
+    controls = [control for control in titles if control in set(rows["control"])]
+    methods = [method for method in labels if method in set(rows["method"])]
+    with style.applied():
+        fig = style.figure(style.DOUBLE_COLUMN, 3.0)
+        axes = fig.subplots()
+        styles = style.method_styles(labels)
+        for at, method in enumerate(methods):
+            own = rows[rows["method"] == method].set_index("control").loc[controls]
+            places = np.arange(len(controls) + 1) + 0.7 / len(methods) * (at - (len(methods) - 1) / 2)
+            values = np.array([own["estimate"].iloc[0], *own["controlled"]])
+            # The value under the control is the value as it is minus the loss: its ends are the other way round.
+            spread = (
+                np.array([own["high"] - own["loss"], own["loss"] - own["low"]]) * (own["identical"] == 0).to_numpy()
+            )
+            colour, marker = styles[method].color, styles[method].marker
+            axes.errorbar(places[1:], values[1:], spread, fmt="none", ecolor=colour, elinewidth=4, alpha=0.32)
+            axes.plot(
+                places, values, marker=marker, color=colour, linestyle="none", markersize=5.5, label=labels[method]
+            )
+        axes.set_xticks(range(len(controls) + 1), ["as it is", *(titles[control] for control in controls)])
+        axes.set_ylabel(metric_label(metric))
+        axes.grid(axis="x", visible=False)
+        axes.set_xlabel(f"frames of each clip; bars: {100 * confidence:g}% intervals of what the control costs")
+        style.legend_below(fig, axes, min(4, len(methods)))
+    return fig
+
+
 # ---- Densities of cosines: pairs upwards, others downwards, one row per method -------------------------------------
 
 SCORING_TITLES = {"independent": "Independent embeddings", "pair_conditioned": "Pair-conditioned: sees the answer"}

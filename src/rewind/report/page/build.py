@@ -329,6 +329,7 @@ def _figure_elements(pictures: list[Path], study: Study, results: Results) -> di
     if ((bounds["boot_low"] < bounds["low"]) | (bounds["boot_high"] > bounds["high"])).any():
         figure_texts["intervals"] += BEYOND_THE_BAR
     empty = {"gap": results.gaps.empty, "pairs": results.pairs.empty, "training_curves": not results.trained()}
+    empty["order"] = results.frame_order.empty
     metrics: dict[str, str] = {setting: results.deciding(setting) for setting in study.evaluation.settings}
     empty["ranks"] = not ranks_to_draw(
         trusted_ranks(results), metrics, evaluated_directions(results, study.evaluation.settings[0])[0]

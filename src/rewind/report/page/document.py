@@ -149,6 +149,8 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
         "ranks": "Compared methods from best to worst in the deciding metric of each setting. Bar: the interval of a "
         f"place, {confidence} for all places at once; it leaves out methods that are shown to be better or worse. Dot: "
         "the place by the mean, filled where the interval is that place alone.",
+        "order": f"{metric} of the same runs on clips as they are and with their frames in another order. Bars: "
+        f"{confidence} intervals of what it costs.",
         "examples": f"What captions found with {run}. They are chosen by outcome, as stated in the figure.",
         "twin_examples": "Captions of Binary beside their clip and its twin, and the methods that preferred each, or "
         "neither (first seed of each). They are chosen by outcome, as stated in the figure.",
@@ -174,7 +176,18 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
 # ---- Tables of the page --------------------------------------------------------------------------------------------
 # They are rendered from tables.json; the page also has the other markups of each table, to be copied.
 
-TABLE_ORDER = ("setting", "cosine_gap", "cosine_gap_pairs", "verdict", "zero_shot", "gap", "groups", "pairs", "seeds")
+TABLE_ORDER = (
+    "setting",
+    "cosine_gap",
+    "cosine_gap_pairs",
+    "verdict",
+    "zero_shot",
+    "order",
+    "gap",
+    "groups",
+    "pairs",
+    "seeds",
+)
 """Kinds of tables, in reading order on the page: cosine gaps are beside the results of searches."""
 
 FOLDED_KINDS = ("groups", "pairs", "seeds")

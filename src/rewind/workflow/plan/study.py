@@ -26,7 +26,7 @@ from rewind.workflow.stages import RULES, CodeDependencies
 # Minutes, for schedulers, where they depend on the study; fixed ones stand in the profiles.
 TRAINING_MINUTES, ENCODING_MINUTES, SHORT_MINUTES = 1440, 720, 60
 
-PICTURES = ("intervals", "intervals_column", "pairs", "gap", "training_curves", "rank_curve", "ranks")
+PICTURES = ("intervals", "intervals_column", "pairs", "gap", "training_curves", "rank_curve", "ranks", "order")
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
 DRAWN_OF_A_RUN = ("heatmap", "embedding")  # also as SVG
 
@@ -492,6 +492,20 @@ class StudyPlan:
     def zero_shot_files(self) -> list[str]:
         return self.per_run("zero_shot/{method}/seed{seed}.npz", self.zero_shot_runs())
 
+    def order_setting(self) -> str:
+        return self.keys.order_setting()
+
+    def order_runs(self) -> list[RunKey]:
+        """Every run that is shown frames in another order."""
+        return [(method, seed) for method, seed in self.runs() if method in self.keys.order_methods()]
+
+    def order_files(self) -> list[str]:
+        return self.per_run("order/{method}/seed{seed}.parquet", self.order_runs())
+
+    def order_ranks(self) -> list[str]:
+        """Ranks of the same runs on the clips as they are."""
+        return self.per_run("ranks/{method}/seed{seed}.parquet", self.order_runs())
+
     # The verdict
 
     def _verdict(self) -> Verdict:
@@ -574,6 +588,8 @@ class StudyPlan:
             "best": self.best_file,
             "videos": f"{self.dataset.folder}/videos/report.csv",
         }
+        if self.keys.evaluation.order:
+            files["frame_order"] = f"{self.folder}/statistics/order.csv"
         if self.keys.pretraining:
             files["pretraining"] = self.pretraining_records()
         return files | self.gap_files()
@@ -765,7 +781,7 @@ class StudyPlan:
                 )
             case "zero_shot":
                 return self._scored([method], seed, self.zero_shot_images())
-            case "similarity" | "cosines" | "export_vectors" | "submission":
+            case "similarity" | "order_controls" | "cosines" | "export_vectors" | "submission":
                 return self._scored([method], seed)
             case "efficiency":
                 return self._scored([name for name, _ in self.measured_runs()], seed)
