@@ -149,6 +149,10 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"evaluation.zero_shot": {"folder": "nowhere"}}, ["evaluation.zero_shot.folder: nowhere"]),
         ({"methods": {"chance": {"model": "chance"}}, "evaluation.zero_shot": {"folder": "x"}},
          ["evaluation.zero_shot", "evaluation.zero_shot.folder: x"]),
+        ({"evaluation": {"settings": ["hard"], "order": ["reversed"]}}, ["evaluation.order"]),
+        ({"methods": {"chance": {"model": "chance"}}, "evaluation.order": ["single"]}, ["evaluation.order"]),
+        ({"evaluation.order": ["reversed", "reversed"]}, ["evaluation.order"]),
+        ({"dataset": "stamps", "evaluation": {"settings": ["test"], "order": ["reversed"]}}, ["evaluation.order"]),
         ({"dataset": "../shapes"}, ["dataset"]),
     ],
 )  # fmt: skip

@@ -36,6 +36,7 @@ seeds: [0, 1]
 sanity: {clips: 4, min_r1: 0.2, training: {epochs: 30, batch: {size: 4}, evaluate_every: 10}}
 sweep: {max_frames: [3, 4], method: seqLSTM, training: {epochs: 1}}
 statistics: {resamples: 200}
+evaluation: {order: [reversed, single]}
 figures: {examples: 2, method: seqLSTM}
 """
 

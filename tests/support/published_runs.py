@@ -122,6 +122,15 @@ def _extras(study: Study, results: Path) -> None:
             for metric in ("R@1", "R@5")
         ]
         _write(results / "statistics/control.csv", pd.DataFrame(rows).to_csv(index=False))
+    if study.evaluation.order:
+        row = {"setting": study.order_setting(), "direction": "text_to_item", "metric": "R@1", "family": 9}
+        row |= {"estimate": 20.0, "controlled": 15.0, "loss": 5.0, "low": 2.0, "high": 8.0, "p": 0.01, "p_holm": 0.03}
+        rows = [
+            row | {"method": m, "control": c, "identical": 0}
+            for m in study.order_methods()
+            for c in study.evaluation.order
+        ]
+        _write(results / "statistics/order.csv", pd.DataFrame(rows).to_csv(index=False))
     if study.evaluation.cosine_gap:
         _cosine_gaps(study, results)
     if study.backbone.kind == "embeddings":

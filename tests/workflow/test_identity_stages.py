@@ -44,7 +44,11 @@ def identities(identity: StageCode) -> dict[str, dict[str, str]]:
     }
     for stage in {*RULES, *SUB_STAGES} - {"train", "similarity", "gallery", *INHERITING}:
         named = SHAPES if stage in CLIPS - {"video_shard"} else RUN if stage in ("sanity", "step_time") else ()
-        named = MODEL if stage in ("features", "cosines", "zero_shot", "export_vectors", "efficiency") else named
+        named = (
+            MODEL
+            if stage in ("features", "order_controls", "cosines", "zero_shot", "export_vectors", "efficiency")
+            else named
+        )
         named = (MODELS.full_name("chance"), *RUN[1:]) if stage == "untrained_run" else named
         heads = [HEADS.full_name("meanP")] if set(named) & set(MODEL) else []
         chosen = CodeDependencies([*named, *heads], items="videos" if stage == "video_shard" else "")
@@ -191,7 +195,9 @@ REPORTS = {"tables", "figures", "page", "group_results", "group_figure"}
 def test_a_further_metric_is_computed_and_trains_nothing(checkout):
     edit = replaced('    Metric("MRR"', ENTRY + '    Metric("MRR"')
     stale = checkout.stale("src/rewind/ranking_metrics.py", edit)
-    assert stale == {"ranks", *RUNS, "statistics", "control", *REPORTS} and not stale & (TRAINED | SCORED)
+    assert stale == {"ranks", *RUNS, "statistics", "order_table", "control", *REPORTS} and not stale & (
+        TRAINED | SCORED
+    )
     trained = {
         part for stage in TRAINED for part in checkout.before[stage] if part.startswith("rewind.ranking_metrics:")
     }

@@ -21,8 +21,8 @@ from rewind.video.sources import pack_sources
 from tabs import opened
 from undeclared import jobs, undeclared, unread, without_job
 
-REPORT = {"tables", "figures", "examples", "twin_examples", "export_vectors", "page"}
-RESULTS = {"similarity", "ranks", "metrics", "statistics", *REPORT}
+REPORT = {"tables", "figures", "examples", "twin_figure", "export_vectors", "page"}
+RESULTS = {"similarity", "ranks", "metrics", "statistics", "order_controls", "order_table", *REPORT}
 TRAINING = {"sanity", "pretrain", "features", "sweep_trial", "sweep", "train"}
 
 
@@ -262,6 +262,8 @@ def test_one_methods_learning_rate_retrains_that_method(workflow):
     assert stale == {
         "train": 2,
         "similarity": 2,
+        "order_controls": 2,
+        "order_table": 1,
         "ranks": 2,
         "metrics": 1,
         "statistics": 1,
@@ -269,7 +271,7 @@ def test_one_methods_learning_rate_retrains_that_method(workflow):
         "group_figure": 3,
         "tables": 1,
         "figures": 1,
-        "twin_examples": 1,
+        "twin_figure": 1,
         "page": 1,
     }
 

@@ -201,6 +201,7 @@ def _stored_files(folder: Path) -> ReportFiles:
         pairs=str(folder / "pairs.csv"),
         gaps=str(folder / "gaps.csv"),
         zero_shot=if_stored("zero_shot.csv"),
+        frame_order=if_stored("order.csv"),
         step_time=if_stored("step_time.csv"),
         control=if_stored("control.csv"),
         places=if_stored("ranks.csv"),

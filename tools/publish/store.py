@@ -236,6 +236,7 @@ ZERO_SHOT_FILES = {"zero_shot.csv": "statistics/zero_shot.csv"}
 STEP_TIME_FILES = {"step_time.csv": "step_time.csv"}
 CONTROL_FILES = {"control.csv": "statistics/control.csv"}
 CHANCE_FILES = {"chance.csv": "statistics/chance.csv"}
+ORDER_FILES = {"order.csv": "statistics/order.csv"}
 RANK_FILES = {"ranks.csv": "statistics/ranks.csv"}
 COSINE_GAP_FILES = {
     "cosine_gap_runs.csv": "cosine_gap.csv",
@@ -271,6 +272,7 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
         _check_run_keys(study, method, seed, results / f"runs/{method}/seed{seed}/run.json")
     files = dict(MAIN_FILES)
     files |= CHANCE_FILES if "binary" in study.evaluation.settings else {}
+    files |= ORDER_FILES if study.evaluation.order else {}
     files |= ZERO_SHOT_FILES if study.evaluation.zero_shot else {}
     files |= STEP_TIME_FILES if study.tables.verdict else {}
     files |= CONTROL_FILES if study.tables.verdict and study.tables.verdict.control else {}

@@ -230,7 +230,7 @@ use rule examples as examples_of_method with:
         code=plan.code("examples_of_method", "examples"),
 
 
-rule twin_examples:
+rule twin_figure:
     """Captions of Binary with clip and twin, and which of the two each method preferred."""
     input:
         unpack(plan.clip_files),
@@ -241,12 +241,12 @@ rule twin_examples:
         report(
             multiext("results/{study}/figures/twin_examples", ".png", ".pdf"),
             category="Figures",
-            caption="../report/twin_examples.rst",
+            caption="../report/twin_figure.rst",
         ),
     log:
-        "results/{study}/logs/twin_examples.log",
+        "results/{study}/logs/twin_figure.log",
     benchmark:
-        "results/{study}/benchmarks/twin_examples.tsv"
+        "results/{study}/benchmarks/twin_figure.tsv"
     group:
         "report_{study}"
     resources:
@@ -257,9 +257,9 @@ rule twin_examples:
         pictured=plan.pictured_label,
         figures=plan.key("figures"),
         size=plan.thumbnail_size,
-        code=plan.code("twin_examples"),
+        code=plan.code("twin_figure"),
     script:
-        "../scripts/twin_examples.py"
+        "../scripts/twin_figure.py"
 
 
 rule page:

@@ -17,7 +17,7 @@ from scipy.special import stdtrit
 from rewind.ranking_metrics import metric_of_column
 from rewind.report import cosine_gap, verdict
 from rewind.report.cosine_gap import CosineGapResults
-from rewind.report.footnotes import pair_count, seed_caution
+from rewind.report.footnotes import confidence_percent, pair_count, seed_caution
 from rewind.report.notes import difference_size, wrap_line
 from rewind.report.results import (
     MIN_CLUSTERS_FOR_LETTERS,
@@ -32,7 +32,7 @@ from rewind.report.results import (
 )
 from rewind.report.setting_table import SETTING_TITLES, metric_decimals, setting_csv_rows
 from rewind.report.table import format_bounds, format_number, format_p_value
-from rewind.report.tables import zero_shot_csv_rows, zero_shot_title
+from rewind.report.tables import order_csv_rows, zero_shot_csv_rows, zero_shot_title
 from rewind.report.time_answer import time_answer
 from rewind.report.verdict import MethodVerdict, judge_methods, verdict_keys, verdict_setting
 from rewind.statistics.inference import significance_level
@@ -400,6 +400,8 @@ def study_findings(results: Results, settings: Sequence[str], gaps: CosineGapRes
         return [_verdict_finding(results)]
     findings = [_time_finding(results)] if "binary" in settings and len(results.chance) else []
     findings += [_setting_finding(results, setting) for setting in settings]
+    if len(results.frame_order):
+        findings.append(_order_finding(results))
     if len(results.zero_shot):
         findings.append(_zero_shot_finding(results))
     if gaps is not None and len(gaps.runs):
@@ -478,6 +480,42 @@ def _untested_reason(results: Results, tested: pd.DataFrame, compared: Sequence[
         f"Who is better is left open: tests need {MIN_CLUSTERS_FOR_LETTERS} clusters of queries, and there are "
         f"{clusters:,}{power_note}."
     )
+
+
+SAID_CONTROLS = {"reversed": "backwards", "shuffled": "in random order"}  # the table has the others
+
+
+def _order_finding(results: Results) -> Finding:
+    """What each method loses where frames are backwards or shuffled."""
+    rows = order_csv_rows(results)
+    metric = results.deciding(rows["setting"].iloc[0])
+    rows = rows[rows["metric"] == metric]
+    level = significance_level(results.confidence)
+    sentences = []
+    for control in [name for name in SAID_CONTROLS if name in set(rows["control"])] or [rows["control"].iloc[0]]:
+        here = rows[rows["control"] == control]
+        shown = here[(here["p_holm"] < level) & (here["identical"] == 0)].sort_values("loss", ascending=False)
+        unclear = here[~here.index.isin(shown.index) & (here["identical"] == 0)]
+        losses = [f"{row.label} {_interval_text(row.loss, row.low, row.high)}" for row in shown.itertuples()]
+        same = here.loc[here["identical"] == 1, "label"].tolist()
+        parts = [
+            f"costs {', '.join(losses)}" if losses else "",
+            f"not shown to cost {join_names(unclear['label'].tolist(), 'or')} anything" if len(unclear) else "",
+            f"leaves every rank of {join_names(same)} as it is" if same else "",
+        ]
+        what = f"Frames {SAID_CONTROLS[control]}" if control in SAID_CONTROLS else f"The control “{control}”"
+        sentences.append(f"{what}: {'; '.join(part for part in parts if part)}.")
+    remark = (
+        f"What {metric} loses in the same runs, in points with {confidence_percent(results.confidence)} intervals, "
+        "tested with Holm’s correction over all methods and controls."
+    )
+    return Finding("Order of frames", sentences, [remark])
+
+
+def _interval_text(value: float, low: float, high: float) -> str:
+    """``58.9 [49.5, 68.3]``."""
+    bounds = format_bounds(low, high)
+    return f"{format_number(value)} [{', '.join(bounds)}]" if bounds else format_number(value)
 
 
 def _zero_shot_finding(results: Results) -> Finding:

@@ -175,7 +175,7 @@ RULES: Mapping[str, Stage] = {
     "export_vectors": Stage(17, "test", roots=_TORCH),
     "examples": Stage(20, shows=True),
     "examples_of_method": Stage(20, script="examples", shows=True),
-    "twin_examples": Stage(20, shows=True),
+    "twin_figure": Stage(20, shows=True),
     "page": Stage(21, "test", roots=(_METHOD_CLASS,), shows=True, metrics=True),  # its assets are a parameter
     # On request
     "trec": Stage(18, "pairs", on_request=True),
