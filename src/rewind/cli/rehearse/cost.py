@@ -488,6 +488,8 @@ class CostEstimate:
                 return self._pretraining_factor(part)
             case "similarity" | "cosines":
                 return runs("similarity", "untrained_run") * growth("pairs")
+            case "order":
+                return runs("order_controls") * growth("test")
             case "runs":
                 return runs("train", "untrained_run")
             case "frames":
