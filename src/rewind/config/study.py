@@ -310,7 +310,7 @@ class Study(ConfigModel):
 
     def order_setting(self) -> str:
         """Where captions search clips whose frames are in another order."""
-        return "test" if "test" in self.evaluation.settings else "origin"
+        return "origin" if "origin" in self.evaluation.settings else "test"
 
     def pictured(self, method: str | None = None) -> RunKey:
         """Method and seed of the run that figures of a single run show.
@@ -763,6 +763,14 @@ def _order_faults(study: Study) -> Iterator[str]:
         yield (
             "evaluation.order: frames in another order are ranked in origin or test; add one to evaluation.settings, "
             "or set the key to []"
+        )
+    if "text_to_item" not in study.evaluation.directions:
+        yield "evaluation.order: captions search the clips; add text_to_item to evaluation.directions, or set it to []"
+    frozen = [name for name in study.order_methods() if "visual" in study.methods[name].training.freeze]
+    if study.backbone.kind == "viclip" and frozen:
+        yield (
+            f"evaluation.order: viclip sees several frames at once, and methods.{frozen[0]} reads features that are "
+            "computed once for all runs; remove visual from training.freeze, or set the key to []"
         )
 
 

@@ -178,6 +178,16 @@ def unequal_budgets(facts: Footnotes) -> str:
     return budget_sentence(facts.budgets) if len(facts.budgets) > 1 else ""
 
 
+def order_key(facts: Footnotes, percent: str, order_blind: list[str]) -> str:
+    """What the numbers of the table of order controls are, for a terminal."""
+    sentences = [
+        f"What each control costs, with {percent} intervals of the paired difference over training seeds and queries",
+        f"No interval where every rank stays the same in every run: {', '.join(order_blind)}" if order_blind else "",
+        unequal_budgets(facts),
+    ]
+    return _wrapped_lines(finish_sentences(sentences))
+
+
 def missing_methods_sentence(table: SettingResults) -> str:
     """Which methods have no numbers in a table, and why."""
     absent = [f"{row.label} ({row.absent})" for row in table.rows if row.absent]

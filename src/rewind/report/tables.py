@@ -393,7 +393,13 @@ def order_layout(inputs: TableInputs, setting: str = "") -> Table:
             *(Column(CONTROL_TITLES[control]) for control in controls),
         ),
         (RowGroup("", tuple(lines)),),
+        notes.order_key(inputs.facts, confidence_percent(results.confidence), _order_blind(rows)),
     )
+
+
+def _order_blind(rows: pd.DataFrame) -> list[str]:
+    """Methods of which a control changes no rank at all."""
+    return list(dict.fromkeys(rows.loc[rows["identical"] == 1, "label"]))
 
 
 def _order_cell(row: Any, results: Results, metric: str) -> Cell:
@@ -410,7 +416,7 @@ def order_notes(inputs: TableInputs, setting: str = "") -> list[str]:
     rows = order_csv_rows(results)
     metric = results.deciding(rows["setting"].iloc[0])
     first = rows.iloc[0]
-    order_blind = list(dict.fromkeys(rows.loc[rows["identical"] == 1, "label"]))
+    order_blind = _order_blind(rows)
     percent = confidence_percent(results.confidence)
     sign = "below" if METRICS[metric].lower_is_better else "above"
     return finish_sentences(
@@ -424,6 +430,7 @@ def order_notes(inputs: TableInputs, setting: str = "") -> list[str]:
             f"No interval where every rank stays the same in every run: {', '.join(order_blind)}"
             if order_blind
             else "",
+            notes.unequal_budgets(inputs.facts),
             seed_caution(_seed_counts(results)),
         ]
     )
