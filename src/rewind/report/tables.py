@@ -393,7 +393,9 @@ def order_layout(inputs: TableInputs, setting: str = "") -> Table:
             *(Column(CONTROL_TITLES[control]) for control in controls),
         ),
         (RowGroup("", tuple(lines)),),
-        notes.order_key(inputs.facts, confidence_percent(results.confidence), _order_blind(rows)),
+        notes.order_key(
+            inputs.facts, confidence_percent(results.confidence), int(rows["family"].max()), _order_blind(rows)
+        ),
     )
 
 
