@@ -19,7 +19,7 @@ from torch import Tensor
 from rewind.distributed import World, join_process_group
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import rank_table, setting_without_twins
-from rewind.evaluation.similarity import similarity_matrix
+from rewind.evaluation.similarity import encode_captions, score_items
 from rewind.hashing import stable_hash
 from rewind.io.files import write_parquet
 from rewind.loading.encode import encode_all_items, to_main_memory, tower_features
@@ -125,6 +125,7 @@ def _compute_order_controls(
     data.check_tower(retriever)
     _check_frames(data, retriever)
     split, keys = data.split("test", retriever), data.spec.evaluation
+    captions = encode_captions(retriever, split.text, keys, job_device(), world)
     source = _frame_features(retriever, split, keys.batch_size, world)
     twins = (split.items["reversed"] == 1).any()
     ranked, ids = setting if twins else setting_without_twins(setting), split.items["item_id"].tolist()
@@ -133,7 +134,7 @@ def _compute_order_controls(
         inputs = ReorderedFrames(source, control, ids)
         # All items, as in the run's own matrix: batches of other sizes would round otherwise, and a difference that is
         # 0 by construction would not be 0.
-        scores = similarity_matrix(retriever, split.text, inputs, keys, job_device(), world, split.workers)
+        scores = score_items(retriever, captions, len(split.text), inputs, keys, job_device(), world, split.workers)
         ranks = rank_table(scores, split.captions, split.items, [ranked], ["text_to_item"], model)
         tables.append(ranks.assign(control=control, setting=setting))
     if world.rank == 0:
@@ -147,7 +148,6 @@ def _frame_features(retriever: Retriever, split: PreparedSplit, size: int, world
     if backbone is None or retriever.reads_ids or not backbone.sees_single_frames:
         return split.inputs
     device = job_device()
-    retriever.eval().to(device)
     encoded = encode_all_items(
         lambda batch: to_main_memory(tower_features(backbone, batch)), split.inputs, size, device, world, split.workers
     )

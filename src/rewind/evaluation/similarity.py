@@ -51,12 +51,36 @@ def similarity_matrix(
     Raises:
         RewindError: naming the key to lower, if GPU memory runs out.
     """
+    captions = encode_captions(retriever, text, keys, device, world)
+    return score_items(retriever, captions, len(text), inputs, keys, device, world, workers)
+
+
+@torch.inference_mode()
+def encode_captions(
+    retriever: Retriever, text: PreparedText, keys: Evaluation, device: torch.device, world: World = SINGLE_PROCESS
+) -> Features:
+    """The captions' part of :func:`similarity_matrix`, for callers that score several sets of items."""
     retriever.eval().to(device)
     with _explain_out_of_memory(f"{keys.batch_size} rows encoded at once", "evaluation.batch_size"):
-        captions = encode_all_texts(retriever.encode_text, text, keys.batch_size, device, world)
+        return encode_all_texts(retriever.encode_text, text, keys.batch_size, device, world)
+
+
+@torch.inference_mode()
+def score_items(
+    retriever: Retriever,
+    captions: Features,
+    count: int,
+    inputs: FrameSource,
+    keys: Evaluation,
+    device: torch.device,
+    world: World = SINGLE_PROCESS,
+    workers: int = 0,
+) -> np.ndarray:
+    """The rest of :func:`similarity_matrix`: items are encoded, and ``count`` encoded captions scored against them."""
+    with _explain_out_of_memory(f"{keys.batch_size} rows encoded at once", "evaluation.batch_size"):
         items = encode_all_items(retriever.encode_items, inputs, keys.batch_size, device, world, workers)
     with _explain_out_of_memory(f"{keys.pair_batch_size:,} pairs scored at once", "evaluation.pair_batch_size"):
-        return _score_all_pairs(retriever, captions, items, len(text), len(inputs), keys.pair_batch_size, world)
+        return _score_all_pairs(retriever, captions, items, count, len(inputs), keys.pair_batch_size, world)
 
 
 @contextlib.contextmanager

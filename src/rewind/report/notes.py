@@ -178,12 +178,17 @@ def unequal_budgets(facts: Footnotes) -> str:
     return budget_sentence(facts.budgets) if len(facts.budgets) > 1 else ""
 
 
+def same_ranks_sentence(order_blind: list[str]) -> str:
+    """Which methods have no interval in the table of order controls, and why; empty if there are none."""
+    return f"No interval where every rank stays the same in every run: {', '.join(order_blind)}" if order_blind else ""
+
+
 def order_key(facts: Footnotes, percent: str, family: int, order_blind: list[str]) -> str:
     """What the numbers of the table of order controls are, for a terminal."""
     sentences = [
         f"What each control costs, with {percent} intervals of the paired difference over training seeds and queries",
         f"* differs from 0 after Holm’s correction over {family} pairs of a method and a control",
-        f"No interval where every rank stays the same in every run: {', '.join(order_blind)}" if order_blind else "",
+        same_ranks_sentence(order_blind),
         unequal_budgets(facts),
     ]
     return _wrapped_lines(finish_sentences(sentences))

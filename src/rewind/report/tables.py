@@ -418,7 +418,6 @@ def order_notes(inputs: TableInputs, setting: str = "") -> list[str]:
     rows = order_csv_rows(results)
     metric = results.deciding(rows["setting"].iloc[0])
     first = rows.iloc[0]
-    order_blind = _order_blind(rows)
     percent = confidence_percent(results.confidence)
     sign = "below" if METRICS[metric].lower_is_better else "above"
     return finish_sentences(
@@ -429,9 +428,7 @@ def order_notes(inputs: TableInputs, setting: str = "") -> list[str]:
             "one frame: the middle one, alone or in the place of all",
             f"In brackets {percent} intervals of the paired difference over training seeds and queries, not adjusted; "
             f"bold: differs after Holm’s correction over {first['family']} pairs of a method and a control",
-            f"No interval where every rank stays the same in every run: {', '.join(order_blind)}"
-            if order_blind
-            else "",
+            notes.same_ranks_sentence(_order_blind(rows)),
             notes.unequal_budgets(inputs.facts),
             seed_caution(_seed_counts(results)),
         ]

@@ -566,7 +566,7 @@ class StudyPlan:
 
     def measured_methods(self) -> list[tuple[str, str, dict[str, Any]]]:
         """Name, name in tables and keys of each."""
-        return [(name, self.method(name).label or name, self.evaluation_spec(name)) for name, _ in self.measured_runs()]
+        return [(name, self._label(name), self.evaluation_spec(name)) for name, _ in self.measured_runs()]
 
     def data_title(self) -> str:
         """The title of its data, with what all its runs were given."""
@@ -637,12 +637,14 @@ class StudyPlan:
 
     def twin_methods(self) -> list[str]:
         """What tables call them."""
-        return [self.method(method).label or method for method in self.keys.compared_methods()]
+        return [self._label(method) for method in self.keys.compared_methods()]
 
     def pictured_label(self) -> str:
         """What tables call the method that pictures show."""
-        name, _ = self.keys.pictured()
-        return self.method(name).label or name
+        return self._label(self.keys.pictured()[0])
+
+    def _label(self, method: str) -> str:
+        return self.method(method).label or method
 
     def page_drawings(self) -> list[str]:
         """Pictures of the page as SVG."""
