@@ -1,0 +1,287 @@
+"""Metrics where a caption has several right clips, or a clip several right captions (relevance judgements).
+
+Candidates with equal scores have no order. Every value here is the expectation over a uniformly random order of them,
+in closed form (McSherry and Najork, *Computing information retrieval performance measures efficiently in the presence
+of tied scores*, ECIR 2008). A group of n tied candidates, r of them right, has M candidates above it, R of which are
+right. Its i-th position holds a right one with probability r / n, and, given that, (i − 1)(r − 1) / (n − 1) of the
+group's right ones are expected before it. So the group adds
+
+    Σᵢ r/n · (R + 1 + (i − 1)(r − 1) / (n − 1)) / (M + i)    to the sum of precisions that average precision divides,
+    Σᵢ r/n / log₂(1 + M + i)                                 to DCG.
+
+Pairs without a score (:data:`rewind.data.readers.MISSING_SCORE`) rank below all others and tie with one another.
+
+With one right answer per query these are R@k and nDCG@k of :mod:`rewind.ranking_metrics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rewind.errors import RewindError
+
+# ---- One query: tied candidates in groups, and what is expected over their orders ----------------------------------
+
+
+def tie_groups(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Groups of candidates with exactly equal scores, from the highest score to the lowest.
+
+    Args:
+        scores: (m,) of a query's candidates; finite.
+        right: bool (m,), which of them are right.
+
+    Returns:
+        The number of candidates and the number of right ones in each group, both (groups,).
+
+    >>> sizes, rights = tie_groups(np.array([0.5, 0.9, 0.5, 0.1]), np.array([True, False, False, True]))
+    >>> sizes.tolist(), rights.tolist()
+    ([1, 2, 1], [0, 1, 1])
+    """
+    order = np.argsort(scores)[::-1]
+    ordered = scores[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    sizes = np.diff(np.append(starts, len(ordered)))
+    return sizes, np.add.reduceat(np.asarray(right)[order].astype(np.int64), starts)
+
+
+def expected_average_precision(sizes: np.ndarray, rights: np.ndarray) -> float:
+    """Average precision: the mean over the right candidates of the precision at their rank; 0 to 1.
+
+    Its mean over queries is MAP.
+
+    Args:
+        sizes, rights: (groups,), see :func:`tie_groups`; at least one candidate is right.
+
+    >>> expected_average_precision(np.array([1, 1, 1]), np.array([1, 0, 1]))  # (1/1 + 2/3) / 2
+    0.8333333333333333
+    >>> expected_average_precision(np.array([2]), np.array([1]))  # first or second
+    0.75
+    """
+    size, right = np.repeat(sizes, sizes), np.repeat(rights, sizes)  # of the group at each rank
+    rank = np.arange(1, len(size) + 1)
+    above = np.repeat(np.cumsum(sizes) - sizes, sizes)  # M
+    right_above = np.repeat(np.cumsum(rights) - rights, sizes)  # R
+    # A group of one has no other right candidate: i − 1 is 0, and so is the numerator.
+    expected_before = (rank - above - 1) * (right - 1) / np.maximum(size - 1, 1)
+    precision = (right_above + 1 + expected_before) / rank
+    return float((right / size * precision).sum() / rights.sum())
+
+
+def expected_hit(sizes: np.ndarray, rights: np.ndarray, k: int) -> float:
+    """Probability that a right candidate is among the first k; 0 to 1. Its mean over queries is R@k over any right one.
+
+    The first group with a right candidate decides: d of its n candidates are among the first k, and none of them is
+    right with the probability C(n − r, d) / C(n, d) of the hypergeometric distribution.
+
+    Args:
+        sizes, rights: (groups,), see :func:`tie_groups`; at least one candidate is right.
+        k: the cut-off, from 1.
+
+    >>> [round(expected_hit(np.array([1, 4]), np.array([0, 2]), k), 4) for k in (1, 2, 3, 4)]
+    [0.0, 0.5, 0.8333, 1.0]
+    """
+    first = int(np.argmax(rights > 0))
+    size, right = int(sizes[first]), int(rights[first])
+    drawn = np.arange(min(max(k - int(sizes[:first].sum()), 0), size))
+    # Drawn one after the other: each is wrong, given that those before it were. 0 once the wrong ones are used up.
+    return 1 - float(np.prod(np.maximum(size - right - drawn, 0) / (size - drawn)))
+
+
+def expected_ndcg(sizes: np.ndarray, rights: np.ndarray, k: int | None = None) -> float:
+    """Normalised discounted cumulative gain of binary gains, with the discount 1/log₂(1 + rank); 0 to 1.
+
+    The discount is that of Burges et al. (2005) and of trec_eval. The ideal ranking has all right candidates first;
+    with a cut-off, as many of them as there are places.
+
+    Args:
+        sizes, rights: (groups,), see :func:`tie_groups`; at least one candidate is right.
+        k: the cut-off; None: the whole ranking counts.
+
+    >>> expected_ndcg(np.array([1, 1]), np.array([1, 1]))
+    1.0
+    >>> round(expected_ndcg(np.array([2]), np.array([1])), 4)  # (1 + 1/log₂ 3) / 2
+    0.8155
+    """
+    gains = np.repeat(rights / sizes, sizes)[:k]
+    discounts = 1 / np.log2(1 + np.arange(1, len(gains) + 1))
+    return float((gains * discounts).sum() / discounts[: int(rights.sum())].sum())
+
+
+ANSWER_METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "AP": expected_average_precision,
+    "R@1": lambda sizes, rights: expected_hit(sizes, rights, 1),
+    "R@5": lambda sizes, rights: expected_hit(sizes, rights, 5),
+    "R@10": lambda sizes, rights: expected_hit(sizes, rights, 10),
+    "nDCG": expected_ndcg,
+    "nDCG@10": lambda sizes, rights: expected_ndcg(sizes, rights, 10),
+}
+"""Name → the value of a query, 0 to 1, from its groups of tied candidates."""
+
+
+# ---- All queries of a similarity matrix ----------------------------------------------------------------------------
+
+ANSWER_COLUMNS = ("setting", "caption_id", "item_id", "right")
+VALUE_COLUMNS = ("setting", "direction", "metric", "query_id", "cluster_id", "value")
+
+
+def answer_values(
+    similarity: np.ndarray,
+    captions: pd.DataFrame,
+    items: pd.DataFrame,
+    answers: pd.DataFrame,
+    directions: Sequence[str],
+    where: str = "answers",
+) -> pd.DataFrame:
+    """The metrics :data:`ANSWER_METRICS` of every query in every setting and direction.
+
+    A setting with a row of ``right`` 0 is closed: a caption's candidates are the clips that its rows list, a clip's the
+    captions whose rows list it. A setting whose rows are all right is open: every clip, or caption, of the matrix is a
+    candidate. Queries are the captions with a right clip and the clips with a right caption; in a closed setting, a
+    clip that is wrong for all captions that list it is a candidate and no query.
+
+    Args:
+        similarity: (n_captions, n_items), ``MISSING_SCORE`` where a pair has no score.
+        captions: rows of the matrix: caption_id, video_id.
+        items: its columns: item_id, cluster_id.
+        answers: setting, caption_id, item_id, right (1 or 0), one row per pair.
+        directions: ``text_to_item``, ``item_to_text``.
+        where: names the answers in messages, for example their file.
+
+    Returns:
+        Columns :data:`VALUE_COLUMNS`; ``value`` is in percent for every metric, nDCG too. ``cluster_id`` is a clip's
+        own, and for a caption that of the item in its ``video_id``. The mean of ``AP`` over queries is MAP.
+
+    Raises:
+        RewindError: naming row and ids, for an id that is not in the matrix, a pair that a setting lists twice, a value
+            of ``right`` other than 0 and 1, or a caption without a right clip in a closed setting; for a missing
+            column, a matrix of another shape, or scores that are not numbers.
+
+    >>> captions = pd.DataFrame({"caption_id": ["opens", "closes"], "video_id": ["a", "c"]})
+    >>> items = pd.DataFrame({"item_id": ["a", "b", "c"], "cluster_id": ["door", "door", "door"]})
+    >>> answers = pd.DataFrame({"caption_id": ["opens", "opens", "closes"], "item_id": ["a", "b", "c"]})
+    >>> answers = answers.assign(setting="all", right=1)
+    >>> similarity = np.array([[0.9, 0.2, 0.2], [0.1, 0.3, 0.5]])  # the first caption's clip b ties with a wrong one
+    >>> values = answer_values(similarity, captions, items, answers, ["text_to_item"])
+    >>> values[values["metric"] == "AP"][["query_id", "cluster_id", "value"]].round(1)
+      query_id cluster_id  value
+    0    opens       door   91.7
+    1   closes       door  100.0
+    """
+    captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
+    _check_matrix(similarity, captions, items)
+    pairs = _answer_pairs(captions, items, answers, where)
+    item_clusters = items["cluster_id"].to_numpy()
+    own = pd.Index(items["item_id"]).get_indexer(captions["video_id"])
+    sides = {
+        "text_to_item": (similarity, "caption", captions["caption_id"].to_numpy(), item_clusters[own]),
+        "item_to_text": (similarity.T, "item", items["item_id"].to_numpy(), item_clusters),
+    }
+    tables = []
+    for setting, rows in pairs.groupby("setting", sort=False):
+        for direction in directions:
+            scores, side, ids, clusters = sides[direction]
+            queries, values = _query_values(scores, list(_queries(rows, side)))
+            metrics = np.repeat(list(ANSWER_METRICS), len(queries))
+            named = {"metric": metrics, "query_id": np.tile(ids[queries], len(ANSWER_METRICS))}
+            named |= {"cluster_id": np.tile(clusters[queries], len(ANSWER_METRICS)), "value": 100 * values.T.ravel()}
+            tables.append(pd.DataFrame(named).assign(setting=setting, direction=direction))
+    table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+    return table.reindex(columns=list(VALUE_COLUMNS))
+
+
+class _Query(NamedTuple):
+    """A query's row in the matrix of its direction, its right candidates, and its candidates; None: all there are."""
+
+    row: int
+    right: np.ndarray
+    candidates: np.ndarray | None
+
+
+def _query_values(scores: np.ndarray, queries: Sequence[_Query]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the queries, and their values (queries, metrics) from 0 to 1."""
+    values = np.empty((len(queries), len(ANSWER_METRICS)))
+    for at, query in enumerate(queries):
+        own, right = scores[query.row], np.zeros(scores.shape[1], dtype=bool)
+        right[query.right] = True
+        if query.candidates is not None:
+            own, right = own[query.candidates], right[query.candidates]
+        sizes, rights = tie_groups(own, right)
+        values[at] = [metric(sizes, rights) for metric in ANSWER_METRICS.values()]
+    return np.array([query.row for query in queries], dtype=int), values
+
+
+def _queries(rows: pd.DataFrame, side: str) -> Iterator[_Query]:
+    """The queries of one setting from one side, in the order of the matrix; ``rows``: see :func:`_answer_pairs`."""
+    other = "item" if side == "caption" else "caption"
+    closed = bool((rows["right"] == 0).any())
+    ordered = rows.sort_values(side, kind="stable")
+    query, candidate, right = (ordered[name].to_numpy() for name in (side, other, "right"))
+    starts = np.flatnonzero(np.diff(query, prepend=-1))
+    for start, stop in zip(starts, [*starts[1:], len(query)], strict=True):
+        listed, is_right = candidate[start:stop], right[start:stop] == 1
+        if is_right.any():
+            yield _Query(int(query[start]), listed[is_right], listed if closed else None)
+
+
+def _answer_pairs(captions: pd.DataFrame, items: pd.DataFrame, answers: pd.DataFrame, where: str) -> pd.DataFrame:
+    """setting, caption, item, right: the answers with positions in the matrix in the place of ids, all checked."""
+    if missing := [name for name in ANSWER_COLUMNS if name not in answers]:
+        raise RewindError(f"{where}: the column {missing[0]!r} is missing; needed: {', '.join(ANSWER_COLUMNS)}.")
+    answers = answers.reset_index(drop=True)
+    pairs = pd.DataFrame({"setting": answers["setting"], "right": answers["right"]})
+    for side, ids in (("caption", captions["caption_id"]), ("item", items["item_id"])):
+        pairs[side] = pd.Index(ids).get_indexer(answers[f"{side}_id"])
+        if row := _first_row(pairs[side] < 0):
+            raise RewindError(
+                f"{where}: row {row}: the {side}_id {answers[f'{side}_id'][row - 2]!r} is not in the matrix; correct "
+                "it or delete the row."
+            )
+    if row := _first_row(~pairs["right"].isin([0, 1])):
+        raise RewindError(f"{where}: row {row}: `right` is {pairs['right'][row - 2]}; write 1 or 0.")
+    if row := _first_row(pairs.duplicated(["setting", "caption", "item"])):
+        setting, caption, item = (answers[name][row - 2] for name in ANSWER_COLUMNS[:3])
+        raise RewindError(
+            f"{where}: row {row}: setting {setting!r} lists caption {caption!r} with item {item!r} twice; keep one row."
+        )
+    _check_right_answers(pairs, answers, where)
+    return pairs
+
+
+def _check_right_answers(pairs: pd.DataFrame, answers: pd.DataFrame, where: str) -> None:
+    # In an open setting every row is right, so that no caption can be without one.
+    most = pairs.groupby(["setting", "caption"])["right"].transform("max")
+    if row := _first_row(most == 0):
+        setting, caption = (answers[name][row - 2] for name in ANSWER_COLUMNS[:2])
+        raise RewindError(
+            f"{where}: row {row}: caption {caption!r} has no right item in setting {setting!r}; add one, or delete its "
+            "rows there."
+        )
+
+
+def _first_row(fault: Any) -> int:
+    """The first faulty row as an editor numbers it, with the header in row 1; 0: none is."""
+    rows = np.flatnonzero(fault)
+    return int(rows[0]) + 2 if len(rows) else 0
+
+
+def _check_matrix(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame) -> None:
+    if similarity.shape != (len(captions), len(items)):
+        raise RewindError(
+            f"similarity: the matrix is {similarity.shape}, but there are {len(captions)} captions and {len(items)} "
+            "items."
+        )
+    for name, ids in (("caption", captions["caption_id"]), ("item", items["item_id"])):
+        if ids.duplicated().any():
+            raise RewindError(f"similarity: the {name} id {ids[ids.duplicated()].iloc[0]!r} occurs twice.")
+    if unknown := set(captions["video_id"]) - set(items["item_id"]):
+        raise RewindError(f"similarity: {min(unknown)!r} is the clip of a caption and not among the items.")
+    if not np.isfinite(similarity).all():
+        row, column = np.argwhere(~np.isfinite(similarity))[0]
+        raise RewindError(
+            f"similarity: a score is no number, for caption {captions['caption_id'].iloc[row]!r} and item "
+            f"{items['item_id'].iloc[column]!r}; make the matrix again."
+        )
