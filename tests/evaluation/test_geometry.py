@@ -223,7 +223,8 @@ def test_placements_are_what_leaving_out_a_caption_changes():
         ([3.0, 3.0], [3.0, 3.0], 3.0),  # one score: that score
         ([2.0, 4.0], [2.0, 4.0], 3.0),  # every threshold is as bad: the middle of all scores
         ([5.0, 5.0, 9.0], [1.0, 5.0, 5.0], 5.0),  # (1, 5] and (5, 9] have two errors and no other run between them
-        ([1.0], [np.nextafter(1.0, 0)], 1.0),  # no number between them
+        ([1.0], [np.nextafter(1.0, 0)], 1.0),  # no number between them, whose middle rounds up
+        ([np.nextafter(1.0, 2)], [1.0], np.nextafter(1.0, 2)),  # or down
     ],
 )
 def test_the_threshold_is_the_middle_of_the_widest_run(present, absent, threshold):
