@@ -97,8 +97,8 @@ def towers(request):
 
 def test_the_last_block_through_the_towers_own_end_is_the_towers_features(towers):
     frames, mask = pixels()
-    layers = layer_features(towers, frames, mask)
-    assert list(layers) == ["block1", "block2", "block3", "final"]
+    layers = layer_features(towers.train(), frames, mask)
+    assert list(layers) == ["block1", "block2", "block3", "final"] and not towers.training
     visual, real = towers.clip.visual, mask.bool()
     with torch.no_grad():
         ended = visual.ln_post(layers["block3"][real]) @ visual.proj
