@@ -4,6 +4,7 @@
 """
 
 from rewind.config.dataset import (
+    CiaSource,
     Dataset,
     EmojiSource,
     Flickr8kSource,
@@ -25,6 +26,7 @@ from rewind.config.training import Training
 __all__ = [
     "BASELINES",
     "Backbone",
+    "CiaSource",
     "Dataset",
     "EmojiSource",
     "Flickr8kSource",

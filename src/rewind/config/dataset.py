@@ -316,6 +316,40 @@ class InternvidSource(SourceConfig):
         return [self.captions]
 
 
+CiaSourceName = Literal["cia-ssv2", "cia-epic", "cia-charades"]
+CIA_SOURCES: tuple[str, ...] = get_args(CiaSourceName)
+"""Sources of chiral actions, as the authors' files call them."""
+
+
+class CiaSource(SourceConfig):
+    """Chiral actions (CiA): pairs of opposite actions, each with many clips, as their authors list them.
+
+    >>> CiaSource(format="cia", inputs="inputs-val.csv", labels="labels-val.json", videos="clips").files()
+    ['inputs-val.csv', 'labels-val.json']
+    """
+
+    format: Literal["cia"] = required_field("The authors' files of inputs and labels.")
+    inputs: str = required_field(
+        "The CSV `nuanced_retrieval_inputs-{val,test}.csv`, with the columns `id,value,nuance,source,modality`; rows "
+        "of other nuances are not read."
+    )
+    labels: str = required_field("The JSON file `nuanced_retrieval_labels-{val,test}.json`: id → list of matching ids.")
+    videos: str = required_field("Folder of the clips, named `<value>.<any video suffix>`.")
+    sources: list[CiaSourceName] | None = config_field(
+        None,
+        "Which sources are used; none: all that the file has. The authors publish figures of each source by itself.",
+        min_length=1,
+    )
+
+    @field_validator("sources")
+    @classmethod
+    def _once(cls, sources: list[CiaSourceName] | None) -> list[CiaSourceName] | None:
+        return sources and require_unique(sources)
+
+    def files(self) -> list[str]:
+        return [self.inputs, self.labels]
+
+
 class ModuleSource(SourceConfig):
     """A format of your own: any importable module with `read(dataset, sources) -> Annotations`."""
 
@@ -335,6 +369,7 @@ BuiltInSource = (
     | Flickr8kSource
     | StampsSource
     | InternvidSource
+    | CiaSource
     | EmbeddingsSource
 )
 BUILT_IN_SOURCES: tuple[type[ConfigModel], ...] = get_args(BuiltInSource)
@@ -482,6 +517,6 @@ class Dataset(ConfigModel):
             return "holds vectors"
         if self.items == "images":
             return "holds images"
-        if isinstance(self.source, EmojiSource | InternvidSource):
+        if isinstance(self.source, EmojiSource | InternvidSource | CiaSource):
             return f"(format: {self.source.format}) has no reverse captions"
         return "" if self.reverse else "says reverse: false"
