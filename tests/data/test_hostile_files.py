@@ -169,6 +169,19 @@ def dataset_of(kind: str, key: str, **source: Any) -> Callable[[Path], Any]:
     return read
 
 
+def chiral(key: str) -> Callable[[Path], Any]:
+    """Chiral actions, one of whose two files is the file; the other one is as it should be."""
+
+    def read(path: Path) -> Any:
+        files = {name: path.with_name(name) for name in CIA}
+        for name, text in CIA.items():
+            files[name].write_text(text)
+        source = {name: str(file) for name, file in files.items()} | {key: str(path), "format": "cia", "videos": "v"}
+        return read_annotations(Dataset(name="d", source=source), "")
+
+    return read
+
+
 def with_file(key: str) -> Callable[[Path], Any]:
     """A table of two clips, and another file that its data set names."""
 
@@ -247,6 +260,10 @@ TABLE = "item_id,caption\na,A door opens.\nb,A cat sleeps.\n"
 RTIME = json.dumps({"a": {"forward_captions": ["A door opens."], "reverse_captions": ["A door closes."]}})
 PHOTOS = json.dumps([{"file_name": f"{n}.jpg", "caption": f"Picture {n}."} for n in range(20)])
 INTERNVID = "YoutubeID,Caption\n" + "".join(f"v{n},Clip {n}.\n" for n in range(20))
+CIA = {
+    "inputs": "id,value,nuance,source,modality\nt_0.0,Opening,time,cia-ssv2,text\n1,1,time,cia-ssv2,video\n",
+    "labels": json.dumps({"t_0.0": [1], "1": ["t_0.0"]}),
+}
 FLICKR = "".join(f"{n}.jpg\tPicture {n}.\n" for n in range(20))
 RUN = "a Q0 b 1 0.5 tag\nb Q0 a 1 0.25 tag\n"
 PREDICTIONS = json.dumps({"default": {"test": {"a": {"b": 0.5}, "b": {"b": 0.25}}}})
@@ -408,6 +425,8 @@ READERS: dict[str, Reader] = {
     "table": Reader("t.csv", dataset_of("table", "table", videos="v"), bytes_of(TABLE), cut=False),
     "photos": Reader("p.json", dataset_of("photos", "captions", images="i"), bytes_of(PHOTOS), LISTS | NUMBER),
     "internvid": Reader("i.csv", dataset_of("internvid", "captions", videos="v"), bytes_of(INTERNVID), cut=False),
+    "cia inputs": Reader("i.csv", chiral("inputs"), bytes_of(CIA["inputs"]), cut=False),
+    "cia labels": Reader("l.json", chiral("labels"), bytes_of(CIA["labels"]), LISTS | NUMBER),
     "flickr8k": Reader("f.tsv", dataset_of("flickr8k", "captions", images="i"), bytes_of(FLICKR), cut=False),
     "only": Reader("only.txt", with_file("only"), bytes_of("a\n"), cut=False),
     "groups": Reader("groups.csv", with_file("groups"), bytes_of("item_id,group\na,doors\n"), cut=False),

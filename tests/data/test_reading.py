@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from checkout import ROOT
 from messages import refusal
-from rewind.config import Dataset
+from rewind.config import CiaSource, Dataset
 from rewind.config.load import read_yaml
 from rewind.data import annotations as annotated
 from rewind.data import readers
 from rewind.data.annotations import AnnotationBuilder, select_originals
-from rewind.data.formats import embeddings, flickr8k, internvid, photos, rtime, table
+from rewind.data.formats import cia, embeddings, flickr8k, internvid, photos, rtime, table
 from rewind.data.formats.embeddings import ImageNames, read_caption_lines
 from rewind.errors import RewindError
 from rewind.exports.mteb import import_predictions
@@ -42,6 +42,15 @@ def _split_file(path: Path) -> None:
     flickr8k.read(Dataset.model_validate({"name": "d", "source": source}), "")
 
 
+def _cia(path: Path, key: str) -> None:
+    row = "k_0.0,é,time,cia-ssv2,text"
+    files = {"inputs": f"id,value,nuance,source,modality\n{row}\n", "labels": "{}"}
+    for name, text in files.items():
+        path.with_name(name).write_text(text, encoding="utf-8")
+    source = {name: str(path if name == key else path.with_name(name)) for name in files}
+    cia.cia_answers(CiaSource(format="cia", videos=str(path.parent), **source))
+
+
 def _only(path: Path) -> None:
     select_originals(AnnotationBuilder().annotations({}), str(path))
 
@@ -54,6 +63,8 @@ READERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "split file": (_split_file, '{"images": [\n{"filename": "é.jpg", "split": "val"}]}'),
     "photos": (lambda p: photos.read(_dataset(p, "photos", "captions"), ""), '[\n{"file_name": "a", "caption": "é"}]'),
     "rtime": (lambda p: rtime.read(_dataset(p, "rtime", "annotations"), ""), '{"1":\n{"forward_captions": ["é"]}}'),
+    "cia inputs": (lambda p: _cia(p, "inputs"), "id,value,nuance,source,modality\nk,é,time,cia-ssv2,video\n"),
+    "cia labels": (lambda p: _cia(p, "labels"), '{"k_0.0":\n["é"]}'),
     "caption lines": (lambda p: read_caption_lines(p, ImageNames(["a.jpg"], "x.npz")), "image,caption\na.jpg,é\n"),
     "splits of vectors": (lambda p: embeddings._read_splits(str(p), {"é"}), "image,split\né,train\n"),
     "only": (_only, "k1\né\n"),

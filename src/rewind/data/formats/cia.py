@@ -264,7 +264,9 @@ def _label_ids(labels: Mapping[str, Any], name: str, source: CiaSource) -> list[
     ids = value if isinstance(value, list) else [value]
     for match in ids:
         if isinstance(match, bool) or not isinstance(match, str | int):
-            raise RewindError(f"{source.labels}: entry {name!r}: a list of ids is needed, not {json_type_name(match)}.")
+            raise RewindError(
+                f"{source.labels}: entry {name!r}: a list of ids is needed, and it holds {json_type_name(match)}."
+            )
     return list(dict.fromkeys(str(match) for match in ids))
 
 
