@@ -264,6 +264,9 @@ CIA = {
     "inputs": "id,value,nuance,source,modality\nt_0.0,Opening,time,cia-ssv2,text\n1,1,time,cia-ssv2,video\n",
     "labels": json.dumps({"t_0.0": [1], "1": ["t_0.0"]}),
 }
+FOILS = "video,caption,foil\nv0,A door opens.,A door closes.\n"
+VILMA = json.dumps({"a": {"caption": "A door opens.", "foils": ["A door closes."], "mturk": {"caption": 2}}})
+VELOCITI = json.dumps([{"test_name": "chrono", "video_id": "a", "pos": "A door opens.", "neg": "A door closes."}])
 FLICKR = "".join(f"{n}.jpg\tPicture {n}.\n" for n in range(20))
 RUN = "a Q0 b 1 0.5 tag\nb Q0 a 1 0.25 tag\n"
 PREDICTIONS = json.dumps({"default": {"test": {"a": {"b": 0.5}, "b": {"b": 0.25}}}})
@@ -428,6 +431,22 @@ READERS: dict[str, Reader] = {
     "cia inputs": Reader("i.csv", chiral("inputs"), bytes_of(CIA["inputs"]), cut=False),
     "cia labels": Reader("l.json", chiral("labels"), bytes_of(CIA["labels"]), LISTS | NUMBER),
     "flickr8k": Reader("f.tsv", dataset_of("flickr8k", "captions", images="i"), bytes_of(FLICKR), cut=False),
+    "foils": Reader("f.csv", dataset_of("foils", "file", benchmark="table", videos="v"), bytes_of(FOILS), cut=False),
+    "foils of ViLMA": Reader(
+        "f.json", dataset_of("foils", "file", benchmark="vilma", videos="v"), bytes_of(VILMA), LISTS | NUMBER
+    ),
+    "foils of VELOCITI": Reader(
+        "f.json",
+        dataset_of("foils", "file", benchmark="velociti", videos="v"),
+        bytes_of(VELOCITI),
+        {"an object": bytes_of("{}"), "deep": LISTS["deep"]},
+    ),
+    "foils of VELOCITI in Parquet": Reader(
+        "f.parquet",
+        dataset_of("foils", "file", benchmark="velociti", videos="v"),
+        parquet_of(test_name=["chrono"], video_id=["a"], pos=["A door opens."], neg=["A door closes."]),
+        {"other columns": parquet_of(a=[1]), "numbers": parquet_of(test_name=[1], video_id=[2], pos=[3], neg=[4])},
+    ),
     "only": Reader("only.txt", with_file("only"), bytes_of("a\n"), cut=False),
     "groups": Reader("groups.csv", with_file("groups"), bytes_of("item_id,group\na,doors\n"), cut=False),
     "init CSV": Reader("c.csv", lambda path: read_for_init(path, True), bytes_of(TABLE), cut=False),

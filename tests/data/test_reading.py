@@ -22,7 +22,7 @@ from rewind.config.load import read_yaml
 from rewind.data import annotations as annotated
 from rewind.data import readers
 from rewind.data.annotations import AnnotationBuilder, select_originals
-from rewind.data.formats import cia, embeddings, flickr8k, internvid, photos, rtime, table
+from rewind.data.formats import cia, embeddings, flickr8k, foils, internvid, photos, rtime, table
 from rewind.data.formats.embeddings import ImageNames, read_caption_lines
 from rewind.errors import RewindError
 from rewind.exports.mteb import import_predictions
@@ -51,6 +51,11 @@ def _cia(path: Path, key: str) -> None:
     cia.cia_answers(CiaSource(format="cia", videos=str(path.parent), **source))
 
 
+def _foils(path: Path, benchmark: str) -> None:
+    source = {"format": "foils", "benchmark": benchmark, "file": str(path), "videos": str(path.parent)}
+    foils.read(Dataset.model_validate({"name": "d", "source": source}), "")
+
+
 def _only(path: Path) -> None:
     select_originals(AnnotationBuilder().annotations({}), str(path))
 
@@ -67,6 +72,8 @@ READERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "cia labels": (lambda p: _cia(p, "labels"), '{"k_0.0":\n["é"]}'),
     "caption lines": (lambda p: read_caption_lines(p, ImageNames(["a.jpg"], "x.npz")), "image,caption\na.jpg,é\n"),
     "splits of vectors": (lambda p: embeddings._read_splits(str(p), {"é"}), "image,split\né,train\n"),
+    "foils": (lambda p: _foils(p, "table"), "video,caption,foil\nk1,é,e\n"),
+    "foils of ViLMA": (lambda p: _foils(p, "vilma"), '{"1":\n{"caption": "é", "foils": ["e"]}}'),
     "only": (_only, "k1\né\n"),
     "a run in TREC's format": (readers.read_score_file, "q Q0 a 1 0.5 é\nq Q0 é 2 0.4 t\n"),
     "predictions of MTEB": (lambda p: import_predictions(p, p.with_suffix(".npz")), '{"é":\n{"test": {}}}'),

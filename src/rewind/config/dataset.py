@@ -350,6 +350,33 @@ class CiaSource(SourceConfig):
         return [self.inputs, self.labels]
 
 
+class FoilsSource(SourceConfig):
+    """Clips with true captions and foils, as benchmarks of caption matching list them.
+
+    >>> FoilsSource(format="foils", benchmark="vinoground", file="vinoground.csv", videos="clips").files()
+    ['vinoground.csv']
+    """
+
+    format: Literal["foils"] = required_field(
+        "A benchmark's own file of true captions and foils; all clips are of the test split."
+    )
+    benchmark: Literal["negbench", "velociti", "vinoground", "vilma", "table"] = required_field(
+        "Whose file it is. `negbench`, `vinoground`: their CSV; `velociti`: its rows as CSV, JSON list or Parquet; "
+        "`vilma`: one of its JSON files; `table`: a CSV `video,caption,foil[,kind][,cluster_id]` of your own, one row "
+        "per foil."
+    )
+    file: str = required_field("The file.")
+    videos: str = config_field(
+        "",
+        "Folder of the clips: with the file names of `negbench` and `table`, `<video_id>` (VELOCITI), `<i>_pos` and "
+        "`<i>_neg` (Vinoground), `<id of the entry>` (ViLMA, whose entries are parts of videos). Not needed with "
+        "`clips: false`.",
+    )
+
+    def files(self) -> list[str]:
+        return [self.file]
+
+
 class ModuleSource(SourceConfig):
     """A format of your own: any importable module with `read(dataset, sources) -> Annotations`."""
 
@@ -370,6 +397,7 @@ BuiltInSource = (
     | StampsSource
     | InternvidSource
     | CiaSource
+    | FoilsSource
     | EmbeddingsSource
 )
 BUILT_IN_SOURCES: tuple[type[ConfigModel], ...] = get_args(BuiltInSource)
@@ -484,7 +512,7 @@ class Dataset(ConfigModel):
             faults += ["source.train_share + source.valid_share must leave something to test on (sum below 1)"]
         if isinstance(self.source, ShapesSource) and (odd := [s for s, n in self.source.clips.items() if n < 0]):
             faults += [f"source.clips.{odd[0]}: a number of clips is needed, 0 or more"]
-        if isinstance(self.source, TableSource) and self.clips and not self.source.videos:
+        if isinstance(self.source, TableSource | FoilsSource) and self.clips and not self.source.videos:
             faults += ["source.videos: this key is missing; name the folder, or set clips: false if none are here"]
         if faults:
             raise ValueError("\n".join(faults))
@@ -517,6 +545,6 @@ class Dataset(ConfigModel):
             return "holds vectors"
         if self.items == "images":
             return "holds images"
-        if isinstance(self.source, EmojiSource | InternvidSource | CiaSource):
+        if isinstance(self.source, EmojiSource | InternvidSource | CiaSource | FoilsSource):
             return f"(format: {self.source.format}) has no reverse captions"
         return "" if self.reverse else "says reverse: false"

@@ -14,13 +14,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import comb
 
+from rewind.data.formats.foils import PROFICIENCY
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import setting_selection
 from rewind.evaluation.twins import binary_candidates
 from rewind.ranking_metrics import recall_at
 
-PROFICIENCY = "proficiency"
-"""Kind of the foils that ask for what a model must know before its answer to the question itself means anything."""
 QUESTION = ["caption_id", "kind"]
 """Columns that name a question: a true caption, and a kind of foils."""
 
