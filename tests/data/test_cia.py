@@ -14,7 +14,7 @@ from rewind.config import CiaSource, Dataset, load_dataset
 from rewind.data.annotations import read_annotations
 from rewind.data.captions import load_split, write_captions
 from rewind.data.dummy import SplitSizes
-from rewind.data.formats.cia import cia_answers, make_dummy_data
+from rewind.data.formats.cia import make_dummy_data, read_answers
 from rewind.evaluation.answers import answer_values
 from rewind.evaluation.ranking import rank_table
 from rewind.video.sources import annotation_files, build_inventory, videos_folder
@@ -92,7 +92,7 @@ def test_the_first_items_have_captions_so_that_a_part_of_the_set_can_be_used(tmp
 
 
 def test_the_answers_are_the_authors_settings(tmp_path):
-    answers = cia_answers(written(tmp_path))
+    answers = read_answers(written(tmp_path))
     assert answers.columns.tolist() == ["setting", "caption_id", "item_id", "right"]
     assert answers["setting"].unique().tolist() == ["chiral", "static", "all"]
     chiral = rows_of(answers, "chiral")
@@ -111,13 +111,13 @@ def test_a_text_without_distractors_is_in_no_closed_setting(tmp_path):
     """Its rows alone would be right ones only, and the setting then open to all clips."""
     rows = [row for row in ROWS if row[0] in ("900", "12", "31", "aa11_1.0", "aa11_0.0")]
     source = written(tmp_path, rows, labels_of({name: CLIPS[name] for name in ("aa11_1.0", "aa11_0.0")}))
-    assert cia_answers(source)["setting"].unique().tolist() == ["chiral", "all"]
+    assert read_answers(source)["setting"].unique().tolist() == ["chiral", "all"]
 
 
 def test_texts_are_told_from_those_of_their_own_source(tmp_path):
     source = written(tmp_path, ROWS + EPIC, labels_of(CLIPS | EPIC_CLIPS))
-    answers = cia_answers(source)
-    ssv2 = set(cia_answers(source.model_copy(update={"sources": ["cia-ssv2"]}))["item_id"])
+    answers = read_answers(source)
+    ssv2 = set(read_answers(source.model_copy(update={"sources": ["cia-ssv2"]}))["item_id"])
     texts = answers["caption_id"].str.startswith("dd44")
     assert set(answers["item_id"][~texts]) == ssv2 == {"12", "900", "31", "44", "5", "61"}
     assert not set(answers["item_id"][texts]) & ssv2
@@ -145,7 +145,7 @@ def test_names_with_folders_and_seconds_become_different_safe_ids(tmp_path):
         Path(path).with_suffix("").as_posix().endswith(names[item])
         for item, path in files[["item_id", "source"]].to_numpy()
     )
-    assert set(cia_answers(source)["item_id"]) == set(found.items["item_id"])
+    assert set(read_answers(source)["item_id"]) == set(found.items["item_id"])
 
 
 def test_clips_without_a_caption_stay_in_the_gallery_and_are_queries_of_the_answers(tmp_path):
@@ -163,7 +163,7 @@ def test_clips_without_a_caption_stay_in_the_gallery_and_are_queries_of_the_answ
     ranks = rank_table(scores, captions, items, ["test"], ["text_to_item", "item_to_text"])
     assert (ranks["gallery"][ranks["direction"] == "text_to_item"] == 6).all()
     assert "900" not in set(ranks["query_id"]), "of its caption the table of pairs knows nothing"
-    values = answer_values(scores, captions, items, cia_answers(source), ["text_to_item", "item_to_text"])
+    values = answer_values(scores, captions, items, read_answers(source), ["text_to_item", "item_to_text"])
     assert set(values["query_id"][values["direction"] == "item_to_text"]) == set(items["item_id"])
     clusters = values.drop_duplicates("query_id").set_index("query_id")["cluster_id"]
     assert clusters[["aa11_1.0", "aa11_0.0", "12", "900", "31"]].eq("aa11").all()
@@ -196,7 +196,7 @@ def test_values_without_ties_are_those_of_the_authors_galleries(tmp_path, settin
     values = np.random.default_rng(seed).permutation(30).reshape(5, 6).astype(np.float32)
     scores = pd.DataFrame(values, found.captions["caption_id"].tolist(), found.items["item_id"].tolist())
     ways = ["text_to_item", "item_to_text"]
-    table = answer_values(values, found.captions, found.items, cia_answers(source), ways)
+    table = answer_values(values, found.captions, found.items, read_answers(source), ways)
     ours = table[table["setting"] == setting].set_index(["direction", "metric", "query_id"])["value"].sort_index() / 100
     precisions, hits = authors_values(scores, setting)
     assert ours["text_to_item", "AP"].to_dict() == pytest.approx(precisions)
@@ -208,7 +208,7 @@ def test_texts_of_the_same_words_tie_and_none_of_them_is_favoured(tmp_path):
     source = written(tmp_path)
     found = read_annotations(Dataset(name="chiral", source=source.model_dump()), "")
     scores = np.repeat(found.captions["caption"].eq("Opening [something]").to_numpy(np.float32)[:, None], 6, axis=1)
-    values = answer_values(scores, found.captions, found.items, cia_answers(source), ["item_to_text"])
+    values = answer_values(scores, found.captions, found.items, read_answers(source), ["item_to_text"])
     first = values[(values["setting"] == "static") & (values["metric"] == "R@1")].set_index("query_id")["value"]
     assert first["5"] == 50 and first["61"] == 50 and first["31"] == 0
 
@@ -246,12 +246,12 @@ def test_files_that_cannot_be_used_are_told(tmp_path, name):
     (rows, labels), place = FAULTS[name]
     source = written(tmp_path, rows, labels)
     with refusal(place):
-        cia_answers(source)
+        read_answers(source)
 
 
 def test_a_source_that_the_file_lacks_is_told(tmp_path):
     with refusal("inputs.csv"):
-        cia_answers(written(tmp_path, sources=["cia-epic"]))
+        read_answers(written(tmp_path, sources=["cia-epic"]))
     with invalid("sources"):
         written(tmp_path, sources=["cia-epic", "cia-epic"])
 
@@ -275,6 +275,6 @@ def test_dummy_data_have_all_settings(tmp_path, count):
         Dataset(name="chiral", source=source.model_dump()), tmp_path / "raw", SplitSizes(8, 2, count)
     )
     dummy = CiaSource(**{**source.model_dump(), **keys})
-    answers = cia_answers(dummy)
+    answers = read_answers(dummy)
     assert answers["setting"].unique().tolist() == ["chiral", "static", "all"]
     assert all((Path(keys["videos"]) / f"{item}.mp4").is_file() for item in answers["item_id"].unique())

@@ -22,8 +22,8 @@ from rewind.evaluation.ranking import rank_table, setting_without_twins
 from rewind.evaluation.similarity import encode_captions, score_items
 from rewind.hashing import stable_hash
 from rewind.io.files import write_parquet
-from rewind.loading.encode import encode_all_items, to_main_memory, tower_features
-from rewind.loading.frame_source import CachedFrames, FrameSource
+from rewind.loading.encode import frame_features
+from rewind.loading.frame_source import FrameSource
 from rewind.loading.run_data import PreparedSplit, RunData, job_device, load_trained_model
 from rewind.models.retriever import Features, Retriever
 
@@ -141,17 +141,12 @@ def _compute_order_controls(
         write_parquet(result, pd.concat(tables, ignore_index=True))
 
 
-@torch.inference_mode()
 def _frame_features(retriever: Retriever, split: PreparedSplit, size: int, world: World) -> FrameSource:
     """The split's frames as features, encoded once for all controls, where each frame is encoded by itself."""
     backbone = retriever.backbone
     if backbone is None or retriever.reads_ids or not backbone.sees_single_frames:
         return split.inputs
-    device = job_device()
-    encoded = encode_all_items(
-        lambda batch: to_main_memory(tower_features(backbone, batch)), split.inputs, size, device, world, split.workers
-    )
-    return CachedFrames(encoded["frames"].float().cpu().numpy(), encoded["mask"].cpu().numpy())
+    return frame_features(backbone, split.inputs, size, job_device(), world, split.workers)
 
 
 def _check_frames(data: RunData, retriever: Retriever) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rewind.distributed import SINGLE_PROCESS, World
-from rewind.loading.frame_source import FrameSource, load_batches
+from rewind.loading.frame_source import CachedFrames, FrameSource, load_batches
 from rewind.loading.run_data import PreparedText, take_text
 from rewind.models.backbone import Backbone
 from rewind.models.retriever import Features
@@ -82,6 +82,33 @@ def tower_features(backbone: Backbone, batch: Features) -> Features:
     if "frames" in batch:
         return batch
     return {"frames": backbone.clip_features(batch["pixels"], batch["mask"]), "mask": batch["mask"]}
+
+
+@torch.inference_mode()
+def frame_features(
+    backbone: Backbone,
+    inputs: FrameSource,
+    size: int,
+    device: torch.device | None = None,
+    world: World = SINGLE_PROCESS,
+    workers: int = 0,
+) -> CachedFrames:
+    """The features of all frames of ``inputs``, kept in main memory for callers that use them several times.
+
+    Args:
+        backbone: whose visual tower encodes them; put into evaluation mode. Cached features stay as they are.
+        inputs: the items.
+        size: rows of a batch.
+        device: where batches are encoded; None: that of the backbone's parameters.
+        world, workers: see :func:`encode_all_items`.
+    """
+    if device is None:
+        device = next((parameter.device for parameter in backbone.parameters()), torch.device("cpu"))
+    backbone.eval().to(device)
+    encoded = encode_all_items(
+        lambda batch: to_main_memory(tower_features(backbone, batch)), inputs, size, device, world, workers
+    )
+    return CachedFrames(encoded["frames"].float().cpu().numpy(), encoded["mask"].cpu().numpy())
 
 
 def to_main_memory(features: Features) -> Features:

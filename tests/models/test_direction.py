@@ -10,7 +10,9 @@ from sklearn.preprocessing import StandardScaler
 
 from rewind.errors import RewindError
 from rewind.evaluation import ranking
-from rewind.evaluation.direction import (
+from rewind.models.backbone import Backbone
+from rewind.models.clip import build
+from rewind.models.direction import (
     INNER_FOLDS,
     STRENGTHS,
     direction_scores,
@@ -20,8 +22,6 @@ from rewind.evaluation.direction import (
     pair_accuracy,
     probe_direction,
 )
-from rewind.models.backbone import Backbone
-from rewind.models.clip import build
 from training_runs import CAPTIONS, TINY, WORDS
 
 
@@ -80,7 +80,7 @@ def test_clips_without_padding_are_left_as_they_are():
 @pytest.mark.parametrize("mask", [[[1, 1], [0, 0]], [[1, 0], [0, 1]]], ids=["no frame", "padding first"])
 def test_padding_comes_last_and_no_clip_is_empty(mask):
     with pytest.raises(RewindError, match="run a: item 1: a clip needs a real frame"):
-        frame_sequence(np.ones((2, 2, 3)), np.array(mask), "run a")
+        frame_sequence(np.ones((2, 2, 3)), np.array(mask), where="run a")
 
 
 def pixels(seed: int = 0):

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import row_blocks
 from rewind.models.backbone import Backbone, scatter_frames
 
 STRENGTHS = np.logspace(0, 6, 7)
@@ -31,24 +30,29 @@ INNER_FOLDS = 3
 """Folds in which the strength is chosen, inside each training part."""
 FINAL = "final"
 """Name of the tower's own features among its layers."""
+NUMBERS_PER_BLOCK = 2**24
+"""Numbers of which copies are in memory at a time."""
 
 # ---- Features --------------------------------------------------------------------------------------------------------
 
 
-def frame_sequence(frames: np.ndarray, mask: np.ndarray, where: str = "features") -> np.ndarray:
-    """Features of all frames of each clip in a row; shorter clips are stretched.
+def frame_sequence(
+    frames: np.ndarray, mask: np.ndarray, positions: int | None = None, where: str = "features"
+) -> np.ndarray:
+    """Features of all frames of each clip in a row; clips with another number of frames are stretched.
 
-    A clip with c real frames is interpolated linearly over normalised time, from 0 at the first to 1 at the last, to T
+    A clip with c real frames is interpolated linearly over normalised time, from 0 at the first to 1 at the last, to P
     positions; one frame is repeated. The sequence of a clip with its frames reversed is the reversed sequence, bit for
     bit: otherwise a probe could read a clip's direction from rounding.
 
     Args:
         frames: (n, T, F); padding may have any values.
         mask: (n, T), 1 on real frames, which come first.
+        positions: P; None: T.
         where: names the features in messages.
 
     Returns:
-        (n, T·F), of the type of ``frames``; rows of T frames are those frames.
+        (n, P·F), of the type of ``frames``; rows of P frames are those frames.
 
     Raises:
         RewindError: for a clip without frames, or whose real frames do not come first.
@@ -65,18 +69,20 @@ def frame_sequence(frames: np.ndarray, mask: np.ndarray, where: str = "features"
             f"{where}: item {int(wrong.argmax())}: a clip needs a real frame, and its real frames come before the "
             "padding; make the features again."
         )
-    sequence = np.empty((count, length, width), frames.dtype)
+    positions = length if positions is None else positions
+    sequence = np.empty((count, positions, width), frames.dtype)
     for real in np.unique(counts):
         rows = np.flatnonzero(counts == real)
-        # Position j of T is at j·(c − 1) / (T − 1) frames. Quotient and remainder are integers, and those of the
+        # Position j of P is at j·(c − 1) / (P − 1) frames. Quotient and remainder are integers, and those of the
         # mirrored position are the mirrored ones: both weights come from the same division and only change places.
-        left, part = np.divmod(np.arange(length) * (real - 1), max(length - 1, 1))
+        steps = max(positions - 1, 1)
+        left, part = np.divmod(np.arange(positions) * (real - 1), steps)
         right = np.minimum(left + 1, real - 1)
-        weights = (np.stack([max(length - 1, 1) - part, part]) / max(length - 1, 1)).astype(frames.dtype)[..., None]
-        for block in row_blocks(len(rows), length * width):
+        weights = (np.stack([steps - part, part]) / steps).astype(frames.dtype)[..., None]
+        for block in _row_blocks(len(rows), positions * width):
             clips = frames[rows[block]]
             sequence[rows[block]] = weights[0] * clips[:, left] + weights[1] * clips[:, right]
-    return sequence.reshape(count, length * width)
+    return sequence.reshape(count, positions * width)
 
 
 @torch.inference_mode()
@@ -224,7 +230,7 @@ def direction_scores(features: np.ndarray, weight: np.ndarray, bias: float) -> n
     [-0.5, 0.5]
     """
     scores = np.empty(len(features))
-    for rows in row_blocks(*features.shape):
+    for rows in _row_blocks(*features.shape):
         # Not a product with `weight`: BLAS rounds the last rows otherwise, and a clip that equals its twin must tie.
         scores[rows] = (features[rows].astype(np.float64) * weight).sum(axis=1)
     return scores + bias
@@ -269,10 +275,15 @@ def pair_accuracy(scores: np.ndarray, reversed: np.ndarray, twin: np.ndarray, wh
     return pd.DataFrame({"item": forward, "right": (np.sign(gap) + 1) / 2})
 
 
+def _row_blocks(rows: int, width: int) -> Iterator[slice]:
+    size = max(1, NUMBERS_PER_BLOCK // max(1, width))
+    return (slice(top, min(top + size, rows)) for top in range(0, rows, size))
+
+
 def _check_features(features: np.ndarray, reversed: np.ndarray, where: str) -> None:
     if features.ndim != 2 or len(features) != len(reversed):
         raise RewindError(f"{where}: {len(reversed)} clips need features (clips, D), not an array {features.shape}.")
-    for rows in row_blocks(*features.shape):
+    for rows in _row_blocks(*features.shape):
         invalid = ~np.isfinite(features[rows]).all(axis=1)
         if invalid.any():
             raise RewindError(
@@ -332,7 +343,7 @@ def _fit_ridge(
 
     _check_directions(target[rows], f"{where}: training part")
     scaler = StandardScaler()
-    blocks = list(row_blocks(len(rows), features.shape[1]))
+    blocks = list(_row_blocks(len(rows), features.shape[1]))
     for block in blocks:  # fitted at once, it would make a further copy in float64
         scaler.partial_fit(features[rows[block]].astype(np.float64))
     scaled = np.empty((len(rows), features.shape[1]))
