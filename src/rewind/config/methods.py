@@ -18,9 +18,11 @@ from rewind.config.training import Training
 
 PRECOMPUTED_MODELS = ("vectors", "scores")
 """Models that are files: nothing is trained or encoded, and the study's backbone is not used."""
-MODELS_WITHOUT_BACKBONE = ("chance", "bow", "pixels", *PRECOMPUTED_MODELS)
+BLIND_MODELS = ("caption_only", "clip_only", "blind_product", "single_frame")
+"""Baselines that see too little to know the direction from language and vision together; evaluated in Binary alone."""
+MODELS_WITHOUT_BACKBONE = ("chance", "bow", "pixels", "caption_only", *PRECOMPUTED_MODELS)
 """Models that never use the study's backbone."""
-MODELS_WITHOUT_TOWERS = ("ridge", "pixels", "chance", "bow", *PRECOMPUTED_MODELS)
+MODELS_WITHOUT_TOWERS = ("ridge", "pixels", "chance", "bow", *BLIND_MODELS, *PRECOMPUTED_MODELS)
 """Models that cannot encode a text or picture of one's own."""
 ZERO_SHOT_MODELS = ("clip_zero_shot", "zero_shot")
 """Models that are scored without training; ``clip_zero_shot`` is the name of ``zero_shot`` in earlier versions."""
@@ -228,8 +230,9 @@ class Method(ConfigModel):
         "docs/bring-your-model.md), `dual_encoder` (cosine of one vector per caption and clip, "
         "optionally with cross-attention within pairs during training), `miniclip` (`kind: miniclip_towers` without"
         " a head), `translator` (a map from caption vectors to item vectors), the baselines `ridge`, `pixels`, "
-        "`chance`, `bow` and `zero_shot` (the study's backbone, or one of its own, before training), or the dotted "
-        "path of your own class.",
+        "`chance`, `bow` and `zero_shot` (the study's backbone, or one of its own, before training), the baselines of "
+        "Binary `caption_only`, `clip_only`, `blind_product` and `single_frame` (docs/probes.md), or the dotted path "
+        "of your own class.",
     )
     head: str = config_field(
         "meanP",
@@ -282,10 +285,32 @@ class Method(ConfigModel):
         """Whether the method is files: vectors or scores that the user brings, or that are made by name."""
         return self.model in PRECOMPUTED_MODELS
 
+    def why_not_probed(self, probe: str) -> str:
+        """Why files cannot be asked a probe of ``evaluation.probes``; empty for one that they can be asked.
+
+        Vectors of an encoder may turn out to be scores of pairs once they are made: such a run has no rows then.
+
+        >>> Method(model="scores", options={"file": "mine.npz"}).why_not_probed("geometry")
+        'scores have no vectors'
+        >>> Method(model="vectors", options={"score": "dot"}).why_not_probed("geometry")
+        'vectors with score: dot are not compared by cosine'
+        """
+        if self.model == "scores" and probe in ("foils", "direction", "geometry"):
+            return "scores of foils are in no file of scores" if probe == "foils" else "scores have no vectors"
+        score = self.options.get("score", "cosine")
+        if self.model == "vectors" and probe in ("direction", "geometry") and score != "cosine":
+            return f"vectors with score: {score} are not compared by cosine"
+        return ""
+
     @property
     def scored_as_it_is(self) -> bool:
         """Whether the method is a fixed model of the user's own, which is scored without training."""
         return self.fixed and "." in self.model
+
+    @property
+    def blind(self) -> bool:
+        """Whether it is a baseline that sees too little to answer Binary (:mod:`rewind.models.blind`)."""
+        return self.model in BLIND_MODELS
 
     @property
     def baseline(self) -> bool:

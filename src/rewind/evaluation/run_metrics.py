@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,18 @@ def compute_ranks(
         for row in [ranking.compute_metrics(rows)]
     ]
     write_json(run_metrics, content)
+
+
+def leave_out_settings(run_metrics: str, reasons: Mapping[str, str]) -> None:
+    """Say in a run's file that it was not asked for settings.
+
+    Args:
+        run_metrics: JSON file of :func:`compute_ranks`, written again.
+        reasons: setting → why.
+    """
+    if reasons:
+        content = read_json(run_metrics)
+        write_json(run_metrics, content | {"not_evaluated": content.get("not_evaluated", {}) | dict(reasons)})
 
 
 def join_metrics(run_metrics: dict[RunKey, str], settings: list[str], table: str) -> None:

@@ -6,6 +6,7 @@ checkpoints, :func:`train_run` trains and writes weights, history and ``run.json
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import resource
 import time
@@ -31,7 +32,7 @@ from rewind.evaluation.similarity import similarity_matrix
 from rewind.evaluation.zero_shot import ZeroShotTask, validation_file, validation_task
 from rewind.hashing import stable_hash
 from rewind.io.files import read_json, write_csv, write_json
-from rewind.loading.encode import encode_all_items, tower_features
+from rewind.loading.encode import encode_all_items, frame_features, tower_features
 from rewind.loading.run_data import (
     IdentifiedText,
     PreparedSplit,
@@ -43,6 +44,7 @@ from rewind.loading.run_data import (
 )
 from rewind.loading.splits import check_splits
 from rewind.losses.base import same_item_mask
+from rewind.models.blind import BlindBaseline
 from rewind.models.checkpoint import save_model, weights_hash
 from rewind.models.registry import model_hooks
 from rewind.models.retriever import Retriever, is_overridden, masked_mean
@@ -370,6 +372,44 @@ def _pooled_pairs(split: PreparedSplit, retriever: Retriever) -> tuple[torch.Ten
     item_of_caption = torch.tensor(split.training_data().item_of_caption)
     text = split.text.text if isinstance(split.text, IdentifiedText) else split.text
     return text, masked_mean(batch["frames"], batch["mask"])[item_of_caption]
+
+
+# ---- Blind baselines: fitted on the training split, chosen on validation in Binary -----------------------------------
+
+
+def fit_blind_run(training_job: TrainingJob, model: Path, history: Path, record: Path, metrics: Path) -> None:
+    """Fit a run of :mod:`rewind.models.blind` and write the files of :func:`train_run`; it has no epochs.
+
+    Raises:
+        RewindError: where a split has no captions of both directions.
+    """
+    began = time.monotonic()
+    seed_everything(training_job.seed, training_job.spec.method.training.deterministic)
+    run_data = training_job.folder()
+    check_splits(run_data.folder, training_job.spec, training_job.name)
+    check_method(run_data.spec)
+    retriever = build_untrained_model(run_data)
+    assert isinstance(retriever, BlindBaseline)  # the rule is of these models alone
+    run_data.check_tower(retriever)
+    start = weights_hash(retriever)
+    train, valid = (_with_frame_features(run_data.split(name, retriever), retriever) for name in ("train", "valid"))
+    keys = training_job.spec.evaluation
+    retriever.fit_splits(train, valid, make_validator(valid, "binary", keys, job_device(), workers=valid.workers))
+    save_model(model, retriever, _weights_metadata(training_job))
+    write_csv(history, pd.DataFrame())
+    write_csv(metrics, epoch_metrics([]))
+    content = _run_record(
+        training_job, retriever, {"best": {}, "last": {}}, [], SINGLE_PROCESS, time.monotonic() - began
+    )
+    write_json(record, content | {"notes": [], "start": start})
+
+
+def _with_frame_features(split: PreparedSplit, retriever: Retriever) -> PreparedSplit:
+    """The split with its frames as features: several candidates are scored, and the towers are the same for all."""
+    if retriever.backbone is None:
+        return split
+    frames = frame_features(retriever.backbone, split.inputs, FIT_BATCH_SIZE, job_device(), workers=split.workers)
+    return dataclasses.replace(split, inputs=frames)
 
 
 # ---- The over-fitting check: a tiny subset must be memorised before real runs start --------------------------------

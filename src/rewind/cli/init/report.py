@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rewind.cli.init.look import MediaReport
 from rewind.cli.init.read import UserData, UserItem
 from rewind.cli.init.sizes import TOWER_PACKAGES
 from rewind.data.annotations import SPLITS
+from rewind.data.caption_direction import words_alone_accuracy
 from rewind.errors import count_noun, first_lines
 from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
 from rewind.statistics.power import few_clusters_effect
@@ -37,6 +39,7 @@ def describe_data(data: UserData, media: MediaReport | None) -> Iterator[str]:
             yield f"  {split:<6} {_count_text(split_items, twins > 0)}"
     if twins:
         yield f"twins: {twins:,} reversed clips, described by {sum(reverse_counts):,} reverse captions"
+        yield from _words_alone(items)
     elif reverse_counts:
         yield f"{len(reverse_counts):,} images have reverse captions, which are not used: an image has no direction"
     elif noun != "images":
@@ -48,6 +51,22 @@ def describe_data(data: UserData, media: MediaReport | None) -> Iterator[str]:
     yield from _shared_captions(data, twins > 0)
     if media:
         yield from _file_lines(data, media)
+
+
+def _words_alone(items: Iterable[UserItem]) -> Iterator[str]:
+    """How often words alone tell a clip's caption from that of its twin: what a method must exceed."""
+    pairs = [
+        (text, item.reverse[min(place, len(item.reverse) - 1)], item.cluster)
+        for item in items
+        if item.reverse
+        for place, text in enumerate(item.forward)
+    ]
+    accuracy = words_alone_accuracy(*zip(*pairs, strict=True)) if pairs else math.nan
+    if not math.isnan(accuracy):
+        yield (
+            f"words alone tell a clip's own caption from its twin's in {accuracy:.0f}% of {len(pairs):,} pairs "
+            "(50% is chance): a method's accuracy in binary, item to text, says more only above that"
+        )
 
 
 def _count_text(items: list[UserItem], twins: bool) -> str:
