@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from checkout import ROOT
@@ -21,7 +22,7 @@ from rewind.data.captions import load_split
 from rewind.distributed import World
 from rewind.encoders import encode_vectors as job
 from rewind.encoders import shards
-from rewind.encoders.encode_vectors import make_test_vectors
+from rewind.encoders.encode_vectors import make_foil_vectors, make_test_vectors
 from rewind.io.files import read_csv, read_json, write_csv
 
 
@@ -265,3 +266,21 @@ def test_several_processes_share_the_shards(data: Path, model: Path, whole: Path
     assert read_json(tmp_path / "record.json")["processes"] == 2
     for kind, part in vectors(whole).items():
         np.testing.assert_allclose(vectors(tmp_path)[kind]["vectors"], part["vectors"], atol=1e-5)
+
+
+def test_foils_are_encoded_beside_the_captions(data, model, tmp_path):
+    encoding = keys("open_clip", model)
+    found = made(data, tmp_path / "vectors", encoding)["captions"]
+    texts = ["a red square moves right", "a blue square", "a red square moves right"]
+    foils = pd.DataFrame(
+        {"foil_id": ["a#0~0", "a#0~1", "b#0~0"], "caption_id": ["a#0", "a#0", "b#0"], "caption": texts}
+    )
+    write_csv(tmp_path / "foils.csv", foils)
+    make_foil_vectors(encoding, tmp_path / "vectors/captions.npz", tmp_path / "foils.csv", tmp_path / "both.npz")
+    with np.load(tmp_path / "both.npz", allow_pickle=False) as archive:
+        ids, both = archive["ids"].tolist(), archive["vectors"]
+    assert ids == [*found["ids"].tolist(), "a#0~0", "a#0~1", "b#0~0"]
+    assert np.array_equal(both[: len(found["ids"])], found["vectors"]), "those of captions are the same"
+    assert np.array_equal(both[-3], both[-1]) and not np.array_equal(both[-3], both[-2])
+    expected = job.build_encoder(encoding).encode_texts(texts[:2])
+    assert both[-3:-1] == pytest.approx(np.asarray(expected), abs=1e-6)

@@ -25,7 +25,7 @@ from rewind.encoders.frames import batched, count_mirrored_clips, group_families
 from rewind.encoders.shards import EncodedShard
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
-from rewind.io.files import write_json, write_npz
+from rewind.io.files import read_csv, write_json, write_npz
 from rewind.progress import Progress
 from rewind.provenance import environment, hardware
 from rewind.video.shards import clip_identity
@@ -63,6 +63,38 @@ def make_test_vectors(keys: Encoding, data: Path, dataset: str, folder: Path, co
         world.any(False)  # a barrier: rank 0 joins the shards when all ranks have written theirs
         if world.rank == 0:
             _join_shards(work, split, texts, folder, world)
+
+
+def make_foil_vectors(keys: Encoding, captions: Path, foils: Path, result: Path) -> None:
+    """Write the vectors of test captions together with those of captions that are not true of a clip.
+
+    Args:
+        keys: the model.
+        captions: what :func:`make_test_vectors` wrote. Of a model that scores pairs, which has no vectors, no foils are
+            scored: the file is copied.
+        foils: CSV with the columns foil_id and caption.
+        result: npz like ``captions``, with the ids of foils too.
+
+    Raises:
+        RewindError: for what the encoder refuses, or vectors that cannot be compared.
+    """
+    with np.load(captions, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    if "vectors" not in arrays:
+        write_npz(result, **arrays)
+        return
+    encoder, table = build_encoder(keys), read_csv(foils, text=("foil_id", "caption"))
+    texts = list(dict.fromkeys(table["caption"]))
+    progress, outputs = Progress("vectors", len(texts), "foils"), []
+    for batch in batched(texts, keys.batch_size):
+        with _explain_out_of_memory():
+            outputs.append(encoder.encode_texts(batch))
+        progress.advance(len(batch))
+    encoded = shards.make_vector_shard([_shorten(text) for text in texts], _concatenate(outputs), f"{keys.name}, foils")
+    row = {text: number for number, text in enumerate(texts)}
+    of_foils = shards.select_rows(encoded, table["foil_id"].tolist(), [row[text] for text in table["caption"]])
+    of_captions = EncodedShard(arrays["ids"].tolist(), arrays["vectors"], arrays.get("lengths"))
+    shards.write_vector_file(result, shards.join_shards([of_captions, of_foils]))
 
 
 class _ShardedEncoding:

@@ -7,7 +7,7 @@ kept. The ``value`` of a clip is its file, without a suffix and relative to the 
 right clips, a clip has one text.
 
 Everything is of the test split. A text is a caption of its first right clip; the other clips are in the gallery without
-a caption of their own, so that R@k over pairs says little: :func:`cia_answers` gives all right answers.
+a caption of their own, so that R@k over pairs says little: :func:`read_answers` gives all right answers.
 """
 
 from __future__ import annotations
@@ -39,33 +39,7 @@ _TEXT_ID = re.compile(r"(?P<triplet>.+)_(?P<suffix>0\.0|1\.0)")
 # ---- Annotations, and the right answers in every setting -------------------------------------------------------------
 
 
-@FORMATS.register("cia")
-def read(dataset: Dataset, sources: str) -> Annotations:
-    """Read ``source.inputs`` and ``source.labels``; ``sources`` is not used.
-
-    An item's ``cluster_id`` is its triplet, so that opposite actions are one cluster. Items follow the order of the
-    texts: the first clip of each, by id, then the second of each, and so on.
-
-    Raises:
-        RewindError: as :func:`cia_answers`.
-    """
-    texts, notes = _read_texts(dataset.source, dataset.how_to_get)
-    builder = AnnotationBuilder()
-    # One clip of every text in turn: the first items then have captions, which a part of the data set (`only`,
-    # rehearsals) needs.
-    for text, clip in _in_turns(texts):
-        builder.original(clip.item_id, clip.path, "test", text.triplet, clip.where)
-    for text in texts:
-        builder.describe(text.clips[0].item_id, [text.words], "test")
-    files = {"file": str(dataset.source.inputs), "labels": str(dataset.source.labels)}
-    annotations = builder.annotations({split: files | (notes if split == "test" else {}) for split in SPLITS})
-    # The builder names captions after their clips; here a clip has one text, which has a name of its own.
-    names = {text.clips[0].item_id: text.caption_id for text in texts}
-    captions = annotations.captions.assign(caption_id=annotations.captions["video_id"].map(names))
-    return Annotations(annotations.items, captions, annotations.notes)
-
-
-def cia_answers(source: CiaSource) -> pd.DataFrame:
+def read_answers(source: CiaSource) -> pd.DataFrame:
     """Right answers and distractors in the settings of the authors' evals/compute_metrics.py (bpiyush/TARA@5c6f2b3).
 
     - ``chiral``: a text's clips, and those of the opposite text. A text whose opposite is missing is left out.
@@ -106,6 +80,32 @@ def cia_answers(source: CiaSource) -> pd.DataFrame:
             tables.append(pd.DataFrame(rows))
     columns = ["setting", "caption_id", "item_id", "right"]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
+
+
+@FORMATS.register("cia")
+def read(dataset: Dataset, sources: str) -> Annotations:
+    """Read ``source.inputs`` and ``source.labels``; ``sources`` is not used.
+
+    An item's ``cluster_id`` is its triplet, so that opposite actions are one cluster. Items follow the order of the
+    texts: the first clip of each, by id, then the second of each, and so on.
+
+    Raises:
+        RewindError: as :func:`read_answers`.
+    """
+    texts, notes = _read_texts(dataset.source, dataset.how_to_get)
+    builder = AnnotationBuilder()
+    # One clip of every text in turn: the first items then have captions, which a part of the data set (`only`,
+    # rehearsals) needs.
+    for text, clip in _in_turns(texts):
+        builder.original(clip.item_id, clip.path, "test", text.triplet, clip.where)
+    for text in texts:
+        builder.describe(text.clips[0].item_id, [text.words], "test")
+    files = {"file": str(dataset.source.inputs), "labels": str(dataset.source.labels)}
+    annotations = builder.annotations({split: files | (notes if split == "test" else {}) for split in SPLITS})
+    # The builder names captions after their clips; here a clip has one text, which has a name of its own.
+    names = {text.clips[0].item_id: text.caption_id for text in texts}
+    captions = annotations.captions.assign(caption_id=annotations.captions["video_id"].map(names))
+    return Annotations(annotations.items, captions, annotations.notes)
 
 
 class _Clip(NamedTuple):

@@ -84,30 +84,6 @@ class _Placed:
     left_out: list[str]
 
 
-@FORMATS.register("foils")
-def read(dataset: Dataset, sources: str) -> Annotations:
-    """Read ``source.file``: clips and true captions, all of the test split; ``sources`` is not used.
-
-    Notes count what is odd and kept: foils that are equal to their caption (no model can have more than half of such a
-    question), and foils that are a true caption of the same clip in another question.
-
-    Raises:
-        RewindError: naming file, row or entry, for another structure than the benchmark's, a caption or foil without
-            text, a clip outside of the folder, or two clips that would have one id.
-    """
-    placed = _placed_questions(dataset.source)
-    builder = AnnotationBuilder(files=dataset.clips)
-    texts: dict[str, dict[str, str]] = {}  # clip → caption id → text, in the order of the ids
-    for question, item, caption in zip(placed.questions, placed.items, placed.captions, strict=True):
-        if item not in texts:
-            builder.original(item, question.video, SPLIT, question.cluster, question.where)
-        texts.setdefault(item, {})[caption] = question.caption
-    for item, captions in texts.items():
-        builder.describe(item, list(captions.values()), SPLIT)
-    annotations = builder.annotations({split: {"file": str(dataset.source.file)} for split in SPLITS})
-    return Annotations(annotations.items, annotations.captions, annotations.notes | _foil_notes(placed))
-
-
 def read_foils(source: FoilsSource) -> pd.DataFrame:
     """Foils of all questions, in the order of the file.
 
@@ -173,6 +149,30 @@ def read_proficiency(source: FoilsSource) -> pd.DataFrame:
         main = {question.entry: caption for question, caption in both if question.kind == MAIN}
         rows = [(main[question.entry], caption) for question, caption in both if question.kind == PROFICIENCY]
     return pd.DataFrame(rows, columns=["caption_id", "proficiency_id"])
+
+
+@FORMATS.register("foils")
+def read(dataset: Dataset, sources: str) -> Annotations:
+    """Read ``source.file``: clips and true captions, all of the test split; ``sources`` is not used.
+
+    Notes count what is odd and kept: foils that are equal to their caption (no model can have more than half of such a
+    question), and foils that are a true caption of the same clip in another question.
+
+    Raises:
+        RewindError: naming file, row or entry, for another structure than the benchmark's, a caption or foil without
+            text, a clip outside of the folder, or two clips that would have one id.
+    """
+    placed = _placed_questions(dataset.source)
+    builder = AnnotationBuilder(files=dataset.clips)
+    texts: dict[str, dict[str, str]] = {}  # clip → caption id → text, in the order of the ids
+    for question, item, caption in zip(placed.questions, placed.items, placed.captions, strict=True):
+        if item not in texts:
+            builder.original(item, question.video, SPLIT, question.cluster, question.where)
+        texts.setdefault(item, {})[caption] = question.caption
+    for item, captions in texts.items():
+        builder.describe(item, list(captions.values()), SPLIT)
+    annotations = builder.annotations({split: {"file": str(dataset.source.file)} for split in SPLITS})
+    return Annotations(annotations.items, annotations.captions, annotations.notes | _foil_notes(placed))
 
 
 # ---- Ids of clips and captions -------------------------------------------------------------------------------------

@@ -11,16 +11,17 @@ import random
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image, ImageDraw
 
 from rewind.config.dataset import Dataset, ShapesSource
-from rewind.data.annotations import SPLITS, Annotations
+from rewind.data.annotations import SPLITS, TWIN_SUFFIX, Annotations
 from rewind.data.clip_writer import RawClip, write_clips
 from rewind.data.dummy import SplitSizes
 from rewind.data.formats import rtime
@@ -536,6 +537,45 @@ def has_groups(dataset: Dataset) -> bool:
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Read what :func:`make_sources` wrote into the folder ``sources``."""
     return rtime.read_rtime_files({split: str(Path(sources) / f"{split}.json") for split in SPLITS}, dataset.reverse)
+
+
+def read_foils(source: ShapesSource) -> pd.DataFrame:
+    """Foils of every test caption, one of each kind: the same sentence with one thing changed.
+
+    Kinds: ``direction`` (the event reversed), ``event`` (another one), ``colour``, ``shape`` and ``background``. Each
+    takes the next possible value in the lists above, so that nothing is drawn and no foil is true of the clip.
+
+    Returns:
+        foil_id, caption_id, caption, kind.
+
+    >>> foils = read_foils(ShapesSource(format="shapes", clips={"test": 1}))
+    >>> foils["kind"].unique().tolist()
+    ['direction', 'event', 'colour', 'shape', 'background']
+    """
+    rows = []
+    for clip, entry in _scenes_by_id("test", _source_scenes(source)["test"]).items():
+        for reverse in (False, True):
+            caption_id = f"{clip}{TWIN_SUFFIX * reverse}#0"
+            changed = {"direction": replace(entry.scene, onward=not entry.scene.onward)} | _other_scenes(entry.scene)
+            for number, (kind, scene) in enumerate(changed.items()):
+                text = describe_scene(scene, entry.wordings[0], reverse)
+                rows.append((f"{caption_id}~{number}", caption_id, text, kind))
+    return pd.DataFrame(rows, columns=["foil_id", "caption_id", "caption", "kind"])
+
+
+def _other_scenes(scene: Scene) -> dict[str, Scene]:
+    """A scene with its event, colour, shape or background changed."""
+    events = [name for name, event in EVENTS.items() if scene.shape in event.shapes]
+    return {
+        "event": replace(scene, event=_next(scene.event, events)),
+        "colour": replace(scene, colour=_next(scene.colour, COLOURS)),
+        "shape": replace(scene, shape=_next(scene.shape, EVENTS[scene.event].shapes)),
+        "background": replace(scene, background=_next(scene.background, BACKGROUNDS)),
+    }
+
+
+def _next(value: str, values: Sequence[str]) -> str:
+    return values[(values.index(value) + 1) % len(values)]
 
 
 def _source_scenes(source: ShapesSource) -> dict[str, list[CaptionedScene]]:
