@@ -48,7 +48,7 @@ def _cia(path: Path, key: str) -> None:
     for name, text in files.items():
         path.with_name(name).write_text(text, encoding="utf-8")
     source = {name: str(path if name == key else path.with_name(name)) for name in files}
-    cia.cia_answers(CiaSource(format="cia", videos=str(path.parent), **source))
+    cia.read_answers(CiaSource(format="cia", videos=str(path.parent), **source))
 
 
 def _foils(path: Path, benchmark: str) -> None:

@@ -107,7 +107,7 @@ def test_heavy_studies_do_not_run_on_a_cpu_by_accident():
         full = study.backbone.architecture in ("ViT-B-32-quickgelu", "viclip-l") and study.backbone.kind != "embeddings"
         learn = full and any("visual" not in study.methods[m].training.freeze for m in study.trained())
         published = any("/" in method.options.get("name", "") for method in study.methods.values())
-        published &= name != "models_demo"  # tiny models from disk
+        published &= name not in ("models_demo", "probes_demo")  # tiny models from disk, and one without weights
         assert study.resources.require_gpu == (learn or published), name
 
 

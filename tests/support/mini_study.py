@@ -31,12 +31,13 @@ training:
 methods:
   meanP: {head: meanP}
   seqLSTM: {head: seqLSTM}
+  clip_only: {model: clip_only}
   chance: {model: chance, seeds: [0]}
 seeds: [0, 1]
 sanity: {clips: 4, min_r1: 0.2, training: {epochs: 30, batch: {size: 4}, evaluate_every: 10}}
 sweep: {max_frames: [3, 4], method: seqLSTM, training: {epochs: 1}}
 statistics: {resamples: 200}
-evaluation: {order: [reversed, single]}
+evaluation: {order: [reversed, single], probes: [pairs, direction]}
 figures: {examples: 2, method: seqLSTM}
 """
 

@@ -10,7 +10,7 @@ from mini_study import DATA, Workflow
 
 pytestmark = pytest.mark.slow
 
-BEHIND_SCORES = {"ranks", "metrics", "statistics", "order_table"}
+BEHIND_SCORES = {"ranks", "metrics", "statistics", "order_table", "blind_table", "probe_table"}
 BEHIND_SCORES |= {"tables", "figures", "examples", "twin_figure", "page"}
 BY_GROUP = {"group_results", "group_figure"}
 

@@ -30,7 +30,7 @@ SHAPES = (FORMATS.full_name("shapes"),)
 INHERITING = {rule for rule, stage in RULES.items() if stage.script}  # their code is that of another rule
 CLIPS = {"sources", "inventory", "video_shard", "captions"}
 TRAINED = {"train seqTransf", "train meanP", "train zero-shot", "sanity", "step_time"}
-RUNS = {"untrained_run"}  # does in one job what trains, scores and ranks others
+RUNS = {"untrained_run", "blind_run"}  # does in one job what trains, scores and ranks others
 
 
 def identities(identity: StageCode) -> dict[str, dict[str, str]]:
@@ -46,10 +46,11 @@ def identities(identity: StageCode) -> dict[str, dict[str, str]]:
         named = SHAPES if stage in CLIPS - {"video_shard"} else RUN if stage in ("sanity", "step_time") else ()
         named = (
             MODEL
-            if stage in ("features", "order_controls", "cosines", "zero_shot", "export_vectors", "efficiency")
+            if stage in ("features", "order_controls", "probes", "cosines", "zero_shot", "export_vectors", "efficiency")
             else named
         )
         named = (MODELS.full_name("chance"), *RUN[1:]) if stage == "untrained_run" else named
+        named = (MODELS.full_name("clip_only"), *MODEL[1:]) if stage == "blind_run" else named
         heads = [HEADS.full_name("meanP")] if set(named) & set(MODEL) else []
         chosen = CodeDependencies([*named, *heads], items="videos" if stage == "video_shard" else "")
         found[stage] = identity.parts(stage, chosen)
@@ -161,8 +162,9 @@ def test_keys_messages_and_plumbing_make_nothing_stale(checkout, path, edit):
 
 def test_what_trains_makes_training_stale(checkout):
     edit = replaced("falling = 0.5 *", "falling = 0.4 *")
-    assert checkout.stale("src/rewind/training/optim.py", edit) == TRAINED | RUNS
-    assert checkout.stale("src/rewind/losses/infonce.py", replaced("/ 2)", "/ 3)")) == TRAINED | RUNS
+    assert checkout.stale("src/rewind/training/optim.py", edit) == TRAINED | {"untrained_run"}
+    stale = checkout.stale("src/rewind/losses/infonce.py", replaced("/ 2)", "/ 3)"))
+    assert stale == TRAINED | {"untrained_run"}, "a blind baseline is fitted in closed form"
 
 
 def test_an_edit_of_a_head_retrains_that_head_alone(checkout):
@@ -195,7 +197,7 @@ REPORTS = {"tables", "figures", "page", "group_results", "group_figure"}
 def test_a_further_metric_is_computed_and_trains_nothing(checkout):
     edit = replaced('    Metric("MRR"', ENTRY + '    Metric("MRR"')
     stale = checkout.stale("src/rewind/ranking_metrics.py", edit)
-    assert stale == {"ranks", *RUNS, "statistics", "order_table", "control", *REPORTS} and not stale & (
+    assert stale == {"ranks", *RUNS, "statistics", "order_table", "blind_table", "control", *REPORTS} and not stale & (
         TRAINED | SCORED
     )
     trained = {

@@ -78,7 +78,8 @@ def test_every_method_of_every_study_has_inputs_keys_and_code(name):
     # The one file that a plan looks for is that of labelled images.
     plan = plan_of(name, evaluation={"zero_shot": None})
     for method, seed in plan.runs():
-        inputs = plan.untrained_inputs if plan.learns_nothing(method) else plan.train_inputs
+        by_kind = {"trained": plan.train_inputs, "untrained": plan.untrained_inputs, "blind": plan.blind_inputs}
+        inputs = by_kind[plan.kind_of_run(method)]
         assert inputs(method, seed)["item_table"] == f"results/data/{plan.keys.dataset}/items.csv"
         assert plan.scored_inputs(method, seed)["model"] == f"results/{name}/runs/{method}/seed{seed}/model.safetensors"
         assert plan.run_spec(method, seed)["method"]["model"] == plan.method(method).model
@@ -145,7 +146,11 @@ def test_code_depends_on_the_heads_losses_and_samplers_that_a_study_names():
 def test_files_of_the_user_are_told_from_those_of_rules():
     plan = plan_of("demo", methods={"theirs": {"model": "scores", "options": {"file": "data/theirs.npz"}}})
     (brought,) = plan.train_inputs("theirs", 0)["brought"]
-    assert isinstance(brought, UserFile) and plan.learns_nothing("theirs") and plan.training_gpus("theirs") == 0
+    assert (
+        isinstance(brought, UserFile)
+        and plan.kind_of_run("theirs") == "untrained"
+        and plan.training_gpus("theirs") == 0
+    )
     assert brought in plan.code_dependencies("untrained_run", "theirs", 0).files
 
 
@@ -153,15 +158,12 @@ def test_a_pattern_tells_runs_that_learn_nothing_by_their_study_and_method():
     """The same method may be trained in one study and precomputed in another."""
     plan = WorkflowPlan(*load_all())
     path = r"results/(?P<study>{})/ranks/(?P<method>.+)/seed\d+\.json"
-    trained, untrained = (re.compile(path.format(plan.studies_with(untrained=u))) for u in (False, True))
+    patterns = {kind: re.compile(path.format(plan.studies_with(kind))) for kind in ("trained", "untrained", "blind")}
     for name, study in plan.studies.items():
         for method, seed in study.runs():
             file = f"results/{name}/ranks/{method}/seed{seed}.json"
-            expected = (None, name) if study.learns_nothing(method) else (name, None)
-            found = tuple(
-                match["study"] if (match := pattern.fullmatch(file)) else None for pattern in (trained, untrained)
-            )
-            assert found == expected, file
+            found = {kind: match["study"] for kind, pattern in patterns.items() if (match := pattern.fullmatch(file))}
+            assert found == {study.kind_of_run(method): name}, file
 
 
 def test_a_rule_gets_the_answer_of_its_own_study_or_data_set():

@@ -22,7 +22,8 @@ from tabs import opened
 from undeclared import jobs, undeclared, unread, without_job
 
 REPORT = {"tables", "figures", "examples", "twin_figure", "export_vectors", "page"}
-RESULTS = {"similarity", "ranks", "metrics", "statistics", "order_controls", "order_table", *REPORT}
+RESULTS = {"similarity", "ranks", "metrics", "statistics", "order_controls", "order_table", "probes", "probe_table"}
+RESULTS |= {"blind_run", "blind_table", *REPORT}
 TRAINING = {"sanity", "pretrain", "features", "sweep_trial", "sweep", "train"}
 
 
@@ -52,7 +53,7 @@ def workflow(finished, tmp_path) -> Workflow:
 def test_from_clips_to_tables(finished):
     results = finished.folder / "results/mini"
     metrics = pd.read_csv(results / "metrics.csv")
-    assert set(metrics["setting"]) == {"origin", "hard", "binary"} and len(metrics) == 5 * 3 * 2
+    assert set(metrics["setting"]) == {"origin", "hard", "binary"} and len(metrics) == 5 * 3 * 2 + 2 * 2
     hard = metrics[(metrics["setting"] == "hard") & (metrics["direction"] == "text_to_item")]
     assert (hard["queries"] == 12).all() and (hard["gallery"] == 12).all()
     for name in ("table_A_origin", "table_B_hard", "table_binary"):
@@ -69,7 +70,7 @@ def test_from_clips_to_tables(finished):
     assert content in (results / "tables/table_A_origin.md").read_text()
     page = (results / "report.html").read_text()
     assert "2 compared methods" in page and "image/svg+xml" in page, "the answer comes first, with its picture"
-    assert record["data_digest"] in page and "Commands: snakemake --cores 2 (5 runs)." in page
+    assert record["data_digest"] in page and "Commands: snakemake --cores 2 (7 runs)." in page
     assert not (results / ".state").exists() or not list((results / ".state").rglob("*.pt")), "finished runs clean up"
     towers = {seed: f"results/mini/pretrained/seed{seed}/model.safetensors" for seed in (0, 1)}
     assert (
@@ -97,7 +98,18 @@ def test_every_stage_of_it_was_watched(finished):
     done = jobs(finished.opened)
     assert undeclared(done) == {} and len(done) >= 40
     on_request = {"trec", "submission", "efficiency"}
-    others = {"frames", "encode_vectors", "encode_dataset", "vectors", "vector_report", "examples_of_method", "batches"}
+    others = {
+        "frames",
+        "answers",
+        "foils",
+        "encode_foil_texts",
+        "encode_vectors",
+        "encode_dataset",
+        "vectors",
+        "vector_report",
+        "examples_of_method",
+        "batches",
+    }
     others |= {"cosines", "cosine_gap", "cosine_gap_figure", "zero_shot", "zero_shot_table", "step_time", "control"}
     assert set(without_job(done)) == on_request | others, "`make rehearse-studies` watches these"
     # Libraries that open files without Python are seen too.
@@ -263,6 +275,8 @@ def test_one_methods_learning_rate_retrains_that_method(workflow):
         "train": 2,
         "similarity": 2,
         "order_controls": 2,
+        "probes": 2,
+        "probe_table": 1,
         "order_table": 1,
         "ranks": 2,
         "metrics": 1,

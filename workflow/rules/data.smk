@@ -213,6 +213,52 @@ rule captions:
         "../scripts/captions.py"
 
 
+rule answers:
+    """Which clips are right answers to each test caption, where there are several."""
+    input:
+        plan.source_files,
+        plan.question_sources,
+    output:
+        "results/data/{dataset}/captions/answers.csv",
+    log:
+        "results/data/{dataset}/logs/answers.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/answers.tsv"
+    group:
+        plan.captions_group
+    resources:
+        mem_mb=plan.annotation_memory,
+    params:
+        dataset=plan.question_keys,
+        code=plan.code("answers"),
+    script:
+        "../scripts/answers.py"
+
+
+rule foils:
+    """Captions that are not true of a clip, pairs of clips with a caption each, and what questions suppose."""
+    input:
+        plan.source_files,
+        plan.question_sources,
+    output:
+        foils="results/data/{dataset}/captions/foils.csv",
+        caption_pairs="results/data/{dataset}/captions/caption_pairs.csv",
+        proficiency="results/data/{dataset}/captions/proficiency.csv",
+    log:
+        "results/data/{dataset}/logs/foils.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/foils.tsv"
+    group:
+        plan.captions_group
+    resources:
+        mem_mb=plan.annotation_memory,
+    params:
+        dataset=plan.question_keys,
+        code=plan.code("foils"),
+    script:
+        "../scripts/foils.py"
+
+
 rule groups:
     """Which group each test caption is in; what is trained on captions does not depend on it."""
     input:

@@ -17,7 +17,7 @@ rule similarity:
     benchmark:
         "results/{study}/benchmarks/similarity/{method}.seed{seed}.tsv"
     wildcard_constraints:
-        study=plan.studies_with(untrained=False),
+        study=plan.studies_with("trained"),
     threads: plan.key("resources.threads")
     resources:
         gpu=plan.sharing_gpus,
@@ -46,7 +46,7 @@ rule ranks:
     benchmark:
         "results/{study}/benchmarks/ranks/{method}.seed{seed}.tsv"
     wildcard_constraints:
-        study=plan.studies_with(untrained=False),
+        study=plan.studies_with("trained"),
     group:
         "report_{study}"
     resources:
@@ -82,7 +82,7 @@ rule untrained_run:
     benchmark:
         "results/{study}/benchmarks/untrained_run/{method}.seed{seed}.tsv"
     wildcard_constraints:
-        study=plan.studies_with(untrained=True),
+        study=plan.studies_with("untrained"),
     threads: plan.key("resources.threads")
     resources:
         gpu=0,
@@ -101,6 +101,48 @@ rule untrained_run:
         code=plan.code("untrained_run"),
     script:
         "../scripts/untrained_run.py"
+
+
+rule blind_run:
+    """All of a baseline that sees too little to answer Binary: fit it, score every caption against every item, rank.
+
+    One job in the place of `train`, `similarity` and `ranks`: each would start Python for less than a second's work.
+    """
+    input:
+        unpack(plan.blind_inputs),
+    output:
+        model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        history="results/{study}/runs/{method}/seed{seed}/history.csv",
+        record="results/{study}/runs/{method}/seed{seed}/run.json",
+        metrics="results/{study}/runs/{method}/seed{seed}/metrics.csv",
+        similarity="results/{study}/similarity/{method}/seed{seed}.npz",
+        ranks="results/{study}/ranks/{method}/seed{seed}.parquet",
+        said="results/{study}/ranks/{method}/seed{seed}.json",
+    log:
+        "results/{study}/logs/blind_run/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/blind_run/{method}.seed{seed}.tsv"
+    wildcard_constraints:
+        study=plan.studies_with("blind"),
+    threads: plan.key("resources.threads")
+    resources:
+        gpu=plan.blind_gpus,
+        runtime=plan.blind_minutes,
+        mem_mb=plan.scoring_memory,
+    params:
+        spec=plan.run_spec,
+        name="{method}/seed{seed}",
+        dataset=plan.key("dataset"),
+        seed=lambda w: int(w.seed),
+        state="results/{study}/.state/runs/{method}.seed{seed}.pt",
+        left_out=plan.blind_settings,
+        directions=plan.key("evaluation.directions"),
+        item_to_text=plan.key("evaluation.item_to_text"),
+        execution=plan.untracked("execution"),
+        metrics=plan.untracked("own_metrics"),
+        code=plan.code("blind_run"),
+    script:
+        "../scripts/blind_run.py"
 
 
 rule metrics:
@@ -147,6 +189,33 @@ rule order_controls:
         code=plan.code("order_controls"),
     script:
         "../scripts/order_controls.py"
+
+
+rule probes:
+    """What one run knows beside its ranks: pairs, several right answers, foils, direction, geometry."""
+    input:
+        unpack(plan.probe_inputs),
+        similarity="results/{study}/similarity/{method}/seed{seed}.npz",
+    output:
+        "results/{study}/probes/{method}/seed{seed}.parquet",
+    log:
+        "results/{study}/logs/probes/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/probes/{method}.seed{seed}.tsv"
+    threads: plan.key("resources.threads")
+    resources:
+        gpu=plan.probing_gpus,
+        runtime=plan.encoding_minutes,
+        mem_mb=plan.scoring_memory,
+    params:
+        spec=plan.evaluation_spec,
+        dataset=plan.key("dataset"),
+        probes=plan.probes_of,
+        directions=plan.key("evaluation.directions"),
+        execution=plan.untracked("execution"),
+        code=plan.code("probes"),
+    script:
+        "../scripts/probes.py"
 
 
 rule cosines:

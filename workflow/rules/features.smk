@@ -60,6 +60,32 @@ rule features:
         "../scripts/features.py"
 
 
+rule encode_foil_texts:
+    """Encode captions that are not true of a clip with a model that is named, beside its vectors of true ones."""
+    input:
+        captions="results/data/{dataset}/vectors/{encoding}/captions.npz",
+        foils="results/data/{dataset}/captions/foils.csv",
+        local=plan.encoder_files,
+    output:
+        "results/data/{dataset}/vectors/{encoding}/captions_and_foils.npz",
+    log:
+        "results/data/{dataset}/logs/vectors/{encoding}.foils.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/vectors/{encoding}.foils.tsv"
+    wildcard_constraints:
+        encoding=plan.encodings(),
+    threads: plan.encoding_threads
+    resources:
+        gpu=plan.foil_encoding_gpus,
+        mem_mb=plan.encoding_memory,
+    params:
+        encoding=plan.encoding_keys,
+        execution=plan.untracked("encoding_execution"),
+        code=plan.code("encode_foil_texts"),
+    script:
+        "../scripts/encode_foil_texts.py"
+
+
 rule encode_vectors:
     """Encode test captions and items once with a model that is named, for every study that names it."""
     input:

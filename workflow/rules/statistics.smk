@@ -2,7 +2,7 @@
 
 Requires: ranks of every run; where a study asks for them its cosines, zero-shot classifications, groups of captions.
 Produces: statistics/{intervals,pairs,gaps,ranks,chance}.csv; where captions are in groups statistics/groups.csv; cosine_gap.csv,
-cosine_counts.csv and statistics/cosine_gap{,_pairs}.csv; zero_shot.csv and statistics/zero_shot{,_pairs}.csv; for a
+cosine_counts.csv and statistics/cosine_gap{,_pairs}.csv; statistics/order.csv, statistics/blind.csv; zero_shot.csv and statistics/zero_shot{,_pairs}.csv; for a
 verdict (`tables.verdict`) step_time.csv and statistics/control.csv.
 """
 
@@ -128,6 +128,58 @@ rule order_table:
         code=plan.code("order_table"),
     script:
         "../scripts/order_table.py"
+
+
+rule blind_table:
+    """What every method's accuracy in Binary is beyond that of baselines which see too little to answer it."""
+    input:
+        ranks=plan.rank_files,
+        said=plan.run_metrics,
+    output:
+        "results/{study}/statistics/blind.csv",
+    log:
+        "results/{study}/logs/blind_table.log",
+    benchmark:
+        "results/{study}/benchmarks/blind_table.tsv"
+    group:
+        "report_{study}"
+    resources:
+        mem_mb=plan.ranks_memory,
+    params:
+        runs=plan.runs,
+        blind=plan.blind_methods,
+        compared=plan.compared_methods,
+        confidence=plan.key("statistics.confidence"),
+        random=plan.random_factors,
+        metrics=plan.untracked("own_metrics"),
+        code=plan.code("blind_table"),
+    script:
+        "../scripts/blind_table.py"
+
+
+rule probe_table:
+    """What probes measure of every method, with intervals, and differences of the declared pairs."""
+    input:
+        probed=plan.probe_files,
+    output:
+        intervals="results/{study}/statistics/probes.csv",
+        pairs="results/{study}/statistics/probe_pairs.csv",
+    log:
+        "results/{study}/logs/probe_table.log",
+    benchmark:
+        "results/{study}/benchmarks/probe_table.tsv"
+    group:
+        "report_{study}"
+    resources:
+        mem_mb=plan.ranks_memory,
+    params:
+        runs=plan.probed_runs,
+        pairs=plan.pairs,
+        confidence=plan.key("statistics.confidence"),
+        random=plan.random_factors,
+        code=plan.code("probe_table"),
+    script:
+        "../scripts/probe_table.py"
 
 
 rule zero_shot_table:

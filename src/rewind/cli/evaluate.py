@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rewind.cli.probes import ProbeChoice, choose_probes
 from rewind.cli.scaffold import (
     DATASETS_FOLDER,
     STUDIES_FOLDER,
@@ -25,18 +26,22 @@ from rewind.cli.scaffold import (
     safe_file_name,
     write_files,
 )
-from rewind.config import Dataset, load_dataset
+from rewind.config import Dataset, Method, load_dataset
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.load import parse_yaml, read_yaml
+from rewind.config.methods import PRECOMPUTED_MODELS
 from rewind.data.annotations import read_annotations
 from rewind.data.formats.table import read_table_rows
+from rewind.data.questions import answer_table, foil_table
 from rewind.errors import RewindError
 from rewind.workflow.config import MAIN_CONFIG, load_checked_config
 from rewind.workflow.job import PRINT_TABLES
 from rewind.workflow.plan.rules import WorkflowPlan
 from rewind.workflow.plan.study import StudyPlan
+from rewind.workflow.preflight.annotations import cached_annotations
 from rewind.workflow.preflight.checks import CACHE_FILE
 
+QUESTION_KEYS = ("answers", "foils")
 FILE_HEADER = "# Written by `rewind evaluate`; edit it as you like, and run it with:\n"
 
 
@@ -55,6 +60,9 @@ class EvaluateOptions:
         settings: settings to evaluate; empty: all that the data allow.
         labels: names of the methods in tables, in the order of ``vectors``, ``scores`` and the encoder; empty: named
             after their files.
+        probes: ask all probes that the data and the methods allow, and say what the others need.
+        answers: a CSV of right answers, for captions with several right clips; with it, ``probes`` is meant.
+        foils: a CSV of captions that are not true of a clip; likewise.
         add: add the methods to an existing study.
         cores: for Snakemake.
         dry: only write the files and show what would run.
@@ -73,9 +81,17 @@ class EvaluateOptions:
     options: list[str] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
+    probes: bool = False
+    answers: str = ""
+    foils: str = ""
     add: bool = False
     cores: str = "all"
     dry: bool = False
+
+    @property
+    def questions(self) -> dict[str, str]:
+        """Keys of a data set for the files that ask more than its captions do."""
+        return {key: file for key, file in zip(QUESTION_KEYS, (self.answers, self.foils), strict=True) if file}
 
 
 def evaluate_models(options: EvaluateOptions) -> int:
@@ -105,26 +121,33 @@ def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
     check_working_folder()
     methods = build_methods(options)
     dataset, dataset_keys = _load_or_describe_dataset(options)
+    probes, left_out = _choose_probes(options, dataset, methods)
+    dataset_file = DATASETS_FOLDER / f"{dataset.name}.yaml"
     name = safe_file_name(options.study or (f"{dataset.name}_models" if not dataset_keys else dataset.name))
     study_file = STUDIES_FOLDER / f"{name}.yaml"
     command = ["--cores", options.cores, "--config", f"studies=[{name}]"]
     texts: dict[Path, str] = {}
-    if dataset_keys:
-        texts[DATASETS_FOLDER / f"{dataset.name}.yaml"] = _file_text(
-            dataset_keys, f"snakemake --config 'studies=[{name}]' prepared"
-        )
+    replaced = [study_file] if options.add else []
+    if dataset_file.is_file() and (not dataset_keys or _differ_in_questions_alone(dataset_file, dataset_keys)):
+        texts[dataset_file] = _add_questions(dataset_file, options.questions)
+        replaced.append(dataset_file)
+    elif dataset_keys:
+        texts[dataset_file] = _file_text(dataset_keys, f"snakemake --config 'studies=[{name}]' prepared")
     if options.add:
-        texts[study_file] = _add_methods(study_file, options, dataset.name, methods)
+        texts[study_file] = _add_methods(study_file, options, dataset.name, methods, probes)
     else:
+        settings = options.settings or (["test"] if dataset.why_no_twins else [*TWIN_SETTINGS])
         study = {
             "title": f"{dataset.title or dataset.name}: models",
             "dataset": dataset.name,
             "methods": methods,
-            "evaluation": {"settings": options.settings or (["test"] if dataset.why_no_twins else [*TWIN_SETTINGS])},
+            "evaluation": {"settings": settings} | ({"probes": probes} if probes else {}),
             "figures": {"method": next(iter(methods))},
         }
         texts[study_file] = _file_text(study, f"snakemake {' '.join(command)}")
-    plan, backups = _write_checked(texts, name, replaced=[study_file] if options.add else [])
+    plan, backups = _write_checked(texts, name, replaced)
+    if left_out:
+        print(f"Probes: {', '.join(probes) or 'none'}. Left out:", *left_out, sep="\n  ", flush=True)
     quiet = ["-n"] if options.dry else ["--quiet", "host", "reason", "rules"]
     environment = os.environ | {PRINT_TABLES: "no"}  # they are printed below, last
     code = subprocess.run(
@@ -174,10 +197,13 @@ def build_methods(options: EvaluateOptions) -> dict[str, Any]:
 
 def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[str, Any]]:
     """The dataset, and the keys of its file; no keys where the file exists already."""
+    for key, file in options.questions.items():
+        if not file.endswith(".csv") or not Path(file).is_file():
+            raise RewindError(f"--{key} {file}: there is no such CSV file; correct the path.")
     if not options.data.endswith(".csv"):
         if options.videos:
             raise RewindError(f"--videos: config/datasets/{options.data}.yaml says where its clips are; remove it.")
-        return load_dataset(options.data), {}
+        return load_dataset(options.data).model_copy(update=options.questions), {}
     twins = _has_twins(Path(options.data))
     if not options.videos and options.encoder:
         raise RewindError("--encoder looks at clips: say where they are with --videos FOLDER.")
@@ -185,12 +211,68 @@ def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[s
     if options.videos:
         source["videos"] = options.videos
     keys: dict[str, Any] = {"source": source, "reverse": twins} | ({} if options.videos else {"clips": False})
+    path = DATASETS_FOLDER / f"{safe_file_name(Path(options.data).stem)}.yaml"
+    if path.is_file() and _differ_in_questions_alone(path, keys):  # of an earlier command
+        keys = read_yaml(path)
+    keys |= options.questions
     dataset = Dataset(name=safe_file_name(Path(options.data).stem), **keys)
     try:
-        read_annotations(dataset, "")  # a fault in its rows is reported before any file is written
+        annotations = read_annotations(dataset, "")  # a fault in its rows is reported before any file is written
     except RewindError as error:
         raise RewindError(f"--data: {error}") from error
+    for key, table in (("answers", answer_table), ("foils", foil_table)):
+        try:
+            if key in options.questions:
+                table(dataset, annotations)
+        except RewindError as error:
+            raise RewindError(f"--{key}: {error}") from error
     return dataset, keys
+
+
+def _choose_probes(options: EvaluateOptions, dataset: Dataset, methods: dict[str, Any]) -> ProbeChoice:
+    """What is asked, and lines on what is not; both are empty without ``--probes``."""
+    if not (options.probes or options.questions):
+        return ProbeChoice([], [])
+    try:
+        annotations = cached_annotations(dataset)
+    except RewindError:
+        annotations = None  # the workflow's checks say why
+    files = {
+        name: Method(model=keys["model"], options=keys["options"])
+        for name, keys in methods.items()
+        if keys["model"] in PRECOMPUTED_MODELS
+    }
+    return choose_probes(dataset, annotations, files)
+
+
+def _differ_in_questions_alone(path: Path, keys: dict[str, Any]) -> bool:
+    """Whether a data set's file has these keys, but for the files that ask more than its captions do."""
+    with contextlib.suppress(RewindError):
+        others = [
+            {key: value for key, value in each.items() if key not in QUESTION_KEYS} for each in (read_yaml(path), keys)
+        ]
+        return others[0] == others[1]
+    return False
+
+
+def _add_questions(path: Path, questions: dict[str, str]) -> str:
+    """The text of a data set's file with further keys at its end, so that the user's comments and layout stay.
+
+    Raises:
+        RewindError: if it names other files, or its keys do not stand below one another.
+    """
+    keys, text = read_yaml(path), path.read_text(encoding="utf-8")
+    new = {key: file for key, file in questions.items() if keys.get(key) != file}
+    for key in new:
+        if keys.get(key) is not None:
+            raise RewindError(f"--{key}: {path} names {keys[key]}; change it there, or leave --{key} out.")
+    if not new:
+        return text
+    new_text = text.rstrip("\n") + "\n" + dump_yaml(new)
+    with contextlib.suppress(RewindError):
+        if parse_yaml(new_text, str(path)) == keys | new:
+            return new_text
+    raise RewindError(f"{path}: its keys do not stand below one another, so add by hand:\n{dump_yaml(new)}")
 
 
 def _has_twins(path: Path) -> bool:
@@ -210,7 +292,9 @@ def _file_text(keys: dict[str, Any], command: str) -> str:
     return FILE_HEADER + f"#   {command}\n" + dump_yaml(keys)
 
 
-def _add_methods(path: Path, options: EvaluateOptions, dataset: str, methods: dict[str, Any]) -> str:
+def _add_methods(
+    path: Path, options: EvaluateOptions, dataset: str, methods: dict[str, Any], probes: Collection[str]
+) -> str:
     """A study's text with further methods, inserted before ``chance`` where that is the last one.
 
     Lines are inserted into the text rather than the YAML written anew, so that the user's comments and layout stay.
@@ -226,6 +310,11 @@ def _add_methods(path: Path, options: EvaluateOptions, dataset: str, methods: di
         raise RewindError(f"--add: {path} is about the data set {keys.get('dataset')!r}, and --data about {dataset!r}.")
     if options.settings and options.settings != (keys.get("evaluation") or {}).get("settings"):
         raise RewindError(f"--settings: all methods of a study have the same; change evaluation.settings in {path}.")
+    if more := [probe for probe in probes if probe not in ((keys.get("evaluation") or {}).get("probes") or [])]:
+        raise RewindError(
+            f"--probes: all methods of a study are asked the same: add {', '.join(more)} to evaluation.probes in "
+            f"{path}, or leave --probes out."
+        )
     if not isinstance(present, dict):
         raise RewindError(f"{path}: methods: a block of keys is expected here.")
     new: dict[str, Any] = {}

@@ -371,6 +371,24 @@ def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
     evaluate.add_argument(
         "--settings", nargs="+", default=[], help="origin, hard, binary, test (default: all that apply)"
     )
+    evaluate.add_argument(
+        "--probes",
+        action="store_true",
+        help="also ask all probes that the data and the models allow (docs/probes.md), and say what the others need",
+    )
+    evaluate.add_argument(
+        "--answers",
+        default="",
+        metavar="FILE",
+        help="CSV caption_id,item_id: captions with several right clips; implies --probes",
+    )
+    evaluate.add_argument(
+        "--foils",
+        default="",
+        metavar="FILE",
+        help="CSV caption_id,foil[,kind]: captions that are not true of the clip; --vectors then hold those of "
+        "CAPTION_ID~0, ~1, … too; implies --probes",
+    )
     evaluate.add_argument("--study", default="", help="name of the study (default: derived from the data's)")
     evaluate.add_argument(
         "--label",
@@ -402,6 +420,9 @@ def _evaluate(options: argparse.Namespace) -> int:
             options=options.option,
             settings=options.settings,
             labels=options.label,
+            probes=options.probes,
+            answers=options.answers,
+            foils=options.foils,
             add=options.add,
             cores=options.cores,
             dry=options.dry_run,

@@ -24,6 +24,7 @@ def study_dataset_faults(study: Study, dataset: Dataset) -> list[str]:
     faults = [
         *_twin_faults(study, dataset),
         *_split_faults(study, dataset),
+        *_probe_faults(study, dataset),
         *_vector_faults(study, dataset),
         *_clip_faults(study, dataset),
         *_input_faults(study, dataset),
@@ -50,6 +51,22 @@ def _twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
             yield f"{block.path(study, 'batch.twins_together')}: true {reason}; set it to false"
 
 
+def _probe_faults(study: Study, dataset: Dataset) -> Iterator[str]:
+    where = f"config/datasets/{dataset.name}.yaml"
+    probes = study.evaluation.probes
+    if "direction" in probes and dataset.why_no_twins:
+        yield f"evaluation.probes: direction needs time-reversed twins, but {where} {dataset.why_no_twins}; remove it"
+    if "answers" in probes and not (dataset.answers or dataset.source.format == "cia"):
+        yield f"evaluation.probes: answers needs right answers, and {where} has none: name a CSV with its key answers"
+    encoding = [name for name, m in study.methods.items() if not m.precomputed and "foils" in study.probes_of(name)]
+    if encoding and dataset.vectors:
+        yield f"evaluation.probes: methods.{encoding[0]} cannot encode foils, as {where} holds vectors; remove foils"
+    if "foils" in probes and not (dataset.foils or dataset.source.format in ("foils", "shapes")):
+        yield f"evaluation.probes: foils needs captions that are not true, and {where} has none: name a CSV with foils"
+    if "pairs" in probes and dataset.why_no_twins and dataset.source.format != "foils":
+        yield f"evaluation.probes: pairs needs time-reversed twins, but {where} {dataset.why_no_twins}; remove it"
+
+
 def _split_faults(study: Study, dataset: Dataset) -> Iterator[str]:
     source = dataset.source
     where = f"config/datasets/{dataset.name}.yaml"
@@ -73,6 +90,9 @@ def _vector_faults(study: Study, dataset: Dataset) -> Iterator[str]:
         yield f"backbone.kind: {kind} reads clips or images, but {where}; set kind: embeddings"
     if study.evaluation.zero_shot:
         yield f"evaluation.zero_shot: prompts and pictures need towers, but {where}; remove the key"
+    for name in study.blind_methods():
+        if study.methods[name].model != "caption_only":
+            yield f"methods.{name}.model: {study.methods[name].model} looks at frames, but {where}; remove the method"
     if study.evaluation.order:
         yield f"evaluation.order: vectors have no frames in an order, and {where}; remove the key"
     for name, method in study.methods.items():

@@ -492,6 +492,21 @@ class Dataset(ConfigModel):
         legacy_default="auto",
         pattern=r"^(auto|none|.+\.csv)$",
     )
+    answers: str | None = config_field(
+        None,
+        "CSV of right answers, for captions that have several right clips (`evaluation.probes: [answers]`): the "
+        "columns `caption_id` and `item_id`, a row per right pair; a column `setting` where there are several; with a "
+        "column `right` (1 or 0), a setting's rows name all candidates. None: those of the format, if it has some.",
+        legacy_default=None,
+        pattern=r".+\.csv$",
+    )
+    foils: str | None = config_field(
+        None,
+        "CSV of captions that are not true of a clip (`evaluation.probes: [foils]`): the columns `caption_id` (of the "
+        "true caption) and `foil`, a row per foil, and `kind`. None: those of the format, if it has some.",
+        legacy_default=None,
+        pattern=r".+\.csv$",
+    )
     max_missing: float = config_field(
         0.0, "Largest tolerated share of missing or unreadable clips, 0 to 1; above it the videos stage fails.",
         ge=0, le=1,

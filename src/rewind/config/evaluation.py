@@ -16,6 +16,14 @@ OrderControl = Literal["reversed", "shuffled", "halves", "single", "frozen"]
 """What frames are shown instead of a clip's, see :func:`rewind.evaluation.order.shown_frames`."""
 
 
+ProbeName = Literal["pairs", "answers", "foils", "direction", "geometry"]
+"""What is asked of finished runs beside their ranks, see :mod:`rewind.evaluation.probes`."""
+DIRECTION_FOLDS = 5
+"""Parts of the cross-validation of ``direction``: clips with a twin are needed in as many clusters."""
+HUBNESS_NEIGHBOURS = 10
+"""Nearest items of a caption that ``geometry`` counts; more items are needed than that."""
+
+
 class Evaluation(ConfigModel):
     """Which queries search which gallery.
 
@@ -50,13 +58,21 @@ class Evaluation(ConfigModel):
         "middle frame in the place of all). The report says what each costs every method (docs/probes.md).",
         legacy_default=[],
     )
+    probes: list[ProbeName] = config_field(
+        [],
+        "Also ask of every run (docs/probes.md): `pairs` (text, video and group score of clips with their twins), "
+        "`answers` (mAP, R@k and nDCG where captions have several right clips), `foils` (true captions against "
+        "captions that are not true), `direction` (can a linear classifier read the direction of time from features "
+        "and vectors), `geometry` (modality gap, hubness, alignment, uniformity, a threshold for `no such clip`).",
+        legacy_default=[],
+    )
     batch_size: int = config_field(64, "Number of items or captions encoded at once.", ge=1)
     pair_batch_size: int = config_field(4096, "Number of pairs scored at once by heads that score pairs.", ge=1)
     zero_shot: ZeroShot | None = config_field(
         None, "Also measure zero-shot classification of labelled images, after each epoch and for the final model."
     )
 
-    @field_validator("settings", "directions", "order")
+    @field_validator("settings", "directions", "order", "probes")
     @classmethod
     def _once(cls, names: list[str]) -> list[str]:
         return require_unique(names)

@@ -48,7 +48,10 @@ RunKey = tuple[str, int]
 """A run of a study: its method and seed."""
 SHARED_PRETRAINING_NOTE = "given one pre-training"
 RESERVED_NAMES = ("data", "rehearsal")  # folders in results/ that belong to no study
-KEYS_WITHOUT_EFFECT = {"frames": {"store", "workers", "keep_in_memory"}, "evaluation": {"cosine_gap", "order"}}
+KEYS_WITHOUT_EFFECT = {
+    "frames": {"store", "workers", "keep_in_memory"},
+    "evaluation": {"cosine_gap", "order", "probes"},
+}
 """Keys of how frames are read and of what is reported, on which no run depends."""
 _TRAINING_PURPOSES = {"sanity": "over-fit", "sweep": "try numbers of frames with"}
 
@@ -308,6 +311,30 @@ class Study(ConfigModel):
         """Methods that look at frames when they are evaluated, and can therefore be shown others."""
         return [name for name, method in self.methods.items() if method.has_towers and not method.noise]
 
+    def probed_methods(self) -> list[str]:
+        """Methods of which every run is probed: those that can be asked anything, see :meth:`probes_of`."""
+        return [name for name in self.methods if self.probes_of(name)]
+
+    def probes_of(self, method: str) -> list[str]:
+        """What is asked of a method's runs.
+
+        Of chance nothing, as its values are known; of baselines that see too little to search, pairs alone; of vectors
+        and scores from files what these can tell.
+
+        >>> methods = {"theirs": {"model": "scores", "options": {"file": "theirs.npz"}}, "meanP": {}}
+        >>> study = Study(name="s", dataset="d", methods=methods, evaluation={"probes": ["pairs", "geometry"]})
+        >>> study.probes_of("theirs"), study.probes_of("meanP")
+        (['pairs'], ['pairs', 'geometry'])
+        """
+        keys = self.methods[method]
+        if keys.model == "chance":
+            return []
+        return [
+            probe
+            for probe in self.evaluation.probes
+            if (probe == "pairs" or not keys.blind) and not keys.why_not_probed(probe)
+        ]
+
     def order_setting(self) -> str:
         """Where captions search clips whose frames are in another order."""
         return "origin" if "origin" in self.evaluation.settings else "test"
@@ -513,7 +540,7 @@ class Study(ConfigModel):
         pretrained = self.pretrained_per_seed()
 
         def varies(name: str, method: Method) -> bool:
-            if method.model == "zero_shot":
+            if method.model == "zero_shot" or method.blind:
                 return name in pretrained
             return method.precomputed and len(method.seeds or []) > 1
 
@@ -542,7 +569,11 @@ class Study(ConfigModel):
             and not method.options.get("untrained")
         }
         names = [name for name in self.methods if name in compared]
-        return names or [name for name, method in self.methods.items() if method.model != "chance"]
+        return names or [name for name, m in self.methods.items() if m.model != "chance" and not m.blind]
+
+    def blind_methods(self) -> list[str]:
+        """Baselines of Binary that see too little to answer it, in order."""
+        return [name for name, method in self.methods.items() if method.blind]
 
     def pairs(self) -> list[tuple[str, str]]:
         """The comparisons of the family that is tested: ``statistics.pairs``, else all pairs of compared methods."""
@@ -597,6 +628,8 @@ class Study(ConfigModel):
             *_text_faults(self),
             *_zero_shot_faults(self),
             *_order_faults(self),
+            *_probe_faults(self),
+            *_blind_faults(self),
             *_verdict_faults(self),
         ]
         return list(dict.fromkeys(faults))
@@ -649,7 +682,7 @@ class RunSpec(ConfigModel):
         reasons: dict[Split, str] = {"test": f"{who} is evaluated on it"}
         if not method.baseline:
             return reasons | {"train": f"{who} learns from it", "valid": f"{who} chooses its checkpoint on it"}
-        if method.model in ("ridge", "pixels", "translator"):
+        if method.model in ("ridge", "pixels", "translator") or method.blind:
             return reasons | {"train": f"{who} is fitted on it", "valid": f"{who} chooses its strength on it"}
         own_text = method.options.get("text")
         tokenizer = own_text.get("tokenizer", "clip") if isinstance(own_text, dict) else self.text.tokenizer
@@ -772,6 +805,24 @@ def _order_faults(study: Study) -> Iterator[str]:
             f"evaluation.order: viclip sees several frames at once, and methods.{frozen[0]} reads features that are "
             "computed once for all runs; remove visual from training.freeze, or set the key to []"
         )
+
+
+def _probe_faults(study: Study) -> Iterator[str]:
+    asked = {probe for name in study.methods for probe in study.probes_of(name)}
+    for probe in study.evaluation.probes:
+        if probe not in asked:
+            reasons = [reason for method in study.methods.values() if (reason := method.why_not_probed(probe))]
+            why = f" ({reasons[0]})" if reasons else ""
+            yield f"evaluation.probes: {probe}: no method here can be asked{why}; remove it, or add such a method"
+
+
+def _blind_faults(study: Study) -> Iterator[str]:
+    for name in study.blind_methods():
+        model = study.methods[name].model
+        if "binary" not in study.evaluation.settings:
+            yield f"methods.{name}.model: {model} is evaluated in binary; add it to evaluation.settings"
+        if study.methods[name].noise:
+            yield f"methods.{name}.noise: {model} has nothing to find in noise; remove the key"
 
 
 def _verdict_faults(study: Study) -> Iterator[str]:

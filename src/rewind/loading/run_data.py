@@ -8,7 +8,7 @@ are checked against the data set by ``check_precomputed_files``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +73,16 @@ class RunData:
         items, captions, _ = load_split(self.folder, self.dataset, name)
         return self.prepare(items, captions, retriever)
 
-    def prepare(self, items: pd.DataFrame, captions: pd.DataFrame, retriever: Retriever) -> PreparedSplit:
+    def prepare(
+        self, items: pd.DataFrame, captions: pd.DataFrame, retriever: Retriever, cached: bool = True
+    ) -> PreparedSplit:
         """Inputs and text of any items and captions, as far as the model covers them.
 
         Args:
             items: rows with ``item_id``, ``path``, ``reversed``.
             captions: rows with ``caption_id``, ``video_id``, ``caption``.
             retriever: the model.
+            cached: whether captions that a frozen tower has encoded are read from the cache; others are not there.
         """
         items, captions = retriever.covers(items, captions)
         own_inputs = retriever.from_captions(items, captions)
@@ -89,7 +92,7 @@ class RunData:
         text: PreparedText
         if self._embeddings is not None:
             text = self._embeddings.text(captions)
-        elif self._features is not None and "text" in self._features:
+        elif cached and self._features is not None and "text" in self._features:
             text = cached_text(self._features, captions, str(self.cache))
         else:
             text = _prepare_text(retriever, captions["caption"].tolist())
@@ -455,11 +458,15 @@ class ExpectedIds:
         where: the files that they are from, for messages.
         whole: whether every test item will be usable for certain. Clips that cannot be decoded are left out, and which
             ones these are is only known once they are prepared.
+        foils: foil_id and caption_id of captions that are not true; None: the data set has none.
+        asks_foils: whether the study asks about them, so that vectors of foils are needed too.
     """
 
     annotations: Annotations
     where: str
     whole: bool
+    foils: pd.DataFrame | None = None
+    asks_foils: bool = False
 
 
 def check_precomputed_files(method: Method, folder: Path, dataset: str, expected: ExpectedIds | None = None) -> None:
@@ -481,7 +488,9 @@ def check_precomputed_files(method: Method, folder: Path, dataset: str, expected
     else:
         retriever = load_precomputed(options)
     if expected is not None:
-        _check_expected(retriever, expected, dataset)
+        # Vectors that the workflow made before the data set had foils are made again.
+        made = any(Path(path).parts[0] == RESULTS_FOLDER for path in method.precomputed_files())
+        _check_expected(retriever, replace(expected, asks_foils=expected.asks_foils and not made), dataset)
     if is_prepared(folder, dataset) and (expected is None or _same_ids(folder, dataset, expected.annotations)):
         check_precomputed_ids(retriever, folder, dataset)
 
@@ -489,7 +498,8 @@ def check_precomputed_files(method: Method, folder: Path, dataset: str, expected
 def _check_expected(retriever: PrecomputedScores | PrecomputedEmbeddings, expected: ExpectedIds, dataset: str) -> None:
     """As :func:`check_precomputed_ids`, by the annotations; missing ids are refused if all items will be usable."""
     items, captions = expected.annotations.items, expected.annotations.captions
-    valid_ids = {"caption": captions["caption_id"], "item": items["item_id"]}
+    foils = expected.foils if expected.foils is not None else pd.DataFrame(columns=["foil_id", "caption_id"], dtype=str)
+    valid_ids = {"caption": pd.concat([captions["caption_id"], foils["foil_id"]]), "item": items["item_id"]}
     # With `only`, this data set is a part of a larger one, whose other ids may be in the files.
     for what, ids, where in _id_lists(retriever) if "only" not in expected.annotations.notes else ():
         if strangers := np.setdiff1d(ids, valid_ids[what].to_numpy(dtype=str)).tolist():
@@ -500,6 +510,15 @@ def _check_expected(retriever: PrecomputedScores | PrecomputedEmbeddings, expect
     if expected.whole:
         of_test = [table[table["split"] == "test"].reset_index(drop=True) for table in (items, captions)]
         retriever.from_captions(*retriever.covers(*of_test))
+    if expected.asks_foils and isinstance(retriever, PrecomputedEmbeddings):
+        text = retriever.all_text
+        # A caption without a vector is refused above, or is that of a twin: its foils are not asked about either.
+        absent = foils["foil_id"][foils["caption_id"].isin(text.ids) & ~foils["foil_id"].isin(text.ids)].tolist()
+        if absent:
+            raise RewindError(
+                f"{text.where}: foils without a vector: {describe_ids(absent)}; foil n of a caption, counted from 0, "
+                "has the id <caption_id>~<n>: add their vectors, or remove foils from evaluation.probes."
+            )
 
 
 def _same_ids(folder: Path, dataset: str, annotations: Annotations) -> bool:
@@ -512,7 +531,8 @@ def _same_ids(folder: Path, dataset: str, annotations: Annotations) -> bool:
 def check_precomputed_ids(retriever: Retriever, folder: Path, dataset: str) -> None:
     """Refuse ids that the data set does not have, and test ids without a vector or score.
 
-    Ids of other splits are allowed. If no twin of the test split has a vector, captions of twins need none.
+    Ids of other splits are allowed, and ids of foils (``<caption_id>~<n>``). If no twin of the test split has a vector,
+    captions of twins need none.
 
     Raises:
         RewindError: naming the ids.
@@ -523,13 +543,20 @@ def check_precomputed_ids(retriever: Retriever, folder: Path, dataset: str) -> N
         return
     is_part = "only" in read_json(folder / "captions" / "report.json").get("annotations", {})  # of a larger data set
     for what, ids, where in _id_lists(retriever) if not is_part else ():
-        if strangers := np.setdiff1d(ids, valid_ids[what].to_numpy(dtype=str)).tolist():
+        known = valid_ids[what].to_numpy(dtype=str)
+        if strangers := _without_foils(np.setdiff1d(ids, known).tolist(), set(known.tolist())):
             file = folder / "items.csv" if what == "item" else folder / "captions"
             raise RewindError(
                 f"{where}: unknown {what}s, not in data set {dataset}: {describe_ids(strangers)}; the ids are in "
                 f"{file}."
             )
     retriever.from_captions(*retriever.covers(items, captions))
+
+
+def _without_foils(ids: list[str], captions: set[str]) -> list[str]:
+    """Ids that are not of the form of a foil's, ``<caption_id>~<n>``. Which foils there are, other jobs know."""
+    parts = {name: name.rpartition("~") for name in ids}
+    return [name for name, (caption, _, n) in parts.items() if not (caption in captions and n.isdecimal())]
 
 
 def _dataset_caption_ids(folder: Path, dataset: str) -> pd.Series:

@@ -26,6 +26,7 @@ from rewind.report.results import (
     evaluated_directions,
     leading_direction,
     method_difference,
+    methods_in_order,
     tested_pairs,
     ties_every_query,
     values_by_seed,
@@ -460,7 +461,8 @@ def _setting_finding(results: Results, setting: str) -> Finding:
 
 
 def _missing_methods(results: Results, setting: str, direction: str) -> list[str]:
-    missing = [f"{results.labels[m]} ({why})" for m in results.labels if (why := results.reason(m, setting, direction))]
+    asked = methods_in_order(results, setting)
+    missing = [f"{results.labels[m]} ({why})" for m in asked if (why := results.reason(m, setting, direction))]
     return [f"Without numbers here: {', '.join(missing)}."] if missing else []
 
 

@@ -223,8 +223,9 @@ def methods_in_order(results: Results, setting: str) -> list[str]:
     With ``tables.order: primary`` each of the two parts goes from best to worst in the deciding metric, with methods
     without a result in this setting last; equal methods keep the order of the study.
     """
+    methods = [m for m in results.ordered() if setting == "binary" or m not in results.only_in_binary]
     if results.order != BEST_FIRST:
-        return results.ordered()
+        return methods
     direction, metric = leading_direction(results, setting), results.deciding(setting)
     sign = 1 if metric_of_column(metric).lower_is_better else -1
 
@@ -233,7 +234,7 @@ def methods_in_order(results: Results, setting: str) -> list[str]:
         value = 0.0 if absent else sign * metric_estimate(results, method, setting, direction, metric)
         return method in results.baselines, absent, value
 
-    return sorted(results.ordered(), key=sort_key)
+    return sorted(methods, key=sort_key)
 
 
 def rank_of_method(results: Results, method: str, setting: str, direction: str) -> tuple[float, float, float] | None:
@@ -333,6 +334,9 @@ class Results:
         zero_shot_pairs: its differences, one row per compared pair; may be empty.
         verdict: which methods are to win over which baseline; None without. The next two belong to it.
         frame_order: what frames in another order cost, one row per method, control and metric; may be empty.
+        blind: accuracy in Binary beyond the best blind baseline, one row per compared method, direction; may be empty.
+        probes: what probes measured, one row per method, probe, part, direction and metric; may be empty.
+        only_in_binary: methods that other settings' tables do not mention.
         step_time: one row per method that was timed.
         control: differences between gaps, one row per method, direction, metric; empty without a control.
         places: rank of every compared method, one row per method, setting, direction, metric; may be empty.
@@ -369,6 +373,9 @@ class Results:
     zero_shot_pairs: pd.DataFrame = field(default_factory=pd.DataFrame)
     verdict: Verdict | None = None
     frame_order: pd.DataFrame = field(default_factory=pd.DataFrame)
+    blind: pd.DataFrame = field(default_factory=pd.DataFrame)
+    probes: pd.DataFrame = field(default_factory=pd.DataFrame)
+    only_in_binary: Collection[str] = ()
     step_time: pd.DataFrame = field(default_factory=pd.DataFrame)
     control: pd.DataFrame = field(default_factory=pd.DataFrame)
     places: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -399,6 +406,10 @@ class Results:
             (row.method, row.setting, row.direction, row.metric): (float(row.rank), float(row.low), float(row.high))
             for row in self.places.itertuples()
         }
+
+    def probe(self, name: str) -> pd.DataFrame:
+        """Rows of one probe."""
+        return self.probes[self.probes["probe"] == name] if len(self.probes) else self.probes
 
     def reason(self, method: str, setting: str, direction: str = "") -> str:
         """Why a method has no numbers in a setting, or in one direction of it; empty where it has."""

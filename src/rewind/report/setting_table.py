@@ -314,7 +314,8 @@ def _rank_csv_columns(results: Results, method: str, setting: str, direction: st
 
 def reduced_family_size(results: Results, setting: str) -> int | None:
     """Number of compared pairs in a setting that lacks some methods; None if it lacks none, or nothing was compared."""
-    complete = not any(results.reason(m, setting) or results.lacking(m, setting) for m in results.labels)
+    asked = methods_in_order(results, setting)
+    complete = not any(results.reason(m, setting) or results.lacking(m, setting) for m in asked)
     if complete or results.pairs.empty:
         return None
     families = results.pairs.loc[results.pairs["setting"] == setting, "family"]

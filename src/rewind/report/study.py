@@ -71,7 +71,7 @@ class ReportFiles:
         best: JSON file of the sweep's choice.
         videos: the data set's video report.
         pretrained: ``run.json`` of every pre-training, by seed; empty without pre-training.
-        zero_shot, zero_shot_pairs, frame_order, step_time, control: CSV files of studies that have them.
+        zero_shot, zero_shot_pairs, frame_order, blind, probes, step_time, control: CSV files of studies that have them.
         places: CSV file of ranks of methods; published results may lack it.
         chance: CSV file of tests against chance in Binary; published results may lack it.
         groups: CSV file of results by group, where captions have groups.
@@ -91,6 +91,8 @@ class ReportFiles:
     zero_shot: str | None = None
     zero_shot_pairs: str | None = None
     frame_order: str | None = None
+    blind: str | None = None
+    probes: str | None = None
     step_time: str | None = None
     control: str | None = None
     places: str | None = None
@@ -122,6 +124,9 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
         zero_shot_pairs=_read_optional(files.zero_shot_pairs, ("first", "second")),
         verdict=study.tables.verdict if files.step_time else None,
         frame_order=_read_optional(files.frame_order, ("control",)),
+        blind=_read_optional(files.blind, ("best",)),
+        probes=_read_optional(files.probes, ("probe", "part", "direction", "metric")),
+        only_in_binary=study.blind_methods(),
         step_time=_read_optional(files.step_time, ("baseline",)),
         control=_read_optional(files.control, ("baseline", "control", "control_baseline")),
         places=_read_optional(files.places),
@@ -142,7 +147,9 @@ def method_labels(study: Study) -> dict[str, str]:
     return {name: method.label or name for name, method in study.methods.items()}
 
 
-MODELS_WITHOUT_TRAINING = tuple(model for model in (*MODELS_WITHOUT_BACKBONE, *ZERO_SHOT_MODELS) if model != "pixels")
+MODELS_WITHOUT_TRAINING = tuple(
+    model for model in (*MODELS_WITHOUT_BACKBONE, *ZERO_SHOT_MODELS) if model not in ("pixels", "caption_only")
+)
 """Models that learn nothing from a data set's training split; those in closed form are fitted on it."""
 
 

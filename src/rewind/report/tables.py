@@ -17,7 +17,7 @@ import pandas as pd
 from rewind.config.report import RANK_COLUMN, SEARCH_DIRECTIONS
 from rewind.errors import RewindError
 from rewind.ranking_metrics import ACCURACY_METRIC, METRICS, STRICT_ACCURACY_COLUMN, metric_of_column
-from rewind.report import cosine_gap, notes, short_notes, verdict
+from rewind.report import cosine_gap, notes, probe_tables, short_notes, verdict
 from rewind.report.cosine_gap import CosineGapResults
 from rewind.report.efficiency_table import efficiency_notes, efficiency_table
 from rewind.report.footnotes import (
@@ -117,6 +117,8 @@ class TableInputs:
         """
         if needed.startswith("gaps.") and self.gaps is None:
             return False
+        if needed.startswith("probes."):
+            return len(self.results.probe(needed.removeprefix("probes."))) > 0
         numbers = attrgetter(needed)(self)
         if isinstance(numbers, pd.DataFrame):
             return len(numbers) > 0 and (not setting or bool((numbers["setting"] == setting).any()))
@@ -846,6 +848,23 @@ def _seed_counts(results: Results) -> list[int]:
 
 # ---- All kinds -----------------------------------------------------------------------------------------------------
 
+
+def _probe_spec(probe: str) -> TableSpec:
+    def layout(inputs: TableInputs, setting: str) -> Table:
+        return probe_tables.probe_layout(inputs.results, probe, inputs.dataset)
+
+    return TableSpec(
+        f"probe_{probe}",
+        file=f"table_probe_{probe}",
+        needs=f"probes.{probe}",
+        layout=layout,
+        notes=lambda inputs, _: probe_tables.probe_notes(inputs.results, probe),
+        data=lambda inputs, _: probe_tables.probe_csv_rows(inputs.results, probe),
+        short_note=_intervals_line,
+        summary=layout,
+    )
+
+
 # To add a kind, write its functions and add an entry here.
 SPECS: tuple[TableSpec, ...] = (
     TableSpec(
@@ -879,6 +898,16 @@ SPECS: tuple[TableSpec, ...] = (
         summary=zero_shot_layout,
     ),
     TableSpec(
+        "blind",
+        file="table_blind",
+        needs="results.blind",
+        layout=lambda inputs, _: probe_tables.blind_layout(inputs.results, inputs.dataset),
+        notes=lambda inputs, _: probe_tables.blind_notes(inputs.results),
+        data=lambda inputs, _: probe_tables.blind_csv_rows(inputs.results),
+        short_note=_intervals_line,
+        summary=lambda inputs, _: probe_tables.blind_layout(inputs.results, inputs.dataset),
+    ),
+    TableSpec(
         "order",
         file="table_order",
         needs="results.frame_order",
@@ -888,6 +917,7 @@ SPECS: tuple[TableSpec, ...] = (
         short_note=_intervals_line,
         summary=order_layout,
     ),
+    *(_probe_spec(probe) for probe in probe_tables.PROBE_TABLES),
     TableSpec(
         "gap",
         file="table_gap",

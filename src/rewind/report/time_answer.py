@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -110,7 +111,7 @@ def time_answer(results: Results) -> TimeAnswer:
     title = "Which way time runs" if direction == "text_to_item" else "Against chance"
     return TimeAnswer(
         f"{title} ({setting})",
-        chance_sentences(results, rows, sorted_methods, direction),
+        [*chance_sentences(results, rows, sorted_methods, direction), *blind_sentences(results, direction)],
         _group_sentences(results, direction),
         _remarks(results, rows, direction),
     )
@@ -194,6 +195,31 @@ def chance_sentences(results: Results, rows: pd.DataFrame, found: MethodsAgainst
         parts = [f"{results.labels[m]} ({_accuracy_text(rows.loc[m])}; {why})" for m, why in found.untested.items()]
         sentences.append(f"Not tested: {_join_listed(parts)}.")
     return sentences
+
+
+def blind_sentences(results: Results, direction: str) -> list[str]:
+    """Which methods are shown to be more accurate than every blind baseline; empty without such baselines."""
+    if results.blind.empty:
+        return []
+    rows = results.blind[results.blind["direction"] == direction].sort_values("difference", ascending=False)
+    if rows.empty:
+        return []
+    beyond = (rows["p_holm"] < significance_level(results.confidence)) & (rows["difference"] > 0)
+    best = f"{results.labels[rows['best'].iloc[0]]}, {format_number(rows['blind'].iloc[0])}%"
+    listed = _join_listed([f"{results.labels[row.method]} ({_points_text(row)})" for row in rows[beyond].itertuples()])
+    others = _join_listed([results.labels[method] for method in rows.loc[~beyond, "method"]])
+    first = (
+        f"More than language or vision alone give ({best}): {listed}."
+        if listed
+        else f"No method was shown to score more than language or vision alone give ({best})."
+    )
+    return [first, f"Not shown to: {others}."] if listed and others else [first]
+
+
+def _points_text(row: Any) -> str:
+    """``+20.1 points [15.0, 25.2]``."""
+    ends = format_bounds(row.low, row.high, signed=True)
+    return f"{format_number(row.difference, signed=True)} points" + (f" [{', '.join(ends)}]" if ends else "")
 
 
 def listed_accuracies(results: Results, rows: pd.DataFrame, methods: Sequence[str]) -> str:

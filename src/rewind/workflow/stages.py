@@ -140,9 +140,12 @@ RULES: Mapping[str, Stage] = {
     "vector_report": Stage(7),
     "captions": Stage(8),
     "groups": Stage(18),
+    "answers": Stage(16),
+    "foils": Stage(16),
     # Features
     "frames": Stage(9, "frames"),
     "encode_vectors": Stage(9, "test", roots=_TORCH),
+    "encode_foil_texts": Stage(17, "test", roots=_TORCH),
     "features": Stage(12, "frames", roots=_TORCH, per_pretraining=True),
     # Training
     "sanity": Stage(10, roots=_TORCH, trains=True),
@@ -153,16 +156,20 @@ RULES: Mapping[str, Stage] = {
     # Evaluation
     "similarity": Stage(17, "test", roots=_TORCH, per_run=True),
     "order_controls": Stage(17, "test", roots=_TORCH, per_run=True),
+    "probes": Stage(18, "valid_test", roots=_TORCH, per_run=True),
     "cosines": Stage(17, "valid_test", roots=_TORCH, per_run=True),
     "zero_shot": Stage(17, "labelled", roots=_TORCH, per_run=True),
     "ranks": Stage(18, "pairs", per_run=True, metrics=True),
     "untrained_run": Stage(18, "pairs", roots=_TORCH, per_run=True, metrics=True),
+    "blind_run": Stage(18, "items", roots=_TORCH, per_run=True, metrics=True),
     "metrics": Stage(18, metrics=True),
     # Statistics
     "statistics": Stage(19, "test", metrics=True),
     "group_results": Stage(19, "test", metrics=True),
     "control": Stage(19, "test", metrics=True),
     "order_table": Stage(19, "test", metrics=True),
+    "blind_table": Stage(19, "test", metrics=True),
+    "probe_table": Stage(19, "test"),
     "cosine_gap": Stage(18),
     "zero_shot_table": Stage(18),
     "step_time": Stage(16, "rounds", roots=_TORCH),

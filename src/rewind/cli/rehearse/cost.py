@@ -487,11 +487,13 @@ class CostEstimate:
             case "pretrained":
                 return self._pretraining_factor(part)
             case "similarity" | "cosines":
-                return runs("similarity", "untrained_run") * growth("pairs")
+                return runs("similarity", "untrained_run", "blind_run") * growth("pairs")
+            case "probes":
+                return runs("probes") * growth("test")
             case "order":
                 return runs("order_controls") * growth("test")
             case "runs":
-                return runs("train", "untrained_run")
+                return runs("train", "untrained_run", "blind_run")
             case "frames":
                 return 0.0  # computed, not scaled
         return 0.0 if rule_stage(name).on_request else 1.0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rewind.config import Dataset, Study
 from rewind.config.dataset import EmbeddingsSource, MadeFrom
 from rewind.config.encoders import Encoding
 from rewind.data.groups import dataset_has_groups, group_file
+from rewind.data.questions import has_answers, has_caption_pairs, has_foils, question_files, reader_names
 from rewind.errors import RewindError
 from rewind.registry import ENCODERS, FORMATS
 from rewind.video.sources import annotation_files
@@ -134,6 +135,21 @@ class DatasetPlan:
         except (RewindError, OSError, ValueError, csv.Error):
             return False
 
+    def question_sources(self) -> list[str]:
+        """CSV files of answers and foils that its file names."""
+        return user_files(question_files(self.keys))
+
+    def question_keys(self) -> dict[str, Any]:
+        included = {"name", "source", "reverse", "answers", "foils"}
+        return self.keys.fingerprint(include=included | self._clips_key() | self._annotation_keys())
+
+    def question_files(self, probes: Iterable[str]) -> Files:
+        """Tables that probes read beside captions, by the name of the input."""
+        tables = {"answers": ["answers"] * has_answers(self.keys)}
+        tables["foils"] = ["foils", "proficiency"] * has_foils(self.keys)
+        tables["pairs"] = ["caption_pairs"] * has_caption_pairs(self.keys)
+        return {name: f"{self.folder}/captions/{name}.csv" for probe in probes for name in tables.get(probe, [])}
+
     def vector_report_keys(self) -> dict[str, Any]:
         further = set() if self.keys.vectors else {"reverse", "clips"}
         return self.keys.fingerprint(include={"name", "source"} | self._annotation_keys() | further)
@@ -196,6 +212,14 @@ class DatasetPlan:
             "local": user_files(self.encodings[encoding].files()),
         }
 
+    def encoder_files(self, encoding: str) -> list[str]:
+        """Files of the user's that a model by name is made of."""
+        return user_files(self.encodings[encoding].files())
+
+    def foil_encoding_gpus(self, encoding: str) -> int:
+        """Of a job that encodes texts in one process."""
+        return min(1, self.encoding_gpus(encoding))
+
     def encoding_keys(self, encoding: str) -> dict[str, Any]:
         return self.encodings[encoding].content()
 
@@ -256,6 +280,10 @@ class DatasetPlan:
                 return annotated.with_files(self.source_files())
             case "groups":
                 return annotated.with_files([*self.source_files(), *self.group_files()])
+            case "answers" | "foils":
+                tables = ["answers"] if rule == "answers" else ["foils", "caption_pairs", "proficiency"]
+                modules = [*annotated.modules, *reader_names(self.keys, tables)]
+                return CodeDependencies(modules, files=[*self.source_files(), *self.question_sources()])
             case "video_shard":
                 return CodeDependencies(items=self.keys.items)
             case "encode_dataset":
@@ -264,7 +292,7 @@ class DatasetPlan:
                 own = [side.name for side in sides if not side.encoder and "." in side.name]
                 files = self._encoder_files() + json_files(side.architecture for side in sides)
                 return CodeDependencies(by_name + own, files=user_files(files))
-            case "encode_vectors":
+            case "encode_vectors" | "encode_foil_texts":
                 keys = self.encodings[encoding]
                 return CodeDependencies([ENCODERS.full_name(keys.encoder)], files=user_files(keys.files()))
         return CodeDependencies()

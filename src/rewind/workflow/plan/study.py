@@ -27,6 +27,7 @@ from rewind.workflow.stages import RULES, CodeDependencies
 TRAINING_MINUTES, ENCODING_MINUTES, SHORT_MINUTES = 1440, 720, 60
 
 PICTURES = ("intervals", "intervals_column", "pairs", "gap", "training_curves", "rank_curve", "ranks", "order")
+BLIND_REASON = "it sees too little to search"
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
 DRAWN_OF_A_RUN = ("heatmap", "embedding")  # also as SVG
 
@@ -506,6 +507,32 @@ class StudyPlan:
         """Ranks of the same runs on the clips as they are."""
         return self.per_run("ranks/{method}/seed{seed}.parquet", self.order_runs())
 
+    def probes_of(self, method: str) -> list[str]:
+        return self.keys.probes_of(method)
+
+    def probed_runs(self) -> list[RunKey]:
+        """Every run that is probed."""
+        return [(method, seed) for method, seed in self.runs() if method in self.keys.probed_methods()]
+
+    def probe_files(self) -> list[str]:
+        return self.per_run("probes/{method}/seed{seed}.parquet", self.probed_runs())
+
+    def probe_inputs(self, method: str, seed: int) -> Files:
+        """What a run's probes read beside its scores: its model and its data, and what the data set asks."""
+        probes = self.probes_of(method)
+        if set(probes) <= {"pairs", "answers"}:  # scores tell
+            files: Files = {"item_table": self.item_table(), **self.captions("test")}
+            files |= {"model": self.model_inputs(method, seed, "test")["model"], "best": []}
+        else:
+            files = self.model_inputs(method, seed, "train", "valid", "test")
+        captions = self.method(method).options.get("captions", "")
+        if "foils" in probes and method in self.keys.encodings():
+            files["foil_vectors"] = captions.removesuffix("captions.npz") + "captions_and_foils.npz"
+        return files | self.dataset.question_files(probes)
+
+    def probing_gpus(self, method: str) -> int:
+        return 0 if set(self.probes_of(method)) <= {"pairs", "answers"} else self.encoding_gpus(method)
+
     # The verdict
 
     def _verdict(self) -> Verdict:
@@ -588,6 +615,10 @@ class StudyPlan:
             "best": self.best_file,
             "videos": f"{self.dataset.folder}/videos/report.csv",
         }
+        if self.keys.blind_methods():
+            files["blind"] = f"{self.folder}/statistics/blind.csv"
+        if self.keys.evaluation.probes:
+            files["probes"] = f"{self.folder}/statistics/probes.csv"
         if self.keys.evaluation.order:
             files["frame_order"] = f"{self.folder}/statistics/order.csv"
         if self.keys.pretraining:
@@ -694,14 +725,41 @@ class StudyPlan:
     def training_minutes(self, method: str) -> int:
         return SHORT_MINUTES if self.method(method).baseline else TRAINING_MINUTES
 
-    def learns_nothing(self, method: str) -> bool:
-        """Precomputed vectors and scores, and chance: one short job checks, scores and ranks them."""
-        return self.method(method).precomputed or self.method(method).model == "chance"
+    def kind_of_run(self, method: str) -> str:
+        """Which rules make a run: ``trained``, in three jobs; ``untrained`` or ``blind``, in one.
+
+        Precomputed vectors and scores, and chance, learn nothing: one short job checks, scores and ranks them.
+        """
+        keys = self.method(method)
+        if keys.precomputed or keys.model == "chance":
+            return "untrained"
+        return "blind" if keys.blind else "trained"
 
     def untrained_inputs(self, method: str, seed: int) -> Files:
         """What such a job reads: what it is made of, and the test split."""
         files = self.train_inputs(method, seed) | self.scored_inputs(method, seed)
         return {name: paths for name, paths in files.items() if name != "model"}
+
+    def blind_inputs(self, method: str, seed: int) -> Files:
+        """What a blind baseline is fitted on, chosen on and scored on; of captions alone no clip is read."""
+        files = self._learning_inputs(method, seed) | self.captions("train", "valid", "test")
+        read = self.cached_items(method, seed) if self.method(method).model == "caption_only" else {}
+        return {name: paths for name, paths in files.items() if name not in read}
+
+    def blind_settings(self) -> dict[str, str]:
+        """Settings in which blind baselines are not evaluated → the reason."""
+        return {setting: BLIND_REASON for setting in self.keys.evaluation.settings if setting != "binary"}
+
+    def blind_gpus(self, method: str) -> int:
+        """Of a job that encodes frames, unless their features are cached."""
+        keys = self.method(method)
+        return 0 if keys.model == "caption_only" or "visual" in keys.training.freeze else self.one_gpu()
+
+    def blind_minutes(self, method: str) -> int:
+        return ENCODING_MINUTES if self.blind_gpus(method) else SHORT_MINUTES
+
+    def blind_methods(self) -> list[str]:
+        return self.keys.blind_methods()
 
     def _encodes_nothing(self, method: str) -> bool:
         """Chance, word counts and closed forms on vectors."""
@@ -783,7 +841,9 @@ class StudyPlan:
                 )
             case "zero_shot":
                 return self._scored([method], seed, self.zero_shot_images())
-            case "similarity" | "order_controls" | "cosines" | "export_vectors" | "submission":
+            case "blind_run":
+                return self._scored([method], seed, self.weights())
+            case "similarity" | "order_controls" | "probes" | "cosines" | "export_vectors" | "submission":
                 return self._scored([method], seed)
             case "efficiency":
                 return self._scored([name for name, _ in self.measured_runs()], seed)

@@ -15,6 +15,7 @@ from rewind.config.dataset import Split
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.data.annotations import SPLITS, Annotations, read_annotations
 from rewind.data.groups import group_file, read_groups
+from rewind.data.questions import answer_table, foil_table, question_files
 from rewind.data.splits import check_split_overlap, shared_clusters
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
@@ -70,6 +71,24 @@ def _are_counts(value: Any) -> bool:
         isinstance(counts := value.get(split), list) and [type(count) for count in counts] == [int, int]
         for split in SPLITS
     )
+
+
+def question_faults(dataset: Dataset, cache: JsonCache) -> list[str]:
+    """What is wrong with the files of the keys ``answers`` and ``foils``, whose ids are those of the annotations."""
+    files = [*annotation_files(dataset), *question_files(dataset)]
+    cache_key = stable_hash(library_hash(), dataset.model_dump(mode="json"), list(map(file_stamp, files)))
+    if not question_files(dataset) or cache_key in cache:
+        return []
+    faults, annotations = [], cached_annotations(dataset)
+    for key, table in (("answers", answer_table), ("foils", foil_table)):
+        try:
+            if getattr(dataset, key) and annotations:
+                table(dataset, annotations)
+        except RewindError as error:
+            faults.append(str(error).removesuffix("."))
+    if cache.path and annotations and not faults:
+        cache[cache_key] = None
+    return faults
 
 
 _LAST_READ: dict[str, Annotations | None] = {}
@@ -134,6 +153,8 @@ def annotation_faults(
             continue
         if counts is None:
             continue
+        if lines := question_faults(dataset, cache):
+            of_datasets[name] = lines
         for study in studies.values():
             if study.dataset == name and (lines := list(missing_splits(study, dataset, counts))):
                 of_studies[study.name] = lines

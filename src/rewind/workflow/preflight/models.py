@@ -25,6 +25,7 @@ from typing import Any
 from rewind.config import Dataset, RunSpec, Study, Training
 from rewind.config.encoders import Encoding
 from rewind.config.study import TrainingBlock
+from rewind.data.questions import foil_table, has_foils, question_files
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
 from rewind.io.cache import JsonCache
@@ -143,7 +144,8 @@ def model_faults(study: Study, planned: PlannedModel) -> list[str]:
     faults: list[str] = []
     retriever = None
     if planned.spec.method.precomputed:
-        return [_with_key_path(line, study, planned) for line in _precomputed_file_faults(planned)]
+        lines = _precomputed_file_faults(planned, _asks_foils(study, planned))
+        return [_with_key_path(line, study, planned) for line in lines]
     with _silenced():
         with _collect_faults(faults, planned.spec):
             retriever = _meta_retriever(planned.spec)
@@ -159,29 +161,35 @@ def model_faults(study: Study, planned: PlannedModel) -> list[str]:
     return [_with_key_path(line, study, planned) for line in faults]
 
 
-def _precomputed_file_faults(planned: PlannedModel) -> list[str]:
+def _precomputed_file_faults(planned: PlannedModel, asks_foils: bool) -> list[str]:
     """What is wrong with a method's precomputed files, of all its seeds."""
     from rewind.loading.run_data import check_precomputed_files
 
     faults: list[str] = []
-    expected, name = _expected_ids(planned.dataset), planned.dataset.name
+    expected, name = _expected_ids(planned.dataset, asks_foils), planned.dataset.name
     for seed in planned.spec.method.seeds or [0]:
         with _collect_faults(faults, planned.spec, f"{planned.where}.options"):
             check_precomputed_files(planned.spec.method.for_seed(seed), Path("results/data") / name, name, expected)
     return list(dict.fromkeys(faults))
 
 
-def _expected_ids(dataset: Dataset) -> Any:
+def _asks_foils(study: Study, planned: PlannedModel) -> bool:
+    return "foils" in study.probes_of(planned.where.removeprefix("methods."))
+
+
+def _expected_ids(dataset: Dataset, asks_foils: bool) -> Any:
     """The ids that precomputed files may have, where annotations can be read before the data set is prepared."""
     from rewind.loading.run_data import ExpectedIds
     from rewind.workflow.preflight.annotations import cached_annotations
 
     try:
         annotations = cached_annotations(dataset)
+        foils = foil_table(dataset, annotations) if annotations and has_foils(dataset) else None
     except RewindError:
         return None  # reported under the data set's own file
     where = ", ".join(annotation_files(dataset)) or f"config/datasets/{dataset.name}.yaml"
-    return ExpectedIds(annotations, where, whole=dataset.vectors or not dataset.clips) if annotations else None
+    whole = dataset.vectors or not dataset.clips
+    return ExpectedIds(annotations, where, whole, foils, asks_foils) if annotations else None
 
 
 def _meta_retriever(spec: RunSpec) -> Any:
@@ -341,7 +349,8 @@ def _environment_hash() -> str:
 def _model_keys(study: Study, planned: PlannedModel) -> Any:
     zero_shot = study.evaluation.zero_shot is not None
     training = planned.block and planned.block.training.model_dump(mode="json")
-    return [planned.spec.fingerprint(), training, zero_shot, study.training.model_dump(mode="json")]
+    asks_foils = planned.spec.method.precomputed and _asks_foils(study, planned)
+    return [planned.spec.fingerprint(), training, zero_shot, study.training.model_dump(mode="json"), asks_foils]
 
 
 def _model_file_hashes(planned: PlannedModel) -> list[str]:
@@ -355,7 +364,8 @@ def _model_file_hashes(planned: PlannedModel) -> list[str]:
         data = Path("results/data") / planned.dataset.name
         files += [str(path) for path in (data / "items.csv", *sorted((data / "captions").glob("*.csv")))]
         # Ids are compared with those of the annotations, which the workflow may make first.
-        files += [*annotation_files(planned.dataset), str(sources_folder(planned.dataset.name) / READY_FILE)]
+        files += [*annotation_files(planned.dataset), *question_files(planned.dataset)]
+        files.append(str(sources_folder(planned.dataset.name) / READY_FILE))
         hashes.append(stable_hash(planned.dataset.model_dump(mode="json")))
     return hashes + [file_stamp(path) for path in files]
 
