@@ -14,6 +14,7 @@ import pandas as pd
 from checkout import ROOT
 from rewind.config import Study
 from rewind.report.efficiency_table import EFFICIENCY_COLUMNS as COSTS
+from rewind.report.probe_tables import PROBE_TABLES
 from rewind.workflow.config import load_config
 from table_numbers import chance, gaps, intervals, metrics, pairs
 from verdict_numbers import ratios
@@ -131,6 +132,24 @@ def _extras(study: Study, results: Path) -> None:
             for c in study.evaluation.order
         ]
         _write(results / "statistics/order.csv", pd.DataFrame(rows).to_csv(index=False))
+    if study.blind_methods():
+        row = {"best": study.blind_methods()[0], "setting": "binary", "metric": "R@1", "family": 3, "blind": 51.0}
+        row |= {"estimate": 80.0, "difference": 29.0, "low": 20.0, "high": 38.0, "p": 0.01, "p_holm": 0.03}
+        rows = [
+            row | {"method": m, "direction": way}
+            for way in study.evaluation.directions
+            for m in study.compared_methods()
+        ]
+        _write(results / "statistics/blind.csv", pd.DataFrame(rows).to_csv(index=False))
+    if study.evaluation.probes:
+        row = {"seeds": 3, "estimate": 60.0, "std": 1.0, "low": 50.0, "high": 70.0, "direction": "", "constant": 0}
+        rows = [
+            row | {"method": m, "probe": probe, "part": "verbs" if probe == "foils" else "", "metric": metric}
+            for m in study.probed_methods()
+            for probe in study.probes_of(m)
+            for metric in PROBE_TABLES[probe].headings or ("accuracy", "pairwise")
+        ]
+        _write(results / "statistics/probes.csv", pd.DataFrame(rows).to_csv(index=False))
     if study.evaluation.cosine_gap:
         _cosine_gaps(study, results)
     if study.backbone.kind == "embeddings":

@@ -202,6 +202,8 @@ def _stored_files(folder: Path) -> ReportFiles:
         gaps=str(folder / "gaps.csv"),
         zero_shot=if_stored("zero_shot.csv"),
         frame_order=if_stored("order.csv"),
+        blind=if_stored("blind.csv"),
+        probes=if_stored("probes.csv"),
         step_time=if_stored("step_time.csv"),
         control=if_stored("control.csv"),
         places=if_stored("ranks.csv"),

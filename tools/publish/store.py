@@ -237,6 +237,8 @@ STEP_TIME_FILES = {"step_time.csv": "step_time.csv"}
 CONTROL_FILES = {"control.csv": "statistics/control.csv"}
 CHANCE_FILES = {"chance.csv": "statistics/chance.csv"}
 ORDER_FILES = {"order.csv": "statistics/order.csv"}
+BLIND_FILES = {"blind.csv": "statistics/blind.csv"}
+PROBE_FILES = {"probes.csv": "statistics/probes.csv"}
 RANK_FILES = {"ranks.csv": "statistics/ranks.csv"}
 COSINE_GAP_FILES = {
     "cosine_gap_runs.csv": "cosine_gap.csv",
@@ -273,6 +275,8 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
     files = dict(MAIN_FILES)
     files |= CHANCE_FILES if "binary" in study.evaluation.settings else {}
     files |= ORDER_FILES if study.evaluation.order else {}
+    files |= BLIND_FILES if study.blind_methods() else {}
+    files |= PROBE_FILES if study.evaluation.probes else {}
     files |= ZERO_SHOT_FILES if study.evaluation.zero_shot else {}
     files |= STEP_TIME_FILES if study.tables.verdict else {}
     files |= CONTROL_FILES if study.tables.verdict and study.tables.verdict.control else {}
