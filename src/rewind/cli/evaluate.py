@@ -199,7 +199,7 @@ def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[s
     """The dataset, and the keys of its file; no keys where the file exists already."""
     for key, file in options.questions.items():
         if not file.endswith(".csv") or not Path(file).is_file():
-            raise RewindError(f"--{key} {file}: there is no such CSV file; correct the path.")
+            raise RewindError(f"--{key}: {file}: there is no such CSV file; correct the path.")
     if not options.data.endswith(".csv"):
         if options.videos:
             raise RewindError(f"--videos: config/datasets/{options.data}.yaml says where its clips are; remove it.")

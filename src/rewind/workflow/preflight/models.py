@@ -187,7 +187,10 @@ def _expected_ids(dataset: Dataset, asks_foils: bool) -> Any:
         foils = foil_table(dataset, annotations) if annotations and has_foils(dataset) else None
     except RewindError:
         return None  # reported under the data set's own file
-    where = ", ".join(annotation_files(dataset)) or f"config/datasets/{dataset.name}.yaml"
+    where = (
+        ", ".join([*annotation_files(dataset), *filter(None, [dataset.foils])])
+        or f"config/datasets/{dataset.name}.yaml"
+    )
     whole = dataset.vectors or not dataset.clips
     return ExpectedIds(annotations, where, whole, foils, asks_foils) if annotations else None
 
