@@ -77,19 +77,6 @@ def test_a_model_blind_to_order_ties_every_clip_with_its_twin(whole: Path) -> No
     assert not np.allclose(rows["a"], rows["b"])
 
 
-def test_foils_have_vectors_behind_those_of_captions(data: Path, model: Path, whole: Path, tmp_path: Path) -> None:
-    captions, foils = load_split(data, "tiny", "test").captions, tmp_path / "foils.csv"
-    texts = ["nobody moves", captions["caption"].iloc[0]]  # a text of its own, and that of a caption
-    write_csv(foils, pd.DataFrame({"foil_id": ["a#0~0", "b#0~0"], "caption": texts}))
-    make_test_vectors(keys("open_clip", model), data, "tiny", tmp_path / "made", "code", foils=str(foils))
-    found, before = vectors(tmp_path / "made"), vectors(whole)
-    assert found["captions"]["ids"].tolist() == [*before["captions"]["ids"], "a#0~0", "b#0~0"]
-    assert np.allclose(found["captions"]["vectors"][:-2], before["captions"]["vectors"], atol=1e-6)
-    assert (found["captions"]["vectors"][-1] == found["captions"]["vectors"][0]).all()
-    assert not np.allclose(found["captions"]["vectors"][-2], before["captions"]["vectors"], atol=1e-3)
-    assert (found["items"]["vectors"] == before["items"]["vectors"]).all()
-
-
 def test_the_record_says_how(whole: Path, model: Path) -> None:
     record = read_json(whole / "record.json")
     assert record["encoder"] == "open_clip" and record["name"] == str(model) and record["width"] == 16
