@@ -170,3 +170,28 @@ def test_foils_are_scored_with_the_clip_of_their_caption_alone(tmp_path):
     expected = pd.Series(100.0 * (scores[own, own] > scores[own + 2 * CLIPS, own]), index=captions["caption_id"])
     found = table[table["metric"] == "accuracy"].set_index("query_id")["value"]
     assert found.to_dict() == expected.to_dict()
+
+
+def test_a_run_that_reads_pixels_is_probed_block_by_block(tmp_path):
+    made = run("meanP", tmp_path)
+    data = made.data
+    whole = data.split("test", made.retriever)
+    rng = np.random.default_rng(0)
+    clips = rng.integers(0, 256, (CLIPS, FRAMES, 3, 32, 32), dtype=np.uint8)
+    pixels = torch.from_numpy(np.stack([clip[::way] for clip in clips for way in (1, -1)]).copy())
+
+    class Pixels:
+        copies = True
+
+        def __len__(self) -> int:
+            return len(pixels)
+
+        def batch(self, rows):
+            return {"pixels": pixels[rows], "mask": torch.ones(len(rows), FRAMES, dtype=torch.uint8)}
+
+    data.split = lambda name, model: PreparedSplit(whole.items, whole.captions, Pixels(), whole.text)
+    vars(made).pop("vectors", None)
+    table = values(made, "direction")
+    blocks = len(made.retriever.backbone.clip.visual.transformer.resblocks)
+    found = table[table["metric"] == "frames in a row"].groupby("part")["query_id"].count()
+    assert found.to_dict() == {"": CLIPS, **{f"block{n}": CLIPS for n in range(1, blocks + 1)}}

@@ -33,11 +33,12 @@ from rewind.evaluation.ranking import unscored_settings
 from rewind.evaluation.similarity import encode_captions, similarity_matrix
 from rewind.evaluation.twins import twin_columns
 from rewind.io.files import read_csv, write_parquet
-from rewind.loading.encode import encode_all_items, frame_features
-from rewind.loading.run_data import RunData, job_device, load_trained_model
-from rewind.models.direction import frame_sequence, pair_accuracy, probe_direction
+from rewind.loading.encode import encode_all_items, frame_features, to_main_memory
+from rewind.loading.run_data import PreparedSplit, RunData, job_device, load_trained_model
+from rewind.models.backbone import Backbone
+from rewind.models.direction import FINAL, frame_sequence, layer_features, pair_accuracy, probe_direction
 from rewind.models.precomputed import PrecomputedEmbeddings, PrecomputedScores, load_precomputed_embeddings
-from rewind.models.retriever import Retriever
+from rewind.models.retriever import Features, Retriever
 
 PROBE_KEYS = ("probe", "part", "direction", "metric")
 """Columns that name a measure."""
@@ -313,7 +314,8 @@ def probe_direction_of_time(run: ProbedRun) -> Iterator[pd.DataFrame]:
     """Which of a clip and its twin runs forward, by linear classifiers that are cross-validated by cluster.
 
     ``frames in a row``: on the features of all frames, where the towers see each frame by itself (what a head could
-    read); ``clip vector``: on the run's vectors, where it compares vectors (what its head has read).
+    read), with a part for each block of the tower where a run reads pixels; ``clip vector``: on the run's vectors,
+    where it compares vectors (what its head has read).
     """
     items, captions, _ = run.tables("test")
     items, _ = run.retriever.covers(items, captions)
@@ -323,22 +325,44 @@ def probe_direction_of_time(run: ProbedRun) -> Iterator[pd.DataFrame]:
     if (groups := asked["cluster_id"].nunique()) < DIRECTION_FOLDS:
         print(f"direction: clips with a twin in {groups} clusters; {DIRECTION_FOLDS} are needed")
         return
-    features = {}
-    backbone = run.retriever.backbone
-    if backbone is not None and backbone.sees_single_frames:
-        split = run.data.split("test", run.retriever)
-        frames = frame_features(backbone, split.inputs, run.data.spec.evaluation.batch_size, workers=split.workers)
-        batch = frames.batch(np.arange(len(frames)))
-        features["frames in a row"] = frame_sequence(batch["frames"].numpy(), batch["mask"].numpy(), where=run.model)
-    if run.retriever.compares_vectors:
-        features["clip vector"] = run.vectors.items
     backward, clusters = asked["reversed"].to_numpy(), pd.factorize(asked["cluster_id"])[0]
-    for part, values in features.items():
+    for part, metric, values in _direction_features(run):
         probed = probe_direction(values[paired], backward, clusters, DIRECTION_FOLDS, run.model)
         told = pair_accuracy(probed["score"].to_numpy(), backward, place[twin[paired]].to_numpy(), run.model)
         clips = asked.iloc[told["item"].to_numpy()]
         queries = {"query_id": clips["item_id"].to_numpy(), "cluster_id": clips["cluster_id"].to_numpy()}
-        yield pd.DataFrame({"metric": part, **queries, "value": 100 * told["right"].to_numpy()})
+        yield pd.DataFrame({"part": part, "metric": metric, **queries, "value": 100 * told["right"].to_numpy()})
+
+
+def _direction_features(run: ProbedRun) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Part, metric and features (m, D) of every item, one after the other: those of all blocks are large."""
+    backbone = run.retriever.backbone
+    if backbone is not None and backbone.sees_single_frames:
+        split, size = run.data.split("test", run.retriever), run.data.spec.evaluation.batch_size
+        for layer, frames, mask in _frames_by_layer(backbone, split, size):
+            part = "" if layer == FINAL else layer
+            yield part, "frames in a row", frame_sequence(frames, mask, where=run.model)
+    if run.retriever.compares_vectors:
+        yield "", "clip vector", run.vectors.items
+
+
+def _frames_by_layer(
+    backbone: Backbone, split: PreparedSplit, size: int
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Name, features (m, T, F) and mask (m, T) of the tower's output, and of its blocks where it reads pixels."""
+    if "frames" in split.inputs.batch(np.arange(1)):  # the output alone was cached
+        batch = frame_features(backbone, split.inputs, size, workers=split.workers).batch(np.arange(len(split.items)))
+        yield FINAL, batch["frames"].numpy(), batch["mask"].numpy()
+        return
+
+    def encode(batch: Features) -> Features:
+        layers = layer_features(backbone, batch["pixels"], batch["mask"])
+        return to_main_memory({name: layer.float() for name, layer in layers.items()} | {"mask": batch["mask"]})
+
+    encoded = encode_all_items(encode, split.inputs, size, job_device(), workers=split.workers)
+    mask = encoded.pop("mask").numpy()
+    for name in (FINAL, *(name for name in encoded if name != FINAL)):
+        yield name, encoded[name].numpy(), mask
 
 
 PROBES: Mapping[str, Probe] = {
