@@ -58,7 +58,8 @@ def _probe_faults(study: Study, dataset: Dataset) -> Iterator[str]:
         yield f"evaluation.probes: direction needs time-reversed twins, but {where} {dataset.why_no_twins}; remove it"
     if "answers" in probes and not (dataset.answers or dataset.source.format == "cia"):
         yield f"evaluation.probes: answers needs right answers, and {where} has none: name a CSV with its key answers"
-    encoding = [name for name, m in study.methods.items() if not m.precomputed and "foils" in study.probes_of(name)]
+    asked = [name for name in study.methods if "foils" in study.probes_of(name)]
+    encoding = [name for name in asked if study.methods[name].model not in MODELS_WITHOUT_BACKBONE]
     if encoding and dataset.vectors:
         yield f"evaluation.probes: methods.{encoding[0]} cannot encode foils, as {where} holds vectors; remove foils"
     if "foils" in probes and not (dataset.foils or dataset.source.format in ("foils", "shapes")):
