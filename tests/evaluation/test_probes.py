@@ -135,6 +135,13 @@ def test_geometry_is_that_of_the_runs_vectors_and_the_threshold_comes_from_valid
     assert 0 <= table.loc["auroc", "value"] <= 100 and table.loc["auroc", "query_id"] == ""
 
 
+def test_without_a_validation_split_there_is_no_threshold(tmp_path, capsys):
+    made = run("seqTransf", tmp_path)
+    whole = made.tables
+    made.tables = lambda split: whole(split) if split == "test" else SplitTables(*(t[:0] for t in whole(split)[:2]), {})
+    assert set(values(made, "geometry")["query_id"]) == {""} and "chosen on validation" in capsys.readouterr().out
+
+
 def test_answers_are_asked_by_setting_as_far_as_clips_are_there(tmp_path):
     rows = [("all", f"test{n}#0", f"test{m}", 1) for n in range(2) for m in (n, n + 2)]
     rows += [("all", "test0#0", "gone", 1), ("all", "gone#0", "test0", 1)]

@@ -289,6 +289,9 @@ def probe_geometry(run: ProbedRun) -> Iterator[pd.DataFrame]:
     yield pd.DataFrame({"metric": list(measures), "value": list(measures.values())})
     if run.data.spec.method.precomputed:
         return  # files are of the test split alone: a threshold would have to be chosen on it
+    if run.tables("valid").items["cluster_id"].nunique() < 2 or items["cluster_id"].nunique() < 2:
+        print("geometry: a threshold is chosen on validation, which has no two clusters of clips here")
+        return
     split, keys = run.data.split("valid", run.retriever), run.data.spec.evaluation
     scores = similarity_matrix(run.retriever, split.text, split.inputs, keys, job_device(), workers=split.workers)
     sides = {"valid": (scores, split.captions, split.items), "test": run.scores}
