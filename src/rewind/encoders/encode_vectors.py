@@ -25,7 +25,7 @@ from rewind.encoders.frames import batched, count_mirrored_clips, group_families
 from rewind.encoders.shards import EncodedShard
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
-from rewind.io.files import read_csv, write_json, write_npz
+from rewind.io.files import read_csv, reading_user_file, write_json, write_npz
 from rewind.progress import Progress
 from rewind.provenance import environment, hardware
 from rewind.video.shards import clip_identity
@@ -78,7 +78,7 @@ def make_foil_vectors(keys: Encoding, captions: Path, foils: Path, result: Path)
     Raises:
         RewindError: for what the encoder refuses, or vectors that cannot be compared.
     """
-    with np.load(captions, allow_pickle=False) as archive:
+    with reading_user_file(captions, "npz", "encode again"), np.load(captions, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     if "vectors" not in arrays:
         write_npz(result, **arrays)
