@@ -207,13 +207,15 @@ def blind_sentences(results: Results, direction: str) -> list[str]:
     beyond = (rows["p_holm"] < significance_level(results.confidence)) & (rows["difference"] > 0)
     best = f"{results.labels[rows['best'].iloc[0]]}, {format_number(rows['blind'].iloc[0])}%"
     listed = _join_listed([f"{results.labels[row.method]} ({_points_text(row)})" for row in rows[beyond].itertuples()])
-    others = _join_listed([results.labels[method] for method in rows.loc[~beyond, "method"]])
+    # What ties everything, or has one seed, was not tested: the sentences before say so.
+    tested = rows["p_holm"].notna()
+    others = _join_listed([results.labels[method] for method in rows.loc[~beyond & tested, "method"]])
     first = (
         f"More than language or vision alone give ({best}): {listed}."
         if listed
         else f"No method was shown to score more than language or vision alone give ({best})."
     )
-    return [first, f"Not shown to: {others}."] if listed and others else [first]
+    return [first, f"Not shown to give more: {others}."] if listed and others else [first]
 
 
 def _points_text(row: Any) -> str:
