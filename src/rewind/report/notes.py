@@ -194,6 +194,11 @@ def order_key(facts: Footnotes, percent: str, family: int, order_blind: list[str
     return _wrapped_lines(finish_sentences(sentences))
 
 
+def key_text(sentences: list[str]) -> str:
+    """Sentences below a table for a terminal."""
+    return _wrapped_lines(finish_sentences(sentences))
+
+
 def missing_methods_sentence(table: SettingResults) -> str:
     """Which methods have no numbers in a table, and why."""
     absent = [f"{row.label} ({row.absent})" for row in table.rows if row.absent]

@@ -11,6 +11,7 @@ import pandas as pd
 
 from rewind.ranking_metrics import ACCURACY_METRIC
 from rewind.report.footnotes import confidence_percent, finish_sentences
+from rewind.report.notes import key_text
 from rewind.report.results import Results, evaluated_directions, leading_direction
 from rewind.report.setting_table import metric_decimals, setting_title
 from rewind.report.table import MISSING, Cell, Column, RowGroup, Table, number_cell, slug
@@ -56,6 +57,15 @@ def blind_layout(results: Results, dataset: str) -> Table:
         slug(dataset, "binary", "blind"),
         columns,
         tuple(groups),
+        key_text([_marked_sentence(results, "*")]),
+    )
+
+
+def _marked_sentence(results: Results, mark: str) -> str:
+    counts = sorted(set(results.blind["family"].astype(int)))
+    return (
+        f"{mark}: more accurate than every blind baseline, by the largest of the p-values against each "
+        f"(intersection-union test), after Holm’s correction over {' and '.join(map(str, counts))} methods"
     )
 
 
@@ -72,14 +82,12 @@ def _blind_line(row: Any, results: Results, digits: int) -> tuple[Cell, ...]:
 
 def blind_notes(results: Results) -> list[str]:
     """The sentences below the table."""
-    family = int(results.blind["family"].max())
     return finish_sentences(
         [
             f"{BLIND_EXPLANATION}; they are fitted on the training split and chosen on validation",
             f"In brackets {confidence_percent(results.confidence)} intervals of the difference to the best one, not "
             "adjusted",
-            "Bold: more accurate than every blind baseline, by the largest of the p-values against each "
-            f"(intersection-union test), after Holm’s correction over {family} methods",
+            _marked_sentence(results, "Bold"),
         ]
     )
 
@@ -195,7 +203,8 @@ def probe_layout(results: Results, probe: str, dataset: str) -> Table:
         groups.append(RowGroup(title, lines))
     arrow = "↑" if look.higher else ""
     columns = (Column("Method", number=False), *(Column(heading, arrow) for heading in headings.values()))
-    return Table(probe.capitalize(), f"{dataset}: {look.title}", slug(dataset, probe), columns, tuple(groups))
+    title, key = f"{dataset}: {look.title}", key_text(_probe_sentences(results, probe))
+    return Table(probe.capitalize(), title, slug(dataset, probe), columns, tuple(groups), key)
 
 
 def _shown_rows(results: Results, probe: str) -> pd.DataFrame:
@@ -236,6 +245,10 @@ def _probe_cell(row: Any, digits: int) -> Cell:
 
 def probe_notes(results: Results, probe: str) -> list[str]:
     """The sentences below the table."""
+    return finish_sentences(_probe_sentences(results, probe))
+
+
+def _probe_sentences(results: Results, probe: str) -> list[str]:
     rows = results.probe(probe)
     percent = confidence_percent(results.confidence)
     sentences = [PROBE_TABLES[probe].reading]
@@ -243,4 +256,4 @@ def probe_notes(results: Results, probe: str) -> list[str]:
         sentences.append(f"In brackets {percent} intervals over training seeds and clusters of queries, not adjusted")
     if rows["low"].isna().any():
         sentences.append("±: standard deviation over seeds, of what is a property of a whole run")
-    return finish_sentences(sentences)
+    return sentences
