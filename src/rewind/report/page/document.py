@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from rewind.config import Study
 from rewind.hashing import short_hash
+from rewind.report.probe_tables import PROBE_TABLES
 from rewind.report.render import read_tables, render_template, templates_hash
 from rewind.report.table import Table
 
@@ -184,11 +185,7 @@ TABLE_ORDER = (
     "zero_shot",
     "blind",
     "order",
-    "probe_pairs",
-    "probe_answers",
-    "probe_foils",
-    "probe_direction",
-    "probe_geometry",
+    *(f"probe_{probe}" for probe in PROBE_TABLES),
     "gap",
     "groups",
     "pairs",
