@@ -27,7 +27,8 @@ def test_a_table_of_clips_becomes_a_study_of_time(here, init):
     said = init("mine/clips.csv", look=None)
     study, dataset, annotations = sound()
     assert study.evaluation.settings == ["origin", "hard", "binary"] and dataset.reverse
-    assert list(study.methods) == ["meanP", "seqTransf", "chance"] and study.training.batch.twins_together
+    assert list(study.methods) == ["meanP", "seqTransf", "caption_only", "clip_only", "chance"]
+    assert study.training.batch.twins_together
     assert study.backbone.architecture == "config/models/tiny.json" and study.pretraining, "no GPU: a small model"
     assert annotations.items["split"].value_counts().to_dict().keys() == {"train", "valid", "test"}
     assert (annotations.items["reversed"] == 1).sum() == CLIPS

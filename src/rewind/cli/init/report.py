@@ -13,6 +13,7 @@ from rewind.cli.init.sizes import TOWER_PACKAGES
 from rewind.data.annotations import SPLITS
 from rewind.data.caption_direction import words_alone_accuracy
 from rewind.errors import count_noun, first_lines
+from rewind.ranking_metrics import CHANCE_ACCURACY
 from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
 from rewind.statistics.power import few_clusters_effect
 
@@ -63,9 +64,12 @@ def _words_alone(items: Iterable[UserItem]) -> Iterator[str]:
     ]
     accuracy = words_alone_accuracy(*zip(*pairs, strict=True)) if pairs else math.nan
     if not math.isnan(accuracy):
+        above = (
+            ": accuracy in binary, item to text, says something only above that" if accuracy > CHANCE_ACCURACY else ""
+        )
         yield (
-            f"words alone tell a clip's own caption from its twin's in {accuracy:.0f}% of {len(pairs):,} pairs "
-            "(50% is chance): a method's accuracy in binary, item to text, says more only above that"
+            f"words alone tell a clip's own caption from its twin's in {accuracy:.0f}% of {len(pairs):,} pairs, where "
+            f"{CHANCE_ACCURACY:.0f}% is chance{above}"
         )
 
 

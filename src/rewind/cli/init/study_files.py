@@ -58,8 +58,9 @@ def files_to_write(
     settings, no_media = evaluation_settings(data, media), MediaReport(Path())
     sizes: StudySizes = choose_sizes(data, media or no_media, machine)
     images = media is not None and media.items == "images"
-    twins = not images and any(item.reverse and item.split == "train" for item in data.items.values())
-    subject = StudySubject(name, "images" if images else "videos", settings, twins, command)
+    splits_with_twins = set() if images else {item.split for item in data.items.values() if item.reverse}
+    twins, everywhere = "train" in splits_with_twins, {*SPLITS} <= splits_with_twins
+    subject = StudySubject(name, "images" if images else "videos", settings, twins, command, everywhere)
     source, files = _source_keys(name, data, media, split_changed)
     files[DATASETS_FOLDER / f"{name}.yaml"] = dataset_yaml(name, data, media, sizes, source, command)
     text = finished_models_yaml(subject, methods, sizes) if methods else training_study_yaml(subject, sizes, machine)
@@ -244,6 +245,7 @@ class StudySubject:
         settings: evaluation settings, among those of :data:`SETTING_COMMENTS`.
         twins: whether the training split has clips with reversed twins.
         command: what the user typed.
+        twins_everywhere: whether all splits have clips with reversed twins, so that baselines of Binary can be fitted.
     """
 
     name: str
@@ -251,6 +253,7 @@ class StudySubject:
     settings: tuple[str, ...]
     twins: bool
     command: str
+    twins_everywhere: bool = False
 
 
 SETTING_COMMENTS = {
@@ -430,7 +433,15 @@ def _method_lines(subject: StudySubject, sizes: StudySizes) -> list[str]:
     head = {"head": "seqTransf"} | head_options
     lines = [mean, yaml_line("seqTransf", head, "a transformer over frames", 1)]
     lstm = "  # seqLSTM: {head: seqLSTM}              # an LSTM over frames; tightTransf, xpool and wti likewise"
-    return [*lines, lstm, *([zero_shot] if clip else []), chance]
+    blind = []
+    if "binary" in subject.settings and subject.twins_everywhere:
+        words = {"model": "caption_only", "label": "caption only", "seeds": [0]}
+        clips = {"model": "clip_only", "label": "clip only"}
+        blind = [
+            yaml_line("caption_only", words, "how far words alone get in binary (docs/probes.md)", 1),
+            yaml_line("clip_only", clips, "and clips alone: more than both is asked of a method", 1),
+        ]
+    return [*lines, lstm, *([zero_shot] if clip else []), *blind, chance]
 
 
 def _finished_method_lines(name: str, options: Mapping[str, Any]) -> list[str]:
