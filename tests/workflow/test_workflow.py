@@ -277,6 +277,7 @@ def test_one_methods_learning_rate_retrains_that_method(workflow):
         "order_controls": 2,
         "probes": 2,
         "probe_table": 1,
+        "blind_table": 1,
         "order_table": 1,
         "ranks": 2,
         "metrics": 1,
