@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 import torch
 
-from rewind.config.evaluation import Evaluation, ProbeName
+from rewind.config.evaluation import VALUE_COLUMNS, Evaluation, ProbeName
 from rewind.data.captions import SplitTables
 from rewind.evaluation.answers import ANSWER_METRICS
 from rewind.evaluation.foils import pair_scores
 from rewind.evaluation.geometry import measure_geometry
-from rewind.evaluation.probes import PROBES, VALUE_COLUMNS, ProbedRun, QuestionFiles, compute_probes
+from rewind.evaluation.probes import PROBES, ProbedRun, QuestionFiles, compute_probes
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.loading.frame_source import CachedFrames
 from rewind.loading.run_data import PreparedSplit

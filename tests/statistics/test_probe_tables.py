@@ -8,8 +8,8 @@ import pytest
 
 from messages import refusal
 from rank_rows import ranks
+from rewind.config.evaluation import VALUE_COLUMNS
 from rewind.config.report import Statistics
-from rewind.evaluation.probes import VALUE_COLUMNS
 from rewind.statistics.comparisons import compare_methods
 from rewind.statistics.pairs import RandomFactors
 from rewind.statistics.probes import probe_tables, read_probe_values

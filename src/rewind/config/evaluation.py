@@ -18,6 +18,10 @@ OrderControl = Literal["reversed", "shuffled", "halves", "single", "frozen"]
 
 ProbeName = Literal["pairs", "answers", "foils", "direction", "geometry"]
 """What is asked of finished runs beside their ranks, see :mod:`rewind.evaluation.probes`."""
+PROBE_KEYS = ("probe", "part", "direction", "metric")
+"""Columns that name what a probe measures."""
+VALUE_COLUMNS = (*PROBE_KEYS, "query_id", "cluster_id", "value")
+"""Columns of what a run answers; ``value``: of a query, in percent, or of the whole run where ``query_id`` is empty."""
 DIRECTION_FOLDS = 5
 """Parts of the cross-validation of ``direction``: clips with a twin are needed in as many clusters."""
 HUBNESS_NEIGHBOURS = 10

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rewind.config.evaluation import DIRECTION_FOLDS, HUBNESS_NEIGHBOURS
+from rewind.config.evaluation import DIRECTION_FOLDS, HUBNESS_NEIGHBOURS, VALUE_COLUMNS
 from rewind.data.annotations import twin_of
 from rewind.data.captions import SplitTables, load_split
 from rewind.data.readers import MISSING_SCORE
@@ -40,10 +40,6 @@ from rewind.models.direction import FINAL, frame_sequence, layer_features, pair_
 from rewind.models.precomputed import PrecomputedEmbeddings, PrecomputedScores, load_precomputed_embeddings
 from rewind.models.retriever import Features, Retriever
 
-PROBE_KEYS = ("probe", "part", "direction", "metric")
-"""Columns that name a measure."""
-VALUE_COLUMNS = (*PROBE_KEYS, "query_id", "cluster_id", "value")
-"""``value``: of a query, in percent; or of the whole run in any unit, where ``query_id`` is empty."""
 WITHOUT_TWINS = "without twins"
 """In ``part`` of a run that leaves twins out."""
 
@@ -122,11 +118,11 @@ class ProbedRun:
 
 
 Probe = Callable[[ProbedRun], Iterator[pd.DataFrame]]
-"""Tables with some of :data:`VALUE_COLUMNS`; those that are left out are empty."""
+"""Tables with some of :data:`~rewind.config.evaluation.VALUE_COLUMNS`; those that are left out are empty."""
 
 
 def compute_probes(run: ProbedRun, probes: Collection[str], result: str) -> None:
-    """Write the values of a run's probes, a Parquet file with :data:`VALUE_COLUMNS`.
+    """Write the values of a run's probes, a Parquet file with :data:`~rewind.config.evaluation.VALUE_COLUMNS`.
 
     A probe that does not apply to the run, such as geometry to one that compares no vectors, has no rows. A run that
     leaves twins out (:meth:`rewind.models.retriever.Retriever.covers`) is asked about other queries in another gallery

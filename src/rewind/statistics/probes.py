@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rewind.config.evaluation import PROBE_KEYS, VALUE_COLUMNS
 from rewind.config.study import RunKey
 from rewind.errors import RewindError
-from rewind.evaluation.probes import PROBE_KEYS, VALUE_COLUMNS
 from rewind.io.files import reading_user_file
 from rewind.statistics import labels
 from rewind.statistics.inference import holm_adjusted, mean_inference
@@ -26,7 +26,7 @@ PROBE_PAIR_COLUMNS = (
 )
 
 RunValues = Mapping[str, Mapping[int, pd.DataFrame]]
-"""Method → seed → its table of values, see :data:`rewind.evaluation.probes.VALUE_COLUMNS`."""
+"""Method → seed → its table of values, see :data:`rewind.config.evaluation.VALUE_COLUMNS`."""
 
 
 def probe_tables(
