@@ -413,6 +413,8 @@ class Results:
 
     def reason(self, method: str, setting: str, direction: str = "") -> str:
         """Why a method has no numbers in a setting, or in one direction of it; empty where it has."""
+        if setting != "binary" and method in self.only_in_binary:
+            return "it sees too little to search"
         reasons = self.not_evaluated.get(method, {})
         return reasons.get(setting) or reasons.get(f"{setting} {direction}", "")
 
