@@ -18,7 +18,7 @@ STUDIES := heads_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime,$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo test test-workflows messages seeded-faults golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo gpu-check test test-workflows messages seeded-faults golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo 'make sanw_stamps         similarity-weighted negatives in topical batches, with a verdict'
 	@echo 'make translator_stamps   a learnt map from caption vectors to image vectors'
 	@echo 'make models_demo         vectors, scores and models by name beside trained ones'
+	@echo 'make gpu-check   what only a GPU can show: results, exactness, memory, speed, in up to ten minutes'
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
 	@echo 'make test-workflows   whole workflows, killed and edited, and other tests that take seconds'
 	@echo 'make messages write what tests expect Rewind to say: tests/messages.txt'
@@ -60,6 +61,11 @@ models_demo: $(VENV)/.ready-models
 	$(BIN)/python -m rewind.encoders.tiny data/tiny_models
 	$(BIN)/snakemake --cores $(CORES) --config 'studies=[$@]'
 	@cat results/$@/tables/summary.txt
+
+# One GPU, a fresh environment; MINUTES and FLAGS (--demo, --device cpu) are handed on. docs/cluster.md says what a line means.
+MINUTES ?= 10
+gpu-check: $(VENV)/.ready
+	$(BIN)/rewind doctor --gpu --minutes $(MINUTES) --json results/gpu.json $(FLAGS)
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 TESTED := $(VENV)/.ready-dev $(VENV)/.ready-towers $(VENV)/.ready-models

@@ -169,17 +169,38 @@ def _add_doctor(commands: argparse._SubParsersAction[Any]) -> None:
         "doctor",
         description="List what this machine has, what is missing, and how to get it. It looks at Python packages, "
         "ffmpeg, GPUs, memory and disk, and at the weights that the studies in config/studies need. The exit code is 1 "
-        "if something required is missing.",
+        "if something required is missing. With --gpu it checks instead what only a GPU can show, in up to ten minutes "
+        "(docs/cluster.md), and the exit code is 1 if a check has failed.",
     )
+    doctor.add_argument("--gpu", action="store_true", help="check a GPU: results, exactness, memory, speed")
+    gpu = doctor.add_argument_group("with --gpu")
+    gpu.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: only to see that the checks run (default: cuda)"
+    )
+    gpu.add_argument(
+        "--minutes", type=finite_number, default=10.0, help="start no further check after so many (default: 10)"
+    )
+    gpu.add_argument("--demo", action="store_true", help="also run the demo study, in a temporary folder")
+    gpu.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     doctor.set_defaults(command=_doctor)
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    if options.gpu:
+        return _check_gpu(options)
     from rewind.cli.doctor import examine_machine, format_findings
 
     findings = examine_machine()
     print(format_findings(findings))
     return 0 if all(finding.good or not finding.needed for finding in findings) else 1
+
+
+def _check_gpu(options: argparse.Namespace) -> int:
+    from rewind.cli.gpu_check.command import GpuCheckOptions, check_gpu
+
+    if options.json is not None:
+        check_output_file(options.json, "--json", looks_like_json)
+    return check_gpu(GpuCheckOptions(options.device, options.minutes, options.demo, options.json))
 
 
 def _add_export_clip4clip(commands: argparse._SubParsersAction[Any]) -> None:
