@@ -12,6 +12,7 @@ A block is ``<!-- published: WHAT -->…<!-- end -->``. WHAT begins with the stu
 | ``demo made`` | commit, date and machine |
 | ``demo wall`` | how long the study took, as minutes and seconds |
 | ``calibration markdown grid``, ``calibration number type-i-fisher`` | what the benchmark prints under this name |
+| ``gpu markdown table`` | likewise; what the benchmark's ``UNPUBLISHED`` says while nothing is published |
 | ``demo unmarked hard`` | the sentence as it stands, while no value of the table is significantly better than another |
 | ``sanw says verdict Win no`` | the sentence as it stands, while the column says this in every row |
 
@@ -154,7 +155,10 @@ def render_block(library: ResultsLibrary, what: str, body: str) -> str:
         raise RewindError(f"write `<study> {'|'.join(counts)} …`, as tools/publish/blocks.py lists.")
     stored = library.machines(source)
     if not stored:
-        raise NotPublished(f"nothing of {source} is published")
+        text = library.unpublished(source, arguments[0] if arguments else kind)
+        if text is None:
+            raise NotPublished(f"nothing of {source} is published")
+        return f"\n{text}\n" if kind == "markdown" else text
     if kind == "made":
         return _describe_origin(stored)
     if kind == "wall":

@@ -256,6 +256,12 @@ class ResultsLibrary:
         except RewindError as error:
             raise UnreadableResults(f"{folder}: {error}") from None
 
+    def unpublished(self, source: str, name: str) -> str | None:
+        """What a benchmark wants printed under a name while nothing of it is published; None if nothing."""
+        if not (self.root / f"benchmarks/{source}.py").is_file():
+            return None
+        return getattr(load_benchmark(self.root, source), "UNPUBLISHED", {}).get(name)
+
     def tables(self, source: str, name: str) -> dict[str, Table]:
         """Machine → its table.
 

@@ -184,8 +184,8 @@ def _store_results(root: Path, name: str, options: PublishOptions) -> None:
         results = options.results or Path("results") / name
         folder = store.publish_study(root, name, results, options.machine)
     else:
-        load_benchmark(root, name)
-        results = options.results or Path(f"results/{name}.csv")
+        module = load_benchmark(root, name)
+        results = options.results or Path(getattr(module, "FIGURES", f"results/{name}.csv"))
         folder = store.publish_benchmark(root, name, results, options.machine)
     size = sum(file.stat().st_size for file in folder.iterdir())
     print(f"{folder}: {describe_record(read_json(folder / 'record.json'))}; {size / 1000:.0f} kB")

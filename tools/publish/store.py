@@ -30,7 +30,10 @@ from rewind.workflow.config import MAIN_CONFIG, load_config, selected_studies
 
 # ---- Benchmarks with published results -----------------------------------------------------------------------------
 # A program benchmarks/<name>.py has `published(table)`, which returns name → Markdown, and may have `slim(table)`,
-# which returns the table without what need not be stored.
+# which returns the table without what need not be stored. One whose figures are no CSV has `read(figures)`, which
+# returns them as a table, and `FIGURES`, where they are; one whose figures name their machine, so that they can be
+# published on another, has `made(figures)`, with the keys of `run.json`. `UNPUBLISHED` is what documents print while
+# nothing is published, by the same names, and as `made`.
 
 
 def load_benchmark(root: Path, name: str) -> ModuleType:
@@ -89,10 +92,17 @@ def study_record(study: Study, folder: Path) -> dict[str, Any]:
     }
 
 
-def benchmark_record(name: str, figures: Path) -> dict[str, Any]:
-    """Provenance of a benchmark, whose figures name no machine: this checkout, this machine, the file's date."""
-    here = environment() | {"hardware": hardware()}
-    return _make_record(name, "benchmark", [here], [here]) | {"date": _file_date(figures)}
+def benchmark_record(name: str, figures: Path, made: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Provenance of a benchmark.
+
+    Args:
+        name: of the benchmark.
+        figures: their file.
+        made: what the figures say of their machine, commit and date; None: they say nothing, so that it is this
+            checkout, this machine and the file's date.
+    """
+    run = made or environment() | {"hardware": hardware(), "date": _file_date(figures)}
+    return _make_record(name, "benchmark", [run], [run]) | {"date": run["date"]}
 
 
 def _make_record(
@@ -307,11 +317,15 @@ def publish_benchmark(root: Path, name: str, figures: Path, machine: str | None)
     """Store the figures of ``benchmarks/<name>.py``, without what its ``slim`` leaves out, and return the folder."""
     if not figures.is_file():
         raise RewindError(f"{figures}: no such file; run `python benchmarks/{name}.py` first, or give --from FILE.")
-    record = benchmark_record(name, figures)
+    module = load_benchmark(root, name)
+    read, made, slim = (getattr(module, part, None) for part in ("read", "made", "slim"))
+    table = read(figures) if read else None  # before the former figures are deleted
+    record = benchmark_record(name, figures, made(figures) if made else None)
     folder = _machine_folder(root, record, machine)
     shutil.rmtree(folder, ignore_errors=True)
-    slim = getattr(load_benchmark(root, name), "slim", None)
-    if slim:
+    if table is not None:
+        write_csv(folder / BENCHMARK_FILE, table)
+    elif slim:
         write_csv(folder / BENCHMARK_FILE, slim(read_csv(figures, text=("seeds", "seed_sd"))))
     else:
         write_text(folder / BENCHMARK_FILE, drop_unread_columns(figures.read_text(encoding="utf-8")))

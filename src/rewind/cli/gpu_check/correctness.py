@@ -125,7 +125,7 @@ def gradient_error(found: Gradients, wanted: Gradients) -> float:
     """The largest relative error of a tensor, as this module's text defines it; infinite if one is missing.
 
     >>> wanted = {"weight": torch.tensor([3.0, 4.0]), "bias": torch.tensor([0.0])}
-    >>> gradient_error({"weight": torch.tensor([3.0, 4.5]), "bias": torch.tensor([1e-9])}, wanted)
+    >>> round(gradient_error({"weight": torch.tensor([3.0, 4.5]), "bias": torch.tensor([1e-9])}, wanted), 6)
     0.1
     """
     if found.keys() != wanted.keys() or not wanted:
