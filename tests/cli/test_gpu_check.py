@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -19,6 +20,7 @@ from rewind.cli.gpu_check.check import CannotRun, Check, PlannedCheck, Session, 
 from rewind.cli.gpu_check.command import GpuCheckOptions, check_gpu, planned_checks
 from rewind.cli.gpu_check.correctness import StepCase
 from rewind.cli.main import main
+from rewind.errors import RewindError
 from rewind.models.clip4clip import Clip4Clip
 from rewind.registry import HEADS, LOSSES, SAMPLERS
 
@@ -155,6 +157,27 @@ def test_a_killed_run_goes_on_and_a_run_that_does_not_go_on_is_found(session, mo
 
 def failing(rank: int, size: int) -> None:
     raise ValueError("not today")
+
+
+def one_fails(rank: int, size: int) -> None:
+    if rank:
+        failing(rank, size)
+    time.sleep(correctness.PROCESS_SECONDS)
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_a_process_that_failed(session):
+    began = time.monotonic()
+    with pytest.raises(RewindError, match="one_fails ended with exit code 1: ValueError: not today"):
+        correctness.start_processes(one_fails, 2, (), session.folder)
+    assert time.monotonic() - began < correctness.PROCESS_SECONDS / 2
+
+
+@pytest.mark.slow
+def test_processes_that_never_end_are_ended(session, monkeypatch):
+    monkeypatch.setattr(correctness, "PROCESS_SECONDS", 1)
+    with pytest.raises(RewindError, match="one_fails: no end after 1 s"):
+        correctness.start_processes(one_fails, 1, (), session.folder)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import tempfile
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -514,26 +515,31 @@ def start_processes(
     needs_gpu = torch.cuda.is_available()
     logs = [folder / f"{work.__name__}{rank}.log" for rank in range(count)]
     processes = [
-        context.Process(target=_work_into_log, args=(work, rank, count, arguments, logs[rank], needs_gpu))
+        # daemon: they end with this process, also after Ctrl-C.
+        context.Process(target=_work_into_log, args=(work, rank, count, arguments, logs[rank], needs_gpu), daemon=True)
         for rank in range(count)
     ]
     for process in processes:
         process.start()
-    for process in processes:
-        process.join(PROCESS_SECONDS)
+    end = time.monotonic() + PROCESS_SECONDS
+    # One that failed is waited for by the others, who would never end.
+    while any(p.exitcode is None for p in processes) and all(p.exitcode in (None, *expected) for p in processes):
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
     late = [process for process in processes if process.is_alive()]
     for process in late:
         process.kill()
         process.join()
-    if late:
-        raise RewindError(f"{work.__name__}: no end after {PROCESS_SECONDS} s; they wait for each other, or for a GPU.")
-    codes = [process.exitcode for process in processes]
+    codes = [None if process in late else process.exitcode for process in processes]
     if NO_GPU in codes:
         raise CannotRun("a process that is started anew sees no GPU")
     for code, log in zip(codes, logs, strict=True):
-        if code not in expected:
+        if code not in (None, *expected):
             lines = log.read_text(encoding="utf-8").strip().splitlines() if log.is_file() else []
             raise RewindError(f"{work.__name__} ended with exit code {code}: {lines[-1] if lines else 'no message'}")
+    if late:
+        raise RewindError(f"{work.__name__}: no end after {PROCESS_SECONDS} s; they wait for each other, or for a GPU.")
 
 
 NO_GPU = 77  # exit code of a process that sees no GPU
