@@ -17,7 +17,7 @@ models that see no picture (SugarCrepe, arXiv 2306.14610; 2306.01879), one frame
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -38,18 +38,29 @@ from rewind.models.registry import build_backbone
 from rewind.models.retriever import Features, Retriever, decode_names
 from rewind.registry import MODELS
 
-if TYPE_CHECKING:
-    from rewind.loading.run_data import PreparedSplit
-
 Validate = Callable[[Retriever], dict[str, float]]
 """A retriever → its scores on validation in Binary, see :func:`rewind.training.run.make_validator`."""
 TEXT_TO_ITEM_ACCURACY, ITEM_TO_TEXT_ACCURACY = "valid_R@1", "valid_item_to_text R@1"
 
 
+class DirectedSplit(Protocol):
+    """What a fit needs of a split, such as :class:`rewind.loading.run_data.PreparedSplit`.
+
+    Attributes:
+        items: item_id, reversed.
+        captions: video_id, caption.
+        inputs: whose ``batch(rows)`` has ``frames`` and ``mask`` of items.
+    """
+
+    items: pd.DataFrame
+    captions: pd.DataFrame
+    inputs: Any
+
+
 class BlindBaseline(Retriever):
     """A baseline that is fitted on whole splits, and evaluated in Binary alone."""
 
-    def fit_splits(self, train: PreparedSplit, valid: PreparedSplit, validate: Validate) -> None:
+    def fit_splits(self, train: DirectedSplit, valid: DirectedSplit, validate: Validate) -> None:
         """Fit on the training split; choose on validation.
 
         Args:
@@ -136,7 +147,7 @@ class CaptionOnly(BlindBaseline):
             row[: len(known)] = torch.tensor(known, dtype=torch.long)
         return numbers
 
-    def fit_splits(self, train: PreparedSplit, valid: PreparedSplit, validate: Validate) -> None:
+    def fit_splits(self, train: DirectedSplit, valid: DirectedSplit, validate: Validate) -> None:
         """Naive Bayes of :mod:`rewind.data.caption_direction`; its pseudo-count is chosen on validation."""
         clips = directed_clips(train.items, train.captions).set_index("item_id")["reversed"]
         used = train.captions[train.captions["video_id"].isin(clips.index)]
@@ -192,7 +203,7 @@ class ClipOnly(BlindBaseline):
         self.register_buffer("weight", torch.zeros(PROBE_POSITIONS * backbone.feature_width, dtype=torch.float64))
         self.register_buffer("bias", torch.zeros((), dtype=torch.float64))
 
-    def fit_splits(self, train: PreparedSplit, valid: PreparedSplit, validate: Validate) -> None:
+    def fit_splits(self, train: DirectedSplit, valid: DirectedSplit, validate: Validate) -> None:
         """:func:`rewind.models.direction.fit_direction`, its strength chosen on validation."""
         sides = [_clip_features(split) for split in (train, valid)]
         weight, bias = fit_direction(*sides[0], *sides[1], where=type(self).__name__)
@@ -215,7 +226,7 @@ class ClipOnly(BlindBaseline):
         return (text["text"] @ items["items"].T).float()
 
 
-def _clip_features(split: PreparedSplit) -> tuple[np.ndarray, np.ndarray]:
+def _clip_features(split: DirectedSplit) -> tuple[np.ndarray, np.ndarray]:
     """Features (n, D) of the clips of which both directions are described, and which of them run backward."""
     clips = directed_clips(split.items, split.captions)
     batch = split.inputs.batch(np.flatnonzero(split.items["item_id"].isin(clips["item_id"])))
@@ -253,7 +264,7 @@ class BlindProduct(BlindBaseline):
         """The towers."""
         return self.clips.backbone
 
-    def fit_splits(self, train: PreparedSplit, valid: PreparedSplit, validate: Validate) -> None:
+    def fit_splits(self, train: DirectedSplit, valid: DirectedSplit, validate: Validate) -> None:
         """Each part by itself, as the two baselines are."""
         self.captions.fit_splits(train, valid, validate)
         self.clips.fit_splits(train, valid, validate)
@@ -289,7 +300,7 @@ class SingleFrame(BlindBaseline):
         self.backbone = backbone.requires_grad_(False)
         self.register_buffer("moment", torch.tensor(0.5, dtype=torch.float64))
 
-    def fit_splits(self, train: PreparedSplit, valid: PreparedSplit, validate: Validate) -> None:
+    def fit_splits(self, train: DirectedSplit, valid: DirectedSplit, validate: Validate) -> None:
         """Nothing is fitted: the moment, from the first frame (0) to the last (1), is chosen on validation."""
         moments = tuple(float(moment) for moment in np.linspace(0, 1, PROBE_POSITIONS))
         self._best(moments, self.moment.fill_, validate, TEXT_TO_ITEM_ACCURACY)
