@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from rewind.errors import RewindError
 from rewind.evaluation import matrix as matrices
-from rewind.evaluation.matrix import FileMatrix, open_scores
+from rewind.evaluation.matrix import FileMatrix, open_scores, write_scores
 from rewind.evaluation.ranking import near_tie_share, rank_table
-from rewind.io.files import write_npz
 from rewind.report import explorer
 
 
-@pytest.fixture
-def scored(tmp_path, monkeypatch):
+@pytest.fixture(params=["stored", "compressed"])
+def scored(request, tmp_path, monkeypatch):
     """A matrix of 40 clips with twins, of few different scores so that many tie; as an array and from its file."""
     monkeypatch.setattr(matrices, "_READ_BYTES", 7 * 80 * 4)
     whole = np.random.default_rng(0).integers(0, 30, (80, 80)).astype(np.float32)
@@ -22,8 +24,8 @@ def scored(tmp_path, monkeypatch):
     items = pd.DataFrame({"item_id": ids, "path": "", "cluster_id": [i.removesuffix("_rev") for i in ids]})
     items["reversed"] = [int("_rev" in i) for i in ids]
     captions = pd.DataFrame({"video_id": ids[::-1], "caption": "x", "caption_id": [f"{i}#0" for i in ids[::-1]]})
-    arrays = {"query_ids": captions["caption_id"].to_numpy(str), "item_ids": np.array(ids)}
-    write_npz(tmp_path / "seed0.npz", similarity=whole, **arrays)
+    limit = 0 if request.param == "stored" else whole.size
+    write_scores(tmp_path / "seed0.npz", whole, captions["caption_id"].to_numpy(str), np.array(ids), limit)
     found = open_scores(tmp_path / "seed0.npz", whole=0)
     assert isinstance(found.scores, FileMatrix) and found.queries.tolist() == captions["caption_id"].tolist()
     assert [path.name for path in tmp_path.iterdir()] == ["seed0.npz"], "what it is unpacked into has no name"
@@ -70,6 +72,38 @@ def test_ranks_and_lists_of_the_file_are_those_of_the_array(scored, monkeypatch)
             np.testing.assert_array_equal(
                 explorer.twin_margins(view, read, split), explorer.twin_margins(view, whole, split)
             )
+
+
+def test_a_stored_matrix_is_read_from_the_archive_itself(tmp_path, monkeypatch):
+    scores, ids = np.arange(12, dtype=np.float32).reshape(4, 3), np.array(["a", "b", "c", "d"])
+    write_scores(tmp_path / "seed0.npz", scores, ids, ids[:3], whole=0)
+    monkeypatch.setattr(matrices.shutil, "copyfileobj", lambda *_: pytest.fail("it was copied"))
+    found = open_scores(tmp_path / "seed0.npz", whole=0)
+    np.testing.assert_array_equal(found.scores[:], scores)
+    assert found.queries.tolist() == ids.tolist() and found.gallery.tolist() == ids[:3].tolist()
+    with np.load(tmp_path / "seed0.npz") as archive:  # as anyone else would read it
+        np.testing.assert_array_equal(archive["similarity"], scores)
+
+
+def test_a_matrix_of_one_value_takes_next_to_nothing(tmp_path):
+    ids = np.array([f"v{i}" for i in range(500)])
+    write_scores(tmp_path / "seed0.npz", np.zeros((500, 500), np.float32), ids, ids, whole=0)
+    assert (tmp_path / "seed0.npz").stat().st_size < 10_000
+    np.testing.assert_array_equal(open_scores(tmp_path / "seed0.npz", whole=0).scores[:], np.zeros((500, 500)))
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_header_that_names_more_scores_than_there_are_is_refused(tmp_path, compression):
+    path, ids = tmp_path / "seed0.npz", np.array(["a", "b", "c"])
+    write_scores(path, np.ones((3, 3), np.float32), ids, ids)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["similarity.npy"] = members["similarity.npy"].replace(b"(3, 3)", b"(3, 9)")
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(RewindError, match=r"seed0\.npz.*3 x 9 scores do not fit"):
+        open_scores(path, whole=0)
 
 
 def test_a_file_that_ends_early_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""Similarity matrices that may exceed memory: a small one is read as an array, a large one in parts from a file.
+"""Similarity matrices that may exceed memory: a small one is read as an array, a large one in parts from its file.
 
 Shapes are (captions, items) throughout.
 """
@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
 from rewind.data.readers import MISSING_SCORE
-from rewind.io.files import reading_user_file
+from rewind.io.files import atomic_write, reading_user_file, write_npz
 
 MAX_SCORES_IN_MEMORY = 2**26
 """Number of scores up to which a matrix is read as an array (256 MiB of float32)."""
 
 _READ_BYTES = 2**26  # bytes read at a time
 _ARRAY_NAME = "similarity"
+_LOCAL_HEADER_BYTES = 30  # of a member of a zip file, before its name
 
 
 class LabelledScores(NamedTuple):
@@ -36,27 +38,68 @@ class LabelledScores(NamedTuple):
     gallery: np.ndarray
 
 
+def write_scores(
+    path: str | Path, scores: np.ndarray, queries: np.ndarray, gallery: np.ndarray, whole: int = MAX_SCORES_IN_MEMORY
+) -> None:
+    """Write ``similarity/<method>/seed<k>.npz``, atomically.
+
+    A matrix of more than ``whole`` scores is stored as it is, so that parts of it can be read from the archive itself:
+    compressing scores saves some 7% of the file and takes minutes. One that holds a single value, such as chance, is
+    compressed, to next to nothing.
+
+    Args:
+        path: the file.
+        scores: (n, m) float32.
+        queries, gallery: ids of the n captions and the m items.
+        whole: number of scores up to which a matrix is compressed.
+    """
+    arrays: dict[str, Any] = {_ARRAY_NAME: scores, "query_ids": queries, "item_ids": gallery}
+    if scores.size <= whole or scores.min() == scores.max():
+        write_npz(path, **arrays)
+        return
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
+
+
 def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> LabelledScores:
     """Read ``similarity/<method>/seed<k>.npz``.
 
-    A matrix of more than ``whole`` scores is unpacked once into a file without a name, beside the archive, and returned
-    as a :class:`FileMatrix`. The system deletes such a file with its last reader, however the process ends.
+    A matrix of more than ``whole`` scores is returned as a :class:`FileMatrix`, which reads parts of the archive. If
+    the archive is compressed, it is unpacked once into a file without a name, beside it. The system deletes such a file
+    with its last reader, however the process ends.
     """
     with reading_user_file(path, "matrix of scores", "make it again"):
         with np.load(path, allow_pickle=False) as archive:
-            queries, gallery = archive["query_ids"], archive["item_ids"]
-            if len(queries) * len(gallery) <= whole:
+            queries, gallery = archive["query_ids"].astype(str), archive["item_ids"].astype(str)
+            if queries.size * gallery.size <= whole:
                 return LabelledScores(archive[_ARRAY_NAME], queries, gallery)
-        with zipfile.ZipFile(path) as packed, packed.open(f"{_ARRAY_NAME}.npy") as stream:
-            shape, fortran_order, dtype = _read_npy_header(stream)
-            if not fortran_order:
-                file = tempfile.TemporaryFile(dir=Path(path).parent)  # noqa: SIM115 the matrix closes it
-                shutil.copyfileobj(stream, file, _READ_BYTES)
-                file.flush()
-                return LabelledScores(FileMatrix(file, shape, dtype, Path(path).parent), queries, gallery)
+        with zipfile.ZipFile(path) as packed:
+            member = packed.getinfo(f"{_ARRAY_NAME}.npy")
+            with packed.open(member) as stream:
+                shape, fortran_order, dtype = _read_npy_header(stream)
+                header_bytes = stream.tell()
+                if header_bytes + shape[0] * shape[1] * dtype.itemsize != member.file_size:
+                    raise ValueError(f"{shape[0]} x {shape[1]} scores do not fit {member.file_size} bytes")
+                if not fortran_order and member.compress_type == zipfile.ZIP_STORED:
+                    file, start = _open_archive(path, member)
+                    scores = FileMatrix(file, shape, dtype, Path(path).parent, start + header_bytes)
+                    return LabelledScores(scores, queries, gallery)
+                if not fortran_order:
+                    file = tempfile.TemporaryFile(dir=Path(path).parent)  # noqa: SIM115 the matrix closes it
+                    shutil.copyfileobj(stream, file, _READ_BYTES)
+                    file.flush()
+                    return LabelledScores(FileMatrix(file, shape, dtype, Path(path).parent), queries, gallery)
         # Stored column by column, which no part of Rewind writes: read as an array after all.
         with np.load(path, allow_pickle=False) as archive:
             return LabelledScores(archive[_ARRAY_NAME], queries, gallery)
+
+
+def _open_archive(path: str | Path, member: zipfile.ZipInfo) -> tuple[BinaryIO, int]:
+    """The archive, and where the content of its member begins: behind its local header (APPNOTE.TXT, 4.3.7)."""
+    file = open(path, "rb")  # noqa: SIM115 the matrix closes it
+    file.seek(member.header_offset)
+    name_bytes, extra_bytes = struct.unpack_from("<HH", file.read(_LOCAL_HEADER_BYTES), 26)
+    return file, member.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
 
 
 def fill_missing_scores(matrix: Any) -> Any:
@@ -95,6 +138,7 @@ class FileMatrix:
         shape: rows and columns.
         dtype: type of the scores.
         folder: where a second, temporary file may be written.
+        start: where the first score is in the file.
 
     >>> file = tempfile.TemporaryFile()
     >>> _ = file.write(np.arange(6, dtype=np.float32).tobytes()), file.flush()
@@ -103,8 +147,8 @@ class FileMatrix:
     ([[1.0, 2.0], [4.0, 5.0]], [1.0, 4.0])
     """
 
-    def __init__(self, file: Any, shape: tuple[int, int], dtype: np.dtype, folder: Path) -> None:
-        self._file, self.shape, self.dtype, self._folder = file, shape, dtype, folder
+    def __init__(self, file: Any, shape: tuple[int, int], dtype: np.dtype, folder: Path, start: int = 0) -> None:
+        self._file, self.shape, self.dtype, self._folder, self._start = file, shape, dtype, folder, start
         self.size, self.ndim = shape[0] * shape[1], 2
         self._step = max(1, _READ_BYTES // max(1, shape[1] * dtype.itemsize))  # rows read at a time
         self._transposed: FileMatrix | None = None
@@ -174,9 +218,9 @@ class FileMatrix:
         content = np.empty((last - first, self.shape[1]), self.dtype)
         view, done = content.data.cast("B"), 0
         while done < len(view):  # a call reads 2 GiB at most, and may read less
-            count = os.preadv(self._file.fileno(), [view[done:]], first * row_bytes + done)
+            count = os.preadv(self._file.fileno(), [view[done:]], self._start + first * row_bytes + done)
             if not count:
-                raise EOFError(f"the unpacked similarities end in row {first + done // row_bytes}")
+                raise EOFError(f"the similarities end in row {first + done // row_bytes}")
             done += count
         return content if self.floor is None else np.maximum(content, self.floor)
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from rewind.config.evaluation import Evaluation
 from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
+from rewind.evaluation.matrix import write_scores
 from rewind.hashing import content_key
-from rewind.io.files import write_npz
 from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
 from rewind.loading.run_data import PreparedText, RunData, job_device, load_trained_model
@@ -149,9 +149,5 @@ def _compute_similarity(data: RunData, model: str, result: str, world: World) ->
     keys = data.spec.evaluation
     scores = similarity_matrix(retriever, split.text, split.inputs, keys, job_device(), world, split.workers)
     if world.rank == 0:
-        write_npz(
-            result,
-            similarity=scores,
-            query_ids=split.captions["caption_id"].to_numpy(dtype=str),
-            item_ids=split.items["item_id"].to_numpy(dtype=str),
-        )
+        ids = split.captions["caption_id"].to_numpy(dtype=str), split.items["item_id"].to_numpy(dtype=str)
+        write_scores(result, scores, *ids)
