@@ -231,16 +231,22 @@ def train_run(
         return _train_run(training_job, model, history, record, metrics, world)
 
 
-def _train_run(
-    training_job: TrainingJob, model: Path, history: Path, record: Path, metrics: Path | None, world: World
-) -> dict[str, Any]:
-    began = time.monotonic()
+def _untrained(training_job: TrainingJob) -> tuple[RunData, Retriever]:
+    """Data of a checked run, and its model before the first step, with every random generator seeded."""
     seed_everything(training_job.seed, training_job.spec.method.training.deterministic)
     run_data = training_job.folder()
     check_splits(run_data.folder, training_job.spec, training_job.name)
     check_method(run_data.spec)
     retriever = build_untrained_model(run_data)
     run_data.check_tower(retriever)
+    return run_data, retriever
+
+
+def _train_run(
+    training_job: TrainingJob, model: Path, history: Path, record: Path, metrics: Path | None, world: World
+) -> dict[str, Any]:
+    began = time.monotonic()
+    run_data, retriever = _untrained(training_job)
     notes, start = _check_precomputed(training_job, run_data, retriever), weights_hash(retriever)
     state = training_job.state_file()
     rows: list[dict[str, Any]] = []
@@ -384,13 +390,8 @@ def fit_blind_run(training_job: TrainingJob, model: Path, history: Path, record:
         RewindError: where a split has no captions of both directions.
     """
     began = time.monotonic()
-    seed_everything(training_job.seed, training_job.spec.method.training.deterministic)
-    run_data = training_job.folder()
-    check_splits(run_data.folder, training_job.spec, training_job.name)
-    check_method(run_data.spec)
-    retriever = build_untrained_model(run_data)
+    run_data, retriever = _untrained(training_job)
     assert isinstance(retriever, BlindBaseline)  # the rule is of these models alone
-    run_data.check_tower(retriever)
     start = weights_hash(retriever)
     train, valid = (_with_frame_features(run_data.split(name, retriever), retriever) for name in ("train", "valid"))
     keys = training_job.spec.evaluation
