@@ -677,6 +677,7 @@ INSIDE = {
     "models/towers.py": "packages",
     "data/formats/emoji.py:_make_clip": "packages",
     "encoders/shards.py:read_shard": "own state",
+    "cli/gpu_check/correctness.py:_compare_processes": "own state",
     "cli/rehearse/measured.py:_read_job": "own state",
     "video/sources.py": "own state",
     # Of stages of the workflow, whose inputs are looked at by workflow/checksums.py before the job.
