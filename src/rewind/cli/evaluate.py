@@ -32,7 +32,7 @@ from rewind.config.load import parse_yaml, read_yaml
 from rewind.config.methods import PRECOMPUTED_MODELS
 from rewind.data.annotations import read_annotations
 from rewind.data.formats.table import read_table_rows
-from rewind.data.questions import answer_table, foil_table
+from rewind.data.questions import QUESTION_TABLES
 from rewind.errors import RewindError
 from rewind.workflow.config import MAIN_CONFIG, load_checked_config
 from rewind.workflow.job import PRINT_TABLES
@@ -41,7 +41,6 @@ from rewind.workflow.plan.study import StudyPlan
 from rewind.workflow.preflight.annotations import cached_annotations
 from rewind.workflow.preflight.checks import CACHE_FILE
 
-QUESTION_KEYS = ("answers", "foils")
 FILE_HEADER = "# Written by `rewind evaluate`; edit it as you like, and run it with:\n"
 
 
@@ -91,7 +90,7 @@ class EvaluateOptions:
     @property
     def questions(self) -> dict[str, str]:
         """Keys of a data set for the files that ask more than its captions do."""
-        return {key: file for key, file in zip(QUESTION_KEYS, (self.answers, self.foils), strict=True) if file}
+        return {key: file for key in QUESTION_TABLES if (file := getattr(self, key))}
 
 
 def evaluate_models(options: EvaluateOptions) -> int:
@@ -220,7 +219,7 @@ def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[s
         annotations = read_annotations(dataset, "")  # a fault in its rows is reported before any file is written
     except RewindError as error:
         raise RewindError(f"--data: {error}") from error
-    for key, table in (("answers", answer_table), ("foils", foil_table)):
+    for key, table in QUESTION_TABLES.items():
         try:
             if key in options.questions:
                 table(dataset, annotations)
@@ -249,7 +248,8 @@ def _differ_in_questions_alone(path: Path, keys: dict[str, Any]) -> bool:
     """Whether a data set's file has these keys, but for the files that ask more than its captions do."""
     with contextlib.suppress(RewindError):
         others = [
-            {key: value for key, value in each.items() if key not in QUESTION_KEYS} for each in (read_yaml(path), keys)
+            {key: value for key, value in each.items() if key not in QUESTION_TABLES}
+            for each in (read_yaml(path), keys)
         ]
         return others[0] == others[1]
     return False

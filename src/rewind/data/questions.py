@@ -51,7 +51,7 @@ def has_caption_pairs(dataset: Dataset) -> bool:
 
 def question_files(dataset: Dataset) -> list[str]:
     """The CSV files that the data set's keys name."""
-    return [path for path in (dataset.answers, dataset.foils) if path]
+    return [path for path in (getattr(dataset, key) for key in QUESTION_TABLES) if path]
 
 
 def make_answers(dataset: Dataset, result: str, sources: Path) -> None:
@@ -106,9 +106,7 @@ def answer_table(dataset: Dataset, annotations: Annotations | None) -> pd.DataFr
     """
     if dataset.answers is not None and annotations is not None:
         return _answers_in_file(Path(dataset.answers), annotations, dataset.only is None)
-    reader = _reader(dataset, "answers")
-    assert reader is not None  # it has answers
-    return reader(dataset.source)
+    return _read_own(dataset, "answers")
 
 
 def foil_table(dataset: Dataset, annotations: Annotations | None) -> pd.DataFrame:
@@ -125,15 +123,16 @@ def foil_table(dataset: Dataset, annotations: Annotations | None) -> pd.DataFram
     """
     if dataset.foils is not None and annotations is not None:
         return _foils_in_file(Path(dataset.foils), annotations, dataset.only is None)
-    reader = _reader(dataset, "foils")
-    assert reader is not None  # it has foils
-    return reader(dataset.source)
+    return _read_own(dataset, "foils")
+
+
+QUESTION_TABLES = {"answers": answer_table, "foils": foil_table}
+"""Key of a data set that names a CSV file → what reads it."""
 
 
 def caption_pair_count(dataset: Dataset) -> int:
     """Number of pairs of clips that are no twins."""
-    reader = _reader(dataset, "caption_pairs")
-    return len(reader(dataset.source)) if reader else 0
+    return len(_read_own(dataset, "caption_pairs")) if has_caption_pairs(dataset) else 0
 
 
 def reader_names(dataset: Dataset, tables: Iterable[str]) -> list[str]:
@@ -146,6 +145,13 @@ def _reader(dataset: Dataset, name: str) -> Callable[[Any], pd.DataFrame] | None
     if dataset.vectors or "." in dataset.source.format:
         return None  # a format of the user's own would have to be imported while the workflow is read
     return getattr(importlib.import_module(dataset_format(dataset).__module__), READERS[name], None)
+
+
+def _read_own(dataset: Dataset, name: str) -> pd.DataFrame:
+    """A table that the data set's format has."""
+    reader = _reader(dataset, name)
+    assert reader is not None  # callers ask for no other
+    return reader(dataset.source)
 
 
 def _answers_in_file(path: Path, annotations: Annotations, complete: bool) -> pd.DataFrame:

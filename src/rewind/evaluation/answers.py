@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from rewind.data.questions import ANSWER_COLUMNS
 from rewind.errors import RewindError
 
 # ---- One query: tied candidates in groups, and what is expected over their orders ----------------------------------
@@ -124,7 +125,6 @@ ANSWER_METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 # ---- All queries of a similarity matrix ----------------------------------------------------------------------------
 
-ANSWER_COLUMNS = ("setting", "caption_id", "item_id", "right")
 VALUE_COLUMNS = ("setting", "direction", "metric", "query_id", "cluster_id", "value")
 
 

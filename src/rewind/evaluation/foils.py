@@ -128,7 +128,8 @@ def pair_values(
     (['text', 'video', 'group'], [100.0, 100.0, 100.0])
     """
     sides = ("first", "second")
-    absent = next((name for side in sides for name in pairs[side] if name not in set(captions["caption_id"])), None)
+    known = set(captions["caption_id"])
+    absent = next((name for side in sides for name in pairs[side] if name not in known), None)
     if absent is not None:
         raise RewindError(
             f"caption {absent!r}: no scores, but it is one of a pair; compute those of all captions of pairs."

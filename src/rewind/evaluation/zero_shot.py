@@ -20,8 +20,8 @@ from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.io.files import write_npz
-from rewind.loading.encode import encode_all_items, encode_all_texts, to_main_memory, tower_features
-from rewind.loading.frame_source import CachedFrames, FrameSource
+from rewind.loading.encode import encode_all_texts, frame_features
+from rewind.loading.frame_source import FrameSource
 from rewind.loading.run_data import RunData, job_device, load_trained_model
 from rewind.models.backbone import Backbone
 from rewind.models.embeddings import EmbeddingTowers
@@ -131,7 +131,7 @@ class ZeroShotTask:
         backbone = require_towers(retriever)
         retriever.eval().to(device)
         if self.frozen and isinstance(self.inputs, ImageFrames):
-            self.inputs = encode_frozen_frames(backbone, self.inputs, self.keys.batch_size, device, workers)
+            self.inputs = frame_features(backbone, self.inputs, self.keys.batch_size, device, workers=workers)
         text = backbone.prepare_text(self.texts)
         self.alike = _count_identical_prompts(text, len(self.classes))
         scores = similarity_matrix(retriever, text, self.inputs, self.keys, device, world, workers)
@@ -165,17 +165,6 @@ class ZeroShotTask:
 
         vectors = encode_all_texts(text_vectors, text, size, device)["text"].double()
         return vectors.reshape(classes, -1, vectors.shape[-1]).mean(dim=1).norm(dim=-1).cpu().numpy()
-
-
-@torch.inference_mode()
-def encode_frozen_frames(
-    backbone: Backbone, inputs: FrameSource, size: int, device: torch.device, workers: int = 0
-) -> CachedFrames:
-    """Features of a frozen visual tower, in the form in which its runs read those of their own items."""
-    features = encode_all_items(
-        lambda batch: to_main_memory(tower_features(backbone, batch)), inputs, size, device, workers=workers
-    )
-    return CachedFrames(features["frames"].numpy(), features["mask"].numpy())
 
 
 def require_towers(retriever: Retriever) -> Backbone:

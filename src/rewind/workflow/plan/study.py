@@ -520,7 +520,7 @@ class StudyPlan:
     def probe_inputs(self, method: str, seed: int) -> Files:
         """What a run's probes read beside its scores: its model and its data, and what the data set asks."""
         probes = self.probes_of(method)
-        if set(probes) <= {"pairs", "answers"}:  # scores tell
+        if self._scores_tell(method):
             files: Files = {"item_table": self.item_table(), **self.captions("test")}
             files |= {"model": self.model_inputs(method, seed, "test")["model"], "best": []}
         else:
@@ -531,7 +531,11 @@ class StudyPlan:
         return files | self.dataset.question_files(probes)
 
     def probing_gpus(self, method: str) -> int:
-        return 0 if set(self.probes_of(method)) <= {"pairs", "answers"} else self.encoding_gpus(method)
+        return 0 if self._scores_tell(method) else self.encoding_gpus(method)
+
+    def _scores_tell(self, method: str) -> bool:
+        """Whether the method's probes read its matrices of scores alone, and no model."""
+        return set(self.probes_of(method)) <= {"pairs", "answers"}
 
     # The verdict
 

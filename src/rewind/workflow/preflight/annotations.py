@@ -15,7 +15,7 @@ from rewind.config.dataset import Split
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.data.annotations import SPLITS, Annotations, read_annotations
 from rewind.data.groups import group_file, read_groups
-from rewind.data.questions import answer_table, foil_table, question_files
+from rewind.data.questions import QUESTION_TABLES, question_files
 from rewind.data.splits import check_split_overlap, shared_clusters
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
@@ -80,7 +80,7 @@ def question_faults(dataset: Dataset, cache: JsonCache) -> list[str]:
     if not question_files(dataset) or cache_key in cache:
         return []
     faults, annotations = [], cached_annotations(dataset)
-    for key, table in (("answers", answer_table), ("foils", foil_table)):
+    for key, table in QUESTION_TABLES.items():
         try:
             if getattr(dataset, key) and annotations:
                 table(dataset, annotations)
