@@ -17,13 +17,17 @@ from rewind.report.explorer import (
     make_query_view,
     pack_array,
     quantise_margins,
-    top_candidates,
-    twin_margins,
+    search_results,
     unpack_array,
 )
 
 CAPTIONS, ITEMS = split(7)
 TEST = ScoredSplit.of(CAPTIONS, ITEMS)
+
+
+def results_of(view, matrix, split=TEST):
+    """The ten best candidates of every query, and margins."""
+    return search_results([view], matrix, split, 10)[0]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -34,7 +38,7 @@ def test_the_truth_stands_where_its_rank_says(setting, way, tied):
     found = make_query_view(TEST, setting, way)
     ranks = rank_table(matrix, CAPTIONS, ITEMS, [setting], [way])
     assert found.ids.tolist() == ranks["query_id"].tolist()
-    best = top_candidates(found, matrix, 10)
+    best = results_of(found, matrix).top
     assert best.shape == (len(found.ids), min(10, found.candidates.shape[-1]))
     for row, (higher, ties) in enumerate(zip(ranks["higher"], ranks["ties"], strict=True)):
         items = best[row] if way == "text_to_item" else TEST.own[best[row]]
@@ -48,7 +52,7 @@ def test_the_truth_stands_where_its_rank_says(setting, way, tied):
 
 def test_equal_scores_stand_in_the_files_order():
     found = make_query_view(TEST, "hard", "text_to_item")
-    assert top_candidates(found, np.zeros((14, 14)), 10).tolist() == [list(range(10))] * 14
+    assert results_of(found, np.zeros((14, 14))).top.tolist() == [list(range(10))] * 14
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -56,7 +60,7 @@ def test_margins_say_which_of_the_two_is_preferred(way):
     matrix = scores(len(ITEMS), 3)
     for setting in ("hard", "binary"):
         found = make_query_view(TEST, setting, way)
-        margin = twin_margins(found, matrix, TEST)
+        margin = results_of(found, matrix).margin
         for row, query in enumerate(found.queries):
             if way == "text_to_item":
                 gap = (matrix[query, found.truth[row]] - matrix[query, found.rival[row]]) / matrix[query].std()
@@ -65,8 +69,8 @@ def test_margins_say_which_of_the_two_is_preferred(way):
                 gap = (matrix[item, item] - matrix[item ^ 1, item]) / matrix[:, item].std()
             assert margin[row] == pytest.approx(gap, rel=1e-5)
         if way == "text_to_item":
-            assert (twin_margins(found, scores(len(ITEMS), 3, tied=True), TEST) == 0).all()
-    assert np.isnan(twin_margins(make_query_view(TEST, "origin", way), matrix, TEST)).all(), (
+            assert (results_of(found, scores(len(ITEMS), 3, tied=True)).margin == 0).all()
+    assert np.isnan(results_of(make_query_view(TEST, "origin", way), matrix).margin).all(), (
         "no twin in Origin's gallery"
     )
 
@@ -79,11 +83,11 @@ def test_several_captions_an_item():
     items = pd.DataFrame({"item_id": ["x", "x_rev"], "reversed": [0, 1], "path": "p", "cluster_id": "x"})
     test = ScoredSplit.of(captions, items)
     matrix = np.array([[1.0, 0], [4, 1], [2, 5], [3, 2]])
-    assert twin_margins(make_query_view(test, "hard", "item_to_text"), matrix, test) == pytest.approx(
+    assert results_of(make_query_view(test, "hard", "item_to_text"), matrix, test).margin == pytest.approx(
         [(4 - 3) / matrix[:, 0].std(), (5 - 1) / matrix[:, 1].std()]
     )
     binary = make_query_view(test, "binary", "item_to_text")
-    assert binary.candidates.tolist() == [[0, 2], [1, 3]] and top_candidates(binary, matrix, 10).tolist() == [
+    assert binary.candidates.tolist() == [[0, 2], [1, 3]] and results_of(binary, matrix, test).top.tolist() == [
         [2, 0],
         [1, 3],
     ]
@@ -103,7 +107,7 @@ def test_runs_are_stored_as_they_are():
     run = hard["runs"]["seqLSTM/0"]
     ranks = rank_table(matrix, CAPTIONS, ITEMS, ["hard"], ["text_to_item"])["rank"]
     assert unpack_array(run["rank"], "f4").tolist() == ranks.tolist()
-    assert unpack_array(run["top"], "u2").reshape(-1, 10).tolist() == top_candidates(found, matrix, 10).tolist()
+    assert unpack_array(run["top"], "u2").reshape(-1, 10).tolist() == results_of(found, matrix).top.tolist()
     assert (hard["gallery"], hard["top"], hard["wide"]) == (14, 10, False)
     assert unpack_array(hard["queries"], "i4").tolist() == list(range(14))
 

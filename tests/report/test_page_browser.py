@@ -6,7 +6,7 @@ import time
 import pytest
 
 from page_numbers import METHODS, explorer, page, scores
-from rewind.report.explorer import make_query_view, twin_margins
+from rewind.report.explorer import make_query_view, search_results
 from tabs import counted, opened, pick, settled, words
 
 try:
@@ -49,7 +49,7 @@ def test_sorting_by_confusion_with_the_twin(tab):
     made, _ = explorer(CLIPS, ["seqLSTM"])
     hard = make_query_view(made.split, "hard", "text_to_item")
     # The page's second method: its matrices are those of scores(…, 10 + seed).
-    found = [twin_margins(hard, scores(2 * CLIPS, 10 + seed), made.split) for seed in range(3)]
+    found = [search_results([hard], scores(2 * CLIPS, 10 + seed), made.split, k=0)[0].margin for seed in range(3)]
     confused = sum((margin < 0) + 0.5 * (margin == 0) for margin in found)
     most = {made.split.captions["caption"][i] for i in range(2 * CLIPS) if confused[i] == confused.max()}
     shown = words(tab)

@@ -13,9 +13,10 @@ settings that would depend on such pairs are found and left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ import pandas as pd
 from rewind.data.annotations import twin_of
 from rewind.data.readers import MISSING_SCORE
 from rewind.errors import RewindError
-from rewind.evaluation.twins import binary_candidates
+from rewind.evaluation.twins import binary_candidates, twin_columns
 from rewind.ranking_metrics import BINARY_GALLERY, METRICS, expected_worth, hits, median_rank_with_ties, reciprocal_rank
 
 # ---- Settings: which queries search which gallery ------------------------------------------------------------------
@@ -278,19 +279,19 @@ def rank_table(
     0      a#0       0     0   1.0
     1      b#0       0     1   1.5
     """
-    _check_matrix(similarity, captions, items, where)
     captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
-    tables = []
-    for setting in settings:
-        selection = setting_selection(setting, captions, items)
-        for direction in directions:
-            if selection.binary:
-                table = _rank_binary(similarity, captions, items, selection, direction)
-            elif direction == "text_to_item":
-                table = _rank_text_to_item(similarity, captions, items, selection)
-            else:
-                table = _rank_item_to_text(similarity, captions, items, selection, item_to_text == BEST_CAPTION)
-            tables.append(table.assign(setting=setting, direction=direction))
+    _check_matrix(similarity, captions, items, where)
+    searches = [
+        _make_search(setting_selection(setting, captions, items), direction, captions, items, item_to_text)
+        for setting in settings
+        for direction in directions
+    ]
+    own = _positions(items["item_id"])[captions["video_id"]].to_numpy()
+    # Two passes over the matrix, which may be a file: the second compares all scores with those of the truths.
+    pairs = pair_scores(similarity, own, twin_columns(items["item_id"].tolist()))
+    _refuse_invalid(pairs, captions, items, where)
+    _count_rivals(similarity, own, pairs, searches, item_to_text)
+    tables = [search.table(captions, items) for search in searches]
     table = pd.concat(tables, ignore_index=True)
     table["rank"] = 1 + table["higher"] + table["ties"] / 2  # the mean over all orders of the tied items
     return table[["query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id", "gallery"]]
@@ -343,29 +344,56 @@ def _check_matrix(similarity: np.ndarray, captions: pd.DataFrame, items: pd.Data
     for name, ids in (("caption", captions["caption_id"]), ("item", items["item_id"])):
         if ids.duplicated().any():
             raise RewindError(f"{where}: the {name} id {ids[ids.duplicated()].iloc[0]!r} occurs twice.")
-    if not all(np.isfinite(similarity[rows]).all() for rows in row_blocks(*similarity.shape)):
-        invalid = ~np.isfinite(similarity)
-        row, column = np.argwhere(invalid)[0]
-        raise RewindError(
-            f"{where}: {int(invalid.sum())} scores are not numbers, first for caption "
-            f"{captions['caption_id'].iloc[row]!r} and item {items['item_id'].iloc[column]!r}; train this run again."
-        )
 
 
-def _count_higher_and_ties(
-    scores: np.ndarray, truth: np.ndarray, positive: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Per row, the columns scored above ``truth`` and those scored equal to it, ``positive`` ones aside.
+class PairScores(NamedTuple):
+    """Scores of captions for the item that they describe and for its twin, and what is wrong in their matrix.
+
+    Attributes:
+        own, twin: (n,); -inf for an item without a twin.
+        invalid: number of scores of the whole matrix that are not finite.
+        first_invalid: row and column of the first of them.
+    """
+
+    own: np.ndarray
+    twin: np.ndarray
+    invalid: int
+    first_invalid: tuple[int, int]
+
+
+def pair_scores(similarity: np.ndarray, own: np.ndarray, twin: np.ndarray) -> PairScores:
+    """Collect the scores of captions for their item and its twin in one pass over the matrix.
 
     Args:
-        scores: (n, m).
-        truth: (n,), the score of each row's own item.
-        positive: bool (n, m), columns that are correct: they never count against the truth.
+        similarity: (n, m).
+        own: (n,) column of each caption's item.
+        twin: (m,) column of each item's twin, -1 where it has none.
+
+    >>> pair_scores(np.array([[0.9, 0.2], [0.4, 0.7]]), own=np.array([0, 1]), twin=np.array([1, 0])).twin.tolist()
+    [0.2, 0.4]
     """
-    other = ~positive
-    higher = ((scores > truth[:, None]) & other).sum(axis=1)
-    ties = ((scores == truth[:, None]) & other).sum(axis=1)  # exactly equal: no tolerance, see near_tie_share
-    return higher, ties
+    own_scores, twin_scores = np.empty((2, len(own)), similarity.dtype)
+    invalid, first = 0, (0, 0)
+    for rows in row_blocks(*similarity.shape):
+        block = similarity[rows]
+        places, partner = np.arange(len(block)), twin[own[rows]]
+        own_scores[rows] = block[places, own[rows]]
+        twin_scores[rows] = np.where(partner >= 0, block[places, partner], -np.inf)
+        finite = np.isfinite(block)
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0].tolist()
+            first = first if invalid else (rows.start + row, column)
+            invalid += finite.size - int(np.count_nonzero(finite))
+    return PairScores(own_scores, twin_scores, invalid, first)
+
+
+def _refuse_invalid(pairs: PairScores, captions: pd.DataFrame, items: pd.DataFrame, where: str) -> None:
+    if pairs.invalid:
+        row, column = pairs.first_invalid
+        raise RewindError(
+            f"{where}: {pairs.invalid} scores are not numbers, first for caption {captions['caption_id'].iloc[row]!r} "
+            f"and item {items['item_id'].iloc[column]!r}; train this run again."
+        )
 
 
 def row_blocks(rows: int, columns: int) -> Iterator[slice]:
@@ -378,53 +406,135 @@ def row_blocks(rows: int, columns: int) -> Iterator[slice]:
     return (slice(top, min(top + step, rows)) for top in range(0, rows, step))
 
 
-def _rank_text_to_item(
-    similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, selection: SettingSelection
-) -> pd.DataFrame:
-    queries, gallery = captions.iloc[selection.captions], items.iloc[selection.items]
-    own = _positions(gallery["item_id"])[queries["video_id"]].to_numpy()  # column of each query's item
-    higher, ties = np.zeros((2, len(queries)), np.int64)
-    for rows in row_blocks(len(queries), len(gallery)):
-        scores = similarity[np.ix_(selection.captions[rows], selection.items)]
-        positive = own[rows, None] == np.arange(len(gallery))
-        higher[rows], ties[rows] = _count_higher_and_ties(scores, scores[np.arange(len(scores)), own[rows]], positive)
-    clusters = gallery["cluster_id"].to_numpy()[own]
-    return _rank_rows(queries["caption_id"].to_numpy(), higher, ties, clusters, len(gallery))
+@dataclass
+class _Search:
+    """Queries of one setting and direction, and how many candidates score above the truth and equal to it.
+
+    Attributes:
+        selection: captions and items of the setting.
+        direction: ``text_to_item`` or ``item_to_text``.
+        queries: (q,) rows or columns of the matrix; in Binary captions.
+        clusters: (q,) of each query.
+        gallery: number of candidates.
+        rivals: (q,) in Binary, the captions whose score for the twin of their item is the rival's.
+        higher, ties: int64 (q,); ties are exactly equal scores, without tolerance (see :func:`near_tie_share`).
+    """
+
+    selection: SettingSelection
+    direction: str
+    queries: np.ndarray
+    clusters: np.ndarray
+    gallery: int
+    rivals: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        self.higher, self.ties = np.zeros((2, len(self.queries)), np.int64)
+
+    def table(self, captions: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
+        """One row per query, without its rank."""
+        to_captions = self.direction == "item_to_text" and not self.selection.binary
+        ids = (items["item_id"] if to_captions else captions["caption_id"]).to_numpy()[self.queries]
+        columns = {"query_id": ids, "higher": self.higher, "ties": self.ties, "cluster_id": self.clusters}
+        return pd.DataFrame(columns | {"gallery": self.gallery}).assign(
+            setting=self.selection.setting, direction=self.direction
+        )
 
 
-def _rank_item_to_text(
-    similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, selection: SettingSelection, best: bool
-) -> pd.DataFrame:
-    texts = captions.iloc[selection.captions]
-    has_caption = items["item_id"].isin(texts["video_id"]).to_numpy()[selection.items]
-    columns = selection.items[has_caption]  # an item without a caption is not a query: nothing is correct for it
-    queries = items.iloc[columns]
-    owner = _positions(queries["item_id"])[texts["video_id"]].to_numpy()  # query of each caption
-    searched = selection.captions
-    if best:  # an item's captions are put next to one another, to be replaced by their maximum
-        order = np.argsort(owner, kind="stable")
-        owner, searched = owner[order], searched[order]
-        first = np.searchsorted(owner, np.arange(len(queries)))
-    higher, ties = np.zeros((2, len(queries)), np.int64)
-    for rows in row_blocks(len(queries), len(texts)):
-        scores = similarity[np.ix_(searched, columns[rows])].T
-        if best:
-            scores = np.maximum.reduceat(scores, first, axis=1)
-        positive = np.arange(len(queries))[rows, None] == (np.arange(len(queries)) if best else owner)
-        truth = np.where(positive, scores, -np.inf).max(axis=1)  # the item's best caption
-        higher[rows], ties[rows] = _count_higher_and_ties(scores, truth, positive)
-    size = len(queries) if best else len(texts)
-    return _rank_rows(queries["item_id"].to_numpy(), higher, ties, queries["cluster_id"].to_numpy(), size)
+def _make_search(
+    selection: SettingSelection, direction: str, captions: pd.DataFrame, items: pd.DataFrame, item_to_text: str
+) -> _Search:
+    clusters, texts = items["cluster_id"].to_numpy(), captions["video_id"].iloc[selection.captions]
+    if selection.binary:
+        rows, columns = binary_candidates(captions, items, selection.captions, direction)
+        # The rival of a clip's caption is that of the twin, whose own twin the clip is.
+        rivals = selection.captions if direction == "text_to_item" else rows[:, 1]
+        return _Search(selection, direction, selection.captions, clusters[columns[:, 0]], BINARY_GALLERY, rivals)
+    if direction == "text_to_item":
+        own = _positions(items["item_id"])[texts].to_numpy()
+        return _Search(selection, direction, selection.captions, clusters[own], len(selection.items))
+    # An item without a caption is not a query: nothing is correct for it.
+    queries = selection.items[items["item_id"].isin(texts).to_numpy()[selection.items]]
+    gallery = len(queries) if item_to_text == BEST_CAPTION else len(selection.captions)
+    return _Search(selection, direction, queries, clusters[queries], gallery)
 
 
-def _rank_binary(
-    similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, selection: SettingSelection, direction: str
-) -> pd.DataFrame:
-    rows, columns = binary_candidates(captions, items, selection.captions, direction)
-    truth, rival = similarity[rows, columns].T
-    clusters = items["cluster_id"].to_numpy()[columns[:, 0]]
-    ids = captions["caption_id"].to_numpy()[selection.captions]
-    return _rank_rows(ids, (rival > truth).astype(int), (rival == truth).astype(int), clusters, BINARY_GALLERY)
+def _count_rivals(
+    similarity: np.ndarray, own: np.ndarray, pairs: PairScores, searches: list[_Search], item_to_text: str
+) -> None:
+    """Fill in the counts of all searches in one pass over the matrix; best captions take one more each."""
+    by_block: list[Callable[[slice, np.ndarray], None]] = []
+    for search in searches:
+        if search.rivals is not None:
+            truth, rival = pairs.own[search.queries], pairs.twin[search.rivals]
+            search.higher, search.ties = (rival > truth).astype(np.int64), (rival == truth).astype(np.int64)
+        elif search.direction == "text_to_item":
+            by_block.append(partial(_count_items, search, pairs.own))
+        elif item_to_text == BEST_CAPTION:
+            _count_best_captions(similarity, own, search)
+        else:
+            captions = search.selection.captions
+            best = np.full(similarity.shape[1], -np.inf, similarity.dtype)
+            np.maximum.at(best, own[captions], pairs.own[captions])  # an item's truth is its best caption
+            # Its other captions are correct too: none is above the truth, and those at it are no ties.
+            at_truth = captions[pairs.own[captions] == best[own[captions]]]
+            search.ties -= np.bincount(own[at_truth], minlength=similarity.shape[1])[search.queries]
+            by_block.append(partial(_count_captions, search, best[search.queries]))
+    for rows in row_blocks(*similarity.shape) if by_block else ():
+        block = similarity[rows]
+        for count in by_block:
+            count(rows, block)
+
+
+def _count_items(search: _Search, own_scores: np.ndarray, rows: slice, block: np.ndarray) -> None:
+    """Items above and at the truth of those captions that are among some rows of the matrix, ``block`` (r, m)."""
+    here = slice(*np.searchsorted(search.queries, (rows.start, rows.stop)))
+    captions = search.queries[here]
+    scores, truth = matrix_part(block, captions - rows.start, search.selection.items), own_scores[captions, None]
+    search.higher[here] = np.count_nonzero(scores > truth, axis=1)
+    search.ties[here] = np.count_nonzero(scores == truth, axis=1) - 1  # without the truth itself
+
+
+def _count_captions(search: _Search, truth: np.ndarray, rows: slice, block: np.ndarray) -> None:
+    """Captions among some rows of the matrix, ``block`` (r, m), that are above and at the truth (q,) of each item."""
+    captions = search.selection.captions
+    here = slice(*np.searchsorted(captions, (rows.start, rows.stop)))
+    scores = matrix_part(block, captions[here] - rows.start, search.queries)
+    search.higher += np.count_nonzero(scores > truth, axis=0)
+    search.ties += np.count_nonzero(scores == truth, axis=0)
+
+
+def _count_best_captions(similarity: np.ndarray, own: np.ndarray, search: _Search) -> None:
+    """Items whose best caption is above and at that of each query item, which searches one caption of every item."""
+    owner = np.searchsorted(search.queries, own[search.selection.captions])
+    order = np.argsort(owner, kind="stable")  # an item's captions next to one another, to be replaced by their maximum
+    captions = search.selection.captions[order]
+    first = np.searchsorted(owner[order], np.arange(len(search.queries) + 1))
+
+    def best_scores() -> Iterator[tuple[slice, np.ndarray]]:
+        most = int(np.diff(first).max(initial=1)) * len(search.queries)
+        for items in row_blocks(len(search.queries), most):
+            begins = first[items.start : items.stop + 1]
+            scores = similarity[np.ix_(captions[begins[0] : begins[-1]], search.queries)]
+            yield items, np.maximum.reduceat(scores, begins[:-1] - begins[0], axis=0)
+
+    truth = np.empty(len(search.queries), similarity.dtype)
+    for items, scores in best_scores():
+        truth[items] = scores[np.arange(len(scores)), np.arange(items.start, items.start + len(scores))]
+    search.ties -= 1  # the truth itself
+    for _, scores in best_scores():
+        search.higher += np.count_nonzero(scores > truth, axis=0)
+        search.ties += np.count_nonzero(scores == truth, axis=0)
+
+
+def matrix_part(block: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Rows and columns of a block of a matrix, both ascending; without a copy where they are all of them.
+
+    >>> matrix_part(np.eye(3), np.array([0, 2]), np.array([0, 1, 2])).shape
+    (2, 3)
+    """
+    if len(rows) < len(block):
+        block = block[rows]
+    return block if len(columns) == block.shape[1] else block[:, columns]
 
 
 def near_tie_share(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame) -> float:
@@ -444,9 +554,3 @@ def near_tie_share(similarity: np.ndarray, captions: pd.DataFrame, items: pd.Dat
 def _positions(ids: pd.Series) -> pd.Series:
     """id → its position in a column of a table."""
     return pd.Series(np.arange(len(ids)), index=ids.to_numpy())
-
-
-def _rank_rows(
-    ids: np.ndarray, higher: np.ndarray, ties: np.ndarray, clusters: np.ndarray, gallery: int
-) -> pd.DataFrame:
-    return pd.DataFrame({"query_id": ids, "higher": higher, "ties": ties, "cluster_id": clusters, "gallery": gallery})

@@ -10,14 +10,21 @@ import base64
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rewind.config.study import RunKey
 from rewind.errors import RewindError
-from rewind.evaluation.ranking import SCORES_PER_BLOCK, row_blocks, setting_selection, setting_without_twins
+from rewind.evaluation.ranking import (
+    PairScores,
+    matrix_part,
+    pair_scores,
+    row_blocks,
+    setting_selection,
+    setting_without_twins,
+)
 from rewind.evaluation.twins import binary_candidates, twin_columns
 
 # ---- Retrieval results: the queries of a setting, their best candidates, and margins over the twin -----------------
@@ -69,9 +76,6 @@ class ScoredSplit:
         >>> split = ScoredSplit.of(captions, items)
         >>> split.own.tolist(), split.twin.tolist()
         ([0, 1], [-1, -1])
-        >>> view = make_query_view(split, "test", "text_to_item")
-        >>> top_candidates(view, np.array([[0.9, 0.1], [0.8, 0.2]]), k=2).tolist()
-        [[0, 1], [0, 1]]
     """
 
     captions: pd.DataFrame
@@ -121,18 +125,176 @@ def make_query_view(split: ScoredSplit, setting: str, direction: str) -> QueryVi
     )
 
 
-def top_candidates(view: QueryView, scores: np.ndarray, k: int) -> np.ndarray:
-    """The ``k`` best candidates of every query, (q, k), best first; equal scores in the order of the files."""
-    if view.binary:
-        rows = view.queries[:, None] if view.to_items else view.candidates
-        columns = view.candidates if view.to_items else view.truth[:, None]
-        candidate_scores = scores[rows, columns]
-        return np.take_along_axis(view.candidates, np.argsort(-candidate_scores, axis=1, kind="stable"), axis=1)[:, :k]
-    k = min(k, len(view.candidates))
-    positions = np.empty((len(view.queries), k), dtype=int)
-    for block in row_blocks(len(view.queries), len(view.candidates)):
-        positions[block] = _top_columns(np.ascontiguousarray(_block_scores(view, scores, block)), k)
-    return view.candidates[positions]
+class SearchResults(NamedTuple):
+    """What the queries of a view find: their best candidates, and how far the truth is above its twin.
+
+    Attributes:
+        top: int (q, k), best first; equal scores in the order of the files.
+        margin: (q,) the truth's score minus its twin's, in standard deviations of the query's scores in the whole
+            split: exactly 0 for a tie, negative where the twin is preferred, NaN where the gallery has no twin.
+
+    >>> SearchResults(np.array([[1, 0]]), np.array([-0.5])).top.shape
+    (1, 2)
+    """
+
+    top: np.ndarray
+    margin: np.ndarray
+
+
+def search_results(views: Sequence[QueryView], scores: np.ndarray, split: ScoredSplit, k: int) -> list[SearchResults]:
+    """The ``k`` best candidates and the margins of all queries of some views, in two passes over the matrix.
+
+    Args:
+        views: which queries search which candidates.
+        scores: float (n_captions, n_items), an array or a file.
+        split: the matrix's captions and items.
+        k: candidates of each query, fewer where a gallery has fewer; 0 for the margins alone.
+
+    >>> captions = pd.DataFrame({"caption_id": ["c1", "c2"], "video_id": ["v1", "v2"], "caption": ["up", "down"]})
+    >>> items = pd.DataFrame({"item_id": ["v1", "v2"], "path": ["v1.mp4", "v2.mp4"], "reversed": [0, 0]})
+    >>> split = ScoredSplit.of(captions, items)
+    >>> view = make_query_view(split, "test", "text_to_item")
+    >>> search_results([view], np.array([[0.9, 0.1], [0.8, 0.2]]), split, k=2)[0].top.tolist()
+    [[0, 1], [0, 1]]
+    """
+    pairs = pair_scores(scores, split.own, split.twin)
+    best: dict[int, _BestItems | _BestCaptions] = {}
+    for number, view in enumerate(views):
+        if k and not view.binary:
+            best[number] = (_BestItems if view.to_items else _BestCaptions)(view, k, scores.dtype)
+    spread_of_captions = np.empty(len(split.captions), scores.dtype)
+    spread_of_items = _ColumnSpread(np.unique(np.concatenate([_query_items(view) for view in views])), scores.shape)
+    for rows in row_blocks(*scores.shape):
+        block = scores[rows]
+        spread_of_captions[rows] = block.std(axis=1)
+        spread_of_items.add(block)
+        for candidates in best.values():
+            candidates.add(rows, block)
+    results = []
+    for number, view in enumerate(views):
+        spread = spread_of_captions[view.queries] if view.to_items else spread_of_items.of(view.truth)
+        truth, rival = _truths_and_rivals(view, pairs, split)
+        if not k:
+            found = np.zeros((len(view.queries), 0), dtype=int)
+        elif view.binary:
+            order = np.argsort(-np.stack([truth, rival], axis=1), axis=1, kind="stable")
+            found = np.take_along_axis(view.candidates, order, axis=1)[:, :k]
+        else:
+            found = best[number].rows()
+        has_twin = (view.rival >= 0) & np.isfinite(rival)  # a twin without captions is not in the gallery
+        with np.errstate(invalid="ignore"):
+            distance = (truth.astype(float) - rival) / np.where(spread > 0, spread, 1)
+        results.append(SearchResults(found, np.where(has_twin, distance, np.nan)))
+    return results
+
+
+def _query_items(view: QueryView) -> np.ndarray:
+    """Items whose columns are searched from item to text; none from text to item."""
+    return np.empty(0, dtype=int) if view.to_items else view.truth
+
+
+def _truths_and_rivals(view: QueryView, pairs: PairScores, split: ScoredSplit) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of each query for its truth and the truth's twin, (q,) each; -inf where there is no twin."""
+    if view.to_items:
+        return pairs.own[view.queries], pairs.twin[view.queries]
+    if view.binary:  # the rival is a caption of the twin, whose own twin the query item is
+        return pairs.own[view.candidates[:, 0]], pairs.twin[view.candidates[:, 1]]
+    own = split.own[view.candidates]
+    best, best_of_twin = np.full((2, len(split.items)), -np.inf, pairs.own.dtype)
+    np.maximum.at(best, own, pairs.own[view.candidates])
+    has_twin = split.twin[own] >= 0
+    np.maximum.at(best_of_twin, split.twin[own[has_twin]], pairs.twin[view.candidates[has_twin]])
+    return best[view.queries], best_of_twin[view.queries]
+
+
+class _BestItems:
+    """The best items of each caption; every row of the matrix is complete."""
+
+    def __init__(self, view: QueryView, k: int, dtype: np.dtype) -> None:
+        self.view, self.k = view, min(k, len(view.candidates))
+        self.found = np.empty((len(view.queries), self.k), dtype=int)
+
+    def add(self, rows: slice, block: np.ndarray) -> None:
+        here = slice(*np.searchsorted(self.view.queries, (rows.start, rows.stop)))
+        part = matrix_part(block, self.view.queries[here] - rows.start, self.view.candidates)
+        self.found[here] = self.view.candidates[_top_columns(part, self.k)]
+
+    def rows(self) -> np.ndarray:
+        return self.found
+
+
+class _BestCaptions:
+    """The best captions of each item, kept from block to block: columns of the matrix are complete at its end."""
+
+    def __init__(self, view: QueryView, k: int, dtype: np.dtype) -> None:
+        self.view, self.k = view, min(k, len(view.candidates))
+        self.scores, self.found = np.empty((len(view.queries), 0), dtype), np.empty((len(view.queries), 0), dtype=int)
+
+    def add(self, rows: slice, block: np.ndarray) -> None:
+        captions = self.view.candidates[slice(*np.searchsorted(self.view.candidates, (rows.start, rows.stop)))]
+        if not len(captions):
+            return
+        part = matrix_part(block, captions - rows.start, self.view.queries)
+        if self.scores.shape[1] == self.k:
+            better = part > self.scores[:, -1]  # of equal captions the first stay
+            if np.count_nonzero(better) < better.size // _MIN_BLOCK_PER_CANDIDATE:
+                self._insert(captions, part, better)
+                return
+        scores = np.concatenate([self.scores, part.T], axis=1)
+        found = np.concatenate([self.found, np.broadcast_to(captions, (len(self.found), len(captions)))], axis=1)
+        columns = _top_columns(scores, min(self.k, scores.shape[1]))
+        self.scores, self.found = (np.take_along_axis(values, columns, axis=1) for values in (scores, found))
+
+    def _insert(self, captions: np.ndarray, part: np.ndarray, better: np.ndarray) -> None:
+        """Put a few captions in their places; ``better`` (r, q) says which are better than an item's last one."""
+        row, query = np.nonzero(better)
+        changed = np.unique(query)
+        queries = np.concatenate([np.repeat(changed, self.k), query])
+        scores = np.concatenate([self.scores[changed].ravel(), part[row, query]])
+        found = np.concatenate([self.found[changed].ravel(), captions[row]])
+        order = np.lexsort((found, -scores, queries))
+        first = np.searchsorted(queries[order], changed)
+        kept = order[first[:, None] + np.arange(self.k)]
+        self.scores[changed], self.found[changed] = scores[kept], found[kept]
+
+    def rows(self) -> np.ndarray:
+        return self.found
+
+
+_MIN_BLOCK_PER_CANDIDATE = 16  # with more candidates in a block, all of it is searched once more
+
+
+class _ColumnSpread:
+    """Standard deviations of some columns of a matrix that is read block by block.
+
+    That of a matrix of one block is NumPy's. Else sums are in double precision, of differences from the first row: so
+    no digits are lost where scores are far from 0.
+    """
+
+    def __init__(self, columns: np.ndarray, shape: tuple[int, int]) -> None:
+        self.columns, self.shape, self.spread = columns, shape, np.empty(0)
+        self.first = np.empty(0)
+        self.sums, self.squares = np.zeros((2, len(columns)))
+        self.count = 0
+
+    def add(self, block: np.ndarray) -> None:
+        if not len(self.columns):
+            return
+        if len(block) == self.shape[0]:
+            self.spread = block.std(axis=0)[self.columns]
+            return
+        if not self.count:
+            self.first = block[0, self.columns].copy()
+        difference = matrix_part(block, np.arange(len(block)), self.columns) - self.first
+        self.sums += difference.sum(axis=0, dtype=np.float64)
+        np.square(difference, out=difference)
+        self.squares += difference.sum(axis=0, dtype=np.float64)
+        self.count += len(block)
+        if self.count == self.shape[0]:
+            self.spread = np.sqrt(np.maximum(self.squares / self.count - (self.sums / self.count) ** 2, 0))
+
+    def of(self, items: np.ndarray) -> np.ndarray:
+        return self.spread[np.searchsorted(self.columns, items)]
 
 
 def _top_columns(scores: np.ndarray, k: int) -> np.ndarray:
@@ -141,56 +303,12 @@ def _top_columns(scores: np.ndarray, k: int) -> np.ndarray:
     # A partition, not a sort of all columns. It selects k columns and those that tie with the last of them; of the tied
     # ones only the first stay, so that k are left in each row.
     is_top = scores >= threshold
-    for row in np.flatnonzero(is_top.sum(axis=1) > k):
+    for row in np.flatnonzero(np.count_nonzero(is_top, axis=1) > k):
         tied = np.flatnonzero(scores[row] == threshold[row])
         is_top[row, tied[k - int((scores[row] > threshold[row]).sum()) :]] = False
     columns = np.nonzero(is_top)[1].reshape(-1, k)
     order = np.argsort(-np.take_along_axis(scores, columns, axis=1), axis=1, kind="stable")
     return np.take_along_axis(columns, order, axis=1)
-
-
-def twin_margins(view: QueryView, scores: np.ndarray, split: ScoredSplit) -> np.ndarray:
-    """How far the truth scores above its twin, (q,), in standard deviations of the query's scores in the whole split.
-
-    Exactly 0 for a tie, negative where the twin is preferred, NaN where the gallery has no twin.
-    """
-    has_twin = view.rival >= 0
-    if view.to_items:
-        truth, rival = scores[view.queries, view.truth], scores[view.queries, view.rival]
-        spread = _score_spread(scores, axis=1)[view.queries]
-    elif view.binary:
-        (truth, rival), spread = (
-            scores[view.candidates, view.truth[:, None]].T,
-            _score_spread(scores, axis=0)[view.truth],
-        )
-    else:
-        own = split.own[view.candidates]
-        truth, rival = np.empty((2, len(view.queries)), dtype=scores.dtype)
-        for block in row_blocks(len(view.queries), len(own)):
-            block_scores = _block_scores(view, scores, block)
-            for highest, items in ((truth, view.truth), (rival, view.rival)):
-                highest[block] = np.where(own == items[block, None], block_scores, -np.inf).max(axis=1)
-        has_twin = has_twin & np.isfinite(rival)  # a twin without captions is not in the gallery
-        spread = _score_spread(scores, axis=0)[view.queries]
-    with np.errstate(invalid="ignore"):
-        distance = (truth.astype(float) - rival) / np.where(spread > 0, spread, 1)
-    return np.where(has_twin, distance, np.nan)
-
-
-def _block_scores(view: QueryView, scores: np.ndarray, block: slice) -> np.ndarray:
-    """Scores of some of the queries, (block, c)."""
-    if view.to_items:
-        return scores[np.ix_(view.queries[block], view.candidates)]
-    return scores[np.ix_(view.candidates, view.queries[block])].T
-
-
-def _score_spread(scores: np.ndarray, axis: int) -> np.ndarray:
-    """Standard deviations along an axis, block by block so that large matrices are not copied whole."""
-    if scores.size <= SCORES_PER_BLOCK:
-        return scores.std(axis=axis)
-    length, across = scores.shape[1 - axis], scores.shape[axis]
-    blocks = row_blocks(length, across)
-    return np.concatenate([(scores[block] if axis else scores[:, block]).std(axis=axis) for block in blocks])
 
 
 def _rivals_in_gallery(rival: np.ndarray, selection: Any) -> np.ndarray:
@@ -255,7 +373,9 @@ class Explorer:
         if scores.shape != shape:
             raise RewindError(f"{where}: the similarity matrix is {scores.shape}, but the test split is {shape}.")
         tables = dict(iter(ranks.groupby(["setting", "direction"])))
-        self.runs[method, seed] = [self._packed(view, scores, tables, where) for view in self.views]
+        ranks_of = [self._ranks(view, tables, where) for view in self.views]
+        results = search_results(self.views, scores, self.split, TOP_COUNT)
+        self.runs[method, seed] = [self._packed(*parts) for parts in zip(self.views, ranks_of, results, strict=True)]
 
     def bytes(self) -> int:
         """Length of the packed ranks, margins and first results of all runs."""
@@ -325,20 +445,22 @@ class Explorer:
             "views": [self._view(number, view, folder) for number, view in enumerate(self.views)],
         }
 
-    def _packed(
-        self, view: QueryView, scores: np.ndarray, tables: Mapping[tuple[str, str], Any], where: str
-    ) -> dict[str, str]:
+    def _ranks(self, view: QueryView, tables: Mapping[tuple[str, str], Any], where: str) -> np.ndarray:
+        """(q,) ranks of a view's queries."""
         key = view.setting, view.direction
         rows = tables.get(key)
         ranks = rows.set_index("query_id")["rank"].reindex(view.ids) if rows is not None else None
         if ranks is None or ranks.isna().any():
             first = view.ids[0] if ranks is None else ranks.index[ranks.isna()][0]
             raise RewindError(f"{where}: no rank of query {first!r} in {', '.join(key)}; evaluate the run again.")
+        return ranks.to_numpy()
+
+    def _packed(self, view: QueryView, ranks: np.ndarray, results: SearchResults) -> dict[str, str]:
         size = len(self.split.items) if view.to_items else len(self.split.captions)
         return {
-            "rank": pack_array(ranks.to_numpy(), "f4"),
-            "top": pack_array(top_candidates(view, scores, TOP_COUNT), _index_type(size)),
-            "margin": pack_array(quantise_margins(twin_margins(view, scores, self.split)), "i2"),
+            "rank": pack_array(ranks, "f4"),
+            "top": pack_array(results.top, _index_type(size)),
+            "margin": pack_array(quantise_margins(results.margin), "i2"),
         }
 
     def _view(self, view_number: int, view: QueryView, folder: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from rewind.report.examples import (
     retrieval_examples,
     twin_choices,
 )
-from rewind.report.explorer import ScoredSplit, make_query_view, top_candidates, twin_margins
+from rewind.report.explorer import ScoredSplit, make_query_view, search_results
 from rewind.report.figures import style
 from rewind.report.figures.embedding import embedding_space, similarity_heatmap
 from rewind.video.frames import sample_clip
@@ -93,7 +93,8 @@ def make_twin_picture(
         scores, split = read_similarity(data, dataset, file)
         if (split.items["reversed"] == 1).any():  # a run that did not score twins has no choice to show
             view = make_query_view(split, "binary", "text_to_item")
-            margins[name] = pd.Series(twin_margins(view, scores, split), index=view.ids)
+            (results,) = search_results([view], scores, split, k=0)
+            margins[name] = pd.Series(results.margin, index=view.ids)
             splits[name] = (split, view)
     drawn, note = [], ""
     chooser = pictured if pictured in margins else next(iter(margins), None)
@@ -146,14 +147,14 @@ def _draw_examples(
     ranked_setting = setting if (split.items["reversed"] == 1).any() else setting_without_twins(setting)
     ranks = rank_table(scores, split.captions, split.items, [ranked_setting], ["text_to_item"], run.similarity)
     ranks = ranks.set_index("query_id").loc[view.ids]
-    kinds = classify_outcomes(ranks["higher"].to_numpy(), ranks["ties"].to_numpy(), twin_margins(view, scores, split))
+    (results,) = search_results([view], scores, split, TOP_HITS)
+    kinds = classify_outcomes(ranks["higher"].to_numpy(), ranks["ties"].to_numpy(), results.margin)
     chosen_rows = choose_examples(kinds, count)
-    best = top_candidates(view, scores, TOP_HITS)
     drawn = []
     for query_row in chosen_rows:
         header = {"kind": OUTCOME_TITLES[kinds[query_row]], "rank": float(ranks["rank"].iloc[query_row])}
         caption = split.captions.iloc[view.queries[query_row]]["caption"]
-        hits = [_describe_hit(data, split, view, query_row, item, scores, size) for item in best[query_row]]
+        hits = [_describe_hit(data, split, view, query_row, item, scores, size) for item in results.top[query_row]]
         drawn.append(header | {"caption": caption, "hits": hits})
     return retrieval_examples(
         drawn, TOP_HITS, note=f"{run.name}, {setting}. {choice_sentence(kinds, chosen_rows)}" if chosen_rows else ""
