@@ -40,8 +40,8 @@ from rewind.data import groups
 from rewind.data.annotations import read_annotations
 from rewind.data.formats.cifar10 import RECORD_BYTES, TEST_BATCH_FILE, read_cifar10
 from rewind.data.readers import NpzArchive, read_embedding_file, read_score_file
+from rewind.data.score_matrix import open_scores
 from rewind.errors import RewindError
-from rewind.evaluation.matrix import open_scores
 from rewind.exports.mteb import import_predictions
 from rewind.io import strict
 from rewind.io.files import read_csv, read_json, reading_user_file, require_regular_file

@@ -13,7 +13,7 @@ from messages import expect_message, refusal
 from rewind.cli.main import main
 from rewind.config.report import Statistics
 from rewind.data.readers import MISSING_SCORE, read_score_file
-from rewind.evaluation.matrix import FileMatrix, fill_missing_scores, open_scores
+from rewind.data.score_matrix import FileMatrix, fill_missing_scores, open_scores
 from rewind.evaluation.ranking import unscored_settings
 from rewind.evaluation.run_metrics import compute_ranks, join_metrics
 from rewind.evaluation.trec import export_trec

@@ -469,22 +469,30 @@ class EmbeddingTable:
         """D, the width of the vectors."""
         return self.values.shape[1]
 
+    def places(self, ids: np.ndarray | pd.Series) -> np.ndarray:
+        """(n,) places of some ids in the table.
+
+        Raises:
+            RewindError: naming ids without a vector.
+        """
+        place_of = {name: place for place, name in enumerate(self.ids.tolist())}
+        names = np.asarray(ids, dtype=str).tolist()
+        if missing := [name for name in names if name not in place_of]:
+            raise RewindError(f"{self.where}: no vector for {describe_ids(missing)}: add what is missing.")
+        return np.array([place_of[name] for name in names], dtype=np.int64)
+
     def of(self, ids: np.ndarray | pd.Series) -> EmbeddingTable:
         """The vectors of some ids, in their order.
 
         Raises:
             RewindError: naming ids without a vector.
         """
-        row_of = {name: row for row, name in enumerate(self.ids.tolist())}
-        ids = np.asarray(ids, dtype=str)
-        if missing := [name for name in ids.tolist() if name not in row_of]:
-            raise RewindError(f"{self.where}: no vector for {describe_ids(missing)}: add what is missing.")
-        rows = np.array([row_of[name] for name in ids.tolist()], dtype=np.int64)
+        places, ids = self.places(ids), np.asarray(ids, dtype=str)
         if self.counts is None:
-            return EmbeddingTable(ids, self.values[rows], None, self.where)
+            return EmbeddingTable(ids, self.values[places], None, self.where)
         starts = np.concatenate([[0], np.cumsum(self.counts)])
-        vector_rows = [np.arange(starts[row], starts[row + 1]) for row in rows]
-        return EmbeddingTable(ids, self.values[np.concatenate(vector_rows)], self.counts[rows], self.where)
+        vector_rows = [np.arange(starts[place], starts[place + 1]) for place in places]
+        return EmbeddingTable(ids, self.values[np.concatenate(vector_rows)], self.counts[places], self.where)
 
 
 def read_embedding_file(path: str | Path, side: Literal["captions", "items"]) -> EmbeddingTable:
@@ -498,7 +506,7 @@ def read_embedding_file(path: str | Path, side: Literal["captions", "items"]) ->
     - ``.parquet``: columns ``id`` and ``vector``: in each row a list of numbers, or a list of such lists.
     - ``.safetensors``: ``vectors``, ``lengths`` as in npz; the ids as a JSON list in the metadata ``ids``.
 
-    Numbers are float16, bfloat16 (safetensors), float32 or float64. 16-bit numbers become float32, others stay.
+    Numbers are float16, bfloat16 (safetensors), float32 or float64. bfloat16 becomes float32, others stay.
 
     Args:
         path: the file.
@@ -511,7 +519,7 @@ def read_embedding_file(path: str | Path, side: Literal["captions", "items"]) ->
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(Path(folder) / "items.npz", ids=np.array(["v1", "v2"]), vectors=np.ones((2, 8), np.float16))
     ...     read_embedding_file(Path(folder) / "items.npz", "items").values.dtype
-    dtype('float32')
+    dtype('float16')
     """
     path = Path(path)
     readers = {
@@ -627,8 +635,6 @@ def _check_embeddings(ids: object, values: np.ndarray, lengths: np.ndarray | Non
         raise RewindError(f"{where}: duplicate: {describe_ids(names[times > 1].tolist())}; give each id one vector.")
     if values.dtype.kind != "f" or values.dtype.itemsize > 8:  # long doubles differ from machine to machine
         raise RewindError(f"{where}: vectors are {values.dtype}, not float16, float32 or float64.")
-    if values.dtype == np.float16:
-        values = values.astype(np.float32)
     if lengths is not None and (lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any()):
         shown = f"{lengths.dtype} of shape {lengths.shape}"
         raise RewindError(f"{where}: lengths are {shown}, not a list of whole numbers from 1.")
@@ -640,7 +646,8 @@ def _check_embeddings(ids: object, values: np.ndarray, lengths: np.ndarray | Non
         raise RewindError(f"{where}: {len(ids):,} ids and {len(values):,} vectors: each id needs one.")
     if not len(ids) or not values.shape[1]:
         raise RewindError(f"{where}: there are no vectors.")
-    finite = np.isfinite(values).all(axis=1)
+    step = max(1, READ_BLOCK_BYTES // values.shape[1])
+    finite = np.concatenate([np.isfinite(values[top : top + step]).all(axis=1) for top in range(0, len(values), step)])
     if not finite.all():
         owners = ids if lengths is None else np.repeat(ids, lengths)
         raise RewindError(f"{where}: NaN or infinity in {describe_ids(list(dict.fromkeys(owners[~finite].tolist())))}.")

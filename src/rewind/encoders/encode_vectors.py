@@ -18,6 +18,7 @@ import torch
 
 from rewind.config.encoders import Encoding
 from rewind.data.captions import load_split
+from rewind.data.score_matrix import write_scores
 from rewind.distributed import World, join_process_group
 from rewind.encoders import shards
 from rewind.encoders.base import Encoder, EncoderOutput, FileEncoder, PairEncoder, build_encoder
@@ -255,7 +256,7 @@ def _write_scores(encoding: _ShardedEncoding, clips: EncodedShard, split: Any, r
     row_of_item = {item: n for n, item in enumerate(clips.ids)}
     scores = clips.vectors[[row_of_item[item] for item in items]].T[rows]
     queries = split.captions["caption_id"].to_numpy(dtype=str)
-    write_npz(folder / "captions.npz", similarity=np.ascontiguousarray(scores), query_ids=queries, item_ids=items)
+    write_scores(folder / "captions.npz", np.ascontiguousarray(scores), queries, items)
     write_npz(folder / "items.npz", ids=items)
 
 

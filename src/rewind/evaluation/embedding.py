@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -9,11 +10,15 @@ import torch
 from torch import Tensor
 
 from rewind.config.evaluation import Evaluation
-from rewind.io.files import write_npz
+from rewind.io.files import ArrayParts, write_npz, write_stored_npz
 from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
 from rewind.loading.run_data import PreparedText, RunData, job_device, load_trained_model
 from rewind.models.retriever import Features, Retriever, masked_mean
+
+VECTORS_AT_ONCE = 2**13
+MAX_VECTORS_IN_MEMORY = 2**16
+"""Vectors of a run up to which its file is made in memory and compressed."""
 
 
 class RetrievalEmbeddings(NamedTuple):
@@ -51,22 +56,46 @@ def compute_embeddings(
         device: where it is computed.
         workers: decoding processes.
     """
+    captions, items, space = _encode(retriever, text, inputs, keys, device, workers)
+    if space == "none":
+        return RetrievalEmbeddings(np.zeros((len(text), 0), np.float32), np.zeros((len(inputs), 0), np.float32), space)
+    text_vectors, item_vectors = (np.concatenate(list(parts)) for parts in _vector_parts(retriever, captions, items))
+    return RetrievalEmbeddings(text_vectors, item_vectors, space)
+
+
+def _encode(
+    retriever: Retriever, text: PreparedText, inputs: FrameSource, keys: Evaluation, device: torch.device, workers: int
+) -> tuple[Features, Features, str]:
+    """Features of all captions and of all items, and the space of their vectors."""
     retriever.eval().to(device)
     size = keys.batch_size
     captions = encode_all_texts(lambda batch: pool_features(retriever.encode_text(batch)), text, size, device)
     items = encode_all_items(
         lambda batch: pool_features(retriever.encode_items(batch)), inputs, size, device, workers=workers
     )
-    space = _embedding_space(captions, items)
-    if space == "joint" and retriever.compares_vectors:  # what is compared; features may not have unit length
-        captions, items = (
-            {name: value} for name, value in zip(("text", "items"), retriever.vectors(captions, items), strict=True)
-        )
-    if space == "none":
-        return RetrievalEmbeddings(np.zeros((len(text), 0), np.float32), np.zeros((len(inputs), 0), np.float32), space)
-    # Both are vectors here, or the space would be `none`.
-    text_vectors, item_vectors = (cast(Tensor, _single_vector(features)) for features in (captions, items))
-    return RetrievalEmbeddings(text_vectors.numpy(), item_vectors.numpy(), space)
+    return captions, items, _embedding_space(retriever, captions, items)
+
+
+def _vector_parts(
+    retriever: Retriever, captions: Features, items: Features
+) -> tuple[Iterator[np.ndarray], Iterator[np.ndarray]]:
+    """Float32 vectors of captions and of items, some rows at a time."""
+    compared = retriever.compares_vectors and "mean" not in items  # features may not have unit length
+
+    def parts(side: int) -> Iterator[np.ndarray]:
+        count = len(next(iter((captions, items)[side].values())))
+        for top in range(0, count, VECTORS_AT_ONCE):
+            rows = slice(top, top + VECTORS_AT_ONCE)
+            sides = [
+                {name: value[rows if number == side else slice(0, 1)] for name, value in features.items()}
+                for number, features in enumerate((captions, items))
+            ]
+            if compared:
+                yield retriever.vectors(*sides)[side].numpy()
+            else:
+                yield cast(Tensor, _single_vector(sides[side])).numpy()
+
+    return parts(0), parts(1)
 
 
 def pool_features(features: Features) -> Features:
@@ -80,17 +109,24 @@ def pool_features(features: Features) -> Features:
     return {name: (value.float() if value.is_floating_point() else value).cpu() for name, value in features.items()}
 
 
-def _embedding_space(captions: Features, items: Features) -> str:
+def _embedding_space(retriever: Retriever, captions: Features, items: Features) -> str:
+    if retriever.compares_vectors and _are_row_numbers(captions) and _are_row_numbers(items):
+        return "joint"
     text, views = _single_vector(captions), _single_vector(items)
     if text is None or views is None or text.shape[1] != views.shape[1] or text.shape[1] == 0:
         return "none"
     return "towers" if "mean" in items else "joint"
 
 
+def _are_row_numbers(features: Features) -> bool:
+    """Whether a retriever looks vectors up when it compares them: one whole number per row."""
+    return all(value.dim() == 2 and not value.is_floating_point() for value in features.values())
+
+
 def _single_vector(features: Features) -> Tensor | None:
     """The vectors, if the features are one vector per row and nothing else."""
     values = list(features.values())
-    # Integers are not vectors: retrievers that look something up give row numbers.
+    # Whole numbers are not vectors: retrievers that look something up give row numbers.
     are_vectors = len(values) == 1 and values[0].dim() == 2 and values[0].is_floating_point()
     return values[0] if are_vectors else None
 
@@ -100,14 +136,19 @@ def write_run_vectors(data: RunData, model: str, result: str) -> None:
     retriever = load_trained_model(data, model)
     data.check_tower(retriever)
     split = data.split("test", retriever)
-    embeddings = compute_embeddings(
-        retriever, split.text, split.inputs, data.spec.evaluation, job_device(), split.workers
-    )
-    write_npz(
-        result,
-        text=embeddings.text,
-        items=embeddings.items,
-        space=embeddings.space,
-        query_ids=split.captions["caption_id"].to_numpy(dtype=str),
-        item_ids=split.items["item_id"].to_numpy(dtype=str),
-    )
+    ids = {
+        "query_ids": split.captions["caption_id"].to_numpy(dtype=str),
+        "item_ids": split.items["item_id"].to_numpy(dtype=str),
+    }
+    keys, device = data.spec.evaluation, job_device()
+    if len(split.captions) + len(split.items) <= MAX_VECTORS_IN_MEMORY:
+        vectors = compute_embeddings(retriever, split.text, split.inputs, keys, device, split.workers)
+        write_npz(result, text=vectors.text, items=vectors.items, space=vectors.space, **ids)
+        return
+    with torch.inference_mode():
+        captions, items, space = _encode(retriever, split.text, split.inputs, keys, device, split.workers)
+        sides = [ArrayParts(len(rows), iter([np.zeros((len(rows), 0), np.float32)])) for rows in ids.values()]
+        if space != "none":
+            parts = _vector_parts(retriever, captions, items)
+            sides = [ArrayParts(len(rows), side) for rows, side in zip(ids.values(), parts, strict=True)]
+        write_stored_npz(result, text=sides[0], items=sides[1], space=np.array(space), **ids)

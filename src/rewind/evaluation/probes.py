@@ -24,11 +24,11 @@ from rewind.config.evaluation import DIRECTION_FOLDS, HUBNESS_NEIGHBOURS, VALUE_
 from rewind.data.annotations import twin_of
 from rewind.data.captions import SplitTables, load_split
 from rewind.data.readers import MISSING_SCORE
+from rewind.data.score_matrix import open_scores
 from rewind.evaluation.answers import answer_values
 from rewind.evaluation.embedding import RetrievalEmbeddings, compute_embeddings
 from rewind.evaluation.foils import binary_pair_values, combined_accuracy, foil_values, pair_values
 from rewind.evaluation.geometry import answer_scores, answer_threshold, measure_geometry
-from rewind.evaluation.matrix import open_scores
 from rewind.evaluation.ranking import unscored_settings
 from rewind.evaluation.similarity import encode_captions, similarity_matrix
 from rewind.evaluation.twins import twin_columns

@@ -11,9 +11,9 @@ import pandas as pd
 
 from rewind.config.study import RunKey
 from rewind.data.captions import load_split
+from rewind.data.score_matrix import open_scores
 from rewind.errors import RewindError
 from rewind.evaluation import ranking
-from rewind.evaluation.matrix import open_scores
 from rewind.evaluation.ranking import count_binary_left_out, setting_without_twins, unscored_reason, unscored_settings
 from rewind.io.files import read_json, write_csv, write_json, write_parquet
 

@@ -6,6 +6,7 @@ The result is float32 (n_captions, n_items).
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,9 +14,9 @@ import torch
 from torch import Tensor
 
 from rewind.config.evaluation import Evaluation
+from rewind.data.score_matrix import MAX_SCORES_IN_MEMORY, write_score_rows, write_scores
 from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
-from rewind.evaluation.matrix import write_scores
 from rewind.hashing import content_key
 from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
@@ -77,10 +78,27 @@ def score_items(
     workers: int = 0,
 ) -> np.ndarray:
     """The rest of :func:`similarity_matrix`: items are encoded, and ``count`` encoded captions scored against them."""
+    pairs = _encode_pairs(retriever, captions, inputs, keys, device, world, workers)
+    with _explain_pairs(keys):
+        return pairs.rows(slice(0, count), world)
+
+
+def _encode_pairs(
+    retriever: Retriever,
+    captions: Features,
+    inputs: FrameSource,
+    keys: Evaluation,
+    device: torch.device,
+    world: World,
+    workers: int,
+) -> _Pairs:
     with _explain_out_of_memory(f"{keys.batch_size} rows encoded at once", "evaluation.batch_size"):
         items = encode_all_items(retriever.encode_items, inputs, keys.batch_size, device, world, workers)
-    with _explain_out_of_memory(f"{keys.pair_batch_size:,} pairs scored at once", "evaluation.pair_batch_size"):
-        return _score_all_pairs(retriever, captions, items, count, len(inputs), keys.pair_batch_size, world)
+    return _Pairs(retriever, captions, items, len(inputs), keys.pair_batch_size)
+
+
+def _explain_pairs(keys: Evaluation) -> contextlib.AbstractContextManager[None]:
+    return _explain_out_of_memory(f"{keys.pair_batch_size:,} pairs scored at once", "evaluation.pair_batch_size")
 
 
 @contextlib.contextmanager
@@ -91,28 +109,69 @@ def _explain_out_of_memory(what: str, key: str) -> Iterator[None]:
         raise RewindError(f"out of GPU memory with {what}: lower {key} (scores stay the same).") from error
 
 
-def _score_all_pairs(
-    retriever: Retriever, captions: Features, items: Features, n: int, m: int, most: int, world: World
-) -> np.ndarray:
-    # Equal features are scored once: two items with the same features tie exactly, whereas a matrix product may round
-    # differently in different columns.
-    distinct, group = _distinct_rows(items, m)
-    if len(distinct) < m:
-        items = {name: value[distinct.to(value.device)] for name, value in items.items()}
-    columns = min(len(distinct), most)
-    rows = max(1, most // columns)
-    scores = torch.zeros(n, m)
-    for block, top in enumerate(range(0, n, rows)):
-        if block % world.size != world.rank:
-            continue
-        text = {name: value[top : top + rows] for name, value in captions.items()}
-        parts = []
-        for left in range(0, len(distinct), columns):
-            part = {name: value[left : left + columns] for name, value in items.items()}
-            parts.append(retriever.similarity(text, part).float().cpu())
-        scores[top : top + rows] = torch.cat(parts, dim=1)[:, group]
-    # Every process has zeros in the blocks of the others, so the sum is exact.
-    return world.sum(scores.to(world.device)).cpu().numpy() if world.size > 1 else scores.numpy()
+MAX_COLUMNS_AT_ONCE = 2**13
+"""Items that are scored at once: their vectors may be converted for it, see ``PrecomputedEmbeddings``."""
+
+
+class _Pairs:
+    """All pairs of encoded captions and items, scored in blocks.
+
+    Equal features are scored once: two items with the same features tie exactly, whereas a matrix product may round
+    differently in different columns.
+
+    Args:
+        retriever: the model.
+        captions, items: encoded; there are ``m`` items.
+        most: pairs of a block.
+    """
+
+    def __init__(self, retriever: Retriever, captions: Features, items: Features, m: int, most: int) -> None:
+        self.retriever, self.captions, self.count = retriever, captions, m
+        distinct, self.group = _distinct_rows(items, m)
+        if len(distinct) < m:
+            items = {name: value[distinct.to(value.device)] for name, value in items.items()}
+        self.items, self.distinct = items, len(distinct)
+        self.columns = min(self.distinct, most, MAX_COLUMNS_AT_ONCE)
+        self.step = max(1, most // self.columns)
+
+    def rows(self, rows: slice, world: World = SINGLE_PROCESS) -> np.ndarray:
+        """Scores of some captions, float32 (r, m), on every process; blocks are shared among the processes."""
+        scores = torch.zeros(rows.stop - rows.start, self.count)
+        tops = range(rows.start, rows.stop, self.step)
+        for block, (left, top) in enumerate(itertools.product(range(0, self.distinct, self.columns), tops)):
+            if block % world.size != world.rank:
+                continue
+            captions = slice(top, min(top + self.step, rows.stop))
+            part = self._block(captions, slice(left, left + self.columns))
+            here = slice(captions.start - rows.start, captions.stop - rows.start)
+            if self.distinct == self.count:
+                scores[here, left : left + self.columns] = part
+            else:
+                equal = torch.nonzero((self.group >= left) & (self.group < left + self.columns))[:, 0]
+                scores[here, equal] = part[:, self.group[equal] - left]
+        # Every process has zeros in the blocks of the others, so the sum is exact.
+        return world.sum(scores.to(world.device)).cpu().numpy() if world.size > 1 else scores.numpy()
+
+    def parts(self, world: World = SINGLE_PROCESS) -> Iterator[np.ndarray]:
+        """Scores of all captions, some rows at a time, for a matrix that memory need not hold.
+
+        Where no two items differ, each part is the one column that stands for all.
+        """
+        total = len(next(iter(self.captions.values())))
+        if self.distinct == 1:
+            for top in range(0, total, self.step):
+                yield self._block(slice(top, top + self.step), slice(0, 1)).numpy()
+            return
+        step = max(1, MAX_SCORES_IN_MEMORY // self.count)
+        if step > self.step:
+            step -= step % self.step  # blocks of the same shape, whose products round equally
+        for top in range(0, total, step):
+            yield self.rows(slice(top, min(top + step, total)), world)
+
+    def _block(self, captions: slice, items: slice) -> Tensor:
+        text = {name: value[captions] for name, value in self.captions.items()}
+        gallery = {name: value[items] for name, value in self.items.items()}
+        return self.retriever.similarity(text, gallery).float().cpu()
 
 
 def _distinct_rows(features: Features, count: int) -> tuple[Tensor, Tensor]:
@@ -147,7 +206,19 @@ def _compute_similarity(data: RunData, model: str, result: str, world: World) ->
     data.check_tower(retriever)
     split = data.split("test", retriever)
     keys = data.spec.evaluation
-    scores = similarity_matrix(retriever, split.text, split.inputs, keys, job_device(), world, split.workers)
+    ids = split.captions["caption_id"].to_numpy(dtype=str), split.items["item_id"].to_numpy(dtype=str)
+    device = job_device()
+    with torch.inference_mode():
+        captions = encode_captions(retriever, split.text, keys, device, world)
+        pairs = _encode_pairs(retriever, captions, split.inputs, keys, device, world, split.workers)
+        with _explain_pairs(keys):
+            if len(ids[0]) * len(ids[1]) > MAX_SCORES_IN_MEMORY:
+                parts = pairs.parts(world)
+                if world.rank == 0:
+                    write_score_rows(result, parts, *ids)
+                for _ in parts:  # other processes take part in scoring
+                    pass
+                return
+            scores = pairs.rows(slice(0, len(ids[0])), world)
     if world.rank == 0:
-        ids = split.captions["caption_id"].to_numpy(dtype=str), split.items["item_id"].to_numpy(dtype=str)
         write_scores(result, scores, *ids)

@@ -291,6 +291,8 @@ def _read_similarity(
         raise RewindError(f"{path}: no such file; evaluate this run first.")
     with reading_user_file(path, "npz", "evaluate this run again"), np.load(path, allow_pickle=False) as archive:
         scores, queries, gallery = archive["similarity"], archive["query_ids"], archive["item_ids"]
+    if scores.shape == (len(queries), 1):  # all items score the same, see rewind.data.score_matrix.write_score_rows
+        scores = np.broadcast_to(scores, (len(queries), len(gallery)))
     selected = []
     for table, column, names in ((captions, "caption_id", queries), (items, "item_id", gallery)):
         unknown = np.setdiff1d(names, table[column].to_numpy(dtype=str))

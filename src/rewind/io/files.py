@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -408,6 +410,44 @@ def write_npz(path: str | Path, **arrays: Any) -> None:
     """Write arrays to a compressed npz, atomically."""
     with atomic_write(path) as temporary:
         np.savez_compressed(temporary, **arrays)
+
+
+@dataclass(frozen=True)
+class ArrayParts:
+    """An array that memory need not hold: its parts from top to bottom, all of one dtype, with ``rows`` rows together.
+
+    >>> ArrayParts(3, iter([np.zeros((2, 4)), np.ones((1, 4))])).rows
+    3
+    """
+
+    rows: int
+    parts: Iterator[np.ndarray]
+
+
+def write_stored_npz(path: str | Path, **arrays: np.ndarray | ArrayParts) -> None:
+    """Write arrays to an npz that is not compressed, atomically, some of them in parts.
+
+    >>> items = ArrayParts(3, iter([np.zeros((2, 4)), np.ones((1, 4))]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_stored_npz(Path(folder) / "vectors.npz", items=items)
+    ...     np.load(Path(folder) / "vectors.npz")["items"].shape
+    (3, 4)
+    """
+    with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                if not isinstance(array, ArrayParts):
+                    np.lib.format.write_array(member, np.asanyarray(array))
+                    continue
+                first = next(array.parts)
+                header = {
+                    "descr": np.lib.format.dtype_to_descr(first.dtype),
+                    "fortran_order": False,
+                    "shape": (array.rows, *first.shape[1:]),
+                }
+                np.lib.format.write_array_header_1_0(member, header)
+                for part in itertools.chain([first], array.parts):
+                    member.write(np.ascontiguousarray(part).data.cast("B"))
 
 
 # ---- Output paths of commands: checked before the work starts, not after it ----------------------------------------

@@ -28,6 +28,7 @@ from rewind.data.readers import (
     read_score_file,
 )
 from rewind.errors import RewindError
+from rewind.hashing import content_key
 from rewind.io.files import read_json
 from rewind.models.baselines import PooledBaseline, RowNumberSource
 from rewind.models.embeddings import embedding_widths
@@ -77,6 +78,7 @@ def check_precomputed(method: Method, backbone: BackboneKeys) -> None:
 
 # ---- model: vectors – embeddings of captions and of items, compared as they are ------------------------------------
 
+_ROWS_AT_ONCE = 2**13  # vectors that are in double precision at a time
 VECTORS_RECORD = "record.json"  # beside vectors that the workflow's own rule encode_vectors made
 
 
@@ -127,36 +129,63 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
         return self.all_items.ids
 
     def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[RowNumberSource, Tensor]:
-        """Take the vectors of a split; return its inputs and its prepared text, row numbers both.
+        """Find the vectors of a split; return its inputs and its prepared text, row numbers both.
 
         Raises:
             RewindError: naming ids without a vector.
         """
-        self.text, self.item = self.all_text.of(captions["caption_id"]), self.all_items.of(items["item_id"])
-        self.sides = [_double(side.values, self.score == "cosine") for side in (self.text, self.item)]
+        self.places = self.all_text.places(captions["caption_id"]), self.all_items.places(items["item_id"])
+        self.equal_items: np.ndarray | None = None
+        if self.score == "maxsim":
+            self.text, self.item = self.all_text.of(captions["caption_id"]), self.all_items.of(items["item_id"])
+            self.sides = [_double(side.values, unit=False) for side in (self.text, self.item)]
         return RowNumberSource(len(items)), torch.arange(len(captions))[:, None]
 
     def encode_text(self, batch: Features) -> Features:
-        """Row numbers ``text`` (n, 1) → their vectors (n, D) in double precision; with maxsim the row numbers."""
-        return {"captions": self._of(0, batch["text"])}
+        """``text`` (n, 1): row numbers of captions, as they are; with dot their vectors (n, D) in double precision."""
+        rows = batch["text"]
+        return {"captions": self._double_vectors(0, rows) if self.score == "dot" else rows}
 
     def encode_items(self, batch: Features) -> Features:
-        """Row numbers ``rows`` (n, 1) → their vectors (n, D) in double precision; with maxsim the row numbers."""
-        return {"items": self._of(1, batch["rows"])}
+        """``rows`` (n, 1) → with cosine, row numbers (n, 1) of the first items with the same vectors.
 
-    def _of(self, side: int, rows: Tensor) -> Tensor:
-        return rows if self.score == "maxsim" else self.sides[side][rows[:, 0].cpu()].to(rows.device)
+        They become vectors when they are compared, because a large gallery need not fit into memory in double
+        precision. With dot they are vectors (n, D), with maxsim ``rows``.
+        """
+        rows = batch["rows"]
+        if self.score == "cosine":
+            if self.equal_items is None:
+                self.equal_items = self._find_equal_items()
+            return {"items": torch.from_numpy(self.equal_items)[rows.cpu()].to(rows.device)}
+        return {"items": self._double_vectors(1, rows) if self.score == "dot" else rows}
+
+    def _double_vectors(self, side: int, rows: Tensor) -> Tensor:
+        """Vectors (n, D) of captions (side 0) or items (1) by row numbers (n, 1), of unit length for cosines."""
+        table = (self.all_text, self.all_items)[side]
+        places = self.places[side][rows[:, 0].cpu().numpy()]
+        return _double(table.values[places], self.score == "cosine").to(rows.device)
+
+    def _find_equal_items(self) -> np.ndarray:
+        """(m,) for each item the first one whose unit vector is the same."""
+        first_with: dict[bytes, int] = {}
+        rows = torch.arange(len(self.places[1]))[:, None]
+        contents = (
+            row.tobytes() for part in rows.split(_ROWS_AT_ONCE) for row in self._double_vectors(1, part).numpy()
+        )
+        return np.array([first_with.setdefault(content_key(content), row) for row, content in enumerate(contents)])
 
     def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
         """Unit vectors (n, D) of captions and (m, D) of items; only with ``score: cosine``."""
-        return text["captions"].float(), items["items"].float()
+        return self._double_vectors(0, text["captions"]).float(), self._double_vectors(1, items["items"]).float()
 
     def similarity(self, text: Features, items: Features) -> Tensor:
         """Scores of all pairs, float32 (n_text, n_items)."""
         queries, gallery = text["captions"], items["items"]
-        if self.score != "maxsim":
-            return (queries @ gallery.T).float()
-        return self._late(queries[:, 0].cpu().numpy(), gallery[:, 0].cpu().numpy()).to(queries.device)
+        if self.score == "maxsim":
+            return self._late(queries[:, 0].cpu().numpy(), gallery[:, 0].cpu().numpy()).to(queries.device)
+        if self.score == "cosine":
+            queries, gallery = self._double_vectors(0, queries), self._double_vectors(1, gallery)
+        return (queries @ gallery.T).float()
 
     def _late(self, queries: np.ndarray, gallery: np.ndarray) -> Tensor:
         """Late interaction (ColBERT's MaxSim): ``Σᵢ maxⱼ tᵢ·vⱼ`` over a caption's vectors t and an item's v."""
@@ -210,8 +239,13 @@ def load_precomputed_embeddings(keys: VectorOptions) -> PrecomputedEmbeddings:
 
 def _lengths(side: EmbeddingTable) -> np.ndarray:
     """(N,) Euclidean lengths, in double precision as scores are."""
+    blocks = (side.values[top : top + _ROWS_AT_ONCE].astype(np.float64) for top in _tops(side))
     with np.errstate(over="ignore", under="ignore"):
-        return np.sqrt(np.einsum("nd,nd->n", side.values, side.values, dtype=np.float64))
+        return np.concatenate([np.sqrt(np.einsum("nd,nd->n", block, block)) for block in blocks])
+
+
+def _tops(side: EmbeddingTable) -> range:
+    return range(0, len(side.values), _ROWS_AT_ONCE)
 
 
 def _refuse_unmeasurable(side: EmbeddingTable) -> None:

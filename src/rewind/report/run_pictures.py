@@ -13,8 +13,9 @@ from PIL import Image, ImageDraw
 
 from rewind.config.report import Figures
 from rewind.data.captions import load_split
+from rewind.data.readers import NpzArchive
+from rewind.data.score_matrix import fill_missing_scores, open_scores
 from rewind.errors import RewindError
-from rewind.evaluation.matrix import fill_missing_scores, open_scores
 from rewind.evaluation.ranking import rank_table, setting_without_twins
 from rewind.io.files import reading_user_file
 from rewind.report.examples import (
@@ -34,6 +35,7 @@ from rewind.video.shards import refuse_outside
 STRIP_FRAMES = 3  # frames shown of a clip
 TWIN_FRAMES = 4  # where nothing but the clip and its twin is shown
 TOP_HITS = 5
+MAX_POINTS = 20_000  # drawn in a picture of the embedding space
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def make_twin_picture(
 def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, ScoredSplit]:
     """A similarity matrix (n_captions, n_items), and its captions and items in its own order.
 
-    Missing scores are filled for drawing, see :func:`rewind.evaluation.matrix.fill_missing_scores`.
+    Missing scores are filled for drawing, see :func:`rewind.data.score_matrix.fill_missing_scores`.
 
     Raises:
         RewindError: if the test split lacks one of its captions or items.
@@ -213,13 +215,53 @@ def _draw_heatmap(scores: np.ndarray, split: ScoredSplit, count: int, name: str)
 
 
 def _draw_embedding(split: ScoredSplit, kind: str, run: ShownRun) -> Any:
-    with reading_user_file(run.embedding, "npz", "run again"), np.load(run.embedding, allow_pickle=False) as archive:
-        text, items, space = archive["text"], archive["items"], str(archive["space"])
-        same = split.captions["caption_id"].tolist() == archive["query_ids"].tolist()
-        same &= split.items["item_id"].tolist() == archive["item_ids"].tolist()
+    with reading_user_file(run.embedding, "npz", "run again"), np.load(run.embedding, allow_pickle=False) as small:
+        space = str(small["space"])
+        same = split.captions["caption_id"].tolist() == small["query_ids"].tolist()
+        same &= split.items["item_id"].tolist() == small["item_ids"].tolist()
     if not same:
         raise RewindError(
             f"{run.embedding}: its captions and items differ from those of {run.similarity}; delete it and run again."
         )
-    reversed_ = split.items["reversed"].to_numpy() == 1
-    return embedding_space(text, items, split.own, split.twin, reversed_, kind, space, run.name)
+    captions, items = _points_to_draw(split.own, split.twin)
+    total, shown = len(split.own) + len(split.twin), len(captions) + len(items)
+    name = run.name if shown == total else f"{run.name}, {shown:,} of {total:,} points, evenly spaced"
+    place = np.full(len(split.twin), -1)
+    place[items] = np.arange(len(items))
+    twins = split.twin[items]
+    archive = NpzArchive(run.embedding)
+    return embedding_space(
+        _read_rows(archive, "text", captions),
+        _read_rows(archive, "items", items),
+        place[split.own[captions]],
+        np.where(twins >= 0, place[twins], -1),
+        split.items["reversed"].to_numpy()[items] == 1,
+        kind,
+        space,
+        name,
+    )
+
+
+def _points_to_draw(own: np.ndarray, twin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Captions and items to draw, ascending: all, or about MAX_POINTS of them, items with their twins.
+
+    Args:
+        own: (n,) each caption's item.
+        twin: (m,) each item's twin, -1 where it has none.
+    """
+    if len(own) + len(twin) <= MAX_POINTS:
+        return np.arange(len(own)), np.arange(len(twin))
+    captions, others = (
+        np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS // 5)).astype(int)) for count in (len(own), len(twin))
+    )
+    items = np.union1d(own[captions], others)
+    return captions, np.union1d(items, twin[items][twin[items] >= 0])
+
+
+def _read_rows(archive: NpzArchive, name: str, rows: np.ndarray) -> np.ndarray:
+    """Some rows, ascending, of an array that is read in blocks."""
+    parts = []
+    for start, block in archive.blocks(name):
+        here = rows[slice(*np.searchsorted(rows, (start, start + len(block))))]
+        parts.append(block[here - start])
+    return np.concatenate(parts)

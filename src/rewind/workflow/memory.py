@@ -17,7 +17,7 @@ BASE_MB = 1500
 """Memory of a process with Rewind's packages imported, and of small tables."""
 
 DEFAULT_TEST_ROWS = 2000  # test captions, and test items, of a data set that has not been counted yet
-_MAX_WHOLE_MATRIX_MB = 256  # larger matrices are read in blocks, see rewind.evaluation.matrix
+_MAX_WHOLE_MATRIX_MB = 256  # larger matrices are read in blocks, see rewind.data.score_matrix
 _MAX_BLOCKS_MB = 1000  # temporaries of one block; a small matrix needs about 6 times its size
 _BYTES_PER_MB = 2**20
 

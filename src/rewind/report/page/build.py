@@ -285,7 +285,12 @@ def _build_strips(split: ScoredSplit, data: Path, size: int) -> PageStrips:
     def read(item: int) -> np.ndarray:
         return item_picture(data, paths[item], reversed_[item], STRIP_FRAMES, size)
 
-    return make_strips(read, split.twin.tolist(), reversed_)
+    if any(paths):
+        return make_strips(read, split.twin.tolist(), reversed_)
+    # Vectors have no pictures: one strip stands for all items, and is encoded once.
+    strips = make_strips(read, [-1], [False])
+    strips.of_item = np.where((split.items["reversed"] == 1) & (split.twin >= 0), ~0, 0).tolist()
+    return strips
 
 
 def _clips_text(strips: PageStrips, count: int, items: str, dataset: str) -> str:

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rewind.data import score_matrix as matrices
+from rewind.data.score_matrix import FileMatrix, open_scores, write_score_rows, write_scores
 from rewind.errors import RewindError
-from rewind.evaluation import matrix as matrices
-from rewind.evaluation.matrix import FileMatrix, open_scores, write_scores
 from rewind.evaluation.ranking import near_tie_share, rank_table
 from rewind.report import explorer
 
@@ -103,11 +103,20 @@ def test_a_stored_matrix_is_read_from_the_archive_itself(tmp_path, monkeypatch):
         np.testing.assert_array_equal(archive["similarity"], scores)
 
 
-def test_a_matrix_of_one_value_takes_next_to_nothing(tmp_path):
-    ids = np.array([f"v{i}" for i in range(500)])
-    write_scores(tmp_path / "seed0.npz", np.zeros((500, 500), np.float32), ids, ids, whole=0)
-    assert (tmp_path / "seed0.npz").stat().st_size < 10_000
-    np.testing.assert_array_equal(open_scores(tmp_path / "seed0.npz", whole=0).scores[:], np.zeros((500, 500)))
+def test_equal_columns_are_written_once(tmp_path):
+    ids, column = np.array([f"v{i}" for i in range(500)]), np.arange(500, dtype=np.float32)[:, None]
+    write_score_rows(tmp_path / "seed0.npz", [column[:300], column[300:]], ids, ids)
+    assert (tmp_path / "seed0.npz").stat().st_size < 50_000
+    np.testing.assert_array_equal(open_scores(tmp_path / "seed0.npz", whole=0).scores, np.repeat(column, 500, axis=1))
+
+
+def test_a_matrix_is_written_in_parts(tmp_path):
+    scores, ids = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32), np.array(list("abcdefg"))
+    write_score_rows(tmp_path / "seed0.npz", np.split(scores, [2, 3]), ids, ids[:3])
+    np.testing.assert_array_equal(open_scores(tmp_path / "seed0.npz", whole=0).scores[:], scores)
+    with np.load(tmp_path / "seed0.npz") as archive:  # as anyone else would read it
+        np.testing.assert_array_equal(archive["similarity"], scores)
+        assert archive["query_ids"].tolist() == ids.tolist() and archive["item_ids"].tolist() == ids[:3].tolist()
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

@@ -10,13 +10,14 @@ import shutil
 import struct
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
 from rewind.data.readers import MISSING_SCORE
-from rewind.io.files import atomic_write, reading_user_file, write_npz
+from rewind.io.files import ArrayParts, reading_user_file, write_npz, write_stored_npz
 
 MAX_SCORES_IN_MEMORY = 2**26
 """Number of scores up to which a matrix is read as an array (256 MiB of float32)."""
@@ -43,9 +44,7 @@ def write_scores(
 ) -> None:
     """Write ``similarity/<method>/seed<k>.npz``, atomically.
 
-    A matrix of more than ``whole`` scores is stored as it is, so that parts of it can be read from the archive itself:
-    compressing scores saves some 7% of the file and takes minutes. One that holds a single value, such as chance, is
-    compressed, to next to nothing.
+    A matrix of more than ``whole`` scores is stored as it is (:func:`write_score_rows`), a smaller one is compressed.
 
     Args:
         path: the file.
@@ -53,12 +52,32 @@ def write_scores(
         queries, gallery: ids of the n captions and the m items.
         whole: number of scores up to which a matrix is compressed.
     """
-    arrays: dict[str, Any] = {_ARRAY_NAME: scores, "query_ids": queries, "item_ids": gallery}
-    if scores.size <= whole or scores.min() == scores.max():
-        write_npz(path, **arrays)
-        return
-    with atomic_write(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)
+    if scores.size > whole:
+        write_score_rows(path, [scores], queries, gallery)
+    else:
+        write_npz(path, **{_ARRAY_NAME: scores, "query_ids": queries, "item_ids": gallery})
+
+
+def write_score_rows(path: str | Path, parts: Iterable[np.ndarray], queries: np.ndarray, gallery: np.ndarray) -> None:
+    """Write a matrix that need not fit into memory, in parts, atomically.
+
+    It is not compressed, so that parts of it can be read from the archive itself: compressing scores saves some 7% of
+    the file and takes minutes.
+
+    Args:
+        path: the file.
+        parts: float32 (r, m) each, the rows from top to bottom; or (r, 1) where every caption scores all items equally.
+        queries, gallery: ids of the n captions and the m items.
+
+    >>> queries, gallery = np.array(["a#0", "a#1", "b#0"]), np.array(["a", "b"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "seed0.npz"
+    ...     write_score_rows(path, [np.zeros((1, 2), np.float32)] * 3, queries, gallery)
+    ...     open_scores(path).scores.shape
+    (3, 2)
+    """
+    scores = ArrayParts(len(queries), iter(parts))
+    write_stored_npz(path, **{_ARRAY_NAME: scores}, query_ids=queries, item_ids=gallery)
 
 
 def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> LabelledScores:
@@ -66,7 +85,7 @@ def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> Labelled
 
     A matrix of more than ``whole`` scores is returned as a :class:`FileMatrix`, which reads parts of the archive. If
     the archive is compressed, it is unpacked once into a file without a name, beside it. The system deletes such a file
-    with its last reader, however the process ends.
+    with its last reader, however the process ends. A single column stands for a matrix of equal columns.
     """
     with reading_user_file(path, "matrix of scores", "make it again"):
         with np.load(path, allow_pickle=False) as archive:
@@ -80,6 +99,9 @@ def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> Labelled
                 header_bytes = stream.tell()
                 if header_bytes + shape[0] * shape[1] * dtype.itemsize != member.file_size:
                     raise ValueError(f"{shape[0]} x {shape[1]} scores do not fit {member.file_size} bytes")
+                if shape == (len(queries), 1):  # all items score the same, see write_score_rows
+                    column = np.frombuffer(stream.read(), dtype).reshape(shape)
+                    return LabelledScores(np.broadcast_to(column, (len(queries), len(gallery))), queries, gallery)
                 if not fortran_order and member.compress_type == zipfile.ZIP_STORED:
                     file, start = _open_archive(path, member)
                     scores = FileMatrix(file, shape, dtype, Path(path).parent, start + header_bytes)
