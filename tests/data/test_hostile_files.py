@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -230,6 +231,11 @@ def structure(path: Path) -> None:
         raise RewindError(f"{path}: {said}")
 
 
+def many_vectors(path: Path) -> None:
+    with mock.patch("rewind.data.readers.MIN_STORED_BYTES", 0):
+        read_embedding_file(path, "items")
+
+
 def similarity(path: Path) -> None:
     open_scores(path)
     open_scores(path, whole=0)
@@ -299,6 +305,7 @@ READERS: dict[str, Reader] = {
     "vectors npz": Reader(
         "v.npz", lambda path: read_embedding_file(path, "items"), npz_of(ids=IDS, vectors=VECTORS), NPZ_WRONG
     ),
+    "many vectors npz": Reader("v.npz", many_vectors, npz_of(ids=IDS, vectors=VECTORS), NPZ_WRONG),
     "vectors of a run": Reader("v.npz", lambda path: read_embedding_file(path, "items"), npz_of(**BOTH)),
     "vectors npy": Reader(
         "v.npy",
@@ -672,6 +679,8 @@ INSIDE = {
     "training/checkpoint.py:StateFile.load": "catches whatever torch raises",
     "workflow/checksums.py": "catches whatever libraries raise",
     "io/files.py:require_intact_archive": "is a guard itself",
+    "io/files.py:write_stored_npz": "writes",
+    "data/readers.py:find_stored_rows": "called inside of a guard: read_embedding_file",
     "video/shards.py:check_csv": "is a guard itself; who reads the table says the rest",
     # Of installed packages, and of what this process or an earlier one wrote for itself.
     "models/towers.py": "packages",

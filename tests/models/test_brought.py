@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from brought_files import COUNT, caption_ids, item_ids, made, tables, write_vectors
 from messages import expect_message, refusal
 from rewind.config import Method
-from rewind.data.readers import read_embedding_file, read_score_file
+from rewind.data.readers import StoredRows, read_embedding_file, read_score_file
 from rewind.evaluation.ranking import near_tie_share, rank_table
 from rewind.loading.run_data import check_precomputed_files
 from rewind.models.precomputed import PrecomputedEmbeddings, PrecomputedScores, notes_scores
@@ -64,6 +64,19 @@ def test_every_format_holds_the_same(tmp_path: Path, kind: type) -> None:
         other = read_embedding_file(tmp_path / name, "captions")
         assert other.ids.tolist() == ids
         np.testing.assert_allclose(other.values, first.values, atol=1e-6 if kind is np.float64 else 0)
+
+
+def test_many_vectors_stay_in_their_file(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = scored(shuffled(tmp_path, data), data)
+    monkeypatch.setattr("rewind.data.readers.MIN_STORED_BYTES", 0)
+    model = shuffled(tmp_path, data)
+    assert isinstance(model.all_items.values, StoredRows)
+    np.testing.assert_array_equal(scored(model, data), whole)
+    content = bytearray((tmp_path / "items.npz").read_bytes())
+    content[content.index(b"vectors.npy") + 300] ^= 1
+    (tmp_path / "items.npz").write_bytes(content)
+    with refusal("items.npz"):
+        read_embedding_file(tmp_path / "items.npz", "items")
 
 
 def test_late_interaction_adds_up_the_best_of_each_vector(tmp_path: Path, data: Path) -> None:

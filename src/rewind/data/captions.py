@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from rewind.data.annotations import CAPTION_BLOCK_ROWS, MAX_NOTE_EXAMPLES, SPLITS, TWIN_SUFFIX, Annotations
+from rewind.data.annotations import CAPTION_BLOCK_ROWS, MAX_NOTE_EXAMPLES, SPLITS, TWIN_SUFFIX, Annotations, is_among
 from rewind.errors import RewindError
 from rewind.hashing import sha256_hex
 from rewind.io.files import read_csv, write_csv, write_csv_parts, write_json
@@ -104,14 +103,14 @@ def load_split(folder: Path, name: str, split: str) -> SplitTables:
     path = _captions_path(folder, name, split)
     items = _rows_of_split(read_csv(folder / "items.csv"), split)
     captions = read_csv(path)
-    unknown = captions.index[~captions["video_id"].isin(items["item_id"])]
+    unknown = captions.index[~is_among(captions["video_id"], items["item_id"])]
     if len(unknown):
         row, video = unknown[0], captions["video_id"][unknown[0]]
         raise RewindError(
             f"{path}: row {row + 2}: {video!r} is not a {split} item of {folder / 'items.csv'}; make both files again."
         )
     usable = items[items["status"] == USABLE_STATUS]
-    usable_captions = captions[captions["video_id"].isin(usable["item_id"])]
+    usable_captions = captions[is_among(captions["video_id"], usable["item_id"])]
     left_out = {"items": len(items) - len(usable), "captions": len(captions) - len(usable_captions)}
     return SplitTables(usable.reset_index(drop=True), usable_captions.reset_index(drop=True), left_out)
 
@@ -151,7 +150,7 @@ def _check_report(items: pd.DataFrame, report: pd.DataFrame) -> None:
     if len(duplicates):
         raise RewindError(f"the video report names {duplicates.iloc[0]!r} twice; make it again.")
     originals = items["item_id"][items["reversed"] == 0]
-    unknown = report["item_id"][~report["item_id"].isin(originals)]
+    unknown = report["item_id"][~is_among(report["item_id"], originals)]
     if len(unknown):
         raise RewindError(
             f"the video report names {unknown.iloc[0]!r}, which is not in the annotations; make the report again."
@@ -163,19 +162,14 @@ def _caption_blocks(captions: pd.DataFrame, split: str, originals: set[str]) -> 
     for start in range(0, max(1, len(captions)), CAPTION_BLOCK_ROWS):
         block = captions.iloc[start : start + CAPTION_BLOCK_ROWS]
         in_split = block["split"] == ("test" if split == ORIGIN_SPLIT else split)
-        yield block[in_split & _is_member(block["video_id"], originals)] if split == ORIGIN_SPLIT else block[in_split]
-
-
-def _is_member(ids: pd.Series, members: set[str]) -> np.ndarray:
-    """(n,) whether each id is in the set; ``isin`` would hash all members again for every block."""
-    return np.fromiter((name in members for name in ids.tolist()), bool, len(ids))
+        yield block[in_split & is_among(block["video_id"], originals)] if split == ORIGIN_SPLIT else block[in_split]
 
 
 def _count_split(items: pd.DataFrame, captions: Iterator[pd.DataFrame]) -> dict[str, Any]:
     usable = items[items["status"] == USABLE_STATUS]
     unusable = items[items["status"] != USABLE_STATUS]
     usable_ids = set(usable["item_id"])
-    counts = [(len(block), int(_is_member(block["video_id"], usable_ids).sum())) for block in captions]
+    counts = [(len(block), int(is_among(block["video_id"], usable_ids).sum())) for block in captions]
     return {
         "originals": int((items["reversed"] == 0).sum()),
         "originals_usable": int((usable["reversed"] == 0).sum()),

@@ -13,12 +13,13 @@ import lzma
 import math
 import pickle
 import re
+import struct
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, BinaryIO, Literal, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -30,6 +31,8 @@ from rewind.io.files import name_file_in_errors, reading_user_file, require_regu
 from rewind.io.strict import decode_utf8, read_user_bytes, read_user_json, read_user_text, split_lines
 
 READ_BLOCK_BYTES = 64 * 2**20  # read at once
+MIN_STORED_BYTES = 2**28
+"""Bytes of vectors from which they stay in their file, if it is not compressed, and are read when they are used."""
 EXPORTED_ARRAYS = {"query_ids", "text", "item_ids", "items", "space"}  # of results/<study>/embedding/*.npz
 MAX_IDS_SHOWN = 3  # in a message
 MAX_SCORE = 3.4e38
@@ -273,6 +276,69 @@ def open_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
             yield archive
 
 
+_LOCAL_HEADER_BYTES = 30  # of a member of a zip file, before its name
+
+
+def stored_content(file: BinaryIO, member: zipfile.ZipInfo) -> int:
+    """Where in an archive the content of a member begins that is not compressed.
+
+    It is behind the member's local header (APPNOTE.TXT, 4.3.7), whose length the archive's directory does not tell.
+    """
+    file.seek(member.header_offset)
+    name_bytes, extra_bytes = struct.unpack_from("<HH", file.read(_LOCAL_HEADER_BYTES), 26)
+    return member.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows of a large array in an npz that is not compressed: read from the file when they are used.
+
+    The file is mapped for each use, so that memory holds nothing in between.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder) / "items.npz", vectors=np.eye(3))
+    ...     rows = find_stored_rows(Path(folder) / "items.npz", "vectors", least=0)
+    ...     rows.shape, rows[np.array([2, 0])].tolist()
+    ((3, 3), [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    """
+
+    path: Path
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    ndim: int = 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        return np.array(np.memmap(self.path, self.dtype, "r", self.start, self.shape)[rows])
+
+
+def find_stored_rows(path: Path, name: str, least: int) -> StoredRows | None:
+    """A matrix of an npz, to be read from the file; None if it is compressed, or has fewer than ``least`` bytes.
+
+    All of it is read once, so that a damaged file is found here.
+
+    Raises:
+        zipfile.BadZipFile: for a damaged file.
+    """
+    formats = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        member = archive.getinfo(f"{name}.npy")
+        if member.compress_type != zipfile.ZIP_STORED or member.file_size < least:
+            return None
+        with archive.open(member) as stream:
+            shape, by_column, dtype = formats[np.lib.format.read_magic(stream)](stream)
+            header_bytes = stream.tell()
+            if len(shape) != 2 or by_column or dtype.hasobject:
+                return None
+            while stream.read(READ_BLOCK_BYTES):  # at its end the content is compared with its checksum
+                pass
+        return StoredRows(path, stored_content(file, member) + header_bytes, shape, dtype)
+
+
 def npy(path: Path) -> np.ndarray:
     """The array of an npy, read without pickles.
 
@@ -450,7 +516,7 @@ class EmbeddingTable:
     Attributes:
         ids: (n,) text, each once.
         values: (n, D), or (N, D) where ids have several vectors: those of one id are consecutive, in the order of
-            ``ids``.
+            ``ids``. Many are a :class:`StoredRows`, of which parts are read.
         counts: (n,) number of vectors of each id; None: one each.
         where: the file, for messages.
 
@@ -460,9 +526,14 @@ class EmbeddingTable:
     """
 
     ids: np.ndarray
-    values: np.ndarray
+    values: np.ndarray | StoredRows
     counts: np.ndarray | None
     where: str
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """The vectors, some rows at a time."""
+        step = max(1, READ_BLOCK_BYTES // (8 * self.width))
+        return (self.values[top : top + step] for top in range(0, len(self.values), step))
 
     @property
     def width(self) -> int:
@@ -539,7 +610,7 @@ def read_embedding_file(path: str | Path, side: Literal["captions", "items"]) ->
         return _check_embeddings(ids, values, lengths, str(path))
 
 
-def _read_npz_embeddings(path: Path, side: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def _read_npz_embeddings(path: Path, side: str) -> tuple[np.ndarray, np.ndarray | StoredRows, np.ndarray | None]:
     with open_npz(path) as archive:
         if set(archive.files) >= EXPORTED_ARRAYS:
             if str(archive["space"]) != "joint":
@@ -548,9 +619,12 @@ def _read_npz_embeddings(path: Path, side: str) -> tuple[np.ndarray, np.ndarray,
                     "similarity file with model: scores."
                 )
             ids, vectors = ("query_ids", "text") if side == "captions" else ("item_ids", "items")
-            return archive[ids], archive[vectors], None
-        require_arrays(path, archive, ("ids", "vectors"))
-        return archive["ids"], archive["vectors"], archive["lengths"] if "lengths" in archive.files else None
+        else:
+            require_arrays(path, archive, ("ids", "vectors"))
+            ids, vectors = "ids", "vectors"
+        rows = find_stored_rows(path, vectors, MIN_STORED_BYTES)
+        lengths = archive["lengths"] if vectors == "vectors" and "lengths" in archive.files else None
+        return archive[ids], archive[vectors] if rows is None else rows, lengths
 
 
 def _read_npy_embeddings(path: Path) -> tuple[np.ndarray, np.ndarray, None]:
@@ -627,7 +701,9 @@ def _read_safetensors_embeddings(path: Path) -> tuple[list[Any], np.ndarray, np.
     return names, values, None if lengths is None else lengths.numpy()
 
 
-def _check_embeddings(ids: object, values: np.ndarray, lengths: np.ndarray | None, where: str) -> EmbeddingTable:
+def _check_embeddings(
+    ids: object, values: np.ndarray | StoredRows, lengths: np.ndarray | None, where: str
+) -> EmbeddingTable:
     """The table of checked values; ``ids`` are those of the file, ``lengths`` as in :func:`read_embedding_file`."""
     ids = text_ids(ids, "ids", where)
     names, times = np.unique(ids, return_counts=True)
@@ -639,19 +715,19 @@ def _check_embeddings(ids: object, values: np.ndarray, lengths: np.ndarray | Non
         shown = f"{lengths.dtype} of shape {lengths.shape}"
         raise RewindError(f"{where}: lengths are {shown}, not a list of whole numbers from 1.")
     if values.ndim == 3:
-        values, lengths = _remove_padding(ids, values, lengths, where)
+        values, lengths = _remove_padding(ids, values[:], lengths, where)
     elif values.ndim != 2 or (lengths is not None and lengths.sum() != len(values)):
         raise RewindError(f"{where}: vectors have shape {values.shape}; (ids, numbers) is expected.")
     if len(ids) != (len(values) if lengths is None else len(lengths)):
         raise RewindError(f"{where}: {len(ids):,} ids and {len(values):,} vectors: each id needs one.")
     if not len(ids) or not values.shape[1]:
         raise RewindError(f"{where}: there are no vectors.")
-    step = max(1, READ_BLOCK_BYTES // values.shape[1])
-    finite = np.concatenate([np.isfinite(values[top : top + step]).all(axis=1) for top in range(0, len(values), step)])
+    table = EmbeddingTable(ids, values, lengths, where)
+    finite = np.concatenate([np.isfinite(block).all(axis=1) for block in table.blocks()])
     if not finite.all():
         owners = ids if lengths is None else np.repeat(ids, lengths)
         raise RewindError(f"{where}: NaN or infinity in {describe_ids(list(dict.fromkeys(owners[~finite].tolist())))}.")
-    return EmbeddingTable(ids, values, lengths, where)
+    return table
 
 
 def _remove_padding(

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 import tempfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from rewind.data.readers import MISSING_SCORE
+from rewind.data.readers import MISSING_SCORE, stored_content
 from rewind.io.files import ArrayParts, reading_user_file, write_npz, write_stored_npz
 
 MAX_SCORES_IN_MEMORY = 2**26
@@ -24,7 +23,6 @@ MAX_SCORES_IN_MEMORY = 2**26
 
 _READ_BYTES = 2**26  # bytes read at a time
 _ARRAY_NAME = "similarity"
-_LOCAL_HEADER_BYTES = 30  # of a member of a zip file, before its name
 
 
 class LabelledScores(NamedTuple):
@@ -103,8 +101,9 @@ def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> Labelled
                     column = np.frombuffer(stream.read(), dtype).reshape(shape)
                     return LabelledScores(np.broadcast_to(column, (len(queries), len(gallery))), queries, gallery)
                 if not fortran_order and member.compress_type == zipfile.ZIP_STORED:
-                    file, start = _open_archive(path, member)
-                    scores = FileMatrix(file, shape, dtype, Path(path).parent, start + header_bytes)
+                    archive_file = open(path, "rb")  # noqa: SIM115 the matrix closes it
+                    start = stored_content(archive_file, member) + header_bytes
+                    scores = FileMatrix(archive_file, shape, dtype, Path(path).parent, start)
                     return LabelledScores(scores, queries, gallery)
                 if not fortran_order:
                     file = tempfile.TemporaryFile(dir=Path(path).parent)  # noqa: SIM115 the matrix closes it
@@ -114,14 +113,6 @@ def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> Labelled
         # Stored column by column, which no part of Rewind writes: read as an array after all.
         with np.load(path, allow_pickle=False) as archive:
             return LabelledScores(archive[_ARRAY_NAME], queries, gallery)
-
-
-def _open_archive(path: str | Path, member: zipfile.ZipInfo) -> tuple[BinaryIO, int]:
-    """The archive, and where the content of its member begins: behind its local header (APPNOTE.TXT, 4.3.7)."""
-    file = open(path, "rb")  # noqa: SIM115 the matrix closes it
-    file.seek(member.header_offset)
-    name_bytes, extra_bytes = struct.unpack_from("<HH", file.read(_LOCAL_HEADER_BYTES), 26)
-    return file, member.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
 
 
 def fill_missing_scores(matrix: Any) -> Any:

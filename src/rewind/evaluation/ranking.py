@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rewind.data.annotations import twin_of
+from rewind.data.annotations import is_among, twin_of
 from rewind.data.readers import MISSING_SCORE
 from rewind.errors import RewindError
 from rewind.evaluation.twins import binary_candidates, twin_columns
@@ -76,7 +76,7 @@ def setting_selection(setting: str, captions: pd.DataFrame, items: pd.DataFrame)
             f"evaluation.settings: {setting!r} needs time-reversed twins and the data set has none; use ['test']."
         )
     original = set(items["item_id"][~is_twin])
-    forward = captions["video_id"].isin(original).to_numpy()
+    forward = is_among(captions["video_id"], original)
     rows, columns = np.arange(len(captions)), np.arange(len(items))
     if setting == "origin":
         return SettingSelection(setting, rows[forward], columns[~is_twin])
@@ -104,7 +104,7 @@ def count_binary_left_out(captions: pd.DataFrame, items: pd.DataFrame) -> int:
     """Number of captions of originals that Binary leaves out because the clip's twin has no caption."""
     item_ids, twins = set(items["item_id"]), set(items["item_id"][items["reversed"] == 1])
     has_twin = captions["video_id"].map(lambda v: twin_of(v) in item_ids).to_numpy(dtype=bool)
-    forward = ~captions["video_id"].isin(twins).to_numpy()
+    forward = ~is_among(captions["video_id"], twins)
     return int((forward & has_twin & ~_twin_has_caption(captions, items)).sum())
 
 
@@ -453,7 +453,7 @@ def _make_search(
         own = _positions(items["item_id"])[texts].to_numpy()
         return _Search(selection, direction, selection.captions, clusters[own], len(selection.items))
     # An item without a caption is not a query: nothing is correct for it.
-    queries = selection.items[items["item_id"].isin(texts).to_numpy()[selection.items]]
+    queries = selection.items[is_among(items["item_id"], texts)[selection.items]]
     gallery = len(queries) if item_to_text == BEST_CAPTION else len(selection.captions)
     return _Search(selection, direction, queries, clusters[queries], gallery)
 

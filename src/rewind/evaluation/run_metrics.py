@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.config.study import RunKey
+from rewind.data.annotations import is_among
 from rewind.data.captions import load_split
 from rewind.data.score_matrix import open_scores
 from rewind.errors import RewindError
@@ -173,8 +174,8 @@ def not_evaluated(
     """
     if len(set(gallery)) < len(gallery) or len(set(queries)) < len(queries):
         return {}  # duplicates are refused by name where they are ranked
-    missing_items = items[~items["item_id"].isin(gallery)]
-    missing_captions = captions[captions["video_id"].isin(gallery) & ~captions["caption_id"].isin(queries)]
+    missing_items = items[~is_among(items["item_id"], gallery)]
+    missing_captions = captions[is_among(captions["video_id"], gallery) & ~is_among(captions["caption_id"], queries)]
     if len(missing_captions):
         raise RewindError(
             f"{where}: the caption {missing_captions['caption_id'].iloc[0]!r} of the test split is missing; score all "

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
-import itertools
 import json
 import os
 import re
@@ -439,15 +438,15 @@ def write_stored_npz(path: str | Path, **arrays: np.ndarray | ArrayParts) -> Non
                 if not isinstance(array, ArrayParts):
                     np.lib.format.write_array(member, np.asanyarray(array))
                     continue
-                first = next(array.parts)
-                header = {
-                    "descr": np.lib.format.dtype_to_descr(first.dtype),
-                    "fortran_order": False,
-                    "shape": (array.rows, *first.shape[1:]),
-                }
+                part = next(array.parts, None)
+                assert part is not None  # an array of no rows is written whole
+                descr, shape = np.lib.format.dtype_to_descr(part.dtype), (array.rows, *part.shape[1:])
+                header = {"descr": descr, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(member, header)
-                for part in itertools.chain([first], array.parts):
+                while part is not None:
                     member.write(np.ascontiguousarray(part).data.cast("B"))
+                    part = None  # released before the next one is made
+                    part = next(array.parts, None)
 
 
 # ---- Output paths of commands: checked before the work starts, not after it ----------------------------------------

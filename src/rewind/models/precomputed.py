@@ -16,6 +16,7 @@ from rewind.config import Backbone as BackboneKeys
 from rewind.config import Method
 from rewind.config import Text as TextKeys
 from rewind.config.methods import VectorOptions
+from rewind.data.annotations import is_among
 from rewind.data.readers import (
     MAX_SCORE,
     MISSING_SCORE,
@@ -51,12 +52,10 @@ class PrecomputedRetriever(Retriever):
     def covers(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """All items, or only the originals if the files have no twin, with their captions."""
         twins = items["reversed"] == 1
-        if not twins.any() or items["item_id"][twins].isin(self.known_items()).any():
+        if not twins.any() or is_among(items["item_id"][twins], self.known_items()).any():
             return items, captions
-        originals = items[~twins]
-        return originals.reset_index(drop=True), captions[captions["video_id"].isin(originals["item_id"])].reset_index(
-            drop=True
-        )
+        originals = items[~twins].reset_index(drop=True)
+        return originals, captions[is_among(captions["video_id"], originals["item_id"])].reset_index(drop=True)
 
     def encode_text(self, batch: Features) -> Features:
         """``text`` (n, 1): row numbers of captions, as they are."""
@@ -138,7 +137,7 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
         self.equal_items: np.ndarray | None = None
         if self.score == "maxsim":
             self.text, self.item = self.all_text.of(captions["caption_id"]), self.all_items.of(items["item_id"])
-            self.sides = [_double(side.values, unit=False) for side in (self.text, self.item)]
+            self.sides = [_double(side.values[:], unit=False) for side in (self.text, self.item)]
         return RowNumberSource(len(items)), torch.arange(len(captions))[:, None]
 
     def encode_text(self, batch: Features) -> Features:
@@ -212,7 +211,7 @@ def _double(values: np.ndarray, unit: bool) -> Tensor:
 
 
 def _refuse_zero(side: EmbeddingTable) -> None:
-    zero = ~side.values.any(axis=1)
+    zero = np.concatenate([~block.any(axis=1) for block in side.blocks()])
     if zero.any():
         raise RewindError(
             f"{side.where}: only zeros in {describe_ids(side.ids[zero].tolist())}: without a direction there is no "
@@ -239,13 +238,9 @@ def load_precomputed_embeddings(keys: VectorOptions) -> PrecomputedEmbeddings:
 
 def _lengths(side: EmbeddingTable) -> np.ndarray:
     """(N,) Euclidean lengths, in double precision as scores are."""
-    blocks = (side.values[top : top + _ROWS_AT_ONCE].astype(np.float64) for top in _tops(side))
+    blocks = (block.astype(np.float64) for block in side.blocks())
     with np.errstate(over="ignore", under="ignore"):
         return np.concatenate([np.sqrt(np.einsum("nd,nd->n", block, block)) for block in blocks])
-
-
-def _tops(side: EmbeddingTable) -> range:
-    return range(0, len(side.values), _ROWS_AT_ONCE)
 
 
 def _refuse_unmeasurable(side: EmbeddingTable) -> None:
@@ -337,7 +332,7 @@ class PrecomputedScores(PrecomputedRetriever):
     def covers(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """All if the file has a twin or a twin's caption: in the binary setting that is set against the original's."""
         twins = items["item_id"][items["reversed"] == 1]
-        if captions["caption_id"][captions["video_id"].isin(twins)].isin(self.scores.queries).any():
+        if is_among(captions["caption_id"][is_among(captions["video_id"], twins)], self.scores.queries).any():
             return items, captions
         return super().covers(items, captions)
 
