@@ -150,6 +150,8 @@ RECORDED_PACKAGES = (
     "open-clip-torch",
     "decord",
     "decord2",
+    "av",
+    "torchcodec",
     "ffmpeg-python",
     "imageio-ffmpeg",
     "pillow",
@@ -171,12 +173,15 @@ def file_hash(path: str | Path) -> str:
 def environment() -> dict[str, Any]:
     """Versions, commit of the code, date (UTC), machine and the user's command, for ``run.json``; None where unknown.
 
+    ``frame_reader`` is what reads clips here, since several packages that do may be installed: ``decord 0.6.0``.
+
     Packages that are not installed are left out.
     """
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in RECORDED_PACKAGES if _is_distribution_installed(name)},
+        "frame_reader": _frame_reader(),
         "ffmpeg": _ffmpeg_version(),
         "driver": nvidia_driver_version(),
         "platform": platform.platform(),
@@ -220,6 +225,14 @@ def _ffmpeg_version() -> str | None:
     ffmpeg = importlib.import_module("rewind.video.ffmpeg")
     try:
         return ffmpeg.ffmpeg_version()
+    except RewindError:
+        return None
+
+
+def _frame_reader() -> str | None:
+    readers = importlib.import_module("rewind.video.readers")  # by name, as above
+    try:
+        return readers.reader_version()
     except RewindError:
         return None
 

@@ -29,6 +29,7 @@ from rewind.models.clip4clip_checkpoint import CLIP4CLIP_HEADS, read_clip4clip
 from rewind.models.heads import head_class
 from rewind.optional_packages import open_clip
 from rewind.provenance import environment, hardware
+from rewind.video import readers
 
 CONFIG = {
     "embed_dim": 64,
@@ -107,8 +108,9 @@ def test_the_doctor_shows_what_a_run_records(capsys):
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
     here = environment()
-    for name in ("torch", "open-clip-torch", "decord"):
+    for name in ("torch", "open-clip-torch", here["frame_reader"].split()[0]):
         assert f"{name} " in text and here["packages"][name] in text
+    assert f"frames are read by {here['frame_reader']}" in " ".join(text.split())
     assert here["ffmpeg"].startswith("ffmpeg version") and here["ffmpeg"] in text
     assert (here["git"]["commit"] or "no git checkout") in text
     for subject in ("Python", "CUDA", "cuDNN", "driver", "GPUs", "cores", "memory", "free disk"):
@@ -189,9 +191,22 @@ def test_requirements_that_are_not_met_are_named(capsys, monkeypatch):
 
 
 def test_a_package_that_does_not_load_is_named(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "decord", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["doctor"]) == 1
-    assert "MISSING decord" in capsys.readouterr().out
+    assert "MISSING pyarrow" in capsys.readouterr().out
+
+
+def test_the_doctor_says_what_reads_frames_or_what_to_install(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(readers, "_is_installed", lambda name: False)
+    assert main(["doctor"]) == 1
+    expect_message(part(capsys.readouterr().out, "frames"))
+
+    (tmp_path / "av.py").write_text("raise ImportError('libavcodec.so.62: cannot open shared object file')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "av", raising=False)
+    monkeypatch.setattr(readers, "_is_installed", lambda name: name == "av")
+    assert main(["doctor"]) == 1
+    expect_message(part(capsys.readouterr().out, "av"))
 
 
 def test_without_an_installation_the_doctor_says_how(capsys, monkeypatch):

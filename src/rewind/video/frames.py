@@ -10,16 +10,16 @@ not content.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
 
 from rewind.errors import RewindError
-from rewind.io.files import reading_user_file, reraise_system_error
+from rewind.io.files import reading_user_file
 from rewind.video import shards
+from rewind.video.readers import FrameReader, Indices, open_video
 
 # ---- Which frames of a clip are read -------------------------------------------------------------------------------
 
@@ -193,59 +193,6 @@ CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 NORMALISED_IMAGE_SUFFIXES, NORMALISED_IMAGE_FORMATS = (".png", ".jpg"), ("PNG", "JPEG")
 
 Fit = Literal["crop", "stretch"]
-Indices = Sequence[int] | np.ndarray
-
-
-class FrameReader(Protocol):
-    """What any decoder must offer; :func:`open_frames` chooses one."""
-
-    fps: float
-
-    def __len__(self) -> int:
-        """Number of frames."""
-
-    def read(self, indices: Indices) -> np.ndarray:
-        """uint8 RGB (n, height, width, 3) of the frames at ``indices``."""
-
-
-class DecordReader:
-    """Frames through decord, on one CPU thread (data loaders run many readers at once)."""
-
-    def __init__(self, path: Path) -> None:
-        import decord  # here: much that imports this module never decodes a video
-
-        decord.logging.set_level(decord.logging.QUIET)
-        self.path = path
-        try:
-            self._video = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1)
-            self.fps = round(float(self._video.get_avg_fps()), 3)
-        except Exception as error:  # decord raises its own type, RuntimeError or ValueError
-            reraise_system_error(error, path)
-            raise RewindError(
-                f"{path}: cannot be opened as a video; delete it and prepare the videos again."
-            ) from error
-
-    def __len__(self) -> int:
-        return len(self._video)
-
-    def read(self, indices: Indices) -> np.ndarray:
-        try:
-            return np.stack([_unpadded(self._video[int(i)].asnumpy()) for i in indices])
-        except Exception as error:
-            reraise_system_error(error, self.path)
-            raise RewindError(
-                f"{self.path}: frames cannot be decoded; delete it and prepare the videos again."
-            ) from error
-
-
-def _unpadded(frame: np.ndarray) -> np.ndarray:
-    """A frame without the padding that decord 0.6 leaves at the end of each row at some widths.
-
-    It takes the channels of a frame to be row bytes / width. Rows are padded, at width 48 to 192 bytes, and so it finds
-    four channels there (also at widths 16, 24, 72). Its ``get_batch`` fails at these widths, so frames are read singly.
-    """
-    height, width, channels = frame.shape
-    return frame if channels == 3 else frame.reshape(height, -1)[:, : 3 * width].reshape(height, width, 3)
 
 
 class ImageReader:
@@ -278,22 +225,6 @@ class ImageReader:
         return np.stack([self._frame for _ in indices])
 
 
-class _PackedVideo(DecordReader):
-    """A video whose bytes come from a shard; ``path`` names it in messages."""
-
-    def __init__(self, path: Path, content: bytes) -> None:
-        import decord
-
-        decord.logging.set_level(decord.logging.QUIET)
-        self.path = path
-        try:
-            self._video = decord.VideoReader(io.BytesIO(content), ctx=decord.cpu(0), num_threads=1)
-            self.fps = round(float(self._video.get_avg_fps()), 3)
-        except Exception as error:  # as above
-            reraise_system_error(error, path)
-            raise RewindError(f"{path}: cannot be opened as a video; prepare the videos again.") from error
-
-
 class _PackedImage(ImageReader):
     """An image whose bytes come from a shard; ``path`` names it in messages."""
 
@@ -319,7 +250,7 @@ def open_frames(path: str | Path) -> FrameReader:
     if location is None:
         return open_file_frames(path)
     content = shards.read_packed_clip(location)
-    return _PackedImage(path, content) if path.suffix in NORMALISED_IMAGE_SUFFIXES else _PackedVideo(path, content)
+    return _PackedImage(path, content) if path.suffix in NORMALISED_IMAGE_SUFFIXES else open_video(path, content)
 
 
 def open_file_frames(path: str | Path) -> FrameReader:
@@ -331,7 +262,7 @@ def open_file_frames(path: str | Path) -> FrameReader:
     path = Path(path)
     if not path.is_file():
         raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake --cores all prepared`).")
-    return ImageReader(path) if path.suffix in NORMALISED_IMAGE_SUFFIXES else DecordReader(path)
+    return ImageReader(path) if path.suffix in NORMALISED_IMAGE_SUFFIXES else open_video(path)
 
 
 def read_frames(
