@@ -8,7 +8,8 @@ All ways run in turn in the same call, on the same clips, several rounds; the ta
 the training loop does not do. CLIP4Clip's way reads what its ``compress_video.py`` writes, as its
 ``rawvideo_util.py`` does: OpenCV, one seek per frame, then Pillow and float normalisation frame by frame. It is told to
 take as many frames as the others. Without OpenCV (``pip install opencv-python-headless``) decord reads all frames in
-order in its place, and the table says so.
+order in its place, and the table says so. Clips are decoded by every reader that is installed (``decord``, ``av``,
+``torchcodec``).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import decord
 import numpy as np
 import pandas as pd
 import torch
@@ -34,6 +35,7 @@ from rewind.optional_packages import torchvision
 from rewind.video.frame_store import FrameView
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
 from rewind.video.prepare import prepare_report
+from rewind.video.readers import READER_VARIABLE, installed_readers, reader_version
 from rewind.video.store_frames import make_frame_store
 from video_stage import UPSTREAM_SCALE, command, make_sources
 
@@ -91,6 +93,8 @@ def seek_each(path: Path, rate: int) -> Iterator[Image.Image]:
 
 
 def in_order(path: Path) -> Iterator[Image.Image]:
+    import decord  # here: PyAV may be all that is installed
+
     video = decord.VideoReader(str(path), num_threads=1)
     return (Image.fromarray(video.next().asnumpy()) for _ in range(len(video)))
 
@@ -120,6 +124,10 @@ def clips_per_second(way: Way, size: int) -> float:
     for batch in load_batches(way.inputs.batch, parts, way.inputs, way.workers, torch.device("cpu")):
         seen += len(batch["pixels"])
     return seen / (time.perf_counter() - start)
+
+
+def use_reader(name: str) -> None:
+    os.environ[READER_VARIABLE] = name  # worker processes inherit it
 
 
 def drop_from_cache(folder: Path) -> None:
@@ -163,7 +171,12 @@ def make_ways(folder: Path, items: pd.DataFrame, compressed: list[Path], options
     for workers in (0, options.workers):
         ways += [
             Way(name, upstream, workers, few),
-            Way("Clips", clips, workers, order[: options.sample]),
+            *(
+                Way(
+                    f"clips, {reader_version(name)}", clips, workers, order[: options.sample], partial(use_reader, name)
+                )
+                for name in installed_readers()
+            ),
             Way("store, cold", stored, workers, order, lambda: drop_from_cache(index.parent)),
             Way("store, warm", stored, workers, np.tile(order, options.passes)),
         ]

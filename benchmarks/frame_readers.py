@@ -13,8 +13,8 @@ difference of a colour value (0 to 255) and the share of values that differ, ``r
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -84,12 +84,13 @@ def ask(python: str, *arguments: str) -> dict[str, Any]:
 def installed(plain: bool) -> dict[str, str]:
     """Readers of this environment → name and version; those that do not load are left out."""
     found = {}
-    for name in readers.READERS:
-        os.environ[readers.READER_VARIABLE] = name
+    for name in readers.installed_readers():
         try:
-            found[name] = readers.reader_version()
-        except (RewindError, ImportError, OSError, RuntimeError) as error:
-            print(f"{name}: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+            importlib.import_module(name)
+        except Exception as error:  # a broken binary fails in its own way
+            print(f"{name} does not load: {(str(error).strip().splitlines() or [''])[0]}", file=sys.stderr)
+        else:
+            found[name] = readers.reader_version(name)
     if plain and "decord" in found:
         found[PLAIN] = f"plain {found['decord']}"
     return found

@@ -259,7 +259,11 @@ class _RgbConverter:
 
 
 class TorchcodecReader(VideoReader):
-    """Frames through torchcodec, on one CPU thread; it needs FFmpeg's shared libraries and, mostly, CUDA's."""
+    """Frames through torchcodec, on one CPU thread; it needs FFmpeg's shared libraries and, mostly, CUDA's.
+
+    Of files that Rewind did not prepare it refuses more than the others do, and measures their rate: ``fps`` is that of
+    the frames' times, not that of the header.
+    """
 
     def _open(self) -> None:
         from torchcodec.decoders import VideoDecoder
@@ -267,12 +271,22 @@ class TorchcodecReader(VideoReader):
         source = str(self.path) if self.content is None else self.content
         self._video = VideoDecoder(source, dimension_order="NHWC", num_ffmpeg_threads=1, seek_mode="exact")
         self.fps = round(float(self._video.metadata.average_fps), 3)
+        # There is no public name for it yet; without it, frames are decoded in order.
+        key_frames: Any = getattr(self._video, "_get_key_frame_indices", tuple)()
+        self._seekable = len(key_frames) == len(self._video)
 
     def __len__(self) -> int:
         return len(self._video)
 
     def _frames(self, indices: list[int]) -> list[np.ndarray]:
-        return list(self._video.get_frames_at(indices).data.numpy())
+        if self._seekable:
+            return list(self._video.get_frames_at(indices).data.numpy())
+        wanted, frames = set(indices), {}
+        for index in range(max(indices) + 1):
+            frame = self._video[index]
+            if index in wanted:
+                frames[index] = frame.numpy()
+        return [frames[index] for index in indices]
 
 
 # ---- Which reader a machine uses -----------------------------------------------------------------------------------
@@ -305,13 +319,25 @@ def reader_name() -> str:
     return name
 
 
-def reader_version() -> str:
+def installed_readers() -> list[str]:
+    """Keys of :data:`READERS` whose packages are installed; whether these load is not tried.
+
+    >>> reader_name() in installed_readers()
+    True
+    """
+    return [name for name in READERS if _is_installed(name)]
+
+
+def reader_version(name: str = "") -> str:
     """What reads clips here, with its version, for example ``decord 0.6.0``; the package is not imported.
+
+    Args:
+        name: an installed reader, if not the one of :func:`reader_name`.
 
     Raises:
         RewindError: as :func:`reader_name`.
     """
-    name = reader_name()
+    name = name or reader_name()
     installed = {name: version for name in _DISTRIBUTIONS.get(name, (name,)) if (version := _installed_version(name))}
     # Of two that are installed into the same folder the later one replaced the files of the other: decord2 is asked
     # for by name, where decord is there already.

@@ -34,6 +34,8 @@ NON_SEMANTIC = frozenset(
         "rewind.data.formats.rtime:has_groups",  # which jobs there are, not what they compute
         "rewind.data.formats.shapes:has_groups",  # likewise
         "rewind.data.formats.table:has_groups",  # likewise
+        "rewind.video.readers:reader_name",  # which reader decodes: all give the same frames of a prepared clip
+        "rewind.video.readers:_count_decodable_frames",  # for files that are no prepared clips, which no stage reads
         "rewind.video.sources:refuse_name_clashes",  # a data set is refused, or goes on as it is
         "rewind.training.checkpoint_store",  # where a training state is stored, not what is in it
         "rewind.training.run:_run_record",  # run.json, around the scores
