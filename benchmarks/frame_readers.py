@@ -4,9 +4,11 @@
     python benchmarks/frame_readers.py --python /other/venv/bin/python   # and those of another environment
 
 Every clip shows in each frame its number (``painted_clips.py``). A reader is asked for all frames in order, backwards,
-and at random with repetitions, each clip in a process of its own that is ended if it hangs. The Markdown table says of
-every reader whether the numbers are right and whether the pixels equal those of the first: ``equal``, the largest
-difference of a colour value (0 to 255) and the share of values that differ, ``refused`` with the reason, or ``WRONG``.
+at random with repetitions, and for 32 that are evenly spaced, each clip in a process of its own that is ended if it
+hangs. The Markdown table says of every reader whether the numbers are right and whether the pixels equal those of the
+first: ``equal``, the largest difference of a colour value (0 to 255) and the share of values that differ, ``refused``
+with the reason, or ``WRONG``.
+
 ``--plain`` adds decord without what Rewind does around it: each frame by ``reader[index]``.
 """
 
@@ -50,6 +52,7 @@ def read_clip(reader: str, clip: PaintedClip, path: Path, out: Path) -> dict[str
         "in order": list(range(length)),
         "backwards": list(range(length))[::-1],
         "at random": np.random.default_rng(0).integers(0, length, 40).tolist(),
+        "evenly": np.linspace(0, length - 1, 32, dtype=int).tolist(),
     }
     wrong = [] if length == len(numbers) else [f"{length} frames for {len(numbers)}"]
     for name, indices in orders.items():

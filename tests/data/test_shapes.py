@@ -3,7 +3,6 @@
 import math
 import subprocess
 
-import decord
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -32,6 +31,7 @@ from rewind.data.formats.shapes import (
 )
 from rewind.errors import RewindError
 from rewind.io.files import read_json
+from rewind.video.frames import open_file_frames
 
 DEFAULT = {"train": 380, "valid": 60, "test": 120}
 STILL = ClipStyle(48, 48, "8", 17, dx=0.0, dy=0.0, scale=1.0, angle=0.3, corner=(1, -1))
@@ -175,11 +175,11 @@ def test_clips_are_real_videos_of_mixed_formats(tmp_path):
     assert sizes == {"train": 10 * 2 * 3, "valid": 6, "test": 6}
     rates, formats = set(), set()
     for name in annotations.items.query("reversed == 0")["source"]:
-        video = decord.VideoReader(str(tmp_path / "videos" / f"{name}.mp4"))
+        video = open_file_frames(tmp_path / "videos" / f"{name}.mp4")
         style = random_style(f"0 {name}", 32)
-        assert (len(video), *video[0].shape) == (style.frames, style.height, style.width, 3)
-        assert 2 <= len(video) / video.get_avg_fps() <= 4
-        rates.add(round(video.get_avg_fps(), 2))
+        assert (len(video), *video.read([0])[0].shape) == (style.frames, style.height, style.width, 3)
+        assert 2 <= len(video) / video.fps <= 4
+        rates.add(round(video.fps, 2))
         formats.add((style.width, style.height))
     assert len(rates) >= 3 and len(formats) >= 3 and any(w % 2 and h % 2 for w, h in formats)
 
@@ -190,8 +190,8 @@ def test_a_clip_shows_what_was_drawn(tmp_path):
     for number, entry in enumerate(compose_splits({"train": 2}, 3, 0)["train"]):
         name = f"train{number:04}"
         drawn = render_scene(entry.scene, random_style(f"0 {name}", 32)).astype(float)
-        video = decord.VideoReader(str(tmp_path / "videos" / f"{name}.mp4"))
-        shown = video.get_batch(range(len(video))).asnumpy()
+        video = open_file_frames(tmp_path / "videos" / f"{name}.mp4")
+        shown = video.read(range(len(video)))
         assert np.abs(drawn - shown).mean() < 4
 
 
