@@ -296,7 +296,7 @@ READERS: dict[str, type[VideoReader]] = {"decord": DecordReader, "av": AvReader,
 """Package, as it is imported → its reader."""
 _BY_DEFAULT = ("decord", "av")
 _DISTRIBUTIONS = {"decord": ("decord", "decord2")}
-HOW_TO_INSTALL = "pip install decord (Linux and Windows on x86-64), decord2 or av (elsewhere)"
+HOW_TO_INSTALL = "pip install decord (Linux and Windows on x86-64), decord2 (ARM) or av (any)"
 
 
 def reader_name() -> str:
