@@ -12,7 +12,6 @@ import argparse
 import csv
 import multiprocessing
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -79,17 +78,13 @@ def save(path: Path, ids: list[str], vectors: np.ndarray) -> None:
     np.savez(path, ids=np.array(ids), vectors=vectors.astype(np.float16))
 
 
-def alone(folder: Path, stages: dict[str, str]) -> dict[str, list[float]]:
+def alone(folder: Path, stages: dict[str, str]) -> dict[str, tuple[float, int]]:
     """Name of a rule → CPU seconds and peak memory in MB of its job, done again in a process of its own."""
     found = {}
     for rule, file in stages.items():
         with tempfile.TemporaryDirectory(dir=folder) as out:
             command = [sys.executable, "-m", "rewind", "job", f"results/{file}", "--out", out]
-            job = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
-            _, status, usage = os.wait4(job.pid, 0)
-            if status:
-                raise SystemExit(f"the job of {file} failed: run {' '.join(command)} in {folder}")
-            found[rule] = [round(usage.ru_utime + usage.ru_stime, 1), usage.ru_maxrss // 1024]
+            found[rule] = usage_of(command, folder)
     return found
 
 
@@ -113,17 +108,17 @@ def main() -> None:
     git = environment()["git"] or {}
     edits = ", with edits" if git.get("dirty") else ""
     print(f"commit {git.get('commit')}{edits}; {processor_name()}, {os.cpu_count()} cores")
-    print("| captions × clips | all, CPU s | " + " | ".join(STAGES) + " |")
+    print("| captions × clips | all | " + " | ".join(STAGES) + " |")
     print("|---" * (len(STAGES) + 2) + "|")
-    for size, total, found in rows:
+    for size, total, largest, found in rows:
         cells = (f"{found[rule][0]:g} s, {found[rule][1]:,} MB" for rule in STAGES)
-        print(f"| {size} | {total:.0f} | " + " | ".join(cells) + " |")
+        print(f"| {size} | {total:.0f} s, {largest:,} MB | " + " | ".join(cells) + " |")
 
 
 def measured(
     folder: Path, clips: int, width: int, make: Callable[[Path, int, int], None]
-) -> tuple[float, dict[str, list[float]]]:
-    """CPU seconds of the study, run in a folder, and each of :data:`STAGES` once more, alone."""
+) -> tuple[float, int, dict[str, tuple[float, int]]]:
+    """CPU seconds of a study, run in a folder, its largest process in MB, and each of :data:`STAGES` alone."""
     for name in ("config", "workflow", "profiles"):
         shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
     shutil.copy(ROOT / "Snakefile", folder)
@@ -133,11 +128,17 @@ def measured(
         writer.start()
         writer.join()
     command = ["-m", "rewind", "evaluate", "--data", f"{NAME}.csv", "--vectors", "captions.npz", "items.npz"]
-    began = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *command], cwd=folder, check=True, stdout=sys.stderr)
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
-    return seconds, alone(folder, STAGES)
+    seconds, largest = usage_of([sys.executable, *command], folder)  # with all processes that it starts
+    return seconds, largest, alone(folder, STAGES)
+
+
+def usage_of(command: list[str], folder: Path) -> tuple[float, int]:
+    """CPU seconds of a command and what it starts, and the largest of these processes in MB."""
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"failed: run {' '.join(command)} in {folder}")
+    return round(usage.ru_utime + usage.ru_stime, 1), usage.ru_maxrss // 1024
 
 
 if __name__ == "__main__":

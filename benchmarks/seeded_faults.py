@@ -321,8 +321,8 @@ FAULTS = (
     Fault(
         "ties-with-tolerance",
         "evaluation/ranking.py",
-        "ties = ((scores == truth[:, None]) & other)",
-        "ties = (np.isclose(scores, truth[:, None]) & other)",
+        "search.ties[here] = np.count_nonzero(scores == truth, axis=1) - 1",
+        "search.ties[here] = np.count_nonzero(np.isclose(scores, truth), axis=1) - 1",
         "ranking",
         "close scores tie",
     ),
@@ -337,8 +337,8 @@ FAULTS = (
     Fault(
         "worst-caption",
         "evaluation/ranking.py",
-        "np.where(positive, scores, -np.inf).max(axis=1)",
-        "np.where(positive, scores, np.inf).min(axis=1)",
+        "similarity.shape[1], -np.inf, similarity.dtype)\n            np.maximum.at(best",
+        "similarity.shape[1], np.inf, similarity.dtype)\n            np.minimum.at(best",
         "ranking",
         "an item's rank is that of its worst caption",
     ),

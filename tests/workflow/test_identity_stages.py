@@ -30,7 +30,7 @@ SHAPES = (FORMATS.full_name("shapes"),)
 INHERITING = {rule for rule, stage in RULES.items() if stage.script}  # their code is that of another rule
 CLIPS = {"sources", "inventory", "video_shard", "captions"}
 TRAINED = {"train seqTransf", "train meanP", "train zero-shot", "sanity", "step_time"}
-RUNS = {"untrained_run", "blind_run"}  # does in one job what trains, scores and ranks others
+RUNS = {"untrained_run", "blind_run", "rerank"}  # does in one job what trains, scores and ranks others, or scores
 
 
 def identities(identity: StageCode) -> dict[str, dict[str, str]]:
@@ -46,7 +46,17 @@ def identities(identity: StageCode) -> dict[str, dict[str, str]]:
         named = SHAPES if stage in CLIPS - {"video_shard"} else RUN if stage in ("sanity", "step_time") else ()
         named = (
             MODEL
-            if stage in ("features", "order_controls", "probes", "cosines", "zero_shot", "export_vectors", "efficiency")
+            if stage
+            in (
+                "features",
+                "rerank",
+                "order_controls",
+                "probes",
+                "cosines",
+                "zero_shot",
+                "export_vectors",
+                "efficiency",
+            )
             else named
         )
         named = (MODELS.full_name("chance"), *RUN[1:]) if stage == "untrained_run" else named

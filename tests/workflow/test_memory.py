@@ -40,10 +40,14 @@ def test_memory_follows_the_counts_of_prepared_captions(plan, tmp_path):
     table = tmp_path / "data" / dataset.name / "captions" / f"{dataset.name}_test.csv"
     table.parent.mkdir(parents=True)
     table.write_text("video_id,caption,caption_id\n" + "v,a caption,v#0\n" * 20_000)
-    assert memory.count_test_split(dataset, tmp_path) == (20_000, 20_000)
+    splits = "a,a.mp4,train,a,0,ok\n" * 7 + "v,v.mp4,test,v,0,ok\n" * 30_000
+    (table.parents[1] / "items.csv").write_text("item_id,path,split,cluster_id,reversed,status\n" + splits)
+    assert memory.count_test_split(dataset, tmp_path) == (20_000, 30_000)
     large = memory.matrix_job_mb(dataset, tmp_path), memory.ranks_job_mb(dataset, study, tmp_path)
     assert all(more > less for more, less in zip(large, floor, strict=True))
-    assert memory.scoring_job_mb(dataset, study, tmp_path) > study.resources.mem_mb + 2 * 4 * 20_000**2 / 2**20 - 1
+    matrix_mb = 4 * 20_000 * 30_000 / 2**20
+    assert memory.whole_matrix_job_mb(dataset, study, tmp_path) > study.resources.mem_mb + 2 * matrix_mb - 1
+    assert memory.scoring_job_mb(dataset, study, tmp_path) < study.resources.mem_mb + matrix_mb
 
 
 def test_memory_follows_the_size_of_annotations(tmp_path):

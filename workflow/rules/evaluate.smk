@@ -62,6 +62,38 @@ rule ranks:
         "../scripts/ranks.py"
 
 
+rule rerank:
+    """Score the first results of another run again, in the place of `similarity` and `ranks`."""
+    input:
+        unpack(plan.rerank_inputs),
+    output:
+        ranks="results/{study}/ranks/{method}/seed{seed}.parquet",
+        said="results/{study}/ranks/{method}/seed{seed}.json",
+    log:
+        "results/{study}/logs/rerank/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/rerank/{method}.seed{seed}.tsv"
+    wildcard_constraints:
+        study=plan.studies_with("reranked"),
+    threads: plan.key("resources.threads")
+    resources:
+        gpu=plan.sharing_gpus,
+        runtime=plan.encoding_minutes,
+        mem_mb=plan.scoring_memory,
+    params:
+        spec=plan.evaluation_spec,
+        dataset=plan.key("dataset"),
+        rerank=plan.rerank_keys,
+        settings=plan.key("evaluation.settings"),
+        directions=plan.key("evaluation.directions"),
+        item_to_text=plan.key("evaluation.item_to_text"),
+        execution=plan.untracked("execution"),
+        metrics=plan.untracked("own_metrics"),
+        code=plan.code("rerank"),
+    script:
+        "../scripts/rerank.py"
+
+
 rule untrained_run:
     """All of a run that learns nothing and encodes nothing: precomputed vectors and scores, and chance.
 
@@ -179,7 +211,7 @@ rule order_controls:
     resources:
         gpu=plan.sharing_gpus,
         runtime=plan.encoding_minutes,
-        mem_mb=plan.scoring_memory,
+        mem_mb=plan.whole_matrix_memory,
     params:
         spec=plan.evaluation_spec,
         dataset=plan.key("dataset"),
@@ -206,7 +238,7 @@ rule probes:
     resources:
         gpu=plan.probing_gpus,
         runtime=plan.encoding_minutes,
-        mem_mb=plan.scoring_memory,
+        mem_mb=plan.whole_matrix_memory,
     params:
         spec=plan.evaluation_spec,
         dataset=plan.key("dataset"),
@@ -232,7 +264,7 @@ rule cosines:
     resources:
         gpu=plan.encoding_gpus,
         runtime=plan.encoding_minutes,
-        mem_mb=plan.scoring_memory,
+        mem_mb=plan.whole_matrix_memory,
     params:
         spec=plan.evaluation_spec,
         dataset=plan.key("dataset"),

@@ -20,7 +20,7 @@ rule trec:
     resources:
         mem_mb=plan.matrix_memory,
     params:
-        runs=plan.runs,
+        runs=plan.scored_runs,
         dataset=plan.key("dataset"),
         settings=plan.key("evaluation.settings"),
         directions=plan.key("evaluation.directions"),

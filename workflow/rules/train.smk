@@ -51,7 +51,7 @@ rule train:
     benchmark:
         "results/{study}/benchmarks/train/{method}.seed{seed}.tsv"
     wildcard_constraints:
-        study=plan.studies_with("trained"),
+        study=plan.studies_with("trained", "reranked"),
     threads: plan.key("resources.threads")
     resources:
         gpu=plan.training_gpus,

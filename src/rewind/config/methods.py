@@ -215,6 +215,19 @@ def _check_same_seeds(**options: FilePerSeed) -> None:
 # ---- The method ----------------------------------------------------------------------------------------------------
 
 
+class Rerank(ConfigModel):
+    """The first of two stages: the method whose first results are scored again.
+
+    >>> Rerank(first="meanP").top
+    100
+    """
+
+    first: str = required_field("Name of the method that searches first; its run of the same seed, or its only one.")
+    top: int = config_field(
+        100, "Results of each query that are scored, with those that tie with the last of them.", ge=2
+    )
+
+
 class Method(ConfigModel):
     """One row of the tables.
 
@@ -253,6 +266,12 @@ class Method(ConfigModel):
     train: str = config_field("", "Text of the table's Train column; the dataset's title if empty.")
     options: dict[str, Any] = config_field({}, "Options of a head, of a model, or of a model or head of your own.")
     noise: bool = config_field(False, "A control: for this method every clip is replaced by noise (as `frames.noise`).")
+    rerank: Rerank | None = config_field(
+        None,
+        "Score only the first results of another, cheaper method (docs/heads.md): of a large test split, a head that "
+        "looks at pairs cannot score all of them. `{first: meanP, top: 100}`. Training is the same.",
+        legacy_default=None,
+    )
     fixed: bool = config_field(
         False,
         "A single model that cannot be trained again, for example a checkpoint without its training recipe. Its "
@@ -295,6 +314,8 @@ class Method(ConfigModel):
         >>> Method(model="vectors", options={"score": "dot"}).why_not_probed("geometry")
         'vectors with score: dot are not compared by cosine'
         """
+        if self.rerank:
+            return "a method that scores the first results of another one alone has no matrix"
         if self.model == "scores" and probe in ("foils", "direction", "geometry"):
             return "scores of foils are in no file of scores" if probe == "foils" else "scores have no vectors"
         score = self.options.get("score", "cosine")

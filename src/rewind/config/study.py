@@ -284,6 +284,22 @@ class Study(ConfigModel):
         """Every (method, seed), in the order of the study file."""
         return [(name, seed) for name in self.methods for seed in self.seeds_of(name)]
 
+    def scored_runs(self) -> list[RunKey]:
+        """Runs with a matrix of all scores: not those that score the first results of another method alone."""
+        return [(method, seed) for method, seed in self.runs() if not self.methods[method].rerank]
+
+    def first_stage(self, method: str, seed: int) -> RunKey:
+        """The run whose first results a run scores again: of the same seed, or the only one of its method.
+
+        >>> methods = {"meanP": {}, "tight": {"head": "tightTransf", "rerank": {"first": "meanP"}}}
+        >>> Study(name="s", dataset="d", methods=methods, seeds=[0, 1]).first_stage("tight", 1)
+        ('meanP', 1)
+        """
+        rerank = self.methods[method].rerank
+        assert rerank is not None  # the rule is of such methods alone
+        seeds = self.seeds_of(rerank.first)
+        return rerank.first, seed if seed in seeds else seeds[0]
+
     def trained(self) -> list[str]:
         """Methods that learn by gradient descent, in order."""
         return [name for name, method in self.methods.items() if not method.baseline]
@@ -309,7 +325,7 @@ class Study(ConfigModel):
 
     def order_methods(self) -> list[str]:
         """Methods that look at frames when they are evaluated, and can therefore be shown others."""
-        return [name for name, method in self.methods.items() if method.has_towers and not method.noise]
+        return [name for name, m in self.methods.items() if m.has_towers and not m.noise and not m.rerank]
 
     def probed_methods(self) -> list[str]:
         """Methods of which every run is probed: those that can be asked anything, see :meth:`probes_of`."""
@@ -343,14 +359,21 @@ class Study(ConfigModel):
         """Method and seed of the run that figures of a single run show.
 
         It is the first run of ``method``, else of ``figures.method``, else of the first trained method, else of the
-        first method.
+        first method; of those that have a matrix.
         """
-        method = method or self.figures.method or next(iter(self.trained() or self.methods))
+        drawn = [name for name in [*self.trained(), *self.methods] if not self.methods[name].rerank]
+        method = method or self.figures.method or drawn[0]
         return method, self.seeds_of(method)[0]
 
     def also_pictured(self) -> list[str]:
         """Trained methods that have figures of their own besides those of :meth:`pictured`."""
-        return [name for name in self.trained() if self.figures.every_method and name != self.pictured()[0]]
+        first = self.pictured()[0]
+        drawn = [name for name in self.trained() if name != first and not self.methods[name].rerank]
+        return drawn if self.figures.every_method else []
+
+    def compared_with_twins(self) -> list[str]:
+        """Compared methods whose choice between a clip and its twin is drawn: those with a matrix."""
+        return [name for name in self.compared_methods() if not self.methods[name].rerank]
 
     def run_spec(self, method: str, training: Training | None = None, seed: int | str | None = None) -> RunSpec:
         """Exactly the keys that one run depends on, which its rule passes as parameters.
@@ -630,6 +653,7 @@ class Study(ConfigModel):
             *_order_faults(self),
             *_probe_faults(self),
             *_blind_faults(self),
+            *_rerank_faults(self),
             *_verdict_faults(self),
         ]
         return list(dict.fromkeys(faults))
@@ -673,7 +697,7 @@ class RunSpec(ConfigModel):
     def fingerprint(self, **selection: Any) -> dict[str, Any]:
         """The keys as plain values, without those on which no run depends."""
         # Ranks and statistics read these two; training and similarities do not.
-        excluded = {"evaluation": KEYS_WITHOUT_EFFECT["evaluation"] | {"item_to_text"}, "method": {"fixed"}}
+        excluded = {"evaluation": KEYS_WITHOUT_EFFECT["evaluation"] | {"item_to_text"}, "method": {"fixed", "rerank"}}
         return super().fingerprint(**{"exclude": KEYS_WITHOUT_EFFECT | excluded} | selection)
 
     def needed_splits(self, who: str) -> dict[Split, str]:
@@ -823,6 +847,33 @@ def _blind_faults(study: Study) -> Iterator[str]:
             yield f"methods.{name}.model: {model} is evaluated in binary; add it to evaluation.settings"
         if study.methods[name].noise:
             yield f"methods.{name}.noise: {model} has nothing to find in noise; remove the key"
+
+
+def _rerank_faults(study: Study) -> Iterator[str]:
+    for name, method in study.methods.items():
+        if method.rerank is None:
+            continue
+        where, first = f"methods.{name}.rerank", method.rerank.first
+        if method.precomputed or method.blind or method.model == "chance":
+            why = "its scores are all in its files" if method.precomputed else f"{method.model} searches nothing"
+            yield f"{where}: {why}; remove the key"
+        if first not in study.methods:
+            yield _unknown_method(f"{where}.first", first, study.methods)
+            continue
+        if first == name or study.methods[first].rerank or study.methods[first].blind:
+            why = (
+                "a method cannot search for itself"
+                if first == name
+                else f"{first} scores the first results of another method itself"
+                if study.methods[first].rerank
+                else f"{first} is evaluated in binary alone"
+            )
+            yield f"{where}.first: {why}; name a method that scores all pairs"
+        missing = sorted(set(study.seeds_of(name)) - set(study.seeds_of(first)))
+        if missing and len(study.seeds_of(first)) > 1:
+            yield f"{where}.first: {first} has no seed {missing[0]}; give both methods the same seeds"
+        if study.figures.method == name:
+            yield f"figures.method: {name} scores the first results of {first} alone; name a method with all scores"
 
 
 def _verdict_faults(study: Study) -> Iterator[str]:

@@ -13,7 +13,7 @@ settings that would depend on such pairs are found and left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -280,9 +280,23 @@ def rank_table(
     1      b#0       0     1   1.5
     """
     captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
+    searches = rank_searches(similarity, captions, items, settings, directions, where, item_to_text)
+    return searches_table(searches, captions, items)
+
+
+def rank_searches(
+    similarity: np.ndarray,
+    captions: pd.DataFrame,
+    items: pd.DataFrame,
+    settings: list[str],
+    directions: list[str],
+    where: str,
+    item_to_text: str,
+) -> list[Search]:
+    """The searches of every setting and direction with their counts; arguments as for :func:`rank_table`."""
     _check_matrix(similarity, captions, items, where)
     searches = [
-        _make_search(setting_selection(setting, captions, items), direction, captions, items, item_to_text)
+        make_search(setting_selection(setting, captions, items), direction, captions, items, item_to_text)
         for setting in settings
         for direction in directions
     ]
@@ -291,8 +305,12 @@ def rank_table(
     pairs = pair_scores(similarity, own, twin_columns(items["item_id"].tolist()))
     _refuse_invalid(pairs, captions, items, where)
     _count_rivals(similarity, own, pairs, searches, item_to_text)
-    tables = [search.table(captions, items) for search in searches]
-    table = pd.concat(tables, ignore_index=True)
+    return searches
+
+
+def searches_table(searches: Sequence[Search], captions: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
+    """The rows of :func:`rank_table` for searches whose counts are filled in."""
+    table = pd.concat([search.table(captions, items) for search in searches], ignore_index=True)
     table["rank"] = 1 + table["higher"] + table["ties"] / 2  # the mean over all orders of the tied items
     return table[["query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id", "gallery"]]
 
@@ -407,7 +425,7 @@ def row_blocks(rows: int, columns: int) -> Iterator[slice]:
 
 
 @dataclass
-class _Search:
+class Search:
     """Queries of one setting and direction, and how many candidates score above the truth and equal to it.
 
     Attributes:
@@ -440,26 +458,26 @@ class _Search:
         )
 
 
-def _make_search(
+def make_search(
     selection: SettingSelection, direction: str, captions: pd.DataFrame, items: pd.DataFrame, item_to_text: str
-) -> _Search:
+) -> Search:
     clusters, texts = items["cluster_id"].to_numpy(), captions["video_id"].iloc[selection.captions]
     if selection.binary:
         rows, columns = binary_candidates(captions, items, selection.captions, direction)
         # The rival of a clip's caption is that of the twin, whose own twin the clip is.
         rivals = selection.captions if direction == "text_to_item" else rows[:, 1]
-        return _Search(selection, direction, selection.captions, clusters[columns[:, 0]], BINARY_GALLERY, rivals)
+        return Search(selection, direction, selection.captions, clusters[columns[:, 0]], BINARY_GALLERY, rivals)
     if direction == "text_to_item":
         own = _positions(items["item_id"])[texts].to_numpy()
-        return _Search(selection, direction, selection.captions, clusters[own], len(selection.items))
+        return Search(selection, direction, selection.captions, clusters[own], len(selection.items))
     # An item without a caption is not a query: nothing is correct for it.
     queries = selection.items[is_among(items["item_id"], texts)[selection.items]]
     gallery = len(queries) if item_to_text == BEST_CAPTION else len(selection.captions)
-    return _Search(selection, direction, queries, clusters[queries], gallery)
+    return Search(selection, direction, queries, clusters[queries], gallery)
 
 
 def _count_rivals(
-    similarity: np.ndarray, own: np.ndarray, pairs: PairScores, searches: list[_Search], item_to_text: str
+    similarity: np.ndarray, own: np.ndarray, pairs: PairScores, searches: list[Search], item_to_text: str
 ) -> None:
     """Fill in the counts of all searches in one pass over the matrix; best captions take one more each."""
     by_block: list[Callable[[slice, np.ndarray], None]] = []
@@ -485,7 +503,7 @@ def _count_rivals(
             count(rows, block)
 
 
-def _count_items(search: _Search, own_scores: np.ndarray, rows: slice, block: np.ndarray) -> None:
+def _count_items(search: Search, own_scores: np.ndarray, rows: slice, block: np.ndarray) -> None:
     """Items above and at the truth of those captions that are among some rows of the matrix, ``block`` (r, m)."""
     here = slice(*np.searchsorted(search.queries, (rows.start, rows.stop)))
     captions = search.queries[here]
@@ -494,7 +512,7 @@ def _count_items(search: _Search, own_scores: np.ndarray, rows: slice, block: np
     search.ties[here] = np.count_nonzero(scores == truth, axis=1) - 1  # without the truth itself
 
 
-def _count_captions(search: _Search, truth: np.ndarray, rows: slice, block: np.ndarray) -> None:
+def _count_captions(search: Search, truth: np.ndarray, rows: slice, block: np.ndarray) -> None:
     """Captions among some rows of the matrix, ``block`` (r, m), that are above and at the truth (q,) of each item."""
     captions = search.selection.captions
     here = slice(*np.searchsorted(captions, (rows.start, rows.stop)))
@@ -503,7 +521,7 @@ def _count_captions(search: _Search, truth: np.ndarray, rows: slice, block: np.n
     search.ties += np.count_nonzero(scores == truth, axis=0)
 
 
-def _count_best_captions(similarity: np.ndarray, own: np.ndarray, search: _Search) -> None:
+def _count_best_captions(similarity: np.ndarray, own: np.ndarray, search: Search) -> None:
     """Items whose best caption is above and at that of each query item, which searches one caption of every item."""
     owner = np.searchsorted(search.queries, own[search.selection.captions])
     order = np.argsort(owner, kind="stable")  # an item's captions next to one another, to be replaced by their maximum
@@ -546,6 +564,15 @@ def near_tie_share(similarity: np.ndarray, captions: pd.DataFrame, items: pd.Dat
     captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
     queries = setting_selection("binary", captions, items).captions
     truth, rival = similarity[binary_candidates(captions, items, queries, "text_to_item")].T
+    return share_of_near_ties(truth, rival)
+
+
+def share_of_near_ties(truth: np.ndarray, rival: np.ndarray) -> float:
+    """:func:`near_tie_share` of the scores of truths and of rivals, (q,) each.
+
+    >>> share_of_near_ties(np.array([1.0, 1.0]), np.array([1.0 + 1e-7, 0.5]))
+    0.5
+    """
     difference = np.abs(truth.astype(np.float64) - rival)
     limit = NEAR_TIE_TOLERANCE * np.maximum(np.abs(truth), np.abs(rival))
     return float(((difference > 0) & (difference < limit)).mean())

@@ -62,12 +62,39 @@ def compute_ranks(
         table = ranking.rank_table(scores, run_captions, run_items, settings, directions, similarity, item_to_text)
     evaluated = [setting for setting in settings if setting not in reasons]
     reasons |= unscored_settings(scores, run_captions, run_items, evaluated, directions)
-    table = _evaluated_ranks(table, reasons, similarity)
+    near_ties = None
+    if "binary" in settings and not unscored_reason(reasons, "binary", "text_to_item"):
+        near_ties = ranking.near_tie_share(scores, run_captions, run_items)
+    write_ranks(table, reasons, near_ties, similarity, ranks_file, run_metrics)
+
+
+def write_ranks(
+    table: pd.DataFrame,
+    reasons: dict[str, str],
+    near_ties: float | None,
+    where: str,
+    ranks_file: str,
+    run_metrics: str,
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the rank table of a run, and what :func:`compute_ranks` says of it.
+
+    Args:
+        table: ranks in all settings and directions.
+        reasons: setting, or setting and direction → why the run is not evaluated in it.
+        near_ties: share of Binary's queries that rounding may decide; None where Binary is not evaluated.
+        where: names the scores in messages.
+        ranks_file, run_metrics: files that are written.
+        facts: what else the JSON file holds.
+
+    Raises:
+        RewindError: if no setting is left.
+    """
+    table = _evaluated_ranks(table, reasons, where)
     write_parquet(ranks_file, table)
     content: dict[str, Any] = {"not_evaluated": reasons} if reasons else {}
-    if "binary" in settings and not unscored_reason(reasons, "binary", "text_to_item"):
-        share = ranking.near_tie_share(scores, run_captions, run_items)
-        content |= {"near_ties": share} if share >= MIN_NEAR_TIE_SHARE else {}
+    content |= {"near_ties": near_ties} if near_ties is not None and near_ties >= MIN_NEAR_TIE_SHARE else {}
+    content |= facts or {}
     content["metrics"] = [
         {"setting": setting, "direction": direction} | {name: _plain_number(value) for name, value in row.items()}
         for (setting, direction), rows in table.groupby(["setting", "direction"], sort=False)

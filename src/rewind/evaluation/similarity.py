@@ -22,6 +22,7 @@ from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
 from rewind.loading.run_data import PreparedText, RunData, job_device, load_trained_model
 from rewind.models.retriever import Features, Retriever
+from rewind.progress import Progress
 
 
 @torch.inference_mode()
@@ -78,12 +79,12 @@ def score_items(
     workers: int = 0,
 ) -> np.ndarray:
     """The rest of :func:`similarity_matrix`: items are encoded, and ``count`` encoded captions scored against them."""
-    pairs = _encode_pairs(retriever, captions, inputs, keys, device, world, workers)
-    with _explain_pairs(keys):
+    pairs = encode_pairs(retriever, captions, inputs, keys, device, world, workers)
+    with explain_pairs(keys):
         return pairs.rows(slice(0, count), world)
 
 
-def _encode_pairs(
+def encode_pairs(
     retriever: Retriever,
     captions: Features,
     inputs: FrameSource,
@@ -91,13 +92,13 @@ def _encode_pairs(
     device: torch.device,
     world: World,
     workers: int,
-) -> _Pairs:
+) -> Pairs:
     with _explain_out_of_memory(f"{keys.batch_size} rows encoded at once", "evaluation.batch_size"):
         items = encode_all_items(retriever.encode_items, inputs, keys.batch_size, device, world, workers)
-    return _Pairs(retriever, captions, items, len(inputs), keys.pair_batch_size)
+    return Pairs(retriever, captions, items, len(inputs), keys.pair_batch_size)
 
 
-def _explain_pairs(keys: Evaluation) -> contextlib.AbstractContextManager[None]:
+def explain_pairs(keys: Evaluation) -> contextlib.AbstractContextManager[None]:
     return _explain_out_of_memory(f"{keys.pair_batch_size:,} pairs scored at once", "evaluation.pair_batch_size")
 
 
@@ -109,11 +110,13 @@ def _explain_out_of_memory(what: str, key: str) -> Iterator[None]:
         raise RewindError(f"out of GPU memory with {what}: lower {key} (scores stay the same).") from error
 
 
+SCORES_PER_PART = 2**25
+"""Scores of a large matrix that are in memory when it is written (128 MiB)."""
 MAX_COLUMNS_AT_ONCE = 2**13
 """Items that are scored at once: their vectors may be converted for it, see ``PrecomputedEmbeddings``."""
 
 
-class _Pairs:
+class Pairs:
     """All pairs of encoded captions and items, scored in blocks.
 
     Equal features are scored once: two items with the same features tie exactly, whereas a matrix product may round
@@ -162,15 +165,45 @@ class _Pairs:
             for top in range(0, total, self.step):
                 yield self._block(slice(top, top + self.step), slice(0, 1)).numpy()
             return
-        step = max(1, MAX_SCORES_IN_MEMORY // self.count)
+        step = max(1, SCORES_PER_PART // self.count)
         if step > self.step:
             step -= step % self.step  # blocks of the same shape, whose products round equally
         for top in range(0, total, step):
             yield self.rows(slice(top, min(top + step, total)), world)
 
-    def _block(self, captions: slice, items: slice) -> Tensor:
+    def at(self, rows: np.ndarray, columns: np.ndarray, world: World = SINGLE_PROCESS) -> np.ndarray:
+        """Scores of some pairs, float32 (p,), on every process: captions are shared among the processes.
+
+        Equal captions are scored once with equal items, as in a whole matrix.
+
+        Args:
+            rows, columns: int (p,) captions and items.
+        """
+        count = len(next(iter(self.captions.values())))
+        distinct, text_group = _distinct_rows(self.captions, count)
+        pairs = text_group.numpy()[rows] * self.distinct + self.group.numpy()[columns]
+        distinct_pairs, place = np.unique(pairs, return_inverse=True)
+        text, items = np.divmod(distinct_pairs, self.distinct)
+        ends = np.searchsorted(text, np.arange(len(distinct) + 1))
+        scores = torch.zeros(len(distinct_pairs))
+        progress = Progress("scores", len(distinct_pairs), "pairs")
+        for number, caption in enumerate(distinct.tolist()):
+            if number % world.size != world.rank:
+                continue
+            for top in range(ends[number], ends[number + 1], self.step * self.columns):
+                here = slice(top, min(top + self.step * self.columns, ends[number + 1]))
+                scores[here] = self._block(slice(caption, caption + 1), torch.from_numpy(items[here]))[0]
+                progress.advance(here.stop - here.start)
+        if world.size > 1:
+            scores = world.sum(scores.to(world.device)).cpu()
+        return scores.numpy()[place]
+
+    def _block(self, captions: slice, items: slice | Tensor) -> Tensor:
         text = {name: value[captions] for name, value in self.captions.items()}
-        gallery = {name: value[items] for name, value in self.items.items()}
+        gallery = {
+            name: value[items.to(value.device) if isinstance(items, Tensor) else items]
+            for name, value in self.items.items()
+        }
         return self.retriever.similarity(text, gallery).float().cpu()
 
 
@@ -210,8 +243,8 @@ def _compute_similarity(data: RunData, model: str, result: str, world: World) ->
     device = job_device()
     with torch.inference_mode():
         captions = encode_captions(retriever, split.text, keys, device, world)
-        pairs = _encode_pairs(retriever, captions, split.inputs, keys, device, world, split.workers)
-        with _explain_pairs(keys):
+        pairs = encode_pairs(retriever, captions, split.inputs, keys, device, world, split.workers)
+        with explain_pairs(keys):
             if len(ids[0]) * len(ids[1]) > MAX_SCORES_IN_MEMORY:
                 parts = pairs.parts(world)
                 if world.rank == 0:

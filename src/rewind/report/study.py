@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,11 @@ from rewind.report.results import (
     ties_every_query,
     trusted_ranks,
 )
+from rewind.report.setting_table import SETTING_TITLES
 from rewind.report.short_notes import with_latex_notes
 from rewind.report.table import MISSING
 from rewind.report.tables import CONTROL_TITLES, TableInputs, build_tables, summary_text
-from rewind.statistics.rank_files import read_near_ties, read_not_evaluated, read_ranks
+from rewind.statistics.rank_files import read_near_ties, read_not_evaluated, read_ranks, read_reranked
 
 # ---- Inputs that tables and figures share --------------------------------------------------------------------------
 
@@ -264,6 +266,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
             *_data_notes(study, dataset, Path(files.videos).parents[1]),
             *precomputed_notes(study, records),
             *_near_tie_notes(study, files),
+            *_rerank_notes(study, files, results),
             *_same_start_notes(records, results),
             *files.accepted,
         ],
@@ -443,6 +446,28 @@ def precomputed_notes(study: Study, records: dict[tuple[str, int], dict[str, Any
         for note in record.get("notes", []):
             owners.setdefault(note, {})[f"{method.label or name}{seeded}"] = None
     return notes + [f"Of {', '.join(labels)}: {note}" for note, labels in owners.items()]
+
+
+def _rerank_notes(study: Study, files: ReportFiles, results: Results) -> list[str]:
+    """Notes on rows of methods that score the first results of another method alone."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for (name, _), facts in (read_reranked(study.runs(), files.ranks) if files.ranks else {}).items():
+        runs.setdefault(name, []).append(facts)
+    notes = []
+    for name, every in runs.items():
+        shares = []
+        for view in every[0]["inside"]:
+            setting, direction = view.split(" ")
+            share = fmean(facts["inside"][view] for facts in every)
+            shown = f"{share:.1f}" if share == 100 else f"{min(share, 99.9):.1f}"  # 100 is all, and nothing less
+            shares.append(f"{shown}% ({SETTING_TITLES[setting]}, {results.short(direction)})")
+        first, pairs = every[0]["first"], fmean(facts["share"] for facts in every)
+        notes.append(
+            f"Of {results.labels[name]}: only the first {every[0]['top']} results of {results.labels[first]}, and "
+            f"those that tie with the last of them, are scored, {pairs:.2g}% of all pairs; the truth is among them for "
+            f"{', '.join(shares)} of queries; any other query keeps its rank in {results.labels[first]}"
+        )
+    return notes
 
 
 def _near_tie_notes(study: Study, files: ReportFiles) -> list[str]:

@@ -63,6 +63,16 @@ def read_near_ties(runs: Iterable[RunKey], folder: str) -> dict[RunKey, float]:
     }
 
 
+def read_reranked(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str, Any]]:
+    """Run → what it scored again, of runs that scored the first results of another method alone.
+
+    See :func:`rewind.evaluation.rerank.compute_reranked`.
+    """
+    return {
+        run: content["reranked"] for run, content in _read_run_metrics(runs, folder).items() if "reranked" in content
+    }
+
+
 def _read_run_metrics(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str, Any]]:
     paths = {run: ranks_path(folder, *run).with_suffix(".json") for run in runs}
     return {run: read_json(path) for run, path in paths.items() if path.is_file()}

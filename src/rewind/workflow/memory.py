@@ -20,6 +20,7 @@ DEFAULT_TEST_ROWS = 2000  # test captions, and test items, of a data set that ha
 _MAX_WHOLE_MATRIX_MB = 256  # larger matrices are read in blocks, see rewind.data.score_matrix
 _MAX_BLOCKS_MB = 1000  # temporaries of one block; a small matrix needs about 6 times its size
 _BYTES_PER_MB = 2**20
+_TEST_CELL = b",test,"  # of items.csv, which has the items of all splits
 
 
 def annotation_job_mb(dataset: Dataset) -> int:
@@ -35,7 +36,13 @@ def matrix_job_mb(dataset: Dataset, results: Path) -> int:
 
 
 def scoring_job_mb(dataset: Dataset, study: Study, results: Path) -> int:
-    """Memory of jobs that compute a matrix: the study's own ``mem_mb``, and the float32 matrix with a copy."""
+    """Memory of jobs that write a matrix, in parts if it is large: the study's own ``mem_mb``, and these with a copy."""
+    queries, items = count_test_split(dataset, results)
+    return study.resources.mem_mb + int(min(8 * queries * items / _BYTES_PER_MB, _MAX_BLOCKS_MB))
+
+
+def whole_matrix_job_mb(dataset: Dataset, study: Study, results: Path) -> int:
+    """Memory of jobs that compute a matrix and keep it: the study's own ``mem_mb``, and the matrix with a copy."""
     queries, items = count_test_split(dataset, results)
     return study.resources.mem_mb + int(8 * queries * items / _BYTES_PER_MB)
 
@@ -48,7 +55,7 @@ def ranks_job_mb(dataset: Dataset, study: Study, results: Path) -> int:
 
 
 def count_test_split(dataset: Dataset, results: Path) -> tuple[int, int]:
-    """Captions and items of the test split: rows of the prepared table, or else :data:`DEFAULT_TEST_ROWS` of each.
+    """Captions and items of the test split: rows of the prepared tables, or else :data:`DEFAULT_TEST_ROWS` of each.
 
     Args:
         dataset: the data set.
@@ -56,8 +63,8 @@ def count_test_split(dataset: Dataset, results: Path) -> tuple[int, int]:
     """
     folder = results / "data" / dataset.name
     captions = _count_rows(folder / "captions" / f"{dataset.name}_test.csv")
-    # Items of all splits share one table, so captions are counted: nearly every test item has one, hardly any is extra.
-    return (captions, captions) if captions else (DEFAULT_TEST_ROWS, DEFAULT_TEST_ROWS)
+    items = _count_rows(folder / "items.csv", _TEST_CELL) if captions else 0
+    return (captions, items) if captions and items else (DEFAULT_TEST_ROWS, DEFAULT_TEST_ROWS)
 
 
 def _file_size(path: str) -> int:
@@ -67,16 +74,19 @@ def _file_size(path: str) -> int:
         return 0
 
 
-def _count_rows(path: Path) -> int:
+def _count_rows(path: Path, cell: bytes = b"") -> int:
+    """Rows of a table, or those with a cell."""
     try:
         state = path.stat()
     except OSError:
         return 0
-    return _count_rows_cached(path, state.st_mtime_ns, state.st_size)
+    return _count_rows_cached(path, cell, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache
-def _count_rows_cached(path: Path, changed: int, size: int) -> int:
+def _count_rows_cached(path: Path, cell: bytes, changed: int, size: int) -> int:
     """Lines below the header; an unchanged file is not read again."""
     with path.open("rb") as stream:
+        if cell:
+            return sum(cell in line for line in stream)
         return max(0, sum(block.count(b"\n") for block in iter(lambda: stream.read(2**20), b"")) - 1)

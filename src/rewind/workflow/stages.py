@@ -157,6 +157,7 @@ RULES: Mapping[str, Stage] = {
     "train": Stage(15, roots=_TORCH, per_run=True, trains=True),
     # Evaluation
     "similarity": Stage(17, "test", roots=_TORCH, per_run=True),
+    "rerank": Stage(18, "test", roots=_TORCH, per_run=True, metrics=True),
     "order_controls": Stage(17, "test", roots=_TORCH, per_run=True),
     "probes": Stage(18, "valid_test", roots=_TORCH, per_run=True),
     "cosines": Stage(17, "valid_test", roots=_TORCH, per_run=True),

@@ -244,7 +244,7 @@ def _build_explorer(
 
 
 def _explored_settings(study: Study, results: Results) -> tuple[list[str], list[str], list[str]]:
-    """Settings and directions, and the methods that were evaluated in all of them.
+    """Settings and directions, and the methods with a matrix that were evaluated in all of them.
 
     These are all settings of the study; if no method was evaluated in all, those of the first method in as many
     directions as possible.
@@ -254,6 +254,7 @@ def _explored_settings(study: Study, results: Results) -> tuple[list[str], list[
         return not any(results.reason(method, setting, direction) for setting in settings for direction in directions)
 
     keys = study.evaluation
+    scored = [method for method in results.labels if not study.methods[method].rerank]
     every_setting: list[str] = list(keys.settings)
     every_direction: list[str] = list(keys.directions)
     choices = [(every_setting, every_direction)]
@@ -262,7 +263,7 @@ def _explored_settings(study: Study, results: Results) -> tuple[list[str], list[
             settings = [setting for setting in every_setting if is_evaluated(method, [setting], directions)]
             choices.append((settings, directions))
     for settings, directions in choices:
-        methods = [method for method in results.labels if is_evaluated(method, settings, directions)]
+        methods = [method for method in scored if is_evaluated(method, settings, directions)]
         if settings and methods:
             return settings, directions, methods
     return every_setting, every_direction, []
@@ -319,7 +320,10 @@ def _subtitle(study: Study, dataset: Dataset, split: ScoredSplit, results: Resul
     )
     explored = _explored_settings(study, results)[2]
     left_out = ", ".join(label for method, label in results.labels.items() if method not in explored)
-    note = f"; the explorer leaves out what was not evaluated in every setting: {left_out}" if left_out else ""
+    why = "was not evaluated in every setting" + " or scores some pairs alone" * any(
+        method.rerank for method in study.methods.values()
+    )
+    note = f"; the explorer leaves out what {why}: {left_out}" if left_out else ""
     return f"{dataset.title or dataset.name}: {counts}{note}"
 
 

@@ -94,15 +94,15 @@ class WorkflowPlan:
         folders = [re.escape(folder) for plan in self.datasets.values() for folder in plan.encodings]
         return "|".join(folders) or "(?!)"
 
-    def studies_with(self, runs: str) -> str:
+    def studies_with(self, *runs: str) -> str:
         """Names of studies as a pattern that also looks ahead to the method in a run's path, ``<study>/…/<method>/…``.
 
         Args:
-            runs: which kind the run is of, see :meth:`StudyPlan.kind_of_run`.
+            runs: which kinds the run may be of, see :meth:`StudyPlan.kind_of_run`.
         """
         patterns = []
         for name, plan in self.studies.items():
-            methods = [method for method in plan.keys.methods if plan.kind_of_run(method) == runs]
+            methods = [method for method in plan.keys.methods if plan.kind_of_run(method) in runs]
             ahead = rf"/\w+/(?:{'|'.join(map(re.escape, methods))})/" if methods else "(?!)"
             patterns.append(f"{re.escape(name)}(?={ahead})")
         return "|".join(patterns)

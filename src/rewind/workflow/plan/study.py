@@ -435,8 +435,22 @@ class StudyPlan:
 
     # Results of all runs
 
+    def scored_runs(self) -> list[RunKey]:
+        return self.keys.scored_runs()
+
     def similarity_files(self) -> list[str]:
-        return self.per_run("similarity/{method}/seed{seed}.npz")
+        """The matrices of all runs that have one."""
+        return self.per_run("similarity/{method}/seed{seed}.npz", self.scored_runs())
+
+    def rerank_inputs(self, method: str, seed: int) -> Files:
+        """What a job reads that scores the first results of another run."""
+        name, first_seed = self.keys.first_stage(method, seed)
+        return self.scored_inputs(method, seed) | {"first": f"{self.folder}/similarity/{name}/seed{first_seed}.npz"}
+
+    def rerank_keys(self, method: str) -> dict[str, Any]:
+        rerank = self.method(method).rerank
+        assert rerank is not None  # the rule is of such methods alone
+        return rerank.fingerprint()
 
     def rank_files(self) -> list[str]:
         return self.per_run("ranks/{method}/seed{seed}.parquet")
@@ -668,11 +682,11 @@ class StudyPlan:
 
     def twin_similarity(self) -> list[str]:
         """The matrices of the first seed of every compared method, in the order of :meth:`twin_methods`."""
-        return [self.pictured_similarity(method) for method in self.keys.compared_methods()]
+        return [self.pictured_similarity(method) for method in self.keys.compared_with_twins()]
 
     def twin_methods(self) -> list[str]:
         """What tables call them."""
-        return [self._label(method) for method in self.keys.compared_methods()]
+        return [self._label(method) for method in self.keys.compared_with_twins()]
 
     def pictured_label(self) -> str:
         """What tables call the method that pictures show."""
@@ -730,11 +744,13 @@ class StudyPlan:
         return SHORT_MINUTES if self.method(method).baseline else TRAINING_MINUTES
 
     def kind_of_run(self, method: str) -> str:
-        """Which rules make a run: ``trained``, in three jobs; ``untrained`` or ``blind``, in one.
+        """Which rules make a run: ``trained``, in three jobs; ``reranked``, in two; ``untrained`` or ``blind``, in one.
 
         Precomputed vectors and scores, and chance, learn nothing: one short job checks, scores and ranks them.
         """
         keys = self.method(method)
+        if keys.rerank:
+            return "reranked"
         if keys.precomputed or keys.model == "chance":
             return "untrained"
         return "blind" if keys.blind else "trained"
@@ -796,6 +812,9 @@ class StudyPlan:
     def scoring_memory(self, attempt: int) -> int:
         return attempt * memory.scoring_job_mb(self.dataset.keys, self.keys, self._results)
 
+    def whole_matrix_memory(self, attempt: int) -> int:
+        return attempt * memory.whole_matrix_job_mb(self.dataset.keys, self.keys, self._results)
+
     def ranks_memory(self, attempt: int) -> int:
         return attempt * memory.ranks_job_mb(self.dataset.keys, self.keys, self._results)
 
@@ -847,7 +866,7 @@ class StudyPlan:
                 return self._scored([method], seed, self.zero_shot_images())
             case "blind_run":
                 return self._scored([method], seed, self.weights())
-            case "similarity" | "order_controls" | "probes" | "cosines" | "export_vectors" | "submission":
+            case "similarity" | "rerank" | "order_controls" | "probes" | "cosines" | "export_vectors" | "submission":
                 return self._scored([method], seed)
             case "efficiency":
                 return self._scored([name for name, _ in self.measured_runs()], seed)

@@ -1,0 +1,228 @@
+"""Two stages: a method scores only the first results of another one, which has scored all pairs.
+
+The first results of a query, in the gallery of its setting, are scored again and sorted by the new scores; all other
+candidates stay behind them. So a query whose truth is among them has a rank by the new scores, and any other query
+keeps its rank of the first stage. Candidates that tie with the last of the first results are among them too: none is
+left out by the order of a file. Binary has two candidates, which are both scored again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rewind.data.readers import MISSING_SCORE
+from rewind.data.score_matrix import open_scores
+from rewind.distributed import World, join_process_group
+from rewind.errors import RewindError
+from rewind.evaluation.ranking import (
+    BEST_CAPTION,
+    Search,
+    rank_searches,
+    row_blocks,
+    searches_table,
+    share_of_near_ties,
+    unscored_settings,
+)
+from rewind.evaluation.run_metrics import write_ranks
+from rewind.evaluation.similarity import encode_captions, encode_pairs, explain_pairs
+from rewind.evaluation.twins import binary_candidates
+from rewind.loading.run_data import PreparedSplit, RunData, job_device, load_trained_model
+
+MAX_TIED_SHARE = 4
+"""Largest mean number of candidates of a query, in multiples of ``top``: more tie in the first stage."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The pairs of a search that are scored again.
+
+    Attributes:
+        query: int (p,) number of the query of each pair, ascending.
+        captions, items: int (p,) row and column of the matrix.
+
+    >>> Candidates(np.array([0, 0]), np.array([4, 4]), np.array([1, 7])).items.tolist()
+    [1, 7]
+    """
+
+    query: np.ndarray
+    captions: np.ndarray
+    items: np.ndarray
+
+
+def find_candidates(search: Search, similarity: np.ndarray, top: int, pairs: np.ndarray | None = None) -> Candidates:
+    """The first ``top`` candidates of every query, and those that tie with the last of them; none without a score.
+
+    Args:
+        search: the queries and their gallery.
+        similarity: (n, m) of the first stage.
+        top: candidates of a query.
+        pairs: in Binary, both candidates of every query: captions (q, 2) and items (q, 2), stacked.
+
+    >>> captions = pd.DataFrame({"caption_id": ["a#0", "b#0"], "video_id": ["a", "b"]})
+    >>> items = pd.DataFrame({"item_id": ["a", "b"], "cluster_id": [0, 1], "reversed": [0, 0]})
+    >>> scores = np.array([[0.9, 0.1], [0.5, 0.5]])
+    >>> searches = rank_searches(scores, captions, items, ["test"], ["text_to_item"], "scores", "all_captions")
+    >>> find_candidates(searches[0], scores, top=1).items.tolist()
+    [0, 0, 1]
+    """
+    if pairs is not None:
+        return Candidates(np.repeat(np.arange(len(search.queries)), 2), pairs[0].ravel(), pairs[1].ravel())
+    to_items = search.direction == "text_to_item"
+    gallery = search.selection.items if to_items else search.selection.captions
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    for rows in row_blocks(len(search.queries), len(gallery)):
+        places = np.ix_(search.queries[rows], gallery) if to_items else np.ix_(gallery, search.queries[rows])
+        scores = similarity[places] if to_items else np.ascontiguousarray(similarity[places].T)
+        last = max(0, scores.shape[1] - top)
+        least = np.partition(scores, last, axis=1)[:, last, None]
+        query, candidate = np.nonzero((scores >= least) & (scores != MISSING_SCORE))
+        found.append((query + rows.start, gallery[candidate]))
+    query, candidate = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    asking = search.queries[query]
+    return Candidates(query, *((asking, candidate) if to_items else (candidate, asking)))
+
+
+def rank_again(
+    search: Search, candidates: Candidates, scores: np.ndarray, own: np.ndarray, best_caption: bool
+) -> np.ndarray:
+    """Replace the counts of those queries of a search whose truth is among their candidates.
+
+    Args:
+        search: with the counts of the first stage; changed.
+        candidates: its pairs.
+        scores: float (p,) new scores of these.
+        own: (n,) column of each caption's item.
+        best_caption: whether a query item searches the best caption of each item.
+
+    Returns:
+        bool (q,), the queries whose truth is among their candidates.
+    """
+    count = len(search.queries)
+    query, correct = candidates.query, own[candidates.captions] == candidates.items
+    if best_caption and search.direction == "item_to_text" and not search.selection.binary:
+        # An item's captions among the candidates are one candidate, with the best of their scores.
+        group, place = np.unique(np.stack([query, own[candidates.captions]]), axis=1, return_inverse=True)
+        best = np.full(group.shape[1], -np.inf, scores.dtype)
+        np.maximum.at(best, place.ravel(), scores)
+        query, correct, scores = group[0], group[1] == search.queries[group[0]], best
+    truth = np.full(count, -np.inf, scores.dtype)
+    np.maximum.at(truth, query[correct], scores[correct])
+    inside = np.isfinite(truth)
+    higher = np.bincount(query[(scores > truth[query]) & ~correct], minlength=count)
+    ties = np.bincount(query[(scores == truth[query]) & ~correct], minlength=count)
+    search.higher = np.where(inside, higher, search.higher)
+    search.ties = np.where(inside, ties, search.ties)
+    return inside
+
+
+def compute_reranked(
+    data: RunData,
+    model: str,
+    first: str,
+    keys: dict[str, Any],
+    settings: list[str],
+    directions: list[str],
+    item_to_text: str,
+    ranks_file: str,
+    run_metrics: str,
+) -> None:
+    """Score the first results of another run again; write the ranks of a run, its metrics, and how much was scored.
+
+    Args:
+        data: of the run.
+        model: its checkpoint.
+        first: npz file of the first stage's similarity matrix.
+        keys: ``rerank`` of the method: ``first``, the method whose matrix it is, and ``top``.
+        settings, directions: of the study.
+        item_to_text: ``evaluation.item_to_text``.
+        ranks_file: Parquet file of the rank table that is written.
+        run_metrics: JSON file that is written, as :func:`rewind.evaluation.run_metrics.compute_ranks` does, with
+            ``reranked``: ``first``, ``top``, ``pairs`` scored, their ``share`` of all pairs in percent, and ``inside``,
+            setting and direction → percentage of queries whose truth was among the first results.
+
+    Raises:
+        RewindError: if the first stage has scored other clips or captions, or ties nearly all of them.
+    """
+    with join_process_group() as world:
+        what = keys, settings, directions, item_to_text
+        table, reasons, near_ties, facts = _rerank(data, model, first, *what, world)
+        if world.rank == 0:
+            write_ranks(table, reasons, near_ties, first, ranks_file, run_metrics, {"reranked": facts})
+
+
+@torch.inference_mode()
+def _rerank(
+    data: RunData,
+    model: str,
+    first: str,
+    keys: dict[str, Any],
+    settings: list[str],
+    directions: list[str],
+    item_to_text: str,
+    world: World,
+) -> tuple[pd.DataFrame, dict[str, str], float | None, dict[str, Any]]:
+    retriever, device = load_trained_model(data, model), job_device()
+    data.check_tower(retriever)
+    split, evaluation = data.split("test", retriever), data.spec.evaluation
+    captions, items = split.captions, split.items
+    similarity = _first_scores(first, split, keys["first"])
+    reasons = unscored_settings(similarity, captions, items, settings, directions)
+    searches = rank_searches(similarity, captions, items, settings, directions, first, item_to_text)
+    candidates = [
+        find_candidates(search, similarity, keys["top"], _binary_pairs(search, captions, items)) for search in searches
+    ]
+    for search, found in zip(searches, candidates, strict=True):
+        if len(found.query) > MAX_TIED_SHARE * keys["top"] * len(search.queries):
+            raise RewindError(
+                f"{first}: {len(found.query):,} pairs are among the first {keys['top']} of {len(search.queries):,} "
+                f"queries ({search.selection.setting}, {search.direction}), because most scores tie; name another "
+                "method in rerank.first."
+            )
+    pairs = np.unique(np.concatenate([found.captions * len(items) + found.items for found in candidates]))
+    text = encode_captions(retriever, split.text, evaluation, device, world)
+    features = encode_pairs(retriever, text, split.inputs, evaluation, device, world, split.workers)
+    with explain_pairs(evaluation):
+        scores = features.at(*np.divmod(pairs, len(items)), world)
+    own = pd.Series(np.arange(len(items)), index=items["item_id"].to_numpy())[captions["video_id"]].to_numpy()
+    inside: dict[str, float] = {}
+    near_ties = None
+    for search, found in zip(searches, candidates, strict=True):
+        here = scores[np.searchsorted(pairs, found.captions * len(items) + found.items)]
+        among = rank_again(search, found, here, own, item_to_text == BEST_CAPTION)
+        inside[f"{search.selection.setting} {search.direction}"] = 100 * float(among.mean())
+        if search.selection.binary and search.direction == "text_to_item":
+            near_ties = share_of_near_ties(*here.reshape(-1, 2).T)
+    facts = {
+        "first": keys["first"],
+        "top": keys["top"],
+        "pairs": len(pairs),
+        "share": 100 * len(pairs) / (len(captions) * len(items)),
+        "inside": inside,
+    }
+    return searches_table(searches, captions, items), reasons, near_ties, facts
+
+
+def _binary_pairs(search: Search, captions: pd.DataFrame, items: pd.DataFrame) -> np.ndarray | None:
+    if not search.selection.binary:
+        return None
+    return np.stack(binary_candidates(captions, items, search.queries, search.direction))
+
+
+def _first_scores(path: str, split: PreparedSplit, method: str) -> np.ndarray:
+    """The first stage's matrix, whose captions and items are those of the split, in its order."""
+    scores, queries, gallery = open_scores(path)
+    for ids, column, kind in (
+        (queries, split.captions["caption_id"], "captions"),
+        (gallery, split.items["item_id"], "clips"),
+    ):
+        if ids.tolist() != column.tolist():
+            raise RewindError(
+                f"{path}: {method} has scored {len(ids):,} {kind} and this method would score {len(column):,}, or in "
+                "another order; name a method in rerank.first that scores the same."
+            )
+    return scores
