@@ -36,7 +36,7 @@ def matrix_job_mb(dataset: Dataset, results: Path) -> int:
 
 
 def scoring_job_mb(dataset: Dataset, study: Study, results: Path) -> int:
-    """Memory of jobs that write a matrix, in parts if it is large: the study's own ``mem_mb``, and these with a copy."""
+    """Memory of jobs that write a matrix, a large one in parts: the study's own ``mem_mb``, and these with a copy."""
     queries, items = count_test_split(dataset, results)
     return study.resources.mem_mb + int(min(8 * queries * items / _BYTES_PER_MB, _MAX_BLOCKS_MB))
 
