@@ -2,7 +2,8 @@
 
 Requires: ranks of every run; where a study asks for them its cosines, zero-shot classifications, groups of captions.
 Produces: statistics/{intervals,pairs,gaps,ranks,chance}.csv; where captions are in groups statistics/groups.csv; cosine_gap.csv,
-cosine_counts.csv and statistics/cosine_gap{,_pairs}.csv; statistics/order.csv, statistics/blind.csv; zero_shot.csv and statistics/zero_shot{,_pairs}.csv; for a
+cosine_counts.csv and statistics/cosine_gap{,_pairs}.csv; statistics/order.csv, statistics/blind.csv,
+statistics/transductive.csv; zero_shot.csv and statistics/zero_shot{,_pairs}.csv; for a
 verdict (`tables.verdict`) step_time.csv and statistics/control.csv.
 """
 
@@ -128,6 +129,37 @@ rule order_table:
         code=plan.code("order_table"),
     script:
         "../scripts/order_table.py"
+
+
+rule transductive:
+    """What normalising scores over all test captions adds to every method, with intervals and tests."""
+    input:
+        item_table=plan.item_table,
+        captions=plan.test_captions,
+        ranks=plan.transductive_ranks,
+        similarity=plan.transductive_similarity,
+    output:
+        "results/{study}/statistics/transductive.csv",
+    log:
+        "results/{study}/logs/transductive.log",
+    benchmark:
+        "results/{study}/benchmarks/transductive.tsv"
+    group:
+        "report_{study}"
+    resources:
+        mem_mb=plan.page_memory,
+    params:
+        runs=plan.transductive_runs,
+        dataset=plan.key("dataset"),
+        normalisations=plan.key("evaluation.transductive"),
+        scales=plan.transductive_scales,
+        setting=plan.transductive_setting,
+        settings=plan.key("statistics"),
+        random=plan.random_factors,
+        metrics=plan.untracked("own_metrics"),
+        code=plan.code("transductive"),
+    script:
+        "../scripts/transductive.py"
 
 
 rule blind_table:

@@ -62,6 +62,13 @@ class Evaluation(ConfigModel):
         "middle frame in the place of all). The report says what each costs every method (docs/probes.md).",
         legacy_default=[],
     )
+    transductive: list[Literal["dual_softmax", "qb_norm"]] = config_field(
+        [],
+        "Also show what captions gain if scores are normalised over all captions of the test split: `dual_softmax` "
+        "(CAMoE), `qb_norm` (QB-Norm with the test captions as its bank). Such numbers see the test set; they stand in "
+        "a table of their own (docs/statistics.md).",
+        legacy_default=[],
+    )
     probes: list[ProbeName] = config_field(
         [],
         "Also ask of every run (docs/probes.md): `pairs` (text, video and group score of clips with their twins), "
@@ -76,7 +83,7 @@ class Evaluation(ConfigModel):
         None, "Also measure zero-shot classification of labelled images, after each epoch and for the final model."
     )
 
-    @field_validator("settings", "directions", "order", "probes")
+    @field_validator("settings", "directions", "order", "transductive", "probes")
     @classmethod
     def _once(cls, names: list[str]) -> list[str]:
         return require_unique(names)

@@ -29,6 +29,7 @@ ZERO_SHOT_MODELS = ("clip_zero_shot", "zero_shot")
 BASELINES = (*MODELS_WITHOUT_TOWERS, *ZERO_SHOT_MODELS)
 """Models in which nothing learns by gradient descent."""
 CLOSED_FORM_HEADS = ("ridge", "geometry")  # of a translator
+CLIP_MAX_LOGIT_SCALE = 100.0
 SEEDED_BACKBONES = ("clip", "viclip")
 """Backbones whose visual tower, if it has no weights, is initialised from the seed of the run."""
 
@@ -322,6 +323,16 @@ class Method(ConfigModel):
         if self.model == "vectors" and probe in ("direction", "geometry") and score != "cosine":
             return f"vectors with score: {score} are not compared by cosine"
         return ""
+
+    @property
+    def inverse_temperature(self) -> float:
+        """What scores are multiplied by before a softmax: 1 for logits and scores as they are, CLIP's of cosines.
+
+        >>> Method(model="vectors").inverse_temperature, Method(head="meanP").inverse_temperature
+        (100.0, 1.0)
+        """
+        cosines = self.model == "vectors" and self.options.get("score", "cosine") == "cosine"
+        return CLIP_MAX_LOGIT_SCALE if cosines else 1.0
 
     @property
     def scored_as_it_is(self) -> bool:

@@ -351,6 +351,18 @@ class Study(ConfigModel):
             if (probe == "pairs" or not keys.blind) and not keys.why_not_probed(probe)
         ]
 
+    def transductive_setting(self) -> str:
+        """Where all captions search all clips, by scores that are normalised over all captions."""
+        return "hard" if "hard" in self.evaluation.settings else "test"
+
+    def transductive_methods(self) -> list[str]:
+        """Methods whose scores are normalised over the test captions: those that have all scores."""
+        return [
+            name
+            for name, method in self.methods.items()
+            if not (method.rerank or method.blind or method.model == "chance")
+        ]
+
     def order_setting(self) -> str:
         """Where captions search clips whose frames are in another order."""
         return "origin" if "origin" in self.evaluation.settings else "test"
@@ -654,6 +666,7 @@ class Study(ConfigModel):
             *_probe_faults(self),
             *_blind_faults(self),
             *_rerank_faults(self),
+            *_transductive_faults(self),
             *_verdict_faults(self),
         ]
         return list(dict.fromkeys(faults))
@@ -874,6 +887,23 @@ def _rerank_faults(study: Study) -> Iterator[str]:
             yield f"{where}.first: {first} has no seed {missing[0]}; give both methods the same seeds"
         if study.figures.method == name:
             yield f"figures.method: {name} scores the first results of {first} alone; name a method with all scores"
+
+
+def _transductive_faults(study: Study) -> Iterator[str]:
+    if not study.evaluation.transductive:
+        return
+    if study.transductive_setting() not in study.evaluation.settings:
+        yield (
+            "evaluation.transductive: scores are normalised where all captions search all clips; add hard or test to "
+            "evaluation.settings, or set the key to []"
+        )
+    if "text_to_item" not in study.evaluation.directions:
+        yield (
+            "evaluation.transductive: captions search the clips; add text_to_item to evaluation.directions, or set the "
+            "key to []"
+        )
+    if not study.transductive_methods():
+        yield "evaluation.transductive: no method here has a matrix of scores; set it to []"
 
 
 def _verdict_faults(study: Study) -> Iterator[str]:

@@ -334,6 +334,7 @@ class Results:
         zero_shot_pairs: its differences, one row per compared pair; may be empty.
         verdict: which methods are to win over which baseline; None without. The next two belong to it.
         frame_order: what frames in another order cost, one row per method, control and metric; may be empty.
+        transductive: what normalising over the test captions costs, in the same form; may be empty.
         blind: accuracy in Binary beyond the best blind baseline, one row per compared method, direction; may be empty.
         probes: what probes measured, one row per method, probe, part, direction and metric; may be empty.
         only_in_binary: methods that other settings' tables do not mention.
@@ -373,6 +374,7 @@ class Results:
     zero_shot_pairs: pd.DataFrame = field(default_factory=pd.DataFrame)
     verdict: Verdict | None = None
     frame_order: pd.DataFrame = field(default_factory=pd.DataFrame)
+    transductive: pd.DataFrame = field(default_factory=pd.DataFrame)
     blind: pd.DataFrame = field(default_factory=pd.DataFrame)
     probes: pd.DataFrame = field(default_factory=pd.DataFrame)
     only_in_binary: Collection[str] = ()

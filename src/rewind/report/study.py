@@ -73,7 +73,8 @@ class ReportFiles:
         best: JSON file of the sweep's choice.
         videos: the data set's video report.
         pretrained: ``run.json`` of every pre-training, by seed; empty without pre-training.
-        zero_shot, zero_shot_pairs, frame_order, blind, probes, step_time, control: CSV files of studies that have them.
+        zero_shot, zero_shot_pairs, frame_order, transductive, blind, probes, step_time, control: CSV files of studies
+            that have them.
         places: CSV file of ranks of methods; published results may lack it.
         chance: CSV file of tests against chance in Binary; published results may lack it.
         groups: CSV file of results by group, where captions have groups.
@@ -93,6 +94,7 @@ class ReportFiles:
     zero_shot: str | None = None
     zero_shot_pairs: str | None = None
     frame_order: str | None = None
+    transductive: str | None = None
     blind: str | None = None
     probes: str | None = None
     step_time: str | None = None
@@ -126,6 +128,7 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
         zero_shot_pairs=_read_optional(files.zero_shot_pairs, ("first", "second")),
         verdict=study.tables.verdict if files.step_time else None,
         frame_order=_read_optional(files.frame_order, ("control",)),
+        transductive=_read_optional(files.transductive, ("control",)),
         blind=_read_optional(files.blind, ("best",)),
         probes=_read_optional(files.probes, ("probe", "part", "direction", "metric")),
         only_in_binary=study.blind_methods(),

@@ -1,8 +1,9 @@
-"""What frames in another order cost each method: differences between its runs with and without an order control."""
+"""What frames in another order cost each method, and what normalised scores add: runs against themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,8 @@ import pandas as pd
 from rewind.config.report import Statistics
 from rewind.config.study import RunKey
 from rewind.errors import RewindError
-from rewind.io.files import reading_user_file
+from rewind.evaluation.transductive import transductive_ranks
+from rewind.io.files import reading_user_file, write_csv
 from rewind.statistics.blocks import RunRanks
 from rewind.statistics.comparisons import compare_methods
 from rewind.statistics.pairs import RandomFactors
@@ -69,6 +71,35 @@ def order_table(
             | {"identical": int(identical[method, control])}
         )
     return pd.DataFrame(rows, columns=list(ORDER_COLUMNS))
+
+
+def transductive_table(
+    folder: Path,
+    dataset: str,
+    ranks: RunRanks,
+    similarity: Mapping[RunKey, str],
+    scales: Mapping[str, float],
+    normalisations: Sequence[str],
+    setting: str,
+    keys: Statistics,
+    random: RandomFactors,
+    result: str,
+) -> None:
+    """Write what normalising scores over the test captions changes, in the form of :func:`order_table`.
+
+    A normalisation stands for a control; ``loss`` is below 0 where it adds something.
+
+    Args:
+        folder: the data set's results folder.
+        dataset: its name.
+        ranks: rank tables of the runs by their own scores.
+        similarity: method and seed → npz file of the run's matrix.
+        scales, normalisations, setting: see :func:`rewind.evaluation.transductive.transductive_ranks`.
+        keys, random: as for :func:`order_table`.
+        result: the CSV file.
+    """
+    normalised = transductive_ranks(folder, dataset, similarity, scales, normalisations, setting)
+    write_csv(result, order_table(ranks, normalised, setting, keys, random))
 
 
 def _in_setting(seeds: Mapping[int, pd.DataFrame], setting: str) -> dict[int, pd.DataFrame]:

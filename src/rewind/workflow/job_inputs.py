@@ -181,6 +181,7 @@ def report_files(job: Job, study: Study) -> ReportFiles:
         zero_shot=inputs.get("zero_shot"),
         zero_shot_pairs=inputs.get("zero_shot_pairs"),
         frame_order=inputs.get("frame_order"),
+        transductive=inputs.get("transductive"),
         blind=inputs.get("blind"),
         probes=inputs.get("probes"),
         step_time=inputs.get("step_time"),

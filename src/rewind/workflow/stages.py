@@ -172,6 +172,7 @@ RULES: Mapping[str, Stage] = {
     "control": Stage(19, "test", metrics=True),
     "order_table": Stage(19, "test", metrics=True),
     "blind_table": Stage(19, "test", metrics=True),
+    "transductive": Stage(19, "pairs", metrics=True),
     "probe_table": Stage(19, "test"),
     "cosine_gap": Stage(18),
     "zero_shot_table": Stage(18),

@@ -185,6 +185,7 @@ TABLE_ORDER = (
     "zero_shot",
     "blind",
     "order",
+    "transductive",
     *(f"probe_{probe}" for probe in PROBE_TABLES),
     "gap",
     "groups",

@@ -521,6 +521,22 @@ class StudyPlan:
         """Ranks of the same runs on the clips as they are."""
         return self.per_run("ranks/{method}/seed{seed}.parquet", self.order_runs())
 
+    def transductive_runs(self) -> list[RunKey]:
+        return [(method, seed) for method, seed in self.runs() if method in self.keys.transductive_methods()]
+
+    def transductive_similarity(self) -> list[str]:
+        return self.per_run("similarity/{method}/seed{seed}.npz", self.transductive_runs())
+
+    def transductive_ranks(self) -> list[str]:
+        """Ranks of the same runs by their own scores."""
+        return self.per_run("ranks/{method}/seed{seed}.parquet", self.transductive_runs())
+
+    def transductive_setting(self) -> str:
+        return self.keys.transductive_setting()
+
+    def transductive_scales(self) -> dict[str, float]:
+        return {name: self.method(name).inverse_temperature for name in self.keys.transductive_methods()}
+
     def probes_of(self, method: str) -> list[str]:
         return self.keys.probes_of(method)
 
@@ -639,6 +655,8 @@ class StudyPlan:
             files["probes"] = f"{self.folder}/statistics/probes.csv"
         if self.keys.evaluation.order:
             files["frame_order"] = f"{self.folder}/statistics/order.csv"
+        if self.keys.evaluation.transductive:
+            files["transductive"] = f"{self.folder}/statistics/transductive.csv"
         if self.keys.pretraining:
             files["pretraining"] = self.pretraining_records()
         return files | self.gap_files()
