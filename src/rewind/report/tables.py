@@ -471,7 +471,13 @@ def transductive_layout(inputs: TableInputs, setting: str = "") -> Table:
             *(Column(NORMALISATION_TITLES[name]) for name in names),
         ),
         (RowGroup("", tuple(lines)),),
-        finish_sentences([TRANSDUCTIVE_WARNING])[0],
+        notes.key_text(
+            [
+                TRANSDUCTIVE_WARNING,
+                "*: differs from 0, after Holm’s correction over "
+                f"{rows['family'].iloc[0]} pairs of a method and a normalisation",
+            ]
+        ),
     )
 
 
