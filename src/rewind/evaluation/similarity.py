@@ -93,12 +93,14 @@ def encode_pairs(
     world: World,
     workers: int,
 ) -> Pairs:
+    """Encode the items of :func:`similarity_matrix`; the result scores them against encoded captions."""
     with _explain_out_of_memory(f"{keys.batch_size} rows encoded at once", "evaluation.batch_size"):
         items = encode_all_items(retriever.encode_items, inputs, keys.batch_size, device, world, workers)
     return Pairs(retriever, captions, items, len(inputs), keys.pair_batch_size)
 
 
 def explain_pairs(keys: Evaluation) -> contextlib.AbstractContextManager[None]:
+    """Around scoring: a lack of GPU memory names the key to lower."""
     return _explain_out_of_memory(f"{keys.pair_batch_size:,} pairs scored at once", "evaluation.pair_batch_size")
 
 
