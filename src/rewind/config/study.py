@@ -867,9 +867,8 @@ def _rerank_faults(study: Study) -> Iterator[str]:
         if method.rerank is None:
             continue
         where, first = f"methods.{name}.rerank", method.rerank.first
-        if method.precomputed or method.blind or method.model == "chance":
-            why = "its scores are all in its files" if method.precomputed else f"{method.model} searches nothing"
-            yield f"{where}: {why}; remove the key"
+        if method.blind or method.model == "chance":
+            yield f"{where}: {method.model} searches nothing; remove the key"
         if first not in study.methods:
             yield _unknown_method(f"{where}.first", first, study.methods)
             continue
