@@ -4,20 +4,28 @@
 """
 
 from rewind.config.dataset import (
+    ActivitynetSource,
     CiaSource,
     Dataset,
+    DidemoSource,
     EmojiSource,
+    FieldSource,
     Flickr8kSource,
     FoilsSource,
     Image,
     InternvidSource,
+    LsmdcSource,
     ModuleSource,
+    MsrvttSource,
+    MsvdSource,
     PhotosSource,
     RTimeSource,
     ShapesSource,
     StampsSource,
     TableSource,
+    VatexSource,
     Video,
+    Youcook2Source,
 )
 from rewind.config.load import load_dataset, load_study
 from rewind.config.methods import BASELINES, Backbone, Method
@@ -26,17 +34,23 @@ from rewind.config.training import Training
 
 __all__ = [
     "BASELINES",
+    "ActivitynetSource",
     "Backbone",
     "CiaSource",
     "Dataset",
+    "DidemoSource",
     "EmojiSource",
+    "FieldSource",
     "Flickr8kSource",
     "FoilsSource",
     "Frames",
     "Image",
     "InternvidSource",
+    "LsmdcSource",
     "Method",
     "ModuleSource",
+    "MsrvttSource",
+    "MsvdSource",
     "PhotosSource",
     "RTimeSource",
     "RunSpec",
@@ -46,7 +60,9 @@ __all__ = [
     "TableSource",
     "Text",
     "Training",
+    "VatexSource",
     "Video",
+    "Youcook2Source",
     "load_dataset",
     "load_study",
 ]

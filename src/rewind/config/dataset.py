@@ -5,6 +5,7 @@ Each format has a class of its own; ``source.format`` selects it.
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -377,6 +378,172 @@ class FoilsSource(SourceConfig):
         return [self.file]
 
 
+class FieldSource(SourceConfig):
+    """Keys of a data set of the field, whose files are found under the names with which they are passed round."""
+
+    folder: str = required_field("Folder of the annotation files, under the names that docs/data-sets.md lists.")
+    videos: str = config_field("", "Folder of the clips; not needed with `clips: false`.")
+    counts: Literal["published", "any"] = config_field(
+        "published",
+        "`published`: files with other numbers of clips or captions than the published ones are refused. `any`: they "
+        "are used, and both numbers are in `captions/report.json`.",
+    )
+
+    def file_names(self) -> list[str]:
+        """Names of the annotation files in the folder."""
+        raise NotImplementedError
+
+    def files(self) -> list[str]:
+        return [str(PurePath(self.folder) / name) for name in self.file_names()]
+
+
+class MsrvttSource(FieldSource):
+    """MSR-VTT, in the files that CLIP4Clip passes on.
+
+    >>> MsrvttSource(format="msrvtt", folder="msrvtt", videos="clips", train="7k").file_names()
+    ['MSRVTT_data.json', 'MSRVTT_train.7k.csv', 'MSRVTT_JSFUSION_test.csv']
+    """
+
+    format: Literal["msrvtt"] = required_field("MSR-VTT: one JSON file, and CSV files of training and test clips.")
+    train: Literal["9k", "7k", "full"] = config_field(
+        "9k",
+        "Training clips: those of `MSRVTT_train.9k.csv` or `MSRVTT_train.7k.csv`, or (`full`) of the official split. "
+        "The 497 official validation clips, which are in both lists, are the validation split and not trained on.",
+    )
+    test: Literal["1k-A", "full"] = config_field(
+        "1k-A",
+        "Test clips: `1k-A` (`MSRVTT_JSFUSION_test.csv`, 1,000 clips with one caption each) or `full` (the official "
+        "test split, 2,990 clips with 20 captions each), of which 1,990 clips are in the list `9k`.",
+    )
+
+    @model_validator(mode="after")
+    def _no_test_clip_in_training(self) -> MsrvttSource:
+        if self.train == "9k" and self.test == "full":
+            raise ValueError("source.train: the list 9k has 1,990 of the clips of test: full; use 7k or full")
+        return self
+
+    def file_names(self) -> list[str]:
+        lists = [f"MSRVTT_train.{self.train}.csv"] if self.train != "full" else []
+        lists += ["MSRVTT_JSFUSION_test.csv"] if self.test == "1k-A" else []
+        return ["MSRVTT_data.json", *lists]
+
+
+class MsvdSource(FieldSource):
+    """MSVD: a pickle of captions, which is read without running it, and a list of clips for each split.
+
+    >>> MsvdSource(format="msvd", folder="msvd", videos="clips").file_names()
+    ['raw-captions.pkl', 'train_list.txt', 'val_list.txt', 'test_list.txt']
+    """
+
+    format: Literal["msvd"] = required_field("MSVD: `raw-captions.pkl` and lists of clips.")
+
+    def file_names(self) -> list[str]:
+        return ["raw-captions.pkl", *(f"{split}_list.txt" for split in ("train", "val", "test"))]
+
+
+class DidemoSource(FieldSource):
+    """DiDeMo as paragraph retrieval: all descriptions of a clip are one caption.
+
+    >>> DidemoSource(format="didemo", folder="didemo", videos="clips").file_names()[:2]
+    ['train_data.json', 'train_list.txt']
+    """
+
+    format: Literal["didemo"] = required_field("DiDeMo: descriptions as JSON, and lists of clips.")
+
+    def file_names(self) -> list[str]:
+        return [f"{split}_{kind}" for split in ("train", "val", "test") for kind in ("data.json", "list.txt")]
+
+
+VALID_CLIPS = 500
+"""Clips that are held out of the training split of data sets without a validation split of their own."""
+
+
+class ActivitynetSource(FieldSource):
+    """ActivityNet Captions as paragraph retrieval: all sentences of a video are one caption.
+
+    >>> ActivitynetSource(format="activitynet", folder="anet", videos="clips").file_names()
+    ['train.json', 'train_ids.json', 'val_1.json', 'val_ids.json']
+    """
+
+    format: Literal["activitynet"] = required_field("ActivityNet Captions: sentences as JSON, and lists of ids.")
+    prefixed_files: bool = config_field(
+        False, "Whether the files of clips are named `v_<id>`, as in the official download, and not `<id>`."
+    )
+    valid_clips: int = config_field(
+        VALID_CLIPS,
+        "Training clips that are held out for validation, always the same ones: the test split is `val_1`, and there "
+        "is no other.",
+        ge=1,
+    )
+
+    def file_names(self) -> list[str]:
+        return ["train.json", "train_ids.json", "val_1.json", "val_ids.json"]
+
+
+class LsmdcSource(FieldSource):
+    """LSMDC 2016: one table of clips and sentences for each split.
+
+    >>> LsmdcSource(format="lsmdc", folder="lsmdc", videos="clips").file_names()[0]
+    'LSMDC16_annos_training.csv'
+    """
+
+    format: Literal["lsmdc"] = required_field("LSMDC: rows of six cells with tabs between them, without a header.")
+
+    def file_names(self) -> list[str]:
+        # The last name is misspelt by those who publish it.
+        return ["LSMDC16_annos_training.csv", "LSMDC16_annos_val.csv", "LSMDC16_challenge_1000_publictect.csv"]
+
+
+class VatexSource(FieldSource):
+    """VATEX in the split of HGR (Chen et al., 2020): 25,991, 1,500 and 1,500 clips.
+
+    >>> VatexSource(format="vatex", folder="vatex", videos="clips").file_names()
+    ['ref_captions.json', 'trn_names.npy', 'val_names.npy', 'tst_names.npy']
+    """
+
+    format: Literal["vatex"] = required_field("VATEX: English captions as JSON, and arrays of names.")
+    captions: list[str] = config_field(
+        ["ref_captions.json"],
+        "JSON files in `folder` with the captions: HGR's (an object, name → captions), or VATEX's own (a list of "
+        "objects with `videoID` and `enCap`), such as `vatex_training_v1.0.json`.",
+        min_length=1,
+    )
+
+    @field_validator("captions")
+    @classmethod
+    def _once(cls, captions: list[str]) -> list[str]:
+        return require_unique(captions)
+
+    def file_names(self) -> list[str]:
+        return [*self.captions, *(f"{split}_names.npy" for split in ("trn", "val", "tst"))]
+
+
+class Youcook2Source(FieldSource):
+    """YouCook2: segments of cooking videos, one sentence each, as clips that are already cut.
+
+    >>> Youcook2Source(format="youcook2", folder="youcook2", videos="clips").file_names()
+    ['youcookii_annotations_trainval.json', 'validation_youcook.csv']
+    """
+
+    format: Literal["youcook2"] = required_field(
+        "YouCook2: the annotations as JSON; a clip is a segment, whose file is named `<video>_<id of the segment>`."
+    )
+    test: Literal["mil-nce", "all"] = config_field(
+        "mil-nce",
+        "Test clips: the 3,350 segments of MIL-NCE's `validation_youcook.csv`, on which results are published, or "
+        "`all` of the subset `validation`.",
+    )
+    valid_clips: int = config_field(
+        VALID_CLIPS,
+        "Training segments that are held out for validation, always the same ones: whole videos, until there are as "
+        "many. The test split is the subset `validation`, and captions of the subset `testing` are not published.",
+        ge=1,
+    )
+
+    def file_names(self) -> list[str]:
+        return ["youcookii_annotations_trainval.json", *(["validation_youcook.csv"] if self.test == "mil-nce" else [])]
+
+
 class ModuleSource(SourceConfig):
     """A format of your own: any importable module with `read(dataset, sources) -> Annotations`."""
 
@@ -398,6 +565,13 @@ BuiltInSource = (
     | InternvidSource
     | CiaSource
     | FoilsSource
+    | MsrvttSource
+    | MsvdSource
+    | DidemoSource
+    | ActivitynetSource
+    | LsmdcSource
+    | VatexSource
+    | Youcook2Source
     | EmbeddingsSource
 )
 BUILT_IN_SOURCES: tuple[type[ConfigModel], ...] = get_args(BuiltInSource)
@@ -465,7 +639,11 @@ class Dataset(ConfigModel):
     name: str = required_field("The file's name without `.yaml`; filled in by the reader.", pattern=NAME_PATTERN)
     title: str = config_field("", "Name used in tables, for example `RTime`; the file's name if empty.")
     source: Source = required_field("Where the raw files are; the keys depend on the format.")
-    reverse: bool = config_field(True, "Make a time-reversed twin of every clip that has a reverse caption.")
+    reverse: bool = config_field(
+        True,
+        "Make a time-reversed twin of every clip that has a reverse caption; in data sets of the field, which have "
+        "none (docs/data-sets.md), of every validation and test clip.",
+    )
     clips: bool = config_field(
         True,
         "Set to false if the clips or images are not here: then only methods that bring vectors or scores "
@@ -527,7 +705,7 @@ class Dataset(ConfigModel):
             faults += ["source.train_share + source.valid_share must leave something to test on (sum below 1)"]
         if isinstance(self.source, ShapesSource) and (odd := [s for s, n in self.source.clips.items() if n < 0]):
             faults += [f"source.clips.{odd[0]}: a number of clips is needed, 0 or more"]
-        if isinstance(self.source, TableSource | FoilsSource) and self.clips and not self.source.videos:
+        if isinstance(self.source, TableSource | FoilsSource | FieldSource) and self.clips and not self.source.videos:
             faults += ["source.videos: this key is missing; name the folder, or set clips: false if none are here"]
         if faults:
             raise ValueError("\n".join(faults))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import math
@@ -242,6 +243,85 @@ def _unpickle_texts(stream: IO[bytes], where: str) -> list[Any]:
     if not isinstance(values, list):
         raise RewindError(f"{where} is a pickle, but not of a list of texts.")
     return values
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads a pickle of lists, dicts, texts and numbers, which need no name to be looked up; any name is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it would run {module}.{name}")
+
+
+def read_plain_pickle(path: str | Path, missing: str = "") -> Any:
+    """The content of a pickle that holds nothing but lists, dicts, texts, numbers, true, false and None.
+
+    Nothing of the file's choice can run: a pickle runs what it names, and every name is refused.
+
+    Args:
+        path: the file; texts that Python 2 wrote are taken for UTF-8.
+        missing: see :func:`rewind.io.strict.read_user_bytes`.
+
+    Raises:
+        RewindError: naming the file, if it is missing or no pickle, ends early, or names a function or a class.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "captions.pkl"
+    >>> _ = path.write_bytes(pickle.dumps({"v1": [["a", "dog", "runs"]]}))
+    >>> read_plain_pickle(path)
+    {'v1': [['a', 'dog', 'runs']]}
+    >>> _ = path.write_bytes(pickle.dumps(print))
+    >>> read_plain_pickle(path)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    rewind.errors.RewindError: ...captions.pkl: a pickle that cannot be read safely (it would run builtins.print): ...
+    """
+    raw = read_user_bytes(path, missing)
+    with reading_user_file(path, "pickle"):
+        try:
+            return _PlainUnpickler(io.BytesIO(raw), encoding="utf-8").load()
+        except MemoryError:
+            raise
+        except Exception as error:  # a broken pickle fails in many ways
+            raise RewindError(
+                f"{path}: a pickle that cannot be read safely ({error}): only lists, dicts, texts and numbers may be "
+                "in it; get the original file."
+            ) from None
+
+
+def read_text_array(path: str | Path, missing: str = "") -> list[str]:
+    """A one-dimensional array of texts in an npy file, also one that is stored as a pickle, or as bytes in UTF-8.
+
+    Args:
+        path: the file.
+        missing: see :func:`rewind.io.strict.read_user_bytes`.
+
+    Raises:
+        RewindError: naming the file, for another shape, values that are not text, or a pickle with anything else in it.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "names.npy"
+    >>> np.save(path, np.array(["v1", "v2"], dtype=object))
+    >>> read_text_array(path)
+    ['v1', 'v2']
+    """
+    raw = read_user_bytes(path, missing)
+    with reading_user_file(path, "npy"):
+        stream = io.BytesIO(raw)
+        member = _read_member_header(stream, "the array", len(raw), str(path))
+        if member.dtype.hasobject:
+            values = _unpickle_texts(stream, f"{path}: the array")
+        elif member.dtype.kind in "US" and len(member.shape) == 1:
+            rows = _read_exactly(stream, member.row_bytes * member.shape[0], f"{path}: the array")
+            values = np.frombuffer(rows, member.dtype).tolist() if rows else []
+        else:
+            raise RewindError(f"{path}: one-dimensional text is needed, not {member.dtype} {member.shape}.")
+        if len(member.shape) != 1 or len(values) != member.shape[0]:
+            raise RewindError(f"{path}: the array has shape {member.shape}; it must have one dimension.")
+        texts = [value.decode("utf-8") if isinstance(value, bytes) else value for value in values]
+    for row, value in enumerate(texts):
+        if not isinstance(value, str):
+            raise RewindError(f"{path}: row {row}: {value!r} is not text.")
+    return texts
 
 
 # ---- npz and npy files through NumPy, without pickles, with headers checked first ----------------------------------

@@ -1,0 +1,271 @@
+"""What data sets of the field share: clips in the order of their files, counts that were published, ids, twins.
+
+The files are those that are passed round with CLIP4Clip (ArrowLuo/CLIP4Clip, arXiv 2104.08860) and, for VATEX and
+YouCook2, with HGR and MIL-NCE. The order of items and captions is that of CLIP4Clip's loaders, so that a matrix of
+similarities has the same rows and columns; docs/data-sets.md says where these readers differ from them, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rewind.config.dataset import Dataset, FieldSource
+from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder, Annotations
+from rewind.data.dummy import DummyItem, SplitSizes, draw_clip, make_dummy_items
+from rewind.data.formats.photos import item_id_from_file
+from rewind.errors import RewindError
+from rewind.hashing import sha256_hex
+from rewind.io.strict import json_type_name, read_user_text, split_lines
+
+
+class ListedClip(NamedTuple):
+    """A clip as the files of a data set list it.
+
+    Attributes:
+        name: its id there.
+        source: its file, relative to ``source.videos``; a suffix may be missing.
+        captions: as they are in the file, also empty ones.
+        where: file and row, for messages.
+        cluster: what statistics resample together, if it is more than the clip.
+
+    >>> ListedClip("v1", "v1", ["a dog runs"], "clips.csv: row 2").cluster
+    ''
+    """
+
+    name: str
+    source: str
+    captions: list[str]
+    where: str
+    cluster: str = ""
+
+
+class Published(NamedTuple):
+    """Published numbers of a split; None: not published, or not known here.
+
+    >>> Published(1000, 1000)
+    Published(clips=1000, captions=1000)
+    """
+
+    clips: int | None
+    captions: int | None = None
+
+
+def file_of(source: FieldSource, name: str) -> Path:
+    """The path of an annotation file."""
+    return Path(source.folder) / name
+
+
+def how_to_get(dataset: Dataset) -> str:
+    """What a message for a missing annotation file adds."""
+    return f"(`source.folder`). {dataset.how_to_get}"
+
+
+def check_counts(
+    dataset: Dataset, path: Path, clips: Sequence[ListedClip], published: Published, label: str
+) -> dict[str, Any]:
+    """Compare the numbers of clips and captions with the published ones.
+
+    Args:
+        dataset: whose ``source.counts`` says whether other numbers are refused.
+        path: the file that lists the clips, for messages.
+        clips: in that file.
+        published: their numbers.
+        label: what they are, for messages, such as ``MSR-VTT's test clips 1k-A``.
+
+    Returns:
+        Notes: ``listed`` and ``published``, each ``{"clips": …, "captions": …}``, and ``as_published``.
+
+    Raises:
+        RewindError: naming the file with both numbers, unless ``source.counts`` is ``any``.
+    """
+    listed = Published(len(clips), sum(len(clip.captions) for clip in clips))
+    known = {name: count for name, count in published._asdict().items() if count is not None}
+    other = [name for name, count in known.items() if getattr(listed, name) != count]
+    if other and dataset.source.counts == "published":
+        numbers = " and ".join(f"{getattr(listed, name):,} {name} instead of {known[name]:,}" for name in other)
+        raise RewindError(
+            f"{path}: {numbers}, the published numbers of {label}; get the complete file. To use it as it is, set "
+            "source.counts: any; the numbers are then in captions/report.json. For a part of the clips, use the key "
+            "`only` with the complete file."
+        )
+    return {"listed": listed._asdict(), "published": known, "as_published": not other}
+
+
+def hold_out(clips: Sequence[ListedClip], count: int, where: str) -> tuple[list[ListedClip], list[ListedClip]]:
+    """Split training clips into those to train on and those to validate on, always in the same way.
+
+    Whole clusters are held out in the order of their names' SHA-256, until there are ``count`` clips or a few more.
+    Which they are thus depends neither on the order of the file nor on a seed, and hardly on which clips are missing.
+
+    Args:
+        clips: of the training file.
+        count: clips to hold out.
+        where: names the file in messages.
+
+    Returns:
+        Clips to train on, and clips to validate on, both in the order of the file.
+
+    Raises:
+        RewindError: if nothing would be left to train on.
+
+    >>> clips = [ListedClip(f"v{n}", "", [], "") for n in range(5)]
+    >>> [[clip.name for clip in part] for part in hold_out(clips, 2, "train.json")]
+    [['v2', 'v3', 'v4'], ['v0', 'v1']]
+    """
+    sizes: dict[str, int] = {}
+    for clip in clips:
+        sizes[clip.cluster or clip.name] = sizes.get(clip.cluster or clip.name, 0) + 1
+    held_out: set[str] = set()
+    number = 0
+    for cluster in sorted(sizes, key=lambda name: sha256_hex(name.encode())):
+        if number >= count:
+            break
+        held_out.add(cluster)
+        number += sizes[cluster]
+    train = [clip for clip in clips if (clip.cluster or clip.name) not in held_out]
+    if not train:
+        raise RewindError(
+            f"{where}: source.valid_clips: {count:,} would hold out all {len(clips):,} training clips; use fewer."
+        )
+    return train, [clip for clip in clips if (clip.cluster or clip.name) in held_out]
+
+
+def annotate_clips(
+    dataset: Dataset, splits: Mapping[str, Sequence[ListedClip]], notes: Mapping[str, Mapping[str, Any]]
+) -> Annotations:
+    """Items and captions of a data set of the field.
+
+    A clip without a usable caption is in the gallery, but there is no query for it. White space inside a caption
+    becomes one blank; empty captions are left out and counted. An id that cannot be a file's name, such as one that
+    begins with ``-`` or has an ``@``, gets a part of its hash; without clips (``clips: false``) all ids stay as they
+    are. With ``reverse: true`` every clip of validation and test gets a twin, which has no caption.
+
+    Args:
+        dataset: the dataset file.
+        splits: clips of ``train``, ``valid`` and ``test``, in order.
+        notes: by split; they gain counts.
+
+    Raises:
+        RewindError: naming file and row for an id that is listed twice, or a path that leaves the folder of clips.
+    """
+    builder = AnnotationBuilder(files=dataset.clips)
+    counted: dict[str, dict[str, Any]] = {}
+    changed: list[str] = []
+    for split in SPLITS:
+        empty = 0
+        for clip in splits.get(split, ()):
+            item_id = safe_id(clip.name) if dataset.clips else clip.name
+            changed += [clip.name] * (item_id != clip.name)
+            if dataset.clips and (Path(clip.source).is_absolute() or ".." in Path(clip.source).parts):
+                raise RewindError(f"{clip.where}: {clip.source!r} must name a file inside `source.videos`.")
+            name = builder.original(item_id, clip.source, split, clip.cluster or item_id, clip.where)
+            texts = [" ".join(text.split()) for text in clip.captions]
+            empty += texts.count("")
+            builder.describe(name, [text for text in texts if text], split)
+            if dataset.reverse and split != "train":
+                builder.twin(name, clip.source, split, clip.cluster or item_id)
+        counted[split] = {**notes.get(split, {}), "empty_captions": empty}
+    annotations = builder.annotations(counted)
+    ids = {
+        "ids_changed": len(changed),
+        "ids_changed_shown": {name: safe_id(name) for name in changed[:MAX_NOTE_EXAMPLES]},
+    }
+    return Annotations(annotations.items, annotations.captions, annotations.notes | ids)
+
+
+def safe_id(name: str) -> str:
+    """An id that can be a file's name: the data set's own, or one with a part of its hash.
+
+    >>> safe_id("video7010"), safe_id("-4wsuPCjDBc_5_15")
+    ('video7010', '4wsuPCjDBc_5_15-685c8d1f')
+    """
+    return item_id_from_file(f"{name}.mp4")  # whose suffix is cut off, and not a part of the name
+
+
+def read_names(path: Path, missing: str) -> tuple[list[str], int]:
+    """Names in a text file, one per line, and how many lines only repeat another one.
+
+    Raises:
+        RewindError: as :func:`rewind.io.strict.read_user_text`.
+    """
+    lines = [line.strip() for line in split_lines(read_user_text(path, missing))]
+    return unique_names(filter(None, lines))
+
+
+def unique_names(names: Iterable[str]) -> tuple[list[str], int]:
+    """Names in order, each once, and how many were repeated.
+
+    >>> unique_names(["a", "b", "a"])
+    (['a', 'b'], 1)
+    """
+    listed = list(names)
+    once = list(dict.fromkeys(listed))
+    return once, len(listed) - len(once)
+
+
+def text_of(entry: Mapping[str, Any], key: str, where: str) -> str:
+    """A text in an object of a JSON file.
+
+    Raises:
+        RewindError: naming the entry, if it is missing or something else.
+    """
+    value = entry.get(key)
+    if not isinstance(value, str):
+        said = json_type_name(value) if key in entry else "missing"
+        raise RewindError(f"{where}: {key!r} must be a text, and is {said}.")
+    return value
+
+
+def texts_of(value: object, where: str) -> list[str]:
+    """A list of texts in a JSON file.
+
+    Raises:
+        RewindError: naming the place, for anything else.
+    """
+    if not isinstance(value, list):
+        raise RewindError(f"{where}: a list of captions is needed, not {json_type_name(value)}.")
+    for text in value:
+        if not isinstance(text, str):
+            raise RewindError(f"{where}: captions must be texts, and one is {json_type_name(text)}.")
+    return value
+
+
+def object_of(value: object, where: str) -> dict[str, Any]:
+    """An object in a JSON file.
+
+    Raises:
+        RewindError: naming the place, for anything else.
+    """
+    if not isinstance(value, dict):
+        raise RewindError(f"{where}: an object is needed, not {json_type_name(value)}.")
+    return value
+
+
+def objects_of(value: object, where: str) -> list[dict[str, Any]]:
+    """A list of objects in a JSON file.
+
+    Raises:
+        RewindError: naming the place and the entry, which count from 0, for anything else.
+    """
+    if not isinstance(value, list):
+        raise RewindError(f"{where}: a list of objects is needed, not {json_type_name(value)}.")
+    return [object_of(entry, f"{where}[{number}]") for number, entry in enumerate(value)]
+
+
+# ---- Dummy data ------------------------------------------------------------------------------------------------------
+
+
+def draw_dummy_clips(folder: Path, sizes: SplitSizes, captions: int, suffix: str = ".mp4") -> list[DummyItem]:
+    """Draw clips into ``folder/videos``, as the dummy data of a data set of the field."""
+    folder.mkdir(parents=True, exist_ok=True)
+    items = make_dummy_items(sizes, captions)
+    for item in items:
+        draw_clip(item, folder / "videos" / f"{item.name}{suffix}")
+    return items
+
+
+def dummy_keys(folder: Path) -> dict[str, Any]:
+    """Keys of ``source`` with which dummy data are read."""
+    return {"folder": str(folder), "videos": str(folder / "videos"), "counts": "any"}
