@@ -21,6 +21,7 @@ from rewind.video.sources import build_inventory, sources_folder, videos_folder
 from rewind.workflow.config import check_sources
 
 SIZES = SplitSizes(8, 2, 3)
+FIELD = ("msrvtt", "msvd", "didemo", "activitynet", "lsmdc", "vatex", "youcook2")
 SOURCES = {
     "rtime": {"annotations": {"train": "a", "valid": "b", "test": "c"}, "videos": "d"},
     "table": {"table": "a", "videos": "b"},
@@ -29,6 +30,7 @@ SOURCES = {
     "photos": {"captions": "a", "images": "b"},
     "flickr8k": {"captions": "a", "images": "b", "split_file": "c"},
     "flickr8k without a split file": {"captions": "a", "images": "b"},
+    **{name: {"folder": "a", "videos": "b"} for name in FIELD},
     "stamps": {},
     "emoji": {},
     "embeddings": {"train": "a", "captions": "b", "test": "c"},

@@ -13,6 +13,7 @@ import io
 import json
 import lzma
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -32,6 +33,7 @@ import torch
 from safetensors.torch import save_file
 
 import rewind
+from field_files import write_field_files
 from messages import expect_message, refusal
 from rewind.cli.init.command import _is_exported_run
 from rewind.cli.init.command import _read_source as read_for_init
@@ -183,6 +185,37 @@ def chiral(key: str) -> Callable[[Path], Any]:
     return read
 
 
+def field(kind: str) -> Callable[[Path], Any]:
+    """A data set of the field, one of whose files is the file; the others are as they should be."""
+
+    def read(path: Path) -> Any:
+        whole = path.parent / "whole"
+        write_field_files(kind, whole)
+        for file in whole.iterdir():
+            if file.name != path.name:
+                file.replace(path.with_name(file.name))
+        source = {"format": kind, "folder": str(path.parent), "videos": "v", "counts": "any"}
+        if kind in ("activitynet", "youcook2"):
+            source["valid_clips"] = 3
+        return read_annotations(Dataset(name="d", source=source), "")
+
+    return read
+
+
+def field_file(kind: str) -> Callable[[Path], None]:
+    """The file of this name as it should be."""
+
+    def write(path: Path) -> None:
+        write_field_files(kind, path.parent / "whole")
+        (path.parent / "whole" / path.name).replace(path)
+
+    return write
+
+
+def pickle_of(value: Any) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(pickle.dumps(value)) and None
+
+
 def with_file(key: str) -> Callable[[Path], Any]:
     """A table of two clips, and another file that its data set names."""
 
@@ -284,6 +317,22 @@ VICLIP = {
 }
 LISTS = {"a list": bytes_of("[1, 2]"), "a number": bytes_of("1"), "deep": bytes_of("[" * 100_000)}
 NUMBER = {"a number of 5,000 digits": bytes_of(f'{{"a": {"9" * 5000}}}')}
+PICKLES = {
+    "a list": pickle_of([1, 2]),
+    "a number": pickle_of(7),
+    "a function": pickle_of(print),
+    "an array": pickle_of(np.zeros(2)),
+    "deep": bytes_of(b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b"."),
+    "what is not on the stack": bytes_of(b"\x80\x02a."),
+    "a length that lies": bytes_of(b"\x80\x04\x8d" + (2**40).to_bytes(8, "little") + b"a."),
+}
+NAMES = {
+    "Python objects": npy_of(np.array([{}, None], dtype=object)),
+    "numbers": npy_of(VECTORS),
+    "one text": npy_of(np.array("a")),
+    "a header that lies": bytes_of(header_of((10**6, 10**6))),
+    "bytes in Latin-1": npy_of(np.array(["café".encode("latin-1")])),
+}
 WEIGHTS = {"a list": torch_of([1, 2]), "a number": torch_of(7), "half": torch_of({"a": 1, "b": torch.ones(1)})}
 NPZ_WRONG = {
     "Python objects": npz_of(ids=IDS, vectors=np.array([{}, None], dtype=object)),
@@ -438,6 +487,25 @@ READERS: dict[str, Reader] = {
     "cia inputs": Reader("i.csv", chiral("inputs"), bytes_of(CIA["inputs"]), cut=False),
     "cia labels": Reader("l.json", chiral("labels"), bytes_of(CIA["labels"]), LISTS | NUMBER),
     "flickr8k": Reader("f.tsv", dataset_of("flickr8k", "captions", images="i"), bytes_of(FLICKR), cut=False),
+    **{
+        f"{kind} {name}": Reader(name, field(kind), field_file(kind), wrong, cut)
+        for kind, name, wrong, cut in (
+            ("msrvtt", "MSRVTT_data.json", LISTS | NUMBER, True),
+            ("msrvtt", "MSRVTT_train.9k.csv", {}, False),
+            ("msrvtt", "MSRVTT_JSFUSION_test.csv", {}, False),
+            ("msvd", "raw-captions.pkl", PICKLES, True),
+            ("msvd", "val_list.txt", {}, False),
+            ("didemo", "val_data.json", LISTS | NUMBER, True),
+            ("didemo", "val_list.txt", {}, False),
+            ("activitynet", "val_1.json", LISTS | NUMBER, True),
+            ("activitynet", "val_ids.json", LISTS | NUMBER, True),
+            ("lsmdc", "LSMDC16_annos_val.csv", {}, False),
+            ("vatex", "ref_captions.json", LISTS | NUMBER, True),
+            ("vatex", "val_names.npy", NAMES, True),
+            ("youcook2", "youcookii_annotations_trainval.json", LISTS | NUMBER, True),
+            ("youcook2", "validation_youcook.csv", {}, False),
+        )
+    },
     "foils": Reader("f.csv", dataset_of("foils", "file", benchmark="table", videos="v"), bytes_of(FOILS), cut=False),
     "foils of ViLMA": Reader(
         "f.json", dataset_of("foils", "file", benchmark="vilma", videos="v"), bytes_of(VILMA), LISTS | NUMBER

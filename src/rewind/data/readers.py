@@ -320,7 +320,7 @@ def read_text_array(path: str | Path, missing: str = "") -> list[str]:
         texts = [value.decode("utf-8") if isinstance(value, bytes) else value for value in values]
     for row, value in enumerate(texts):
         if not isinstance(value, str):
-            raise RewindError(f"{path}: row {row}: {value!r} is not text.")
+            raise RewindError(f"{path}: row {row} is not text.")
     return texts
 
 

@@ -39,8 +39,8 @@ _CLIP_NAME = re.compile(r"(?P<film>.+)_\d\d\.\d\d\.\d\d\.\d{3}-\d\d\.\d\d\.\d\d\
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Read the files in ``source.folder``; ``sources`` is not used.
 
-    Clips come in the order of their first row; a clip with several rows has several captions. The clips of a film are
-    one cluster.
+    Clips come in the order of their first row; a clip with several rows has several captions. With
+    ``source.cluster: film`` the clips of a film are one cluster.
 
     Raises:
         RewindError: naming file and row for a row of other cells or without a clip, or numbers that differ from the
@@ -52,7 +52,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
         path = file_of(dataset.source, name)
         splits[split] = _read_rows(dataset, path)
         counts = check_counts(dataset, path, splits[split], PUBLISHED_ROWS[split], f"LSMDC's {split} split")
-        films = {clip.cluster for clip in splits[split]}
+        films = {film_of(clip.name) for clip in splits[split]}
         notes[split] = {"file": str(path), "films": len(films)} | counts
     return annotate_clips(dataset, splits, notes)
 
@@ -86,7 +86,8 @@ def _read_rows(dataset: Dataset, path: Path) -> list[ListedClip]:
             film = film_of(name)
             if film not in folders:
                 folders[film] = dataset.clips and (videos / film).is_dir()
-            clips[name] = ListedClip(name, f"{film}/{name}" if folders[film] else name, [], where, film)
+            cluster = film if dataset.source.cluster == "film" else ""
+            clips[name] = ListedClip(name, f"{film}/{name}" if folders[film] else name, [], where, cluster)
         clips[name].captions.append(sentence)
     return list(clips.values())
 
@@ -100,7 +101,7 @@ PUBLISHED = PublishedSizes(
 
 @DUMMY_DATA.register("lsmdc", published=PUBLISHED)
 def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
-    """One sentence of each clip, and a second one of the first training clip; a film for every clip."""
+    """One sentence of each clip, and a second one of the first training clip."""
     clips = draw_dummy_clips(folder, sizes, 2)
     for split, name in zip(PUBLISHED_ROWS, dataset.source.file_names(), strict=True):
         rows: list[str] = []

@@ -107,20 +107,27 @@ def _segments(database: dict[str, Any], path: str) -> Iterator[_Segment]:
 
 def _read_test_list(dataset: Dataset, path: Path, segments: list[_Segment]) -> tuple[list[ListedClip], list[str]]:
     """Clips of the CSV, and the names of those whose times no annotation has."""
-    names = {segment.times: segment.clip.name for segment in segments}
+    annotated: dict[tuple[str, float, float], list[ListedClip]] = {}  # a few segments are annotated twice
+    for segment in segments:
+        annotated.setdefault(segment.times, []).append(segment.clip)
     clips: list[ListedClip] = []
     unknown = []
     for number, cells in read_user_csv(path, TEST_COLUMNS, how_to_get(dataset)):
-        where, video = f"{path}: row {number}", cells["video_id"]
+        where, video, text = f"{path}: row {number}", cells["video_id"], cells["text"]
         try:
             start, end = float(cells["start"]), float(cells["end"])
         except ValueError:
             raise RewindError(f"{where}: `start` and `end` must be seconds.") from None
-        name = names.get((video, start, end))
-        if name is None:
+        candidates = annotated.get((video, start, end), [])
+        if candidates:
+            # Of two annotations with one time, the one with this sentence; the first, if MIL-NCE reworded it.
+            clip = next((clip for clip in candidates if clip.captions == [text]), candidates[0])
+            candidates.remove(clip)
+            name = clip.name
+        else:
             name = f"{video}_{cells['start']}-{cells['end']}"
             unknown.append(name)
-        clips.append(ListedClip(name, name, [cells["text"]], where, video))
+        clips.append(ListedClip(name, name, [text], where, video))
     return clips, unknown
 
 
