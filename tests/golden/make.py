@@ -52,6 +52,7 @@ AS_IT_IS = {
     "miniclip/open.npz": "miniclip.npz",
     "hnac/open.npz": "hnac.npz",
     "clip4clip/metrics.json": "clip4clip/metrics.json",
+    "clip4clip/loaders.json": "clip4clip/loaders.json",
     "miniclip/open.json": "miniclip.json",
     "ranking/open.json": "ranking.json",
     "translator/open.json": "translator.json",

@@ -490,8 +490,8 @@ class LsmdcSource(FieldSource):
     format: Literal["lsmdc"] = required_field("LSMDC: rows of six cells with tabs between them, without a header.")
     cluster: Literal["clip", "film"] = config_field(
         "clip",
-        "What statistics take for independent: clips, as in the field, or films. Tests need 20 clusters, so with `film` "
-        "there may be intervals and no tests.",
+        "What statistics take for independent: clips, as in the field, or films. Tests need 20 clusters, so with "
+        "`film` there may be intervals and no tests.",
     )
 
     def file_names(self) -> list[str]:
