@@ -13,10 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from checkout import ROOT
 from field_files import SIZES, write_field_files
 from golden_numbers import load_json
-from messages import invalid, refusal
-from rewind.config import Dataset, MsrvttSource, load_dataset
+from messages import expect_message, invalid, refusal
+from rewind.config import Dataset, MsrvttSource, load_dataset, load_study
+from rewind.config.checks import study_dataset_faults
 from rewind.data.annotations import Annotations, read_annotations
 from rewind.data.formats.published import Published, safe_id
 from rewind.data.splits import shared_clusters
@@ -150,7 +152,7 @@ def test_files_with_the_published_numbers_are_read(
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_shipped_file_reads_its_own_format_and_asks_for_published_numbers(name: str) -> None:
-    shipped = load_dataset(name)
+    shipped = load_dataset(name, ROOT / "config/datasets")
     assert shipped.source.format == name and shipped.source.counts == "published" and not shipped.reverse
     assert len(shipped.source.files()) == len(set(shipped.source.files())) >= 2 and shipped.how_to_get
 
@@ -195,6 +197,23 @@ def test_only_clips_that_are_evaluated_have_twins_if_any_and_those_no_captions(n
     assert not set(twins["item_id"]) & set(read(name, tmp_path, reverse=True).captions["video_id"])
     assert dataset(name, tmp_path, reverse=True).why_no_twins == ""
     assert (read(name, tmp_path).items["reversed"] == 0).all()
+
+
+def test_what_needs_captions_of_twins_is_refused_before_anything_runs() -> None:
+    study = load_study(
+        "msvd",
+        ROOT / "config/studies",
+        overrides={
+            "evaluation.settings": ["origin", "hard", "binary"],
+            "evaluation.probes": ["pairs"],
+            "training.batch.twins_together": True,
+        },
+    )
+    twins = load_dataset("msvd", ROOT / "config/datasets").model_copy(update={"reverse": True})
+    expect_message("\n".join(study_dataset_faults(study, twins)))
+    asked = load_study("msvd", ROOT / "config/studies", overrides={"evaluation.settings": ["origin", "hard"]})
+    assert study_dataset_faults(asked, twins) == []
+    assert len(study_dataset_faults(asked, load_dataset("msvd", ROOT / "config/datasets"))) == 2
 
 
 @about("vatex")

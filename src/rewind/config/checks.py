@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rewind.config.dataset import Dataset, RTimeSource, ShapesSource
+from rewind.config.dataset import Dataset, FieldSource, RTimeSource, ShapesSource
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.methods import MODELS_WITHOUT_BACKBONE
 from rewind.config.study import Study
@@ -37,6 +37,8 @@ def study_dataset_faults(study: Study, dataset: Dataset) -> list[str]:
 def _twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
     why = dataset.why_no_twins
     if not why:
+        if isinstance(dataset.source, FieldSource):
+            yield from _undescribed_twin_faults(study, dataset)
         return
     reason = f"needs time-reversed twins, but config/datasets/{dataset.name}.yaml {why}"
     for setting in study.evaluation.settings:
@@ -49,6 +51,19 @@ def _twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
             yield f"{block.path(study, 'select_setting')}: {select_setting!r} {reason}; use test or auto"
         if block.training.batch.twins_together:
             yield f"{block.path(study, 'batch.twins_together')}: true {reason}; set it to false"
+
+
+def _undescribed_twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
+    """What needs captions of twins, or twins to train on, where validation and test clips alone have twins."""
+    where = f"config/datasets/{dataset.name}.yaml (format: {dataset.source.format})"
+    if "binary" in study.evaluation.settings:
+        yield f"evaluation.settings: 'binary' needs captions of twins, and {where} has none; use [origin, hard]"
+    if "pairs" in study.evaluation.probes:
+        yield f"evaluation.probes: pairs needs captions of twins, and {where} has none; remove it"
+    for block in study.training_blocks():
+        if block.training.batch.twins_together:
+            key = block.path(study, "batch.twins_together")
+            yield f"{key}: true needs captions of twins, and {where} has none; set it to false"
 
 
 def _probe_faults(study: Study, dataset: Dataset) -> Iterator[str]:
