@@ -386,7 +386,7 @@ class FieldSource(SourceConfig):
     counts: Literal["published", "any"] = config_field(
         "published",
         "`published`: files with other numbers of clips or captions than the published ones are refused. `any`: they "
-        "are used, and both numbers are in `captions/report.json`.",
+        "are used, and tables say so.",
     )
 
     def file_names(self) -> list[str]:

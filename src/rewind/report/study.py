@@ -19,6 +19,7 @@ import pandas as pd
 from rewind.config import Dataset, Method, Study
 from rewind.config.methods import MODELS_WITHOUT_BACKBONE, ZERO_SHOT_MODELS
 from rewind.data.captions import load_split
+from rewind.data.formats.published import counts_sentence
 from rewind.data.splits import overlap_sentence
 from rewind.data.tokenizers import count_truncated, make_tokenizer
 from rewind.evaluation.ranking import count_binary_left_out
@@ -383,10 +384,12 @@ def _data_notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     captions = test.captions["caption"].tolist()
     training_captions = load_split(folder, dataset.name, "train").captions["caption"].tolist()
     training_captions = read_vocabulary_captions(study.text.vocabulary) if study.text.vocabulary else training_captions
+    annotation_notes = read_json(folder / "captions/report.json").get("annotations", {})
     notes = [
         *_untrained_notes(study),
         *_random_feature_notes(study),
-        overlap_sentence(read_json(folder / "captions/report.json").get("annotations", {})),
+        overlap_sentence(annotation_notes),
+        counts_sentence(annotation_notes),
     ]
     if "item_to_text" in study.evaluation.directions and test.captions["video_id"].duplicated().any():
         subject, noun = ("An image", "image") if dataset.items == "images" else ("A clip", "clip")

@@ -87,10 +87,30 @@ def check_counts(
         numbers = " and ".join(f"{getattr(listed, name):,} {name} instead of {known[name]:,}" for name in other)
         raise RewindError(
             f"{path}: {numbers}, the published numbers of {label}; get the complete file. To use it as it is, set "
-            "source.counts: any; the numbers are then in captions/report.json. For a part of the clips, use the key "
-            "`only` with the complete file."
+            "source.counts: any, and tables say so. For a part of the clips, use the key `only` with the complete file."
         )
     return {"listed": listed._asdict(), "published": known, "as_published": not other}
+
+
+def counts_sentence(notes: Mapping[str, Any]) -> str:
+    """The sentence of tables about numbers that differ from the published ones; empty where none does.
+
+    Args:
+        notes: of the annotations, with those of :func:`check_counts` by split; other formats have none of them.
+
+    >>> counts = {"listed": {"clips": 40}, "published": {"clips": 1200}, "as_published": False}
+    >>> counts_sentence({"splits": {"train": counts, "test": {"as_published": True}}})
+    'Files differ from the published ones, which source.counts: any permits: train 40 clips instead of 1,200'
+    """
+    parts = []
+    for split, note in notes.get("splits", {}).items():
+        if note.get("as_published", True):
+            continue
+        other = [name for name, count in note["published"].items() if note["listed"][name] != count]
+        numbers = (f"{note['listed'][name]:,} {name} instead of {note['published'][name]:,}" for name in other)
+        parts.append(f"{split} {' and '.join(numbers)}")
+    said = "Files differ from the published ones, which source.counts: any permits: "
+    return said + "; ".join(parts) if parts else ""
 
 
 def hold_out(clips: Sequence[ListedClip], count: int, where: str) -> tuple[list[ListedClip], list[ListedClip]]:
