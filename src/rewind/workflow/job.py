@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import gc
 import json
 import os
 import runpy
@@ -225,6 +226,9 @@ def start_job(snakemake: Any) -> Iterator[Job]:
             yield job
         print("\n".join(job.output))
         return
+    # A process of its own: what it has imported lives to its end. Python would search these objects for garbage again
+    # and again, and at the exit once more, which takes half a second of CPU time where torch is among them.
+    gc.freeze()
     with exit_on_error():
         with contextlib.suppress(OSError):  # only those who run it by hand need the record
             write_json(job_record_path(job.rule, job.output), job.content())
