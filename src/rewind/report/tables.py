@@ -6,7 +6,7 @@ own; the others follow below, each as the rows of its CSV, its cells and its not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -378,13 +378,7 @@ def order_layout(inputs: TableInputs, setting: str = "") -> Table:
     rows = order_csv_rows(results)
     metric, where = results.deciding(rows["setting"].iloc[0]), rows["setting"].iloc[0]
     shown = rows[rows["metric"] == metric]
-    controls = [control for control in CONTROL_TITLES if control in set(shown["control"])]
-    lines = []
-    for method in dict.fromkeys(shown["method"]):
-        cells = {row.control: row for row in shown[shown["method"] == method].itertuples()}
-        value = number_cell(next(iter(cells.values())).estimate, metric_decimals(metric))
-        losses = (_order_cell(cells.get(control), results, metric) for control in controls)
-        lines.append((Cell(results.labels[method]), value, *losses))
+    controls, lines = _control_lines(shown, results, CONTROL_TITLES, metric)
     return Table(
         "Order",
         f"{setting_title(inputs.dataset, where)}: {metric} that frames in another order cost",
@@ -394,7 +388,7 @@ def order_layout(inputs: TableInputs, setting: str = "") -> Table:
             Column(f"{metric}, as is", better_arrow(metric)),
             *(Column(CONTROL_TITLES[control]) for control in controls),
         ),
-        (RowGroup("", tuple(lines)),),
+        (RowGroup("", lines),),
         notes.order_key(
             inputs.facts, confidence_percent(results.confidence), int(rows["family"].max()), _order_blind(rows)
         ),
@@ -406,12 +400,35 @@ def _order_blind(rows: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(rows.loc[rows["identical"] == 1, "label"]))
 
 
-def _order_cell(row: Any, results: Results, metric: str) -> Cell:
+def _control_lines(
+    rows: pd.DataFrame, results: Results, titles: Mapping[str, str], metric: str, sign: int = 1
+) -> tuple[list[str], tuple[tuple[Cell, ...], ...]]:
+    """The controls that a table of a metric has, and its lines: a method's value and the difference of each control.
+
+    Args:
+        rows: of one metric, in the form of :func:`rewind.statistics.order.order_table`.
+        results: of the study.
+        titles: control → title, in the order of columns.
+        metric: of the rows.
+        sign: 1 where a loss is shown, -1 where a gain is.
+    """
+    controls = [control for control in titles if control in set(rows["control"])]
+    lines = []
+    for method in dict.fromkeys(rows["method"]):
+        cells = {row.control: row for row in rows[rows["method"] == method].itertuples()}
+        value = number_cell(next(iter(cells.values())).estimate, metric_decimals(metric))
+        changes = (_control_cell(cells.get(control), results, metric, sign) for control in controls)
+        lines.append((Cell(results.labels[method]), value, *changes))
+    return controls, tuple(lines)
+
+
+def _control_cell(row: Any, results: Results, metric: str, sign: int) -> Cell:
     if row is None:
         return Cell(MISSING)
-    ends = {} if row.identical else {"low": row.low, "high": row.high}
+    low, high = sorted((sign * row.low, sign * row.high))
+    ends = {} if row.identical else {"low": low, "high": high}
     significant = bool(row.p_holm < significance_level(results.confidence))
-    return number_cell(row.loss, metric_decimals(metric), **ends, signed=True, bold=significant)
+    return number_cell(sign * row.loss, metric_decimals(metric), **ends, signed=True, bold=significant)
 
 
 def order_notes(inputs: TableInputs, setting: str = "") -> list[str]:
@@ -453,14 +470,7 @@ def transductive_layout(inputs: TableInputs, setting: str = "") -> Table:
     where = rows["setting"].iloc[0]
     metric = results.deciding(where)
     shown = rows[rows["metric"] == metric]
-    names = [name for name in NORMALISATION_TITLES if name in set(shown["control"])]
-    lines = []
-    for method in dict.fromkeys(shown["method"]):
-        cells = {row.control: row for row in shown[shown["method"] == method].itertuples()}
-        value = number_cell(next(iter(cells.values())).estimate, metric_decimals(metric))
-        lines.append(
-            (Cell(results.labels[method]), value, *(_gain_cell(cells.get(name), results, metric) for name in names))
-        )
+    names, lines = _control_lines(shown, results, NORMALISATION_TITLES, metric, sign=-1)
     return Table(
         "Sees the test set",
         f"{setting_title(inputs.dataset, where)}: {metric} gained by normalising over all test captions",
@@ -470,7 +480,7 @@ def transductive_layout(inputs: TableInputs, setting: str = "") -> Table:
             Column(f"{metric}, as is", better_arrow(metric)),
             *(Column(NORMALISATION_TITLES[name]) for name in names),
         ),
-        (RowGroup("", tuple(lines)),),
+        (RowGroup("", lines),),
         notes.key_text(
             [
                 TRANSDUCTIVE_WARNING,
@@ -485,14 +495,6 @@ TRANSDUCTIVE_WARNING = (
     "NOT A RETRIEVAL RESULT: each score was normalised over all captions of the test split, which no search engine "
     "has; compare such numbers with none that were not made so"
 )
-
-
-def _gain_cell(row: Any, results: Results, metric: str) -> Cell:
-    if row is None:
-        return Cell(MISSING)
-    ends = {} if row.identical else {"low": -row.high, "high": -row.low}
-    significant = bool(row.p_holm < significance_level(results.confidence))
-    return number_cell(-row.loss, metric_decimals(metric), **ends, signed=True, bold=significant)
 
 
 def transductive_notes(inputs: TableInputs, setting: str = "") -> list[str]:
