@@ -6,7 +6,6 @@ import io
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from PIL import Image
 
 import rewind
 from page_numbers import METHODS, ODD, SETTINGS, WAYS, frames, page
+from page_reader import Reader
 from rewind.report.explorer import unpack_array
 from rewind.report.figures import style
 from rewind.report.page.document import (
@@ -33,37 +33,6 @@ from rewind.report.page.document import (
 )
 from rewind.report.page.strips import encode_strip, is_mirrored, make_strips
 from rewind.report.table import Cell, Column, RowGroup, Table, number_cell
-
-VOID = {"meta", "link", "input", "img", "br", "hr"}
-
-
-class Reader(HTMLParser):
-    """Refuses elements that are not closed in order; keeps ids, addresses and what scripts hold."""
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=True)
-        self.open, self.ids, self.addresses, self.scripts, self.title = [], [], [], [], ""
-        self.feed(text)
-        self.close()
-        assert not self.open, f"never closed: {self.open}"
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.ids += [found["id"]] if "id" in found else []
-        self.addresses += [found[name] for name in ("src", "href", "action", "poster", "srcset") if name in found]
-        if tag == "script":
-            self.scripts.append([found.get("id"), ""])
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open.pop() == tag, f"</{tag}> closes another element"
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1][1] += data
-        if self.open and self.open[-1] == "title":
-            self.title += data
 
 
 @pytest.fixture(scope="module")

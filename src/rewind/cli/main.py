@@ -88,7 +88,7 @@ COMMAND_GROUPS = {
     "start": ("doctor", "new", "init"),
     "run": ("rehearse", "power", "evaluate"),
     "inspect": ("search", "serve", "why"),
-    "share": ("export", "import", "clips"),
+    "share": ("board", "export", "import", "clips"),
     "maintain": ("verify", "accept", "job", "export-clip4clip"),
 }
 """Heading in ``rewind --help`` → its commands, in the order in which they are shown."""
@@ -104,6 +104,7 @@ def _build_parser() -> argparse.ArgumentParser:
     # argparse can only list all commands under one heading: the list is part of the description instead.
     commands = parser.add_subparsers(required=True, metavar="COMMAND", prog="rewind", help=argparse.SUPPRESS)
     _add_doctor(commands)
+    _add_board(commands)
     _add_export_clip4clip(commands)
     add_export_commands(commands)
     add_clip_commands(commands)
@@ -201,6 +202,35 @@ def _check_gpu(options: argparse.Namespace) -> int:
     if options.json is not None:
         check_output_file(options.json, "--json", looks_like_json)
     return check_gpu(GpuCheckOptions(options.device, options.minutes, options.demo, options.json))
+
+
+def _add_board(commands: argparse._SubParsersAction[Any]) -> None:
+    board = commands.add_parser(
+        "board",
+        description="Write one page and one table over finished studies. Methods are ranked, with intervals, only "
+        "among those that were evaluated on the same data, with the same frames and budget (docs/board.md). The folder "
+        "is a static site: it opens offline, and any web server can serve it.",
+    )
+    board.add_argument(
+        "study",
+        nargs="+",
+        metavar="STUDY",
+        help="a study's name, the folder of its results, or a file of `rewind share`",
+    )
+    board.add_argument(
+        "--out", type=Path, default=Path("board"), metavar="FOLDER", help="where to write (default: board)"
+    )
+    board.add_argument(
+        "--pages", action="store_true", help="copy the studies' pages there too, so that the folder can be published"
+    )
+    board.set_defaults(command=_board)
+
+
+def _board(options: argparse.Namespace) -> int:
+    from rewind.cli.board import make_board
+
+    print(make_board(options.study, options.out, options.pages))
+    return 0
 
 
 def _add_export_clip4clip(commands: argparse._SubParsersAction[Any]) -> None:

@@ -1,0 +1,186 @@
+"""``rewind board``: one page and one table over finished studies, and over those that others shared."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from rewind.config import load_dataset, load_study
+from rewind.errors import RewindError, count_noun
+from rewind.io.files import atomic_write, check_output_folder, read_cached_json
+from rewind.report.board.site import Board
+from rewind.report.board.studies import BoardStudy, StudyCard, read_board_study, study_card
+from rewind.workflow.checksums import verify_files_below
+
+PAGES_FOLDER = "studies"
+"""Folder, within a board's, of copies of the studies' pages."""
+
+
+def make_board(studies: Sequence[str], out: Path, pages: bool = False) -> str:
+    """Write a board.
+
+    Args:
+        studies: names of studies, folders of results, or files of ``rewind share``.
+        out: folder to write.
+        pages: copy the studies' pages into it.
+
+    Returns:
+        What was written, as text for a terminal.
+
+    Raises:
+        RewindError: if a study has no results or no configuration, was changed since it was made, is there twice, or a
+            shared file is broken; if ``out`` holds something else.
+    """
+    _check_folder(out)
+    with contextlib.ExitStack() as unpacked:
+        read = [unpacked.enter_context(_open_study(text, number)) for number, text in enumerate(studies)]
+    _refuse_repeated(read)
+    read = [replace(study, page=_page_address(study, number, out, pages)) for number, study in enumerate(read)]
+    board = Board(read)
+    paths = board.write(out)
+    return "\n".join([f"{paths[0]}: {board.summary}", *_summary_lines(board), f"Table: {_listed(paths[1:])}"])
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return ", ".join(str(path) for path in paths)
+
+
+def _summary_lines(board: Board) -> list[str]:
+    """The groups, for a terminal."""
+    lines = []
+    for group in board.groups:
+        rows = board.cells[board.cells["group"].str.rstrip("′") == group.letter]
+        methods = count_noun(len(rows[["study", "method"]].drop_duplicates()), "method")
+        names = ", ".join(board.names[number] for number in group.studies)
+        frames = count_noun(group.frames, "frame") if group.frames else "frames of their own"
+        lines.append(
+            f"  {group.letter}: {methods} of {names}: {group.data_set}, {frames}, {group.budget or 'not trained'}"
+        )
+    if len(board.groups) > 1:
+        lines.append("  Methods of different groups may not be compared and are not ranked together.")
+    return lines
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that holds something else than a board."""
+    check_output_folder(out, "--out")
+    content = read_cached_json(out / "board.json")
+    is_board = isinstance(content, dict) and "format" in content and "cells" in content
+    if out.is_dir() and any(out.iterdir()) and not is_board:
+        raise RewindError(f"--out: {out}: holds something else than a board; name a new folder.")
+
+
+# ---- Studies that were run here ------------------------------------------------------------------------------------
+
+
+class StudyFolders(NamedTuple):
+    """Where a finished study lies: its name, the folder of its results and that of the configuration."""
+
+    name: str
+    results: Path
+    config: Path
+
+
+def find_study(text: str) -> StudyFolders:
+    """The folders of a study, from its name or from the folder of its results (``<home>/results/<study>``).
+
+    Raises:
+        RewindError: if there are no results, or no ``config/studies/<study>.yaml`` beside them.
+
+    >>> find_study("no_such_study")
+    Traceback (most recent call last):
+        ...
+    rewind.errors.RewindError: no_such_study: no results in results/no_such_study; run the study first \
+(`snakemake --cores all`), or name the folder of its results.
+    """
+    path = Path(text)
+    results = path if len(path.parts) > 1 else Path("results", text)
+    name = results.name
+    if not (results / "metrics.csv").is_file():
+        raise RewindError(
+            f"{text}: no results in {results}; run the study first (`snakemake --cores all`), or name the folder of "
+            "its results."
+        )
+    config = results.parent.parent / "config"
+    if not (config / "studies" / f"{name}.yaml").is_file():
+        raise RewindError(
+            f"{text}: {config / 'studies' / f'{name}.yaml'} is missing; a board needs the configuration that the study "
+            "was run with. A file of `rewind share` holds what is needed of it."
+        )
+    return StudyFolders(name, results, config)
+
+
+def load_card(found: StudyFolders) -> StudyCard:
+    """The card of a study that was run here, from its configuration."""
+    study = load_study(found.name, found.config / "studies")
+    return study_card(study, load_dataset(study.dataset, found.config / "datasets"))
+
+
+@contextlib.contextmanager
+def _open_study(text: str, number: int) -> Iterator[BoardStudy]:
+    found = find_study(text)
+    verify_files_below(found.results, "metrics.csv", "statistics/*.csv", "runs/*/*/run.json")
+    page = found.results / "report.html"
+    yield read_board_study(
+        found.results,
+        load_card(found),
+        number,
+        _shown_path(found.results),
+        str(page) if page.is_file() else "",
+    )
+
+
+def _shown_path(path: Path) -> str:
+    """A path below the working folder; of others the last parts alone, since a board may be published."""
+    with contextlib.suppress(ValueError):
+        return str(Path(os.path.abspath(path)).relative_to(Path.cwd()))
+    return str(Path(*path.parts[-2:]))
+
+
+def _refuse_repeated(studies: Sequence[BoardStudy]) -> None:
+    """Refuse the same results under two names: each of their methods would be ranked against itself."""
+    for position, study in enumerate(studies):
+        for other in studies[:position]:
+            columns = ["method", "setting", "direction", "estimate", "low", "high"]
+            same = study.card.name == other.card.name and _equal(study.cells[columns], other.cells[columns])
+            if same:
+                raise RewindError(
+                    f"{study.card.name}: {other.source} and {study.source} hold the same results; name one of them."
+                )
+
+
+def _equal(first: pd.DataFrame, second: pd.DataFrame) -> bool:
+    return first.reset_index(drop=True).equals(second.reset_index(drop=True))
+
+
+# ---- Pages of studies ----------------------------------------------------------------------------------------------
+
+
+def _page_address(study: BoardStudy, number: int, out: Path, copy: bool) -> str:
+    """Address of a study's page, relative to the board; empty where it would lead out of the folder around that."""
+    if not study.page:
+        return ""
+    page = Path(study.page)
+    if copy:
+        target = Path(PAGES_FOLDER, f"{number + 1}-{study.card.name}")
+        _copy_page(page, out / target)
+        return (target / page.name).as_posix()
+    there, here = (Path(os.path.abspath(path)) for path in (page, out))  # without `..`
+    return Path(os.path.relpath(there, here)).as_posix() if there.is_relative_to(here.parent) else ""
+
+
+def _copy_page(page: Path, folder: Path) -> None:
+    """Copy a study's page and what its explorer reads beside it."""
+    with atomic_write(folder / page.name) as temporary:
+        shutil.copyfile(page, temporary)
+    data = page.parent / "report_data"
+    for file in sorted(data.glob("*.js")) if data.is_dir() else ():
+        with atomic_write(folder / data.name / file.name) as temporary:
+            shutil.copyfile(file, temporary)

@@ -1,0 +1,39 @@
+// Filters of the board: data set, setting and direction hide columns; kind and text hide rows, and so do columns without
+// anything left to show. What is chosen is in the address, so that a filtered board can be linked.
+
+const methods = document.getElementById("methods");
+const filters = [...document.querySelectorAll("[data-filter]")];
+const headings = [...methods.tHead.rows[0].cells];
+const bodyRows = [...methods.tBodies[0].rows];
+
+const apply = () => {
+  const chosen = Object.fromEntries(filters.map((one) => [one.dataset.filter, one.value]));
+  const shown = headings.map(({ dataset }) => ["data_set", "setting", "direction"].every(
+    (key) => dataset[key] === undefined || !chosen[key] || dataset[key] === chosen[key],
+  ));
+  headings.forEach((head, at) => { head.hidden = !shown[at]; });
+  const words = chosen.text.toLowerCase().split(/\s+/).filter(Boolean);
+  let count = 0;
+  for (const row of bodyRows) {
+    const cells = [...row.cells];
+    cells.forEach((cell, at) => { cell.hidden = !shown[at]; });
+    const numbers = cells.some((cell, at) => headings[at].dataset.setting !== undefined && shown[at] && cell.textContent);
+    const name = `${cells[0].textContent} ${cells[1].textContent}`.toLowerCase();
+    row.hidden = !numbers || (chosen.kind && row.dataset.kind !== chosen.kind) || !words.every((word) => name.includes(word));
+    count += row.hidden ? 0 : 1;
+  }
+  document.getElementById("shown").textContent = `${count} of ${bodyRows.length} methods`;
+  const kept = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value)).toString();
+  history.replaceState(null, "", kept ? `#?${kept}` : location.hash.startsWith("#?") ? location.pathname : location.href);
+};
+
+if (location.hash.startsWith("#?")) {
+  const given = new URLSearchParams(location.hash.slice(2));
+  for (const one of filters) {
+    const value = given.get(one.dataset.filter) ?? "";
+    if (one.tagName === "INPUT" || [...one.options].some((option) => option.value === value)) one.value = value;
+  }
+}
+for (const one of filters) one.addEventListener("input", apply);
+document.querySelector(".filters").hidden = false;
+apply();

@@ -1,0 +1,384 @@
+"""The files of a board: ``index.html``, ``board.csv``, ``board.tex`` and ``board.json``.
+
+Together they are a static site: any web server can serve the folder, and the page opens from a disk without a network.
+Names come from studies that others may have run, so every text is escaped for its markup.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from rewind.errors import count_noun
+from rewind.io.files import write_json, write_spreadsheet, write_text
+from rewind.ranking_metrics import METRICS
+from rewind.report.board.ranking import COLUMN_KEY, OWN, Group, rank_cells
+from rewind.report.board.studies import BASELINE, KINDS, BoardStudy, accuracy_name
+from rewind.report.page.document import json_script, read_asset
+from rewind.report.render import ARROW_MEANINGS, render_latex
+from rewind.report.results import short_direction
+from rewind.report.setting_table import SETTING_TITLES
+from rewind.report.table import MISSING, Cell, Column, RowGroup, Table, number_cell
+
+BOARD_FORMAT = 1
+"""Raised when a key of ``board.json`` changes its meaning or goes."""
+
+PAGE_FILE = "index.html"
+ASSETS_FOLDER = Path(__file__).parent
+DIGEST_DIGITS = 12
+"""Digits of a data digest that are shown; all of them are in ``board.csv`` and ``board.json``."""
+
+METHOD_KEY = ["study", "method"]
+_METHOD_FACTS = ("Kind", "Seeds", "Frames", "Training", "Data version")
+_DIRECTION_NAMES = {"text_to_item": "text → item", "item_to_text": "item → text"}
+
+
+class BoardColumn(NamedTuple):
+    """A column of numbers: which, and its heading."""
+
+    data_set: str
+    setting: str
+    direction: str
+    metric: str
+    title: str
+    arrow: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Values of :data:`rewind.report.board.ranking.COLUMN_KEY`."""
+        return self.data_set, self.setting, self.direction, self.metric
+
+    @property
+    def place(self) -> str:
+        """``Shapes, Origin``."""
+        return f"{self.title}, {SETTING_TITLES[self.setting]}"
+
+
+class Board:
+    """A board over finished studies: its cells with ranks, groups, columns and rows.
+
+    Args:
+        studies: in the order in which their rows stand; ``number`` of each cell is the study's position.
+
+    Attributes:
+        cells, groups: see :func:`rewind.report.board.ranking.rank_cells`.
+        columns: in order of data sets, settings and directions.
+        names: of the studies; with their source where two have one name.
+    """
+
+    def __init__(self, studies: Sequence[BoardStudy]) -> None:
+        self.studies = list(studies)
+        self.cells, self.groups = rank_cells(studies)
+        self.names = _study_names(studies)
+        self.columns = _columns(self.cells)
+        self.rows = [rows for _, rows in self.cells.groupby(METHOD_KEY, sort=False)]
+
+    @property
+    def summary(self) -> str:
+        """``7 methods of 2 studies on 1 data set``."""
+        methods = count_noun(len(self.rows), "method")
+        studies = count_noun(len(self.studies), "study", "studies")
+        return f"{methods} of {studies} on {count_noun(self.cells['data_set'].nunique(), 'data set')}"
+
+    def cell(self, rows: pd.DataFrame, column: BoardColumn) -> pd.Series | None:
+        """A method's cell in a column; None where it has no number there."""
+        match = rows
+        for name, value in zip(COLUMN_KEY, column.key, strict=True):
+            match = match[match[name] == value]
+        return None if match.empty else match.iloc[0]
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the page and the table in every format; returns the paths, the page first."""
+        paths = [folder / name for name in (PAGE_FILE, "board.csv", "board.tex", "board.json")]
+        latex = render_latex(board_table(self))
+        write_spreadsheet(paths[1], board_rows(self))
+        write_text(paths[2], latex)
+        write_json(paths[3], board_json(self))
+        copies = {"LaTeX": latex, "CSV": paths[1].read_text(encoding="utf-8")}
+        write_text(paths[0], render_board(self, copies))
+        return paths
+
+
+def _study_names(studies: Sequence[BoardStudy]) -> list[str]:
+    names = [study.card.name for study in studies]
+    return [
+        f"{name} ({study.source})" if names.count(name) > 1 else name
+        for name, study in zip(names, studies, strict=True)
+    ]
+
+
+def _columns(cells: pd.DataFrame) -> list[BoardColumn]:
+    """Columns by data set in order of appearance, then settings and directions in their usual order."""
+    titles = dict(zip(cells["data_set"], cells["title"], strict=True))
+    orders = [list(titles), list(SETTING_TITLES), list(_DIRECTION_NAMES), list(METRICS)]
+    keys = sorted(
+        set(cells[COLUMN_KEY].itertuples(index=False, name=None)),
+        key=lambda key: [order.index(value) for order, value in zip(orders, key, strict=True)],
+    )
+    columns = []
+    for data_set, setting, direction, metric in keys:
+        arrow = "↓" if METRICS[metric].lower_is_better else "↑"
+        # Two data sets may have one title.
+        title = titles[data_set] if list(titles.values()).count(titles[data_set]) == 1 else data_set
+        columns.append(BoardColumn(data_set, setting, direction, metric, title, arrow))
+    return columns
+
+
+# ---- The table in rows, as LaTeX and as JSON -----------------------------------------------------------------------
+
+
+def board_rows(board: Board) -> pd.DataFrame:
+    """One row per method and column, with the names of studies: ``board.csv``."""
+    names = {number: board.names[number] for number in range(len(board.studies))}
+    sources = {number: study.source for number, study in enumerate(board.studies)}
+    table = board.cells.assign(
+        study=board.cells["study"].map(names),
+        source=board.cells["study"].map(sources),
+        seeds=board.cells["seeds"].astype(int),
+        queries=board.cells["queries"].astype(int),
+        gallery=board.cells["gallery"].astype("Int64"),
+        clusters=board.cells["clusters"].astype(int),
+        rank_low=board.cells["rank_low"].astype("Int64"),
+        rank_high=board.cells["rank_high"].astype("Int64"),
+    )
+    order = [
+        "study", "method", "label", "kind", "data_set", "setting", "direction", "metric", "estimate", "low", "high",
+        "group", "rank_low", "rank_high", "ranked", "rank_from", "unranked", "seeds", "frames", "budget",
+        "item_to_text", "queries", "gallery", "clusters", "confidence", "digest", "source",
+    ]  # fmt: skip
+    return table[order]
+
+
+def board_table(board: Board) -> Table:
+    """The table as it is printed in a paper: a row per method; raised, the letter of its group and its rank."""
+    columns = [Column("Method", number=False), Column("Study", number=False), Column("Frames", number=False)]
+    for column in board.columns:
+        short = short_direction(column.direction, _items(board, column.data_set))
+        columns.append(Column(f"{short} {accuracy_name(column.setting, column.metric)}", column.arrow, column.place))
+    rows = []
+    for of_method in board.rows:
+        first = of_method.iloc[0]
+        cells = [Cell(first["label"]), Cell(board.names[first["study"]]), Cell(_frames_text(first["frames"]))]
+        rows.append((*cells, *(_table_cell(board.cell(of_method, column)) for column in board.columns)))
+    notes = (*_notes(board), *(f"{group.letter}: {_group_sentence(group)}" for group in board.groups))
+    return Table("", _caption(board), "board", tuple(columns), (RowGroup("", tuple(rows)),), name="board", notes=notes)
+
+
+def _table_cell(cell: pd.Series | None) -> Cell:
+    if cell is None:
+        return Cell(MISSING)
+    marks = f"{cell['group']} {_rank_text(cell)}".strip() if cell["group"] else ""
+    # Chance is computed, not estimated: its interval is a point.
+    low, high = (math.nan, math.nan) if cell["low"] == cell["high"] else (cell["low"], cell["high"])
+    return number_cell(cell["estimate"], METRICS[cell["metric"]].unit.digits, low=low, high=high, marks=marks)
+
+
+def board_json(board: Board) -> dict[str, Any]:
+    """All that the page shows, as plain values: ``board.json``."""
+    rows = board_rows(board).astype(object)
+    rows = rows.where(rows.notna(), None)
+    return {
+        "format": BOARD_FORMAT,
+        "studies": [
+            {"name": name, "source": study.source, "page": study.page or None, "card": study.card.to_json()}
+            for name, study in zip(board.names, board.studies, strict=True)
+        ],
+        "groups": [
+            {**vars(group), "studies": [board.names[number] for number in group.studies]} for group in board.groups
+        ],
+        "cells": rows.to_dict("records"),
+    }
+
+
+# ---- The page ------------------------------------------------------------------------------------------------------
+
+
+def render_board(board: Board, copies: dict[str, str]) -> str:
+    """The page. It needs no network and opens from a disk.
+
+    Args:
+        board: its contents.
+        copies: name of a markup → the whole table in it.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ASSETS_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = "\n".join((read_asset("page.css"), _asset("board.css")))
+    script = "\n".join((_asset("helpers.js"), read_asset("tables.js"), _asset("filters.js")))
+    return environment.get_template("board.html").render(
+        title="Board",
+        subtitle=board.summary,
+        caption=_caption(board),
+        lead="Each cell has the mean over seeds, its interval, the letter of the group of methods that it may be "
+        "compared with, and its place among them: 1–3 means first to third. The first number is the rank by the upper "
+        "bound, as on Chatbot Arena; methods that the data do not tell apart share it.",
+        filters=_filters(board),
+        facts=[(name, name in ("Seeds", "Frames")) for name in ("Method", "Study", *_METHOD_FACTS)],
+        columns=[_page_column(board, column) for column in board.columns],
+        rows=[_page_row(board, rows) for rows in board.rows],
+        notes=_notes(board),
+        comparable="Methods are ranked together only if they were evaluated on the same version of the data, read the "
+        "same number of frames and were trained as long, with batches of the same size. Methods that were not trained "
+        "are never ranked among trained ones. Numbers of different groups may stand in one column; no rank compares "
+        "them.",
+        group_columns=("Group", "Data set", "Data version", "Frames", "Training", "Intervals", "Studies"),
+        groups=[_group_row(board, group) for group in board.groups],
+        studies=[
+            {
+                "name": name,
+                "title": study.card.title,
+                "methods": study.cells["method"].nunique(),
+                "source": f"{study.source} (shared)" if study.shared else study.source,
+                "page": study.page,
+            }
+            for name, study in zip(board.names, board.studies, strict=True)
+        ],
+        style=Markup(style),
+        script=Markup(script),
+        data=Markup(json_script("table-copies", {"board": copies})),
+    )
+
+
+def _asset(name: str) -> str:
+    return (ASSETS_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _caption(board: Board) -> str:
+    titles = list(dict.fromkeys(column.title for column in board.columns))
+    return f"Methods on {'; '.join(titles)}"
+
+
+def _filters(board: Board) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Key, name and options of every filter that has something to choose."""
+    settings = [(key, title) for key, title in SETTING_TITLES.items() if key in set(board.cells["setting"])]
+    directions = [(key, name) for key, name in _DIRECTION_NAMES.items() if key in set(board.cells["direction"])]
+    data_sets = list(dict.fromkeys((column.data_set, column.title) for column in board.columns))
+    kinds = [(kind, kind) for kind in KINDS if kind in set(board.cells["kind"])]
+    return [
+        ("data_set", "Data set", data_sets),
+        ("setting", "Setting", settings),
+        ("direction", "Direction", directions),
+        ("kind", "Methods", kinds),
+    ]
+
+
+def _page_column(board: Board, column: BoardColumn) -> dict[str, str]:
+    short = short_direction(column.direction, _items(board, column.data_set))
+    metric = accuracy_name(column.setting, column.metric)
+    return column._asdict() | {
+        "heading": f"{column.place}, {short} {metric}",
+        "better": ARROW_MEANINGS[column.arrow],
+    }
+
+
+def _page_row(board: Board, rows: pd.DataFrame) -> dict[str, Any]:
+    first = rows.iloc[0]
+    facts = [
+        (first["kind"], False),
+        (f"{int(rows['seeds'].max())}", True),
+        (_frames_text(first["frames"]), True),
+        (first["budget"] or MISSING, False),
+        (first["digest"][:DIGEST_DIGITS], False),
+    ]
+    return {
+        "label": first["label"],
+        "study": board.names[first["study"]],
+        "page": board.studies[first["study"]].page,
+        "kind": first["kind"],
+        "facts": facts,
+        "cells": [_page_cell(board.cell(rows, column)) for column in board.columns],
+    }
+
+
+def _page_cell(cell: pd.Series | None) -> dict[str, str] | None:
+    if cell is None:
+        return None
+    printed = _table_cell(cell)
+    rank = _rank_text(cell)
+    among = f"among {cell['ranked']} of group {cell['group']}"
+    why = f"rank {rank} {among}" if rank else f"not ranked: {cell['unranked']}"
+    if rank:
+        why += "; paired tests of its study" if cell["rank_from"] == OWN else "; widened intervals"
+    return {
+        "text": printed.text,
+        "interval": printed.brackets,
+        "group": cell["group"],
+        "rank": rank or MISSING,
+        "why": why,
+    }
+
+
+def _notes(board: Board) -> list[str]:
+    """What the numbers of the table mean, as far as it has any of the kind."""
+    cells, notes = board.cells, []
+    confidences = sorted(set(cells["confidence"]))
+    levels = " or ".join(f"{100 * level:g}%" for level in confidences)
+    notes.append(
+        f"In brackets: {levels} intervals, each for its cell alone. They say how sure one number is; where two "
+        "overlap, a paired test may still tell the methods apart."
+    )
+    ranked = cells[cells["rank_low"].notna()]
+    if (ranked["rank_from"] == OWN).any():
+        notes.append(
+            "Places of methods of one study come from that study’s paired tests of the same queries, with Holm’s "
+            "correction over its pairs; all places of a column hold at once with the confidence of the intervals."
+        )
+    if ((ranked["rank_from"] != OWN) & (ranked["rank_from"] != "")).any():
+        notes.append(
+            "Methods of different studies were not tested in pairs. Their places, and those of methods that their "
+            "study did not test, come from intervals that are widened from confidence 1 − α to 1 − α/K for K methods "
+            "of the group (Bonferroni), so that all places of a column hold at once; this needs larger differences "
+            "than paired tests do."
+        )
+    if len(ranked):
+        notes.append("Places are not adjusted for the number of columns.")
+    reasons = sorted(set(cells.loc[(cells["kind"] != BASELINE) & (cells["unranked"] != ""), "unranked"]))
+    if reasons:
+        notes.append(f"Without a place (–): {'; '.join(reasons)}.")
+    if (cells["kind"] == BASELINE).any():
+        notes.append("Baselines have no letter and no place.")
+    if cells["group"].str.contains("′").any():
+        notes.append("′: the same group, but other numbers of queries or a gallery of another size; ranked apart.")
+    return notes
+
+
+def _group_sentence(group: Group) -> str:
+    frames = count_noun(group.frames, "frame") if group.frames else "its own frames"
+    searched = ", items search their best caption" if group.item_to_text else ""
+    version = group.digest[:DIGEST_DIGITS]
+    return f"{group.data_set}, data version {version}, {frames}, {group.budget or 'not trained'}{searched}"
+
+
+def _group_row(board: Board, group: Group) -> tuple[str, ...]:
+    training = group.budget or "not trained"
+    if group.item_to_text:
+        training += "; items search their best caption"
+    studies = ", ".join(board.names[number] for number in group.studies)
+    frames, level = _frames_text(group.frames), f"{100 * group.confidence:g}%"
+    return group.letter, group.data_set, group.digest[:DIGEST_DIGITS], frames, training, level, studies
+
+
+def _rank_text(cell: pd.Series) -> str:
+    """``1–3``, ``2``, or nothing."""
+    if math.isnan(cell["rank_low"]):
+        return ""
+    low, high = int(cell["rank_low"]), int(cell["rank_high"])
+    return f"{low}" if low == high else f"{low}–{high}"
+
+
+def _frames_text(frames: int) -> str:
+    return f"{frames}" if frames else MISSING
+
+
+def _items(board: Board, data_set: str) -> str:
+    return next(study.card.items for study in board.studies if study.card.dataset == data_set)

@@ -1,0 +1,384 @@
+"""What a board reads of a finished study: a card with its names, and its numbers as one row per cell.
+
+The card comes from the study's configuration, or from a shared file. Everything else is read from the folder of results
+alone, so that a study that somebody else ran is read in the same way. Nothing in those files is trusted: names, types
+and ranges are checked before a number is used.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rewind.config import Dataset, Study
+from rewind.config.base import NAME_PATTERN
+from rewind.errors import RewindError
+from rewind.io.files import read_csv
+from rewind.io.strict import read_user_json
+from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
+from rewind.report.setting_table import SETTING_TITLES
+from rewind.report.study import method_labels
+
+TRAINED, ZERO_SHOT, BASELINE = "trained", "zero-shot", "baseline"
+KINDS = (TRAINED, ZERO_SHOT, BASELINE)
+"""Kinds of methods: trained by gradient descent; scored as they are; what others are measured against."""
+
+DIRECTIONS = ("text_to_item", "item_to_text")
+MAX_LABEL_CHARACTERS = 200
+MAX_METHODS = 1000
+
+# ---- The card of a study -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MethodCard:
+    """A method's name in tables and its kind, one of :data:`KINDS`.
+
+    >>> MethodCard("mean pooling", TRAINED).kind
+    'trained'
+    """
+
+    label: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class StudyCard:
+    """What the configuration says of a finished study, as far as a board needs it.
+
+    Attributes:
+        name: of the study.
+        dataset: name of its data set.
+        title: of the data set.
+        items: ``videos`` or ``images``.
+        confidence: of its intervals.
+        item_to_text: whether an item searches all captions or its best one.
+        pretraining: how its backbone was trained before the methods were; empty if it was not.
+        metrics: setting → its deciding metric.
+        methods: in order.
+
+    >>> StudyCard("demo", "shapes", "Shapes", "videos", 0.95, "all_captions", "", {"origin": "R@1"}, {}).dataset
+    'shapes'
+    """
+
+    name: str
+    dataset: str
+    title: str
+    items: str
+    confidence: float
+    item_to_text: str
+    pretraining: str
+    metrics: Mapping[str, str]
+    methods: Mapping[str, MethodCard]
+
+    def to_json(self) -> dict[str, Any]:
+        """The card as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Any, where: str) -> StudyCard:
+        """The card of :meth:`to_json`, from a file that somebody else wrote.
+
+        Raises:
+            RewindError: naming ``where`` and the key, for anything that :meth:`to_json` does not write.
+        """
+        return _CardReader(where).read(content)
+
+
+def study_card(study: Study, dataset: Dataset) -> StudyCard:
+    """The card of a configured study."""
+    trained, compared, labels = study.trained(), study.compared_methods(), method_labels(study)
+    kinds = {
+        name: TRAINED if name in trained else ZERO_SHOT if name in compared and not _baselines_only(study) else BASELINE
+        for name in study.methods
+    }
+    keys = study.pretraining
+    return StudyCard(
+        name=study.name,
+        dataset=dataset.name,
+        title=dataset.title or dataset.name,
+        items=dataset.items,
+        confidence=study.statistics.confidence,
+        item_to_text=study.evaluation.item_to_text,
+        pretraining=f"{keys.training.epochs} epochs of pre-training" if keys else "",
+        metrics=study.primary_metric_by_setting(),
+        methods={name: MethodCard(labels[name], kinds[name]) for name in study.methods},
+    )
+
+
+def _baselines_only(study: Study) -> bool:
+    """Whether a study compares its baselines, because it has nothing else."""
+    return not study.trained() and not study.fixed_methods()
+
+
+class _CardReader:
+    """Reads a card from JSON that anybody may have written."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def read(self, content: Any) -> StudyCard:
+        keys = self.mapping(content, "the card")
+        unknown = sorted(set(keys) ^ set(StudyCard.__dataclass_fields__))
+        if unknown:
+            raise self.fault(unknown[0], "this key is missing or unknown")
+        confidence = keys["confidence"]
+        if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0.5 < confidence < 1:
+            raise self.fault("confidence", "not a number between 0.5 and 1")
+        metrics = {
+            self.choice(setting, "metrics", SETTING_TITLES): self.choice(metric, f"metrics.{setting}", METRICS)
+            for setting, metric in self.mapping(keys["metrics"], "metrics").items()
+        }
+        return StudyCard(
+            name=self.name(keys["name"], "name"),
+            dataset=self.name(keys["dataset"], "dataset"),
+            title=self.text(keys["title"], "title"),
+            items=self.choice(keys["items"], "items", ("videos", "images")),
+            confidence=float(confidence),
+            item_to_text=self.choice(keys["item_to_text"], "item_to_text", ("all_captions", "best_caption")),
+            pretraining=self.text(keys["pretraining"], "pretraining", empty=True),
+            metrics=metrics,
+            methods=self.methods(keys["methods"]),
+        )
+
+    def methods(self, content: Any) -> dict[str, MethodCard]:
+        methods = self.mapping(content, "methods")
+        if not 0 < len(methods) <= MAX_METHODS:
+            raise self.fault("methods", f"{len(methods)} methods, where 1 to {MAX_METHODS} are possible")
+        cards = {}
+        for name, card in methods.items():
+            key = f"methods.{self.name(name, 'methods')}"
+            values = self.mapping(card, key)
+            if set(values) != {"label", "kind"}:
+                raise self.fault(key, "it needs label and kind, and nothing else")
+            cards[name] = MethodCard(
+                self.text(values["label"], f"{key}.label"), self.choice(values["kind"], f"{key}.kind", KINDS)
+            )
+        return cards
+
+    def mapping(self, value: Any, key: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.fault(key, "not an object")
+        return value
+
+    def name(self, value: Any, key: str) -> str:
+        if not isinstance(value, str) or not re.fullmatch(NAME_PATTERN, value):
+            raise self.fault(key, f"{value!r:.60} is not a name of letters, digits, '_' and '-'")
+        return value
+
+    def text(self, value: Any, key: str, empty: bool = False) -> str:
+        if not isinstance(value, str) or len(value) > MAX_LABEL_CHARACTERS or not (value.strip() or empty):
+            raise self.fault(key, f"not a text of 1 to {MAX_LABEL_CHARACTERS} characters")
+        return value
+
+    def choice(self, value: Any, key: str, known: Any) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise self.fault(key, f"{value!r:.60} is none of {', '.join(known)}")
+        return value
+
+    def fault(self, key: str, what: str) -> RewindError:
+        return RewindError(f"{self.where}: {key}: {what}; ask whoever made it to share the study again.")
+
+
+# ---- The numbers of a study ----------------------------------------------------------------------------------------
+
+CELL_COLUMNS = (
+    "study", "method", "label", "kind", "seeds", "frames", "budget", "digest", "item_to_text", "data_set", "title",
+    "setting", "direction", "metric", "queries", "gallery", "clusters", "estimate", "low", "high", "df", "confidence",
+)  # fmt: skip
+"""Columns of :attr:`BoardStudy.cells`."""
+
+
+@dataclass(frozen=True)
+class BoardStudy:
+    """A finished study on a board.
+
+    Attributes:
+        card: its names.
+        source: where it was read: a folder or a shared file.
+        cells: a row per method, setting and direction, with :data:`CELL_COLUMNS`: the deciding metric with its
+            interval, numbers of seeds, queries, clusters of queries and of the gallery, frames (0: not known or the
+            method's own), training budget in words (empty: not trained), and the digest of the data.
+        ranks, pairs: its own ``statistics/ranks.csv`` and ``statistics/pairs.csv``; empty where it has none.
+        intervals: ``statistics/intervals.csv``.
+        page: address of its report, relative to the board; empty without one.
+        shared: whether it came in a shared file.
+    """
+
+    card: StudyCard
+    source: str
+    cells: pd.DataFrame = field(repr=False)
+    ranks: pd.DataFrame = field(repr=False)
+    pairs: pd.DataFrame = field(repr=False)
+    intervals: pd.DataFrame = field(repr=False)
+    page: str = ""
+    shared: bool = False
+
+
+_KEY = ["method", "setting", "direction"]
+
+
+def read_board_study(
+    folder: Path, card: StudyCard, number: int, source: str = "", page: str = "", shared: bool = False
+) -> BoardStudy:
+    """Read a finished study.
+
+    Args:
+        folder: of its results, or of what was unpacked from a shared file.
+        card: its names.
+        number: of the study on the board, from 0.
+        source, page, shared: see :class:`BoardStudy`.
+
+    Raises:
+        RewindError: naming the file, for one that is missing, lacks columns or holds what is not a number.
+    """
+    metrics = _read_numbers(folder / "metrics.csv", tuple(_KEY), ("queries", "gallery"))
+    intervals = _read_numbers(
+        folder / "statistics/intervals.csv",
+        (*_KEY, "metric"),
+        ("seeds", "queries", "clusters", "estimate", "low", "high", "df"),
+        may_lack=("low", "high", "df"),
+    )
+    ranks = _read_optional(folder / "statistics/ranks.csv", (*_KEY, "metric"), ("rank", "low", "high", "compared"))
+    pairs = _read_optional(
+        folder / "statistics/pairs.csv",
+        ("first", "second", "setting", "direction", "metric"),
+        ("difference", "p_holm"),
+        ("difference", "p_holm"),
+    )
+    cells = _study_cells(folder, card, number, metrics, intervals)
+    return BoardStudy(card, source or str(folder), cells, ranks, pairs, intervals, page, shared)
+
+
+def _study_cells(
+    folder: Path, card: StudyCard, number: int, metrics: pd.DataFrame, intervals: pd.DataFrame
+) -> pd.DataFrame:
+    unknown = sorted(set(intervals["method"]) - set(card.methods))
+    if unknown:
+        raise RewindError(
+            f"{folder / 'statistics/intervals.csv'}: method {unknown[0]!r:.60} is not in the study's configuration; "
+            "run the study again, or take the configuration that it was run with."
+        )
+    galleries = metrics.groupby(_KEY)["gallery"].max().to_dict()
+    facts = {name: _run_facts(folder / "runs" / name, card, number, name) for name in card.methods}
+    rows = []
+    for row in intervals.to_dict("records"):
+        method, setting, direction = (str(row[name]) for name in _KEY)
+        if row["metric"] != card.metrics.get(setting, ""):
+            continue
+        kept = {
+            name: row[name]
+            for name in (*_KEY, "metric", "seeds", "queries", "clusters", "estimate", "low", "high", "df")
+        }
+        rows.append(
+            kept
+            | {"study": number, "label": card.methods[method].label, "kind": card.methods[method].kind}
+            | {"data_set": card.dataset, "title": card.title, "confidence": card.confidence}
+            | {"item_to_text": card.item_to_text if direction == "item_to_text" else ""}
+            | {"gallery": galleries.get((method, setting, direction), math.nan)}
+            | facts[method]
+        )
+    if not rows:
+        raise RewindError(
+            f"{folder / 'statistics/intervals.csv'}: no interval of a deciding metric "
+            f"({', '.join(sorted(set(card.metrics.values())))}); run the study again."
+        )
+    table = pd.DataFrame(rows, columns=list(CELL_COLUMNS))
+    if table.duplicated(_KEY).any():
+        row = table[table.duplicated(_KEY)].iloc[0]
+        raise RewindError(
+            f"{folder / 'statistics/intervals.csv'}: {row['method']}, {row['setting']}, {row['direction']} is there "
+            "twice; compute the statistics again."
+        )
+    return table
+
+
+def _run_facts(folder: Path, card: StudyCard, number: int, method: str) -> dict[str, Any]:
+    """Frames, training budget and data of a method, from the records of its runs."""
+    records = [(path, _read_record(path)) for path in sorted(folder.glob("seed*/run.json"))]
+    frames = {record["max_frames"] for _, record in records}
+    digests = {record["data_digest"] for _, record in records}
+    budgets = {record["budget"] for _, record in records} if card.methods[method].kind == TRAINED else {""}
+    for what, values in (("numbers of frames", frames), ("versions of the data", digests), ("budgets", budgets)):
+        if len(values) > 1:
+            raise RewindError(f"{folder}: its runs have different {what}; run the study again.")
+    budget = "".join(budgets)
+    if budget and card.pretraining:
+        budget += f", after {card.pretraining}"
+    # A version that is not known is comparable within its own study alone.
+    digest = next(iter(digests), "") or f"not recorded ({number + 1})"
+    return {"frames": next(iter(frames), 0), "digest": digest, "budget": budget}
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """``max_frames``, ``data_digest`` and ``budget`` of a ``run.json``."""
+    content = read_user_json(path, infinite=True)
+    try:
+        keys = content["spec"]["method"]["training"]
+        epochs, steps, batch = keys["epochs"], keys.get("epoch_steps"), keys["batch"]["size"]
+        frames, digest = content["max_frames"], content.get("data_digest") or ""
+        valid = all(type(value) is int and 0 <= value < 10**9 for value in (epochs, steps or 0, batch, frames or 0))
+    except (TypeError, KeyError, AttributeError):
+        valid, epochs, steps, batch, frames, digest = False, 0, 0, 0, 0, ""
+    if not valid or not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{0,64}", digest):
+        raise RewindError(f"{path}: not the record of a run; run the study again.")
+    each = f"{steps:,} steps with " if steps else ""
+    words = f"{epochs:,} {'epoch' if epochs == 1 else 'epochs'} of {each}batches of {batch:,}"
+    return {"max_frames": frames or 0, "data_digest": digest, "budget": words}
+
+
+def _read_optional(
+    path: Path, text: tuple[str, ...], numbers: tuple[str, ...], may_lack: tuple[str, ...] = ()
+) -> pd.DataFrame:
+    return _read_numbers(path, text, numbers, may_lack) if path.is_file() else pd.DataFrame(columns=[*text, *numbers])
+
+
+def _read_numbers(
+    path: Path, text: tuple[str, ...], numbers: tuple[str, ...], may_lack: tuple[str, ...] = ()
+) -> pd.DataFrame:
+    """The named columns of a CSV; unknown directions and settings, and cells that are no numbers, are refused.
+
+    Args:
+        path: the file.
+        text: columns that are texts.
+        numbers: columns that are numbers.
+        may_lack: those of them that may be absent or empty in some rows.
+    """
+    if not path.is_file():
+        raise RewindError(f"{path}: missing; a board needs finished studies (`snakemake --cores all`).")
+    table = read_csv(path, text)
+    missing = [name for name in (*text, *numbers) if name not in table.columns and name not in may_lack]
+    if missing:
+        raise RewindError(f"{path}: column {missing[0]!r} is missing; compute the statistics again.")
+    known: dict[str, Any] = {"direction": DIRECTIONS, "setting": SETTING_TITLES}
+    for name, values in known.items():
+        wrong = sorted(set(table[name].astype(str)) - set(values)) if name in text else []
+        if wrong:
+            raise RewindError(f"{path}: {name} {wrong[0]!r:.60} is none of {', '.join(values)}.")
+    columns = {name: table[name].astype(str) for name in text}
+    for name in numbers:
+        given = table[name] if name in table else pd.Series(math.nan, index=table.index)
+        number = pd.to_numeric(given, errors="coerce").astype(float)
+        broken = number.isin([math.inf, -math.inf]) | (number.isna() & (given.notna() | (name not in may_lack)))
+        if broken.any():
+            raise RewindError(
+                f"{path}: row {int(broken.to_numpy().argmax()) + 2}: {name} is not a number; compute the statistics "
+                "again."
+            )
+        columns[name] = number
+    return pd.DataFrame(columns)
+
+
+def accuracy_name(setting: str, metric: str) -> str:
+    """A deciding metric as columns name it: accuracy in Binary.
+
+    >>> accuracy_name("binary", "R@1"), accuracy_name("hard", "R@1")
+    ('accuracy', 'R@1')
+    """
+    return "accuracy" if setting == "binary" and metric == ACCURACY_METRIC else metric
