@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from board_studies import write_results
+from board_studies import add_study
 from checkout import ROOT
 from messages import expect_error, expect_message
 from page_reader import Reader
 from rewind.cli.main import main
-
-STUDY = """
-dataset: shapes
-backbone: {architecture: config/models/tiny.json}
-methods: {%s, chance: {model: chance, seeds: [0]}}
-"""
-
-
-def add_study(home: Path, name: str, values: dict[str, float], **options: object) -> None:
-    """A finished study in a working folder; its page says its name."""
-    for folder in ("datasets", "studies", "models"):
-        (home / "config" / folder).mkdir(parents=True, exist_ok=True)
-    shutil.copy(ROOT / "config/datasets/shapes.yaml", home / "config/datasets")
-    shutil.copy(ROOT / "config/models/tiny.json", home / "config/models")
-    methods = ", ".join(f"{method}: {{head: meanP}}" for method in values if method != "chance")
-    (home / "config/studies" / f"{name}.yaml").write_text(STUDY % methods)
-    write_results(home / "results" / name, values, **options)
-    (home / "results" / name / "report.html").write_text(f"<p>{name}</p>")
 
 
 @pytest.fixture

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from checkout import ROOT
 from rewind.report.board.studies import BASELINE, TRAINED, BoardStudy, MethodCard, StudyCard, read_board_study
 from rewind.statistics.inference import mean_inference
 from rewind.statistics.variance import variance_components
 
 DIGEST = "8b" * 32
 DIRECTIONS = ("text_to_item", "item_to_text")
+STUDY = """
+dataset: shapes
+backbone: {architecture: config/models/tiny.json}
+methods: {%s, chance: {model: chance, seeds: [0]}}
+"""
 
 
 def write_results(
@@ -98,3 +105,15 @@ def finished(folder: Path, name: str, values: Mapping[str, float], number: int =
     write_results(folder / "results" / name, values, **options)  # type: ignore[arg-type]
     kinds = {method: BASELINE if method == "chance" else TRAINED for method in values}
     return read_board_study(folder / "results" / name, card(name, kinds, **changes), number, f"results/{name}")
+
+
+def add_study(home: Path, name: str, values: dict[str, float], **options: object) -> None:
+    """A finished study in a working folder; its page says its name."""
+    for folder in ("datasets", "studies", "models"):
+        (home / "config" / folder).mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "config/datasets/shapes.yaml", home / "config/datasets")
+    shutil.copy(ROOT / "config/models/tiny.json", home / "config/models")
+    methods = ", ".join(f"{method}: {{head: meanP}}" for method in values if method != "chance")
+    (home / "config/studies" / f"{name}.yaml").write_text(STUDY % methods)
+    write_results(home / "results" / name, values, **options)
+    (home / "results" / name / "report.html").write_text(f"<p>{name}</p>")

@@ -1,4 +1,7 @@
-"""``rewind board``: one page and one table over finished studies, and over those that others shared."""
+"""``rewind board``: one page and one table over finished studies, and over those that others shared.
+
+``rewind share`` packs a study for a board on another machine.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ import pandas as pd
 
 from rewind.config import load_dataset, load_study
 from rewind.errors import RewindError, count_noun
-from rewind.io.files import atomic_write, check_output_folder, read_cached_json
+from rewind.exports.share import CARD, SUFFIX, opened_share, share_study
+from rewind.io.files import archive_contains, atomic_write, check_output_file, check_output_folder, read_cached_json
 from rewind.report.board.site import Board
 from rewind.report.board.studies import BoardStudy, StudyCard, read_board_study, study_card
 from rewind.workflow.checksums import verify_files_below
@@ -77,6 +81,34 @@ def _check_folder(out: Path) -> None:
         raise RewindError(f"--out: {out}: holds something else than a board; name a new folder.")
 
 
+def share(study: str, out: Path | None, weights: bool = False) -> str:
+    """Pack a finished study into one file.
+
+    Args:
+        study: its name, or the folder of its results.
+        out: file to write; None: ``<study>.rewind.zip``.
+        weights: also pack the checkpoints of its runs.
+
+    Returns:
+        What was written, as text for a terminal.
+
+    Raises:
+        RewindError: if the study has no results or no configuration, was changed since it was made, or ``out`` cannot
+            be written or is something else.
+    """
+    found = find_study(study)
+    out = out or Path(f"{found.name}{SUFFIX}")
+    if out.suffix != ".zip":
+        raise RewindError(f"--out: {out}: `rewind board` tells shared studies by their suffix; end the name with .zip.")
+    check_output_file(out, "--out", archive_contains(CARD))
+    verify_files_below(found.results, "metrics.csv", "statistics/*.csv", "ranks/*/*", "runs/*/*/run.json")
+    if weights:
+        verify_files_below(found.results, "runs/*/*/model.safetensors")
+    members = share_study(found.results, load_card(found), out, weights)
+    size = out.stat().st_size / 1e6
+    return f"{out}: {count_noun(len(members), 'member')}, {size:,.1f} MB; `rewind board {out}` reads it"
+
+
 # ---- Studies that were run here ------------------------------------------------------------------------------------
 
 
@@ -125,6 +157,10 @@ def load_card(found: StudyFolders) -> StudyCard:
 
 @contextlib.contextmanager
 def _open_study(text: str, number: int) -> Iterator[BoardStudy]:
+    if text.endswith(".zip"):
+        with opened_share(Path(text)) as shared:
+            yield read_board_study(shared.folder, shared.card, number, Path(text).name, shared=True)
+        return
     found = find_study(text)
     verify_files_below(found.results, "metrics.csv", "statistics/*.csv", "runs/*/*/run.json")
     page = found.results / "report.html"

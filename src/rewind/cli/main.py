@@ -88,7 +88,7 @@ COMMAND_GROUPS = {
     "start": ("doctor", "new", "init"),
     "run": ("rehearse", "power", "evaluate"),
     "inspect": ("search", "serve", "why"),
-    "share": ("board", "export", "import", "clips"),
+    "share": ("board", "share", "export", "import", "clips"),
     "maintain": ("verify", "accept", "job", "export-clip4clip"),
 }
 """Heading in ``rewind --help`` → its commands, in the order in which they are shown."""
@@ -105,6 +105,7 @@ def _build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", prog="rewind", help=argparse.SUPPRESS)
     _add_doctor(commands)
     _add_board(commands)
+    _add_share(commands)
     _add_export_clip4clip(commands)
     add_export_commands(commands)
     add_clip_commands(commands)
@@ -230,6 +231,26 @@ def _board(options: argparse.Namespace) -> int:
     from rewind.cli.board import make_board
 
     print(make_board(options.study, options.out, options.pages))
+    return 0
+
+
+def _add_share(commands: argparse._SubParsersAction[Any]) -> None:
+    share = commands.add_parser(
+        "share",
+        description="Pack a finished study into one file that `rewind board` reads on another machine. It holds "
+        "tables, metrics, ranks, what ran where, checksums, and results for MTEB and Hugging Face (docs/board.md), but "
+        "neither clips nor captions.",
+    )
+    share.add_argument("study", metavar="STUDY", help="a study's name, or the folder of its results")
+    share.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: STUDY.rewind.zip)")
+    share.add_argument("--weights", action="store_true", help="also pack the checkpoints of all runs")
+    share.set_defaults(command=_share)
+
+
+def _share(options: argparse.Namespace) -> int:
+    from rewind.cli.board import share
+
+    print(share(options.study, options.out, options.weights))
     return 0
 
 

@@ -140,14 +140,27 @@ def _clip_files(folder: Path, items: pd.DataFrame, target: Path | None) -> dict[
 
 def _task_metadata(dataset: Dataset, setting: str, ending: str) -> dict[str, Any]:
     """The fields of MTEB's metadata that depend on the data."""
-    parts = [part for word in (dataset.name, setting) for part in re.split(r"[^A-Za-z0-9]+", word)]
     return {
-        "name": "Rewind" + "".join(part[:1].upper() + part[1:] for part in parts) + ending,
+        "name": _task_name(dataset.name, setting, ending),
         "description": f"{dataset.title or dataset.name}: {TASK_DESCRIPTIONS[setting, ending]}",
         "type": "Any2AnyReranking" if setting == "binary" else "Any2AnyRetrieval",
         "category": ending.lower(),
         "eval_langs": ["eng-Latn"],
     }
+
+
+def task_name(dataset: str, setting: str, direction: str) -> str:
+    """Name of the task over a data set, in a setting and a direction of searching.
+
+    >>> task_name("shapes", "hard", "text_to_item")
+    'RewindShapesHardT2V'
+    """
+    return _task_name(dataset, setting, DIRECTION_ENDINGS[direction])
+
+
+def _task_name(dataset: str, setting: str, ending: str) -> str:
+    parts = [part for word in (dataset, setting) for part in re.split(r"[^A-Za-z0-9]+", word)]
+    return "Rewind" + "".join(part[:1].upper() + part[1:] for part in parts) + ending
 
 
 def _task_lists(items: pd.DataFrame, captions: pd.DataFrame, setting: str, direction: str) -> dict[str, Any]:

@@ -197,11 +197,13 @@ def widen_interval(row: pd.Series, confidence: float) -> tuple[float, float]:
         )
         return min(low, float(ends[0])), max(high, float(ends[1]))
     before, after = (float(stdtrit(df, (1 + level) / 2)) for level in (float(row["confidence"]), confidence))
+    if df < 0.5 or not after < 1e9:  # next to no degrees of freedom: anything may be
+        return least, most
     share = (estimate - least) / (most - least) if most > least else 0.0
     if METRICS[str(row["metric"])].skewed or METRICS[str(row["metric"])].pooled or not 0 < share < 1:
         return estimate - (estimate - low) * after / before, estimate + (high - estimate) * after / before
     end = ((high if share < 0.5 else low) - least) / (most - least)
-    if not 0 < end < 1:
+    if not 1e-12 < end < 1 - 1e-12:  # cut off at the range's end: the variance is not known
         return least, most
     variance = (share - end) ** 2 / (end * (1 - end)) * share * (1 - share) / before**2
     ends = wilson_interval(np.array(share), np.array(variance), np.array(after))

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,8 @@ class BoardStudy:
 
 
 _KEY = ["method", "setting", "direction"]
+_COUNTS = ("seeds", "queries", "gallery", "clusters", "rank", "compared")
+_MAX_COUNT = 10**9
 
 
 def read_board_study(
@@ -296,7 +299,23 @@ def _study_cells(
             f"{folder / 'statistics/intervals.csv'}: {row['method']}, {row['setting']}, {row['direction']} is there "
             "twice; compute the statistics again."
         )
+    for row in table.to_dict("records"):
+        if not _is_possible(row):
+            raise RewindError(
+                f"{folder / 'statistics/intervals.csv'}: {row['method']}, {row['setting']}, {row['direction']}: "
+                f"{row['metric']} cannot be {row['estimate']:g} with the interval {row['low']:g} to {row['high']:g}; "
+                "compute the statistics again."
+            )
     return table
+
+
+def _is_possible(row: dict[Any, Any]) -> bool:
+    """Whether a value is in the range of its metric and within its interval, up to rounding."""
+    least, most = METRICS[row["metric"]].range(int(row["gallery"]) if row["gallery"] == row["gallery"] else _MAX_COUNT)
+    rounding = 1e-6 * (1 + abs(row["estimate"]))
+    order = [least, row["low"], row["estimate"], row["high"], most]
+    known = [value for value in order if value == value]
+    return all(before <= after + rounding for before, after in pairwise(known))
 
 
 def _run_facts(folder: Path, card: StudyCard, number: int, method: str) -> dict[str, Any]:
@@ -364,15 +383,27 @@ def _read_numbers(
     columns = {name: table[name].astype(str) for name in text}
     for name in numbers:
         given = table[name] if name in table else pd.Series(math.nan, index=table.index)
-        number = pd.to_numeric(given, errors="coerce").astype(float)
+        number = given.map(_float_of).astype(float)
         broken = number.isin([math.inf, -math.inf]) | (number.isna() & (given.notna() | (name not in may_lack)))
+        if name in _COUNTS:
+            broken |= (number < 0) | (number > _MAX_COUNT) | (number % 1 != 0)
+        if name == "df":
+            broken |= number <= 0
         if broken.any():
             raise RewindError(
-                f"{path}: row {int(broken.to_numpy().argmax()) + 2}: {name} is not a number; compute the statistics "
-                "again."
+                f"{path}: row {int(broken.to_numpy().argmax()) + 2}: {name} is not a number that it can be; compute "
+                "the statistics again."
             )
         columns[name] = number
     return pd.DataFrame(columns)
+
+
+def _float_of(value: Any) -> float:
+    """A cell as a number; NaN for anything else. A number of too many digits is infinite."""
+    try:
+        return math.nan if isinstance(value, bool) else float(str(value))
+    except ValueError:
+        return math.nan
 
 
 def accuracy_name(setting: str, metric: str) -> str:

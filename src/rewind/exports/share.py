@@ -1,0 +1,449 @@
+"""Results that travel: a finished study in one file, and how such a file is read when somebody else made it.
+
+``rewind share`` writes the file, ``rewind board`` reads it. It is a zip archive of members that are not compressed,
+with names from a closed list, and a ``manifest.json`` with the SHA-256 of every other member. There are neither clips
+nor captions in it, and weights where they are asked for alone.
+
+Whoever reads it trusts nothing: names, sizes and kinds of all members are checked before one is read, every member is
+compared with its SHA-256, and what a board needs is unpacked to a temporary folder under names that are checked. No
+member is ever run, unpickled or opened by a library that could. A checksum says that the file is whole, not who made
+it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import stat
+import struct
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pandas as pd
+import yaml
+
+from rewind.errors import RewindError
+from rewind.exports.mteb import task_name
+from rewind.hashing import Sha256
+from rewind.io.files import atomic_write, read_csv, read_json, reading_user_file
+from rewind.io.strict import check_json_escapes, decode_utf8, parse_json, strict_json_decoder
+from rewind.packaged import installed_version
+from rewind.report.board.studies import BASELINE, StudyCard
+from rewind.report.setting_table import SETTING_TITLES
+
+SHARED_FORMAT = 1
+"""Raised when a reader of an older version could misread a file."""
+
+KIND = "rewind results"
+SUFFIX = ".rewind.zip"
+MANIFEST, CARD = "manifest.json", "card.json"
+
+# ---- What may be in a file, and how much of it ---------------------------------------------------------------------
+
+_NAME = r"[A-Za-z0-9_\-]{1,100}"
+_FILE = r"[A-Za-z0-9_\-.]{1,150}"
+_RUN = rf"runs/{_NAME}/seed\d{{1,10}}"
+BOARD_MEMBERS = (
+    re.escape(CARD),
+    r"metrics\.csv",
+    r"statistics/(intervals|ranks|pairs)\.csv",
+    rf"{_RUN}/run\.json",
+)
+"""Patterns of the members that a board reads."""
+
+PACKED = {
+    "metrics.csv": r"metrics\.csv",
+    "statistics/*.csv": r"statistics/[a-z_]{1,60}\.csv",
+    "tables/*": rf"tables/{_FILE}\.(md|tex|csv|txt|json)",
+    "ranks/*/seed*.*": rf"ranks/{_NAME}/seed\d{{1,10}}\.(json|parquet)",
+    "runs/*/seed*/run.json": rf"{_RUN}/run\.json",
+    "runs/*/seed*/history.csv": rf"{_RUN}/history\.csv",
+}
+"""Files of a folder of results that are packed → pattern of the names that may be. A page or a table as HTML could hold
+scripts and is left out."""
+
+WEIGHTS = {"runs/*/seed*/model.safetensors": rf"{_RUN}/model\.safetensors"}
+"""The same of weights."""
+
+_MADE = (re.escape(CARD), rf"mteb/{_NAME}/{_NAME}\.json", rf"model-index/{_NAME}\.yaml")
+_MEMBER = re.compile("|".join([*_MADE, *PACKED.values(), *WEIGHTS.values()]))
+_BOARD_MEMBER = re.compile("|".join(BOARD_MEMBERS))
+
+MAX_MEMBERS = 20_000
+MAX_DIRECTORY_BYTES = 16 << 20
+MAX_READ_BYTES = 32 << 20
+"""Size of a member that is read as text; others are only compared with their checksums."""
+
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # the same results give the same bytes
+
+
+# ---- Writing -------------------------------------------------------------------------------------------------------
+
+
+def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False) -> list[str]:
+    """Pack a finished study.
+
+    Args:
+        results: folder of its results.
+        card: its names.
+        out: file to write.
+        weights: also pack the checkpoints of all runs.
+
+    Returns:
+        Names of the members, in order.
+
+    Raises:
+        RewindError: if there are no results, or a file has a name that no shared file may hold.
+    """
+    files = _files_to_pack(results, weights)
+    texts: dict[str, str] = {CARD: _json_text(card.to_json())}
+    metrics = read_csv(results / "metrics.csv", ("method", "setting", "direction"))
+    digests = _digests(results, card)
+    for method in card.methods:
+        rows = metrics[metrics["method"] == method]
+        texts |= {
+            f"mteb/{method}/{name}.json": _json_text(content)
+            for name, content in mteb_results(card, rows, digests.get(method, "")).items()
+        }
+    intervals = read_csv(results / "statistics/intervals.csv", ("method", "setting", "direction", "metric"))
+    for method, entry in card.methods.items():
+        rows = intervals[intervals["method"] == method]
+        if entry.kind != BASELINE and len(rows):
+            texts[f"model-index/{method}.yaml"] = model_index(card, method, rows, digests.get(method, ""))
+    members = {name: _described(text.encode()) for name, text in texts.items()}
+    members |= {name: _described_file(path) for name, path in files.items()}
+    manifest = {
+        "kind": KIND,
+        "format": SHARED_FORMAT,
+        "rewind": installed_version(),
+        "study": card.name,
+        "data": sorted(set(digests.values()) - {""}),
+        "members": members,
+    }
+    with atomic_write(out) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        for name, text in {MANIFEST: _json_text(manifest), **texts}.items():
+            archive.writestr(_member_info(name), text.encode())
+        for name, path in files.items():
+            with path.open("rb") as source, archive.open(_member_info(name), "w", force_zip64=True) as target:
+                while block := source.read(1 << 20):
+                    target.write(block)
+    with opened_share(out):  # what was written can be read, or nobody is handed it
+        pass
+    return [MANIFEST, *members]
+
+
+def _files_to_pack(results: Path, weights: bool) -> dict[str, Path]:
+    """Name of a member → its file; files that are no part of a shared file are left where they are."""
+    files: dict[str, Path] = {}
+    for pattern, names in (PACKED | (WEIGHTS if weights else {})).items():
+        for path in sorted(results.glob(pattern)):
+            name = path.relative_to(results).as_posix()
+            if path.is_file() and re.fullmatch(names, name):
+                files[name] = path
+    for needed in ("metrics.csv", "statistics/intervals.csv"):
+        if needed not in files:
+            raise RewindError(f"{results / needed}: missing; run the study first (`snakemake --cores all`).")
+    return files
+
+
+def _member_info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _EARLIEST)
+    info.external_attr = (stat.S_IFREG | 0o644) << 16
+    info.create_system = 3  # Unix, on every machine
+    return info
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _described(content: bytes) -> dict[str, Any]:
+    digest = Sha256()
+    digest.update(content)
+    return {"bytes": len(content), "sha256": digest.hex()}
+
+
+def _described_file(path: Path) -> dict[str, Any]:
+    digest, size = Sha256(), 0
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+            size += len(block)
+    return {"bytes": size, "sha256": digest.hex()}
+
+
+def _digests(results: Path, card: StudyCard) -> dict[str, str]:
+    """Method → the digest of the data of its first run, where one is recorded."""
+    digests = {}
+    for method in card.methods:
+        for path in sorted(results.glob(f"runs/{method}/seed*/run.json"))[:1]:
+            digests[method] = str(read_json(path).get("data_digest") or "")
+    return digests
+
+
+# ---- The same numbers in other tools' forms ------------------------------------------------------------------------
+
+_MTEB_SCORES = {
+    "R@1": ("expected_recall_at_1", 100.0),
+    "R@5": ("expected_recall_at_5", 100.0),
+    "R@10": ("expected_recall_at_10", 100.0),
+    "MnR": ("expected_mean_rank", 1.0),
+}
+"""Metric → its name in tasks that ``rewind export mteb`` writes, and what one of theirs is of ours."""
+
+
+def mteb_results(card: StudyCard, rows: pd.DataFrame, revision: str) -> dict[str, dict[str, Any]]:
+    """Results of a method in the form of MTEB's result files, one for each setting and direction.
+
+    Scores are means over seeds and have the names that the tasks of ``rewind export mteb`` give them: those of MTEB's
+    own that count tied documents otherwise are left out.
+
+    Args:
+        card: of the study.
+        rows: of ``metrics.csv``, of one method.
+        revision: digest of its data.
+
+    Returns:
+        Name of the task → MTEB's ``TaskResult`` as plain values.
+    """
+    results = {}
+    for (setting, direction), runs in rows.groupby(["setting", "direction"], sort=False):
+        scores = {
+            name: round(float(runs[metric].mean()) / unit, 6)
+            for metric, (name, unit) in _MTEB_SCORES.items()
+            if metric in runs and runs[metric].notna().all()
+        }
+        main = scores.get("expected_recall_at_1")
+        if main is None:
+            continue
+        name = task_name(card.dataset, str(setting), str(direction))
+        entry = scores | {"main_score": main, "hf_subset": "default", "languages": ["eng-Latn"]}
+        results[name] = {
+            "dataset_revision": revision or "not recorded",
+            "task_name": name,
+            "mteb_version": None,
+            "scores": {"test": [entry]},
+            "evaluation_time": None,
+        }
+    return results
+
+
+def model_index(card: StudyCard, method: str, rows: pd.DataFrame, revision: str) -> str:
+    """The ``model-index`` of a Hugging Face model card, as YAML.
+
+    Args:
+        card: of the study.
+        method: its name.
+        rows: of ``statistics/intervals.csv``, of this method.
+        revision: digest of its data.
+    """
+    noun = "image" if card.items == "images" else "video"
+    results = []
+    for (setting, direction), cells in rows.groupby(["setting", "direction"], sort=False):
+        title = SETTING_TITLES.get(str(setting), str(setting))
+        words = ("text", noun) if direction == "text_to_item" else (noun, "text")
+        data: dict[str, Any] = {"type": card.dataset, "name": f"{card.title}, {title}", "split": "test"}
+        results.append(
+            {
+                "task": {"type": f"{words[0]}-to-{words[1]}-retrieval", "name": f"{words[0]} to {words[1]} retrieval"},
+                "dataset": data | ({"revision": revision} if revision else {}),
+                "metrics": [_model_index_metric(card, str(setting), row) for row in cells.to_dict("records")],
+            }
+        )
+    content = {"model-index": [{"name": card.methods[method].label, "results": results}]}
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def _model_index_metric(card: StudyCard, setting: str, row: Mapping[Any, Any]) -> dict[str, Any]:
+    metric = str(row["metric"])
+    name = "accuracy" if setting == "binary" and metric == "R@1" else metric
+    kind = re.sub(r"^R@", "recall_at_", name).replace("@", "_at_").lower()
+    known = pd.notna(row["low"]) and pd.notna(row["high"])
+    ends = f", {100 * card.confidence:g}% interval {row['low']:.4g} to {row['high']:.4g}" if known else ""
+    seeds = f", mean over {int(row['seeds'])} seeds" if row.get("seeds", 1) > 1 else ""
+    return {"type": kind, "name": f"{name}{ends}{seeds}", "value": round(float(row["estimate"]), 4)}
+
+
+# ---- Reading what somebody else made -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SharedStudy:
+    """A shared file that was checked, as far as a board needs it.
+
+    Attributes:
+        folder: temporary folder with its numbers, laid out as a folder of results.
+        card: its names.
+        manifest: what the file says of itself.
+    """
+
+    folder: Path
+    card: StudyCard
+    manifest: Mapping[str, Any]
+
+
+@contextlib.contextmanager
+def opened_share(path: Path) -> Iterator[SharedStudy]:
+    """A file of ``rewind share``, checked, with what a board reads in a temporary folder until the block ends.
+
+    Raises:
+        RewindError: naming the file and its member, if it is no such file, was damaged, was made by a newer version, or
+            holds anything that ``rewind share`` does not write: another name or one that leads out of the folder, a
+            name twice, a link, a compressed or encrypted member, too many members, or a text that is too long or not
+            UTF-8.
+    """
+    remedy = "ask for the file again"
+    with tempfile.TemporaryDirectory(prefix="rewind-share-") as temporary:
+        folder = Path(temporary)
+        with reading_user_file(path, "file of `rewind share`", remedy), path.open("rb") as stream:
+            _check_directory(path, stream)
+            with zipfile.ZipFile(stream) as archive:
+                members = _checked_members(path, archive)
+                manifest = _read_manifest(path, archive, members)
+                _unpack(path, archive, members, manifest["members"], folder)
+        try:
+            card = StudyCard.from_json(_parsed((folder / CARD).read_bytes(), f"{path}: {CARD}"), f"{path}: {CARD}")
+            if card.name != manifest["study"]:
+                raise RewindError(f"{path}: {MANIFEST} and {CARD} name different studies; {remedy}.")
+            yield SharedStudy(folder, card, manifest)
+        except RewindError as error:
+            # Readers name the files that they read, which a user cannot find.
+            raise RewindError(str(error).replace(f"{folder}/", f"{path}: ").replace(str(folder), str(path))) from error
+
+
+_END = struct.Struct("<4s4H2LH")  # end of central directory
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR64 = struct.Struct("<4sLQL")
+
+
+def _check_directory(path: Path, stream: BinaryIO) -> None:
+    """Refuse what is no zip archive, or one whose list of members is too long, before Python reads the list."""
+    size = stream.seek(0, 2)
+    end = _tail(stream, size, _END)
+    if end is None or end[0] != b"PK\x05\x06" or end[7]:
+        raise RewindError(f"{path}: not a file of `rewind share`, or not all of it; ask for the file again.")
+    count, length = int(end[4]), int(end[5])
+    locator = _tail(stream, size - _END.size, _LOCATOR64)
+    if locator is not None and locator[0] == b"PK\x06\x07":
+        large = _tail(stream, size - _END.size - _LOCATOR64.size, _END64)
+        if large is None or large[0] != b"PK\x06\x06":
+            raise RewindError(f"{path}: its end is broken; ask for the file again.")
+        count, length = max(count, int(large[7])), int(large[8])
+    if count > MAX_MEMBERS or length > MAX_DIRECTORY_BYTES:
+        raise RewindError(f"{path}: too many members ({count:,}); a shared study has at most {MAX_MEMBERS:,}.")
+    stream.seek(0)
+
+
+def _tail(stream: BinaryIO, end: int, layout: struct.Struct) -> tuple[Any, ...] | None:
+    """The record that ends at a position; None where there is no room for it."""
+    if end < layout.size:
+        return None
+    stream.seek(end - layout.size)
+    return layout.unpack(stream.read(layout.size))
+
+
+def _checked_members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """All members by name; nothing is read of them."""
+    members: dict[str, zipfile.ZipInfo] = {}
+    infos = archive.infolist()
+    if len(infos) > MAX_MEMBERS:
+        raise RewindError(f"{path}: too many members ({len(infos):,}); a shared study has at most {MAX_MEMBERS:,}.")
+    for info in infos:
+        fault = _member_fault(info)
+        if not fault and info.filename in members:
+            fault = "it is there twice"
+        if fault:
+            raise RewindError(f"{path}: member {info.orig_filename!r:.120}: {fault}; do not use this file.")
+        members[info.filename] = info
+    # Members of a whole file lie beside each other: sizes that add up to more are a lie or share their bytes.
+    if sum(info.file_size for info in infos) > path.stat().st_size:
+        raise RewindError(f"{path}: its members claim to be larger than the file; do not use this file.")
+    return members
+
+
+def _member_fault(info: zipfile.ZipInfo) -> str:
+    """What is wrong with a member, as far as the list of members says; empty for one that may be read."""
+    name = info.orig_filename
+    parts = re.split(r"[/\\]", name)
+    if ".." in parts or name.startswith(("/", "\\")) or ":" in name:
+        return "its name leads out of the folder"
+    if name != info.filename or (name != MANIFEST and not _MEMBER.fullmatch(name)):
+        return "`rewind share` writes no such member"
+    if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+        return "a link or a device, where a file is needed"
+    if info.flag_bits & 0x1:
+        return "it is encrypted"
+    if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+        return "it is compressed, which `rewind share` never does"
+    if (name == MANIFEST or _BOARD_MEMBER.fullmatch(name)) and info.file_size > MAX_READ_BYTES:
+        return f"{info.file_size:,} bytes, where at most {MAX_READ_BYTES:,} are read"
+    return ""
+
+
+def _read_manifest(path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, Any]:
+    if MANIFEST not in members:
+        raise RewindError(f"{path}: it has no {MANIFEST}, so it is not a file of `rewind share`.")
+    where = f"{path}: {MANIFEST}"
+    manifest = _parsed(archive.read(members[MANIFEST]), where)
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+        raise RewindError(f"{where}: not that of a shared study; ask for the file again.")
+    if manifest.get("format") != SHARED_FORMAT:
+        made = manifest.get("format")
+        newer = isinstance(made, int) and made > SHARED_FORMAT
+        advice = "update Rewind" if newer else "ask for the file again"
+        raise RewindError(f"{where}: format {made!r:.40}, where this version reads format {SHARED_FORMAT}; {advice}.")
+    listed: Any = manifest.get("members")
+    valid = isinstance(listed, dict) and all(
+        isinstance(entry, dict)
+        and re.fullmatch(r"[0-9a-f]{64}", str(entry.get("sha256")))
+        and type(entry.get("bytes")) is int
+        for entry in listed.values()
+    )
+    if not valid or not isinstance(manifest.get("study"), str):
+        raise RewindError(f"{where}: its list of members is broken; ask for the file again.")
+    different = sorted(set(listed) ^ (set(members) - {MANIFEST}))
+    if different:
+        what = "is missing" if different[0] in listed else "is not in the manifest"
+        raise RewindError(f"{path}: member {different[0]!r:.120} {what}; ask for the file again.")
+    for needed in (CARD, "metrics.csv", "statistics/intervals.csv"):
+        if needed not in listed:
+            raise RewindError(f"{path}: member {needed!r} is missing; ask for the file again.")
+    return manifest
+
+
+def _unpack(
+    path: Path,
+    archive: zipfile.ZipFile,
+    members: Mapping[str, zipfile.ZipInfo],
+    listed: Mapping[str, Any],
+    folder: Path,
+) -> None:
+    """Compare every member with its checksum, and write those that a board reads."""
+    for name, entry in listed.items():
+        digest, size, blocks = Sha256(), 0, []
+        wanted = _BOARD_MEMBER.fullmatch(name)
+        with archive.open(members[name]) as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+                size += len(block)
+                if wanted:
+                    blocks.append(block)
+        if size != entry["bytes"] or digest.hex() != entry["sha256"]:
+            raise RewindError(f"{path}: member {name!r} is not as it was packed; ask for the file again.")
+        if wanted:
+            content = b"".join(blocks)
+            decode_utf8(content, f"{path}: {name}")
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+
+def _parsed(content: bytes, where: str) -> Any:
+    text = decode_utf8(content, where)
+    check_json_escapes(text, where)
+    return parse_json(text, where, lambda: strict_json_decoder().decode(text))

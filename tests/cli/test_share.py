@@ -1,0 +1,358 @@
+"""`rewind share` and what `rewind board` makes of a shared file: of a whole one, and of every kind that does harm."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import stat
+import struct
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from board_studies import add_study
+from checkout import ROOT
+from messages import expect_error, expect_message
+from page_reader import Reader
+from rewind.cli.main import main
+from rewind.exports import share
+
+Members = dict[str, bytes]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A working folder with a finished study, and an empty one beside it, where the tests stand."""
+    add_study(tmp_path / "there", "one", {"a": 90, "b": 40, "chance": 1}, tests=True)
+    tables = tmp_path / "there/results/one/tables"
+    tables.mkdir()
+    (tables / "table_A.md").write_text("| a |\n")
+    (tables / "table_A.html").write_text("<script>alert(1)</script>")
+    run = tmp_path / "there/results/one/runs/a/seed0"
+    (run / "model.safetensors").write_bytes(b"weights")
+    monkeypatch.chdir(tmp_path / "there")
+    assert main(["share", "one"]) == 0
+    here = tmp_path / "here"
+    here.mkdir()
+    (tmp_path / "there/one.rewind.zip").rename(here / "one.rewind.zip")
+    monkeypatch.chdir(here)
+    return here
+
+
+def members_of(path: Path) -> Members:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def pack(path: Path, members: Members, sealed: bool = True) -> None:
+    """A shared file with these members; ``sealed``: under a manifest that is true of them."""
+    if sealed:
+        manifest = json.loads(members["manifest.json"])
+        manifest["members"] = {
+            name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in members.items()
+            if name != "manifest.json"
+        }
+        members = members | {"manifest.json": json.dumps(manifest).encode()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+
+
+def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rewind", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+
+
+# ---- A whole file --------------------------------------------------------------------------------------------------
+
+
+def test_a_study_travels_and_has_the_same_row_on_another_board(tmp_path):
+    add_study(tmp_path / "there", "one", {"a": 90, "b": 40, "chance": 1}, tests=True)
+    add_study(tmp_path / "here", "two", {"c": 60})
+    shared = run("share", "one", "--out", "../here/one.rewind.zip", folder=tmp_path / "there")
+    assert shared.returncode == 0, shared.stderr
+    expect_message(shared.stdout, varying=r"\d+ members, [\d.]+ MB")
+    board = run("board", "two", "one.rewind.zip", folder=tmp_path / "here")
+    assert board.returncode == 0, board.stderr
+    expect_message(board.stdout)
+    assert run("board", "one", folder=tmp_path / "there").returncode == 0
+    here, there = (json.loads((tmp_path / name / "board/board.json").read_text()) for name in ("here", "there"))
+    rows = [cell for cell in here["cells"] if cell["study"] == "one"]
+    same = ("method", "setting", "direction", "estimate", "low", "high", "digest", "budget", "frames")
+    assert [[row[key] for key in same] for row in rows] == [[row[key] for key in same] for row in there["cells"]]
+    assert {row["source"] for row in rows} == {"one.rewind.zip"}
+    assert [group["studies"] for group in here["groups"]] == [["two", "one"]]
+    links = Reader((tmp_path / "here/board/index.html").read_text()).addresses
+    assert not [link for link in links if "one" in link], "its page is not here"
+
+
+def test_what_is_packed(home):
+    members = members_of(home / "one.rewind.zip")
+    assert next(iter(members)) == "manifest.json" and {"card.json", "metrics.csv", "tables/table_A.md"} <= set(members)
+    assert not [name for name in members if name.endswith((".html", ".safetensors"))]
+    assert all(info.compress_type == 0 for info in zipfile.ZipFile(home / "one.rewind.zip").infolist())
+    manifest = json.loads(members.pop("manifest.json"))
+    assert manifest["format"] == 1 and manifest["study"] == "one" and len(manifest["data"]) == 1
+    assert manifest["members"] == {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in members.items()
+    }
+
+
+def test_weights_travel_where_asked_for_and_bytes_are_the_same_again(home, monkeypatch):
+    before = (home / "one.rewind.zip").read_bytes()
+    monkeypatch.chdir(home.parent / "there")
+    assert main(["share", "one"]) == 0 and Path("one.rewind.zip").read_bytes() == before
+    assert main(["share", "one", "--weights"]) == 0
+    assert members_of(Path("one.rewind.zip"))["runs/a/seed0/model.safetensors"] == b"weights"
+    assert main(["board", "one.rewind.zip", "--out", "elsewhere"]) == 0
+
+
+def test_mteb_and_hugging_face_can_read_their_parts(home):
+    members = members_of(home / "one.rewind.zip")
+    content = json.loads(members["mteb/a/RewindShapesHardT2V.json"])
+    scores = content["scores"]["test"][0]
+    assert scores["main_score"] == scores["expected_recall_at_1"] and 0.8 < scores["main_score"] < 1
+    (index,) = yaml.safe_load(members["model-index/a.yaml"])["model-index"]
+    assert index["name"] == "a" and {"task", "dataset", "metrics"} <= index["results"][0].keys()
+    assert index["results"][0]["metrics"][0]["type"] == "recall_at_1"
+    assert "model-index/chance.yaml" not in members
+    results = pytest.importorskip("mteb.results")
+    read = results.TaskResult.model_validate(content)
+    assert read.task_name == "RewindShapesHardT2V" and read.scores["test"][0]["main_score"] == scores["main_score"]
+
+
+def test_a_file_of_mine_is_not_overwritten(home, capsys, monkeypatch):
+    monkeypatch.chdir(home.parent / "there")
+    with zipfile.ZipFile("mine.zip", "w") as archive:
+        archive.writestr("thesis.txt", "")
+    for out in ("mine.zip", "one.tar"):
+        assert main(["share", "one", "--out", out]) == 1
+        expect_error(capsys.readouterr().err, f"--out: {out}")
+
+
+# ---- Files that somebody made to do harm, or that were damaged -----------------------------------------------------
+
+
+def manifest_with(archive: Members, **changes: Any) -> Members:
+    return archive | {"manifest.json": json.dumps(json.loads(archive["manifest.json"]) | changes).encode()}
+
+
+def card_with(members: Members, **changes: Any) -> Members:
+    return members | {"card.json": json.dumps(json.loads(members["card.json"]) | changes).encode()}
+
+
+def add(name: str, content: bytes = b"x") -> Callable[[Path, Members], None]:
+    return lambda path, members: pack(path, members | {name: content})
+
+
+def infos(change: Callable[[zipfile.ZipInfo], None], name: str = "metrics.csv") -> Callable[[Path, Members], None]:
+    """One member is written with another entry of the archive's list."""
+
+    def write(path: Path, members: Members) -> None:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+            for member, content in members.items():
+                info = zipfile.ZipInfo(member)
+                if member == name:
+                    change(info)
+                archive.writestr(info, content, compress_type=info.compress_type)
+
+    return write
+
+
+def is_link(info: zipfile.ZipInfo) -> None:
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+
+
+def is_compressed(info: zipfile.ZipInfo) -> None:
+    info.compress_type = zipfile.ZIP_DEFLATED
+
+
+def patched(path: Path, members: Members, change: Callable[[bytearray], None]) -> None:
+    pack(path, members)
+    content = bytearray(path.read_bytes())
+    change(content)
+    path.write_bytes(content)
+
+
+def twice(path: Path, members: Members) -> None:
+    pack(path, members)
+    with pytest.warns(UserWarning), zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("metrics.csv", b"other")
+
+
+def flipped(content: bytearray) -> None:
+    content[content.index(b"text_to_item")] ^= 1
+
+
+def claims_a_terabyte(content: bytearray) -> None:
+    """The list says that a member is larger than the whole file."""
+    at = content.index(b"PK\x01\x02")
+    struct.pack_into("<2L", content, at + 20, 2**32 - 2, 2**32 - 2)
+
+
+def claims_many(content: bytearray) -> None:
+    struct.pack_into("<2H", content, len(content) - 14, 60_000, 60_000)
+
+
+def encrypted(content: bytearray) -> None:
+    at = content.index(b"PK\x01\x02")
+    content[at + 8] |= 1
+
+
+def bomb(path: Path, members: Members) -> None:
+    """Ten megabytes of zeros in ten kilobytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, b"0" * 10_000_000 if name == "metrics.csv" else content)
+
+
+class Harm:
+    """What Python would run if anything unpickled it."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("harmed",)
+
+
+HOSTILE: dict[str, Callable[[Path, Members], None]] = {
+    "no archive": lambda path, members: path.write_bytes(b"hello") and None,
+    "empty": lambda path, members: path.write_bytes(b"") and None,
+    "python object": lambda path, members: path.write_bytes(pickle.dumps(Harm())) and None,
+    "python object as a member": add("runs/a/seed0/state.pkl", pickle.dumps(Harm())),
+    "python object as metrics": lambda path, members: pack(path, members | {"metrics.csv": pickle.dumps(Harm())}),
+    "cut short": lambda path, members: pack(path, members) or (path.write_bytes(path.read_bytes()[:-200]) and None),
+    "another archive": lambda path, members: pack(path, {"a.txt": b"a"}, sealed=False),
+    "no manifest": lambda p, members: pack(p, {k: v for k, v in members.items() if k[0:4] != "mani"}, sealed=False),
+    "above": add("../escaped.txt"),
+    "above inside": add("tables/../../escaped.txt"),
+    "absolute": add("/tmp/escaped.txt"),
+    "backslashes": add("..\\escaped.txt"),
+    "drive": add("C:escaped.txt"),
+    "name with NUL": lambda path, members: patched(
+        path, members | {"tables/xZx.md": b""}, lambda c: c.__setitem__(slice(None), c.replace(b"xZx", b"x\0x"))
+    ),
+    "script": add("tables/evil.html", b"<script>"),
+    "code": add("sitecustomize.py", b"import os"),
+    "twice": twice,
+    "link": infos(is_link),
+    "compressed": infos(is_compressed),
+    "bomb": bomb,
+    "encrypted": lambda path, members: patched(path, members, encrypted),
+    "larger than the file": lambda path, members: patched(path, members, claims_a_terabyte),
+    "too many": lambda path, members: patched(path, members, claims_many),
+    "a bit flipped": lambda path, members: patched(path, members, flipped),
+    "not as packed": lambda p, members: pack(
+        p, members | {"metrics.csv": members["metrics.csv"] + b"\n"}, sealed=False
+    ),
+    "not in the manifest": lambda path, members: pack(path, members | {"tables/new.md": b""}, sealed=False),
+    "not in the archive": lambda p, members: pack(p, {k: v for k, v in members.items() if k != "metrics.csv"}, False),
+    "newer": lambda path, members: pack(path, manifest_with(members, format=2)),
+    "no format": lambda path, members: pack(path, manifest_with(members, format=None)),
+    "another kind": lambda path, members: pack(path, manifest_with(members, kind="recipes")),
+    "another study": lambda path, members: pack(path, manifest_with(members, study="two")),
+    "no list": lambda path, members: pack(path, manifest_with(members, members=[1]), sealed=False),
+    "not UTF-8": lambda path, members: pack(path, members | {"metrics.csv": "café".encode("latin-1")}),
+    "deep JSON": lambda path, members: pack(path, members | {"card.json": b"[" * 100_000}),
+    "a key twice": lambda path, members: pack(path, members | {"card.json": b'{"name": "a", "name": "b"}'}),
+    "card without a key": lambda path, members: pack(path, members | {"card.json": b'{"name": "a"}'}),
+    "name of a study": lambda path, members: pack(path, card_with(members, name="../../x")),
+    "name of a method": lambda p, m: pack(p, card_with(m, methods={"../x": {"label": "x", "kind": "trained"}})),
+    "long label": lambda p, m: pack(p, card_with(m, methods={"a": {"label": "x" * 10_000, "kind": "trained"}})),
+    "confidence": lambda path, members: pack(path, card_with(members, confidence=float(10**300))),
+    "metric": lambda path, members: pack(path, card_with(members, metrics={"origin": "__class__"})),
+    "no methods": lambda path, members: pack(path, card_with(members, methods={})),
+    "formula in a number": lambda p, m: pack(p, m | {"metrics.csv": m["metrics.csv"].replace(b",200,", b",=1+1,", 1)}),
+    "run that is none": lambda path, members: pack(path, members | {"runs/a/seed0/run.json": b"[]"}),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_file_is_refused_by_name_and_does_nothing(home, capsys, case):
+    path, before = home / "bad.rewind.zip", {*home.parent.rglob("*")}
+    HOSTILE[case](path, members_of(home / "one.rewind.zip"))
+    assert main(["board", "one.rewind.zip", "bad.rewind.zip"]) == 1
+    said = capsys.readouterr().err
+    assert (
+        said.startswith("error: bad.rewind.zip") and "Traceback" not in said and "/tmp" not in said.replace("'/tmp", "")
+    )
+    expect_message(said)
+    assert {*home.parent.rglob("*")} - before == {path}, "nothing is written"
+
+
+NASTY = ("inf", "-1", "1e300", "1e-300", "0.5", "19", "", "x", "9" * 400)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("file", ["metrics.csv", "statistics/intervals.csv", "statistics/ranks.csv"])
+def test_no_number_of_others_crashes_the_board(home, capsys, file):
+    """Every number of a file is replaced by every nasty one: the board is written, or the file is refused by name."""
+    members = members_of(home / "one.rewind.zip")
+    header, first, *rest = members[file].decode().splitlines()
+    outcomes = set()
+    for column in range(len(header.split(","))):
+        for value in NASTY:
+            cells = first.split(",")
+            cells[column] = value
+            pack(home / "odd.rewind.zip", members | {file: "\n".join([header, ",".join(cells), *rest, ""]).encode()})
+            outcomes.add(code := main(["board", "odd.rewind.zip"]))
+            said = capsys.readouterr().err
+            assert code == 0 or said.startswith("error: odd.rewind.zip"), (header.split(",")[column], value, said)
+            if code == 0:
+                json.loads((home / "board/board.json").read_text(), parse_constant=pytest.fail)
+    assert outcomes == {0, 1}
+
+
+def test_large_members_and_many_are_refused_before_they_are_read(home, capsys, monkeypatch):
+    monkeypatch.setattr(share, "MAX_READ_BYTES", 1000)
+    assert main(["board", "one.rewind.zip"]) == 1
+    expect_message(capsys.readouterr().err, varying=r"'.*' ?: [\d,]+ bytes")
+    monkeypatch.undo()
+    monkeypatch.setattr(share, "MAX_MEMBERS", 3)
+    monkeypatch.chdir(home)
+    assert main(["board", "one.rewind.zip"]) == 1
+    expect_message(capsys.readouterr().err, varying=r"\([\d,]+\)")
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>", "\u202egnp.exe"]
+)
+def test_text_of_others_stays_text(home, capsys, text):
+    members = members_of(home / "one.rewind.zip")
+    methods = {name: {"label": f"{text}{name}", "kind": "trained"} for name in ("a", "b", "chance")}
+    pack(home / "odd.rewind.zip", card_with(members, methods=methods, title=text, pretraining=text))
+    assert main(["board", "odd.rewind.zip"]) == 0
+    assert text not in capsys.readouterr().out or "<" in text, "a terminal gets no control characters"
+    page = (home / "board/index.html").read_text()
+    reader = Reader(page)
+    assert len(reader.scripts) == 2 and not [a for a in reader.addresses if not a.startswith(("#", "data:"))]
+    assert "<script>alert" not in page and "<img" not in page
+
+
+def test_a_device_or_a_folder_is_no_shared_file(home, capsys):
+    os.mkfifo(home / "pipe.zip")
+    (home / "folder.zip").mkdir()
+    for name in ("pipe.zip", "folder.zip", "missing.zip"):
+        assert main(["board", name]) == 1
+        expect_error(capsys.readouterr().err, name)
+
+
+def test_reading_needs_no_more_memory_than_the_texts_of_a_board(home):
+    """Members that a board does not read are compared in parts."""
+    large = io.BytesIO(b"0" * 3_000_000).getvalue()
+    pack(home / "large.rewind.zip", members_of(home / "one.rewind.zip") | {"ranks/a/seed0.parquet": large})
+    with share.opened_share(home / "large.rewind.zip") as opened:
+        assert not list(opened.folder.rglob("*.parquet")) and (opened.folder / "metrics.csv").is_file()
+        folder = opened.folder
+    assert not folder.exists()
