@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ import torch
 from safetensors.torch import save_file
 
 import rewind
+from board_studies import card, write_results
 from field_files import write_field_files
 from messages import expect_message, refusal
 from rewind.cli.init.command import _is_exported_run
@@ -46,6 +48,7 @@ from rewind.data.readers import NpzArchive, read_embedding_file, read_score_file
 from rewind.data.score_matrix import open_scores
 from rewind.errors import RewindError
 from rewind.exports.mteb import import_predictions
+from rewind.exports.share import opened_share, share_study
 from rewind.io import strict
 from rewind.io.files import read_csv, read_json, reading_user_file, require_regular_file
 from rewind.io.strict import read_user_text
@@ -237,6 +240,17 @@ class Form(torch.nn.Linear):
 
     def check_state(self, state: dict[str, Any], where: str) -> None:
         """Nothing."""
+
+
+def shared(path: Path) -> None:
+    with opened_share(path):
+        pass
+
+
+def shared_study(path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_results(Path(folder, "one"), {"a": 80.0}, seeds=1, settings=("test",))
+        share_study(Path(folder, "one"), card("one", {"a": "trained"}), path)
 
 
 def accepted(path: Path) -> None:
@@ -539,6 +553,7 @@ READERS: dict[str, Reader] = {
         "r.csv", read_csv, bytes_of("a,b\n1,2\n"), {"quotes": bytes_of('a,b\n"1,2\n')}, cut=False
     ),
     "JSON of results": Reader("r.json", read_json, bytes_of('{"a": 1}'), {"deep": LISTS["deep"]} | NUMBER),
+    "shared study": Reader("s.rewind.zip", shared, shared_study),
     "accepted.json": Reader("accepted.json", accepted, bytes_of("[]"), LISTS),
     "similarity": Reader("seed0.npz", similarity, npz_of(**SCORES), {"a bit flipped": damaged(npz_of(**SCORES), 0.1)}),
     "ranks": Reader("seed0.parquet", ranks, parquet_of(query_id=["a"]), cut=True),
@@ -748,6 +763,7 @@ INSIDE = {
     "workflow/checksums.py": "catches whatever libraries raise",
     "io/files.py:require_intact_archive": "is a guard itself",
     "io/files.py:write_stored_npz": "writes",
+    "exports/share.py:share_study": "writes",
     "data/readers.py:find_stored_rows": "called inside of a guard: read_embedding_file",
     "video/shards.py:check_csv": "is a guard itself; who reads the table says the rest",
     # Of installed packages, and of what this process or an earlier one wrote for itself.

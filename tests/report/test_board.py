@@ -10,12 +10,14 @@ import pandas as pd
 import pytest
 
 from board_studies import card, finished, write_results
+from checkout import ROOT
 from messages import refusal
 from page_reader import Reader
+from rewind.config import Study, load_dataset
 from rewind.io.files import read_csv, read_spreadsheet
 from rewind.report.board.ranking import OWN, WIDENED, rank_cells, ranks_of_intervals, widen_interval
 from rewind.report.board.site import Board
-from rewind.report.board.studies import TRAINED, MethodCard, read_board_study
+from rewind.report.board.studies import BASELINE, COMPARED, TRAINED, ZERO_SHOT, MethodCard, read_board_study, study_card
 from rewind.statistics.inference import mean_inference
 from rewind.statistics.variance import variance_components
 
@@ -196,3 +198,15 @@ def test_broken_results_are_refused_by_file_and_row(tmp_path):
         path.write_text(content)
         with refusal("results/one/runs/a/seed1/run.json"):
             read_board_study(folder, names, 0)
+
+
+def test_a_method_is_of_the_kind_that_its_study_makes_of_it():
+    data = load_dataset("shapes", ROOT / "config/datasets")
+
+    def kinds(**models: str) -> dict[str, str]:
+        methods = {name: {"model": model} for name, model in models.items()}
+        study = Study(name="s", dataset="shapes", methods=methods, sanity=None)
+        return {name: method.kind for name, method in study_card(study, data).methods.items()}
+
+    assert kinds(a="clip4clip", r="ridge", z="zero_shot") == {"a": TRAINED, "r": BASELINE, "z": ZERO_SHOT}
+    assert kinds(r="ridge", c="chance") == {"r": COMPARED, "c": BASELINE}, "a study of baselines compares them"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import stat
 import struct
 import tempfile
@@ -125,15 +126,18 @@ def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False
         "data": sorted(set(digests.values()) - {""}),
         "members": members,
     }
-    with atomic_write(out) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-        for name, text in {MANIFEST: _json_text(manifest), **texts}.items():
-            archive.writestr(_member_info(name), text.encode())
-        for name, path in files.items():
-            with path.open("rb") as source, archive.open(_member_info(name), "w", force_zip64=True) as target:
-                while block := source.read(1 << 20):
-                    target.write(block)
-    with opened_share(out):  # what was written can be read, or nobody is handed it
-        pass
+    with atomic_write(out) as temporary:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+            for name, text in {MANIFEST: _json_text(manifest), **texts}.items():
+                archive.writestr(_member_info(name), text.encode())
+            for name, path in files.items():
+                with path.open("rb") as source, archive.open(_member_info(name), "w", force_zip64=True) as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
+        try:
+            with opened_share(temporary):  # what cannot be read again is not handed out
+                pass
+        except RewindError as error:
+            raise RewindError(str(error).replace(str(temporary), str(out))) from error
     return [MANIFEST, *members]
 
 

@@ -24,7 +24,9 @@ const apply = () => {
   }
   document.getElementById("shown").textContent = `${count} of ${bodyRows.length} methods`;
   const kept = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value)).toString();
-  history.replaceState(null, "", kept ? `#?${kept}` : location.hash.startsWith("#?") ? location.pathname : location.href);
+  try {
+    history.replaceState(null, "", kept ? `#?${kept}` : location.hash.startsWith("#?") ? "#board" : location.href);
+  } catch { /* a browser may refuse it to a page from a disk; the filters work all the same */ }
 };
 
 if (location.hash.startsWith("#?")) {

@@ -19,6 +19,7 @@ import pandas as pd
 
 from rewind.config import Dataset, Study
 from rewind.config.base import NAME_PATTERN
+from rewind.config.methods import ZERO_SHOT_MODELS
 from rewind.errors import RewindError
 from rewind.io.files import read_csv
 from rewind.io.strict import read_user_json
@@ -26,9 +27,10 @@ from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
 from rewind.report.setting_table import SETTING_TITLES
 from rewind.report.study import method_labels
 
-TRAINED, ZERO_SHOT, BASELINE = "trained", "zero-shot", "baseline"
-KINDS = (TRAINED, ZERO_SHOT, BASELINE)
-"""Kinds of methods: trained by gradient descent; scored as they are; what others are measured against."""
+TRAINED, ZERO_SHOT, COMPARED, BASELINE = "trained", "zero-shot", "compared baseline", "baseline"
+KINDS = (TRAINED, ZERO_SHOT, COMPARED, BASELINE)
+"""Kinds of methods: trained by gradient descent; scored as they are; neither, but compared by its study all the same;
+and what others are measured against, which has no rank."""
 
 DIRECTIONS = ("text_to_item", "item_to_text")
 MAX_LABEL_CHARACTERS = 200
@@ -94,12 +96,12 @@ class StudyCard:
 
 def study_card(study: Study, dataset: Dataset) -> StudyCard:
     """The card of a configured study."""
-    trained, compared, labels = study.trained(), study.compared_methods(), method_labels(study)
-    kinds = {
-        name: TRAINED if name in trained else ZERO_SHOT if name in compared and not _baselines_only(study) else BASELINE
-        for name in study.methods
-    }
-    keys = study.pretraining
+    labels, keys = method_labels(study), study.pretraining
+    kinds = dict.fromkeys(study.methods, BASELINE)
+    for name in study.compared_methods():
+        method = study.methods[name]
+        as_it_is = method.model in ZERO_SHOT_MODELS or method.precomputed or method.scored_as_it_is
+        kinds[name] = TRAINED if name in study.trained() else ZERO_SHOT if as_it_is else COMPARED
     return StudyCard(
         name=study.name,
         dataset=dataset.name,
@@ -111,11 +113,6 @@ def study_card(study: Study, dataset: Dataset) -> StudyCard:
         metrics=study.primary_metric_by_setting(),
         methods={name: MethodCard(labels[name], kinds[name]) for name in study.methods},
     )
-
-
-def _baselines_only(study: Study) -> bool:
-    """Whether a study compares its baselines, because it has nothing else."""
-    return not study.trained() and not study.fixed_methods()
 
 
 class _CardReader:
