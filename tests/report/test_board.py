@@ -170,6 +170,8 @@ def test_studies_of_one_name_are_told_apart(tmp_path):
     ]
     studies[1] = read_board_study(tmp_path / "y/results/one", studies[1].card, 1, "one.rewind.zip", shared=True)
     assert Board(studies).names == ["one (results/one)", "one (one.rewind.zip)"]
+    studies[1] = read_board_study(tmp_path / "y/results/one", studies[1].card, 1, "results/one")
+    assert Board(studies).names == ["one (1: results/one)", "one (2: results/one)"]
 
 
 def test_broken_results_are_refused_by_file_and_row(tmp_path):

@@ -106,11 +106,14 @@ class Board:
 
 
 def _study_names(studies: Sequence[BoardStudy]) -> list[str]:
+    """Names of studies; of those with one name, with their source, or numbered where that is the same too."""
     names = [study.card.name for study in studies]
-    return [
-        f"{name} ({study.source})" if names.count(name) > 1 else name
-        for name, study in zip(names, studies, strict=True)
+    full = [f"{study.card.name} ({study.source})" for study in studies]
+    numbered = [
+        text if full.count(text) == 1 else f"{study.card.name} ({full[:position].count(text) + 1}: {study.source})"
+        for position, (text, study) in enumerate(zip(full, studies, strict=True))
     ]
+    return [name if names.count(name) == 1 else long for name, long in zip(names, numbered, strict=True)]
 
 
 def _columns(cells: pd.DataFrame) -> list[BoardColumn]:
