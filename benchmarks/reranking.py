@@ -24,24 +24,25 @@ from rewind.platform import processor_name
 from rewind.provenance import environment
 
 ROOT = Path(__file__).resolve().parents[1]
-STUDY = "two_stages"
+STUDY = "two_stages_on_many"
 
 
 def write_study(folder: Path, clips: int, tops: list[int], epochs: int) -> None:
-    """The demo's study and data set with other methods, one seed, and more test clips."""
+    """The study ``two_stages`` with one seed, on more test clips."""
     for name in ("config", "workflow", "profiles"):
         shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
     shutil.copy(ROOT / "Snakefile", folder)
     dataset = yaml.safe_load((ROOT / "config/datasets/shapes.yaml").read_text())
     dataset["source"]["clips"]["test"] = clips
     (folder / "config/datasets/many_shapes.yaml").write_text(yaml.safe_dump(dataset))
-    demo = yaml.safe_load((ROOT / "config/studies/demo.yaml").read_text())
-    tight = demo["methods"]["tightTransf"]
-    methods = {"meanP": demo["methods"]["meanP"], "tightTransf": tight}
-    methods |= {f"top{top}": tight | {"rerank": {"first": "meanP", "top": top}} for top in tops}
-    demo["training"]["epochs"] = epochs
-    study = {key: demo[key] for key in ("backbone", "frames", "text", "pretraining", "training")}
-    study |= {"dataset": "many_shapes", "methods": methods, "seeds": [0], "sanity": None, "sweep": None}
+    study = yaml.safe_load((ROOT / "config/studies/two_stages.yaml").read_text())
+    first = study["methods"].pop("top20")
+    del study["methods"]["chance"]
+    for top in tops:
+        rerank = {"label": f"tightTransf of {top}", "rerank": {"first": "meanP", "top": top}}
+        study["methods"][f"top{top}"] = first | rerank
+    study["training"]["epochs"] = epochs
+    study |= {"dataset": "many_shapes", "seeds": [0]}
     (folder / f"config/studies/{STUDY}.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
 
 

@@ -328,9 +328,9 @@ FAULTS = (
     ),
     Fault(
         "binary-swapped",
-        "evaluation/twins.py",
-        "np.stack([own, twin_columns(item_ids)[own]], axis=1)",
-        "np.stack([twin_columns(item_ids)[own], own], axis=1)",
+        "evaluation/ranking.py",
+        "truth, rival = pairs.own[search.queries], pairs.twin[search.rivals]",
+        "rival, truth = pairs.own[search.queries], pairs.twin[search.rivals]",
         "ranking api",
         "the twin is taken for the truth",
     ),
