@@ -79,7 +79,7 @@ def test_every_method_of_every_study_has_inputs_keys_and_code(name):
     plan = plan_of(name, evaluation={"zero_shot": None})
     for method, seed in plan.runs():
         by_kind = {"trained": plan.train_inputs, "untrained": plan.untrained_inputs, "blind": plan.blind_inputs}
-        inputs = by_kind[plan.kind_of_run(method)]
+        inputs = (by_kind | {"reranked": plan.train_inputs})[plan.kind_of_run(method)]
         assert inputs(method, seed)["item_table"] == f"results/data/{plan.keys.dataset}/items.csv"
         assert plan.scored_inputs(method, seed)["model"] == f"results/{name}/runs/{method}/seed{seed}/model.safetensors"
         assert plan.run_spec(method, seed)["method"]["model"] == plan.method(method).model
@@ -87,7 +87,10 @@ def test_every_method_of_every_study_has_inputs_keys_and_code(name):
             "how it was trained is no part of scoring"
         )
         assert plan.code_dependencies("similarity", method, seed).modules
-    assert len(plan.similarity_files()) == len(plan.rank_files()) == len(plan.runs())
+    reranked = [run for run in plan.runs() if plan.kind_of_run(run[0]) == "reranked"]
+    assert len(plan.similarity_files()) + len(reranked) == len(plan.rank_files()) == len(plan.runs())
+    for method, seed in reranked:
+        assert plan.rerank_inputs(method, seed)["first"] in plan.similarity_files()
     assert f"results/{name}/tables" in plan.targets() and f"results/{name}/trec" in plan.targets_on_request()
 
 
@@ -158,7 +161,9 @@ def test_a_pattern_tells_runs_that_learn_nothing_by_their_study_and_method():
     """The same method may be trained in one study and precomputed in another."""
     plan = WorkflowPlan(*load_all())
     path = r"results/(?P<study>{})/ranks/(?P<method>.+)/seed\d+\.json"
-    patterns = {kind: re.compile(path.format(plan.studies_with(kind))) for kind in ("trained", "untrained", "blind")}
+    patterns = {
+        kind: re.compile(path.format(plan.studies_with(kind))) for kind in ("trained", "untrained", "blind", "reranked")
+    }
     for name, study in plan.studies.items():
         for method, seed in study.runs():
             file = f"results/{name}/ranks/{method}/seed{seed}.json"
