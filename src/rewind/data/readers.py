@@ -178,10 +178,8 @@ class NpzArchive:
 
 
 def _read_member_header(stream: IO[bytes], name: str, size: int, where: str) -> NpzMember:
-    formats = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
-        version = np.lib.format.read_magic(stream)
-        shape, by_column, dtype = formats[version](stream)
+        shape, by_column, dtype = read_npy_header(stream)
     except (ValueError, KeyError, TypeError, SyntaxError) as error:
         raise RewindError(f"{where}: {name!r} is not a NumPy array ({error}).") from error
     offset = stream.tell()
@@ -359,6 +357,12 @@ def open_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
 _LOCAL_HEADER_BYTES = 30  # of a member of a zip file, before its name
 
 
+def read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape of an array, whether it is stored column by column (Fortran's order), and dtype."""
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    return read[np.lib.format.read_magic(stream)](stream)
+
+
 def stored_content(file: BinaryIO, member: zipfile.ZipInfo) -> int:
     """Where in an archive the content of a member begins that is not compressed.
 
@@ -404,13 +408,12 @@ def find_stored_rows(path: Path, name: str, least: int) -> StoredRows | None:
     Raises:
         zipfile.BadZipFile: for a damaged file.
     """
-    formats = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
         member = archive.getinfo(f"{name}.npy")
         if member.compress_type != zipfile.ZIP_STORED or member.file_size < least:
             return None
         with archive.open(member) as stream:
-            shape, by_column, dtype = formats[np.lib.format.read_magic(stream)](stream)
+            shape, by_column, dtype = read_npy_header(stream)
             header_bytes = stream.tell()
             if len(shape) != 2 or by_column or dtype.hasobject:
                 return None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from rewind.data.readers import MISSING_SCORE, stored_content
+from rewind.data.readers import MISSING_SCORE, read_npy_header, stored_content
 from rewind.io.files import ArrayParts, reading_user_file, write_npz, write_stored_npz
 
 MAX_SCORES_IN_MEMORY = 2**26
@@ -93,13 +93,14 @@ def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> Labelled
         with zipfile.ZipFile(path) as packed:
             member = packed.getinfo(f"{_ARRAY_NAME}.npy")
             with packed.open(member) as stream:
-                shape, fortran_order, dtype = _read_npy_header(stream)
+                header, fortran_order, dtype = read_npy_header(stream)
+                shape = cast("tuple[int, int]", header)
                 header_bytes = stream.tell()
                 if header_bytes + shape[0] * shape[1] * dtype.itemsize != member.file_size:
                     raise ValueError(f"{shape[0]} x {shape[1]} scores do not fit {member.file_size} bytes")
                 if shape == (len(queries), 1):  # all items score the same, see write_score_rows
                     column = np.frombuffer(stream.read(), dtype).reshape(shape)
-                    return LabelledScores(np.broadcast_to(column, (len(queries), len(gallery))), queries, gallery)
+                    return LabelledScores(repeat_column(column, len(gallery)), queries, gallery)
                 if not fortran_order and member.compress_type == zipfile.ZIP_STORED:
                     archive_file = open(path, "rb")  # noqa: SIM115 the matrix closes it
                     start = stored_content(archive_file, member) + header_bytes
@@ -113,6 +114,15 @@ def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> Labelled
         # Stored column by column, which no part of Rewind writes: read as an array after all.
         with np.load(path, allow_pickle=False) as archive:
             return LabelledScores(archive[_ARRAY_NAME], queries, gallery)
+
+
+def repeat_column(scores: np.ndarray, items: int) -> np.ndarray:
+    """A matrix of ``items`` columns: the one that :func:`write_score_rows` wrote for all, or the matrix itself.
+
+    >>> repeat_column(np.zeros((2, 1)), 3).shape, repeat_column(np.zeros((2, 4)), 3).shape
+    ((2, 3), (2, 4))
+    """
+    return np.broadcast_to(scores, (len(scores), items)) if scores.shape[1] == 1 else scores
 
 
 def fill_missing_scores(matrix: Any) -> Any:
@@ -243,10 +253,3 @@ def _write_at(file: Any, values: np.ndarray, offset: int) -> None:
     while len(view):  # a call may write less
         count = os.pwrite(file.fileno(), view, offset)
         view, offset = view[count:], offset + count
-
-
-def _read_npy_header(stream: Any) -> tuple[tuple[int, int], bool, np.dtype]:
-    """Shape, whether it is stored column by column (Fortran's order), and dtype."""
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    header = read[np.lib.format.read_magic(stream)](stream)
-    return cast("tuple[tuple[int, int], bool, np.dtype]", header)  # a matrix: two dimensions

@@ -56,46 +56,39 @@ def compute_embeddings(
         device: where it is computed.
         workers: decoding processes.
     """
-    captions, items, space = _encode(retriever, text, inputs, keys, device, workers)
-    if space == "none":
-        return RetrievalEmbeddings(np.zeros((len(text), 0), np.float32), np.zeros((len(inputs), 0), np.float32), space)
-    text_vectors, item_vectors = (np.concatenate(list(parts)) for parts in _vector_parts(retriever, captions, items))
-    return RetrievalEmbeddings(text_vectors, item_vectors, space)
+    text_parts, item_parts, space = _vector_parts(retriever, text, inputs, keys, device, workers)
+    return RetrievalEmbeddings(np.concatenate(list(text_parts)), np.concatenate(list(item_parts)), space)
 
 
-def _encode(
+def _vector_parts(
     retriever: Retriever, text: PreparedText, inputs: FrameSource, keys: Evaluation, device: torch.device, workers: int
-) -> tuple[Features, Features, str]:
-    """Features of all captions and of all items, and the space of their vectors."""
+) -> tuple[Iterator[np.ndarray], Iterator[np.ndarray], str]:
+    """Float32 vectors of captions and of items, some rows at a time, and their space."""
     retriever.eval().to(device)
     size = keys.batch_size
     captions = encode_all_texts(lambda batch: pool_features(retriever.encode_text(batch)), text, size, device)
     items = encode_all_items(
         lambda batch: pool_features(retriever.encode_items(batch)), inputs, size, device, workers=workers
     )
-    return captions, items, _embedding_space(retriever, captions, items)
-
-
-def _vector_parts(
-    retriever: Retriever, captions: Features, items: Features
-) -> tuple[Iterator[np.ndarray], Iterator[np.ndarray]]:
-    """Float32 vectors of captions and of items, some rows at a time."""
-    compared = retriever.compares_vectors and "mean" not in items  # features may not have unit length
+    space = _embedding_space(retriever, captions, items)
 
     def parts(side: int) -> Iterator[np.ndarray]:
-        count = len(next(iter((captions, items)[side].values())))
+        count = (len(text), len(inputs))[side]
+        if space == "none":
+            yield np.zeros((count, 0), np.float32)
+            return
         for top in range(0, count, VECTORS_AT_ONCE):
             rows = slice(top, top + VECTORS_AT_ONCE)
             sides = [
                 {name: value[rows if number == side else slice(0, 1)] for name, value in features.items()}
                 for number, features in enumerate((captions, items))
             ]
-            if compared:
+            if space == "joint" and retriever.compares_vectors:  # features may not have unit length
                 yield retriever.vectors(*sides)[side].numpy()
             else:
-                yield cast(Tensor, _single_vector(sides[side])).numpy()
+                yield cast(Tensor, _single_vector(sides[side])).numpy()  # or the space would be `none`
 
-    return parts(0), parts(1)
+    return parts(0), parts(1), space
 
 
 def pool_features(features: Features) -> Features:
@@ -146,9 +139,6 @@ def write_run_vectors(data: RunData, model: str, result: str) -> None:
         write_npz(result, text=vectors.text, items=vectors.items, space=vectors.space, **ids)
         return
     with torch.inference_mode():
-        captions, items, space = _encode(retriever, split.text, split.inputs, keys, device, split.workers)
-        sides = [ArrayParts(len(rows), iter([np.zeros((len(rows), 0), np.float32)])) for rows in ids.values()]
-        if space != "none":
-            parts = _vector_parts(retriever, captions, items)
-            sides = [ArrayParts(len(rows), side) for rows, side in zip(ids.values(), parts, strict=True)]
-        write_stored_npz(result, text=sides[0], items=sides[1], space=np.array(space), **ids)
+        text, items, space = _vector_parts(retriever, split.text, split.inputs, keys, device, split.workers)
+        sides = {"text": ArrayParts(len(split.captions), text), "items": ArrayParts(len(split.items), items)}
+        write_stored_npz(result, **sides, space=np.array(space), **ids)

@@ -196,7 +196,7 @@ def _pair_kinds(
     similarity: Any, captions: pd.DataFrame, items: pd.DataFrame
 ) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
     """Kinds of pairs that have a score, and kinds that exist in the data."""
-    own = _positions(items["item_id"])[captions["video_id"]].to_numpy()
+    own = own_columns(captions["video_id"], items)
     is_twin = items["reversed"].to_numpy() == 1
     item_masks = ((ORIGINAL_ITEMS, ~is_twin), (TWIN_ITEMS, is_twin))
     scored: set[tuple[str, str]] = set()
@@ -300,7 +300,7 @@ def rank_searches(
         for setting in settings
         for direction in directions
     ]
-    own = _positions(items["item_id"])[captions["video_id"]].to_numpy()
+    own = own_columns(captions["video_id"], items)
     # Two passes over the matrix, which may be a file: the second compares all scores with those of the truths.
     pairs = pair_scores(similarity, own, twin_columns(items["item_id"].tolist()))
     _refuse_invalid(pairs, captions, items, where)
@@ -468,7 +468,7 @@ def make_search(
         rivals = selection.captions if direction == "text_to_item" else rows[:, 1]
         return Search(selection, direction, selection.captions, clusters[columns[:, 0]], BINARY_GALLERY, rivals)
     if direction == "text_to_item":
-        own = _positions(items["item_id"])[texts].to_numpy()
+        own = own_columns(texts, items)
         return Search(selection, direction, selection.captions, clusters[own], len(selection.items))
     # An item without a caption is not a query: nothing is correct for it.
     queries = selection.items[is_among(items["item_id"], texts)[selection.items]]
@@ -578,6 +578,10 @@ def share_of_near_ties(truth: np.ndarray, rival: np.ndarray) -> float:
     return float(((difference > 0) & (difference < limit)).mean())
 
 
-def _positions(ids: pd.Series) -> pd.Series:
-    """id → its position in a column of a table."""
-    return pd.Series(np.arange(len(ids)), index=ids.to_numpy())
+def own_columns(videos: pd.Series, items: pd.DataFrame) -> np.ndarray:
+    """(n,) column of the item that each caption describes.
+
+    >>> own_columns(pd.Series(["b", "a"]), pd.DataFrame({"item_id": ["a", "b"]})).tolist()
+    [1, 0]
+    """
+    return pd.Series(np.arange(len(items)), index=items["item_id"].to_numpy())[videos].to_numpy()

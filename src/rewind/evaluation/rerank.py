@@ -22,6 +22,7 @@ from rewind.errors import RewindError
 from rewind.evaluation.ranking import (
     BEST_CAPTION,
     Search,
+    own_columns,
     rank_searches,
     row_blocks,
     searches_table,
@@ -188,7 +189,7 @@ def _rerank(
     features = encode_pairs(retriever, text, split.inputs, evaluation, device, world, split.workers)
     with explain_pairs(evaluation):
         scores = features.at(*np.divmod(pairs, len(items)), world)
-    own = pd.Series(np.arange(len(items)), index=items["item_id"].to_numpy())[captions["video_id"]].to_numpy()
+    own = own_columns(captions["video_id"], items)
     inside: dict[str, float] = {}
     near_ties = None
     for search, found in zip(searches, candidates, strict=True):

@@ -21,6 +21,7 @@ from pyarrow import csv
 from rewind.config.study import RunKey
 from rewind.data.captions import load_split
 from rewind.data.readers import MISSING_SCORE
+from rewind.data.score_matrix import repeat_column
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import (
     SettingSelection,
@@ -291,8 +292,7 @@ def _read_similarity(
         raise RewindError(f"{path}: no such file; evaluate this run first.")
     with reading_user_file(path, "npz", "evaluate this run again"), np.load(path, allow_pickle=False) as archive:
         scores, queries, gallery = archive["similarity"], archive["query_ids"], archive["item_ids"]
-    if scores.shape == (len(queries), 1):  # all items score the same, see rewind.data.score_matrix.write_score_rows
-        scores = np.broadcast_to(scores, (len(queries), len(gallery)))
+    scores = repeat_column(scores, len(gallery)) if scores.ndim == 2 else scores
     selected = []
     for table, column, names in ((captions, "caption_id", queries), (items, "item_id", gallery)):
         unknown = np.setdiff1d(names, table[column].to_numpy(dtype=str))

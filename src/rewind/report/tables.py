@@ -374,25 +374,11 @@ def order_csv_rows(results: Results) -> pd.DataFrame:
 
 def order_layout(inputs: TableInputs, setting: str = "") -> Table:
     """A row per method: its value on clips as they are, and what each control costs."""
-    results = inputs.results
-    rows = order_csv_rows(results)
-    metric, where = results.deciding(rows["setting"].iloc[0]), rows["setting"].iloc[0]
-    shown = rows[rows["metric"] == metric]
-    controls, lines = _control_lines(shown, results, CONTROL_TITLES, metric)
-    return Table(
-        "Order",
-        f"{setting_title(inputs.dataset, where)}: {metric} that frames in another order cost",
-        slug(inputs.dataset, where, "order"),
-        (
-            Column("Method", number=False),
-            Column(f"{metric}, as is", better_arrow(metric)),
-            *(Column(CONTROL_TITLES[control]) for control in controls),
-        ),
-        (RowGroup("", lines),),
-        notes.order_key(
-            inputs.facts, confidence_percent(results.confidence), int(rows["family"].max()), _order_blind(rows)
-        ),
+    results, rows = inputs.results, order_csv_rows(inputs.results)
+    key = notes.order_key(
+        inputs.facts, confidence_percent(results.confidence), int(rows["family"].max()), _order_blind(rows)
     )
+    return _control_table(inputs, rows, "Order", "that frames in another order cost", "order", CONTROL_TITLES, key)
 
 
 def _order_blind(rows: pd.DataFrame) -> list[str]:
@@ -400,26 +386,50 @@ def _order_blind(rows: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(rows.loc[rows["identical"] == 1, "label"]))
 
 
-def _control_lines(
-    rows: pd.DataFrame, results: Results, titles: Mapping[str, str], metric: str, sign: int = 1
-) -> tuple[list[str], tuple[tuple[Cell, ...], ...]]:
-    """The controls that a table of a metric has, and its lines: a method's value and the difference of each control.
+def _control_table(
+    inputs: TableInputs,
+    rows: pd.DataFrame,
+    label: str,
+    what: str,
+    name: str,
+    titles: Mapping[str, str],
+    key: str,
+    sign: int = 1,
+) -> Table:
+    """A row per method: its value in the deciding metric, and the difference under each control.
 
     Args:
-        rows: of one metric, in the form of :func:`rewind.statistics.order.order_table`.
-        results: of the study.
+        inputs: of all tables.
+        rows: in the form of :func:`rewind.statistics.order.order_table`.
+        label: of the table, before its title.
+        what: words of the title behind the metric.
+        name: of the table in references.
         titles: control → title, in the order of columns.
-        metric: of the rows.
+        key: what stands below it in a terminal.
         sign: 1 where a loss is shown, -1 where a gain is.
     """
-    controls = [control for control in titles if control in set(rows["control"])]
+    results, where = inputs.results, rows["setting"].iloc[0]
+    metric = results.deciding(where)
+    shown = rows[rows["metric"] == metric]
+    controls = [control for control in titles if control in set(shown["control"])]
     lines = []
-    for method in dict.fromkeys(rows["method"]):
-        cells = {row.control: row for row in rows[rows["method"] == method].itertuples()}
+    for method in dict.fromkeys(shown["method"]):
+        cells = {row.control: row for row in shown[shown["method"] == method].itertuples()}
         value = number_cell(next(iter(cells.values())).estimate, metric_decimals(metric))
         changes = (_control_cell(cells.get(control), results, metric, sign) for control in controls)
         lines.append((Cell(results.labels[method]), value, *changes))
-    return controls, tuple(lines)
+    return Table(
+        label,
+        f"{setting_title(inputs.dataset, where)}: {metric} {what}",
+        slug(inputs.dataset, where, name),
+        (
+            Column("Method", number=False),
+            Column(f"{metric}, as is", better_arrow(metric)),
+            *(Column(titles[control]) for control in controls),
+        ),
+        (RowGroup("", tuple(lines)),),
+        key,
+    )
 
 
 def _control_cell(row: Any, results: Results, metric: str, sign: int) -> Cell:
@@ -466,29 +476,11 @@ def transductive_csv_rows(results: Results) -> pd.DataFrame:
 
 def transductive_layout(inputs: TableInputs, setting: str = "") -> Table:
     """A row per method: its value by its own scores, and the gain of each normalisation."""
-    results, rows = inputs.results, transductive_csv_rows(inputs.results)
-    where = rows["setting"].iloc[0]
-    metric = results.deciding(where)
-    shown = rows[rows["metric"] == metric]
-    names, lines = _control_lines(shown, results, NORMALISATION_TITLES, metric, sign=-1)
-    return Table(
-        "Sees the test set",
-        f"{setting_title(inputs.dataset, where)}: {metric} gained by normalising over all test captions",
-        slug(inputs.dataset, where, "transductive"),
-        (
-            Column("Method", number=False),
-            Column(f"{metric}, as is", better_arrow(metric)),
-            *(Column(NORMALISATION_TITLES[name]) for name in names),
-        ),
-        (RowGroup("", lines),),
-        notes.key_text(
-            [
-                TRANSDUCTIVE_WARNING,
-                "*: differs from 0, after Holm’s correction over "
-                f"{rows['family'].iloc[0]} pairs of a method and a normalisation",
-            ]
-        ),
-    )
+    rows = transductive_csv_rows(inputs.results)
+    family = f"{rows['family'].iloc[0]} pairs of a method and a normalisation"
+    key = notes.key_text([TRANSDUCTIVE_WARNING, f"*: differs from 0, after Holm’s correction over {family}"])
+    what = "gained by normalising over all test captions"
+    return _control_table(inputs, rows, "Sees the test set", what, "transductive", NORMALISATION_TITLES, key, sign=-1)
 
 
 TRANSDUCTIVE_WARNING = (
