@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -18,11 +19,16 @@ from encoder_families import CAPTIONS, CONTEXT, FAMILIES, FRAMES, T5, unigram_to
 from messages import refusal
 from rewind import optional_packages
 from rewind.config.methods import VectorOptions
+from rewind.data.captions import load_split
+from rewind.distributed import SINGLE_PROCESS
 from rewind.encoders import encode_vectors as job
 from rewind.encoders import frames, padding, transformers
+from rewind.encoders import score_candidates as score_candidates_module
 from rewind.encoders.base import build_encoder, check_encoder
 from rewind.encoders.encode_vectors import make_test_vectors
+from rewind.encoders.score_candidates import PairScorer, score_candidates
 from rewind.io.files import read_json
+from rewind.models.precomputed import load_precomputed
 
 SCORELESS = ("flava", "blip2")
 VIDEO = ("xclip", "videoprism")
@@ -350,3 +356,77 @@ def test_disagreement_is_in_cosines() -> None:
     other = cosines.copy()
     other[0, 0] += 0.3
     assert transformers.score_disagreement(cosines, 30 * other) > 0.05
+
+
+def _pairs_of(scored_pairs: str, model: Path, **more: Any):
+    return keys("transformers", model, **more).model_copy(update={"scored_pairs": scored_pairs})
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_chosen_pairs_have_the_scores_of_all_pairs(family, data: Path, tmp_path: Path, size: int) -> None:
+    make_test_vectors(_pairs_of("all", family("xclip")), data, "tiny", tmp_path / "all", "code")
+    split, whole = load_split(data, "tiny", "test"), loaded(tmp_path / "all")["similarity"]
+    rows, columns = np.array([5, 0, 0, 3, 2, 5]), np.array([1, 0, 3, 3, 0, 1])  # equal captions, a pair twice
+    scorer = PairScorer(_pairs_of("candidates", family("xclip"), batch_size=size), tmp_path / "state", "code")
+    captions = split.captions["caption"].tolist()
+    what = scorer, data, split.items, captions, rows, columns
+    found, notes = score_candidates(*what, SINGLE_PROCESS)
+    np.testing.assert_allclose(found, whole[rows, columns], rtol=0, atol=1e-5)
+    assert notes == [] and found[0] == found[5]
+
+    # A shard of other pairs is made again.
+    fewer, _ = score_candidates(scorer, data, split.items, captions, rows[1:3], columns[1:3], SINGLE_PROCESS)
+    np.testing.assert_allclose(fewer, found[1:3], rtol=0, atol=1e-5)
+
+
+def test_a_killed_job_scores_no_shard_of_pairs_again(family, data: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(score_candidates_module, "FAMILIES_PER_SHARD", 1)
+    scorer = PairScorer(_pairs_of("candidates", family("xclip")), tmp_path, "code")
+    split = load_split(data, "tiny", "test")
+    rows, columns = (part.ravel() for part in np.indices((len(split.captions), len(split.items))))
+    what = scorer, data, split.items, split.captions["caption"].tolist(), rows, columns, SINGLE_PROCESS
+    whole, _ = score_candidates(*what)
+    parts = sorted(tmp_path.glob("pairs-*.npz"))
+    assert [path.name for path in parts] == ["pairs-00000.npz", "pairs-00001.npz", "pairs-00002.npz"]
+    parts[1].write_bytes(parts[1].read_bytes()[:50])  # as damaged
+    times = {path.name: path.stat().st_mtime_ns for path in parts}
+    again, _ = score_candidates(*what)
+    made = [path.name for path in parts if path.stat().st_mtime_ns != times[path.name]]
+    assert made == ["pairs-00001.npz"] and (again == whole).all()
+
+
+def test_before_its_pairs_are_known_such_a_model_has_ids_alone(family, data: Path, tmp_path: Path) -> None:
+    make_test_vectors(_pairs_of("candidates", family("xclip")), data, "tiny", tmp_path, "code")
+    assert sorted(loaded(tmp_path)) == ["item_ids", "query_ids"]
+    record = read_json(tmp_path / "record.json")
+    assert record["pairs"] is True and record["captions"] == 6 and record["seconds"]["items"] == 0
+    assert any("own forward" in note for note in record["notes"])
+    made = VectorOptions(captions=str(tmp_path / "captions.npz"), items=str(tmp_path / "items.npz"))
+    model = load_precomputed(made)
+    assert type(model).__name__ == "UnscoredPairs" and len(model.known_items()) == 6
+    with refusal(str(tmp_path / "captions.npz")):
+        model.from_captions(pd.DataFrame({"item_id": ["nobody"]}), pd.DataFrame({"caption_id": []}))
+
+
+def test_a_model_with_vectors_makes_them_whoever_asks(family, data: Path, tmp_path: Path) -> None:
+    for scored_pairs in ("all", "candidates"):
+        encoding = _pairs_of(scored_pairs, family("clip"))
+        make_test_vectors(encoding, data, "tiny", tmp_path / scored_pairs, "code")
+    assert (loaded(tmp_path / "all")["vectors"] == loaded(tmp_path / "candidates")["vectors"]).all()
+    with refusal("name: clip", varying=r"/\S+/(?=clip)"):
+        split, scorer = load_split(data, "tiny", "test"), PairScorer(encoding, tmp_path / "state", "code")
+        score_candidates(scorer, data, split.items, ["a"], np.array([0]), np.array([0]), SINGLE_PROCESS)
+
+
+@pytest.mark.parametrize(("scores", "message"), [("np.zeros((9, 9))", "shape"), ("np.full(shape, np.nan)", "finite")])
+def test_wrong_scores_of_chosen_pairs_are_refused(data: Path, tmp_path: Path, monkeypatch, scores, message) -> None:
+    (tmp_path / message).mkdir()
+    body = f"shape = (len(texts), len(clips)); return {scores}"
+    module = "import numpy as np\nclass Pairs:\n    pairs, notes, facts, packages = True, (), {}, ()\n"
+    module += f"    def score(self, texts, clips):\n        {body}\n"
+    (tmp_path / message / "broken.py").write_text(module + "\ndef build(encoding):\n    return Pairs()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    encoding = keys(f"{message}.broken", "x").model_copy(update={"scored_pairs": "candidates"})
+    split, scorer = load_split(data, "tiny", "test"), PairScorer(encoding, tmp_path / "state", "code")
+    with refusal("x"):
+        score_candidates(scorer, data, split.items, ["a"], np.array([0]), np.array([0]), SINGLE_PROCESS)

@@ -50,6 +50,14 @@ methods:
   xclip:
     model: vectors
     options: {encoder: transformers, name: xclip, batch_size: 5}
+  xclip_of_all:
+    model: vectors
+    options: {encoder: transformers, name: xclip, batch_size: 5}
+    rerank: {first: tiny, top: 1000}
+  xclip_of_two:
+    model: vectors
+    options: {encoder: transformers, name: xclip, batch_size: 5}
+    rerank: {first: tiny, top: 2}
 statistics: {resamples: 200}
 """
 OTHER = """
@@ -291,10 +299,25 @@ def test_the_row_of_x_clip_is_what_its_forward_gives(finished: Workflow, monkeyp
                 given = {**text, **processor(videos=pictures, return_tensors="pt")}
                 expected[row, column] = model.eval()(**given).logits_per_text.item()
     np.testing.assert_allclose(found[:7], expected[:7], rtol=0, atol=1e-5 * model.logit_scale.exp().item())
-    record = next(finished.folder.glob("results/data/shapes/vectors/transformers.xclip.*/record.json"))
-    assert read_json(record)["pairs"] is True
+    records = finished.folder.glob("results/data/shapes/vectors/transformers.xclip.*/record.json")
+    assert [read_json(record)["pairs"] for record in records] == [True, True]  # the one that re-ranks is the second
     notes = "".join(path.read_text() for path in (finished.folder / "results/named/tables").glob("*.md"))
     assert "scores of transformers xclip" in notes and "model's own forward" in notes
+
+
+@pytest.mark.workflow
+def test_a_model_by_name_scores_only_the_first_results_of_another(finished: Workflow) -> None:
+    results, vectors = finished.folder / "results/named", finished.folder / "results/data/shapes/vectors"
+    metrics = read_csv(results / "metrics.csv").drop(columns="seed").set_index("method")
+    pd.testing.assert_frame_equal(*(metrics.loc[[name]].reset_index(drop=True) for name in ("xclip", "xclip_of_all")))
+    arrays = [sorted(np.load(path / "captions.npz").files) for path in vectors.glob("transformers.xclip.*")]
+    assert sorted(arrays) == [["item_ids", "query_ids"], ["item_ids", "query_ids", "similarity"]]
+    said = read_json(results / "ranks/xclip_of_two/seed0.json")["reranked"]
+    queries, gallery = np.load(results / "similarity/xclip/seed0.npz")["similarity"].shape
+    assert 0 < said["pairs"] < queries * gallery and said["share"] == 100 * said["pairs"] / (queries * gallery)
+    notes = "".join(path.read_text() for path in (results / "tables").glob("*.md"))
+    assert "only the first 2 results of tiny" in " ".join(notes.split())
+    assert not (results / ".state/rerank/xclip_of_two.seed0").exists()
 
 
 @pytest.mark.workflow

@@ -84,10 +84,12 @@ rule rerank:
         spec=plan.evaluation_spec,
         dataset=plan.key("dataset"),
         rerank=plan.rerank_keys,
+        encoding=plan.reranking_encoder,
+        state="results/{study}/.state/rerank/{method}.seed{seed}",
         settings=plan.key("evaluation.settings"),
         directions=plan.key("evaluation.directions"),
         item_to_text=plan.key("evaluation.item_to_text"),
-        execution=plan.untracked("execution"),
+        execution=plan.untracked("reranking_execution"),
         metrics=plan.untracked("own_metrics"),
         code=plan.code("rerank"),
     script:

@@ -9,7 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from rewind.config.base import history, nested_models
 from rewind.config.dataset import Dataset
-from rewind.config.encoders import Encoding
+from rewind.config.encoders import EncoderOptions
 from rewind.config.study import Study
 
 INTRODUCTION = """# Configuration
@@ -44,7 +44,7 @@ def render_config_docs() -> str:
         "## Dataset files\n",
         *_render_model(Dataset, "", seen),
     ]
-    parts += ["## Options of `model: vectors` with an `encoder`\n", *_render_model(Encoding, "", seen)]
+    parts += ["## Options of `model: vectors` with an `encoder`\n", *_render_model(EncoderOptions, "", seen)]
     return "\n".join(parts)
 
 

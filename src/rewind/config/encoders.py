@@ -15,15 +15,8 @@ SCORING_OPTIONS = ("score", "captions", "items")
 LOCAL_PREFIX = "local-dir:"  # open_clip's prefix for a model in a local folder
 
 
-class Encoding(ConfigModel):
-    """A model by name, its frames and its numbers: what vectors of a data set's test split depend on.
-
-    >>> encoding = Encoding(encoder="open_clip", name="ViT-B-32", encoder_options={"pretrained": "openai"})
-    >>> encoding.title()
-    'open_clip ViT-B-32 (openai)'
-    >>> encoding.folder().startswith("open_clip.ViT-B-32.")
-    True
-    """
+class EncoderOptions(ConfigModel):
+    """A model by name, its frames and its numbers, as a study gives them."""
 
     encoder: str = required_field(
         "What loads the model: `open_clip`, `sentence_transformers`, `transformers` (CLIP, SigLIP, X-CLIP and the "
@@ -55,6 +48,23 @@ class Encoding(ConfigModel):
     )
     precision: Literal["fp32", "fp16", "bf16"] = config_field("fp32", "Numbers that the model computes with.")
     encoder_options: dict[str, Any] = config_field({}, "Further options of the encoder.")
+
+
+class Encoding(EncoderOptions):
+    """A model by name, its frames and its numbers: what vectors of a data set's test split depend on.
+
+    Attributes:
+        scored_pairs: of a model that scores a caption and a clip together: which pairs are scored here. A method with
+            ``rerank`` has ``candidates``, which its own job scores when they are known.
+
+    >>> encoding = Encoding(encoder="open_clip", name="ViT-B-32", encoder_options={"pretrained": "openai"})
+    >>> encoding.title()
+    'open_clip ViT-B-32 (openai)'
+    >>> encoding.folder().startswith("open_clip.ViT-B-32.")
+    True
+    """
+
+    scored_pairs: Literal["all", "candidates"] = config_field("all", "Which pairs are scored.", legacy_default="all")
 
     def folder(self) -> str:
         """Name of the folder of the vectors: readable, with a hash of everything that they depend on."""

@@ -342,8 +342,8 @@ def load_study(
     study = _validate(Study, _apply_untrained_defaults(raw, keys_in_file), path)
     try:
         return study.with_encoded_files()
-    except RewindError as error:
-        raise ConfigErrors({str(path): [str(error)]}, study) from None
+    except ConfigErrors as error:
+        raise ConfigErrors({str(path): error.files[""]}, error.draft, error.left_out) from None
 
 
 def _config_path(folder: str | Path, name: str) -> Path:

@@ -27,7 +27,7 @@ from rewind.config.base import (
     required_field,
 )
 from rewind.config.dataset import Split
-from rewind.config.encoders import SCORING_OPTIONS, Encoding
+from rewind.config.encoders import SCORING_OPTIONS, EncoderOptions, Encoding
 from rewind.config.evaluation import Evaluation
 from rewind.config.methods import (
     FILE_OPTIONS,
@@ -41,7 +41,7 @@ from rewind.config.methods import (
 )
 from rewind.config.report import Figures, Statistics, Tables, load_metrics
 from rewind.config.training import Sanity, Sweep, Training
-from rewind.errors import RewindError
+from rewind.errors import ConfigErrors, RewindError
 from rewind.ranking_metrics import ACCURACY_METRIC
 
 RunKey = tuple[str, int]
@@ -454,19 +454,21 @@ class Study(ConfigModel):
         >>> study.encodings()["named"].max_frames
         12
         """
-        named = [name for name, m in self.methods.items() if m.model == "vectors" and "encoder" in m.options]
-        return {name: self._encoding_of(name) for name in named}
+        return {name: self._encoding_of(name) for name in self._methods_by_name()}
+
+    def _methods_by_name(self) -> list[str]:
+        """Methods that name an encoder."""
+        return [name for name, m in self.methods.items() if m.model == "vectors" and "encoder" in m.options]
 
     def _encoding_of(self, name: str) -> Encoding:
         method, where = self.methods[name], f"methods.{name}"
         options = {option: value for option, value in method.options.items() if option not in SCORING_OPTIONS}
         if method.noise or self.frames.noise:
             raise RewindError(f"{where}.noise: an encoder reads clips; noise is only for models that are trained here.")
-        encoding = read_options(Encoding, options, f"{where}.options", f"{method.model} with an encoder")
+        given = read_options(EncoderOptions, options, f"{where}.options", f"{method.model} with an encoder")
         defaults = {key: getattr(self.frames, key) for key in ("max_frames", "sampling", "rate")}
-        encoding = encoding.model_copy(
-            update={key: value for key, value in defaults.items() if getattr(encoding, key) is None}
-        )
+        left_out = {key: value for key, value in defaults.items() if getattr(given, key) is None}
+        encoding = Encoding(**given.model_dump() | left_out, scored_pairs="candidates" if method.rerank else "all")
         for option, path in self._vector_files(encoding).items():
             # The same paths are allowed: `with_encoded_files` has put them there when a study is read again.
             if method.options.get(option, path) != path:
@@ -484,13 +486,20 @@ class Study(ConfigModel):
         """The study with the encoders' files in its methods' options: later stages read them like a user's own files.
 
         Raises:
-            RewindError: as :meth:`encodings`.
+            ConfigErrors: with what :meth:`encodings` refuses of every method; its draft has the files of all others.
         """
-        methods = dict(self.methods)
-        for name, encoding in self.encodings().items():
-            options = methods[name].options | self._vector_files(encoding)
-            methods[name] = methods[name].model_copy(update={"options": options})
-        return self.model_copy(update={"methods": methods})
+        methods, faults = dict(self.methods), dict[str, str]()
+        for name in self._methods_by_name():
+            try:
+                options = methods[name].options | self._vector_files(self._encoding_of(name))
+            except RewindError as error:
+                faults[name] = str(error).removesuffix(".")
+            else:
+                methods[name] = methods[name].model_copy(update={"options": options})
+        study = self.model_copy(update={"methods": methods})
+        if faults:
+            raise ConfigErrors({"": list(faults.values())}, study, [f"methods.{name}.options" for name in faults])
+        return study
 
     # Which pre-training a run starts from: one with its own seed, or one that all runs share
 

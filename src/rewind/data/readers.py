@@ -39,6 +39,7 @@ MAX_IDS_SHOWN = 3  # in a message
 MAX_SCORE = 3.4e38
 """Largest absolute value of a score: scores are kept in single precision."""
 SCORE_ARRAYS = ("similarity", "query_ids", "item_ids")
+UNSCORED_ARRAYS = SCORE_ARRAYS[1:]  # of a model by name whose pairs are scored by the job that re-ranks
 MISSING_SCORE = np.finfo(np.float32).min
 """Stands for a pair without a score in a run's matrix: finite, and below every possible score."""
 _DECOMPRESSORS = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}

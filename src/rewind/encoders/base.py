@@ -14,9 +14,10 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import numpy as np
+import torch
 
 from rewind import optional_packages
 from rewind.config.encoders import Encoding
@@ -96,6 +97,11 @@ class PairEncoder(Encoder):
         raise NotImplementedError
 
 
+def scores_pairs(encoder: Encoder) -> TypeGuard[PairEncoder]:
+    """Whether the model scores pairs; encoders of the user's own that compute vectors may lack the attribute."""
+    return getattr(encoder, "pairs", False)
+
+
 class FileEncoder(Protocol):
     """What an encoder with ``frames: model`` also has: its model reads files with a sampler of its own."""
 
@@ -132,6 +138,15 @@ def build_encoder(encoding: Encoding) -> Encoder:
             f"frames: model: {encoding.encoder} gives {encoding.name} frames that Rewind chose; set frames: rewind."
         )
     return encoder
+
+
+@contextlib.contextmanager
+def explain_out_of_memory() -> Iterator[None]:
+    """Around an encoder's work, which is kept in shards: a lack of GPU memory names the key to lower."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise RewindError("batch_size: GPU memory ran out; lower it. Finished shards are kept.") from error
 
 
 def check_encoder(encoding: Encoding) -> None:

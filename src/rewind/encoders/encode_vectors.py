@@ -5,31 +5,37 @@ Work is done in shards, which processes share and a killed job keeps.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 import numpy as np
-import torch
 
 from rewind.config.encoders import Encoding
 from rewind.data.captions import load_split
 from rewind.data.score_matrix import write_scores
 from rewind.distributed import World, join_process_group
 from rewind.encoders import shards
-from rewind.encoders.base import Encoder, EncoderOutput, FileEncoder, PairEncoder, build_encoder
-from rewind.encoders.frames import batched, count_mirrored_clips, group_families, read_families_ahead
+from rewind.encoders.base import (
+    Encoder,
+    EncoderOutput,
+    FileEncoder,
+    PairEncoder,
+    build_encoder,
+    explain_out_of_memory,
+    scores_pairs,
+)
+from rewind.encoders.frames import batched, count_mirrored_clips, group_families, mirror_notes, read_families_ahead
 from rewind.encoders.shards import EncodedShard
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
 from rewind.io.files import read_csv, reading_user_file, write_json, write_npz
 from rewind.progress import Progress
 from rewind.provenance import environment, hardware
-from rewind.video.shards import clip_identity
 from rewind.video.store_frames import ClipGroup, group_twins
 
 # A killed job loses one unfinished shard at most. Clips count together with their twins.
@@ -41,9 +47,10 @@ def make_test_vectors(keys: Encoding, data: Path, dataset: str, folder: Path, co
 
     Writes ``captions.npz``, ``items.npz`` and ``record.json`` into ``folder``. A model that scores pairs has no
     vectors: ``captions.npz`` then holds the scores, ``similarity`` (captions, items) with ``query_ids`` and
-    ``item_ids``, as a file of ``model: scores`` does, and ``items.npz`` the ids of items. Shards that an earlier,
-    killed call finished are kept if they depend on the same keys, code and files. Started by ``torchrun``, processes
-    share the shards.
+    ``item_ids``, as a file of ``model: scores`` does, and ``items.npz`` the ids of items. With ``scored_pairs:
+    candidates`` such a model scores nothing here (:mod:`rewind.encoders.score_candidates` does): ``captions.npz`` has
+    the ids alone, ``query_ids`` and ``item_ids``. Shards that an earlier, killed call finished are kept if they depend
+    on the same keys, code and files. Started by ``torchrun``, processes share the shards.
 
     Args:
         keys: the model and its frames.
@@ -88,7 +95,7 @@ def make_foil_vectors(keys: Encoding, captions: Path, foils: Path, result: Path)
     texts = list(dict.fromkeys(table["caption"]))
     progress, outputs = Progress("vectors", len(texts), "foils"), []
     for batch in batched(texts, keys.batch_size):
-        with _explain_out_of_memory():
+        with explain_out_of_memory():
             outputs.append(encoder.encode_texts(batch))
         progress.advance(len(batch))
     encoded = shards.make_vector_shard([_shorten(text) for text in texts], _concatenate(outputs), f"{keys.name}, foils")
@@ -112,15 +119,18 @@ class _ShardedEncoding:
         """Encode the shards of this rank that are not finished."""
         self.texts = texts
         text_shards, clip_shards = list(batched(texts, CAPTIONS_PER_SHARD)), list(batched(clips, CLIPS_PER_SHARD))
-        files = stable_hash([_file_identity(path) for path in self.keys.files()])
+        files = stable_hash([shards.file_identity(path) for path in self.keys.files()])
         for n, shard in enumerate(text_shards):
             self._add("captions", n, [files, shard])
         for n, families in enumerate(clip_shards):
             clips_of_shard = [clip for family in families for clip in family]
-            identities = [(clip.item_id, clip.reversed, _file_identity(clip.path)) for clip in clips_of_shard]
+            identities = [(clip.item_id, clip.reversed, shards.file_identity(clip.path)) for clip in clips_of_shard]
             self._add("items", n, [files, identities])
         self._make("captions", text_shards, self._texts, world)
-        self._make("items", clip_shards, self._clips, world)
+        if self.scores_later:
+            self.parts["items"] = []
+        else:
+            self._make("items", clip_shards, self._clips, world)
 
     def _make(self, kind: str, parts: list[Any], make: Callable[[Any, Progress], EncodedShard], world: World) -> None:
         """Encode this rank's shards of one kind, ``captions`` or ``items``."""
@@ -152,6 +162,12 @@ class _ShardedEncoding:
             print(f"{self.keys.encoder}: {self.keys.name} is loaded")
         return self._encoder
 
+    @functools.cached_property
+    def scores_later(self) -> bool:
+        """Whether the model scores pairs, which are not known yet; its own way of reading files has no pairs."""
+        choose = self.keys.scored_pairs == "candidates" and self.keys.frames == "rewind"
+        return choose and scores_pairs(self.encoder)
+
     def _add(self, kind: str, n: int, depends: Any) -> None:
         path = self.state / f"{kind}-{n:05}.npz"
         self.parts[kind].append(path)
@@ -165,12 +181,12 @@ class _ShardedEncoding:
 
     def _texts(self, texts: list[str], progress: Progress) -> EncodedShard:
         encoder, began, outputs = self.encoder, time.monotonic(), []
-        if _scores_pairs(encoder):
+        if scores_pairs(encoder):
             progress.advance(len(texts))
             shard = EncodedShard([_shorten(text) for text in texts], np.zeros((len(texts), 0), np.float32))
         else:
             for batch in batched(texts, self.keys.batch_size):
-                with _explain_out_of_memory():
+                with explain_out_of_memory():
                     outputs.append(encoder.encode_texts(batch))
                 progress.advance(len(batch))
             shard = shards.make_vector_shard(
@@ -185,18 +201,18 @@ class _ShardedEncoding:
         outputs: list[Any] = []  # vectors, or scores of pairs
         for families in group_families(read_families_ahead(clips, self.keys, self.threads), self.keys.batch_size):
             inputs = [value for family in families for value in family]
-            with _explain_out_of_memory():
+            with explain_out_of_memory():
                 if self.keys.frames == "model":
                     outputs.append(cast(FileEncoder, encoder).encode_files(inputs))  # build_encoder found the method
                 else:
                     outputs.append(
-                        self._scores(encoder, inputs) if _scores_pairs(encoder) else encoder.encode_clips(inputs)
+                        self._scores(encoder, inputs) if scores_pairs(encoder) else encoder.encode_clips(inputs)
                     )
                     mirrors += sum(map(count_mirrored_clips, families))
             progress.advance(len(inputs))
         ids = [clip.item_id for family in clips for clip in family]
         title = f"{self.keys.name}, items"
-        pairs = _scores_pairs(encoder)
+        pairs = scores_pairs(encoder)
         shard = (
             shards.make_score_shard(ids, self.texts, outputs, title)
             if pairs
@@ -219,23 +235,10 @@ class _ShardedEncoding:
         }
 
 
-def _scores_pairs(encoder: Encoder) -> TypeGuard[PairEncoder]:
-    """Whether the model scores pairs; encoders of the user's own that compute vectors may lack the attribute."""
-    return getattr(encoder, "pairs", False)
-
-
 def _concatenate(outputs: list[EncoderOutput]) -> EncoderOutput:
     if isinstance(outputs[0], list):
         return [vectors for output in outputs for vectors in output]
     return np.concatenate(outputs)
-
-
-@contextlib.contextmanager
-def _explain_out_of_memory() -> Iterator[None]:
-    try:
-        yield
-    except torch.cuda.OutOfMemoryError as error:
-        raise RewindError("batch_size: GPU memory ran out; lower it. Finished shards are kept.") from error
 
 
 def _join_shards(encoding: _ShardedEncoding, split: Any, texts: list[str], folder: Path, world: World) -> None:
@@ -243,7 +246,11 @@ def _join_shards(encoding: _ShardedEncoding, split: Any, texts: list[str], folde
     captions, items = encoding.all("captions"), encoding.all("items")
     row = {caption: n for n, caption in enumerate(texts)}
     rows = [row[caption] for caption in split.captions["caption"]]
-    if items[0].facts.get("scored"):
+    if encoding.scores_later:
+        queries, gallery = (split.captions["caption_id"], split.items["item_id"])
+        write_npz(folder / "captions.npz", query_ids=queries.to_numpy(dtype=str), item_ids=gallery.to_numpy(dtype=str))
+        write_npz(folder / "items.npz", ids=gallery.to_numpy(dtype=str))
+    elif items[0].facts.get("scored"):
         _write_scores(encoding, shards.join_shards(items), split, rows, folder)
     else:
         _write_vectors(encoding, captions, items, split, rows, folder)
@@ -285,9 +292,10 @@ def _write_vectors(
 def _encoding_record(
     keys: Encoding, captions: list[EncodedShard], items: list[EncodedShard], split: Any, world: World
 ) -> dict[str, Any]:
-    pairs = bool(items[0].facts.get("scored"))
+    pairs = not items or bool(items[0].facts.get("scored"))
+    facts = (items or captions)[0].facts
     twins, mirrored = (sum(shard.facts[name] for shard in items) for name in ("twins", "mirrored"))
-    notes = [f"{'scores' if pairs else 'vectors'} of {keys.title()}", *items[0].facts["notes"]]
+    notes = [f"{'scores' if pairs else 'vectors'} of {keys.title()}", *facts["notes"]]
     cut = (
         None if any(shard.facts["cut"] is None for shard in captions) else sum(shard.facts["cut"] for shard in captions)
     )
@@ -298,18 +306,18 @@ def _encoding_record(
         notes.append(f"computed in {keys.precision}")
     if keys.frames == "model":
         notes.append("frames are chosen by the model's own sampler")
-    elif mirrored < twins:
-        notes.append(f"{twins - mirrored} of {twins} twins do not show exactly their originals' pictures in reverse")
+    else:
+        notes += mirror_notes(twins, mirrored)
     return {
         **keys.model_dump(mode="json"),
         "notes": notes,
-        "facts": items[0].facts["encoder"],
+        "facts": facts["encoder"],
         "captions": len(split.captions),
         "items": len(split.items),
         "captions_cut": cut,
         "left_out": split.left_out,
         "twins": twins,
-        "mirrored": mirrored if keys.frames == "rewind" else None,
+        "mirrored": mirrored if items and keys.frames == "rewind" else None,
         "width": None if pairs else items[0].vectors.shape[-1],
         "pairs": pairs,
         "seconds": {
@@ -317,7 +325,7 @@ def _encoding_record(
             "items": round(sum(shard.facts["seconds"] for shard in items), 3),
         },
         "processes": world.size,
-        "packages": {name: version for name in items[0].facts["packages"] if (version := _package_version(name))},
+        "packages": {name: version for name in facts["packages"] if (version := _package_version(name))},
         "hardware": hardware(),
         "environment": environment(),
     }
@@ -333,12 +341,3 @@ def _package_version(name: str) -> str | None:
 def _shorten(text: str) -> str:
     """A caption, cut for a message."""
     return text if len(text) < 60 else text[:57] + "…"
-
-
-def _file_identity(path: str) -> tuple[Any, ...]:
-    try:
-        return clip_identity(path)
-    except OSError as error:
-        raise RewindError(
-            f"{path}: cannot be read ({error.strerror}); put it back, or prepare the data again."
-        ) from error

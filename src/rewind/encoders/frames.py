@@ -185,5 +185,16 @@ def count_mirrored_clips(family: list[np.ndarray]) -> int:
     return sum(np.array_equal(family[0], other[::-1]) for other in family[1:])
 
 
+def mirror_notes(twins: int, mirrored: int) -> list[str]:
+    """What readers of a table must know if a model saw twins that are not exact mirror images of their originals.
+
+    >>> mirror_notes(3, 3), mirror_notes(3, 2)
+    ([], ["1 of 3 twins do not show exactly their originals' pictures in reverse"])
+    """
+    if mirrored == twins:
+        return []
+    return [f"{twins - mirrored} of {twins} twins do not show exactly their originals' pictures in reverse"]
+
+
 def _read_family(family: list[ClipToStore], keys: Encoding) -> list[np.ndarray]:
     return [read_clip(clip, keys) for clip in family]

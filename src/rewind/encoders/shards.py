@@ -14,6 +14,7 @@ import numpy as np
 from rewind.encoders.base import EncoderOutput
 from rewind.errors import RewindError
 from rewind.io.files import atomic_write
+from rewind.video.shards import clip_identity
 
 
 @dataclass
@@ -34,6 +35,20 @@ class EncodedShard:
     vectors: np.ndarray
     lengths: np.ndarray | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+
+
+def file_identity(path: str) -> tuple[Any, ...]:
+    """What tells a file, or a clip inside a shard of clips, from another one at its place.
+
+    Raises:
+        RewindError: if it cannot be read.
+    """
+    try:
+        return clip_identity(path)
+    except OSError as error:
+        raise RewindError(
+            f"{path}: cannot be read ({error.strerror}); put it back, or prepare the data again."
+        ) from error
 
 
 def make_vector_shard(ids: Sequence[str], vectors: EncoderOutput, what: str) -> EncodedShard:

@@ -42,9 +42,7 @@ from rewind.registry import ENCODERS
 
 CONFIG_FILE = "config.json"
 JOINT_FRAMES_NOTE = "all frames of a clip are encoded together"
-PAIR_SCORES_NOTE = (
-    "every caption is scored with every clip by the model's own forward, since its vectors alone are not its score"
-)
+PAIR_SCORES_NOTE = "a caption and a clip go through the model's own forward together: its vectors alone are no score"
 CAPTION_BATCH_FACTOR = 8  # times batch_size: captions scored at once with a batch of clips
 
 

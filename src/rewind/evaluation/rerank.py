@@ -8,6 +8,7 @@ left out by the order of a file. Binary has two candidates, which are both score
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from rewind.data.readers import MISSING_SCORE
 from rewind.data.score_matrix import open_scores
 from rewind.distributed import World, join_process_group
+from rewind.encoders.score_candidates import PairScorer, score_candidates
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import (
     BEST_CAPTION,
@@ -33,6 +35,7 @@ from rewind.evaluation.run_metrics import write_ranks
 from rewind.evaluation.similarity import encode_captions, encode_pairs, explain_pairs
 from rewind.evaluation.twins import binary_candidates
 from rewind.loading.run_data import PreparedSplit, RunData, job_device, load_trained_model
+from rewind.models.precomputed import UnscoredPairs
 
 MAX_TIED_SHARE = 4
 """Largest mean number of candidates of a query, in multiples of ``top``: more tie in the first stage."""
@@ -131,6 +134,7 @@ def compute_reranked(
     item_to_text: str,
     ranks_file: str,
     run_metrics: str,
+    scorer: PairScorer | None = None,
 ) -> None:
     """Score the first results of another run again; write the ranks of a run, its metrics, and how much was scored.
 
@@ -144,16 +148,20 @@ def compute_reranked(
         ranks_file: Parquet file of the rank table that is written.
         run_metrics: JSON file that is written, as :func:`rewind.evaluation.run_metrics.compute_ranks` does, with
             ``reranked``: ``first``, ``top``, ``pairs`` scored, their ``share`` of all pairs in percent, and ``inside``,
-            setting and direction → percentage of queries whose truth was among the first results.
+            setting and direction → percentage of queries whose truth was among the first results; for a model by
+            name perhaps ``notes``, see :func:`rewind.encoders.score_candidates.score_candidates`.
+        scorer: a model by name, which is asked if it scores pairs.
 
     Raises:
         RewindError: if the first stage has scored other clips or captions, or ties nearly all of them.
     """
     with join_process_group() as world:
         what = keys, settings, directions, item_to_text
-        table, reasons, near_ties, facts = _rerank(data, model, first, *what, world)
+        table, reasons, near_ties, facts = _rerank(data, model, first, *what, scorer, world)
         if world.rank == 0:
             write_ranks(table, reasons, near_ties, first, ranks_file, run_metrics, {"reranked": facts})
+            if scorer is not None:
+                shutil.rmtree(scorer.state, ignore_errors=True)
 
 
 @torch.inference_mode()
@@ -165,6 +173,7 @@ def _rerank(
     settings: list[str],
     directions: list[str],
     item_to_text: str,
+    scorer: PairScorer | None,
     world: World,
 ) -> tuple[pd.DataFrame, dict[str, str], float | None, dict[str, Any]]:
     retriever, device = load_trained_model(data, model), job_device()
@@ -185,10 +194,16 @@ def _rerank(
                 "method in rerank.first."
             )
     pairs = np.unique(np.concatenate([found.captions * len(items) + found.items for found in candidates]))
-    text = encode_captions(retriever, split.text, evaluation, device, world)
-    features = encode_pairs(retriever, text, split.inputs, evaluation, device, world, split.workers)
-    with explain_pairs(evaluation):
-        scores = features.at(*np.divmod(pairs, len(items)), world)
+    places = np.divmod(pairs, len(items))
+    notes: list[str] = []
+    if isinstance(retriever, UnscoredPairs):
+        assert scorer is not None  # such files are made for methods with one
+        scores, notes = score_candidates(scorer, data.folder, items, captions["caption"].tolist(), *places, world)
+    else:
+        text = encode_captions(retriever, split.text, evaluation, device, world)
+        features = encode_pairs(retriever, text, split.inputs, evaluation, device, world, split.workers)
+        with explain_pairs(evaluation):
+            scores = features.at(*places, world)
     own = own_columns(captions["video_id"], items)
     inside: dict[str, float] = {}
     near_ties = None
@@ -204,6 +219,7 @@ def _rerank(
         "pairs": len(pairs),
         "share": 100 * len(pairs) / (len(captions) * len(items)),
         "inside": inside,
+        **({"notes": notes} if notes else {}),
     }
     return searches_table(searches, captions, items), reasons, near_ties, facts
 

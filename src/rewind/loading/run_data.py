@@ -26,7 +26,13 @@ from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json, reading_user_file
 from rewind.loading.frame_source import ClipFrames, FrameSource, NoiseFrames, StoredFrames, cached_frames, cached_text
 from rewind.models.checkpoint import load_model, visual_hash
-from rewind.models.precomputed import PrecomputedEmbeddings, PrecomputedScores, load_precomputed
+from rewind.models.precomputed import (
+    Precomputed,
+    PrecomputedEmbeddings,
+    PrecomputedScores,
+    UnscoredPairs,
+    load_precomputed,
+)
 from rewind.models.registry import build_model, model_hooks
 from rewind.models.retriever import Features, Retriever
 
@@ -484,7 +490,7 @@ def check_precomputed_files(method: Method, folder: Path, dataset: str, expected
     if any(Path(path).parts[0] == RESULTS_FOLDER and not Path(path).is_file() for path in method.precomputed_files()):
         return  # a rule of the workflow makes it, and this run's own job checks it
     if method.model == "scores":
-        retriever: PrecomputedScores | PrecomputedEmbeddings = PrecomputedScores(read_score_file(options.file))
+        retriever: Precomputed = PrecomputedScores(read_score_file(options.file))
     else:
         retriever = load_precomputed(options)
     if expected is not None:
@@ -495,7 +501,7 @@ def check_precomputed_files(method: Method, folder: Path, dataset: str, expected
         check_precomputed_ids(retriever, folder, dataset)
 
 
-def _check_expected(retriever: PrecomputedScores | PrecomputedEmbeddings, expected: ExpectedIds, dataset: str) -> None:
+def _check_expected(retriever: Precomputed, expected: ExpectedIds, dataset: str) -> None:
     """As :func:`check_precomputed_ids`, by the annotations; missing ids are refused if all items will be usable."""
     items, captions = expected.annotations.items, expected.annotations.captions
     foils = expected.foils if expected.foils is not None else pd.DataFrame(columns=["foil_id", "caption_id"], dtype=str)
@@ -539,7 +545,7 @@ def check_precomputed_ids(retriever: Retriever, folder: Path, dataset: str) -> N
     """
     items, captions, _ = load_split(folder, dataset, "test")
     valid_ids = {"item": read_csv(folder / "items.csv")["item_id"], "caption": _dataset_caption_ids(folder, dataset)}
-    if not isinstance(retriever, PrecomputedScores | PrecomputedEmbeddings):
+    if not isinstance(retriever, Precomputed):
         return
     is_part = "only" in read_json(folder / "captions" / "report.json").get("annotations", {})  # of a larger data set
     for what, ids, where in _id_lists(retriever) if not is_part else ():
@@ -564,10 +570,12 @@ def _dataset_caption_ids(folder: Path, dataset: str) -> pd.Series:
     return pd.concat([read_csv(path)["caption_id"] for path in files if path.is_file()], ignore_index=True)
 
 
-def _id_lists(retriever: PrecomputedScores | PrecomputedEmbeddings) -> list[tuple[str, np.ndarray, str]]:
+def _id_lists(retriever: Precomputed) -> list[tuple[str, np.ndarray, str]]:
     """What ids are of (caption or item), the ids in a model's files, and the file, for messages."""
     if isinstance(retriever, PrecomputedScores):
         scores = retriever.scores
         return [("caption", scores.queries, scores.where), ("item", scores.items, scores.where)]
+    if isinstance(retriever, UnscoredPairs):
+        return [("caption", retriever.queries, retriever.where), ("item", retriever.items, retriever.where)]
     text, clips = retriever.all_text, retriever.all_items
     return [("caption", text.ids, text.where), ("item", clips.ids, clips.where)]

@@ -21,12 +21,14 @@ from rewind.data.readers import (
     MAX_SCORE,
     MISSING_SCORE,
     SCORE_ARRAYS,
+    UNSCORED_ARRAYS,
     EmbeddingTable,
     ScoreMatrix,
     describe_ids,
     open_npz,
     read_embedding_file,
     read_score_file,
+    text_ids,
 )
 from rewind.errors import RewindError
 from rewind.hashing import content_key
@@ -268,16 +270,14 @@ def _refuse_overflow(text: EmbeddingTable, items: EmbeddingTable) -> None:
         )
 
 
-def notes_vectors(method: Method, retriever: PrecomputedEmbeddings | PrecomputedScores) -> list[str]:
+def notes_vectors(method: Method, retriever: PrecomputedRetriever) -> list[str]:
     """What readers of a table must know about the row."""
     record = Path(method.precomputed_files()[0]).parent / VECTORS_RECORD
     return read_json(record).get("notes", []) if record.is_file() else []
 
 
 @MODELS.register("vectors", check=check_precomputed, notes=notes_vectors)
-def build_vectors(
-    method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
-) -> PrecomputedEmbeddings | PrecomputedScores:
+def build_vectors(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Precomputed:
     """The vectors of a run, or the scores of a model that scores pairs; the study's towers are not used.
 
     Raises:
@@ -286,28 +286,33 @@ def build_vectors(
     return load_precomputed(method.precomputed_options())
 
 
-def load_precomputed(keys: VectorOptions) -> PrecomputedEmbeddings | PrecomputedScores:
+def load_precomputed(keys: VectorOptions) -> Precomputed:
     """What the files of ``model: vectors`` hold.
 
     Raises:
         RewindError: for files that are missing, broken or do not fit together.
     """
     captions, items = str(keys.captions), str(keys.items)
-    if not _hold_scores(captions, items):
+    arrays = _pair_arrays(captions, items)
+    if arrays not in (set(SCORE_ARRAYS), set(UNSCORED_ARRAYS)):
         return load_precomputed_embeddings(keys)
     if keys.score != "cosine":
         raise RewindError(
             f"methods.*.options.score: {keys.score} compares vectors, but this model scores pairs: remove the key."
         )
-    return PrecomputedScores(read_score_file(captions))
+    if arrays == set(SCORE_ARRAYS):
+        return PrecomputedScores(read_score_file(captions))
+    with open_npz(Path(captions)) as ids:
+        queries, gallery = (text_ids(ids[name], "ids", captions) for name in UNSCORED_ARRAYS)
+    return UnscoredPairs(queries, gallery, captions)
 
 
-def _hold_scores(captions: str, items: str) -> bool:
-    """Whether rule ``encode_vectors`` wrote scores of pairs to these files, for a model that has no vectors."""
+def _pair_arrays(captions: str, items: str) -> set[str]:
+    """Names of the arrays that rule ``encode_vectors`` wrote for a model without vectors; none for any other files."""
     if not all(path.endswith(".npz") and Path(path).is_file() for path in (captions, items)):
-        return False
+        return set()
     with open_npz(Path(captions)) as scores, open_npz(Path(items)) as ids:
-        return set(scores.files) == set(SCORE_ARRAYS) and ids.files == ["ids"]
+        return set(scores.files) if ids.files == ["ids"] else set()
 
 
 # ---- model: scores – a matrix of scores ----------------------------------------------------------------------------
@@ -384,6 +389,50 @@ def build_scores(
         RewindError: for a file that is missing or broken.
     """
     return PrecomputedScores(read_score_file(str(method.precomputed_options().file)))
+
+
+# ---- model: vectors – a model by name that scores pairs, before re-ranking says which ------------------------------
+
+
+class UnscoredPairs(PrecomputedRetriever):
+    """A model that scores a caption and a clip together, and has scored none yet: ``rerank`` says which pairs.
+
+    Args:
+        queries, items: ids of all captions and items that it can score.
+        where: the file that they are from.
+
+    >>> model = UnscoredPairs(np.array(["a#0"]), np.array(["a", "b"]), "captions.npz")
+    >>> model.known_items().tolist()
+    ['a', 'b']
+    """
+
+    def __init__(self, queries: np.ndarray, items: np.ndarray, where: str) -> None:
+        super().__init__()
+        self.queries, self.items, self.where = queries, items, where
+
+    def known_items(self) -> np.ndarray:
+        """Ids of items, (n,)."""
+        return self.items
+
+    def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[RowNumberSource, Tensor]:
+        """Row numbers of a split's items and captions.
+
+        Raises:
+            RewindError: naming ids that are not in the file.
+        """
+        for asked, known in ((items["item_id"], self.items), (captions["caption_id"], self.queries)):
+            unknown = asked[~is_among(asked, known)].tolist()
+            if unknown:
+                raise RewindError(f"{self.where}: lacks {describe_ids(unknown)}; delete the file and run again.")
+        return RowNumberSource(len(items)), torch.arange(len(captions))[:, None]
+
+    def similarity(self, text: Features, items: Features) -> Tensor:
+        """Refused: its pairs are scored by :mod:`rewind.encoders.score_candidates`."""
+        raise RewindError(f"{self.where}: this model scores pairs, and a method with rerank scores no others.")
+
+
+Precomputed = PrecomputedEmbeddings | PrecomputedScores | UnscoredPairs
+"""What the files of a method may hold."""
 
 
 # ---- Embeddings of a data set compared as they are: the zero-shot result of the networks that made them ------------

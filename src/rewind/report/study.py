@@ -470,9 +470,10 @@ def _rerank_notes(study: Study, files: ReportFiles, results: Results) -> list[st
         first, pairs = every[0]["first"], fmean(facts["share"] for facts in every)
         notes.append(
             f"Of {results.labels[name]}: only the first {every[0]['top']} results of {results.labels[first]}, and "
-            f"those that tie with the last of them, are scored, {pairs:.2g}% of all pairs; the truth is among them for "
+            f"those that tie with the last of them, are scored, {pairs:.3g}% of all pairs; the truth is among them for "
             f"{', '.join(shares)} of queries; any other query keeps its rank in {results.labels[first]}"
         )
+        notes += [f"Of {results.labels[name]}: {note}" for note in every[0].get("notes", ())]
     return notes
 
 

@@ -15,6 +15,7 @@ from rewind.io.files import read_json
 from rewind.workflow.job import Job, NamedList
 
 if TYPE_CHECKING:
+    from rewind.encoders.score_candidates import PairScorer
     from rewind.evaluation.efficiency import MeasuredRun
     from rewind.loading.run_data import RunData
     from rewind.report.study import ReportFiles
@@ -99,6 +100,18 @@ def run_data(job: Job) -> RunData:
         spec = spec.model_copy(update={"backbone": spec.backbone.model_copy(update={"weights": str(pretrained)})})
     folder, frames = Path(job.input.item_table).parent, max_frames(job)
     return RunData(folder, job.params.dataset, spec, frames, cached_input(job.input, frames))
+
+
+def pair_scorer(job: Job) -> PairScorer | None:
+    """The model by name of a job that re-ranks with it."""
+    from rewind.config.encoders import Encoding
+    from rewind.encoders.score_candidates import PairScorer
+
+    params = job.params
+    if not params.encoding:
+        return None
+    keys = Encoding(**params.encoding, batch_size=job.execution["batch_size"])
+    return PairScorer(keys, Path(params.state), params.code, job.threads)
 
 
 def measured_runs(job: Job) -> list[MeasuredRun]:

@@ -9,12 +9,13 @@ from typing import Any
 
 from rewind.config import Method, Study
 from rewind.config.dataset import EmbeddingsSource
+from rewind.config.encoders import Encoding
 from rewind.config.report import Verdict
 from rewind.config.study import RunKey
 from rewind.config.training import Training
 from rewind.errors import RewindError
 from rewind.io.files import read_json
-from rewind.registry import BACKBONES, HEADS, LOSSES, MODELS, SAMPLERS, head_modules
+from rewind.registry import BACKBONES, ENCODERS, HEADS, LOSSES, MODELS, SAMPLERS, head_modules
 from rewind.report.page.document import assets_hash
 from rewind.report.render import templates_hash
 from rewind.workflow import memory
@@ -445,7 +446,24 @@ class StudyPlan:
     def rerank_inputs(self, method: str, seed: int) -> Files:
         """What a job reads that scores the first results of another run."""
         name, first_seed = self.keys.first_stage(method, seed)
-        return self.scored_inputs(method, seed) | {"first": f"{self.folder}/similarity/{name}/seed{first_seed}.npz"}
+        files = self.scored_inputs(method, seed) | {"first": f"{self.folder}/similarity/{name}/seed{first_seed}.npz"}
+        encoding = self._reranking_encoding(method)
+        if encoding is None:
+            return files
+        # A model by name may score pairs, which its vectors' rule has then left to this job: it opens clips.
+        return files | self.clip_files() | {"local": user_files(encoding.files())}
+
+    def _reranking_encoding(self, method: str) -> Encoding | None:
+        """How a model by name encodes, if it scores the first results of another method."""
+        return self.keys.encodings().get(method) if self.method(method).rerank else None
+
+    def reranking_encoder(self, method: str) -> dict[str, Any] | None:
+        encoding = self._reranking_encoding(method)
+        return encoding.content() if encoding else None
+
+    def reranking_execution(self, method: str) -> dict[str, Any]:
+        encoding = self._reranking_encoding(method)
+        return self.execution() | ({"batch_size": encoding.batch_size} if encoding else {})
 
     def rerank_keys(self, method: str) -> dict[str, Any]:
         rerank = self.method(method).rerank
@@ -802,6 +820,8 @@ class StudyPlan:
     def _encodes_nothing(self, method: str) -> bool:
         """Chance, word counts and closed forms on vectors."""
         keys = self.method(method)
+        if self._reranking_encoding(method):
+            return False
         return not keys.has_towers or (keys.model == "translator" and keys.baseline)
 
     def sharing_gpus(self, method: str) -> int:
@@ -884,7 +904,12 @@ class StudyPlan:
                 return self._scored([method], seed, self.zero_shot_images())
             case "blind_run":
                 return self._scored([method], seed, self.weights())
-            case "similarity" | "rerank" | "order_controls" | "probes" | "cosines" | "export_vectors" | "submission":
+            case "rerank":
+                encoding = self._reranking_encoding(method)
+                named, files = ([ENCODERS.full_name(encoding.encoder)], encoding.files()) if encoding else ([], [])
+                scored = self._scored([method], seed)
+                return replace(scored, modules=[*scored.modules, *named], files=[*scored.files, *user_files(files)])
+            case "similarity" | "order_controls" | "probes" | "cosines" | "export_vectors" | "submission":
                 return self._scored([method], seed)
             case "efficiency":
                 return self._scored([name for name, _ in self.measured_runs()], seed)

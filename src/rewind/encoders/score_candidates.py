@@ -1,0 +1,180 @@
+"""Scores of chosen pairs by a model by name that scores a caption and a clip together: what re-ranking asks for.
+
+Scoring all pairs of a test split takes captions × clips calls of such a model; the first results of a cheaper method
+are a small part of them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rewind.config.encoders import Encoding
+from rewind.distributed import World
+from rewind.encoders import shards
+from rewind.encoders.base import Encoder, build_encoder, explain_out_of_memory, scores_pairs
+from rewind.encoders.frames import batched, count_mirrored_clips, mirror_notes, read_families_ahead
+from rewind.encoders.shards import EncodedShard
+from rewind.errors import RewindError
+from rewind.hashing import stable_hash
+from rewind.progress import Progress
+from rewind.video.store_frames import ClipGroup, group_twins
+
+FAMILIES_PER_SHARD = 64
+"""Clips with their twins that a killed job scores again at most."""
+
+
+@dataclass(frozen=True)
+class PairScorer:
+    """A model by name, and how its job works.
+
+    Attributes:
+        keys: the model and its frames.
+        state: folder of finished shards, which a job that was killed goes on from.
+        code: code hash of the stage.
+        threads: threads that read clips ahead.
+
+    >>> PairScorer(Encoding(encoder="transformers", name="xclip"), Path("state"), "0a1b").threads
+    1
+    """
+
+    keys: Encoding
+    state: Path
+    code: str
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Pairs in the order in which they are scored: by clip, then by text.
+
+    Attributes:
+        texts: different captions.
+        pairs: int (p,), ascending: column of the clip × number of texts + number of the text.
+        column: of each clip, by its id.
+    """
+
+    texts: list[str]
+    pairs: np.ndarray
+    column: dict[str, int]
+
+    def of(self, item: str) -> np.ndarray:
+        """Numbers of the texts that are scored with a clip."""
+        first = self.column[item] * len(self.texts)
+        begin, end = np.searchsorted(self.pairs, [first, first + len(self.texts)])
+        return self.pairs[begin:end] - first
+
+
+def score_candidates(
+    scorer: PairScorer,
+    folder: Path,
+    items: pd.DataFrame,
+    captions: list[str],
+    rows: np.ndarray,
+    columns: np.ndarray,
+    world: World,
+) -> tuple[np.ndarray, list[str]]:
+    """Score pairs of captions and clips. Processes share the clips; equal captions of a clip are scored once.
+
+    Args:
+        scorer: the model. Shards that an earlier, killed call finished are kept if they depend on the same keys, code,
+            files and pairs.
+        folder: of the data set's prepared files.
+        items: rows with ``item_id``, ``path``, ``reversed`` and ``status``.
+        captions: text of each row.
+        rows, columns: int (p,), the pairs: numbers of captions and of items.
+        world: the processes.
+
+    Returns:
+        float32 (p,), and what readers of a table must know about the clips that were read.
+
+    Raises:
+        RewindError: for what the encoder refuses, a clip that cannot be read, or a score that is not finite.
+    """
+    texts = list(dict.fromkeys(captions))
+    number = {text: n for n, text in enumerate(texts)}
+    text_of_caption = np.array([number[caption] for caption in captions])
+    keys = columns * len(texts) + text_of_caption[rows]
+    ids = items["item_id"].tolist()
+    wanted = _Wanted(texts, np.unique(keys), {item: n for n, item in enumerate(ids)})
+    groups = [group for group in group_twins(items, folder) if any(len(wanted.of(clip.item_id)) for clip in group)]
+    scores, facts = np.full(len(wanted.pairs), np.nan, np.float32), {"twins": 0, "mirrored": 0}
+    for shard in _score_in_shards(scorer, groups, wanted, world):
+        at = 0
+        for item in shard.ids:
+            first = wanted.column[item] * len(texts)
+            begin, end = np.searchsorted(wanted.pairs, [first, first + len(texts)])
+            scores[begin:end] = shard.vectors[at : at + end - begin]
+            at += end - begin
+        for name in facts:
+            facts[name] += shard.facts[name]
+    return scores[np.searchsorted(wanted.pairs, keys)], mirror_notes(**facts)
+
+
+def _score_in_shards(scorer: PairScorer, groups: list[ClipGroup], wanted: _Wanted, world: World) -> list[EncodedShard]:
+    """All shards, of which this process makes its part."""
+    parts = list(batched(groups, FAMILIES_PER_SHARD))
+    paths = [scorer.state / f"pairs-{n:05}.npz" for n in range(len(parts))]
+    files = stable_hash([shards.file_identity(path) for path in scorer.keys.files()])
+    signatures = [_signature(scorer, files, part, wanted) for part in parts]
+    own = range(world.rank, len(parts), world.size)
+    unfinished = [n for n in own if shards.read_shard(paths[n], signatures[n]) is None]
+    if len(unfinished) < len(own):
+        print(f"pairs: {len(own) - len(unfinished)} of {len(own)} shards are finished already")
+    if unfinished:
+        encoder = build_encoder(scorer.keys)
+        print(f"{scorer.keys.encoder}: {scorer.keys.name} is loaded")
+        pairs = sum(len(wanted.of(clip.item_id)) for n in unfinished for group in parts[n] for clip in group)
+        progress = Progress("rerank", pairs, "pairs")
+        for n in unfinished:
+            shards.write_shard(paths[n], _score_shard(scorer, encoder, parts[n], wanted, progress), signatures[n])
+    world.any(False)  # a barrier: all shards are there
+    found = [shards.read_shard(path, signature) for path, signature in zip(paths, signatures, strict=True)]
+    if None in found:
+        raise RewindError(f"{paths[found.index(None)]}: this shard vanished while the job was at work; run again.")
+    return [shard for shard in found if shard is not None]
+
+
+def _signature(scorer: PairScorer, files: str, part: list[ClipGroup], wanted: _Wanted) -> str:
+    """Everything that a shard's scores depend on."""
+    clips = [clip for group in part for clip in group]
+    identities = [(clip.item_id, clip.reversed, shards.file_identity(clip.path)) for clip in clips]
+    asked = [[wanted.texts[n] for n in wanted.of(clip.item_id)] for clip in clips]
+    return stable_hash(scorer.keys.content(), scorer.code, [files, identities, asked])
+
+
+def _score_shard(
+    scorer: PairScorer, encoder: Encoder, groups: list[ClipGroup], wanted: _Wanted, progress: Progress
+) -> EncodedShard:
+    if not scores_pairs(encoder):
+        raise RewindError(f"name: {scorer.keys.name}: has vectors now, but scored pairs before; encode again.")
+    began, scores, mirrored = time.monotonic(), [], 0
+    for group, clips in zip(groups, read_families_ahead(groups, scorer.keys, scorer.threads), strict=True):
+        asked = [wanted.of(clip.item_id) for clip in group]
+        together = np.unique(np.concatenate(asked))  # of a clip and its twin, whose first results are nearly the same
+        with explain_out_of_memory():
+            found = np.asarray(encoder.score([wanted.texts[n] for n in together], clips), np.float32)
+        if found.shape != (len(together), len(clips)):
+            raise RewindError(
+                f"{scorer.keys.name}: gave scores of shape {found.shape} for {len(together)} captions and {len(clips)} "
+                "clips; it must give one for each pair."
+            )
+        for clip, numbers, column in zip(group, asked, found.T, strict=True):
+            values = column[np.searchsorted(together, numbers)]
+            if not np.isfinite(values).all():
+                text = wanted.texts[numbers[np.argmin(np.isfinite(values))]]
+                raise RewindError(
+                    f"{scorer.keys.name}: the score of {text!r} and {clip.item_id!r} is not finite; look for broken "
+                    "weights, or set precision: fp32."
+                )
+            scores.append(values)
+        mirrored += count_mirrored_clips(clips)
+        progress.advance(sum(map(len, asked)))
+    ids = [clip.item_id for group in groups for clip in group]
+    facts: dict[str, Any] = {"twins": sum(len(group) - 1 for group in groups), "mirrored": mirrored}
+    return EncodedShard(ids, np.concatenate(scores), None, facts | {"seconds": time.monotonic() - began})
