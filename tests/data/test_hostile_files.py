@@ -759,6 +759,7 @@ INSIDE = {
     "models/weights.py:_read_pickle": "read_state",
     "data/formats/photos.py:open_image": "hands the image on",
     "cli/init/look.py:_is_animated": "catches whatever Pillow raises",
+    "data/formats/mteb.py:_suffix": "catches whatever Pillow raises",
     "training/checkpoint.py:StateFile.load": "catches whatever torch raises",
     "workflow/checksums.py": "catches whatever libraries raise",
     "io/files.py:require_intact_archive": "is a guard itself",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rewind.config.dataset import Dataset, FieldSource, RTimeSource, ShapesSource
+from rewind.config.dataset import FORMATS_WITH_ANSWERS, Dataset, FieldSource, RTimeSource, ShapesSource
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.methods import MODELS_WITHOUT_BACKBONE
 from rewind.config.study import Study
@@ -71,7 +71,7 @@ def _probe_faults(study: Study, dataset: Dataset) -> Iterator[str]:
     probes = study.evaluation.probes
     if "direction" in probes and dataset.why_no_twins:
         yield f"evaluation.probes: direction needs time-reversed twins, but {where} {dataset.why_no_twins}; remove it"
-    if "answers" in probes and not (dataset.answers or dataset.source.format == "cia"):
+    if "answers" in probes and not (dataset.answers or dataset.source.format in FORMATS_WITH_ANSWERS):
         yield f"evaluation.probes: answers needs right answers, and {where} has none: name a CSV with its key answers"
     asked = [name for name in study.methods if "foils" in study.probes_of(name)]
     encoding = [name for name in asked if study.methods[name].model not in MODELS_WITHOUT_BACKBONE]

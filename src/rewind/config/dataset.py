@@ -5,7 +5,7 @@ Each format has a class of its own; ``source.format`` selects it.
 
 from __future__ import annotations
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -19,7 +19,7 @@ from rewind.config.base import (
     require_unique,
     required_field,
 )
-from rewind.config.encoders import Encoding
+from rewind.config.encoders import Encoding, is_hidden
 
 # ---- Datasets of precomputed embeddings: who made them, and where they are -----------------------------------------
 
@@ -146,6 +146,8 @@ class EmbeddingsSource(ConfigModel):
 # ---- Source formats, normalisation of clips and images, and the dataset file itself --------------------------------
 
 
+FORMATS_WITH_ANSWERS = ("cia", "mteb")
+"""Formats in which a caption may have several right items."""
 ItemKind = Literal["videos", "images"]
 Split = Literal["train", "valid", "test"]
 
@@ -549,6 +551,48 @@ class Youcook2Source(FieldSource):
         return ["youcookii_annotations_trainval.json", *(["validation_youcook.csv"] if self.test == "mil-nce" else [])]
 
 
+class MtebSource(SourceConfig):
+    """A retrieval task of MTEB or MVEB that matches texts with videos or images.
+
+    >>> MtebSource(format="mteb", task="MSRVTTT2V").items
+    'videos'
+    """
+
+    format: Literal["mteb"] = required_field("A task of MTEB, or a folder in its layout; needs `rewind-bench[mteb]`.")
+    task: str | None = config_field(
+        None,
+        "Name of the task, for example `MSRVTTT2V` or `Flickr30kT2IRetrieval`, or the dotted path of a task of your "
+        "own; the direction in a name plays no part. None: `folder` has MTEB's layout: the configurations `corpus`, "
+        "`queries` and `qrels`.",
+        min_length=1,
+    )
+    folder: str | None = config_field(
+        None,
+        "A copy of the task's data set: `hf download --repo-type dataset <name> --local-dir <folder>`. None: the cache "
+        "of the package `datasets`, which fetches what is not in it.",
+        min_length=1,
+    )
+    items: ItemKind = config_field("videos", "Whether the task has `videos` or `images`.")
+    split: str | None = config_field(
+        None, "The task's split, if it is evaluated on several; here it is the test split."
+    )
+    subset: str | None = config_field(None, "The task's subset, for example a language, if it has several.")
+
+    @model_validator(mode="after")
+    def _named(self) -> MtebSource:
+        if not (self.task or self.folder):
+            raise ValueError("source.task: this key is missing; name a task, or a folder in MTEB's layout")
+        return self
+
+    def files(self) -> list[str]:
+        """All files of the copy; what `hf download` notes in hidden folders is left out."""
+        if self.folder is None:
+            return []
+        root = Path(self.folder)
+        found = (path for path in root.rglob("*") if path.is_file() and not is_hidden(path.relative_to(root)))
+        return sorted(map(str, found)) or [str(root / "README.md")]
+
+
 class ModuleSource(SourceConfig):
     """A format of your own: any importable module with `read(dataset, sources) -> Annotations`."""
 
@@ -577,6 +621,7 @@ BuiltInSource = (
     | LsmdcSource
     | VatexSource
     | Youcook2Source
+    | MtebSource
     | EmbeddingsSource
 )
 BUILT_IN_SOURCES: tuple[type[ConfigModel], ...] = get_args(BuiltInSource)
@@ -719,7 +764,7 @@ class Dataset(ConfigModel):
     @property
     def made_here(self) -> bool:
         """Whether the workflow makes or fetches the source files itself."""
-        return self.source.format in ("shapes", "emoji", "stamps", "embeddings")
+        return self.source.format in ("shapes", "emoji", "stamps", "mteb", "embeddings")
 
     @property
     def vectors(self) -> bool:

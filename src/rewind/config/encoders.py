@@ -95,13 +95,14 @@ class Encoding(EncoderOptions):
             paths += (
                 [model]
                 if model.is_file()
-                else sorted(p for p in model.rglob("*") if p.is_file() and not _is_hidden(p.relative_to(model)))
+                else sorted(p for p in model.rglob("*") if p.is_file() and not is_hidden(p.relative_to(model)))
             )
         paths += [Path(value) for value in self.encoder_options.values() if isinstance(value, str) and _is_file(value)]
         return [str(path) for path in dict.fromkeys(paths)]
 
 
-def _is_hidden(path: Path) -> bool:
+def is_hidden(path: Path) -> bool:
+    """Whether a file, or a folder that it is in, has a name that begins with a dot."""
     return any(part.startswith(".") for part in path.parts)
 
 

@@ -1,7 +1,8 @@
 """Tables that ask more of test captions than one right clip: several right answers, foils, pairs of clips.
 
 They come from the module of the data set's format, if it has the functions of :data:`READERS`, each of the block
-``source``, or from the CSV files that the keys ``answers`` and ``foils`` name.
+``source`` and the folder of source files that the workflow made, or from the CSV files that the keys ``answers`` and
+``foils`` name.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def make_answers(dataset: Dataset, result: str, sources: Path) -> None:
     Raises:
         RewindError: naming file and row of an unknown id, or of a value of ``right`` other than 0 and 1.
     """
-    table = answer_table(dataset, read_annotations(dataset, str(sources)) if dataset.answers else None)
+    table = answer_table(dataset, read_annotations(dataset, str(sources)) if dataset.answers else None, str(sources))
     right = table["right"] == 1
     print(f"{dataset.name}: {right.sum():,} right answers of {table.loc[right, 'caption_id'].nunique():,} captions")
     write_csv(result, table[list(ANSWER_COLUMNS)])
@@ -91,22 +92,23 @@ def make_foils(dataset: Dataset, foils: str, caption_pairs: str, proficiency: st
     }
     for name, (path, columns) in others.items():
         reader = _reader(dataset, name)
-        write_csv(path, reader(dataset.source) if reader else pd.DataFrame(columns=list(columns)))
+        write_csv(path, reader(dataset.source, str(sources)) if reader else pd.DataFrame(columns=list(columns)))
 
 
-def answer_table(dataset: Dataset, annotations: Annotations | None) -> pd.DataFrame:
+def answer_table(dataset: Dataset, annotations: Annotations | None, sources: str = "") -> pd.DataFrame:
     """Right answers of a data set that has some, with :data:`ANSWER_COLUMNS`.
 
     Args:
         dataset: its keys.
         annotations: its items and captions; only those of a file of its key ``answers`` are compared with them.
+        sources: see :func:`rewind.data.annotations.read_annotations`.
 
     Raises:
         RewindError: as :func:`make_answers`.
     """
     if dataset.answers is not None and annotations is not None:
         return _answers_in_file(Path(dataset.answers), annotations, dataset.only is None)
-    return _read_own(dataset, "answers")
+    return _read_own(dataset, "answers", sources)
 
 
 def foil_table(dataset: Dataset, annotations: Annotations | None) -> pd.DataFrame:
@@ -141,17 +143,17 @@ def reader_names(dataset: Dataset, tables: Iterable[str]) -> list[str]:
     return [f"{reader.__module__}:{reader.__name__}" for reader in readers if reader]
 
 
-def _reader(dataset: Dataset, name: str) -> Callable[[Any], pd.DataFrame] | None:
+def _reader(dataset: Dataset, name: str) -> Callable[[Any, str], pd.DataFrame] | None:
     if dataset.vectors or "." in dataset.source.format:
         return None  # a format of the user's own would have to be imported while the workflow is read
     return getattr(importlib.import_module(dataset_format(dataset).__module__), READERS[name], None)
 
 
-def _read_own(dataset: Dataset, name: str) -> pd.DataFrame:
+def _read_own(dataset: Dataset, name: str, sources: str = "") -> pd.DataFrame:
     """A table that the data set's format has."""
     reader = _reader(dataset, name)
     assert reader is not None  # callers ask for no other
-    return reader(dataset.source)
+    return reader(dataset.source, sources)
 
 
 def _answers_in_file(path: Path, annotations: Annotations, complete: bool) -> pd.DataFrame:

@@ -39,7 +39,7 @@ _TEXT_ID = re.compile(r"(?P<triplet>.+)_(?P<suffix>0\.0|1\.0)")
 # ---- Annotations, and the right answers in every setting -------------------------------------------------------------
 
 
-def read_answers(source: CiaSource) -> pd.DataFrame:
+def read_answers(source: CiaSource, sources: str = "") -> pd.DataFrame:
     """Right answers and distractors in the settings of the authors' evals/compute_metrics.py (bpiyush/TARA@5c6f2b3).
 
     - ``chiral``: a text's clips, and those of the opposite text. A text whose opposite is missing is left out.
@@ -55,6 +55,7 @@ def read_answers(source: CiaSource) -> pd.DataFrame:
 
     Args:
         source: the block ``source`` of a dataset file.
+        sources: not used.
 
     Returns:
         setting, caption_id, item_id, right (1 or 0), for :func:`rewind.evaluation.answers.answer_values`.

@@ -84,7 +84,7 @@ class _Placed:
     left_out: list[str]
 
 
-def read_foils(source: FoilsSource) -> pd.DataFrame:
+def read_foils(source: FoilsSource, sources: str = "") -> pd.DataFrame:
     """Foils of all questions, in the order of the file.
 
     Returns:
@@ -112,7 +112,7 @@ def read_foils(source: FoilsSource) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["foil_id", "caption_id", "caption", "kind"])
 
 
-def read_pairs(source: FoilsSource) -> pd.DataFrame:
+def read_pairs(source: FoilsSource, sources: str = "") -> pd.DataFrame:
     """Pairs of two clips with a caption each; only Vinoground has some.
 
     Returns:
@@ -132,7 +132,7 @@ def read_pairs(source: FoilsSource) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["pair_id", "first", "second", "kind"])
 
 
-def read_proficiency(source: FoilsSource) -> pd.DataFrame:
+def read_proficiency(source: FoilsSource, sources: str = "") -> pd.DataFrame:
     """The question on proficiency of every question that has one; only ViLMA has some.
 
     Returns:

@@ -539,7 +539,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     return rtime.read_rtime_files({split: str(Path(sources) / f"{split}.json") for split in SPLITS}, dataset.reverse)
 
 
-def read_foils(source: ShapesSource) -> pd.DataFrame:
+def read_foils(source: ShapesSource, sources: str = "") -> pd.DataFrame:
     """Foils of every test caption, one of each kind: the same sentence with one thing changed.
 
     Kinds: ``direction`` (the event reversed), ``event`` (another one), ``colour``, ``shape`` and ``background``. Each

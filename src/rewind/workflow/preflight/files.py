@@ -49,6 +49,9 @@ def dataset_faults(dataset: Dataset) -> list[str]:
             dataset_format(dataset)
         except RewindError as error:
             faults.append(str(error).removeprefix(f"config/datasets/{dataset.name}.yaml: "))
+        return faults
+    if find_faults := getattr(dataset_format(dataset), "find_faults", None):
+        faults += find_faults(dataset)
     made_from: MadeFrom | None = dataset.source.made_from if dataset.vectors else None
     if made_from is None:
         return faults
