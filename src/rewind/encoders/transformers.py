@@ -104,6 +104,7 @@ class Transformers(PairEncoder):
         self.encoding = encoding
         self.size, self.type, self.device = encoding.batch_size, torch_dtype(encoding.precision), default_device()
         self.prefix = _options(encoding).text_prefix
+        self._pooled: dict[str, torch.Tensor] = {}  # output of X-CLIP's text tower by caption
         source = str(local_model_folder(encoding) or encoding.name)
         revision: dict[str, Any] = {"revision": encoding.revision} if encoding.revision else {}
         remedy = "Look for a network, or for files that are missing; a folder on this disk works without a network."
@@ -231,9 +232,28 @@ class Transformers(PairEncoder):
         scores = []
         with reuse_first_output(self.model.vision_model):
             for batch in batched(texts, CAPTION_BATCH_FACTOR * self.size):
-                tokens = tokenise(self.model, self.processor, batch, self.words)
-                scores.append(pair_logits(self.model, tokens | pixels)[0])
+                with self._captions(batch) as tokens:
+                    scores.append(pair_logits(self.model, tokens | pixels)[0])
         return np.concatenate(scores)
+
+    @contextlib.contextmanager
+    def _captions(self, texts: list[str]) -> Iterator[dict[str, torch.Tensor]]:
+        """A batch of captions as ``forward`` takes it.
+
+        X-CLIP's text tower sees no clip. It is asked once for each caption, and not again for every clip: inside the
+        block it returns what it said before, whatever it is given.
+        """
+        if self.model.config.model_type != "xclip":
+            yield tokenise(self.model, self.processor, texts, self.words)
+            return
+        unknown = [text for text in dict.fromkeys(texts) if text not in self._pooled]
+        for batch in batched(unknown, self.size):
+            output = self.model.text_model(**tokenise(self.model, self.processor, batch, self.words))
+            self._pooled |= dict(zip(batch, output.pooler_output, strict=True))
+        pooled = torch.stack([self._pooled[text] for text in texts])
+        # The model takes the pooled output by its place; the states before it are not used.
+        with reuse_first_output(self.model.text_model, (None, pooled)):
+            yield {"input_ids": torch.zeros(len(texts), 1, dtype=torch.long, device=self.device)}
 
     def _resample(self, clips: list[np.ndarray]) -> list[np.ndarray]:
         """Clips with exactly as many frames as the model sees, if that is fixed."""
@@ -505,13 +525,13 @@ def _double_centre(values: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def reuse_first_output(tower: torch.nn.Module) -> Iterator[None]:
-    """Inside the block, a tower returns its first output again.
+def reuse_first_output(tower: torch.nn.Module, output: Any = None) -> Iterator[None]:
+    """Inside the block, a tower returns its first output again, or one that is known already.
 
     One batch of clips is scored with many batches of captions, and is encoded only for the first.
     """
     forward: Any = tower.forward
-    outputs: list[Any] = []
+    outputs = [] if output is None else [output]
 
     def forward_once(*args: Any, **keys: Any) -> Any:
         if not outputs:
