@@ -145,6 +145,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"backbone.kind": "towers", "training.compile": True}, ["training.compile"]),
         ({"backbone.kind": "towers", "pretraining": {}}, ["pretraining: kind", "backbone.weights"]),
         ({"figures.embedding": "umap"}, ["figures.embedding"]),
+        ({"tracking": "comet"}, ["tracking"]),
         ({"resources.gpus": 3}, ["training.batch.size"]),
         ({"evaluation.zero_shot": {"folder": "nowhere"}}, ["evaluation.zero_shot.folder: nowhere"]),
         ({"methods": {"chance": {"model": "chance"}}, "evaluation.zero_shot": {"folder": "x"}},
@@ -179,6 +180,12 @@ def test_each_fault_is_told_with_its_key(checkout: Path, change: dict, places: l
     if places == ["figures.embedding"] and importlib.util.find_spec("umap"):
         pytest.skip("it is installed here")
     refused(change, *(f"{FILE}: {place}" for place in places))
+
+
+def test_a_tracker_that_is_not_installed_is_refused(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "wandb" else find(name, *rest))
+    refused({"tracking": "wandb"}, f"{FILE}: tracking")
 
 
 @pytest.mark.parametrize("name", ["../../../../x/m", "", "{x}", "a.seed1", "a b", "a/b"])

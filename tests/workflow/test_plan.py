@@ -94,6 +94,15 @@ def test_every_method_of_every_study_has_inputs_keys_and_code(name):
     assert f"results/{name}/tables" in plan.targets() and f"results/{name}/trec" in plan.targets_on_request()
 
 
+def test_a_tracker_makes_nothing_stale():
+    plain, tracked = plan_of("demo"), plan_of("demo", tracking="wandb")
+    assert tracked.execution() == plain.execution() | {"tracking": "wandb"}, "an untracked parameter"
+    assert tracked.study_keys() == plain.study_keys() and "tracking" not in plain.study_keys()
+    for name in ("sanity_spec", "pretraining_spec", "sweep_trial_spec"):
+        assert getattr(tracked, name)() == getattr(plain, name)()
+    assert tracked.run_spec("meanP", 0) == plain.run_spec("meanP", 0)
+
+
 def test_a_run_reads_what_its_keys_say():
     plan = plan_of("demo")
     frozen = plan.train_inputs("meanP", 1)

@@ -47,6 +47,7 @@ from rewind.ranking_metrics import ACCURACY_METRIC
 RunKey = tuple[str, int]
 """A run of a study: its method and seed."""
 SHARED_PRETRAINING_NOTE = "given one pre-training"
+TrackerName = Literal["tensorboard", "wandb", "mlflow"]
 RESERVED_NAMES = ("data", "rehearsal")  # folders in results/ that belong to no study
 KEYS_WITHOUT_EFFECT = {
     "frames": {"store", "workers", "keep_in_memory"},
@@ -231,6 +232,12 @@ class Study(ConfigModel):
     tables: Tables = config_field(Tables(), "What the tables show.")
     figures: Figures = config_field(Figures(), "Figures.")
     resources: Resources = config_field(Resources(), "What one training job requests from the machine.")
+    tracking: TrackerName | None = config_field(
+        None,
+        "Log the curves of training runs with `tensorboard`, `wandb` or `mlflow`, which must be installed "
+        "(docs/tracking.md). No result depends on it.",
+        legacy_default=None,
+    )
 
     @field_validator("seeds")
     @classmethod

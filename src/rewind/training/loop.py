@@ -26,6 +26,7 @@ from rewind.training.checkpoint import RunState, StateFile
 from rewind.training.grad_cache import MicroBatch, StepLoss, exact_step, random_state, set_random_state
 from rewind.training.optim import make_optimiser
 from rewind.training.order import BatchOrder, encode_all_captions
+from rewind.training.tracking import NO_TRACKER, Tracker
 
 # ---- Gradient checkpointing and torch.compile: the same model with less memory or faster steps ---------------------
 
@@ -165,6 +166,7 @@ def train_model(
     workers: int = 0,
     world: World = SINGLE_PROCESS,
     keep: Callable[[int], None] | None = None,
+    tracker: Tracker = NO_TRACKER,
 ) -> list[dict[str, float]]:
     """Train in place; the retriever ends with the weights of its best validation score, or of its last epoch.
 
@@ -184,6 +186,7 @@ def train_model(
         world: the processes that share every batch.
         keep: called on rank 0 with the number of every ``keep_every``-th epoch, counted from 1, once it is saved; a
             second time for the last one if the run is resumed there, since the kill may have come between the two.
+        tracker: logs the loss, learning rate and temperature of steps, and the rows of epochs.
 
     Returns:
         One row per epoch: epoch, loss, what the objective logs, lr, seconds, clips_per_second, doubtful negatives,
@@ -214,6 +217,7 @@ def train_model(
         keep_epoch(run.epoch)  # the kill may have come after the state was saved and before the epoch was kept
     progress = Progress(f"train {name}", steps, "steps")
     progress.done = first = order.per_epoch * run.epoch + run.step
+    tracker.expect(steps, first)
     batches = order.feed(first, workers, device)
     while run.epoch < keys.epochs and not run.out_of_patience(keys.patience):
         if run.step == 0:
@@ -229,7 +233,9 @@ def train_model(
             schedule.step()
             run.end_step(loss)
             seen += len(batch["rows"]) * world.size
-            progress.advance(1, f"epoch {run.epoch + 1}/{keys.epochs}, loss {loss.value:.3f}, {_progress_text(run)}")
+            values = {"loss": loss.value, **_rate_and_temperature(run)}
+            progress.advance(1, f"epoch {run.epoch + 1}/{keys.epochs}, {_progress_text(values)}")
+            tracker.log_step(progress.done, {f"step/{name}": value for name, value in values.items()})
             if run.step % keys.save_every_steps == 0 and run.step < order.per_epoch and world.rank == 0:
                 state.save(run.saved())
         row = _history_row(run, time.monotonic() - began, seen)
@@ -237,6 +243,7 @@ def train_model(
             row |= world.agree(validate(retriever.eval()))
             run.keep_if_best(row[f"valid_{keys.select_metric}"] * (-1 if keys.select_metric == "loss" else 1))
         run.end_epoch(row)
+        tracker.log(progress.done, {f"epoch/{name}": value for name, value in row.items()})
         if world.rank == 0:
             state.save(run.saved())
         keep_epoch(run.epoch)
@@ -287,11 +294,17 @@ def _keep_epoch(keep: Callable[[int], None] | None, every: int | None, epoch: in
         keep(epoch)
 
 
-def _progress_text(run: RunState) -> str:
-    """Learning rate and temperature, for the console; the temperature is exp(−logit_scale)."""
+def _rate_and_temperature(run: RunState) -> dict[str, float]:
+    """Of the step that ends; the temperature is exp(−logit_scale)."""
     towers = run.retriever.backbone
-    rate = f"lr {run.optimiser.param_groups[-1]['lr']:.2g}"
-    return rate if towers is None else f"{rate}, temperature {math.exp(-float(towers.logit_scale.detach())):.4f}"
+    rate = {"lr": run.optimiser.param_groups[-1]["lr"]}
+    return rate if towers is None else rate | {"temperature": math.exp(-float(towers.logit_scale.detach()))}
+
+
+def _progress_text(values: dict[str, float]) -> str:
+    """The values of a step, for the console."""
+    text = f"loss {values['loss']:.3f}, lr {values['lr']:.2g}"
+    return f"{text}, temperature {values['temperature']:.4f}" if "temperature" in values else text
 
 
 def _history_row(run: RunState, seconds: float, seen: int) -> dict[str, float]:

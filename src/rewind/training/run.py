@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from rewind.config import RunSpec
 from rewind.config.checks import CACHED_FEATURES_FAULT
 from rewind.config.evaluation import Evaluation
+from rewind.config.study import TrackerName
 from rewind.config.training import Sanity
 from rewind.data.captions import load_split
 from rewind.distributed import SINGLE_PROCESS, World, join_process_group
@@ -54,6 +55,7 @@ from rewind.training import loop
 from rewind.training.checkpoint import StateFile
 from rewind.training.epoch_metrics import epoch_metrics
 from rewind.training.loop import Validate, train_model
+from rewind.training.tracking import NO_TRACKER, Tracker
 
 # ---- Validation ----------------------------------------------------------------------------------------------------
 # These scores choose checkpoints and the sweep's value. Test data are never read here.
@@ -161,6 +163,7 @@ class TrainingJob:
         cache: cached features of frozen towers, or the index of a frame store, if any.
         pretrained: weights of the study's own pre-training that the run starts from, if any.
         max_frames_tried: the values that the study's sweep chose ``max_frames`` from, if it has one.
+        tracking: what its curves are logged with, if anything, in ``tracking_folder``.
     """
 
     name: str
@@ -174,6 +177,8 @@ class TrainingJob:
     cache: Path | None = None
     pretrained: Path | None = None
     max_frames_tried: list[int] | None = None
+    tracking: TrackerName | None = None
+    tracking_folder: Path = Path()
 
     def __post_init__(self) -> None:
         if self.pretrained is not None:
@@ -341,12 +346,14 @@ def _train_by_gradient(
     evaluation, size = training_job.spec.evaluation, keys.batch.size
     validate = make_validator(valid, keys.select_setting, evaluation, job_device(), world, workers, zero_shot, size)
 
+    tracker = _start_tracker(training_job, state, retriever) if world.rank == 0 else NO_TRACKER
+
     def save_epoch(epoch: int) -> None:
         path = model.parent / "epochs" / f"{model.stem}.epoch{epoch}.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
         save_model(path, retriever, _weights_metadata(training_job))
 
-    return loop.train_model(
+    rows = loop.train_model(
         retriever,
         train_split.training_data(),
         keys,
@@ -358,7 +365,30 @@ def _train_by_gradient(
         workers,
         world,
         save_epoch,
+        tracker,
     )
+    best = rows[-1]["best_epoch"]
+    tracker.finish({"best_epoch": best, **_json_numbers(next(row for row in rows if row["epoch"] == best))})
+    return rows
+
+
+def _start_tracker(training_job: TrainingJob, state: StateFile, retriever: Retriever) -> Tracker:
+    """A tracker that knows which run it is, with what it was trained, and where."""
+    if training_job.tracking is None:
+        return NO_TRACKER
+    facts = {
+        "study": training_job.tracking_folder.parent.name,
+        "run": training_job.name,
+        "seed": training_job.seed,
+        "dataset": training_job.dataset,
+        "fingerprint": state.fingerprint,
+        "code": training_job.code,
+        "max_frames": training_job.max_frames,
+        "parameters": sum(parameter.numel() for parameter in retriever.parameters()),
+        "spec": training_job.spec.model_dump(mode="json"),
+        "hardware": hardware(),
+    }
+    return Tracker(training_job.tracking, training_job.tracking_folder, training_job.name, facts | environment())
 
 
 def _fit_closed_form(retriever: Retriever, train_split: PreparedSplit, valid: PreparedSplit) -> None:

@@ -146,6 +146,8 @@ def training_job(job: Job) -> TrainingJob:
         cache=cached_input(inputs, frames),
         pretrained=optional_input(inputs, "pretrained"),
         max_frames_tried=read_json(best).get("tried") if best else None,
+        tracking=job.execution.get("tracking"),
+        tracking_folder=Path(params.state).parents[-3] / "tracking",  # results/<study>
     )
 
 

@@ -37,6 +37,7 @@ NON_SEMANTIC = frozenset(
         "rewind.video.readers:reader_name",  # which reader decodes: all give the same frames of a prepared clip
         "rewind.video.readers:_count_decodable_frames",  # for files that are no prepared clips, which no stage reads
         "rewind.video.sources:refuse_name_clashes",  # a data set is refused, or goes on as it is
+        "rewind.training.tracking",  # curves beside the results
         "rewind.training.checkpoint_store",  # where a training state is stored, not what is in it
         "rewind.training.run:_run_record",  # run.json, around the scores
         "rewind.torch_setup:keep_freed_memory",  # speed alone

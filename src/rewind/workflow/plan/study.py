@@ -121,7 +121,8 @@ class StudyPlan:
         return self.keys.methods[name]
 
     def study_keys(self) -> dict[str, Any]:
-        return self.keys.fingerprint()
+        """All keys that numbers, pictures or words on them may depend on."""
+        return self.keys.fingerprint(exclude={"tracking"})
 
     def dataset_keys(self) -> dict[str, Any]:
         return self.dataset.keys.fingerprint()
@@ -165,6 +166,7 @@ class StudyPlan:
             "workers": frames.workers,
             "keep_in_memory": frames.keep_in_memory,
             "state_folder": resources.state_folder,
+            "tracking": self.keys.tracking,
         }
 
     # Captions, items and what is read of them

@@ -162,6 +162,11 @@ def _package_faults(study: Study) -> Iterator[str]:
             "figures.embedding: umap needs a package that is not installed: `pip install umap-learn`; or set the key "
             "to pca or tsne."
         )
+    if study.tracking and importlib.util.find_spec(study.tracking) is None:
+        yield (
+            f"tracking: the package {study.tracking} is not installed: `pip install 'rewind-bench[{study.tracking}]'`; "
+            "or remove the key"
+        )
     yield from state_folder_problems(study.resources.state_folder or "")
 
 
