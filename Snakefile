@@ -33,6 +33,7 @@ report: "workflow/report/workflow.rst"
 
 localrules:
     all,
+    board,
     sweep,
 
 
@@ -47,3 +48,19 @@ rule prepared:
     """Videos and captions only, of every data set in use: `snakemake prepared`."""
     input:
         expand("results/data/{dataset}/items.csv", dataset=DATASETS),
+
+
+rule board:
+    """One page and one table over all studies in config/config.yaml, in the folder board: `snakemake board`."""
+    input:
+        plan.targets(),
+    log:
+        "results/board.log",
+    params:
+        studies=list(STUDIES),
+    run:
+        from rewind.cli.board import make_board
+
+        text = make_board(params.studies, Path("board"))
+        Path(log[0]).write_text(f"{text}\n")
+        print(text)
