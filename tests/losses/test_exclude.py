@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import multi_positive_runs
+import opposed
 from gradients import CAPTIONS, CPU, batch_of, error, gradients, tiny
 from multi_positive_runs import KEYS, PLAIN, Given, Killed, trained
 from rewind import registry
@@ -257,4 +258,4 @@ def test_a_killed_run_remembers_the_captions_too(tmp_path, monkeypatch):
 
 
 def test_every_loss_of_the_package_has_the_option():
-    assert registry.LOSSES.names() == tuple(sorted(LOSSES))
+    assert registry.LOSSES.names() == tuple(sorted([*LOSSES, *opposed.LOSSES]))  # the others: test_direction_losses.py

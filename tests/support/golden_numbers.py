@@ -77,6 +77,8 @@ ORIGINALS = {
     "ViCLIP": "OpenGVLab/InternVideo @ 3965eef",
     "HNAC": "the method's own document",
     "SANW": "skcpda/CLIPSE @ b62f3e3",
+    "TACT": "bpiyush/TestOfTime @ 5dce55d",
+    "CE-CLIP": "lezhang7/Enhance-FineGrained @ 2d07821",
     "MiniCLIP": "SoroushRaeisian/miniclip @ 85ae038",
     "Translator": "emanueleiacca/AML_Hackaton @ 3675388",
     "GradCache": "luyug/GradCache @ 906f038",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch.multiprocessing as mp
 
 from gradients import CAPTIONS, CPU, HEADS, Noisy, batch_of, error, gradients, noisy_batch, tiny
 from messages import refusal
+from opposed import LOSSES, opposed_batch, prepared
 from rewind.config import Training
 from rewind.config.evaluation import Evaluation
 from rewind.distributed import World, join_process_group
@@ -53,6 +55,13 @@ def weighted_step(world: World) -> tuple[float, dict, dict]:
     """A loss that needs the vectors of the global batch, and logs."""
     model = tiny("meanP")
     loss = exact_step(model, make_loss("sanw", {"mode": "bandpass"}), share(world, batch_of(model)), 3, world=world)
+    return loss.value, loss.logs, gradients(model)
+
+
+def opposed_step(world: World, head: str, name: str) -> tuple[float, dict, dict]:
+    """A loss with hard negatives, whose features are gathered like those of captions."""
+    model = tiny(head)
+    loss = exact_step(model, prepared(name), share(world, opposed_batch(model)), 3, world=world)
     return loss.value, loss.logs, gradients(model)
 
 
@@ -207,6 +216,7 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
             "steps": {case: one_step(world, *case) for case in CASES},
             "visual": {head: one_step(world, head, 3, False, pixels=True) for head in HEADS},
             "weighted": weighted_step(world),
+            "opposed": {case: opposed_step(world, *case) for case in product(HEADS, LOSSES)},
             "biased": biased_step(world),
             "topical": topical_rows(world, folder),
             "draws": [draws(world, infonce), draws(world, squares)],  # a loss that draws, and one that does not
@@ -260,6 +270,14 @@ def test_weighted_negatives_and_their_statistics_are_of_the_global_batch(two):
     for value, found, grads in (one["weighted"] for one in two):
         assert value == pytest.approx(loss, rel=1e-12) and error(grads, wanted) < 1e-11
         assert found == pytest.approx(logs, rel=1e-9) and found["n"] == ROWS * (ROWS - 1) - 2
+
+
+@pytest.mark.parametrize(("head", "name"), product(HEADS, LOSSES))
+def test_hard_negatives_are_those_of_the_global_batch(two, head, name):
+    loss, logs, wanted = opposed_step(World(), head, name)
+    for value, found, grads in (one["opposed"][head, name] for one in two):
+        assert value == pytest.approx(loss, rel=1e-12) and error(grads, wanted) < 1e-11
+        assert found == pytest.approx(logs, rel=1e-6)
 
 
 def test_the_parameter_of_a_loss_has_the_gradient_of_the_global_batch(two):

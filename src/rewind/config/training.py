@@ -38,6 +38,10 @@ class Batch(ConfigModel):
     )
 
 
+TWINS = "twins"
+"""The value of ``training.hard_negatives`` that names no file."""
+
+
 class Training(ConfigModel):
     """How a method is trained. A method may override any of these keys.
 
@@ -54,8 +58,8 @@ class Training(ConfigModel):
     batch: Batch = config_field(Batch(), "How captions and clips are put into batches.")
     objective: str = config_field(
         "infonce",
-        "Loss: `infonce`, `sigmoid`, `cdcr`, `hnac`, `sanw`, `multi_positive`, or the dotted path of your own function "
-        "or class.",
+        "Loss: `infonce`, `sigmoid`, `cdcr`, `hnac`, `sanw`, `multi_positive`, `negclip`, `ceclip`, `tact`, or the "
+        "dotted path of your own function or class.",
     )
     objective_options: dict[str, Any] = config_field(
         {},
@@ -63,7 +67,14 @@ class Training(ConfigModel):
         "docs/rtime.md. `sanw`: mode (vanilla, debias, bandpass), alpha (0.5), lambda (4), delta (0.6), m1 "
         "(0.3), m2 (0.8), gamma (0.05), floor (0.001), similarity (live, teacher), row_normalise, seed_compatible. "
         "`infonce`, `hnac`: docs/cosine-gap.md. `sigmoid`: initial_bias (-10), temperature. `cdcr`: docs/heads.md. "
-        "`multi_positive`: docs/translator.md.",
+        "`multi_positive`: docs/translator.md. `negclip`, `ceclip`, `tact`: docs/direction.md.",
+    )
+    hard_negatives: str | None = config_field(
+        None,
+        "Captions of the opposite direction, which losses that read them (`negclip`, `ceclip`) set against each clip: "
+        "`twins`, those of a clip's reversed twin, or a CSV file of opposites (docs/direction.md).",
+        legacy_default=None,
+        pattern=r"^(twins|.+\.csv)$",
     )
     lr: float = config_field(1e-4, "Learning rate of the new parameters (the head).", gt=0, le=1)
     backbone_lr_multiplier: float = config_field(

@@ -19,12 +19,15 @@ from torch import Tensor
 
 from rewind.config import Method, RunSpec
 from rewind.config.checks import NOISE_FAULT
+from rewind.config.training import TWINS
 from rewind.data.annotations import SPLITS, Annotations
 from rewind.data.captions import load_split
+from rewind.data.opposites import read_opposites
 from rewind.data.readers import describe_ids, read_score_file
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json, reading_user_file
 from rewind.loading.frame_source import ClipFrames, FrameSource, NoiseFrames, StoredFrames, cached_frames, cached_text
+from rewind.loading.hard_negatives import HardNegatives, negatives_of_texts, negatives_of_twins
 from rewind.models.checkpoint import load_model, visual_hash
 from rewind.models.precomputed import (
     Precomputed,
@@ -75,9 +78,31 @@ class RunData:
         return load_split(self.folder, self.dataset, "train").captions["caption"].tolist()
 
     def split(self, name: str, retriever: Retriever) -> PreparedSplit:
-        """A split's usable items and captions, prepared for ``retriever``."""
+        """A split's usable items and captions, prepared for ``retriever``; of ``train`` also its hard negatives.
+
+        Raises:
+            RewindError: for hard negatives that cannot be found.
+        """
         items, captions, _ = load_split(self.folder, self.dataset, name)
-        return self.prepare(items, captions, retriever)
+        where = self.spec.method.training.hard_negatives
+        if where is None or name != "train":
+            return self.prepare(items, captions, retriever)
+        if where == TWINS:
+            split = self.prepare(items, captions, retriever)
+            return replace(split, hard_negatives=negatives_of_twins(split.items, split.captions, split.text))
+        # A cache has the split's own captions alone: all are encoded in the run.
+        split = self.prepare(items, captions, retriever, cached=False)
+        if self._embeddings is not None or retriever.reads_ids:
+            raise RewindError(
+                "training.hard_negatives: a file of captions needs a method that reads captions; this one has vectors, "
+                "or looks captions up by their ids."
+            )
+        ids = split.captions["caption_id"].tolist()
+        opposites = read_opposites(where, dict(zip(ids, split.captions["caption"], strict=True)))
+        owners = [(row, text) for row, name in enumerate(ids) for text in opposites.get(name, [])]
+        rows, texts = zip(*owners, strict=True)
+        prepared = _prepare_text(retriever, list(texts))
+        return replace(split, hard_negatives=negatives_of_texts(split.items, split.captions, prepared, texts, rows))
 
     def prepare(
         self, items: pd.DataFrame, captions: pd.DataFrame, retriever: Retriever, cached: bool = True
@@ -194,6 +219,7 @@ class PreparedSplit:
     inputs: FrameSource
     text: PreparedText
     workers: int = 0
+    hard_negatives: HardNegatives | None = None
 
     def training_data(self) -> TrainingData:
         """The split in the form of the training loop."""
@@ -205,6 +231,8 @@ class PreparedSplit:
             item_of_caption=row[self.captions["video_id"]].to_numpy(),
             cluster_of_item=clusters,
             caption_ids=self.captions["caption_id"].tolist(),
+            hard_negatives=self.hard_negatives,
+            reversed_items=(self.items["reversed"] == 1).to_numpy() if "reversed" in self.items else None,
             captions=self.captions["caption"].tolist(),
             workers=self.workers,
         )
@@ -222,6 +250,8 @@ class TrainingData:
         caption_ids: for messages.
         captions: the captions themselves, for samplers and losses that read them.
         workers: processes that may decode items when all of them are encoded.
+        hard_negatives: captions of the opposite direction, for losses that read them.
+        reversed_items: bool (m,), which items are time-reversed twins; None: not known.
 
     >>> rows = np.array([0, 0, 1])
     >>> data = TrainingData(EmbeddingFrames(torch.zeros(2, 8)), torch.zeros(3, 4), rows, np.arange(2), ["a", "b", "c"])
@@ -237,9 +267,18 @@ class TrainingData:
     caption_ids: list[str]
     captions: list[str] = field(default_factory=list)
     workers: int = 0
+    hard_negatives: HardNegatives | None = None
+    reversed_items: np.ndarray | None = None
 
     def batch(self, rows: np.ndarray) -> Features:
-        """What a training step needs for some captions: ``rows``, ``text``, ``items`` and the items' input."""
+        """What a training step needs for some captions: ``rows``, ``text``, ``items`` and the items' input.
+
+        Args:
+            rows: (B,) of the captions; with hard negatives (2, B), theirs below them.
+        """
+        if rows.ndim == 2:
+            assert self.hard_negatives is not None  # BatchOrder asks for them where there are some
+            return self.batch(np.ascontiguousarray(rows[0])) | self.hard_negatives.batch(rows[1])
         items = self.item_of_caption[rows]
         index = torch.from_numpy(rows)
         of_items = {"items": torch.from_numpy(items)} | self.inputs.batch(items)

@@ -56,6 +56,8 @@ class Objective:
     Attributes:
         Options: a :class:`rewind.config.base.ConfigModel` that declares ``training.objective_options``, of which the
             constructor gets an instance; None: it has none, and its constructor no arguments.
+        reads_hard_negatives: whether it is called with the features of hard negatives, ``negatives``, row i an opposite
+            of caption i, and cannot do without (``training.hard_negatives``; :mod:`rewind.loading.hard_negatives`).
 
     >>> class MeanDistance(Objective):
     ...     def __call__(self, retriever, text, items, batch):
@@ -66,6 +68,7 @@ class Objective:
     """
 
     Options: ClassVar[type[ConfigModel] | None] = None
+    reads_hard_negatives: ClassVar[bool] = False
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """The loss of a global batch, row i of ``text`` and row i of ``items`` a pair.
@@ -150,12 +153,17 @@ def make_objective(keys: Training, device: torch.device | None = None) -> Object
         device: where the loss's own parameters are to be; None: where its constructor made them.
 
     Raises:
-        RewindError: if there is no such loss, or it has no such option.
+        RewindError: if there is no such loss, it has no such option, or it does not read hard negatives.
 
     >>> make_objective(Training(objective="hnac", objective_options={"temperature": 0.05})).temperature
     0.05
     """
     objective = make_loss(keys.objective, keys.objective_options)
+    if keys.hard_negatives is not None and not objective.reads_hard_negatives:
+        raise RewindError(
+            f"training.hard_negatives: {keys.objective} reads none; take objective: negclip or ceclip, or set the key "
+            "to null."
+        )
     if device is not None and (module := loss_module(objective)) is not None:
         module.to(device)
     return objective
@@ -244,6 +252,19 @@ def require_vectors(retriever: Any, loss: str) -> None:
             "(it has no vectors()). Train this method with infonce, or give it one vector per caption and per item."
         )
     retriever.vectors({}, {})  # it has the method but does not compare vectors: its own error says why
+
+
+def require_hard_negatives(keys: Training) -> None:
+    """Refuse a study that says nothing of where hard negatives come from.
+
+    Raises:
+        RewindError: naming the key.
+    """
+    if keys.hard_negatives is None:
+        raise RewindError(
+            f"training.hard_negatives: {keys.objective} sets clips against captions of the opposite direction; name "
+            "`twins`, or a CSV file of opposites (docs/direction.md)."
+        )
 
 
 # ---- Pairs of a batch that are not negatives of each other ---------------------------------------------------------

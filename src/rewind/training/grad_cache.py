@@ -30,6 +30,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from rewind.distributed import SINGLE_PROCESS, World
 from rewind.errors import RewindError
+from rewind.loading.hard_negatives import take_negatives
 from rewind.losses.base import Loss, Objective, loss_module
 from rewind.models.retriever import Features, Retriever, concatenate
 
@@ -329,8 +330,8 @@ class _GradCacheStep:
     def whole(self, batch: Features) -> StepLoss:
         """Without parts: the plain forward and backward pass of a batch that one process encodes at once."""
         with self.autocast():
-            text, items = self.retriever.encode_text(batch), self.retriever.encode_items(batch)
-            loss = self.objective(self.retriever, text, items, batch)
+            text, items, *negatives = self.encode_sides(batch)
+            loss = self.objective(self.retriever, text, items, batch, *negatives)
         return self.backward(loss)
 
     def cached(self, batch: Features, size: int, world: World) -> StepLoss:
@@ -344,7 +345,8 @@ class _GradCacheStep:
         # Part 1. The gathered features are leaves: the loss's backward pass ends there and leaves ∂L/∂f(x_i) in .grad.
         with world.one_memory():
             parts, states = self.encode(chunks, world)
-        text, items = (_as_leaves(world.gather(concatenate([part[side] for part in parts]))) for side in (0, 1))
+        sides = [_as_leaves(world.gather(concatenate(list(side)))) for side in zip(*parts, strict=True)]
+        text, items, *negatives = sides
         entries = batch
         if world.size > 1:
             entries = world.gather({name: value for name, value in batch.items() if name not in ENCODER_INPUTS})
@@ -355,7 +357,7 @@ class _GradCacheStep:
         pairs.gather()
         with _as_scoring_error(self.retriever), world.one_memory():
             with self.autocast():
-                loss = self.objective(pairs, text, items, entries)
+                loss = self.objective(pairs, text, items, entries, *negatives)
             step_loss = self.backward(loss)
             if math.isfinite(step_loss.value):
                 # Every rank now has the same gradients of parameters that the loss itself uses (the logit scale, its
@@ -369,7 +371,7 @@ class _GradCacheStep:
             # Part 3, each process for its own rows of the global batch.
             own = world.share(rows * world.size)
             with world.one_memory():
-                self.continue_backward(chunks, states, [_feature_gradients(text, own), _feature_gradients(items, own)])
+                self.continue_backward(chunks, states, [_feature_gradients(side, own) for side in sides])
             for module in self.trained:
                 world.sum_gradients(module)
         if world.size > 1 and torch.equal(torch.get_rng_state(), before):
@@ -378,7 +380,7 @@ class _GradCacheStep:
             torch.rand(1)
         return step_loss
 
-    def encode(self, chunks: list[Features], world: World) -> tuple[list[tuple[Features, Features]], list[Any]]:
+    def encode(self, chunks: list[Features], world: World) -> tuple[list[list[Features]], list[Any]]:
         """Part 1: features of every micro-batch without gradient, and the random state before each."""
         shared = random_state(self.device)
         if world.size > 1:  # other dropout on every rank, but reproducible from the shared state
@@ -398,7 +400,7 @@ class _GradCacheStep:
         Args:
             chunks: micro-batches.
             states: the random state before each in part 1: the same dropout gives the same features.
-            gradients: of the texts' and of the items' features, every entry (rows of all chunks, ...).
+            gradients: of the features of texts, items and hard negatives, every entry (rows of all chunks, ...).
         """
         after = random_state(self.device)
         start = 0
@@ -416,11 +418,17 @@ class _GradCacheStep:
             start = end
         set_random_state(after, self.device)
 
-    def features(self, chunk: Features) -> tuple[Features, Features]:
+    def features(self, chunk: Features) -> list[Features]:
         # An autocast region per call: autocast caches casts of weights, and those made without gradient in part 1 must
         # not be reused in part 3, where the weights' gradient would be lost.
         with self.autocast():
-            return self.retriever.encode_text(chunk), self.retriever.encode_items(chunk)
+            return self.encode_sides(chunk)
+
+    def encode_sides(self, batch: Features) -> list[Features]:
+        """Features of captions, of items and, if the batch has hard negatives, of these."""
+        negatives = take_negatives(batch)
+        sides = [self.retriever.encode_text(batch), self.retriever.encode_items(batch)]
+        return [*sides, self.retriever.encode_text(negatives)] if negatives else sides
 
     def backward(self, loss: Loss) -> StepLoss:
         value = loss.value.item()

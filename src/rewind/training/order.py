@@ -49,6 +49,7 @@ class BatchOrder:
         self.sampler, self.max_steps = make_sampler(keys.batch), keys.epoch_steps
         self.refresh_every = self.sampler.refresh_every
         self.texts = same_text_labels(data.captions) if data.captions else None
+        self.drawn: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # an epoch, and its hard negatives
         self.state: SamplerState = {}
         if saved is not None:
             self.state = {name: value.numpy() for name, value in saved.items()}
@@ -77,6 +78,15 @@ class BatchOrder:
         """This process's rows of a step, counted from the run's beginning."""
         rows = self.whole(step // self.per_epoch)[step % self.per_epoch]
         return rows[self.world.share(len(rows))]
+
+    def keys_of(self, step: int) -> np.ndarray:
+        """What this process's batch of a step is made of: its rows (B,), or with hard negatives theirs too, (2, B)."""
+        rows, epoch = self.share(step), step // self.per_epoch
+        if self.data.hard_negatives is None:
+            return rows
+        if self.drawn[0] != epoch:
+            self.drawn = epoch, self.data.hard_negatives.draw(self.seed, epoch)
+        return np.stack([rows, self.drawn[1][rows]])
 
     def refresh(self, epoch: int, vectors: Callable[[], np.ndarray]) -> None:
         """Renew the sampler's state if ``epoch`` is one that begins with that.
@@ -115,7 +125,7 @@ class BatchOrder:
         start = first
         while start < self.epochs * self.per_epoch:
             end = self._next_refresh(start // self.per_epoch) * self.per_epoch
-            shares = (self.share(step) for step in range(start, end))
+            shares = (self.keys_of(step) for step in range(start, end))
             yield from load_batches(self.data.batch, shares, self.data.inputs, workers, device)
             start = end
 

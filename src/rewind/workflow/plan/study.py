@@ -12,7 +12,7 @@ from rewind.config.dataset import EmbeddingsSource
 from rewind.config.encoders import Encoding
 from rewind.config.report import Verdict
 from rewind.config.study import RunKey
-from rewind.config.training import Training
+from rewind.config.training import TWINS, Training
 from rewind.errors import RewindError
 from rewind.io.files import read_json
 from rewind.registry import BACKBONES, ENCODERS, HEADS, LOSSES, MODELS, SAMPLERS, head_modules
@@ -296,6 +296,8 @@ class StudyPlan:
         keys = self.keys.sanity.training
         if self.keys.pretraining:
             keys = keys.model_copy(update={"freeze": []})
+        if keys.hard_negatives:  # the question is whether clips and captions belong together, with any loss
+            keys = keys.model_copy(update={"hard_negatives": None, "objective": "infonce", "objective_options": {}})
         return self.keys.run_spec(self.sanity_method(), keys).fingerprint()
 
     def sanity_file(self) -> str | list[str]:
@@ -307,7 +309,10 @@ class StudyPlan:
         return self.keys.pretraining.max_frames or self.keys.frames.max_frames
 
     def pretraining_items(self) -> Files:
-        return self.pixel_files(self.pretraining_frames())
+        """What it reads of items, and opposites of captions."""
+        assert self.keys.pretraining
+        opposites = self._opposites(self.keys.pretraining.training)
+        return self.pixel_files(self.pretraining_frames()) | ({"opposites": opposites} if opposites else {})
 
     def pretraining_spec(self) -> dict[str, Any]:
         keys = self.keys.pretraining
@@ -390,6 +395,9 @@ class StudyPlan:
             if self._validates_zero_shot(method):
                 files["zero_shot"] = self.zero_shot_images()
         files["weights"] = self.weights()
+        files["opposites"] = self._opposites(
+            self.keys.sweep.training if frames and self.keys.sweep else self.method(method).training
+        )
         if self.keys.sanity:
             files["sanity"] = self.sanity_file()
         if self.keys.pretraining:
@@ -397,6 +405,11 @@ class StudyPlan:
             part = self.keys.pretraining_suffix(method, seed)
             files["pretrained"] = self._pretrained_weights(part) if starts_there else []
         return files
+
+    def _opposites(self, *trained: Training) -> list[str]:
+        """The files of hard negatives that are trained with."""
+        named = dict.fromkeys(training.hard_negatives for training in trained)
+        return user_files([where for where in named if where and where != TWINS])
 
     def _precomputed_inputs(self, method: str, seed: int) -> Files:
         """What such a run is made of: no sweep, no pre-training, no over-fitting check comes before it."""
@@ -598,7 +611,8 @@ class StudyPlan:
         return [self._verdict().baseline, *self._verdict().methods]
 
     def step_time_inputs(self) -> Files:
-        return self._learning_inputs(self._verdict().baseline)
+        timed = [self.method(name).training for name in self.timed_methods()]
+        return self._learning_inputs(self._verdict().baseline) | {"opposites": self._opposites(*timed)}
 
     def timed_specs(self) -> dict[str, Any]:
         return {
