@@ -85,7 +85,7 @@ def _discard_output() -> None:
 
 
 COMMAND_GROUPS = {
-    "start": ("doctor", "new", "init"),
+    "start": ("doctor", "new", "init", "opposites"),
     "run": ("rehearse", "power", "evaluate"),
     "inspect": ("search", "serve", "why"),
     "share": ("board", "share", "export", "import", "clips"),
@@ -112,6 +112,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_init(commands)
     _add_job(commands)
     _add_new(commands)
+    _add_opposites(commands)
     _add_power(commands)
     _add_evaluate(commands)
     _add_rehearse(commands)
@@ -231,6 +232,27 @@ def _board(options: argparse.Namespace) -> int:
     from rewind.cli.board import make_board
 
     print(make_board(options.study, options.out, options.pages))
+    return 0
+
+
+def _add_opposites(commands: argparse._SubParsersAction[Any]) -> None:
+    opposites = commands.add_parser(
+        "opposites",
+        description="Propose words in a data set's captions that may be opposites in time, such as opens and closes. "
+        "A person confirms them, and `training.hard_negatives` names the file (docs/direction.md). What was decided in "
+        "an earlier file stays.",
+    )
+    opposites.add_argument("dataset", metavar="DATASET", help="name of a file in config/datasets")
+    opposites.add_argument("--out", type=Path, metavar="FILE", help="CSV file (default: DATASET_opposites.csv)")
+    opposites.set_defaults(command=_opposites)
+
+
+def _opposites(options: argparse.Namespace) -> int:
+    from rewind.cli.opposites import write_opposites
+    from rewind.config import load_dataset
+
+    dataset = load_dataset(options.dataset)
+    print(write_opposites(dataset, options.out or Path(f"{dataset.name}_opposites.csv")))
     return 0
 
 

@@ -24,6 +24,7 @@ from rewind.config import Dataset, Study
 from rewind.config.encoders import SCORING_OPTIONS, Encoding
 from rewind.config.evaluation import ZeroShot
 from rewind.config.methods import FILE_OPTIONS, PRECOMPUTED_MODELS
+from rewind.config.training import TWINS
 from rewind.data.annotations import read_annotations
 from rewind.data.dummy import SplitSizes, find_dummy_data
 from rewind.data.formats.cifar10 import TEST_BATCH_FILE, make_dummy_cifar10, read_cifar10, write_cifar10
@@ -31,7 +32,7 @@ from rewind.data.formats.photos import IMAGE_SUFFIXES
 from rewind.data.groups import AUTO_GROUPS, group_file
 from rewind.errors import RewindError
 from rewind.io.files import write_csv, write_text
-from rewind.packaged import docs_page
+from rewind.packaged import docs_page, workflow_home
 from rewind.video.sources import VIDEO_SUFFIXES, SourceFinder, sources_folder, videos_folder
 from rewind.workflow.config import check_sources
 
@@ -42,6 +43,7 @@ MARKER_FILE = ".rehearsal"  # a folder without it is not a rehearsal's, and is n
 REHEARSAL_TITLE = "REHEARSAL"
 TABLE_PREFIX = "rehearsal_"
 RANDOM_ENCODER = "rewind.cli.rehearse.random_encoder"
+DUMMY_OPPOSITES = "config/opposites/shapes.csv"  # of words in captions of dummy items, which are drawn as shapes are
 MAX_REHEARSED_SHARDS = 2
 REHEARSED_SEEDS = 2
 MAX_STEP_FLOPS = 0.1e12  # FLOPs of a training step, forward and backward, that a rehearsal can afford
@@ -136,6 +138,8 @@ def shrink_study(
         method["options"] = _tower_options(method, towers, f"methods.{name}.options", study.frames.size)
     for block in _training_blocks(keys):
         _limit_steps(block, cap, *(LIGHT_STEPS if cap >= MIN_LIGHT_BATCH else HEAVY_STEPS))
+        if block["hard_negatives"] not in (None, TWINS) and not uses_own_data:
+            block["hard_negatives"] = str(workflow_home() / DUMMY_OPPOSITES)
     other_precision = [block for block in _training_blocks(keys) if block["precision"] != "fp32"]
     if other_precision and not gpus and bf16_is_slow():
         for block in other_precision:
