@@ -90,8 +90,7 @@ class RunData:
         if where == TWINS:
             split = self.prepare(items, captions, retriever)
             return replace(split, hard_negatives=negatives_of_twins(split.items, split.captions, split.text))
-        # A cache has the split's own captions alone: all are encoded in the run.
-        split = self.prepare(items, captions, retriever, cached=False)
+        split = self.prepare(items, captions, retriever)
         if self._embeddings is not None or retriever.reads_ids:
             raise RewindError(
                 "training.hard_negatives: a file of captions needs a method that reads captions; this one has vectors, "
