@@ -202,6 +202,57 @@ def test_tact_is_its_definition_in_any_order_of_a_batch() -> None:
     assert found == pytest.approx(total / weights, rel=1e-7)  # the floor of α
 
 
+class Units(Products):
+    """Cosines of vectors as they are given."""
+
+    def vectors(self, text, items):
+        return F.normalize(text["v"], dim=-1), F.normalize(items["v"], dim=-1)
+
+
+@pytest.mark.parametrize("exclude", [[], ["same_text"]])
+def test_tara_is_its_definition_over_captions_alone(exclude: list[str]) -> None:
+    """Three captions of a clip, two of another, one alone; two hard negatives are true, and one caption has none."""
+    items, texts = [0, 1, 0, 2, 1, 0], ["up", "down", "upward", "flat", "downward", "flat"]
+    hard_texts = {0: "down", 1: "up", 2: "x", 3: "y", 5: "z"}
+    captions = pd.DataFrame({"video_id": map(str, items), "caption": texts})
+    table, owners = pd.DataFrame({"item_id": ["0", "1", "2"]}), sorted(hard_texts)
+    negatives = negatives_of_texts(table, captions, torch.zeros(5, 1), [hard_texts[n] for n in owners], owners)
+    text, video, hard = drawn(6, seed=3)
+    loss = make_loss("tara", {"exclude": exclude})
+    data = SimpleNamespace(hard_negatives=negatives, captions=texts, cluster_of_item=np.arange(3))
+    loss.prepare(None, data, CPU)
+    batch = {"items": torch.tensor(items), "rows": torch.arange(6), "negatives": torch.from_numpy(negatives.draw(0, 0))}
+    found = loss(Units(), {"v": text}, {"v": video}, batch, {"v": hard})
+
+    unit, opposite = F.normalize(text, dim=-1), F.normalize(hard, dim=-1)
+    partner, total = {0: 2, 2: 5, 5: 0, 1: 4, 4: 1}, 0.0
+    true_of = {words: {items[n] for n, other in enumerate(texts) if other == words} for words in hard_texts.values()}
+    for i, positive in partner.items():
+        rivals = [j for j in range(6) if items[j] != items[i]]
+        if exclude:
+            rivals = [j for j in rivals if texts[j] != texts[i]]
+        terms = [math.exp(unit[i] @ unit[j] / 0.05) for j in (*rivals, positive)]
+        terms += [math.exp(unit[i] @ opposite[j] / 0.05) for j in hard_texts if items[i] not in true_of[hard_texts[j]]]
+        total += math.log(sum(terms)) - float(unit[i] @ unit[positive]) / 0.05
+    assert found.value.item() == pytest.approx(total / 5, rel=1e-10)
+    assert 0 <= found.logs["above_hard_negative"].item() <= 1
+    with refusal("training.batch.sampler"):
+        loss(Units(), {"v": text}, {"v": video}, batch | {"items": torch.arange(6)}, {"v": hard})
+
+
+def test_tara_in_micro_batches_gives_the_gradients_of_the_whole_batch() -> None:
+    model = tiny("meanP")
+    loss, batch = prepared("tara"), opposed_batch(model)
+    batch["items"] = torch.arange(len(batch["items"])) // 2
+    whole = exact_step(model, loss, batch)
+    wanted = gradients(model)
+    for rows in (3, 5):
+        parts = exact_step(model, loss, batch, rows)
+        assert parts.value == pytest.approx(whole.value, rel=1e-12) and error(gradients(model), wanted) < 1e-11
+    assert any(name.startswith("backbone.clip.transformer") for name in wanted)
+    assert not any("visual" in name and grad.any() for name, grad in wanted.items()), "no clip is looked at"
+
+
 def test_tact_with_factors_of_one_is_infonce_to_the_bit() -> None:
     text, video, _ = drawn(6, seed=2)
     loss = Tact(Tact.Options())
@@ -289,6 +340,9 @@ def test_losses_and_keys_that_do_not_fit_are_refused() -> None:
             make_objective(keys).check(Chance(), keys)
     with refusal("training.hard_negatives"):
         make_objective(Training(hard_negatives="twins"))
+    keys = Training(objective="tara", hard_negatives="twins")
+    with refusal("training.batch.sampler"):
+        make_objective(keys).check(retriever, keys)
     keys = Training(objective="tact")
     with refusal("training.batch.twins_together"):
         make_objective(keys).check(retriever, keys)

@@ -13,6 +13,7 @@ from rewind.losses.base import make_loss
 from rewind.models.retriever import Retriever
 
 LOSSES = ("negclip", "ceclip", "tact")
+"""Of pairs of a caption and a clip; `tara` compares captions."""
 
 
 def prepared(name: str):

@@ -58,8 +58,8 @@ class Training(ConfigModel):
     batch: Batch = config_field(Batch(), "How captions and clips are put into batches.")
     objective: str = config_field(
         "infonce",
-        "Loss: `infonce`, `sigmoid`, `cdcr`, `hnac`, `sanw`, `multi_positive`, `negclip`, `ceclip`, `tact`, or the "
-        "dotted path of your own function or class.",
+        "Loss: `infonce`, `sigmoid`, `cdcr`, `hnac`, `sanw`, `multi_positive`, `negclip`, `ceclip`, `tact`, `tara`, or "
+        "the dotted path of your own function or class.",
     )
     objective_options: dict[str, Any] = config_field(
         {},
@@ -67,12 +67,12 @@ class Training(ConfigModel):
         "docs/rtime.md. `sanw`: mode (vanilla, debias, bandpass), alpha (0.5), lambda (4), delta (0.6), m1 "
         "(0.3), m2 (0.8), gamma (0.05), floor (0.001), similarity (live, teacher), row_normalise, seed_compatible. "
         "`infonce`, `hnac`: docs/cosine-gap.md. `sigmoid`: initial_bias (-10), temperature. `cdcr`: docs/heads.md. "
-        "`multi_positive`: docs/translator.md. `negclip`, `ceclip`, `tact`: docs/direction.md.",
+        "`multi_positive`: docs/translator.md. `negclip`, `ceclip`, `tact`, `tara`: docs/direction.md.",
     )
     hard_negatives: str | None = config_field(
         None,
-        "Captions of the opposite direction, which losses that read them (`negclip`, `ceclip`) set against each clip: "
-        "`twins`, those of a clip's reversed twin, or a CSV file of opposites (docs/direction.md).",
+        "Captions of the opposite direction, for losses that read them (`negclip`, `ceclip`, `tara`): `twins`, those "
+        "of a clip's reversed twin, or a CSV file of opposites (docs/direction.md).",
         legacy_default=None,
         pattern=r"^(twins|.+\.csv)$",
     )
