@@ -21,6 +21,7 @@ from rewind.config import Training
 from rewind.config.base import ConfigModel, config_field
 from rewind.data.tokenizers import same_text_labels
 from rewind.errors import RewindError
+from rewind.loading.hard_negatives import NegativePairs
 from rewind.loading.run_data import TrainingData
 from rewind.models.registry import make_component, with_default_hooks
 from rewind.models.retriever import Features, Retriever, at_least_float32, is_overridden
@@ -254,19 +255,6 @@ def require_vectors(retriever: Any, loss: str) -> None:
     retriever.vectors({}, {})  # it has the method but does not compare vectors: its own error says why
 
 
-def require_hard_negatives(keys: Training) -> None:
-    """Refuse a study that says nothing of where hard negatives come from.
-
-    Raises:
-        RewindError: naming the key.
-    """
-    if keys.hard_negatives is None:
-        raise RewindError(
-            f"training.hard_negatives: {keys.objective} sets clips against captions of the opposite direction; name "
-            "`twins`, or a CSV file of opposites (docs/direction.md)."
-        )
-
-
 # ---- Pairs of a batch that are not negatives of each other ---------------------------------------------------------
 
 Exclude = Literal["same_text", "twins"]
@@ -343,3 +331,30 @@ def same_item_mask(index: Tensor) -> Tensor:
     [[False, True], [True, False]]
     """
     return (index.unsqueeze(0) == index.unsqueeze(1)).fill_diagonal_(False)
+
+
+# ---- Losses that set clips or captions against captions of the opposite direction ------------------------------------
+
+
+class HardNegativeObjective(Objective):
+    """A loss that is called with hard negatives too: ``(retriever, text, items, batch, negatives) -> Loss``.
+
+    A subclass has ``exclusions``, and finds in ``negatives`` which hard negatives are none of which items.
+    """
+
+    reads_hard_negatives: ClassVar[bool] = True
+    exclusions: Exclusions
+    negatives: NegativePairs
+
+    def check(self, retriever: Retriever, keys: Training) -> None:
+        """Refuse a study that says nothing of where hard negatives come from."""
+        if keys.hard_negatives is None:
+            raise RewindError(
+                f"training.hard_negatives: {keys.objective} sets clips against captions of the opposite direction; "
+                "name `twins`, or a CSV file of opposites (docs/direction.md)."
+            )
+
+    def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
+        """Look up which pairs are not negatives."""
+        self.exclusions.prepare(data, device)
+        self.negatives = NegativePairs(data.hard_negatives, device)

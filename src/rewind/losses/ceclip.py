@@ -14,22 +14,20 @@ and is not here.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rewind.config import Training
 from rewind.config.base import ConfigModel, config_field
-from rewind.loading.hard_negatives import NegativePairs
 from rewind.losses.base import (
     Exclude,
     Exclusions,
+    HardNegativeObjective,
     Loss,
-    Objective,
     exclude_field,
     pair_logits,
-    require_hard_negatives,
     require_vectors,
 )
 from rewind.losses.infonce import symmetric_cross_entropy
@@ -56,7 +54,7 @@ class CeclipOptions(ConfigModel):
 
 
 @LOSSES.register("ceclip")
-class Ceclip(Objective):
+class Ceclip(HardNegativeObjective):
     """The loss with its options; ``training.hard_negatives`` says where hard negatives come from.
 
     Attributes:
@@ -64,8 +62,6 @@ class Ceclip(Objective):
     """
 
     Options = CeclipOptions
-    reads_hard_negatives: ClassVar[bool] = True
-    negatives: NegativePairs
 
     def __init__(self, options: CeclipOptions) -> None:
         self.options, self.exclusions, self.threshold = options, Exclusions(options.exclude), 0.0
@@ -73,14 +69,9 @@ class Ceclip(Objective):
 
     def check(self, retriever: Retriever, keys: Training) -> None:
         """Refuse a study without hard negatives, or a retriever without vectors if its cosines are needed."""
-        require_hard_negatives(keys)
+        super().check(retriever, keys)
         if self.options.temperature is not None:
             require_vectors(retriever, "ceclip with a temperature")
-
-    def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which pairs are not negatives."""
-        self.exclusions.prepare(data, device)
-        self.negatives = NegativePairs(data.hard_negatives, device)
 
     def state_dict(self) -> dict[str, Any]:
         """The threshold."""

@@ -11,23 +11,19 @@ original also adds the clips of the hard negatives to the batch; that is ``train
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rewind.config import Training
 from rewind.config.base import ConfigModel, config_field
-from rewind.loading.hard_negatives import NegativePairs
 from rewind.losses.base import (
     Exclude,
     Exclusions,
+    HardNegativeObjective,
     Loss,
-    Objective,
     exclude_field,
     pair_logits,
-    require_hard_negatives,
     require_vectors,
 )
 from rewind.models.retriever import Features, Retriever
@@ -48,26 +44,19 @@ class NegclipOptions(ConfigModel):
 
 
 @LOSSES.register("negclip")
-class Negclip(Objective):
+class Negclip(HardNegativeObjective):
     """The loss with its options; ``training.hard_negatives`` says where hard negatives come from."""
 
     Options = NegclipOptions
-    reads_hard_negatives: ClassVar[bool] = True
-    negatives: NegativePairs
 
     def __init__(self, options: NegclipOptions) -> None:
         self.temperature, self.exclusions = options.temperature, Exclusions(options.exclude)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
         """Refuse a study without hard negatives, or a retriever without vectors if its cosines are needed."""
-        require_hard_negatives(keys)
+        super().check(retriever, keys)
         if self.temperature is not None:
             require_vectors(retriever, "negclip with a temperature")
-
-    def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which pairs are not negatives."""
-        self.exclusions.prepare(data, device)
-        self.negatives = NegativePairs(data.hard_negatives, device)
 
     def __call__(  # type: ignore[override]  # losses with hard negatives are called with these too
         self, retriever: Retriever, text: Features, items: Features, batch: Features, negatives: Features

@@ -12,8 +12,6 @@ positives are two lists; here two captions of a clip come in one batch (sampler 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,14 +19,12 @@ from torch import Tensor
 from rewind.config import Training
 from rewind.config.base import ConfigModel, config_field
 from rewind.errors import RewindError
-from rewind.loading.hard_negatives import NegativePairs
 from rewind.losses.base import (
     Exclude,
     Exclusions,
+    HardNegativeObjective,
     Loss,
-    Objective,
     exclude_field,
-    require_hard_negatives,
     require_vectors,
     unit_vectors,
 )
@@ -48,29 +44,22 @@ class TaraOptions(ConfigModel):
 
 
 @LOSSES.register("tara")
-class Tara(Objective):
+class Tara(HardNegativeObjective):
     """The loss with its options; ``training.hard_negatives`` says where hard negatives come from."""
 
     Options = TaraOptions
-    reads_hard_negatives: ClassVar[bool] = True
-    negatives: NegativePairs
 
     def __init__(self, options: TaraOptions) -> None:
         self.temperature, self.exclusions = options.temperature, Exclusions(options.exclude)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
         """Refuse a study without hard negatives or two captions of a clip, or a retriever without vectors."""
-        require_hard_negatives(keys)
+        super().check(retriever, keys)
         require_vectors(retriever, "tara")
         if keys.batch.sampler == "uniform":
             raise RewindError(
                 "training.batch.sampler: tara compares captions of one clip, which must be in one batch; set it to pk."
             )
-
-    def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which pairs are not negatives."""
-        self.exclusions.prepare(data, device)
-        self.negatives = NegativePairs(data.hard_negatives, device)
 
     def __call__(  # type: ignore[override]  # losses with hard negatives are called with these too
         self, retriever: Retriever, text: Features, items: Features, batch: Features, negatives: Features
