@@ -19,13 +19,28 @@ from rewind.registry import LOSSES
 
 if TYPE_CHECKING:
     from rewind.losses.cdcr import Cdcr
+    from rewind.losses.ceclip import Ceclip
     from rewind.losses.hnac import Hnac
     from rewind.losses.infonce import Infonce
     from rewind.losses.multi_positive import MultiPositive
+    from rewind.losses.negclip import Negclip
     from rewind.losses.sanw import Sanw
     from rewind.losses.sigmoid import Sigmoid
+    from rewind.losses.tact import Tact
+    from rewind.losses.tara import Tara
 
-__all__ = ["Cdcr", "Hnac", "Infonce", "MultiPositive", "Sanw", "Sigmoid"]
+__all__ = [
+    "Cdcr",
+    "Ceclip",
+    "Hnac",
+    "Infonce",
+    "MultiPositive",
+    "Negclip",
+    "Sanw",
+    "Sigmoid",
+    "Tact",
+    "Tara",
+]
 
 
 def __getattr__(name: str) -> Any:
