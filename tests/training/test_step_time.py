@@ -36,6 +36,10 @@ class Recorder:
     def __init__(self, name: str, seen: list) -> None:
         self.name, self.seen = name, seen
 
+    def own(self, batch, rows):
+        assert batch["rows"].tolist() == rows.tolist()
+        return batch
+
     def __call__(self, batch) -> None:
         self.seen.append((self.name, tuple(batch["rows"].tolist())))
 
@@ -91,3 +95,19 @@ def test_a_loss_that_waits_is_found_out(tmp_path, monkeypatch):
     assert found.loc["slow", "ratio"] > 1 + 0.5 * WAIT / found.loc["base", "seconds"]  # half, on a busy machine
     assert found.loc["base", "ratio"] == 1 and found.loc["slow", "seconds_low"] >= WAIT
     assert not (tmp_path / "unused").exists()
+
+
+@pytest.mark.slow
+def test_a_loss_with_hard_negatives_is_timed_with_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_data(tmp_path)
+    rows = [(f"train_{colour}0#0", "a wall of no colour") for colour in ("red", "blue")]
+    pd.DataFrame(rows, columns=["caption_id", "opposite"]).to_csv("opposites.csv", index=False)
+    opposed = job(tmp_path, "opposed", "negclip")
+    training = opposed.spec.method.training.model_copy(update={"hard_negatives": "opposites.csv"})
+    opposed.spec = opposed.spec.model_copy(
+        update={"method": opposed.spec.method.model_copy(update={"training": training})}
+    )
+    jobs = {"base": job(tmp_path, "base", "infonce"), "opposed": opposed}
+    measure_step_times(jobs, "base", 3, str(tmp_path / "step_time.csv"))
+    assert pd.read_csv(tmp_path / "step_time.csv")["method"].tolist() == ["base", "opposed"]

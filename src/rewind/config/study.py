@@ -279,7 +279,7 @@ class Study(ConfigModel):
 
     def fingerprint(self, **selection: Any) -> dict[str, Any]:
         """The keys as plain values, without those on which no result depends."""
-        return super().fingerprint(**{"exclude": KEYS_WITHOUT_EFFECT} | selection)
+        return super().fingerprint(**{"exclude": KEYS_WITHOUT_EFFECT | {"tracking": True}} | selection)
 
     # Methods and their runs
 

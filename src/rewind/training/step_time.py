@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -50,8 +51,11 @@ def measure_step_times(jobs: Mapping[str, TrainingJob], baseline: str, rounds: i
     for name, training_job in jobs.items():
         run_data = training_job.folder()
         retriever = build_untrained_model(run_data)
-        data = data or run_data.split("train", retriever).training_data()
-        steppers[name] = Stepper(retriever, data, training_job.spec.method.training, job_device())
+        keys, opposed = training_job.spec.method.training, None
+        if data is None or keys.hard_negatives is not None:
+            own = run_data.split("train", retriever).training_data()
+            data, opposed = data or own, own.hard_negatives
+        steppers[name] = Stepper(retriever, replace(data, hard_negatives=opposed), keys, job_device(), first.seed)
     assert data is not None  # the baseline is among the jobs
     seconds = time_interleaved(steppers, data, first.spec.method.training, first.seed, rounds)
     batch = first.spec.method.training.batch.size
@@ -69,8 +73,12 @@ def measure_step_times(jobs: Mapping[str, TrainingJob], baseline: str, rounds: i
 class Stepper:
     """A method ready to train: its model, loss and optimiser; each call is one complete training step."""
 
-    def __init__(self, retriever: Retriever, data: TrainingData, keys: Training, device: torch.device) -> None:
+    def __init__(
+        self, retriever: Retriever, data: TrainingData, keys: Training, device: torch.device, seed: int = 0
+    ) -> None:
         self.retriever, self.keys, self.device = retriever.to(device), keys, device
+        self.opposed = data.hard_negatives
+        self.drawn = self.opposed.draw(seed, 0) if self.opposed else None
         freeze(retriever, keys.freeze)
         self.objective = make_objective(keys, device)
         per_epoch = max(1, len(data.item_of_caption) // keys.batch.size)
@@ -84,6 +92,13 @@ class Stepper:
         self.scaler = torch.amp.GradScaler(device.type, enabled=keys.precision == "fp16")
         self.micro_batch = MicroBatch(keys.micro_batch)
         retriever.train()
+
+    def own(self, batch: Features, rows: np.ndarray) -> Features:
+        """A batch of these captions with the hard negatives that this method reads, if it reads any."""
+        if self.opposed is None or self.drawn is None:
+            return batch
+        negatives = self.opposed.batch(self.drawn[rows])
+        return batch | {name: value.to(self.device) for name, value in negatives.items()}
 
     def __call__(self, batch: Features) -> None:
         training_step(self, batch, self.keys)
@@ -107,7 +122,8 @@ def time_interleaved(
         order = names[offset:] + names[:offset]
         fastest = dict.fromkeys(names, np.inf)
         for name in order + order[::-1]:
-            fastest[name] = min(fastest[name], _time_step(steppers[name], batch, device))
+            own = steppers[name].own(batch, rows)
+            fastest[name] = min(fastest[name], _time_step(steppers[name], own, device))
         for name in names if turn >= WARM_UP_ROUNDS else ():
             seconds[name].append(fastest[name])
         progress.advance()

@@ -26,15 +26,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from rewind.cli.gpu_check.check import CannotRun, Check, Session
 from rewind.config import Backbone, Method, Text, Training
-from rewind.config.training import Batch
+from rewind.config.training import TWINS, Batch
+from rewind.data.annotations import TWIN_SUFFIX
 from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
+from rewind.loading.hard_negatives import negatives_of_twins
 from rewind.loading.run_data import TrainingData
 from rewind.losses.base import make_loss, make_objective
 from rewind.models.checkpoint import save_model
@@ -43,10 +46,10 @@ from rewind.models.retriever import Features
 from rewind.packaged import workflow_home
 from rewind.registry import HEADS
 from rewind.torch_setup import seed_everything
-from rewind.training.batches import epoch_batches
 from rewind.training.checkpoint import StateFile
 from rewind.training.grad_cache import MicroBatch, exact_step
 from rewind.training.loop import train_model, training_step
+from rewind.training.samplers.base import make_sampler
 from rewind.training.step_time import Stepper
 
 CPU = torch.device("cpu")
@@ -110,15 +113,26 @@ def tiny_model(head: str) -> Clip4Clip:
         raise CannotRun(str(error)) from error
 
 
-def tiny_data(model: Clip4Clip) -> TrainingData:
-    """16 captions of 8 clips, two for each; clips 0 and 1 are twins, and so on."""
+def tiny_data(model: Clip4Clip, opposed: bool = False) -> TrainingData:
+    """16 captions of 8 clips, two for each; clip 1 is the twin of clip 0, and so on.
+
+    Args:
+        model: prepares captions.
+        opposed: whether captions of twins are hard negatives.
+    """
+    count = len(CAPTIONS) // 2
+    names = [f"clip{n // 2}{TWIN_SUFFIX if n % 2 else ''}" for n in range(count)]
+    captions = pd.DataFrame({"video_id": np.repeat(names, 2), "caption": CAPTIONS})
+    text = model.backbone.prepare_text(CAPTIONS)
     return TrainingData(
-        inputs=MadeUpClips(len(CAPTIONS) // 2, FRAMES, SIZE, padded=True),
-        text=model.backbone.prepare_text(CAPTIONS),
+        inputs=MadeUpClips(count, FRAMES, SIZE, padded=True),
+        text=text,
         item_of_caption=np.arange(len(CAPTIONS)) // 2,
-        cluster_of_item=np.arange(len(CAPTIONS) // 2) // 2,
+        cluster_of_item=np.arange(count) // 2,
         caption_ids=[f"caption{n}" for n in range(len(CAPTIONS))],
         captions=CAPTIONS,
+        hard_negatives=negatives_of_twins(pd.DataFrame({"item_id": names}), captions, text) if opposed else None,
+        reversed_items=np.arange(count) % 2 == 1,
     )
 
 
@@ -152,6 +166,13 @@ LOSS_OPTIONS: dict[str, dict[str, Any]] = {
     "multi_positive": {"queue": [8, 16], "queue_from": 1, "hard_negatives": 3, "cross_batch": 2},
 }
 """Options with which a loss keeps memory of its own on the device; losses that are not listed have their defaults."""
+LOSS_KEYS: dict[str, dict[str, Any]] = {
+    "negclip": {"hard_negatives": TWINS},
+    "ceclip": {"hard_negatives": TWINS},
+    "tact": {"batch": Batch(size=BATCH, twins_together=True)},
+    "tara": {"hard_negatives": TWINS, "batch": Batch(size=BATCH, sampler="pk")},
+}
+"""What else a loss needs of a study."""
 SAMPLER_OPTIONS: dict[str, dict[str, Any]] = {"topical": {"clusters": 4, "refresh_every": 1}}
 """Options that suit 16 captions."""
 
@@ -181,28 +202,27 @@ class Steps:
 def take_steps(case: StepCase, device: torch.device, precision: str) -> Steps:
     """Four training steps from the same weights and batches on any device, without dropout."""
     model = tiny_model(case.head)
-    data = tiny_data(model)
-    keys = Training(
-        objective=case.objective,
-        objective_options=case.options,
-        batch=Batch(size=BATCH),
-        lr=1e-3,
-        backbone_lr_multiplier=1.0,
-        clip_norm=None,
-        optimiser=case.optimiser,
-        precision=precision,  # type: ignore[arg-type] # one of the key's words
-        micro_batch=None,
-    )
+    common = {"lr": 1e-3, "backbone_lr_multiplier": 1.0, "clip_norm": None, "micro_batch": None}
+    own = {"optimiser": case.optimiser, "precision": precision, "objective_options": case.options}
+    keys = _loss_training(case.objective, common | own)
+    data = tiny_data(model, opposed=keys.hard_negatives is not None)
     stepper = Stepper(model, data, keys, device)
     stepper.objective.start_epoch(1, model)  # what a loss adds after its first epoch (a queue) is to take part
     _stop_dropout(model)
     steps = Steps([], {})
     for epoch in range(2):
-        for rows in epoch_batches(data.item_of_caption, data.cluster_of_item, keys.batch, seed=0, epoch=epoch):
-            steps.losses.append(training_step(stepper, data.batch(rows), keys).value)
+        drawn = None if data.hard_negatives is None else data.hard_negatives.draw(0, epoch)
+        sampler = make_sampler(keys.batch)
+        for rows in sampler.batches(data.item_of_caption, data.cluster_of_item, keys.batch, 0, epoch, {}):
+            batch = data.batch(rows if drawn is None else np.stack([rows, drawn[rows]]))
+            steps.losses.append(training_step(stepper, batch, keys).value)
             steps.gradients = steps.gradients or gradients_of(model)
             stepper.schedule.step()
     return steps
+
+
+def _loss_training(loss: str, keys: dict[str, Any]) -> Training:
+    return Training.model_validate({"objective": loss, "batch": Batch(size=BATCH)} | keys | LOSS_KEYS.get(loss, {}))
 
 
 def _stop_dropout(model: nn.Module) -> None:
@@ -235,7 +255,7 @@ def check_optimiser(session: Session, optimiser: Literal["adamw", "bert_adam"]) 
 def check_loss(session: Session, loss: str) -> Check:
     """A loss's training step on the device beside the CPU's, with the first head that it takes."""
     options = LOSS_OPTIONS.get(loss, {})
-    keys = Training(objective=loss, objective_options=options, batch=Batch(size=BATCH))
+    keys = _loss_training(loss, {"objective_options": options})
     objective, reasons = make_objective(keys), []
     for head in HEADS.names():
         try:

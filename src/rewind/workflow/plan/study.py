@@ -121,8 +121,7 @@ class StudyPlan:
         return self.keys.methods[name]
 
     def study_keys(self) -> dict[str, Any]:
-        """All keys that numbers, pictures or words on them may depend on."""
-        return self.keys.fingerprint(exclude={"tracking"})
+        return self.keys.fingerprint()
 
     def dataset_keys(self) -> dict[str, Any]:
         return self.dataset.keys.fingerprint()
