@@ -105,7 +105,7 @@ def test_heavy_studies_do_not_run_on_a_cpu_by_accident():
     for name in STUDIES:
         study = shipped(name)
         full = study.backbone.architecture in ("ViT-B-32-quickgelu", "viclip-l") and study.backbone.kind != "embeddings"
-        # A frozen visual tower reads each clip once; a text tower that learns from batches of 768 is heavy all the same.
+        # A frozen visual tower reads each clip once; a text tower that learns from large batches is heavy all the same.
         trained = [study.methods[m].training for m in study.trained()]
         learn = full and any(t.freeze != ["visual"] or t.batch.size > 256 for t in trained)
         published = any("/" in method.options.get("name", "") for method in study.methods.values())
