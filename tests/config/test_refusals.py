@@ -202,8 +202,11 @@ def test_what_a_data_set_cannot_serve(checkout: Path) -> None:
     change = {"training.select_setting": "hard", "training.batch.twins_together": True}
     text = refused(change, *(f"{FILE}: {key}" for key in keys), datasets=plain)
     assert text.count("training.select_setting: ") == 1, "the study's own key, once"
-    keys = ("evaluation.settings", "methods.meanP.training.select_setting")
-    change = {"dataset": "stamps", "methods.meanP.training.select_setting": "hard"}
+    keys = ("evaluation.settings", "methods.meanP.training.select_setting", "methods.meanP.training.hard_negatives")
+    change = {
+        "dataset": "stamps",
+        "methods.meanP.training": {"select_setting": "hard", "objective": "negclip", "hard_negatives": "twins"},
+    }
     refused(change, *(f"{FILE}: {key}" for key in keys))
     text = refused(
         {},
@@ -247,6 +250,16 @@ def test_a_json_of_sizes_is_looked_into(checkout: Path) -> None:
         text = refused({"backbone.architecture": "a.json"}, *places, varying=words)
         assert text.count("backbone.architecture: ") == 1
     refused({"backbone.architecture": "gone/a.json"}, f"{FILE}: backbone.architecture: gone/a.json")
+
+
+def test_a_file_of_opposites_is_looked_into(checkout: Path) -> None:
+    change = {"methods.meanP.training": {"objective": "negclip", "hard_negatives": "opposites.csv"}}
+    key = f"{FILE}: methods.meanP.training.hard_negatives"
+    refused(change, f"{key}: opposites.csv")
+    Path("opposites.csv").write_text("word,opposite,confirmed\nopens,closes,perhaps\n")
+    refused(change, f"{key}: opposites.csv: row 2")
+    Path("opposites.csv").write_text("caption_id,opposite\nc1,\n")
+    refused(change, f"{key}: opposites.csv: row 2")
 
 
 def test_a_vocabulary_is_looked_into(checkout: Path) -> None:

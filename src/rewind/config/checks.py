@@ -11,6 +11,7 @@ from rewind.config.dataset import FORMATS_WITH_ANSWERS, Dataset, FieldSource, RT
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.methods import MODELS_WITHOUT_BACKBONE
 from rewind.config.study import Study
+from rewind.config.training import TWINS
 
 NOISE_FAULT = (
     "cached features and a dataset's vectors come from the clips themselves; remove visual from training.freeze, or "
@@ -51,6 +52,9 @@ def _twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
             yield f"{block.path(study, 'select_setting')}: {select_setting!r} {reason}; use test or auto"
         if block.training.batch.twins_together:
             yield f"{block.path(study, 'batch.twins_together')}: true {reason}; set it to false"
+        if block.training.hard_negatives == TWINS:
+            key = block.path(study, "hard_negatives")
+            yield f"{key}: {TWINS!r} {reason}; name a CSV file of opposites, or remove the key"
 
 
 def _undescribed_twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
@@ -64,6 +68,12 @@ def _undescribed_twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
         if block.training.batch.twins_together:
             key = block.path(study, "batch.twins_together")
             yield f"{key}: true needs captions of twins, and {where} has none; set it to false"
+        if block.training.hard_negatives == TWINS:
+            key = block.path(study, "hard_negatives")
+            yield (
+                f"{key}: {TWINS!r} needs captions of twins, and {where} has none; name a CSV file of opposites, or "
+                "remove the key"
+            )
 
 
 def _probe_faults(study: Study, dataset: Dataset) -> Iterator[str]:

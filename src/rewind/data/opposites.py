@@ -185,14 +185,30 @@ def read_opposites(path: str | Path, captions: Mapping[str, str]) -> dict[str, l
         RewindError: naming file and row, for columns of neither kind, an empty cell, a word with two opposites, a value
             of ``confirmed`` that is neither yes nor no, or if not one caption has an opposite.
     """
-    header = read_user_text(path, "(`training.hard_negatives`)").partition("\n")[0].lstrip("\ufeff")
-    found = _read_captions(path, captions) if "caption_id" in header else _read_words(path, captions)
+    found = _read_captions(path, captions) if _names_captions(path) else _read_words(path, captions)
     if not found:
         raise RewindError(
             f"{path}: not one of the {len(captions):,} training captions has an opposite in this file; look at its "
             "ids, or its words."
         )
     return found
+
+
+def check_opposites(path: str | Path) -> None:
+    """Refuse what :func:`read_opposites` refuses whatever the captions are.
+
+    Raises:
+        RewindError: naming file and row.
+    """
+    if _names_captions(path):
+        _read_captions(path, {})
+    else:
+        read_word_pairs(path)
+
+
+def _names_captions(path: str | Path) -> bool:
+    """Whether a file is of opposites by caption, and not by word."""
+    return "caption_id" in read_user_text(path, "(`training.hard_negatives`)").partition("\n")[0]
 
 
 def _read_captions(path: str | Path, captions: Mapping[str, str]) -> dict[str, list[str]]:

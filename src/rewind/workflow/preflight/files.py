@@ -10,9 +10,11 @@ from typing import Any
 from rewind.config import Dataset, Study
 from rewind.config.dataset import BUILT_IN_ENCODERS, MadeFrom
 from rewind.config.encoders import Encoding
+from rewind.config.training import TWINS
 from rewind.data.annotations import dataset_format
 from rewind.data.formats.cifar10 import find_cifar10
 from rewind.data.groups import group_file
+from rewind.data.opposites import check_opposites
 from rewind.errors import RewindError
 from rewind.io.files import require_regular_file
 from rewind.io.strict import read_user_json, read_user_text
@@ -95,7 +97,11 @@ def _side_encoder_faults(where: str, encoding: Encoding) -> list[str]:
 
 def study_faults(study: Study) -> list[str]:
     """Missing files and packages of a study, as lines under its file's name."""
-    return list(dict.fromkeys([*_weights_faults(study), *_zero_shot_faults(study), *_package_faults(study)]))
+    return list(
+        dict.fromkeys(
+            [*_weights_faults(study), *_opposites_faults(study), *_zero_shot_faults(study), *_package_faults(study)]
+        )
+    )
 
 
 def text_faults(study: Study) -> list[str]:
@@ -154,6 +160,18 @@ def _weights_file_fault(where: str, weights: str | None, architecture: str) -> I
             f"{where}: {weights}: no such file. Put the weights of {architecture} there ({docs_page('rtime.md')}, "
             "section 2, shows how), or correct the key."
         )
+
+
+def _opposites_faults(study: Study) -> Iterator[str]:
+    """Files of hard negatives that are missing or wrong, whatever the captions are."""
+    for block in study.training_blocks():
+        where = block.training.hard_negatives
+        if where is None or where == TWINS:
+            continue
+        try:
+            check_opposites(where)
+        except RewindError as error:
+            yield f"{block.path(study, 'hard_negatives')}: {str(error).removesuffix('.')}"
 
 
 def _package_faults(study: Study) -> Iterator[str]:
