@@ -174,6 +174,11 @@ class Training(ConfigModel):
         200, "Save the training state every n steps, in addition to the end of each epoch.", ge=1
     )
 
+    @property
+    def opposites_file(self) -> str | None:
+        """The file that ``hard_negatives`` names, if it names one."""
+        return None if self.hard_negatives == TWINS else self.hard_negatives
+
     def compute(self) -> dict[str, object]:
         """Keys that decide how much a training step computes, whatever the loss; steps are timed at equal values."""
         return {

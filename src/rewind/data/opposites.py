@@ -10,12 +10,14 @@ Both are CSV files of the user's, told apart by their columns:
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rewind.data.tokenizers import plain_text
 from rewind.errors import RewindError
 from rewind.io.strict import CsvColumns, read_user_csv, read_user_text
 
@@ -156,16 +158,16 @@ class OppositeWords:
         A capital letter at the beginning of a word stays one.
         """
         changed = self._pattern.sub(self._replace, caption)
-        return changed if " ".join(changed.lower().split()) != " ".join(caption.lower().split()) else None
+        return changed if plain_text(changed) != plain_text(caption) else None
 
-    @property
+    @functools.cached_property
     def _pattern(self) -> re.Pattern[str]:
         words = sorted(self.opposites, key=len, reverse=True)
         return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words)) or '(?!)'})(?!\w)", re.IGNORECASE)
 
     def _replace(self, match: re.Match[str]) -> str:
         word = match.group()
-        opposite = self.opposites[" ".join(word.lower().split())]
+        opposite = self.opposites[plain_text(word)]
         return opposite[:1].upper() + opposite[1:] if word[:1].isupper() else opposite
 
 
@@ -217,7 +219,7 @@ def _read_captions(path: str | Path, captions: Mapping[str, str]) -> dict[str, l
         caption_id, opposite = row.cells["caption_id"], " ".join(row.cells["opposite"].split())
         if not opposite:
             raise RewindError(f"{path}: row {row.number}: `opposite` is empty; write a caption, or delete the row.")
-        if caption_id in captions and opposite.lower() != " ".join(captions[caption_id].lower().split()):
+        if caption_id in captions and plain_text(opposite) != plain_text(captions[caption_id]):
             found.setdefault(caption_id, []).append(opposite)
     return found
 
@@ -238,7 +240,7 @@ def read_word_pairs(path: str | Path) -> list[tuple[str, str]]:
     result = []
     for row in read_user_csv(path, WORD_COLUMNS, "(`training.hard_negatives`)"):
         where = f"{path}: row {row.number}"
-        word, opposite = (" ".join(row.cells[name].lower().split()) for name in ("word", "opposite"))
+        word, opposite = (plain_text(row.cells[name]) for name in ("word", "opposite"))
         confirmed = row.cells["confirmed"].strip().lower()
         if not word or not opposite:
             raise RewindError(f"{where}: `word` and `opposite` are both needed; fill both, or delete the row.")

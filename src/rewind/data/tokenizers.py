@@ -157,13 +157,22 @@ def split_words(caption: str) -> list[str]:
     return _WORD_PATTERN.findall(caption.lower())
 
 
+def plain_text(text: str) -> str:
+    """A text in lower case, with single blanks: texts are compared so.
+
+    >>> plain_text(" A  dog")
+    'a dog'
+    """
+    return " ".join(text.lower().split())
+
+
 def same_text_labels(captions: list[str]) -> np.ndarray:
     """(n,) an integer for each caption: the same for texts that are equal up to case and white space.
 
     >>> same_text_labels(["A dog", "a cat", "a  dog"]).tolist()
     [1, 0, 1]
     """
-    return np.unique([" ".join(caption.lower().split()) for caption in captions], return_inverse=True)[1]
+    return np.unique([plain_text(caption) for caption in captions], return_inverse=True)[1]
 
 
 def _pad(tokens: list[list[int]], start: int, end: int, length: int) -> np.ndarray:

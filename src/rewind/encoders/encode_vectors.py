@@ -149,11 +149,7 @@ class _ShardedEncoding:
 
     def all(self, kind: str) -> list[EncodedShard]:
         """All shards of a kind, from their files."""
-        loaded = [(path, shards.read_shard(path, self.signatures[path])) for path in self.parts[kind]]
-        for path, shard in loaded:
-            if shard is None:
-                raise RewindError(f"{path}: this shard vanished while the job was at work; run again.")
-        return [shard for _, shard in loaded if shard is not None]
+        return shards.read_finished(self.parts[kind], [self.signatures[path] for path in self.parts[kind]])
 
     @property
     def encoder(self) -> Encoder:

@@ -63,11 +63,14 @@ class _Wanted:
     pairs: np.ndarray
     column: dict[str, int]
 
+    def places(self, item: str) -> slice:
+        """Where the pairs of a clip are."""
+        first = self.column[item] * len(self.texts)
+        return slice(*np.searchsorted(self.pairs, [first, first + len(self.texts)]))
+
     def of(self, item: str) -> np.ndarray:
         """Numbers of the texts that are scored with a clip."""
-        first = self.column[item] * len(self.texts)
-        begin, end = np.searchsorted(self.pairs, [first, first + len(self.texts)])
-        return self.pairs[begin:end] - first
+        return self.pairs[self.places(item)] - self.column[item] * len(self.texts)
 
 
 def score_candidates(
@@ -107,10 +110,10 @@ def score_candidates(
     for shard in _score_in_shards(scorer, groups, wanted, world):
         at = 0
         for item in shard.ids:
-            first = wanted.column[item] * len(texts)
-            begin, end = np.searchsorted(wanted.pairs, [first, first + len(texts)])
-            scores[begin:end] = shard.vectors[at : at + end - begin]
-            at += end - begin
+            places = wanted.places(item)
+            count = places.stop - places.start
+            scores[places] = shard.vectors[at : at + count]
+            at += count
         for name in facts:
             facts[name] += shard.facts[name]
     return scores[np.searchsorted(wanted.pairs, keys)], mirror_notes(**facts)
@@ -134,10 +137,7 @@ def _score_in_shards(scorer: PairScorer, groups: list[ClipGroup], wanted: _Wante
         for n in unfinished:
             shards.write_shard(paths[n], _score_shard(scorer, encoder, parts[n], wanted, progress), signatures[n])
     world.any(False)  # a barrier: all shards are there
-    found = [shards.read_shard(path, signature) for path, signature in zip(paths, signatures, strict=True)]
-    if None in found:
-        raise RewindError(f"{paths[found.index(None)]}: this shard vanished while the job was at work; run again.")
-    return [shard for shard in found if shard is not None]
+    return shards.read_finished(paths, signatures)
 
 
 def _signature(scorer: PairScorer, files: str, part: list[ClipGroup], wanted: _Wanted) -> str:

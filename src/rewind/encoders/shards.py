@@ -147,6 +147,21 @@ def read_shard(path: Path, signature: str) -> EncodedShard | None:
         return None  # a job killed while writing leaves no file; whatever damaged this one, encoding again repairs it
 
 
+def read_finished(paths: Sequence[Path], signatures: Sequence[str]) -> list[EncodedShard]:
+    """All shards of a job, which were there a moment ago.
+
+    Raises:
+        RewindError: naming one that is gone.
+    """
+    found = []
+    for path, signature in zip(paths, signatures, strict=True):
+        shard = read_shard(path, signature)
+        if shard is None:
+            raise RewindError(f"{path}: this shard vanished while the job was at work; run again.")
+        found.append(shard)
+    return found
+
+
 def _pad_multi_vectors(ids: Sequence[str], vectors: list[np.ndarray], what: str) -> EncodedShard:
     shapes = {rows.shape[1:] for rows in vectors}
     if len(shapes) != 1 or any(rows.ndim != 2 or not len(rows) for rows in vectors):

@@ -30,7 +30,7 @@ import yaml
 
 from rewind.errors import RewindError
 from rewind.exports.mteb import task_name
-from rewind.hashing import Sha256
+from rewind.hashing import Sha256, sha256_hex, sha256_of
 from rewind.io.files import atomic_write, read_csv, read_json, reading_user_file
 from rewind.io.strict import check_json_escapes, decode_utf8, parse_json, strict_json_decoder
 from rewind.packaged import installed_version
@@ -116,8 +116,8 @@ def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False
         rows = intervals[intervals["method"] == method]
         if entry.kind != BASELINE and len(rows):
             texts[f"model-index/{method}.yaml"] = model_index(card, method, rows, digests.get(method, ""))
-    members = {name: _described(text.encode()) for name, text in texts.items()}
-    members |= {name: _described_file(path) for name, path in files.items()}
+    members = {name: _described(len(text.encode()), sha256_hex(text.encode())) for name, text in texts.items()}
+    members |= {name: _described(path.stat().st_size, sha256_of(path)) for name, path in files.items()}
     manifest = {
         "kind": KIND,
         "format": SHARED_FORMAT,
@@ -166,19 +166,8 @@ def _json_text(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _described(content: bytes) -> dict[str, Any]:
-    digest = Sha256()
-    digest.update(content)
-    return {"bytes": len(content), "sha256": digest.hex()}
-
-
-def _described_file(path: Path) -> dict[str, Any]:
-    digest, size = Sha256(), 0
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-            size += len(block)
-    return {"bytes": size, "sha256": digest.hex()}
+def _described(size: int, sha256: str) -> dict[str, Any]:
+    return {"bytes": size, "sha256": sha256}
 
 
 def _digests(results: Path, card: StudyCard) -> dict[str, str]:

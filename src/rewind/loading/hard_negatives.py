@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rewind.data.annotations import TWIN_SUFFIX
+from rewind.data.annotations import twin_of
 from rewind.data.tokenizers import same_text_labels
 from rewind.errors import RewindError
 from rewind.models.retriever import Features
@@ -121,7 +121,7 @@ def negatives_of_twins(items: pd.DataFrame, captions: pd.DataFrame, text: Prepar
     Raises:
         RewindError: if no clip and twin both have captions.
     """
-    twin = {name: f"{name}{TWIN_SUFFIX}" for name in items["item_id"]}
+    twin = {name: twin_of(name) for name in items["item_id"]}
     twin |= {reversed_name: name for name, reversed_name in twin.items()}
     rows_of_item = captions.groupby("video_id", sort=False).indices
     own = [rows_of_item.get(twin[name], np.empty(0, np.int64)) for name in captions["video_id"]]

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from rewind.config import Method, RunSpec
 from rewind.config.checks import NOISE_FAULT
-from rewind.config.training import TWINS
 from rewind.data.annotations import SPLITS, Annotations
 from rewind.data.captions import load_split
 from rewind.data.opposites import read_opposites
@@ -84,20 +83,19 @@ class RunData:
             RewindError: for hard negatives that cannot be found.
         """
         items, captions, _ = load_split(self.folder, self.dataset, name)
-        where = self.spec.method.training.hard_negatives
-        if where is None or name != "train":
-            return self.prepare(items, captions, retriever)
-        if where == TWINS:
-            split = self.prepare(items, captions, retriever)
-            return replace(split, hard_negatives=negatives_of_twins(split.items, split.captions, split.text))
         split = self.prepare(items, captions, retriever)
+        keys = self.spec.method.training
+        if keys.hard_negatives is None or name != "train":
+            return split
+        if not keys.opposites_file:
+            return replace(split, hard_negatives=negatives_of_twins(split.items, split.captions, split.text))
         if self._embeddings is not None or retriever.reads_ids:
             raise RewindError(
                 "training.hard_negatives: a file of captions needs a method that reads captions; this one has vectors, "
                 "or looks captions up by their ids."
             )
         ids = split.captions["caption_id"].tolist()
-        opposites = read_opposites(where, dict(zip(ids, split.captions["caption"], strict=True)))
+        opposites = read_opposites(keys.opposites_file, dict(zip(ids, split.captions["caption"], strict=True)))
         owners = [(row, text) for row, name in enumerate(ids) for text in opposites.get(name, [])]
         rows, texts = zip(*owners, strict=True)
         prepared = _prepare_text(retriever, list(texts))

@@ -270,6 +270,13 @@ def exclude_field() -> Any:
     )
 
 
+def temperature_field() -> Any:
+    """The configuration field ``temperature: float | None`` of losses that take a retriever's logits or its cosines."""
+    return config_field(
+        None, "What cosines are divided by; none: the retriever's own logits, with its learnt scale.", gt=0
+    )
+
+
 class Exclusions:
     """Which pairs are not negatives of each other: those of one item, and those that ``exclude`` names.
 
@@ -294,8 +301,7 @@ class Exclusions:
         if not self.exclude:
             return
         self.texts = torch.from_numpy(same_text_labels(data.captions)).to(device)
-        # Numbered 0, 1, … so that they become a tensor whatever a data set calls its clusters.
-        self.clusters = torch.from_numpy(np.unique(data.cluster_of_item, return_inverse=True)[1]).to(device)
+        self.clusters = cluster_numbers(data, device)
 
     def batch(self, batch: Features) -> Tensor:
         """Bool (B, B), False on the diagonal: pairs (caption i, item j) that are neither positive nor negative.
@@ -322,6 +328,11 @@ class Exclusions:
             excluded |= self.clusters[items][:, None] == self.clusters[other_items][None]
         # The same item is left to the caller: with several positives it counts, as a positive.
         return excluded & (items[:, None] != other_items[None])
+
+
+def cluster_numbers(data: TrainingData, device: torch.device) -> Tensor:
+    """(m,) the cluster of each item: numbered 0, 1, … to be a tensor whatever a data set calls its clusters."""
+    return torch.from_numpy(np.unique(data.cluster_of_item, return_inverse=True)[1]).to(device)
 
 
 def same_item_mask(index: Tensor) -> Tensor:

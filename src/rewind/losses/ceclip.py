@@ -29,6 +29,7 @@ from rewind.losses.base import (
     exclude_field,
     pair_logits,
     require_vectors,
+    temperature_field,
 )
 from rewind.losses.infonce import symmetric_cross_entropy
 from rewind.losses.negclip import contrast_with_negatives
@@ -47,9 +48,7 @@ class CeclipOptions(ConfigModel):
     hard_columns: bool = config_field(
         False, "Whether clips also tell their captions from hard negatives in the first term, as in `negclip`."
     )
-    temperature: float | None = config_field(
-        None, "What cosines are divided by; none: the retriever's own logits, with its learnt scale.", gt=0
-    )
+    temperature: float | None = temperature_field()
     exclude: list[Exclude] = exclude_field()
 
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rewind.config import Training
-from rewind.config.base import ConfigModel, config_field
+from rewind.config.base import ConfigModel
 from rewind.losses.base import (
     Exclude,
     Exclusions,
@@ -25,6 +25,7 @@ from rewind.losses.base import (
     exclude_field,
     pair_logits,
     require_vectors,
+    temperature_field,
 )
 from rewind.models.retriever import Features, Retriever
 from rewind.registry import LOSSES
@@ -37,9 +38,7 @@ class NegclipOptions(ConfigModel):
     []
     """
 
-    temperature: float | None = config_field(
-        None, "What cosines are divided by; none: the retriever's own logits, with its learnt scale.", gt=0
-    )
+    temperature: float | None = temperature_field()
     exclude: list[Exclude] = exclude_field()
 
 

@@ -17,7 +17,16 @@ from torch import Tensor, nn
 
 from rewind.config import Training
 from rewind.config.base import ConfigModel, config_field
-from rewind.losses.base import Exclude, Exclusions, Loss, Objective, exclude_field, pair_logits, require_vectors
+from rewind.losses.base import (
+    Exclude,
+    Exclusions,
+    Loss,
+    Objective,
+    exclude_field,
+    pair_logits,
+    require_vectors,
+    temperature_field,
+)
 from rewind.models.retriever import Features, Retriever, at_least_float32
 from rewind.registry import LOSSES
 
@@ -34,9 +43,7 @@ class SigmoidOptions(ConfigModel):
         "Where the bias begins. A batch of B pairs has B − 1 wrong items for every right one: without a strongly "
         "negative bias the first steps would only correct that.",
     )
-    temperature: float | None = config_field(
-        None, "What cosines are divided by; none: the retriever's own logits, with its learnt scale.", gt=0
-    )
+    temperature: float | None = temperature_field()
     exclude: list[Exclude] = exclude_field()
 
 

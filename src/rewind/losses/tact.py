@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -24,7 +23,17 @@ from torch import Tensor
 from rewind.config import Training
 from rewind.config.base import ConfigModel, config_field
 from rewind.errors import RewindError
-from rewind.losses.base import Exclude, Exclusions, Loss, Objective, exclude_field, pair_logits, require_vectors
+from rewind.losses.base import (
+    Exclude,
+    Exclusions,
+    Loss,
+    Objective,
+    cluster_numbers,
+    exclude_field,
+    pair_logits,
+    require_vectors,
+    temperature_field,
+)
 from rewind.models.retriever import Features, Retriever
 from rewind.registry import LOSSES
 
@@ -42,9 +51,7 @@ class TactOptions(ConfigModel):
     alpha_same: float = config_field(1.0, "Factor α of a clip's own twin in the sum over negatives.", ge=0)
     alpha_cross: float = config_field(1.0, "Factor α of all other clips of the opposite direction.", ge=0)
     beta: float = config_field(1.0, "Weight of reversed clips, whose own losses are left out with 0.", ge=0)
-    temperature: float | None = config_field(
-        None, "What cosines are divided by; none: the retriever's own logits, with its learnt scale.", gt=0
-    )
+    temperature: float | None = temperature_field()
     exclude: list[Exclude] = exclude_field()
 
 
@@ -75,7 +82,7 @@ class Tact(Objective):
             raise RewindError("training.objective: tact needs reversed twins with captions in the training split.")
         self.exclusions.prepare(data, device)
         self.reversed = torch.from_numpy(data.reversed_items).to(device)
-        self.clusters = torch.from_numpy(np.unique(data.cluster_of_item, return_inverse=True)[1]).to(device)
+        self.clusters = cluster_numbers(data, device)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """The formula above; pairs of one item are no negatives of each other."""

@@ -81,12 +81,13 @@ class Tara(HardNegativeObjective):
         same = batch["items"][:, None] == batch["items"][None]
         same[anchors, partner[anchors]] = False
         excluded = same | self.exclusions.batch(batch) & ~_at(partner, len(same))
+        excluded_hard = self.negatives.excluded(batch)
         with torch.autocast(texts.device.type, enabled=False):
             least = torch.finfo(texts.dtype).min
             captions = (texts @ texts.T / self.temperature).masked_fill(excluded, least)
-            opposites = (texts @ hard.T / self.temperature).masked_fill(self.negatives.excluded(batch).T, least)
+            opposites = (texts @ hard.T / self.temperature).masked_fill(excluded_hard.T, least)
             value = F.cross_entropy(torch.cat([captions, opposites], dim=1)[anchors], partner[anchors])
-        own = ~self.negatives.excluded(batch).diagonal() & anchors
+        own = ~excluded_hard.diagonal() & anchors
         told = captions[own, partner[own]] > opposites.diagonal()[own]
         return Loss(value, {"above_hard_negative": told.float().mean()} if len(told) else {})
 

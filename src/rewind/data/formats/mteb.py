@@ -101,8 +101,9 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     if not content.texts:
         raise RewindError(f"{where}.task: not one text has a right item among {len(known):,}; is the copy complete?")
     content.notes |= {"empty_texts": empty, "texts_without_item": unanswered}
+    written = {file for _, file in content.items}
     for path in media.iterdir():
-        if path.name not in {file for _, file in content.items}:  # of another task or split
+        if path.name not in written:  # of another task or split
             path.unlink()
     write_json(folder / TASK_FILE, asdict(content))
     print(f"mteb: {len(content.items):,} {source.items}, {len(content.texts):,} texts", file=sys.stderr)

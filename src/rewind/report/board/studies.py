@@ -20,6 +20,7 @@ import pandas as pd
 from rewind.config import Dataset, Study
 from rewind.config.base import NAME_PATTERN
 from rewind.config.methods import ZERO_SHOT_MODELS
+from rewind.config.report import SEARCH_DIRECTIONS
 from rewind.errors import RewindError
 from rewind.io.files import read_csv
 from rewind.io.strict import read_user_json
@@ -32,7 +33,6 @@ KINDS = (TRAINED, ZERO_SHOT, COMPARED, BASELINE)
 """Kinds of methods: trained by gradient descent; scored as they are; neither, but compared by its study all the same;
 and what others are measured against, which has no rank."""
 
-DIRECTIONS = ("text_to_item", "item_to_text")
 MAX_LABEL_CHARACTERS = 200
 MAX_METHODS = 1000
 
@@ -372,7 +372,7 @@ def _read_numbers(
     missing = [name for name in (*text, *numbers) if name not in table.columns and name not in may_lack]
     if missing:
         raise RewindError(f"{path}: column {missing[0]!r} is missing; compute the statistics again.")
-    known: dict[str, Any] = {"direction": DIRECTIONS, "setting": SETTING_TITLES}
+    known: dict[str, Any] = {"direction": SEARCH_DIRECTIONS, "setting": SETTING_TITLES}
     for name, values in known.items():
         wrong = sorted(set(table[name].astype(str)) - set(values)) if name in text else []
         if wrong:

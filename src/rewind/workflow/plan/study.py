@@ -12,7 +12,7 @@ from rewind.config.dataset import EmbeddingsSource
 from rewind.config.encoders import Encoding
 from rewind.config.report import Verdict
 from rewind.config.study import RunKey
-from rewind.config.training import TWINS, Training
+from rewind.config.training import Training
 from rewind.errors import RewindError
 from rewind.io.files import read_json
 from rewind.registry import BACKBONES, ENCODERS, HEADS, LOSSES, MODELS, SAMPLERS, head_modules
@@ -407,8 +407,8 @@ class StudyPlan:
 
     def _opposites(self, *trained: Training) -> list[str]:
         """The files of hard negatives that are trained with."""
-        named = dict.fromkeys(training.hard_negatives for training in trained)
-        return user_files([where for where in named if where and where != TWINS])
+        named = dict.fromkeys(training.opposites_file for training in trained)
+        return user_files([path for path in named if path])
 
     def _precomputed_inputs(self, method: str, seed: int) -> Files:
         """What such a run is made of: no sweep, no pre-training, no over-fitting check comes before it."""

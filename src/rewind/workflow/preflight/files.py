@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rewind import optional_packages
 from rewind.config import Dataset, Study
 from rewind.config.dataset import BUILT_IN_ENCODERS, MadeFrom
 from rewind.config.encoders import Encoding
-from rewind.config.training import TWINS
 from rewind.data.annotations import dataset_format
 from rewind.data.formats.cifar10 import find_cifar10
 from rewind.data.groups import group_file
@@ -165,22 +164,21 @@ def _weights_file_fault(where: str, weights: str | None, architecture: str) -> I
 def _opposites_faults(study: Study) -> Iterator[str]:
     """Files of hard negatives that are missing or wrong, whatever the captions are."""
     for block in study.training_blocks():
-        where = block.training.hard_negatives
-        if where is None or where == TWINS:
-            continue
+        path = block.training.opposites_file
         try:
-            check_opposites(where)
+            if path:
+                check_opposites(path)
         except RewindError as error:
             yield f"{block.path(study, 'hard_negatives')}: {str(error).removesuffix('.')}"
 
 
 def _package_faults(study: Study) -> Iterator[str]:
-    if study.figures.embedding == "umap" and importlib.util.find_spec("umap") is None:
+    if study.figures.embedding == "umap" and not optional_packages.is_installed("umap"):
         yield (
             "figures.embedding: umap needs a package that is not installed: `pip install umap-learn`; or set the key "
             "to pca or tsne."
         )
-    if study.tracking and importlib.util.find_spec(study.tracking) is None:
+    if study.tracking and not optional_packages.is_installed(study.tracking):
         yield (
             f"tracking: the package {study.tracking} is not installed: `pip install 'rewind-bench[{study.tracking}]'`; "
             "or remove the key"
