@@ -174,11 +174,6 @@ class Training(ConfigModel):
         200, "Save the training state every n steps, in addition to the end of each epoch.", ge=1
     )
 
-    @property
-    def opposites_file(self) -> str | None:
-        """The file that ``hard_negatives`` names, if it names one."""
-        return None if self.hard_negatives == TWINS else self.hard_negatives
-
     def compute(self) -> dict[str, object]:
         """Keys that decide how much a training step computes, whatever the loss; steps are timed at equal values."""
         return {
@@ -207,6 +202,17 @@ class Training(ConfigModel):
         if isinstance(value, int) and value < 0:
             raise ValueError("a number of rows is needed, or auto, or null for the whole batch")
         return value
+
+
+def opposites_file(keys: Training) -> str | None:
+    """The file that ``training.hard_negatives`` names, if it names one.
+
+    A function, not a method: jobs that call it have it in their identity, and not the whole class.
+
+    >>> opposites_file(Training(hard_negatives="opposites.csv")), opposites_file(Training(hard_negatives="twins"))
+    ('opposites.csv', None)
+    """
+    return None if keys.hard_negatives == TWINS else keys.hard_negatives
 
 
 # ---- What is trained before real runs: the over-fitting check, and trials of numbers of frames ----------------------

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rewind.config import Method, RunSpec
 from rewind.config.checks import NOISE_FAULT
+from rewind.config.training import opposites_file
 from rewind.data.annotations import SPLITS, Annotations
 from rewind.data.captions import load_split
 from rewind.data.opposites import read_opposites
@@ -87,7 +88,8 @@ class RunData:
         keys = self.spec.method.training
         if keys.hard_negatives is None or name != "train":
             return split
-        if not keys.opposites_file:
+        path = opposites_file(keys)
+        if path is None:
             return replace(split, hard_negatives=negatives_of_twins(split.items, split.captions, split.text))
         if self._embeddings is not None or retriever.reads_ids:
             raise RewindError(
@@ -95,7 +97,7 @@ class RunData:
                 "or looks captions up by their ids."
             )
         ids = split.captions["caption_id"].tolist()
-        opposites = read_opposites(keys.opposites_file, dict(zip(ids, split.captions["caption"], strict=True)))
+        opposites = read_opposites(path, dict(zip(ids, split.captions["caption"], strict=True)))
         owners = [(row, text) for row, name in enumerate(ids) for text in opposites.get(name, [])]
         rows, texts = zip(*owners, strict=True)
         prepared = _prepare_text(retriever, list(texts))

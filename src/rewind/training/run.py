@@ -24,7 +24,7 @@ from rewind.config import RunSpec
 from rewind.config.checks import CACHED_FEATURES_FAULT
 from rewind.config.evaluation import Evaluation
 from rewind.config.study import TrackerName
-from rewind.config.training import Sanity
+from rewind.config.training import Sanity, opposites_file
 from rewind.data.captions import load_split
 from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
@@ -195,7 +195,7 @@ class TrainingJob:
         weights = self.spec.backbone.weights  # also those of the study's own pre-training
         paths += [Path(path) for path in (self.cache, weights, validation_file(self.spec.evaluation)) if path]
         paths += [Path(path) for path in self.spec.method.precomputed_files()]
-        opposites = self.spec.method.training.opposites_file
+        opposites = opposites_file(self.spec.method.training)
         paths += [Path(opposites)] if opposites else []
         return {str(path): file_hash(path) for path in paths}
 

@@ -12,7 +12,7 @@ from rewind.config.dataset import EmbeddingsSource
 from rewind.config.encoders import Encoding
 from rewind.config.report import Verdict
 from rewind.config.study import RunKey
-from rewind.config.training import Training
+from rewind.config.training import Training, opposites_file
 from rewind.errors import RewindError
 from rewind.io.files import read_json
 from rewind.registry import BACKBONES, ENCODERS, HEADS, LOSSES, MODELS, SAMPLERS, head_modules
@@ -407,7 +407,7 @@ class StudyPlan:
 
     def _opposites(self, *trained: Training) -> list[str]:
         """The files of hard negatives that are trained with."""
-        named = dict.fromkeys(training.opposites_file for training in trained)
+        named = dict.fromkeys(opposites_file(training) for training in trained)
         return user_files([path for path in named if path])
 
     def _precomputed_inputs(self, method: str, seed: int) -> Files:

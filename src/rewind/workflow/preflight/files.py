@@ -10,6 +10,7 @@ from rewind import optional_packages
 from rewind.config import Dataset, Study
 from rewind.config.dataset import BUILT_IN_ENCODERS, MadeFrom
 from rewind.config.encoders import Encoding
+from rewind.config.training import opposites_file
 from rewind.data.annotations import dataset_format
 from rewind.data.formats.cifar10 import find_cifar10
 from rewind.data.groups import group_file
@@ -164,7 +165,7 @@ def _weights_file_fault(where: str, weights: str | None, architecture: str) -> I
 def _opposites_faults(study: Study) -> Iterator[str]:
     """Files of hard negatives that are missing or wrong, whatever the captions are."""
     for block in study.training_blocks():
-        path = block.training.opposites_file
+        path = opposites_file(block.training)
         try:
             if path:
                 check_opposites(path)
