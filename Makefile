@@ -20,7 +20,7 @@ FIELD := msrvtt didemo activitynet lsmdc vatex youcook2
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo direction_demo direction_rtime tara_rtime translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime $(FIELD),$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo gpu-check test test-workflows messages seeded-faults golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo encoders_demo gpu-check test test-workflows messages seeded-faults golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -58,8 +58,8 @@ $(STUDIES): $(VENV)/.ready-towers
 	$(BIN)/snakemake --cores $(CORES) --config 'studies=[$@]'
 	@cat results/$@/tables/summary.txt
 
-# The tiny models with random weights that the study reads from disk are made first.
-models_demo: $(VENV)/.ready-models
+# The tiny models with random weights that these studies read from disk are made first.
+models_demo encoders_demo: $(VENV)/.ready-models
 	@$(BIN)/python workflow/unlock.py
 	$(BIN)/python -m rewind.encoders.tiny data/tiny_models
 	$(BIN)/snakemake --cores $(CORES) --config 'studies=[$@]'
@@ -98,7 +98,7 @@ rehearse:
 	$(BIN)/rewind rehearse rtime --full --json results/rehearsal/rtime.json
 
 # It also fails where a job looks at a file that its rule does not declare; with WATCH=--all-rules where a rule had no job.
-rehearse-studies: $(VENV)/.ready-towers
+rehearse-studies: $(VENV)/.ready-towers $(VENV)/.ready-models
 	$(BIN)/python tests/support/undeclared.py $(WATCH) $(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
 
 # A third of them, another one for the next commit: what CI runs.

@@ -1,7 +1,7 @@
 """Imports of open_clip, torchvision and packages that use them; the rest of Rewind imports them only from here.
 
 All are slow to import: call these functions inside the function that needs the package. transformers,
-sentence_transformers and mteb are optional installs.
+sentence_transformers, mteb and peft are optional installs.
 
 torchvision's wheel for Linux on PyPI is built for CUDA. Beside a CPU build of torch its compiled operators do not
 load, and its Python part then fails when it registers fake kernels for two operators that nobody has defined.
@@ -63,6 +63,15 @@ def sentence_transformers(part: str = "") -> ModuleType:
         ImportError: if it is not installed.
     """
     return _import_part("sentence_transformers", part)
+
+
+def peft() -> ModuleType:
+    """The package ``peft``, an optional install.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    return _import_part("peft", "")
 
 
 def mteb(part: str = "") -> ModuleType:

@@ -166,7 +166,7 @@ def test_a_rehearsed_study_is_a_study_and_keeps_its_methods(name, tmp_path):
 
     study = load_study(name)
     towers = RehearsedTowers(tmp_path / "weights", False, shrink.min_layers(study))
-    towers.rehearsed = lambda keys, where, size: keys  # type: ignore[method-assign] # no weights are written here
+    towers.rehearsed = lambda keys, where, size, fit="crop": keys  # type: ignore[method-assign] # no weights are written here
     keys = shrink.shrink_study(study, tmp_path, towers, 2, 0)
     (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(keys, sort_keys=False))
     small = load_study(name, tmp_path)

@@ -271,7 +271,7 @@ def _study(name: str) -> Finding | None:
     if backbone.weights and not Path(backbone.weights).exists():
         how = f"put the weights there, or name others in config/studies/{name}.yaml, backbone.weights"
         return Finding(subject, f"{backbone.weights} is not there", False, how, needed=False)
-    start = backbone.weights or backbone.pretrained or study.pretraining
+    start = backbone.has_weights or study.pretraining
     # Towers that are described in a file of their own are small ones, made to be trained from nothing.
     if start or backbone.architecture.endswith(".json") or backbone.kind not in ("clip", "viclip", "miniclip_towers"):
         return None

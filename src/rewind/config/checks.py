@@ -155,7 +155,7 @@ def _input_faults(study: Study, dataset: Dataset) -> Iterator[str]:
 
 def _pretraining_faults(study: Study) -> Iterator[str]:
     kind = study.backbone.kind
-    if study.pretraining and kind in ("towers", "miniclip_towers", "embeddings"):
+    if study.pretraining and kind in ("towers", "miniclip_towers", "embeddings", "encoder"):
         yield f"pretraining: kind: {kind} cannot start from a backbone that was pre-trained here; set pretraining: null"
 
 

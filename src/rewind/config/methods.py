@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from rewind.config.base import ConfigModel, config_field, read_options, require_valid_seeds, required_field
+from rewind.config.encoders import Encoding
 from rewind.config.training import Training
 
 # ---- What is known of built-in models by their names ---------------------------------------------------------------
@@ -30,6 +31,8 @@ BASELINES = (*MODELS_WITHOUT_TOWERS, *ZERO_SHOT_MODELS)
 """Models in which nothing learns by gradient descent."""
 CLOSED_FORM_HEADS = ("ridge", "geometry")  # of a translator
 CLIP_MAX_LOGIT_SCALE = 100.0
+ENCODER_KEYS = ("encoder", "name", "revision", "encoder_options")
+"""Keys of a backbone that is a model by name; the first two are needed."""
 SEEDED_BACKBONES = ("clip", "viclip")
 """Backbones whose visual tower, if it has no weights, is initialised from the seed of the run."""
 
@@ -46,7 +49,8 @@ class Backbone(ConfigModel):
 
     kind: str = config_field(
         "clip",
-        "`clip` (open_clip), `viclip` (ViCLIP, which encodes all frames together), `towers` (packaged pretrained "
+        "`clip` (open_clip), `viclip` (ViCLIP, which encodes all frames together), `encoder` (a model by name, "
+        "docs/encoders.md), `towers` (packaged pretrained "
         "towers), `miniclip_towers` (an image network and a small text tower, for `model: miniclip`), `embeddings` "
         "(for a dataset of vectors), or the dotted path of your own class.",
     )
@@ -96,12 +100,60 @@ class Backbone(ConfigModel):
     )
     text_width: int | None = config_field(None, "`embeddings`: required width of the caption vectors; none: any.", ge=1)
     item_width: int | None = config_field(None, "`embeddings`: required width of the item vectors; none: any.", ge=1)
+    encoder: str | None = config_field(
+        None,
+        "`encoder`: what loads the model: `open_clip`, `transformers`, or the dotted path of a module of your own.",
+        legacy_default=None,
+        min_length=1,
+    )
+    name: str | None = config_field(
+        None,
+        "`encoder`: the model, as its encoder calls it: an architecture, a name on the hub, or a local folder.",
+        legacy_default=None,
+        min_length=1,
+    )
+    revision: str | None = config_field(
+        None, "`encoder`: revision of a model on the hub.", legacy_default=None, min_length=1
+    )
+    encoder_options: dict[str, Any] = config_field(
+        {}, "`encoder`: further options of the encoder, as for `model: vectors`.", legacy_default={}
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Backbone:
         if self.weights and self.pretrained:
             raise ValueError("weights and pretrained: give one of the two")
         return self
+
+    @model_validator(mode="after")
+    def _encoder_keys(self) -> Backbone:
+        given = [name for name in ENCODER_KEYS if getattr(self, name)]
+        if self.kind != "encoder" and given:
+            raise ValueError(f"{given[0]} is a key of kind: encoder, and kind is {self.kind}; remove it")
+        if self.kind != "encoder":
+            return self
+        if missing := [name for name in ENCODER_KEYS[:2] if name not in given]:
+            raise ValueError(f"kind: encoder needs {missing[0]}: name what loads the model, and the model")
+        if taken := [name for name in ("weights", "pretrained") if getattr(self, name)]:
+            raise ValueError(f"{taken[0]}: the weights of kind: encoder are those of its name; remove the key")
+        if self.patch != "2d" or self.token_mask:
+            raise ValueError("patch and token_mask are keys of other kinds; remove them")
+        return self
+
+    def encoding(self) -> Encoding | None:
+        """The model by name of ``kind: encoder``; None for other kinds.
+
+        >>> Backbone(kind="encoder", encoder="transformers", name="models/siglip").encoding().title()
+        'transformers models/siglip'
+        """
+        if self.kind != "encoder":
+            return None
+        return Encoding(**{name: getattr(self, name) for name in ENCODER_KEYS})
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the towers start from weights that the study names."""
+        return bool(self.weights or self.pretrained or self.kind == "encoder")
 
 
 # ---- Precomputed embeddings and scores: the files a method names, and for which seeds ------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from rewind.config.base import SEED_BOUNDS, ConfigModel, config_field, require_unique, required_field
 
@@ -36,6 +36,38 @@ class Batch(ConfigModel):
         "Options of the sampler. `topical`: clusters (80), p_topical (0.5), temperature (0.7), max_spill (0.1), "
         "refresh_every (2), features (1000), random_state (0). `pk`: captions (2).",
     )
+
+
+TOWERS = ("text", "visual")
+
+
+class Lora(ConfigModel):
+    """Low-rank adapters of towers (LoRA, arXiv 2106.09685): W + (alpha / rank) · B A, of which A and B are trained.
+
+    >>> Lora(rank=4).alpha
+    16.0
+    """
+
+    rank: int = config_field(8, "Rank of each adapter.", ge=1, le=1024)
+    alpha: float = config_field(16.0, "Adapters are multiplied by `alpha / rank`.", gt=0)
+    dropout: float = config_field(
+        0.0, "Dropout before each adapter; modules of PyTorch's attention, as in open_clip, cannot have it.", ge=0, lt=1
+    )
+    towers: list[Literal["text", "visual"]] | None = config_field(
+        None,
+        "Towers that get adapters, of which nothing else is trained; all that `freeze` does not name if empty.",
+        min_length=1,
+    )
+    targets: Literal["attention", "linear"] | list[str] = config_field(
+        "attention",
+        "Layers that get adapters: the projections of `attention`, every `linear` layer, or a list of layers by the "
+        "ends of their names.",
+    )
+
+    @field_validator("towers")
+    @classmethod
+    def _once(cls, towers: list[str] | None) -> list[str] | None:
+        return None if towers is None else require_unique(towers)
 
 
 TWINS = "twins"
@@ -139,6 +171,12 @@ class Training(ConfigModel):
         "Towers that are not trained. If the visual tower is frozen, its frame features are computed once and cached; "
         "one with random weights is drawn anew for each seed, and the tables say “random features”.",
     )
+    lora: Lora | None = config_field(
+        None,
+        "Train low-rank adapters of the towers instead of their weights (LoRA, docs/encoders.md); needs the package "
+        "peft. Adapters are new parameters and learn at `lr`.",
+        legacy_default=None,
+    )
     freeze_layers: int | None = config_field(
         None,
         "Freeze the embeddings and the first n blocks of both CLIP towers (CLIP4Clip's `freeze_layer_num`, whose "
@@ -181,7 +219,18 @@ class Training(ConfigModel):
             "training.freeze": sorted(self.freeze),
             "training.precision": self.precision,
             "training.gradient_checkpointing": self.gradient_checkpointing,
+            **({"training.lora": self.lora.model_dump(mode="json")} if self.lora else {}),
         }
+
+    def adapted_towers(self) -> list[str]:
+        """Towers that get adapters.
+
+        >>> Training(freeze=["visual"], lora={"rank": 4}).adapted_towers(), Training().adapted_towers()
+        (['text'], [])
+        """
+        if self.lora is None:
+            return []
+        return [*(self.lora.towers or (tower for tower in TOWERS if tower not in self.freeze))]
 
     @field_validator("betas")
     @classmethod
@@ -195,6 +244,17 @@ class Training(ConfigModel):
     @classmethod
     def _once(cls, towers: list[str]) -> list[str]:
         return require_unique(towers)
+
+    @model_validator(mode="after")
+    def _lora_fits(self) -> Training:
+        if self.lora is None:
+            return self
+        towers = self.adapted_towers()
+        if not towers or set(towers) & set(self.freeze):
+            raise ValueError("lora: every tower of it is frozen; take the tower out of freeze, or lora out of training")
+        if self.freeze_layers is not None:
+            raise ValueError("lora and freeze_layers: with adapters no layer is trained itself; remove freeze_layers")
+        return self
 
     @field_validator("micro_batch")
     @classmethod

@@ -85,20 +85,6 @@ def _order_independent_mean(rows: np.ndarray) -> np.ndarray:
     return np.sort(rows, axis=0).sum(axis=0) / len(rows)
 
 
-def resample_symmetric(clip: np.ndarray, count: int) -> np.ndarray:
-    """A clip with exactly ``count`` frames, some dropped or repeated; a mirrored clip gives the mirror image.
-
-    The only exception is the middle frame of an odd ``count`` if the clip has an even number of frames.
-
-    >>> resample_symmetric(np.arange(8), 4).tolist(), resample_symmetric(np.arange(8)[::-1], 4).tolist()
-    ([1, 3, 4, 6], [6, 4, 3, 1])
-    """
-    index = (2 * np.arange(count) + 1) * len(clip) // (2 * count)  # the middles of `count` equal parts, rounded down
-    half = count // 2
-    index[count - half :] = len(clip) - 1 - index[:half][::-1]  # the second half mirrors the first
-    return clip[index]
-
-
 def batched(values: Sequence[T], size: int) -> Iterator[list[T]]:
     """Consecutive values, ``size`` at once.
 

@@ -21,10 +21,10 @@ from rewind.config.base import ConfigModel, config_field, read_options
 from rewind.config.encoders import Encoding
 from rewind.encoders import base, padding
 from rewind.encoders.base import Encoder, EncoderOutput
-from rewind.encoders.frames import default_device, resample_symmetric
+from rewind.encoders.frames import default_device
 from rewind.errors import RewindError
 from rewind.registry import ENCODERS
-from rewind.video.frames import open_frames
+from rewind.video.frames import open_frames, resampled_indices
 
 OWN_CODE_NOTE = "clips are encoded by the model's own code, so that one blind to their order ties to rounding only"
 RESAMPLED_NOTE = "a model that takes another number of frames is given some twice, or not all, symmetric in time"
@@ -174,7 +174,7 @@ class FrameDecoder:
         """
         index = np.asarray(indices, np.int64)
         if len(index) > 1 and index[0] == 0 and index[-1] == len(self.clip) - 1:
-            return _frame_batch(resample_symmetric(self.clip, len(index)))
+            return _frame_batch(self.clip[resampled_indices(len(self.clip), len(index))])
         return _frame_batch(self.clip[index])
 
 

@@ -36,6 +36,9 @@ from rewind.encoders.frames import (
 )
 from rewind.errors import RewindError
 from rewind.io.files import read_json, require_regular_file
+from rewind.models.backbone import Backbone
+from rewind.models.encoder_backbone import EncoderBackbone, UnknownTowers, probe_pixel_input
+from rewind.models.weights import SHAPES_ONLY
 from rewind.registry import ENCODERS
 
 # ---- Options, and checks before the first job (nothing is loaded or fetched) ---------------------------------------
@@ -271,7 +274,24 @@ def _join_tags(tags: list[str]) -> str:
 # ---- The encoder ---------------------------------------------------------------------------------------------------
 
 
-@ENCODERS.register("open_clip", check=check)
+def backbone(encoding: Encoding) -> Backbone:
+    """The model's towers, which can be trained; while the workflow is read, of tensors without numbers.
+
+    Raises:
+        RewindError: for what :func:`check` refuses, or preprocessing that frames of a backbone do not go through.
+    """
+    check(encoding)
+    if not SHAPES_ONLY.get():
+        with torch.inference_mode(False):  # a model that is made in inference mode cannot be trained
+            encoder = OpenClip(encoding)
+            return OpenClipTowers(encoder.model.cpu(), encoder.tokenizer, encoder.preprocess, encoding)
+    if is_hub_name(encoding) and local_model_folder(encoding) is None:
+        return UnknownTowers()  # nothing is fetched here
+    model = _load_model(encoding, read_open_clip_options(encoding), torch.device("meta"), with_weights=False).eval()
+    return OpenClipTowers(model, None, image_transform(model), encoding)
+
+
+@ENCODERS.register("open_clip", check=check, backbone=backbone)
 def build(encoding: Encoding) -> OpenClip:
     """The encoder of the model that ``encoding`` names, with its weights."""
     check(encoding)
@@ -290,8 +310,7 @@ class OpenClip(Encoder):
         self.model = base.load_pretrained(encoding, lambda: _load_model(encoding, options, self.device), remedy).eval()
         self.tokenizer = base.load_pretrained(encoding, lambda: _tokenizer(encoding), remedy)
         keys = dict(self.model.visual.preprocess_cfg)
-        transform = optional_packages.open_clip("transform")
-        self.preprocess = transform.image_transform_v2(transform.PreprocessCfg(**keys), is_train=False)
+        self.preprocess = image_transform(self.model)
         self.facts = {"preprocess": keys, "context": getattr(self.tokenizer, "context_length", None)}
         self.notes = [FRAMES_AVERAGED_NOTE]
         if options.untrained:
@@ -321,7 +340,44 @@ class OpenClip(Encoder):
         return to_numpy(self.model.encode_image(pixels, normalize=True))
 
 
-def _load_model(encoding: Encoding, options: Options, device: torch.device) -> Any:
+def image_transform(model: Any) -> Any:
+    """A model's own preprocessing of a Pillow image → (3, S, S)."""
+    transform = optional_packages.open_clip("transform")
+    return transform.image_transform_v2(transform.PreprocessCfg(**dict(model.visual.preprocess_cfg)), is_train=False)
+
+
+class OpenClipTowers(EncoderBackbone):
+    """The towers of a model of open_clip; see :func:`backbone`.
+
+    Args:
+        model: with all weights.
+        tokenizer: its tokenizer; None while the workflow is read.
+        preprocess: its :func:`image_transform`.
+        encoding: names it.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, preprocess: Any, encoding: Encoding) -> None:
+        pixels = probe_pixel_input(lambda picture: preprocess(to_pil_images([picture])[0]), encoding.name)
+        super().__init__(model, pixels, encoding.name)
+        self._tokenizer = tokenizer
+        self.logit_scale = torch.nn.Parameter(model.logit_scale.detach().float().reshape(()).clone())
+        self.find_towers()
+
+    def tokenise(self, captions: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = self._tokenizer(captions)
+        return tokens, torch.ones_like(tokens)  # the model finds the end of a caption itself
+
+    def text_vectors(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.model.encode_text(tokens)
+
+    def picture_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.model.encode_image(pixels)
+
+    def checkpoint_towers(self) -> None:
+        self.model.set_grad_checkpointing()
+
+
+def _load_model(encoding: Encoding, options: Options, device: torch.device, with_weights: bool = True) -> Any:
     """The model with its weights, and with the preprocessing that belongs to them."""
     source, preprocess = _model_source(encoding), _preprocess_override(encoding, options)
     with torch.random.fork_rng(devices=[]):  # random weights come from their own seed and leave the job's numbers alone
@@ -329,8 +385,8 @@ def _load_model(encoding: Encoding, options: Options, device: torch.device) -> A
         return optional_packages.open_clip().create_model(
             source,
             pretrained=options.pretrained,
-            load_weights=not options.untrained,
-            require_pretrained=not options.untrained,
+            load_weights=with_weights and not options.untrained,
+            require_pretrained=with_weights and not options.untrained,
             precision=encoding.precision,
             device=device,
             force_quick_gelu=_force_quick_gelu(encoding, options),

@@ -1,13 +1,16 @@
 """Tiny models with random weights, written as folders, to try the encoders without a download.
 
 ``python -m rewind.encoders.tiny FOLDER`` writes ``open_clip`` (for the encoder `open_clip`), ``clip`` (for
-`sentence_transformers` and `transformers`) and ``xclip`` (for `transformers`; it sees the order of frames). Their
-retrieval is at chance.
+`sentence_transformers` and `transformers`), ``siglip``, ``xclip`` and ``videoprism`` (for `transformers`; the last two
+see the order of frames). Their retrieval is at chance.
 """
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,62 +21,172 @@ from rewind.io.files import write_json, write_text
 
 IMAGE_SIZE = 32  # pixels
 WIDTH = 32
+FRAMES = 8  # of a clip, that models of clips see
+CLIP_CONTEXT, SIGLIP_CONTEXT = 77, 64  # tokens of a caption
+LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 TEXT_CONFIG = {"context_length": 32, "vocab_size": 49408, "width": WIDTH, "heads": 2, "layers": 2}
 VISION_CONFIG = {"image_size": IMAGE_SIZE, "layers": 2, "width": WIDTH, "head_width": 16, "patch_size": 8}
 PREPROCESS_CONFIG = {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bilinear", "resize_mode": "squash"}
 
 
-def write_open_clip(folder: Path, seed: int = 0) -> Path:
-    """Write a folder as open_clip publishes models: configuration, its own preprocessing, weights."""
+def write_open_clip(folder: Path, seed: int = 0, image_size: int = IMAGE_SIZE, resize_mode: str = "squash") -> Path:
+    """Write a folder as open_clip publishes models: configuration, its own preprocessing, weights.
+
+    Args:
+        folder: where to.
+        seed: of its weights.
+        image_size: side of its pictures in pixels, which are cut into at most 8 × 8 patches.
+        resize_mode: how its pictures become square, ``squash`` or ``shortest``, as open_clip calls it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    config = {"embed_dim": WIDTH, "vision_cfg": VISION_CONFIG, "text_cfg": TEXT_CONFIG}
+    vision = VISION_CONFIG
+    if image_size != IMAGE_SIZE:
+        patch = next(size for size in range(-(-image_size // 8), image_size + 1) if image_size % size == 0)
+        vision = VISION_CONFIG | {"image_size": image_size, "patch_size": patch}
+    config = {"embed_dim": WIDTH, "vision_cfg": vision, "text_cfg": TEXT_CONFIG}
     torch.manual_seed(seed)
     model = optional_packages.open_clip("model").CLIP(**config)
     torch.save(model.state_dict(), folder / "open_clip_pytorch_model.bin")
-    write_json(folder / "open_clip_config.json", {"model_cfg": config, "preprocess_cfg": PREPROCESS_CONFIG})
+    preprocess = PREPROCESS_CONFIG | {"resize_mode": resize_mode}
+    write_json(folder / "open_clip_config.json", {"model_cfg": config, "preprocess_cfg": preprocess})
     return folder
 
 
-def write_transformers(folder: Path, kind: str, seed: int = 0) -> Path:
-    """Write a folder as ``save_pretrained`` does, with a ``clip`` or an ``xclip`` whose tokens are letters."""
-    library = optional_packages.transformers()
-    tokenizer = _tokenizer(folder, library)
-    shape = {"hidden_size": WIDTH, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    text = shape | {"vocab_size": len(tokenizer), "max_position_embeddings": 77, "projection_dim": WIDTH}
-    # CLIP pools at the end token, whose id it reads from the configuration.
-    text |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    vision = shape | {"image_size": IMAGE_SIZE, "patch_size": 8, "projection_dim": WIDTH}
+@dataclass(frozen=True)
+class Size:
+    """Sizes of a model of transformers; all but the defaults are for stand-ins and benchmarks.
+
+    >>> Size(image=224, patch=32).vision()["image_size"]
+    224
+    """
+
+    width: int = WIDTH
+    layers: int = 2
+    image: int = IMAGE_SIZE
+    patch: int = 8
+    frames: int = FRAMES
+
+    def tower(self) -> dict[str, int]:
+        """Keys of a text tower."""
+        heads = max(2, self.width // 64)
+        shape = {"hidden_size": self.width, "intermediate_size": 2 * self.width, "num_attention_heads": heads}
+        return shape | {"num_hidden_layers": self.layers, "projection_dim": self.width}
+
+    def vision(self) -> dict[str, int]:
+        """Keys of a visual tower."""
+        return self.tower() | {"image_size": self.image, "patch_size": self.patch}
+
+    @property
+    def square(self) -> dict[str, int]:
+        """The size of an image processor."""
+        return {"height": self.image, "width": self.image}
+
+
+def write_transformers(folder: Path, kind: str, seed: int = 0, size: Size = Size()) -> Path:
+    """Write a folder as ``save_pretrained`` does, with a model whose tokens are letters.
+
+    Args:
+        folder: where to.
+        kind: ``clip``, ``siglip``, or of clips, whose frames are encoded together, ``xclip`` or ``videoprism``.
+        seed: of its weights.
+        size: of its towers.
+    """
     torch.manual_seed(seed)
-    image: dict[str, Any] = {
-        "size": {"shortest_edge": IMAGE_SIZE},
-        "crop_size": {"height": IMAGE_SIZE, "width": IMAGE_SIZE},
-    }
-    if kind == "xclip":
-        frames = {"mit_hidden_size": WIDTH, "mit_intermediate_size": 64, "num_frames": 8}
-        frames |= {"mit_num_hidden_layers": 1, "mit_num_attention_heads": 2}
-        config = library.XCLIPConfig(text_config=text, vision_config=vision | frames, projection_dim=WIDTH)
-        library.XCLIPProcessor(library.VideoMAEImageProcessor(**image), tokenizer).save_pretrained(folder)
-    else:
-        config = library.CLIPConfig(text_config=text, vision_config=vision, projection_dim=WIDTH)
-        library.CLIPProcessor(library.CLIPImageProcessor(**image), tokenizer).save_pretrained(folder)
-    library.AutoModel.from_config(config).save_pretrained(folder)
+    library = optional_packages.transformers()
+    model, processor = _WRITERS[kind](folder, library, size)
+    processor.save_pretrained(folder)
+    model.save_pretrained(folder)
     return folder
 
 
-def _tokenizer(folder: Path, library: Any) -> Any:
+def _clip(folder: Path, library: Any, size: Size) -> tuple[Any, Any]:
+    tokenizer = _letters_of_clip(folder, library)
+    config = library.CLIPConfig(
+        text_config=_text_of_clip(tokenizer, size), vision_config=size.vision(), projection_dim=size.width
+    )
+    image = library.CLIPImageProcessor(size={"shortest_edge": size.image}, crop_size=size.square)
+    return library.CLIPModel(config), library.CLIPProcessor(image, tokenizer)
+
+
+def _xclip(folder: Path, library: Any, size: Size) -> tuple[Any, Any]:
+    tokenizer = _letters_of_clip(folder, library)
+    frames = {"mit_hidden_size": size.width, "mit_intermediate_size": 2 * size.width, "num_frames": size.frames}
+    frames |= {"mit_num_hidden_layers": 1, "mit_num_attention_heads": 2}
+    config = library.XCLIPConfig(
+        text_config=_text_of_clip(tokenizer, size), vision_config=size.vision() | frames, projection_dim=size.width
+    )
+    image = library.VideoMAEImageProcessor(size={"shortest_edge": size.image}, crop_size=size.square)
+    return library.XCLIPModel(config), library.XCLIPProcessor(image, tokenizer)
+
+
+def _siglip(folder: Path, library: Any, size: Size) -> tuple[Any, Any]:
+    tokenizer = _sentence_piece_letters(library)
+    config = library.SiglipConfig(text_config=_text_of_siglip(tokenizer, size), vision_config=size.vision())
+    processor = library.SiglipProcessor(library.SiglipImageProcessor(size=size.square), tokenizer)
+    model = library.SiglipModel(config)
+    model.logit_scale.data.fill_(math.log(10))  # as SigLIP starts; the library leaves it at 1
+    return model, processor
+
+
+def _videoprism(folder: Path, library: Any, size: Size) -> tuple[Any, Any]:
+    tokenizer = _sentence_piece_letters(library)
+    layers = {f"num_{name}_layers": size.layers for name in ("spatial", "temporal", "auxiliary")}
+    vision = size.vision() | layers | {"num_frames": size.frames, "tubelet_size": [1, size.patch, size.patch]}
+    config = library.VideoPrismConfig(text_config=_text_of_siglip(tokenizer, size), vision_config=vision)
+    video = library.LlavaOnevisionVideoProcessor(size=size.square)
+    return library.VideoPrismClipModel(config), library.VideoPrismProcessor(video, tokenizer)
+
+
+_WRITERS: Mapping[str, Callable[[Path, Any, Size], tuple[Any, Any]]] = {
+    "clip": _clip,
+    "xclip": _xclip,
+    "siglip": _siglip,
+    "videoprism": _videoprism,
+}
+
+
+def _text_of_clip(tokenizer: Any, size: Size) -> dict[str, Any]:
+    text = size.tower() | {"vocab_size": len(tokenizer), "max_position_embeddings": CLIP_CONTEXT}
+    # CLIP pools at the end token, whose id it reads from the configuration.
+    return text | {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+
+
+def _text_of_siglip(tokenizer: Any, size: Size) -> dict[str, Any]:
+    text = size.tower() | {"vocab_size": len(tokenizer), "max_position_embeddings": SIGLIP_CONTEXT}
+    ends = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    return text | ends | {"pad_token_id": tokenizer.pad_token_id, "projection_size": size.width}
+
+
+def _letters_of_clip(folder: Path, library: Any) -> Any:
     """CLIP's tokenizer with letters alone as its vocabulary: it has no merges, so no vocabulary must be fetched."""
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    words = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
+    words = ["<|startoftext|>", "<|endoftext|>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS)]
+    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "vocab.json", {word: index for index, word in enumerate(words)})
     write_text(folder / "merges.txt", "#version: 0.2\n")
-    return library.CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=77)
+    return library.CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=CLIP_CONTEXT)
+
+
+def _sentence_piece_letters(library: Any) -> Any:
+    """A tokenizer of SigLIP's kind with letters alone as its vocabulary; like SigLIP's, it gives no mask."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = ["<pad>", "</s>", "<unk>", *LETTERS, "▁"]
+    inner = Tokenizer(models.Unigram([(word, -1.0) for word in words], unk_id=words.index("<unk>")))
+    inner.pre_tokenizer = pre_tokenizers.Metaspace()
+    inner.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", words.index("</s>"))]
+    )
+    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return library.PreTrainedTokenizerFast(
+        tokenizer_object=inner, model_max_length=SIGLIP_CONTEXT, model_input_names=["input_ids"], **names
+    )
 
 
 def main(folder: Path) -> None:
-    """Write all three models, except those that are there already."""
+    """Write all models, except those that are there already."""
     if not (folder / "open_clip").is_dir():
         write_open_clip(folder / "open_clip")
-    for kind in ("clip", "xclip"):
+    for kind in _WRITERS:
         if not (folder / kind).is_dir():
             write_transformers(folder / kind, kind)
 

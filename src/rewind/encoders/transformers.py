@@ -9,6 +9,7 @@ are scored by ``forward``.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ from rewind.encoders.frames import (
     default_device,
     l2_normalise,
     mean_frame_features,
-    resample_symmetric,
     to_numpy,
     to_pil_images,
     torch_dtype,
@@ -36,13 +36,18 @@ from rewind.encoders.frames import (
 from rewind.encoders.padding import PROBE_CAPTIONS, TokenizerOptions
 from rewind.errors import RewindError
 from rewind.io.files import read_json, require_regular_file
+from rewind.models.backbone import Backbone
+from rewind.models.encoder_backbone import EncoderBackbone, UnknownTowers, probe_pixel_input
+from rewind.models.weights import SHAPES_ONLY
 from rewind.registry import ENCODERS
+from rewind.video.frames import resampled_indices
 
 # ---- The encoder ---------------------------------------------------------------------------------------------------
 
 CONFIG_FILE = "config.json"
 JOINT_FRAMES_NOTE = "all frames of a clip are encoded together"
 PAIR_SCORES_NOTE = "a caption and a clip go through the model's own forward together: its vectors alone are no score"
+DEFAULT_XCLIP_FRAMES = 8  # of XCLIPVisionConfig
 CAPTION_BATCH_FACTOR = 8  # times batch_size: captions scored at once with a batch of clips
 
 
@@ -83,7 +88,22 @@ def check(encoding: Encoding) -> None:
     _check_config(encoding, folder / CONFIG_FILE)
 
 
-@ENCODERS.register("transformers", check=check)
+def backbone(encoding: Encoding) -> Backbone:
+    """The model's towers, which can be trained; while the workflow is read, of tensors without numbers.
+
+    Raises:
+        RewindError: for what :func:`check` and :class:`Transformers` refuse, or pictures of no fixed size.
+    """
+    encoding = encoding.model_copy(update={"max_frames": _own_frames(encoding)})
+    check(encoding)
+    if SHAPES_ONLY.get():
+        return _towers_without_numbers(encoding)
+    with torch.inference_mode(False):  # a model that is made in inference mode cannot be trained
+        encoder = Transformers(encoding)
+        return TransformersTowers(encoder.model.cpu(), encoder.processor, encoder.words, encoding, encoder.pairs)
+
+
+@ENCODERS.register("transformers", check=check, backbone=backbone)
 def build(encoding: Encoding) -> Transformers:
     """The encoder of the model that ``encoding.name`` names."""
     check(encoding)
@@ -105,8 +125,7 @@ class Transformers(PairEncoder):
         self.size, self.type, self.device = encoding.batch_size, torch_dtype(encoding.precision), default_device()
         self.prefix = _options(encoding).text_prefix
         self._pooled: dict[str, torch.Tensor] = {}  # output of X-CLIP's text tower by caption
-        source = str(local_model_folder(encoding) or encoding.name)
-        revision: dict[str, Any] = {"revision": encoding.revision} if encoding.revision else {}
+        source, revision = _source(encoding)
         remedy = "Look for a network, or for files that are missing; a folder on this disk works without a network."
         with base.collect_missing_weights() as missing:
             self.model = base.load_pretrained(
@@ -257,7 +276,122 @@ class Transformers(PairEncoder):
 
     def _resample(self, clips: list[np.ndarray]) -> list[np.ndarray]:
         """Clips with exactly as many frames as the model sees, if that is fixed."""
-        return [clip if self.frames is None else resample_symmetric(clip, self.frames) for clip in clips]
+        return [clip if self.frames is None else clip[resampled_indices(len(clip), self.frames)] for clip in clips]
+
+
+# ---- Its towers as a backbone --------------------------------------------------------------------------------------
+
+DEFAULT_CONTEXT = 77  # tokens of a caption, of tokenizers that say no number
+DEFAULT_LOGIT_SCALE = math.log(1 / 0.07)  # of models without one of their own
+UNUSED_FORWARD_NOTE = "its own score also shows a caption to the clip; here two vectors are compared"
+
+
+class TransformersTowers(EncoderBackbone):
+    """The towers of a model of transformers; see :func:`backbone`.
+
+    Args:
+        model: with all weights.
+        processor: its processor.
+        words: options of its tokenizer, which pad captions.
+        encoding: names it.
+        pairs: whether its own score of a pair is not the cosine of two vectors.
+    """
+
+    def __init__(
+        self, model: Any, processor: Any, words: TokenizerOptions, encoding: Encoding, pairs: bool = False
+    ) -> None:
+        self.joint_frames = hasattr(model, "get_video_features")
+        self.frame_count = encoding.max_frames if self.joint_frames else None
+        self.processor, self.prefix = processor, _options(encoding).text_prefix
+        with torch.device("cpu"):
+            self.pixels_name = _pixels_name(self._process(np.zeros((64, 64, 3), np.uint8)), encoding)
+            super_pixels = probe_pixel_input(self._preprocess, encoding.name)
+            self.length = words.get("max_length", DEFAULT_CONTEXT)
+            self.words = words | {"padding": "max_length", "max_length": self.length, "return_tensors": "pt"}
+            self.masks = "attention_mask" in processor(text=["a"], **self.words)
+        super().__init__(model, super_pixels, encoding.name)
+        self.trims_padding = self.masks and words["padding"] == "longest"
+        notes = ((JOINT_FRAMES_NOTE, self.joint_frames), (UNUSED_FORWARD_NOTE, pairs))
+        self.notes = tuple(note for note, applies in notes if applies)
+        own = getattr(model, "logit_scale", None)
+        start = own.detach().float().reshape(()).clone() if isinstance(own, torch.Tensor) and own.numel() == 1 else None
+        self.logit_scale = torch.nn.Parameter(torch.tensor(DEFAULT_LOGIT_SCALE) if start is None else start)
+        self.find_towers()
+
+    def tokenise(self, captions: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        processed = self.processor(text=[self.prefix + caption for caption in captions], **self.words)
+        tokens = processed["input_ids"]
+        return tokens, processed["attention_mask"] if self.masks else torch.ones_like(tokens)
+
+    def text_vectors(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        masks = {"attention_mask": mask} if self.masks else {}
+        return _pooled(self.model.get_text_features(input_ids=tokens, **masks))
+
+    def picture_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
+        return _pooled(self.model.get_image_features(**{self.pixels_name: pixels}))
+
+    def video_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
+        return _pooled(self.model.get_video_features(**{self.pixels_name: pixels}))
+
+    def checkpoint_towers(self) -> None:
+        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+    def _process(self, picture: np.ndarray) -> Mapping[str, torch.Tensor]:
+        """What the processor makes of a picture, or of a clip that shows it all the time."""
+        if not self.joint_frames:
+            return process_images(self.processor, [picture])
+        return process_clips(self.processor, [np.repeat(picture[None], self.frame_count or 1, axis=0)])
+
+    def _preprocess(self, picture: np.ndarray) -> torch.Tensor:
+        values = self._process(picture)[self.pixels_name]
+        return values[0, 0] if self.joint_frames and values.ndim == 5 else values[0]
+
+
+def _pixels_name(processed: Mapping[str, torch.Tensor], encoding: Encoding) -> str:
+    """The name under which a model takes pictures or clips."""
+    for name, value in processed.items():
+        if isinstance(value, torch.Tensor) and name.startswith("pixel_values"):
+            return name
+    raise RewindError(f"name: {encoding.name}: its processor makes no pixel_values of a picture.")
+
+
+def _source(encoding: Encoding) -> tuple[str, dict[str, Any]]:
+    """Where a model's files are, and its revision, as transformers' ``from_pretrained`` takes them."""
+    revision: dict[str, Any] = {"revision": encoding.revision} if encoding.revision else {}
+    return str(local_model_folder(encoding) or encoding.name), revision
+
+
+def _own_frames(encoding: Encoding) -> int | None:
+    """How many frames of a clip a model sees, if its configuration is on this machine and fixes the number."""
+    folder = local_model_folder(encoding)
+    path = folder / CONFIG_FILE if folder is not None else None
+    if path is None and optional_packages.is_installed("huggingface_hub"):
+        cached = base.cached_file_path(encoding.name, CONFIG_FILE, encoding.revision)
+        path = Path(cached) if cached else None
+    if path is None or not path.is_file():
+        return None
+    vision = read_supported_config(encoding, path).get("vision_config")
+    return vision.get("num_frames", DEFAULT_XCLIP_FRAMES) if isinstance(vision, dict) else None
+
+
+def _towers_without_numbers(encoding: Encoding) -> Backbone:
+    library, (source, revision) = optional_packages.transformers(), _source(encoding)
+    verbosity = library.logging.get_verbosity()
+    library.logging.set_verbosity_error()  # a job that loads the model says what the library has to say
+    try:
+        config = library.AutoConfig.from_pretrained(source, local_files_only=True, **revision)
+        with torch.device("cpu"):
+            processor = library.AutoProcessor.from_pretrained(source, local_files_only=True, **revision)
+        model = library.AutoModel.from_config(config).eval()
+    except (OSError, ValueError):  # not on this machine yet
+        return UnknownTowers()
+    finally:
+        library.logging.set_verbosity(verbosity)
+    words = padding.declared_padding(model, processor)
+    try:
+        return TransformersTowers(model, processor, words, encoding)
+    except RuntimeError:  # a forward that needs numbers
+        return UnknownTowers()
 
 
 def _options(encoding: Encoding) -> Options:
@@ -269,7 +403,7 @@ def _check_config(encoding: Encoding, config: Path | str | None) -> None:
     content = read_supported_config(encoding, config)
     vision = content.get("vision_config")
     if isinstance(vision, dict) and content.get("model_type") == "xclip":
-        _check_frames(encoding, vision.get("num_frames", 8))  # 8: XCLIPVisionConfig's default
+        _check_frames(encoding, vision.get("num_frames", DEFAULT_XCLIP_FRAMES))
 
 
 def _check_frames(encoding: Encoding, count: int) -> None:
@@ -281,7 +415,12 @@ def _check_frames(encoding: Encoding, count: int) -> None:
 
 
 def _pooled_vectors(output: Any) -> np.ndarray:
-    """Vectors (n, D) of a model's output: a tensor in some versions of transformers, in others an object with it."""
+    """Vectors (n, D) of a model's output."""
+    return to_numpy(_pooled(output))
+
+
+def _pooled(output: Any) -> torch.Tensor:
+    """(n, D) of a model's output: a tensor in some versions of transformers, in others an object with it."""
     vectors = output if isinstance(output, torch.Tensor) else output.pooler_output
     if vectors is not None and vectors.ndim == 3 and vectors.shape[1] == 1:  # VideoPrism: (n, 1, D) for clips
         vectors = vectors[:, 0]
@@ -290,7 +429,7 @@ def _pooled_vectors(output: Any) -> np.ndarray:
         raise RewindError(
             f"name: this model gives {shape} where a vector for each input is needed; {SUPPORTED_MODELS_HINT}."
         )
-    return to_numpy(vectors)
+    return vectors
 
 
 # ---- Is the cosine of two vectors the score that the model itself gives a pair? ------------------------------------
@@ -357,17 +496,25 @@ def tokenise(model: Any, processor: Any, texts: list[str], keys: TokenizerOption
 
 def preprocess_images(model: Any, processor: Any, frames: list[np.ndarray]) -> dict[str, torch.Tensor]:
     """A model's inputs for pictures uint8 (H, W, 3)."""
-    return to_model_device(model, processor(images=to_pil_images(frames), return_tensors="pt"))
+    return to_model_device(model, process_images(processor, frames))
 
 
 def preprocess_clips(model: Any, processor: Any, clips: list[np.ndarray]) -> dict[str, torch.Tensor]:
     """A model's inputs for clips uint8 (T, H, W, 3) of one length: all of their frames."""
+    return to_model_device(model, process_clips(processor, clips))
+
+
+def process_images(processor: Any, frames: list[np.ndarray]) -> Mapping[str, torch.Tensor]:
+    """What a processor makes of pictures uint8 (H, W, 3)."""
+    return processor(images=to_pil_images(frames), return_tensors="pt")
+
+
+def process_clips(processor: Any, clips: list[np.ndarray]) -> Mapping[str, torch.Tensor]:
+    """What a processor makes of clips uint8 (T, H, W, 3) of one length."""
     # Some processors sample frames themselves unless told not to; the others do not know the argument.
     video_processor = getattr(processor, "video_processor", None)
     sampling = {"do_sample_frames": False} if hasattr(video_processor, "do_sample_frames") else {}
-    return to_model_device(
-        model, processor(videos=[to_pil_images(clip) for clip in clips], return_tensors="pt", **sampling)
-    )
+    return processor(videos=[to_pil_images(clip) for clip in clips], return_tensors="pt", **sampling)
 
 
 def to_model_device(model: Any, processed: Any) -> dict[str, torch.Tensor]:

@@ -52,6 +52,6 @@ def compute_features(data: RunData, path: str, seed: int = 0) -> None:
     if backbone.caches_text:
         captions = pd.concat([split.captions for split in splits], ignore_index=True)
         arrays["caption_ids"] = captions["caption_id"].to_numpy(dtype=str)
-        arrays["text"] = backbone.prepare_text(captions["caption"].tolist()).cpu().numpy()
+        arrays["text"] = backbone.cached_text(captions["caption"].tolist()).cpu().numpy()
     with atomic_write(path) as temporary:
         np.savez(temporary, **arrays)

@@ -122,13 +122,21 @@ class RunData:
         text: PreparedText
         if self._embeddings is not None:
             text = self._embeddings.text(captions)
-        elif cached and self._features is not None and "text" in self._features:
+        elif cached and self._has_cached_text(retriever):
+            assert self._features is not None
             text = cached_text(self._features, captions, str(self.cache))
         else:
             text = _prepare_text(retriever, captions["caption"].tolist())
         if retriever.reads_ids:
             text = IdentifiedText(text, captions)
         return PreparedSplit(items, captions, inputs, text, self.spec.frames.workers)
+
+    def _has_cached_text(self, retriever: Retriever) -> bool:
+        """Whether captions were encoded beside the features, by a text tower that stays as it was."""
+        if self._features is None or "text" not in self._features:
+            return False
+        towers = retriever.backbone
+        return towers is None or not towers.text_parameters() or "text" in self.spec.method.training.freeze
 
     def check_tower(self, retriever: Retriever) -> None:
         """Refuse cached features of another visual tower than the retriever's: its scores would mean nothing.

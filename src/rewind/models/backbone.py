@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from rewind.errors import RewindError
+from rewind.models.lora import add_adapters
+
+if TYPE_CHECKING:
+    from rewind.config import Training
+    from rewind.config.study import Frames
 
 
 class Backbone(nn.Module):
@@ -23,6 +29,7 @@ class Backbone(nn.Module):
         logit_scale: logarithm of the factor on cosines.
         tokenizer, max_words: of captions, and the most tokens of one, if it reads token ids: search says which words of
             a query are lost.
+        notes: what readers of a table must know about them, clauses.
         stored_head: name and state dict of a head that came with the weights.
 
     >>> import torch
@@ -43,6 +50,7 @@ class Backbone(nn.Module):
     tokenizer: Any
     max_words: int | None = None
     stored_head: tuple[str, dict[str, Tensor]] | None = None
+    notes: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,6 +112,31 @@ class Backbone(nn.Module):
         """Parameters of the text tower."""
         raise NotImplementedError
 
+    def cached_text(self, captions: list[str]) -> Tensor:
+        """What is cached of captions beside frame features, if it ``caches_text``: (n, …), as ``encode_text`` takes it.
+
+        The default: prepared text.
+        """
+        return self.prepare_text(captions)
+
+    def check_frames(self, frames: Frames) -> None:
+        """Refuse frames that the towers cannot read. Called when the workflow is read.
+
+        Raises:
+            RewindError: naming the key of ``frames``.
+        """
+
+    def tune(self, keys: Training) -> None:
+        """Get ready for a method's training keys, when its model is built: for training, and before weights are read.
+
+        The default: put the adapters of ``training.lora`` into the towers.
+
+        Raises:
+            RewindError: for adapters that cannot be.
+        """
+        if keys.lora is not None:
+            add_adapters(self, keys.lora, keys.adapted_towers())
+
     def text_blocks(self) -> dict[str, Tensor]:
         """Positions and blocks of a CLIP text tower, from which temporal transformers start; empty if it has none."""
         return {}
@@ -149,6 +182,34 @@ def scatter_frames(features: Tensor, real: Tensor) -> Tensor:
     full = features.new_zeros(*real.shape, features.shape[-1])
     full[real] = features
     return full
+
+
+def clip_vectors_at_frames(encode: Callable[[Tensor], Tensor], pixels: Tensor, mask: Tensor, width: int) -> Tensor:
+    """One vector for each clip, repeated at each of its frames: for towers that encode all frames together.
+
+    Args:
+        encode: clips of one length (n, T, 3, S, S) → (n, width).
+        pixels: (n, T, 3, S, S).
+        mask: (n, T), 1 on real frames, which come first; others are not encoded.
+        width: of the vectors.
+
+    Returns:
+        (n, T, width), zero on padding: the mean over a clip's frames is its vector.
+
+    >>> import torch
+    >>> mask = torch.tensor([[1, 1], [1, 0]])
+    >>> clip_vectors_at_frames(lambda clips: clips.mean((1, 3, 4)), torch.ones(2, 2, 3, 4, 4), mask, 3)[:, :, 0]
+    tensor([[1., 1.],
+            [1., 0.]])
+    """
+    counts = mask.bool().sum(dim=1)
+    vectors: Any = None  # of the type that the tower gives
+    for count in counts.unique().tolist():  # clips of one length together, because positions depend on it
+        rows = counts == count
+        encoded = encode(pixels[rows, :count])
+        vectors = encoded.new_zeros(len(pixels), width) if vectors is None else vectors
+        vectors = vectors.index_put((rows.nonzero()[:, 0],), encoded)
+    return vectors.unsqueeze(1) * mask.unsqueeze(-1).to(vectors.dtype)
 
 
 def trim_after_end_token(tokens: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from rewind.config import Backbone as BackboneKeys
-from rewind.config import Method
+from rewind.config import Method, Training
 from rewind.config import Text as TextKeys
 from rewind.config.base import read_options
 from rewind.errors import RewindError
@@ -120,7 +120,18 @@ def build_model(method: Method, backbone: BackboneKeys, text: TextKeys, train_ca
     _check_kind(retriever, Retriever, f"methods.*.model: {method.model}")
     if retriever.backbone is not None:
         _check_kind(retriever.backbone, Backbone, f"methods.*.model: {method.model}: its `backbone`")
+    if not method.baseline:
+        _prepare_towers(retriever, method.training)
     return retriever
+
+
+def _prepare_towers(retriever: Retriever, keys: Training) -> None:
+    """Adapters, and what else a method's training keys make of its towers before weights of a run are loaded."""
+    if retriever.backbone is None:
+        if keys.lora is not None:
+            raise RewindError(f"training.lora: {type(retriever).__name__} has no towers; remove the key.")
+        return
+    retriever.backbone.tune(keys)
 
 
 def backbone_builder(kind: str) -> Any:

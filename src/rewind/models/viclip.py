@@ -25,7 +25,7 @@ from rewind.config.base import ConfigModel, config_field, required_field
 from rewind.data.tokenizers import Tokenizer, make_tokenizer
 from rewind.errors import RewindError
 from rewind.io.files import reading_user_file, require_intact_archive, require_regular_file
-from rewind.models.backbone import Backbone, trim_after_end_token
+from rewind.models.backbone import Backbone, clip_vectors_at_frames, trim_after_end_token
 from rewind.models.towers import IMAGENET_MEAN, IMAGENET_STD
 from rewind.models.weights import SHAPES_ONLY
 from rewind.registry import BACKBONES
@@ -452,14 +452,7 @@ class ViClip(Backbone):
         Raises:
             RewindError: for frames of another size, or that are not RGB.
         """
-        counts = mask.bool().sum(dim=1)
-        vectors: Any = None  # of the type that the tower gives
-        for count in counts.unique().tolist():  # clips of one length together, because positions depend on it
-            rows = counts == count
-            encoded = self.clip_vectors(pixels[rows, :count])
-            vectors = encoded.new_zeros(len(pixels), self.width) if vectors is None else vectors
-            vectors = vectors.index_put((rows.nonzero()[:, 0],), encoded)
-        return vectors.unsqueeze(1) * mask.unsqueeze(-1).to(vectors.dtype)
+        return clip_vectors_at_frames(self.clip_vectors, pixels, mask, self.width)
 
     def clip_vectors(self, pixels: Tensor) -> Tensor:
         """uint8 RGB (n, T, 3, S, S) → (n, width), not normalised."""

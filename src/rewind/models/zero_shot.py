@@ -50,7 +50,7 @@ def check_zero_shot(method: Method, backbone: BackboneKeys) -> None:
         RewindError: if something is random and ``untrained: true`` is not set.
     """
     keys = method_backbone(method, backbone)
-    trained = bool(keys.weights or keys.pretrained)
+    trained = keys.has_weights
     why = "" if _is_whole_miniclip(keys) else _UNTRAINED_PARTS.get(keys.kind, "")
     if keys.kind in ("clip", "viclip") and not trained:
         why = "its backbone has no trained weights (backbone.weights, backbone.pretrained, or pretraining)"

@@ -18,6 +18,7 @@ import pandas as pd
 
 from rewind.config import Dataset, Method, Study
 from rewind.config.methods import MODELS_WITHOUT_BACKBONE, ZERO_SHOT_MODELS
+from rewind.config.training import TOWERS, Training
 from rewind.data.captions import load_split
 from rewind.data.formats.published import counts_sentence
 from rewind.data.splits import overlap_sentence
@@ -316,6 +317,9 @@ def _backbone_note(study: Study) -> str:
     if keys.kind == "towers":
         projections = f" under trained projections of width {keys.width}" if study.trained() else ""
         return f"frozen EfficientNet-Lite0 (ImageNet) and all-MiniLM-L6-v2{projections}"
+    encoding = keys.encoding()
+    if encoding is not None:
+        return f"{encoding.title()}{_tuning_note(study)}" if _uses_backbone(study) else ""
     weights = (
         f"weights {keys.weights or keys.pretrained}" if keys.weights or keys.pretrained else "random initial weights"
     )
@@ -328,7 +332,35 @@ def _backbone_note(study: Study) -> str:
         trained_part = "the last third of its tensors is trained" if "visual" in frozen else "all of it is trained"
         return f"{network} with {weights}, {trained_part}; text towers start from random weights"
     freezing = f"; frozen while heads train: {' and '.join(frozen)} tower" if frozen else ""
+    if any(study.methods[name].training.lora for name in study.trained()):
+        freezing = _tuning_note(study)
     return f"{keys.kind} {keys.architecture}, {weights}{freezing}"
+
+
+def _tuning_note(study: Study) -> str:
+    """What is trained of the towers, and in which rows."""
+    rows: dict[str, list[str]] = {}
+    for name in study.trained():
+        method = study.methods[name]
+        if method.uses_study_backbone:
+            rows.setdefault(_tuning(method.training), []).append(method.label or name)
+    return "".join(f"; {how} in {', '.join(labels)}" for how, labels in rows.items())
+
+
+def _tuning(keys: Training) -> str:
+    """What training makes of the towers, in words.
+
+    >>> _tuning(Training(freeze=["visual"], lora={"rank": 4})), _tuning(Training())
+    ('the text tower with adapters of rank 4 and the visual tower frozen', 'both towers trained')
+    """
+    ways: dict[str, str] = {}
+    for tower in TOWERS:
+        adapted = keys.lora is not None and tower in keys.adapted_towers()
+        rank = f"with adapters of rank {keys.lora.rank}" if keys.lora else ""
+        ways[tower] = "frozen" if tower in keys.freeze else rank if adapted else "trained"
+    if len(set(ways.values())) == 1:
+        return f"both towers {ways['text']}"
+    return " and ".join(f"the {tower} tower {way}" for tower, way in ways.items())
 
 
 def _pretraining_note(study: Study, files: ReportFiles) -> str:
@@ -448,7 +480,7 @@ def precomputed_notes(study: Study, records: dict[tuple[str, int], dict[str, Any
     owners: dict[str, dict[str, None]] = {}
     for (name, seed), record in records.items():
         method = study.methods[name]
-        seeded = f", seed {seed}" if len(method.seeds or study.seeds) > 1 else ""
+        seeded = f", seed {seed}" if method.precomputed and len(method.seeds or study.seeds) > 1 else ""
         for note in record.get("notes", []):
             owners.setdefault(note, {})[f"{method.label or name}{seeded}"] = None
     return notes + [f"Of {', '.join(labels)}: {note}" for note, labels in owners.items()]

@@ -171,6 +171,8 @@ def _run_spec(values: dict[str, Any], root: Path, where: Path) -> RunSpec:
     if backbone.kind == "clip":
         # The checkpoint holds both towers completely: the weights that they started from are not needed again.
         changes |= {"weights": None, "pretrained": None}
+    elif backbone.name and (root / backbone.name).is_dir():
+        changes["name"] = str(root / backbone.name)
     elif backbone.weights:
         changes["weights"] = _existing_path(root, backbone.weights)
     return spec.model_copy(update={"backbone": backbone.model_copy(update=changes)})

@@ -39,7 +39,7 @@ from rewind.models.registry import build_backbone
 from rewind.models.retriever import Features, Retriever, is_overridden
 from rewind.progress import Progress
 from rewind.provenance import file_hash
-from rewind.registry import BACKBONES, MODELS, head_modules
+from rewind.registry import BACKBONES, ENCODERS, MODELS, head_modules
 from rewind.search.run import RECORD_FILE, FinishedRun
 from rewind.search.trust import refuse_code, refuse_encoders
 from rewind.video.shards import clip_identity
@@ -207,6 +207,7 @@ def index_fingerprint(run: FinishedRun, items: pd.DataFrame, cache: Path | None)
     modules = [
         MODELS.full_name(method.model),
         BACKBONES.full_name(run.spec.backbone.kind),
+        *([ENCODERS.full_name(run.spec.backbone.encoder)] if run.spec.backbone.encoder else []),
         *head_modules(method.model, method.head),
     ]
     dependencies = CodeDependencies(modules)
@@ -253,6 +254,9 @@ def _config_digest(run: FinishedRun) -> str:
     # name, so that an index stays valid where the files were moved.
     weights = [run.spec.backbone.weights, run.spec.method.options.get("weights")]
     by_name = {"architecture": Path(run.spec.backbone.architecture).name, "weights": None}
+    if encoding := run.spec.backbone.encoding():
+        by_name |= {"name": Path(encoding.name).name}
+        weights += encoding.files()
     hashes = [file_hash(path) for path in weights if path and Path(path).is_file()]
     return stable_hash(keys, spec["backbone"] | by_name, hashes, run.max_frames)
 

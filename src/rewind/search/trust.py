@@ -84,6 +84,9 @@ def _code_keys(spec: RunSpec) -> Iterator[tuple[str, str]]:
     """(key, value) of keys that name modules outside Rewind, or a TorchScript archive, which is a program."""
     names = {"method.model": spec.method.model, "method.head": spec.method.head, "backbone.kind": spec.backbone.kind}
     yield from ((key, name) for key, name in names.items() if "." in (name or ""))
+    encoder = spec.backbone.encoder or ""
+    if "." in encoder or encoder in _CODE_LOADING_ENCODERS:
+        yield "backbone.encoder", encoder
     if spec.backbone.allow_torchscript and spec.backbone.weights:
         yield "backbone.weights", spec.backbone.weights
 

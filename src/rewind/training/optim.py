@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rewind.config import Training
 from rewind.errors import RewindError
+from rewind.models.lora import is_adapter
 from rewind.models.retriever import Retriever
 
 # ---- BertAdam: Adam without bias correction, with an unshifted warm-up and cosine schedule -------------------------
@@ -159,10 +160,10 @@ def bert_lr_factor(step: int, steps: int, warmup: float) -> float:
 def parameter_groups(retriever: Retriever, keys: Training) -> list[dict[str, Any]]:
     """{pretrained towers, new parameters} × {decayed, not decayed}.
 
-    Pretrained towers learn at ``lr · backbone_lr_multiplier``, new parameters at ``lr``. Under ``adamw`` matrices are
-    decayed; biases, norms and the logit scale are not. Under ``bert_adam`` names decide, as in CLIP4Clip: everything
-    but biases is decayed, the weights of norms and the logit scale too (upstream means to exempt norms, but CLIP's
-    names do not match its rule).
+    Pretrained towers learn at ``lr · backbone_lr_multiplier``, new parameters, adapters among them, at ``lr``. Under
+    ``adamw`` matrices are decayed; biases, norms and the logit scale are not. Under ``bert_adam`` names decide, as in
+    CLIP4Clip: everything but biases is decayed, the weights of norms and the logit scale too (upstream means to exempt
+    norms, but CLIP's names do not match its rule).
 
     Returns:
         Groups of ``params``, ``lr`` and ``weight_decay``, new parameters first.
@@ -175,7 +176,8 @@ def parameter_groups(retriever: Retriever, keys: Training) -> list[dict[str, Any
     for name, parameter in retriever.named_parameters():
         if parameter.requires_grad:
             decay = is_decayed(name) if keys.optimiser == "bert_adam" else parameter.ndim > 1
-            groups.setdefault((id(parameter) in pretrained, decay), []).append(parameter)
+            in_tower = id(parameter) in pretrained and not is_adapter(name)
+            groups.setdefault((in_tower, decay), []).append(parameter)
     return [
         {
             "params": parameters,

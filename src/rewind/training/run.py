@@ -194,6 +194,8 @@ class TrainingJob:
         paths = [Path(self.data) / "items.csv", *(captions / f"{self.dataset}_{s}.csv" for s in ("train", "valid"))]
         weights = self.spec.backbone.weights  # also those of the study's own pre-training
         paths += [Path(path) for path in (self.cache, weights, validation_file(self.spec.evaluation)) if path]
+        encoding = self.spec.backbone.encoding()
+        paths += [Path(path) for path in (encoding.files() if encoding else [])]
         paths += [Path(path) for path in self.spec.method.precomputed_files()]
         opposites = opposites_file(self.spec.method.training)
         paths += [Path(opposites)] if opposites else []
@@ -272,6 +274,8 @@ def _train_run(
     best = next((row for row in rows if row["epoch"] == rows[-1]["best_epoch"]), {})
     scores = {"best": _json_numbers(best), "last": _json_numbers(rows[-1] if rows else {})}
     content = _run_record(training_job, retriever, scores, rows, world, time.monotonic() - began)
+    towers = retriever.backbone
+    notes = [*notes, *(towers.notes if towers is not None else ())]
     content |= {"notes": notes, "start": start}
     write_json(record, content)
     state.remove()

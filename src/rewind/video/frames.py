@@ -65,6 +65,20 @@ def frame_indices(
     return frames - 1 - indices[::-1] if reversed else indices
 
 
+def resampled_indices(frames: int, count: int) -> np.ndarray:
+    """Indices that make exactly ``count`` frames of ``frames``, some left out or repeated, and mirrored for a twin.
+
+    The only exception is the middle frame of an odd ``count`` if the clip has an even number of frames.
+
+    >>> resampled_indices(8, 4), resampled_indices(2, 4)
+    (array([1, 3, 4, 6]), array([0, 0, 1, 1]))
+    """
+    index = (2 * np.arange(count) + 1) * frames // (2 * count)  # the middles of `count` equal parts, rounded down
+    half = count // 2
+    index[count - half :] = frames - 1 - index[:half][::-1]  # the second half mirrors the first
+    return index
+
+
 def _count_at_rate(frames: int, fps: float | None, rate: float) -> int:
     if not fps or fps <= 0 or rate <= 0:
         raise RewindError(

@@ -365,6 +365,8 @@ class CostEstimate:
                 )
                 return flops / (machine.tflops * 1e12), 0.0
             self.guess("steps on cached features and vectors take as long on a GPU as on this CPU")
+        if (named := self.study.backbone.encoding()) and named.local() is None:
+            self.guess(f"the towers of {named.name} take as long as the small ones in their place: a lower bound")
         share = self.prepared.share if flops else 1.0
         if share < 1:
             self.guess("a tower's time is proportional to its layers, of which the rehearsal used few")

@@ -24,6 +24,7 @@ from rewind.config import Dataset, Study
 from rewind.config.encoders import SCORING_OPTIONS, Encoding
 from rewind.config.evaluation import ZeroShot
 from rewind.config.methods import FILE_OPTIONS, PRECOMPUTED_MODELS
+from rewind.config.study import Frames
 from rewind.config.training import TWINS
 from rewind.data.annotations import read_annotations
 from rewind.data.dummy import SplitSizes, find_dummy_data
@@ -129,14 +130,17 @@ def shrink_study(
     keys.pop("name")
     keys["title"] = f"{REHEARSAL_TITLE} of {study.title or study.name}: no result"
     keys["seeds"] = keys["seeds"][:REHEARSED_SEEDS]
-    keys["backbone"] = towers.rehearsed(keys["backbone"], "backbone", study.frames.size)
-    cap = batch_cap(study, towers)
+    keys["backbone"] = towers.rehearsed(keys["backbone"], "backbone", study.frames.size, study.frames.fit)
+    cap, named = batch_cap(study, towers), study.backbone.encoding()
     for name, method in keys["methods"].items():
         if method["seeds"]:
             method["seeds"] = method["seeds"][:REHEARSED_SEEDS]
         method["options"] = rehearsal_options(keys, name, study.name, uses_own_data, towers.notes)
-        method["options"] = _tower_options(method, towers, f"methods.{name}.options", study.frames.size)
+        method["options"] = _tower_options(method, towers, f"methods.{name}.options", study.frames)
     for block in _training_blocks(keys):
+        if block["lora"] and named is not None and named.local() is None:
+            # Layers of what stands in for the model have other names.
+            block["lora"] |= {"targets": "attention", "dropout": 0.0}
         _limit_steps(block, cap, *(LIGHT_STEPS if cap >= MIN_LIGHT_BATCH else HEAVY_STEPS))
         if block["hard_negatives"] not in (None, TWINS) and not uses_own_data:
             block["hard_negatives"] = str(workflow_home() / DUMMY_OPPOSITES)
@@ -183,13 +187,15 @@ def _limit_steps(training: ConfigValues, cap: int, epochs: int, steps: int) -> N
         batch["size"] = max(group, cap // group * group)
 
 
-def _tower_options(method: ConfigValues, towers: RehearsedTowers, where: str, size: int) -> ConfigValues:
+def _tower_options(method: ConfigValues, towers: RehearsedTowers, where: str, frames: Frames) -> ConfigValues:
     """Options of a method that has towers of its own: in a block ``backbone``, or as keys beside the others."""
     options = method["options"]
     if isinstance(options.get("backbone"), dict):
-        return options | {"backbone": towers.rehearsed(options["backbone"], f"{where}.backbone", size)}
+        return options | {
+            "backbone": towers.rehearsed(options["backbone"], f"{where}.backbone", frames.size, frames.fit)
+        }
     has_weights = options.get("weights") or options.get("pretrained")
-    return towers.rehearsed(options, where, size) if has_weights else options
+    return towers.rehearsed(options, where, frames.size) if has_weights else options
 
 
 def min_layers(study: Study) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rewind.config import Backbone, Text
+from rewind.encoders.tiny import write_open_clip
 from rewind.errors import RewindError
 from rewind.io.files import atomic_write, write_json
 from rewind.models import clip, viclip
@@ -87,13 +88,14 @@ class RehearsedTowers:
         self.notes: list[str] = []
         self.share, self.missing = 1.0, 0
 
-    def rehearsed(self, keys: ConfigValues, where: str, size: int) -> ConfigValues:
+    def rehearsed(self, keys: ConfigValues, where: str, size: int, fit: str = "crop") -> ConfigValues:
         """A block like a study's ``backbone``, with random weights in place of those that are not there.
 
         Args:
             keys: the block.
             where: its path in the configuration file, for notes and messages.
             size: side of its frames in pixels.
+            fit: how they become square.
 
         Raises:
             RewindError: for missing weights of a model of the user's own, whose layout is not known.
@@ -102,6 +104,8 @@ class RehearsedTowers:
         if weights and Path(weights).is_file():
             return keys
         kind = keys.get("kind") or "clip"
+        if kind == "encoder":
+            return self._encoder(keys, where, size, fit)
         keys = keys | {"architecture": keys.get("architecture") or Backbone().architecture}
         new_keys = self._shallow(keys, kind, where, size)
         if not weights and not tag:
@@ -119,6 +123,21 @@ class RehearsedTowers:
         # OpenAI's files can be recognised by their constants; for all others the configuration names the family.
         family = {"family": "open_clip"} if kind == "clip" and not _uses_quick_gelu(new_keys) else {}
         return new_keys | {"weights": str(path), "pretrained": None, "allow_torchscript": False} | family
+
+    def _encoder(self, keys: ConfigValues, where: str, size: int, fit: str) -> ConfigValues:
+        """A model by name as it is, or if it is not on this machine a small one with random weights."""
+        encoding = Backbone.model_validate(keys).encoding()
+        if encoding is None or encoding.local() is not None:
+            return keys
+        folder = write_open_clip(
+            self.folder / "encoder", image_size=size, resize_mode="squash" if fit == "stretch" else "shortest"
+        )
+        self.notes.append(
+            f"{where}.name: {encoding.title()}: not on this machine; a small model with random weights is trained "
+            "instead, whose time and memory say nothing about it"
+        )
+        given: ConfigValues = {"encoder": "open_clip", "name": str(folder), "revision": None, "encoder_options": {}}
+        return keys | given
 
     def _shallow(self, keys: ConfigValues, kind: str, where: str, size: int) -> ConfigValues:
         name = keys["architecture"]

@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rewind.config import Method, Study
+from pydantic import ValidationError
+
+from rewind.config import Backbone, Method, Study
 from rewind.config.dataset import EmbeddingsSource
 from rewind.config.encoders import Encoding
+from rewind.config.methods import ENCODER_KEYS
 from rewind.config.report import Verdict
 from rewind.config.study import RunKey
 from rewind.config.training import Training, opposites_file
@@ -153,9 +156,15 @@ class StudyPlan:
             "method": ("model", "head", "head_layers", "head_start", "options"),
             "evaluation": ("batch_size", "pair_batch_size"),
         }
-        return spec | {
+        blocks = {
             block: {key: spec[block][key] for key in keys if key in spec[block]} for block, keys in scored.items()
         }
+        # Which parameters a run's file holds, and under which names.
+        keys = ("freeze", "lora") if self.keys.backbone.kind == "encoder" else ("lora",)
+        training = {key: value for key in keys if (value := spec["method"]["training"].get(key))}
+        if training and not self.method(method).baseline:
+            blocks["method"]["training"] = training
+        return spec | blocks
 
     def execution(self) -> dict[str, Any]:
         """How jobs compute, whatever comes out: nothing is stale where these keys change."""
@@ -271,8 +280,8 @@ class StudyPlan:
         return max(1, self.keys.frames.workers)
 
     def weights(self) -> list[str]:
-        """The backbone's weights file, if the study names one."""
-        return user_files([self.keys.backbone.weights])
+        """The backbone's weights file, or the files of its model, if the study names one."""
+        return user_files([self.keys.backbone.weights, *_encoder_files(self.keys.backbone.encoding())])
 
     # Before real runs: the over-fitting check, pre-training, features, the sweep
 
@@ -909,11 +918,11 @@ class StudyPlan:
                 trained = study.pretraining.method.model_copy(update={"training": study.pretraining.training})
                 return self._trained([trained], seed)
             case "features":
-                backbone = BACKBONES.full_name(study.backbone.kind)
+                backbone = _backbone_modules(study.backbone)
                 files = user_files(json_files([study.backbone.architecture]))
                 files += [] if study.pretraining else self.weights()
                 return CodeDependencies(
-                    [MODELS.full_name("clip4clip"), HEADS.full_name("meanP"), backbone], files=files
+                    [MODELS.full_name("clip4clip"), HEADS.full_name("meanP"), *backbone], files=files
                 )
             case "zero_shot":
                 return self._scored([method], seed, self.zero_shot_images())
@@ -948,10 +957,10 @@ class StudyPlan:
 
     def _model_modules(self, method: Method) -> list[str]:
         """Modules of a method's model."""
-        modules = [MODELS.full_name(method.model), BACKBONES.full_name(self.keys.backbone.kind)]
+        modules = [MODELS.full_name(method.model), *_backbone_modules(self.keys.backbone)]
         own = method.own_backbone
         if isinstance(own, dict):
-            modules.append(BACKBONES.full_name(own.get("kind", "clip")))
+            modules += _backbone_modules(_own_backbone(own))
         return modules + head_modules(method.model, method.head)
 
     def _trained_modules(self, method: Method) -> list[str]:
@@ -971,8 +980,29 @@ class StudyPlan:
         """
         backbones = [keys for method in methods if isinstance(keys := method.own_backbone, dict)]
         files = [keys.get("weights") for keys in backbones]
+        files += [path for keys in backbones for path in _encoder_files(_own_backbone(keys).encoding())]
         files += [path for method in methods for path in method.precomputed_files(seed)]
         architectures = [keys.get("architecture") for keys in backbones]
         if any(method.uses_study_backbone for method in methods):
+            files += _encoder_files(self.keys.backbone.encoding())
             architectures.append(self.keys.backbone.architecture)
         return user_files([*files, *json_files(architectures), self.keys.text.vocabulary])
+
+
+def _own_backbone(keys: dict[str, Any]) -> Backbone:
+    """The block of a method's own backbone, as far as its keys are valid; what is not is refused elsewhere."""
+    known = {name: keys[name] for name in ("kind", *ENCODER_KEYS) if name in keys}
+    try:
+        return Backbone(**known)
+    except ValidationError:
+        return Backbone()
+
+
+def _backbone_modules(keys: Backbone) -> list[str]:
+    """Code of the towers."""
+    encoding = keys.encoding()
+    return [BACKBONES.full_name(keys.kind), *([ENCODERS.full_name(encoding.encoder)] if encoding else [])]
+
+
+def _encoder_files(encoding: Encoding | None) -> list[str]:
+    return encoding.files() if encoding else []

