@@ -13,6 +13,8 @@ import pytest
 
 from checkout import ROOT
 from mini_study import Workflow
+from rewind import optional_packages
+from rewind.encoders.tiny import write_transformers
 from rewind.workflow.stages import GUARDS, NON_SEMANTIC, ZERO_SHOT_VALIDATION, is_ignored
 
 STUDY = """
@@ -54,6 +56,13 @@ class Ran(Workflow):
             "REWIND_NEVER": ",".join(NON_SEMANTIC | GUARDS),
         }
 
+    def functions(self) -> dict[str, set[str]]:
+        """Stage → functions that its jobs ran."""
+        ran: dict[str, set[str]] = {}
+        for path in self.ran.iterdir():
+            ran.setdefault(path.name.split(".")[0], set()).update(json.loads(path.read_text()))
+        return ran
+
     def rewind(self, *arguments: str, ok: bool = True) -> str:
         command = [sys.executable, "-m", "rewind", *arguments]
         done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=100)
@@ -82,22 +91,59 @@ def edit_head(study: Ran, old: str, new: str) -> None:
     study.edit("src/rewind/models/heads/clip4clip.py", end.format(old), end.format(new))
 
 
-@pytest.mark.workflow
-def test_what_a_stage_ran_is_in_its_identity(finished):
-    kept = [json.loads(p.read_text()) for p in (finished.folder / ".snakemake/rewind/identity").glob("*.json")]
-    ran: dict[str, set[str]] = {}
-    for path in finished.ran.iterdir():
-        ran.setdefault(path.name.split(".")[0], set()).update(json.loads(path.read_text()))
-    wanted = {"sources", "inventory", "video_shard", "captions", "train", "features", "similarity", "untrained_run"}
-    assert wanted | {"metrics", "statistics", "tables"} <= ran.keys()
+def uncovered(workflow: Ran) -> dict[str, list[str]]:
+    """Stage → functions that its jobs ran, of which an edit would make nothing stale."""
+    kept = [json.loads(p.read_text()) for p in (workflow.folder / ".snakemake/rewind/identity").glob("*.json")]
     missing = {}
-    for stage, functions in ran.items():
+    for stage, functions in workflow.functions().items():
         covered = {part for one in kept if one["stage"] == stage for part in one["parts"]}
         assert covered and functions, stage
         found = sorted(one for one in functions if not _covered(one, covered))
         if found:
             missing[stage] = found
-    assert missing == {}, "ran, but an edit of it would make nothing stale"
+    return missing
+
+
+@pytest.mark.workflow
+def test_what_a_stage_ran_is_in_its_identity(finished):
+    wanted = {"sources", "inventory", "video_shard", "captions", "train", "features", "similarity", "untrained_run"}
+    assert wanted | {"metrics", "statistics", "tables"} <= finished.functions().keys()
+    assert uncovered(finished) == {}
+
+
+NAMED_STUDY = """
+dataset: shapes
+backbone: {kind: encoder, encoder: transformers, name: models/tiny}
+frames: {max_frames: 2, size: 32, fit: stretch}
+training: {epochs: 1, lr: 1.0e-3, batch: {size: 4}}
+methods:
+  frozen: {head: seqTransf, head_layers: 1, head_start: random, training: {freeze: [text, visual]}}
+  adapters: {head: meanP, training: {lora: {rank: 2}}}
+  zero_shot: {model: zero_shot, seeds: [0]}
+seeds: [0]
+sanity: null
+statistics: {resamples: 100}
+figures: {examples: 2}
+"""
+
+
+@pytest.mark.workflow
+@pytest.mark.skipif(not optional_packages.is_installed("peft"), reason="peft is not installed")
+def test_a_model_by_name_is_in_the_identity_of_what_it_was_part_of(tmp_path):
+    workflow = Ran(tmp_path)
+    (tmp_path / "config/studies/tiny.yaml").write_text(NAMED_STUDY)
+    write_transformers(tmp_path / "models/tiny", "siglip")
+    before, workflow.env = workflow.env, workflow.noted()
+    workflow.run(TABLES)
+    assert uncovered(workflow) == {}
+    workflow.env = before
+    assert workflow.stale(TABLES) == {}
+    workflow.edit("config/studies/tiny.yaml", "rank: 2", "rank: 4")
+    stale = workflow.stale(TABLES)
+    assert stale["train"] == stale["similarity"] == 1 and "features" not in stale
+    write_transformers(tmp_path / "models/tiny", "siglip", seed=1)
+    stale = workflow.stale(TABLES)
+    assert (stale["train"], stale["features"], stale["similarity"]) == (3, 1, 3)
 
 
 @functools.cache

@@ -222,16 +222,6 @@ class Training(ConfigModel):
             **({"training.lora": self.lora.model_dump(mode="json")} if self.lora else {}),
         }
 
-    def adapted_towers(self) -> list[str]:
-        """Towers that get adapters.
-
-        >>> Training(freeze=["visual"], lora={"rank": 4}).adapted_towers(), Training().adapted_towers()
-        (['text'], [])
-        """
-        if self.lora is None:
-            return []
-        return [*(self.lora.towers or (tower for tower in TOWERS if tower not in self.freeze))]
-
     @field_validator("betas")
     @classmethod
     def _below_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
@@ -249,7 +239,7 @@ class Training(ConfigModel):
     def _lora_fits(self) -> Training:
         if self.lora is None:
             return self
-        towers = self.adapted_towers()
+        towers = adapted_towers(self)
         if not towers or set(towers) & set(self.freeze):
             raise ValueError("lora: every tower of it is frozen; take the tower out of freeze, or lora out of training")
         if self.freeze_layers is not None:
@@ -262,6 +252,17 @@ class Training(ConfigModel):
         if isinstance(value, int) and value < 0:
             raise ValueError("a number of rows is needed, or auto, or null for the whole batch")
         return value
+
+
+def adapted_towers(keys: Training) -> list[str]:
+    """Towers that get the adapters of ``training.lora``; a function, as :func:`opposites_file`.
+
+    >>> adapted_towers(Training(freeze=["visual"], lora={"rank": 4})), adapted_towers(Training())
+    (['text'], [])
+    """
+    if keys.lora is None:
+        return []
+    return [*(keys.lora.towers or (tower for tower in TOWERS if tower not in keys.freeze))]
 
 
 def opposites_file(keys: Training) -> str | None:

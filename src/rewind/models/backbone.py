@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from rewind.config.training import adapted_towers
 from rewind.errors import RewindError
 from rewind.models.lora import add_adapters
 
@@ -135,7 +136,7 @@ class Backbone(nn.Module):
             RewindError: for adapters that cannot be.
         """
         if keys.lora is not None:
-            add_adapters(self, keys.lora, keys.adapted_towers())
+            add_adapters(self, keys.lora, adapted_towers(keys))
 
     def text_blocks(self) -> dict[str, Tensor]:
         """Positions and blocks of a CLIP text tower, from which temporal transformers start; empty if it has none."""

@@ -18,7 +18,7 @@ import pandas as pd
 
 from rewind.config import Dataset, Method, Study
 from rewind.config.methods import MODELS_WITHOUT_BACKBONE, ZERO_SHOT_MODELS
-from rewind.config.training import TOWERS, Training
+from rewind.config.training import TOWERS, Training, adapted_towers
 from rewind.data.captions import load_split
 from rewind.data.formats.published import counts_sentence
 from rewind.data.splits import overlap_sentence
@@ -355,7 +355,7 @@ def _tuning(keys: Training) -> str:
     """
     ways: dict[str, str] = {}
     for tower in TOWERS:
-        adapted = keys.lora is not None and tower in keys.adapted_towers()
+        adapted = keys.lora is not None and tower in adapted_towers(keys)
         rank = f"with adapters of rank {keys.lora.rank}" if keys.lora else ""
         ways[tower] = "frozen" if tower in keys.freeze else rank if adapted else "trained"
     if len(set(ways.values())) == 1:
